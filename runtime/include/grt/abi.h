@@ -1,0 +1,325 @@
+//===- abi.h - The C ABI between compiled programs and the runtime --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// This header is all that a compiled program (`.gvx`) and the runtime share,
+// besides the JSON manifest (docs/manifest.md). It is plain C, free of MLIR.
+//
+// A program is a shared object that exports one symbol, `grt_program`. Its
+// functions are sequences of calls to the `grt_*` entry points below, each fed
+// with a constant descriptor; every status is checked. A buffer is named by a
+// *region* and a byte offset in it. Before a task's functions run, the executor
+// binds every region to an address inside the rank's arena, so that all layers
+// of one body and strategy, on all ranks of a role, share the same code.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_ABI_H
+#define GRT_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GRT_ABI_VERSION 1
+/// Every buffer starts at a multiple of this many bytes inside its region.
+#define GRT_ALIGNMENT 64
+
+/// Element types. "Compute type" below is F32, BF16 or F64 as the program says;
+/// "accumulator type" is F64 for F64 programs and F32 for all others.
+typedef enum grt_dtype {
+  GRT_F32 = 0,
+  GRT_F64 = 1,
+  GRT_BF16 = 2,
+  GRT_I32 = 3,
+  GRT_U8 = 4
+} grt_dtype;
+
+/// What a buffer offset is relative to. The executor binds all of them before
+/// it calls a layer function.
+typedef enum grt_region {
+  GRT_REGION_PARAMETER = 0, ///< the layer's parameters held by this rank, flat
+  GRT_REGION_GRADIENT = 1,  ///< the layer's gradient accumulators, flat
+  GRT_REGION_OPTIMIZER = 2, ///< the layer's optimizer state, flat
+  GRT_REGION_STASH = 3,     ///< values kept from forward (or recompute) to backward
+  GRT_REGION_TRANSIENT = 4, ///< temporaries of the running function
+  GRT_REGION_INPUT = 5,     ///< boundary activation coming in
+  GRT_REGION_OUTPUT = 6,    ///< boundary activation going out
+  GRT_REGION_GRAD_IN = 7,   ///< gradient of the output, coming in
+  GRT_REGION_GRAD_OUT = 8,  ///< gradient of the input, going out
+  GRT_REGION_DATA = 9,      ///< tokens or labels of the micro-batch, i32
+  GRT_REGION_LOSS = 10,     ///< one f64 per micro-batch: loss summed over tokens
+  GRT_REGION_COUNT = 11
+} grt_region;
+
+/// A buffer: `bytes` bytes at `offset` in `region`.
+typedef struct grt_buffer {
+  uint32_t region; ///< grt_region
+  uint32_t dtype;  ///< grt_dtype
+  uint64_t offset; ///< bytes from the region's base, a multiple of GRT_ALIGNMENT
+                   ///< except where a kernel reads columns of a packed buffer
+  uint64_t bytes;
+} grt_buffer;
+
+/// Kernels. Shapes are row-major and contiguous unless a stride is given.
+/// `acc` says what to do with a gradient that is already there: 0 overwrite,
+/// 1 add, 2 overwrite on the first micro-batch of the step and add on later
+/// ones (the executor's accumulate flag).
+/// "may alias" means that the two buffers may be the same memory.
+typedef enum grt_kernel {
+  /// bufs: a, b, c [, bias]; ints: M, N, K, transA, transB, acc, hasBias.
+  /// c[M,N] = op(a) op(b) (+ c) (+ bias[N]). a is [M,K] ([K,M] if transA), b is
+  /// [K,N] ([N,K] if transB). c may have the accumulator type.
+  GRT_KERNEL_GEMM = 0,
+  /// bufs: x, bias, y; ints: rows, n. y = x + bias; y may alias x.
+  GRT_KERNEL_BIAS_ADD = 1,
+  /// bufs: dy, dbias; ints: rows, n, acc. dbias[n] = sum over rows.
+  GRT_KERNEL_BIAS_GRAD = 2,
+  /// bufs: x, gamma, beta, y, stats; ints: rows, n; reals: eps.
+  /// stats[rows,2] (accumulator type) = mean, 1/sqrt(var+eps).
+  GRT_KERNEL_LAYER_NORM = 3,
+  /// bufs: dy, x, stats, gamma, dx, dgamma, dbeta; ints: rows, n, acc.
+  /// dx may alias dy; acc applies to dgamma, dbeta.
+  GRT_KERNEL_LAYER_NORM_GRAD = 4,
+  /// bufs: x, y; ints: n, approximate (1 tanh form, 0 erf). y may alias x.
+  GRT_KERNEL_GELU = 5,
+  /// bufs: x, dy, dx; ints: n, approximate. dx may alias dy.
+  GRT_KERNEL_GELU_GRAD = 6,
+  /// bufs: x, bias, pre, y; ints: rows, n, approximate. pre = x + bias (may
+  /// alias x), y = gelu(pre).
+  GRT_KERNEL_BIAS_GELU = 7,
+  /// bufs: q, k, v, o, lse, scratch; ints: samples, Tq, Tk, heads, kvHeads,
+  /// headDim, qStride, kStride, vStride, causal, opIndex; reals: scale, dropout.
+  /// Row r of q starts qStride elements after row r-1; head h covers headDim
+  /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
+  /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
+  /// scaled scores. heads are local; the global head is tpIndex*heads+h.
+  /// Attention dropout is keyed by (sample, global head, row, column).
+  /// scratch: grt_cpu_attention_scratch_bytes().
+  GRT_KERNEL_ATTENTION = 8,
+  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch; ints, reals as above;
+  /// dq, dk, dv use qStride, kStride, vStride.
+  GRT_KERNEL_ATTENTION_GRAD = 9,
+  /// bufs: x, y; ints: samples, rowsPerSample, cols, opIndex, colSharded;
+  /// reals: p. Inverted dropout; y may alias x. Its own backward.
+  /// If colSharded the global column is tpIndex*cols+c.
+  GRT_KERNEL_DROPOUT = 10,
+  /// bufs: x, residual, y; otherwise as DROPOUT. y = dropout(x) + residual;
+  /// y may alias x or residual.
+  GRT_KERNEL_DROPOUT_ADD = 11,
+  /// bufs: a, b, y; ints: n. y may alias a or b.
+  GRT_KERNEL_ADD = 12,
+  /// bufs: tokens, table, y; ints: rows, width, localRows, sharded.
+  /// y[r] = table[token - first] where first = sharded ? tpIndex*localRows : 0;
+  /// rows that belong to another shard give zeros.
+  GRT_KERNEL_EMBEDDING = 13,
+  /// bufs: tokens, dy, dtable; ints: rows, width, localRows, sharded, acc.
+  /// Rows of dtable are summed in ascending order of r: deterministic.
+  GRT_KERNEL_EMBEDDING_GRAD = 14,
+  /// bufs: x, table, y; ints: samples, T, width. y[s,t] = x[s,t] + table[t];
+  /// y may alias x.
+  GRT_KERNEL_POSITION_ADD = 15,
+  /// bufs: dy, dtable; ints: samples, T, width, tableRows, acc. Rows t >= T of
+  /// dtable get zero (when not adding).
+  GRT_KERNEL_POSITION_GRAD = 16,
+  /// bufs: logits, labels, stats; ints: rows, localCols, globalCols, sharded.
+  /// stats[rows,3] (accumulator type) = max, sum exp(x - max), logit of the
+  /// label (0 if it lives on another shard). Columns whose global index is
+  /// >= globalCols are padding and take no part. In generate mode
+  /// (grt_step.mode) the third value is the local column of the maximum.
+  GRT_KERNEL_SOFTMAX_STATS = 17,
+  /// bufs: logits, labels, stats, dlogits, loss; ints: rows, localCols,
+  /// globalCols, sharded, shards. stats is [shards,rows,3], all shards.
+  /// loss[1] (f64) = sum over rows with label >= 0 of -log p(label);
+  /// dlogits = (softmax - onehot) * step.inverse_tokens, 0 for label < 0 and
+  /// for padding columns; dlogits may alias logits. In generate mode writes the
+  /// global index of the largest logit over the labels instead.
+  GRT_KERNEL_CROSS_ENTROPY = 18,
+  /// bufs: src, dst; ints: rows, rowBytes, srcStrideBytes, dstStrideBytes.
+  GRT_KERNEL_COPY = 19,
+  /// bufs: dst; ints: none. All bytes zero.
+  GRT_KERNEL_ZERO = 20,
+  /// bufs: parameter, gradient, state; ints: optimizer (0 sgd, 1 adam, 2 adamw),
+  /// shardElements, segments, then per segment: begin, length, decay (0/1).
+  /// The buffers hold elements [i*shardElements, (i+1)*shardElements) of the
+  /// layer's owned flat parameters, i = the rank's sdp index; segments are in
+  /// elements of the whole flat. state is m then v (adam), or the momentum (sgd),
+  /// shardElements each, accumulator type.
+  GRT_KERNEL_OPTIMIZER = 21,
+  /// bufs: gradient; ints: shardElements, segments, then per segment: begin,
+  /// length, replicatedOverTp (0/1). Adds the sum of squares of the elements
+  /// this rank owns to step.local_norm_squared: nothing unless dpIndex is 0;
+  /// segments replicated over TP count on tpIndex 0 only.
+  GRT_KERNEL_NORM = 22,
+  /// bufs: x, y; ints: n; reals: factor. y = factor * x; y may alias x.
+  GRT_KERNEL_SCALE = 23,
+  GRT_KERNEL_COUNT = 24
+} grt_kernel;
+
+/// Axes of a layer's strategy along which a collective runs.
+typedef enum grt_axis { GRT_AXIS_DP = 0, GRT_AXIS_SDP = 1, GRT_AXIS_TP = 2 } grt_axis;
+
+typedef enum grt_collective {
+  /// in == out, summed over the group; the same bits on every member.
+  GRT_ALL_REDUCE = 0,
+  /// out is the members' inputs, concatenated by their index on the axis.
+  GRT_ALL_GATHER = 1,
+  /// out = the member's slice of the sum of all inputs; `acc` as for kernels.
+  GRT_REDUCE_SCATTER = 2
+} grt_collective;
+
+/// Constant descriptor of one kernel call.
+typedef struct grt_kernel_op {
+  uint32_t kernel; ///< grt_kernel
+  uint32_t buffer_count;
+  uint32_t int_count;
+  uint32_t real_count;
+  const grt_buffer *buffers;
+  const int64_t *ints;
+  const double *reals;
+  const char *name; ///< for messages and traces, e.g. "h.attn.c_attn"
+} grt_kernel_op;
+
+/// Constant descriptor of one collective call inside a layer function.
+typedef struct grt_collective_op {
+  uint32_t collective; ///< grt_collective
+  uint32_t axis;       ///< grt_axis, of the running layer's strategy
+  uint32_t acc;
+  uint32_t reserved;
+  grt_buffer in;
+  grt_buffer out;
+  const char *name;
+} grt_collective_op;
+
+typedef struct grt_context grt_context;
+
+/// Entry points a program imports. All return 0 on success; anything else ends
+/// the function at once (the runtime has already recorded the message).
+int32_t grt_launch(grt_context *context, const grt_kernel_op *op);
+int32_t grt_communicate(grt_context *context, const grt_collective_op *op);
+/// Lifetime marks of a buffer: the bytes between them count as live.
+int32_t grt_begin(grt_context *context, const grt_buffer *buffer);
+int32_t grt_end(grt_context *context, const grt_buffer *buffer);
+
+/// A layer function.
+typedef int32_t (*grt_function)(grt_context *context);
+
+/// What a role does, in order. Fields that a kind does not name are 0.
+typedef enum grt_task_kind {
+  /// Runs the role's forward segment for (micro_batch, slot).
+  GRT_TASK_FORWARD = 0,
+  /// Runs the role's backward segment for (micro_batch, slot).
+  GRT_TASK_BACKWARD = 1,
+  /// Stage-to-stage transfer, all parts as one grouped operation; `flags` is a
+  /// set of grt_transfer_flag.
+  GRT_TASK_TRANSFER = 2,
+  /// All-reduces each layer's gradients over its dp axis (layers descending).
+  GRT_TASK_SYNC_GRADIENTS = 3,
+  /// Borrowers' gradients of tied parameters go to their owners and are added.
+  GRT_TASK_TIE_REDUCE = 4,
+  /// Global gradient norm (and loss): gathered over all ranks, added in rank order.
+  GRT_TASK_NORM = 5,
+  /// Runs the update function of each layer.
+  GRT_TASK_UPDATE = 6,
+  /// Owners' new values of tied parameters go to the borrowers.
+  GRT_TASK_TIE_BROADCAST = 7
+} grt_task_kind;
+
+/// A transfer task may combine one send and one receive.
+typedef enum grt_transfer_flag {
+  GRT_SEND_ACTIVATION = 1, ///< to the next role: output of `send_micro_batch`
+  GRT_RECV_ACTIVATION = 2, ///< from the previous role, into (recv_micro_batch, slot)
+  GRT_SEND_GRADIENT = 4,   ///< to the previous role
+  GRT_RECV_GRADIENT = 8    ///< from the next role
+} grt_transfer_flag;
+
+/// One row of a role's task table.
+typedef struct grt_task {
+  uint8_t kind;  ///< grt_task_kind
+  uint8_t flags; ///< grt_transfer_flag set
+  uint16_t slot; ///< stash slot: of the running, or of the received micro-batch
+  uint32_t micro_batch;      ///< FORWARD, BACKWARD
+  uint32_t send_micro_batch; ///< TRANSFER
+  uint32_t recv_micro_batch; ///< TRANSFER
+} grt_task;
+
+/// Parts of a schedule. Synchronous schedules have an empty prologue and drain
+/// and run `steady` once a step; `evaluate` is forward only.
+typedef enum grt_part {
+  GRT_PART_PROLOGUE = 0,
+  GRT_PART_STEADY = 1,
+  GRT_PART_STEP_END = 2,
+  GRT_PART_DRAIN = 3,
+  GRT_PART_EVALUATE = 4,
+  GRT_PART_COUNT = 5
+} grt_part;
+
+typedef struct grt_task_list {
+  const grt_task *tasks;
+  uint64_t count;
+} grt_task_list;
+
+typedef struct grt_schedule {
+  grt_task_list parts[GRT_PART_COUNT];
+} grt_schedule;
+
+/// The exported symbol `grt_program`. Functions and roles are numbered as in
+/// the manifest.
+typedef struct grt_program {
+  uint32_t abi_version;
+  uint32_t function_count;
+  uint32_t role_count;
+  uint32_t reserved;
+  const grt_function *functions;
+  const grt_schedule *schedules; ///< one per role
+  const char *manifest;          ///< JSON, manifest_bytes long; also in the
+                                 ///< section ".grt.manifest"
+  uint64_t manifest_bytes;
+} grt_program;
+
+/// Execution modes of a forward pass.
+typedef enum grt_mode {
+  GRT_MODE_TRAIN = 0,
+  GRT_MODE_EVALUATE = 1, ///< no dropout
+  GRT_MODE_GENERATE = 2  ///< no dropout; cross entropy writes argmax to labels
+} grt_mode;
+
+/// The step block: scalars that change from step to step. It lives in the arena
+/// and kernels read it; nothing of it is ever baked into a call.
+typedef struct grt_step {
+  uint64_t step; ///< counts from 1 (Adam's bias correction)
+  uint64_t seed;
+  uint32_t mode; ///< grt_mode
+  uint32_t reserved;
+  double learning_rate;
+  double beta1, beta2, eps, weight_decay;
+  double momentum;
+  double clip_factor;        ///< gradients are multiplied by it in the update
+  double inverse_tokens;     ///< 1 / number of valid tokens of the global batch
+  double local_norm_squared; ///< this rank's part, see GRT_KERNEL_NORM
+} grt_step;
+
+/// Host function of the CPU backend: scratch bytes of ATTENTION and
+/// ATTENTION_GRAD for these shapes. Pure, callable by the compiler.
+static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
+                                                       int64_t head_dim,
+                                                       uint32_t element_bytes,
+                                                       int backward) {
+  // Forward: one block of 64 query rows by tk scores. Backward: two such blocks
+  // plus f32/f64 accumulators of dk and dv for one head.
+  (void)tq;
+  uint64_t block = 64ull * (uint64_t)tk * element_bytes;
+  uint64_t accumulators = 2ull * (uint64_t)tk * (uint64_t)head_dim * element_bytes;
+  return backward ? 2ull * block + accumulators : block;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // GRT_ABI_H
