@@ -1,0 +1,75 @@
+# Helpers of the Galvatron build.
+
+# Flags shared by everything that is ours. Kept out of CMAKE_CXX_FLAGS so that
+# the runtime, which also builds alone, decides its own.
+add_library(galvatron_flags INTERFACE)
+target_compile_options(galvatron_flags INTERFACE
+  -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
+  -fno-exceptions -fno-semantic-interposition)
+target_compile_definitions(galvatron_flags INTERFACE
+  GALVATRON_VERSION="${PROJECT_VERSION}" ${LLVM_DEFINITIONS_LIST})
+target_include_directories(galvatron_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
+# Debian's headers are not ours to warn about.
+target_include_directories(galvatron_flags SYSTEM INTERFACE
+  ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+if(GALVATRON_ENABLE_ASSERTIONS)
+  target_compile_options(galvatron_flags INTERFACE -UNDEBUG)
+endif()
+if(GALVATRON_SANITIZE)
+  add_compile_options(-fsanitize=${GALVATRON_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${GALVATRON_SANITIZE})
+endif()
+find_program(GALVATRON_LLD NAMES ld.lld-22 ld.lld HINTS ${LLVM_TOOLS_BINARY_DIR})
+
+# galvatron_add_library(NAME SOURCES... [LINK_LIBS libs...])
+# A library of one of the plain rooms: LLVM support code, no MLIR.
+function(galvatron_add_library name)
+  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} LLVM)
+endfunction()
+
+# galvatron_add_mlir_library(NAME SOURCES... [DEPENDS tablegen targets...]
+#                            [LINK_LIBS libs...])
+# A library that uses MLIR, always through the shared libMLIR.
+function(galvatron_add_mlir_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK_LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  if(ARG_DEPENDS)
+    add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+  target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} MLIR LLVM)
+endfunction()
+
+# galvatron_add_tool(NAME SOURCES... [LINK_LIBS libs...])
+function(galvatron_add_tool name)
+  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS})
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()
+
+# galvatron_add_unittest(NAME SOURCES... [LINK_LIBS libs...])
+function(galvatron_add_unittest name)
+  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/unittests)
+  target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS}
+    GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()
+
+# Adds every direct subdirectory that has a CMakeLists.txt.
+function(galvatron_add_subdirectories)
+  file(GLOB children RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS
+       ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+  foreach(child ${children})
+    get_filename_component(dir ${child} DIRECTORY)
+    add_subdirectory(${dir})
+  endforeach()
+endfunction()
