@@ -1,0 +1,82 @@
+//===- NN.h - The nn dialect ------------------------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The mathematics inside a layer, forward and backward, on tensors whose
+// leading `?` dimension counts samples.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_IR_NN_H
+#define GALVATRON_DIALECT_NN_IR_NN_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace mlir::nn {
+
+/// Names of discardable attributes that the passes on bodies share.
+inline constexpr llvm::StringLiteral kFactorsAttr = "nn.factors";
+inline constexpr llvm::StringLiteral kFactorUnitsAttr = "nn.factor_units";
+inline constexpr llvm::StringLiteral kUnevenAttr = "nn.uneven";
+inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
+
+/// Elements of a ranked tensor; `samples` stands for every `?` dimension.
+int64_t countElements(Type type, int64_t samples);
+/// Bytes of a ranked tensor, likewise.
+int64_t countBytes(Type type, int64_t samples);
+
+/// Factors of one operation: for each operand and result one factor number a
+/// dimension, or kNoFactor for a dimension that may not be split.
+inline constexpr int kNoFactor = -1;
+struct FactorRule {
+  SmallVector<SmallVector<int>> operands;
+  SmallVector<SmallVector<int>> results;
+};
+
+/// What `FactorOpInterface::partition` may ask of the pass.
+class ShardContext {
+public:
+  virtual ~ShardContext() = default;
+  /// Number of ranks that the factor is split over.
+  virtual int64_t size() const = 0;
+  /// Concatenates `value` of all ranks along a new leading dimension.
+  virtual Value allGather(OpBuilder &builder, Location loc,
+                          Value value) const = 0;
+};
+
+/// What `KernelOpInterface::emitKernels` may ask of the conversion. Kernel names
+/// are those of `grt_kernel`, lower case; operand order is the ABI's.
+class KernelEmitter {
+public:
+  virtual ~KernelEmitter() = default;
+  /// Appends a kernel call.
+  virtual void kernel(StringRef name, ArrayRef<Value> buffers,
+                      ArrayRef<int64_t> ints, ArrayRef<double> reals = {}) = 0;
+  /// A buffer that lives only during this operation.
+  virtual Value temporary(RankedTensorType type) = 0;
+  /// The part of `buffer` that starts `byteOffset` bytes in.
+  virtual Value view(Value buffer, int64_t byteOffset,
+                     RankedTensorType type) = 0;
+  /// What to do with what result `index` already holds (ABI: `acc`): 0 if it is
+  /// a fresh value, 2 if it is a gradient accumulator.
+  virtual int64_t accumulateMode(unsigned index) const = 0;
+};
+
+} // namespace mlir::nn
+
+#include "galvatron/Dialect/NN/IR/NNDialect.h.inc"
+#include "galvatron/Dialect/NN/IR/NNInterfaces.h.inc"
+
+#define GET_OP_CLASSES
+#include "galvatron/Dialect/NN/IR/NNOps.h.inc"
+
+#endif // GALVATRON_DIALECT_NN_IR_NN_H

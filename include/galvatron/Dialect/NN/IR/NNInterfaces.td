@@ -1,0 +1,126 @@
+//===- NNInterfaces.td - Behaviour of nn operations -----------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What passes need to know of an operation of a layer's body. A new operation
+// implements these; no pass has a list of operations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_IR_NNINTERFACES_TD
+#define GALVATRON_DIALECT_NN_IR_NNINTERFACES_TD
+
+include "mlir/IR/OpBase.td"
+
+def NN_CostOpInterface : OpInterface<"CostOpInterface"> {
+  let cppNamespace = "::mlir::nn";
+  let description = [{
+    Work of one operation as a function of the number of samples, which stands
+    for every `?` dimension (after partition there is none and `samples` has no
+    effect).
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Floating-point operations. A multiply-add counts as two; element-wise
+      arithmetic counts one per element. Matrix products must be exact.
+    }], "double", "getFlops", (ins "int64_t":$samples), "", [{
+      return double(countElements($_op->getResult(0).getType(), samples));
+    }]>,
+    InterfaceMethod<[{
+      Bytes moved between memory and the processor if every operand is read
+      once and every result written once.
+    }], "double", "getMovedBytes", (ins "int64_t":$samples), "", [{
+      double bytes = 0;
+      for (mlir::Value value : $_op->getOperands())
+        bytes += double(countBytes(value.getType(), samples));
+      for (mlir::Value value : $_op->getResults())
+        bytes += double(countBytes(value.getType(), samples));
+      return bytes;
+    }]>,
+  ];
+}
+
+def NN_GradientOpInterface : OpInterface<"GradientOpInterface"> {
+  let cppNamespace = "::mlir::nn";
+  let description = [{
+    The vector-Jacobian product of a forward operation.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Builds the gradients of the operands from those of the results.
+      `resultGradients` has one entry a result, null where nothing flows back.
+      `needed` says which operands want a gradient. The method fills the entries
+      of `operandGradients` (one an operand, null on entry). It may refer to the
+      operation's own operands and results: what it refers to is what the
+      forward pass must keep (or recompute).
+    }], "void", "buildGradient",
+      (ins "mlir::OpBuilder &":$builder,
+           "llvm::ArrayRef<mlir::Value>":$resultGradients,
+           "llvm::ArrayRef<bool>":$needed,
+           "llvm::MutableArrayRef<mlir::Value>":$operandGradients)>,
+  ];
+}
+
+def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
+  let cppNamespace = "::mlir::nn";
+  let description = [{
+    Which dimensions of operands and results carry the same *factor* of the
+    operation's iteration space, in the manner of an einsum. If a factor is
+    split over ranks, dimensions that carry it are local slices, and a result
+    that does not carry it while an operand does is a partial sum, to be reduced
+    before the first operation that is not linear in it.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      The rule for the operation's present types.
+    }], "::mlir::nn::FactorRule", "getFactorRule">,
+    InterfaceMethod<[{
+      Whether the operation maps partial sums to partial sums, given which
+      operands are partial (the others are the same on all ranks).
+    }], "bool", "propagatesPartialSums",
+      (ins "llvm::ArrayRef<bool>":$partialOperands), "", [{ return false; }]>,
+    InterfaceMethod<[{
+      Whether result `index` is a partial sum when a factor that it lacks is
+      split. False for operations that combine the shards themselves in
+      `partition`.
+    }], "bool", "isPartialResult", (ins "unsigned":$index), "", [{
+      return true;
+    }]>,
+    InterfaceMethod<[{
+      Adapts the operation after its operands and result types became local
+      because `factor` is split over `shards.size()` ranks: attributes that count
+      or place the split dimension change here. May replace the operation.
+    }], "llvm::LogicalResult", "partition",
+      (ins "mlir::OpBuilder &":$builder, "int":$factor,
+           "const ::mlir::nn::ShardContext &":$shards), "", [{
+      return mlir::success();
+    }]>,
+  ];
+}
+
+def NN_KernelOpInterface : OpInterface<"KernelOpInterface"> {
+  let cppNamespace = "::mlir::nn";
+  let description = [{
+    How the operation becomes destination-passing kernel calls on buffers.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Emits the kernel calls. `operands` and `results` are buffers of the
+      operation's (static) types.
+    }], "void", "emitKernels",
+      (ins "::mlir::nn::KernelEmitter &":$emitter,
+           "llvm::ArrayRef<mlir::Value>":$operands,
+           "llvm::ArrayRef<mlir::Value>":$results)>,
+    InterfaceMethod<[{
+      The operand whose buffer result `index` may reuse if that operand dies
+      here, or -1.
+    }], "int", "getReusableOperand", (ins "unsigned":$index), "", [{
+      return -1;
+    }]>,
+  ];
+}
+
+#endif // GALVATRON_DIALECT_NN_IR_NNINTERFACES_TD

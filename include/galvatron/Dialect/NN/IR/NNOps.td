@@ -1,0 +1,460 @@
+//===- NNOps.td - The nn dialect ------------------------------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_IR_NNOPS_TD
+#define GALVATRON_DIALECT_NN_IR_NNOPS_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "galvatron/Dialect/NN/IR/NNInterfaces.td"
+
+def NN_Dialect : Dialect {
+  let name = "nn";
+  let cppNamespace = "::mlir::nn";
+  let summary = "The mathematics inside a layer, forward and backward.";
+  let description = [{
+    A layer's body is a function of `nn` operations. A leading `?` dimension
+    counts samples and stands first in every activation; parameters have none.
+    Operations carry their cost, their gradient, the factors along which they
+    may be split, and the kernels they become as interfaces, so that a new
+    operation needs no change in any pass (docs/rationale-nn.md).
+
+    Discardable attributes on body functions and their arguments:
+
+    - `nn.factors = ["", "heads"]` on a parameter argument: the factor each
+      dimension carries (`""` for none);
+    - `nn.factor_units = {heads = 12 : i64}` on the function: how many indivisible
+      units a factor has; a tensor-parallel degree must divide it;
+    - `nn.uneven = ["vocab"]`: factors that may be split into ceil-sized shards
+      with a short last one;
+    - `nn.role = "input"` on arguments and results after differentiation.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
+}
+
+// Activations, gradients and parameters.
+def NN_Float : RankedTensorOf<[F32, F64, BF16]>;
+// Token numbers and labels.
+def NN_Integer : RankedTensorOf<[I32]>;
+// Row statistics and losses: accumulator type of the body's element type.
+def NN_Statistics : RankedTensorOf<[F32, F64]>;
+
+class NN_Op<string mnemonic, list<Trait> traits = []>
+    : Op<NN_Dialect, mnemonic, traits # [
+          Pure,
+          DeclareOpInterfaceMethods<NN_FactorOpInterface>,
+          DeclareOpInterfaceMethods<NN_KernelOpInterface>]> {
+  let hasVerifier = 1;
+}
+
+// A forward operation: it can be differentiated.
+class NN_ForwardOp<string mnemonic, list<Trait> traits = []>
+    : NN_Op<mnemonic, traits # [
+          DeclareOpInterfaceMethods<NN_GradientOpInterface>]>;
+
+def NN_EmbeddingOp : NN_ForwardOp<"embedding",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops", "getMovedBytes"]>]> {
+  let summary = "Looks rows of a table up.";
+  let description = [{
+    `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
+    of the rows and tokens of other shards give zeros.
+
+    Constraints:
+    1. `table` has rank 2.
+    2. The shape of `y` is that of `tokens` followed by the table's width.
+
+    ```mlir
+    %y = nn.embedding %tokens, %table
+      : (tensor<?x64xi32>, tensor<50257x768xf32>) -> tensor<?x64x768xf32>
+    ```
+  }];
+  let arguments = (ins NN_Integer:$tokens, NN_Float:$table, UnitAttr:$sharded);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $tokens `,` $table attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops", "getMovedBytes"]>]> {
+  let summary = "Gradient of a looked-up table.";
+  let description = [{
+    Sums rows of `dy` by token, in ascending order of position. `table` only
+    tells the shape and the split of the result; its values are not read.
+
+    Constraints:
+    1. `dtable` has the type of `table`.
+    2. The shape of `dy` is that of `tokens` followed by the table's width.
+  }];
+  let arguments = (ins NN_Integer:$tokens, NN_Float:$dy, NN_Float:$table,
+                       UnitAttr:$sharded);
+  let results = (outs NN_Float:$dtable);
+  let assemblyFormat = [{
+    $tokens `,` $dy `,` $table attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_PositionAddOp : NN_ForwardOp<"position_add",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+  let summary = "Adds a learnt position embedding.";
+  let description = [{
+    `y[s, t, :] = x[s, t, :] + table[t, :]`.
+
+    Constraints:
+    1. `x` has rank 3, `table` rank 2, of equal width.
+    2. `table` has at least as many rows as `x` has positions.
+    3. `y` has the type of `x`.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$table);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $table attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_PositionGradOp : NN_Op<"position_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+  let summary = "Gradient of a position embedding.";
+  let description = [{
+    `dtable[t, :] = sum over samples of dy[s, t, :]`, zero in unused rows.
+
+    Constraints:
+    1. `dy` has rank 3, `dtable` rank 2, of equal width.
+    2. `dtable` has at least as many rows as `dy` has positions.
+  }];
+  let arguments = (ins NN_Float:$dy);
+  let results = (outs NN_Float:$dtable);
+  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_LinearOp : NN_ForwardOp<"linear",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "A matrix product with a weight.";
+  let description = [{
+    Contracts the last dimension of `x` with the first of `w`; the other
+    dimensions of `w` follow those of `x` in the result. With `transpose_weight`
+    `w` is `[out.., in]`, as in `torch.nn.Linear` and tied heads. The optional
+    `bias` has the shape of the output dimensions; importers leave it to
+    `nn.bias_add`, because a bias after a row-split product must come after the
+    all-reduce, and `nn-fuse` moves it in here.
+
+    Constraints:
+    1. `w` has rank >= 2 and its contracted dimension equals the last of `x`.
+    2. The shape of `y` is that of `x` without its last dimension followed by
+       the output dimensions of `w`.
+    3. `bias`, if present, has exactly the output dimensions.
+
+    ```mlir
+    %y = nn.linear %x, %w
+      : (tensor<?x64x768xf32>, tensor<768x3x768xf32>) -> tensor<?x64x3x768xf32>
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$w, Optional<NN_Float>:$bias,
+                       UnitAttr:$transpose_weight);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $w (`bias` $bias^)? attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_LinearInputGradOp : NN_Op<"linear_input_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradient of a linear's input.";
+  let description = [{
+    Contracts the output dimensions of `dy` with those of `w`.
+
+    Constraints:
+    1. The trailing dimensions of `dy` are the output dimensions of `w`.
+    2. The shape of `dx` is that of `dy` without them, followed by the
+       contracted dimension of `w`.
+  }];
+  let arguments = (ins NN_Float:$dy, NN_Float:$w, UnitAttr:$transpose_weight);
+  let results = (outs NN_Float:$dx);
+  let assemblyFormat = [{
+    $dy `,` $w attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_LinearWeightGradOp : NN_Op<"linear_weight_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradient of a linear's weight.";
+  let description = [{
+    `dw = x^T dy` over all rows (`dy^T x` with `transpose_weight`).
+
+    Constraints:
+    1. `x` and `dy` agree in all dimensions but the trailing ones.
+    2. The shape of `dw` is the last dimension of `x` and the output dimensions
+       of `dy`, in the order of the weight.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$dy, UnitAttr:$transpose_weight);
+  let results = (outs NN_Float:$dw);
+  let assemblyFormat = [{
+    $x `,` $dy attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_BiasAddOp : NN_ForwardOp<"bias_add",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+  let summary = "Adds a vector to every row.";
+  let description = [{
+    Constraints:
+    1. The shape of `bias` is the trailing part of the shape of `x`.
+    2. `y` has the type of `x`.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$bias);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $bias attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_BiasGradOp : NN_Op<"bias_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradient of a bias: the sum over rows.";
+  let description = [{
+    Constraints:
+    1. The shape of `dbias` is the trailing part of the shape of `dy`.
+  }];
+  let arguments = (ins NN_Float:$dy);
+  let results = (outs NN_Float:$dbias);
+  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_LayerNormOp : NN_ForwardOp<"layer_norm",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Layer normalisation over the last dimension.";
+  let description = [{
+    `stats[.., 0]` is the mean and `stats[.., 1]` is `1/sqrt(variance + eps)`.
+
+    Constraints:
+    1. `gamma` and `beta` are vectors as long as the last dimension of `x`.
+    2. `y` has the type of `x`.
+    3. `stats` has the shape of `x` with 2 for the last dimension.
+    4. `eps` is positive.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$gamma, NN_Float:$beta,
+                       F64Attr:$eps);
+  let results = (outs NN_Float:$y, NN_Statistics:$stats);
+  let assemblyFormat = [{
+    $x `,` $gamma `,` $beta attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_LayerNormGradOp : NN_Op<"layer_norm_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradients of a layer normalisation.";
+  let description = [{
+    Constraints:
+    1. `dx` and `dy` have the type of `x`.
+    2. `gamma`, `dgamma`, `dbeta` are vectors as long as the last dimension.
+    3. `stats` has the shape of `x` with 2 for the last dimension.
+  }];
+  let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
+                       NN_Float:$gamma);
+  let results = (outs NN_Float:$dx, NN_Float:$dgamma, NN_Float:$dbeta);
+  let assemblyFormat = [{
+    $dy `,` $x `,` $stats `,` $gamma attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_GeluOp : NN_ForwardOp<"gelu",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gaussian error linear unit.";
+  let description = [{
+    With `approximate` the tanh form (`gelu_new` of GPT-2), else the erf form.
+
+    Constraints:
+    1. `y` has the type of `x`.
+  }];
+  let arguments = (ins NN_Float:$x, UnitAttr:$approximate);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_GeluGradOp : NN_Op<"gelu_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradient of a Gaussian error linear unit.";
+  let description = [{
+    Constraints:
+    1. `dy` and `dx` have the type of `x`.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$dy, UnitAttr:$approximate);
+  let results = (outs NN_Float:$dx);
+  let assemblyFormat = [{
+    $x `,` $dy attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_BiasGeluOp : NN_Op<"bias_gelu",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "A bias and a Gaussian error linear unit in one pass.";
+  let description = [{
+    `pre = x + bias`, `y = gelu(pre)`. Made by `nn-fuse` after partition, so it
+    has no gradient of its own.
+
+    Constraints:
+    1. The shape of `bias` is the trailing part of the shape of `x`.
+    2. `pre` and `y` have the type of `x`.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$bias, UnitAttr:$approximate);
+  let results = (outs NN_Float:$pre, NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $bias attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_AttentionOp : NN_ForwardOp<"attention",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Scaled dot-product attention of packed queries, keys, values.";
+  let description = [{
+    `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
+    outputs side by side; `lse` is the logarithm of the sum of exponentials of
+    each row of scores, kept for the backward pass. The scores of all heads at
+    once are never materialised. Dropout acts on the probabilities and is keyed
+    by (sample, global head, row, column) and `op_index`.
+
+    Constraints:
+    1. `qkv` has rank 4 and its third dimension is 3.
+    2. `heads` divides the last dimension of `qkv`.
+    3. `o` is `[samples, positions, heads * head size]`.
+    4. `lse` is `[samples, heads, positions]`.
+    5. `0 <= dropout < 1`.
+  }];
+  let arguments = (ins NN_Float:$qkv, I64Attr:$heads, UnitAttr:$causal,
+                       F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+  let results = (outs NN_Float:$o, NN_Statistics:$lse);
+  let assemblyFormat = "$qkv attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_AttentionGradOp : NN_Op<"attention_grad",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Gradient of scaled dot-product attention.";
+  let description = [{
+    Constraints:
+    1. `qkv` has rank 4 and its third dimension is 3.
+    2. `heads` divides the last dimension of `qkv`.
+    3. `o` and `dout` are `[samples, positions, heads * head size]`.
+    4. `lse` is `[samples, heads, positions]`.
+    5. `dqkv` has the type of `qkv`.
+    6. `0 <= dropout < 1`.
+  }];
+  let arguments = (ins NN_Float:$qkv, NN_Float:$o, NN_Statistics:$lse,
+                       NN_Float:$dout, I64Attr:$heads, UnitAttr:$causal,
+                       F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+  let results = (outs NN_Float:$dqkv);
+  let assemblyFormat = [{
+    $qkv `,` $o `,` $lse `,` $dout attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_DropoutOp : NN_ForwardOp<"dropout",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+  let summary = "Inverted dropout; also its own backward.";
+  let description = [{
+    The mask depends on (seed, step, layer, `op_index`) and on the global element
+    index alone; it is computed again in the backward pass, never stored. With
+    `col_sharded` the last dimension is a slice of a tensor-parallel group.
+
+    Constraints:
+    1. `y` has the type of `x`.
+    2. `0 <= p < 1`.
+    3. `x` has rank >= 2.
+  }];
+  let arguments = (ins NN_Float:$x, F64Attr:$p,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       UnitAttr:$col_sharded);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_DropoutAddOp : NN_Op<"dropout_add",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Dropout and a residual addition in one pass.";
+  let description = [{
+    `y = dropout(x) + residual`. Made by `nn-fuse` after partition.
+
+    Constraints:
+    1. `residual` and `y` have the type of `x`.
+    2. `0 <= p < 1`.
+    3. `x` has rank >= 2.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$residual, F64Attr:$p,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       UnitAttr:$col_sharded);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $residual attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_AddOp : NN_ForwardOp<"add",
+    [DeclareOpInterfaceMethods<NN_FactorOpInterface, ["propagatesPartialSums"]>,
+     DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+  let summary = "Element-wise sum.";
+  let description = [{
+    Constraints:
+    1. `a`, `b` and `y` have the same type.
+  }];
+  let arguments = (ins NN_Float:$a, NN_Float:$b);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $a `,` $b attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_CrossEntropyOp : NN_ForwardOp<"cross_entropy",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Softmax cross entropy and the gradient of its logits.";
+  let description = [{
+    `loss` is the sum over rows with a label >= 0; `dlogits` is the gradient of
+    the *global mean*: it is divided by the number of valid tokens of the whole
+    batch, which the runtime knows when the step starts. The gradient may take
+    the place of the logits, so that there is no second copy of them.
+
+    If `stats` is there, the logits are one shard of the vocabulary and `stats`
+    holds `[shards, rows.., 3]` of all shards (`nn.softmax_stats`). `classes` is
+    the size of the whole vocabulary.
+
+    Constraints:
+    1. The shape of `logits` is that of `labels` followed by the classes.
+    2. `dlogits` has the type of `logits`.
+    3. `loss` is one f64.
+    4. Without `stats` the last dimension of `logits` is `classes`.
+  }];
+  let arguments = (ins NN_Float:$logits, NN_Integer:$labels,
+                       Optional<NN_Statistics>:$stats, I64Attr:$classes);
+  let results = (outs RankedTensorOf<[F64]>:$loss, NN_Float:$dlogits);
+  let assemblyFormat = [{
+    $logits `,` $labels (`stats` $stats^)? attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_SoftmaxStatsOp : NN_Op<"softmax_stats",
+    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+  let summary = "Row statistics of one shard of the logits.";
+  let description = [{
+    Per row: maximum, sum of exponentials relative to it, logit of the label.
+
+    Constraints:
+    1. The shape of `logits` is that of `labels` followed by the local classes.
+    2. The shape of `stats` is that of `labels` followed by 3.
+  }];
+  let arguments = (ins NN_Float:$logits, NN_Integer:$labels, I64Attr:$classes);
+  let results = (outs NN_Statistics:$stats);
+  let assemblyFormat = [{
+    $logits `,` $labels attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+#endif // GALVATRON_DIALECT_NN_IR_NNOPS_TD
