@@ -9,7 +9,8 @@ target_compile_options(galvatron_flags INTERFACE
 target_compile_definitions(galvatron_flags INTERFACE
   GALVATRON_VERSION="${PROJECT_VERSION}" ${LLVM_DEFINITIONS_LIST})
 target_include_directories(galvatron_flags INTERFACE
-  ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
+  ${PROJECT_SOURCE_DIR}/runtime/include)
 # Debian's headers are not ours to warn about.
 target_include_directories(galvatron_flags SYSTEM INTERFACE
   ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})

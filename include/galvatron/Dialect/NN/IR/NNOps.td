@@ -45,21 +45,25 @@ def NN_Integer : RankedTensorOf<[I32]>;
 // Row statistics and losses: accumulator type of the body's element type.
 def NN_Statistics : RankedTensorOf<[F32, F64]>;
 
-class NN_Op<string mnemonic, list<Trait> traits = []>
+// The lists name the interface methods with a default that the operation
+// overrides.
+class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
+            list<string> kernel = [], list<Trait> traits = []>
     : Op<NN_Dialect, mnemonic, traits # [
           Pure,
-          DeclareOpInterfaceMethods<NN_FactorOpInterface>,
-          DeclareOpInterfaceMethods<NN_KernelOpInterface>]> {
+          DeclareOpInterfaceMethods<NN_CostOpInterface, cost>,
+          DeclareOpInterfaceMethods<NN_FactorOpInterface, factor>,
+          DeclareOpInterfaceMethods<NN_KernelOpInterface, kernel>]> {
   let hasVerifier = 1;
 }
 
 // A forward operation: it can be differentiated.
-class NN_ForwardOp<string mnemonic, list<Trait> traits = []>
-    : NN_Op<mnemonic, traits # [
-          DeclareOpInterfaceMethods<NN_GradientOpInterface>]>;
+class NN_ForwardOp<string mnemonic, list<string> cost = [],
+                   list<string> factor = [], list<string> kernel = []>
+    : NN_Op<mnemonic, cost, factor, kernel,
+            [DeclareOpInterfaceMethods<NN_GradientOpInterface>]>;
 
-def NN_EmbeddingOp : NN_ForwardOp<"embedding",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops", "getMovedBytes"]>]> {
+def NN_EmbeddingOp : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
   let summary = "Looks rows of a table up.";
   let description = [{
     `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
@@ -81,8 +85,7 @@ def NN_EmbeddingOp : NN_ForwardOp<"embedding",
   }];
 }
 
-def NN_EmbeddingGradOp : NN_Op<"embedding_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops", "getMovedBytes"]>]> {
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad", ["getFlops", "getMovedBytes"], ["partition"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
     Sums rows of `dy` by token, in ascending order of position. `table` only
@@ -100,8 +103,7 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad",
   }];
 }
 
-def NN_PositionAddOp : NN_ForwardOp<"position_add",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+def NN_PositionAddOp : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
     `y[s, t, :] = x[s, t, :] + table[t, :]`.
@@ -118,8 +120,7 @@ def NN_PositionAddOp : NN_ForwardOp<"position_add",
   }];
 }
 
-def NN_PositionGradOp : NN_Op<"position_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+def NN_PositionGradOp : NN_Op<"position_grad"> {
   let summary = "Gradient of a position embedding.";
   let description = [{
     `dtable[t, :] = sum over samples of dy[s, t, :]`, zero in unused rows.
@@ -133,8 +134,7 @@ def NN_PositionGradOp : NN_Op<"position_grad",
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_LinearOp : NN_ForwardOp<"linear",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_LinearOp : NN_ForwardOp<"linear", ["getFlops"]> {
   let summary = "A matrix product with a weight.";
   let description = [{
     Contracts the last dimension of `x` with the first of `w`; the other
@@ -163,8 +163,7 @@ def NN_LinearOp : NN_ForwardOp<"linear",
   }];
 }
 
-def NN_LinearInputGradOp : NN_Op<"linear_input_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_LinearInputGradOp : NN_Op<"linear_input_grad", ["getFlops"]> {
   let summary = "Gradient of a linear's input.";
   let description = [{
     Contracts the output dimensions of `dy` with those of `w`.
@@ -181,8 +180,7 @@ def NN_LinearInputGradOp : NN_Op<"linear_input_grad",
   }];
 }
 
-def NN_LinearWeightGradOp : NN_Op<"linear_weight_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_LinearWeightGradOp : NN_Op<"linear_weight_grad", ["getFlops"]> {
   let summary = "Gradient of a linear's weight.";
   let description = [{
     `dw = x^T dy` over all rows (`dy^T x` with `transpose_weight`).
@@ -199,8 +197,7 @@ def NN_LinearWeightGradOp : NN_Op<"linear_weight_grad",
   }];
 }
 
-def NN_BiasAddOp : NN_ForwardOp<"bias_add",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+def NN_BiasAddOp : NN_ForwardOp<"bias_add", [], [], ["getReusableOperand"]> {
   let summary = "Adds a vector to every row.";
   let description = [{
     Constraints:
@@ -214,8 +211,7 @@ def NN_BiasAddOp : NN_ForwardOp<"bias_add",
   }];
 }
 
-def NN_BiasGradOp : NN_Op<"bias_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_BiasGradOp : NN_Op<"bias_grad", ["getFlops"]> {
   let summary = "Gradient of a bias: the sum over rows.";
   let description = [{
     Constraints:
@@ -226,8 +222,7 @@ def NN_BiasGradOp : NN_Op<"bias_grad",
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_LayerNormOp : NN_ForwardOp<"layer_norm",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_LayerNormOp : NN_ForwardOp<"layer_norm", ["getFlops"]> {
   let summary = "Layer normalisation over the last dimension.";
   let description = [{
     `stats[.., 0]` is the mean and `stats[.., 1]` is `1/sqrt(variance + eps)`.
@@ -246,8 +241,7 @@ def NN_LayerNormOp : NN_ForwardOp<"layer_norm",
   }];
 }
 
-def NN_LayerNormGradOp : NN_Op<"layer_norm_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_LayerNormGradOp : NN_Op<"layer_norm_grad", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gradients of a layer normalisation.";
   let description = [{
     Constraints:
@@ -264,8 +258,7 @@ def NN_LayerNormGradOp : NN_Op<"layer_norm_grad",
   }];
 }
 
-def NN_GeluOp : NN_ForwardOp<"gelu",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gaussian error linear unit.";
   let description = [{
     With `approximate` the tanh form (`gelu_new` of GPT-2), else the erf form.
@@ -278,8 +271,7 @@ def NN_GeluOp : NN_ForwardOp<"gelu",
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_GeluGradOp : NN_Op<"gelu_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_GeluGradOp : NN_Op<"gelu_grad", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gradient of a Gaussian error linear unit.";
   let description = [{
     Constraints:
@@ -292,8 +284,7 @@ def NN_GeluGradOp : NN_Op<"gelu_grad",
   }];
 }
 
-def NN_BiasGeluOp : NN_Op<"bias_gelu",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_BiasGeluOp : NN_Op<"bias_gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "A bias and a Gaussian error linear unit in one pass.";
   let description = [{
     `pre = x + bias`, `y = gelu(pre)`. Made by `nn-fuse` after partition, so it
@@ -310,8 +301,7 @@ def NN_BiasGeluOp : NN_Op<"bias_gelu",
   }];
 }
 
-def NN_AttentionOp : NN_ForwardOp<"attention",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -334,8 +324,7 @@ def NN_AttentionOp : NN_ForwardOp<"attention",
   let assemblyFormat = "$qkv attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_AttentionGradOp : NN_Op<"attention_grad",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_AttentionGradOp : NN_Op<"attention_grad", ["getFlops"], ["partition"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
@@ -357,8 +346,7 @@ def NN_AttentionGradOp : NN_Op<"attention_grad",
   }];
 }
 
-def NN_DropoutOp : NN_ForwardOp<"dropout",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+def NN_DropoutOp : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"]> {
   let summary = "Inverted dropout; also its own backward.";
   let description = [{
     The mask depends on (seed, step, layer, `op_index`) and on the global element
@@ -377,8 +365,7 @@ def NN_DropoutOp : NN_ForwardOp<"dropout",
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_DropoutAddOp : NN_Op<"dropout_add",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_DropoutAddOp : NN_Op<"dropout_add", ["getFlops"], ["partition"], ["getReusableOperand"]> {
   let summary = "Dropout and a residual addition in one pass.";
   let description = [{
     `y = dropout(x) + residual`. Made by `nn-fuse` after partition.
@@ -397,9 +384,7 @@ def NN_DropoutAddOp : NN_Op<"dropout_add",
   }];
 }
 
-def NN_AddOp : NN_ForwardOp<"add",
-    [DeclareOpInterfaceMethods<NN_FactorOpInterface, ["propagatesPartialSums"]>,
-     DeclareOpInterfaceMethods<NN_CostOpInterface, []>]> {
+def NN_AddOp : NN_ForwardOp<"add", [], ["propagatesPartialSums"], ["getReusableOperand"]> {
   let summary = "Element-wise sum.";
   let description = [{
     Constraints:
@@ -412,8 +397,7 @@ def NN_AddOp : NN_ForwardOp<"add",
   }];
 }
 
-def NN_CrossEntropyOp : NN_ForwardOp<"cross_entropy",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_CrossEntropyOp : NN_ForwardOp<"cross_entropy", ["getFlops"], ["partition", "isPartialResult"], ["getReusableOperand"]> {
   let summary = "Softmax cross entropy and the gradient of its logits.";
   let description = [{
     `loss` is the sum over rows with a label >= 0; `dlogits` is the gradient of
@@ -440,8 +424,7 @@ def NN_CrossEntropyOp : NN_ForwardOp<"cross_entropy",
   }];
 }
 
-def NN_SoftmaxStatsOp : NN_Op<"softmax_stats",
-    [DeclareOpInterfaceMethods<NN_CostOpInterface, ["getFlops"]>]> {
+def NN_SoftmaxStatsOp : NN_Op<"softmax_stats", ["getFlops"]> {
   let summary = "Row statistics of one shard of the logits.";
   let description = [{
     Per row: maximum, sum of exponentials relative to it, logit of the label.

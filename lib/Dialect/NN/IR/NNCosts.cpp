@@ -1,0 +1,110 @@
+//===- NNCosts.cpp - Work of nn operations ---------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// Matrix products are exact: 2 * rows * in * out. Causal attention counts the
+// half of the scores that it computes. Element-wise operations count a handful
+// of FLOPs an element; they are bound by memory and their time comes from the
+// bytes they move.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+namespace {
+
+double elements(Value value, int64_t samples) {
+  return double(countElements(value.getType(), samples));
+}
+
+/// FLOPs of one of attention's products over all heads:
+/// 2 * samples * heads * positions^2 * head size, half of it if causal.
+double attentionProduct(Value qkv, bool causal, int64_t samples) {
+  auto type = cast<RankedTensorType>(qkv.getType());
+  double positions = double(type.getDimSize(1));
+  double perPair = elements(qkv, samples) / 3 / positions; // samples * width
+  return 2 * perPair * positions * positions * (causal ? 0.5 : 1.0);
+}
+
+} // namespace
+
+double EmbeddingOp::getFlops(int64_t samples) { return 0; }
+// Only the rows looked up are read, not the table.
+double EmbeddingOp::getMovedBytes(int64_t samples) {
+  return double(countBytes(getTokens().getType(), samples)) +
+         2.0 * double(countBytes(getY().getType(), samples));
+}
+
+double EmbeddingGradOp::getFlops(int64_t samples) {
+  return elements(getDy(), samples);
+}
+// The whole table's gradient is written once, then rows are read and added to.
+double EmbeddingGradOp::getMovedBytes(int64_t samples) {
+  return double(countBytes(getTokens().getType(), samples)) +
+         3.0 * double(countBytes(getDy().getType(), samples)) +
+         double(countBytes(getDtable().getType(), samples));
+}
+
+double LinearOp::getFlops(int64_t samples) {
+  double rows = elements(getX(), samples) /
+                double(cast<RankedTensorType>(getX().getType()).getShape().back());
+  return 2.0 * rows * elements(getW(), samples);
+}
+
+double LinearInputGradOp::getFlops(int64_t samples) {
+  double rows =
+      elements(getDx(), samples) /
+      double(cast<RankedTensorType>(getDx().getType()).getShape().back());
+  return 2.0 * rows * elements(getW(), samples);
+}
+
+double LinearWeightGradOp::getFlops(int64_t samples) {
+  double rows = elements(getX(), samples) /
+                double(cast<RankedTensorType>(getX().getType()).getShape().back());
+  return 2.0 * rows * elements(getDw(), samples);
+}
+
+double BiasGradOp::getFlops(int64_t samples) {
+  return elements(getDy(), samples);
+}
+double LayerNormOp::getFlops(int64_t samples) {
+  return 8 * elements(getX(), samples);
+}
+double LayerNormGradOp::getFlops(int64_t samples) {
+  return 14 * elements(getX(), samples);
+}
+double GeluOp::getFlops(int64_t samples) {
+  return 14 * elements(getX(), samples);
+}
+double GeluGradOp::getFlops(int64_t samples) {
+  return 24 * elements(getX(), samples);
+}
+double BiasGeluOp::getFlops(int64_t samples) {
+  return 15 * elements(getX(), samples);
+}
+double DropoutAddOp::getFlops(int64_t samples) {
+  return 2 * elements(getX(), samples);
+}
+
+// Scores and the weighted sum of values.
+double AttentionOp::getFlops(int64_t samples) {
+  return 2 * attentionProduct(getQkv(), getCausal(), samples);
+}
+// Scores again, then the gradients of values, probabilities, queries and keys.
+double AttentionGradOp::getFlops(int64_t samples) {
+  return 5 * attentionProduct(getQkv(), getCausal(), samples);
+}
+
+double CrossEntropyOp::getFlops(int64_t samples) {
+  return (getStats() ? 4 : 8) * elements(getLogits(), samples);
+}
+double SoftmaxStatsOp::getFlops(int64_t samples) {
+  return 4 * elements(getLogits(), samples);
+}

@@ -1,0 +1,112 @@
+//===- NNDialect.cpp - The nn dialect --------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+#include "galvatron/Dialect/NN/IR/NNDialect.cpp.inc"
+#include "galvatron/Dialect/NN/IR/NNInterfaces.cpp.inc"
+
+void NNDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "galvatron/Dialect/NN/IR/NNOps.cpp.inc"
+      >();
+}
+
+int64_t nn::countElements(Type type, int64_t samples) {
+  int64_t count = 1;
+  for (int64_t dim : cast<RankedTensorType>(type).getShape())
+    count *= ShapedType::isDynamic(dim) ? samples : dim;
+  return count;
+}
+
+int64_t nn::countBytes(Type type, int64_t samples) {
+  int64_t bits = cast<RankedTensorType>(type).getElementTypeBitWidth();
+  return countElements(type, samples) * bits / 8;
+}
+
+LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
+                                                  NamedAttribute attribute) {
+  StringRef name = attribute.getName();
+  if (name == kFactorUnitsAttr) {
+    auto dictionary = dyn_cast<DictionaryAttr>(attribute.getValue());
+    if (!dictionary)
+      return op->emitOpError() << "expected '" << name << "' to be a dictionary";
+    for (NamedAttribute entry : dictionary) {
+      auto units = dyn_cast<IntegerAttr>(entry.getValue());
+      if (!units || units.getInt() < 1)
+        return op->emitOpError() << "expected a positive number of units for "
+                                    "factor '"
+                                 << entry.getName().getValue() << "', got "
+                                 << entry.getValue();
+    }
+  }
+  if (name == kUnevenAttr) {
+    auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
+    auto array = dyn_cast<ArrayAttr>(attribute.getValue());
+    if (!array)
+      return op->emitOpError() << "expected '" << name << "' to be an array";
+    for (Attribute entry : array) {
+      auto factor = dyn_cast<StringAttr>(entry);
+      if (!factor || !units || !units.contains(factor.getValue()))
+        return op->emitOpError()
+               << "expected '" << name << "' to name factors of '"
+               << kFactorUnitsAttr << "', got " << entry;
+    }
+  }
+  return success();
+}
+
+LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region,
+                                                  unsigned argument,
+                                                  NamedAttribute attribute) {
+  if (attribute.getName() != kFactorsAttr)
+    return success();
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  if (!function)
+    return op->emitOpError() << "expected '" << kFactorsAttr
+                             << "' on an argument of a function";
+  auto type =
+      dyn_cast<RankedTensorType>(function.getArgumentTypes()[argument]);
+  auto names = dyn_cast<ArrayAttr>(attribute.getValue());
+  if (!type || !names || int64_t(names.size()) != type.getRank())
+    return op->emitOpError() << "expected '" << kFactorsAttr << "' of argument "
+                             << argument
+                             << " to name one factor a dimension, got "
+                             << attribute.getValue();
+  auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
+  for (auto [dim, entry] : llvm::enumerate(names)) {
+    auto factor = dyn_cast<StringAttr>(entry);
+    if (!factor)
+      return op->emitOpError() << "expected factor names to be strings, got "
+                               << entry;
+    if (factor.empty())
+      continue;
+    auto count = units ? units.getAs<IntegerAttr>(factor.getValue()) : nullptr;
+    if (!count)
+      return op->emitOpError() << "factor '" << factor.getValue()
+                               << "' of argument " << argument
+                               << " has no entry in '" << kFactorUnitsAttr
+                               << "'";
+    if (type.getDimSize(dim) % count.getInt() != 0)
+      return op->emitOpError()
+             << "expected dimension " << dim << " of argument " << argument
+             << " to be a multiple of the " << count.getInt()
+             << " units of factor '" << factor.getValue() << "', got "
+             << type.getDimSize(dim);
+  }
+  return success();
+}
+
+#define GET_OP_CLASSES
+#include "galvatron/Dialect/NN/IR/NNOps.cpp.inc"

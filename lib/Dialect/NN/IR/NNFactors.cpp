@@ -1,0 +1,236 @@
+//===- NNFactors.cpp - Factors of nn operations ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+namespace {
+
+size_t rankOf(Value value) {
+  return cast<RankedTensorType>(value.getType()).getRank();
+}
+
+/// `count` consecutive factor numbers from `first`.
+SmallVector<int> factors(int first, size_t count) {
+  SmallVector<int> result;
+  for (size_t i = 0; i < count; ++i)
+    result.push_back(first + int(i));
+  return result;
+}
+
+SmallVector<int> concat(ArrayRef<int> a, ArrayRef<int> b) {
+  SmallVector<int> result(a.begin(), a.end());
+  result.append(b.begin(), b.end());
+  return result;
+}
+
+/// All operands and results have the same shape and every dimension may be
+/// split.
+FactorRule elementwise(Operation *op) {
+  SmallVector<int> all = factors(0, rankOf(op->getResult(0)));
+  FactorRule rule;
+  rule.operands.assign(op->getNumOperands(), all);
+  rule.results.assign(op->getNumResults(), all);
+  return rule;
+}
+
+/// Factors of a linear's operands: rows, contracted dimension, outputs.
+struct LinearFactors {
+  SmallVector<int> x, w, y, bias;
+};
+LinearFactors linearFactors(size_t xRank, size_t wRank, bool transpose) {
+  SmallVector<int> rows = factors(0, xRank - 1);
+  int in = int(xRank) - 1;
+  SmallVector<int> out = factors(in + 1, wRank - 1);
+  LinearFactors result;
+  result.x = concat(rows, in);
+  result.w = transpose ? concat(out, in) : concat(in, out);
+  result.y = concat(rows, out);
+  result.bias = out;
+  return result;
+}
+
+/// The rows of `x` may be split together with those of a same-rank tensor; the
+/// last dimension must be whole because it is normalised over.
+SmallVector<int> rowsOnly(size_t rank) {
+  return concat(factors(0, rank - 1), kNoFactor);
+}
+
+LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
+                               llvm::function_ref<void()> setSharded) {
+  if (dims.back() == factor) {
+    setSharded();
+    return success();
+  }
+  return op->emitOpError()
+         << "expected a split of the last dimension only: the mask is keyed by "
+            "the global row";
+}
+
+constexpr int kHeads = 1, kVocabulary = 0;
+
+} // namespace
+
+FactorRule EmbeddingOp::getFactorRule() {
+  SmallVector<int> rows = factors(2, rankOf(getTokens()));
+  return {{rows, {kVocabulary, 1}}, {concat(rows, 1)}};
+}
+LogicalResult EmbeddingOp::partition(OpBuilder &, int factor,
+                                     const ShardContext &) {
+  if (factor == kVocabulary)
+    setSharded(true);
+  return success();
+}
+
+FactorRule EmbeddingGradOp::getFactorRule() {
+  SmallVector<int> rows = factors(2, rankOf(getTokens()));
+  return {{rows, concat(rows, 1), {kVocabulary, 1}}, {{kVocabulary, 1}}};
+}
+LogicalResult EmbeddingGradOp::partition(OpBuilder &, int factor,
+                                         const ShardContext &) {
+  if (factor == kVocabulary)
+    setSharded(true);
+  return success();
+}
+
+FactorRule PositionAddOp::getFactorRule() {
+  return {{{0, kNoFactor, 1}, {kNoFactor, 1}}, {{0, kNoFactor, 1}}};
+}
+
+FactorRule PositionGradOp::getFactorRule() {
+  return {{{0, kNoFactor, 1}}, {{kNoFactor, 1}}};
+}
+
+FactorRule LinearOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getX()), rankOf(getW()), getTransposeWeight());
+  FactorRule rule{{f.x, f.w}, {f.y}};
+  if (getBias())
+    rule.operands.push_back(f.bias);
+  return rule;
+}
+
+FactorRule LinearInputGradOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getDx()), rankOf(getW()), getTransposeWeight());
+  return {{f.y, f.w}, {f.x}};
+}
+
+FactorRule LinearWeightGradOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getX()), rankOf(getDw()), getTransposeWeight());
+  return {{f.x, f.y}, {f.w}};
+}
+
+FactorRule BiasAddOp::getFactorRule() {
+  SmallVector<int> x = factors(0, rankOf(getX()));
+  SmallVector<int> bias(ArrayRef(x).take_back(rankOf(getBias())));
+  return {{x, bias}, {x}};
+}
+
+FactorRule BiasGradOp::getFactorRule() {
+  SmallVector<int> dy = factors(0, rankOf(getDy()));
+  SmallVector<int> bias(ArrayRef(dy).take_back(rankOf(getDbias())));
+  return {{dy}, {bias}};
+}
+
+FactorRule LayerNormOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, {kNoFactor}, {kNoFactor}}, {x, x}};
+}
+
+FactorRule LayerNormGradOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}, {kNoFactor}}};
+}
+
+FactorRule GeluOp::getFactorRule() { return elementwise(*this); }
+FactorRule GeluGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule BiasGeluOp::getFactorRule() {
+  SmallVector<int> x = factors(0, rankOf(getX()));
+  SmallVector<int> bias(ArrayRef(x).take_back(rankOf(getBias())));
+  return {{x, bias}, {x, x}};
+}
+
+FactorRule AttentionOp::getFactorRule() {
+  return {{{0, kNoFactor, kNoFactor, kHeads}},
+          {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+}
+LogicalResult AttentionOp::partition(OpBuilder &, int factor,
+                                     const ShardContext &shards) {
+  if (factor == kHeads)
+    setHeads(getHeads() / shards.size());
+  return success();
+}
+
+FactorRule AttentionGradOp::getFactorRule() {
+  SmallVector<int> qkv = {0, kNoFactor, kNoFactor, kHeads};
+  SmallVector<int> o = {0, kNoFactor, kHeads};
+  return {{qkv, o, {0, kHeads, kNoFactor}, o}, {qkv}};
+}
+LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
+                                         const ShardContext &shards) {
+  if (factor == kHeads)
+    setHeads(getHeads() / shards.size());
+  return success();
+}
+
+FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }
+LogicalResult DropoutOp::partition(OpBuilder &, int factor,
+                                   const ShardContext &) {
+  return partitionDropout(*this, getFactorRule().operands[0], factor,
+                          [&] { setColSharded(true); });
+}
+
+FactorRule DropoutAddOp::getFactorRule() { return elementwise(*this); }
+LogicalResult DropoutAddOp::partition(OpBuilder &, int factor,
+                                      const ShardContext &) {
+  return partitionDropout(*this, getFactorRule().operands[0], factor,
+                          [&] { setColSharded(true); });
+}
+
+FactorRule AddOp::getFactorRule() { return elementwise(*this); }
+bool AddOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return llvm::all_of(partialOperands, [](bool partial) { return partial; });
+}
+
+FactorRule CrossEntropyOp::getFactorRule() {
+  SmallVector<int> rows = factors(1, rankOf(getLabels()));
+  SmallVector<int> logits = concat(rows, kVocabulary);
+  FactorRule rule{{logits, rows}, {{kNoFactor}, logits}};
+  if (getStats())
+    rule.operands.push_back(concat(kNoFactor, concat(rows, kNoFactor)));
+  return rule;
+}
+bool CrossEntropyOp::isPartialResult(unsigned) { return false; }
+LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
+                                        const ShardContext &shards) {
+  if (factor != kVocabulary)
+    return success();
+  // Each shard contributes three numbers a row; every rank then combines all
+  // shards' numbers in the same order.
+  auto logits = cast<RankedTensorType>(getLogits().getType());
+  SmallVector<int64_t> shape(logits.getShape());
+  shape.back() = 3;
+  Type element = logits.getElementType();
+  if (!element.isF64())
+    element = builder.getF32Type();
+  auto stats = SoftmaxStatsOp::create(
+      builder, getLoc(), RankedTensorType::get(shape, element), getLogits(),
+      getLabels(), getClasses());
+  Value all = shards.allGather(builder, getLoc(), stats);
+  getStatsMutable().assign(all);
+  return success();
+}
+
+FactorRule SoftmaxStatsOp::getFactorRule() {
+  SmallVector<int> rows = factors(1, rankOf(getLabels()));
+  return {{concat(rows, kVocabulary), rows}, {concat(rows, kNoFactor)}};
+}

@@ -1,0 +1,106 @@
+//===- NNGradients.cpp - Gradients of nn operations ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+void EmbeddingOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  if (needed[1])
+    operandGrads[1] =
+        EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
+                                getTokens(), grads[0], getTable(),
+                                getShardedAttr());
+}
+
+void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                  ArrayRef<bool> needed,
+                                  MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = grads[0];
+  if (needed[1])
+    operandGrads[1] = PositionGradOp::create(
+        builder, getLoc(), getTable().getType(), grads[0]);
+}
+
+void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                             ArrayRef<bool> needed,
+                             MutableArrayRef<Value> operandGrads) {
+  if (needed[0])
+    operandGrads[0] =
+        LinearInputGradOp::create(builder, getLoc(), getX().getType(), grads[0],
+                                  getW(), getTransposeWeightAttr());
+  if (needed[1])
+    operandGrads[1] =
+        LinearWeightGradOp::create(builder, getLoc(), getW().getType(), getX(),
+                                   grads[0], getTransposeWeightAttr());
+  if (getBias() && needed[2])
+    operandGrads[2] = BiasGradOp::create(builder, getLoc(),
+                                         getBias().getType(), grads[0]);
+}
+
+void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = grads[0];
+  if (needed[1])
+    operandGrads[1] = BiasGradOp::create(builder, getLoc(),
+                                         getBias().getType(), grads[0]);
+}
+
+void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  auto grad = LayerNormGradOp::create(
+      builder, getLoc(),
+      TypeRange{getX().getType(), getGamma().getType(), getBeta().getType()},
+      grads[0], getX(), getStats(), getGamma());
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
+void GeluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                           ArrayRef<bool> needed,
+                           MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = GeluGradOp::create(builder, getLoc(), getX().getType(),
+                                       getX(), grads[0], getApproximateAttr());
+}
+
+void AttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = AttentionGradOp::create(
+      builder, getLoc(), getQkv().getType(), getQkv(), getO(), getLse(),
+      grads[0], getHeadsAttr(), getCausalAttr(), getScaleAttr(),
+      getDropoutAttr(), getOpIndexAttr());
+}
+
+// The mask is a function of the key and the element index, so the gradient is
+// the same operation on the gradient.
+void DropoutOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] =
+      DropoutOp::create(builder, getLoc(), getX().getType(), grads[0],
+                        getPAttr(), getOpIndexAttr(), getColShardedAttr());
+}
+
+void AddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                          ArrayRef<bool> needed,
+                          MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = grads[0];
+  operandGrads[1] = grads[0];
+}
+
+// The forward pass already computed the gradient of the mean loss; the loss is
+// the end of the model, so nothing multiplies it.
+void CrossEntropyOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                   ArrayRef<bool> needed,
+                                   MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = getDlogits();
+}

@@ -1,0 +1,283 @@
+//===- NNKernels.cpp - Kernels of nn operations ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// The order of buffers, integers and reals is the ABI's (grt/abi.h).
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "grt/abi.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+namespace {
+
+RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+int64_t size(Value value) { return typeOf(value).getNumElements(); }
+int64_t last(Value value) { return typeOf(value).getShape().back(); }
+
+struct DropoutShape {
+  int64_t samples, rows, columns;
+};
+DropoutShape dropoutShape(Value x) {
+  int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
+  return {samples, size(x) / samples / columns, columns};
+}
+
+struct AttentionShape {
+  int64_t samples, positions, heads, headSize, stride;
+  SmallVector<int64_t> ints(bool causal, int64_t opIndex) const {
+    return {samples, positions, positions, heads,  heads,         headSize,
+            stride,  stride,    stride,    causal, opIndex};
+  }
+};
+AttentionShape attentionShape(Value qkv, int64_t heads) {
+  ArrayRef<int64_t> shape = typeOf(qkv).getShape();
+  return {shape[0], shape[1], heads, shape[3] / heads, 3 * shape[3]};
+}
+
+/// Queries, keys and values inside the packed buffer.
+SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
+                          RankedTensorType type) {
+  SmallVector<Value> parts;
+  int64_t bytes = type.getShape().back() * type.getElementTypeBitWidth() / 8;
+  for (int64_t i = 0; i < 3; ++i)
+    parts.push_back(emitter.view(packed, i * bytes, type));
+  return parts;
+}
+
+Value attentionScratch(KernelEmitter &emitter, const AttentionShape &shape,
+                       RankedTensorType type, bool backward) {
+  unsigned elementBytes = type.getElementTypeBitWidth() == 64 ? 8 : 4;
+  int64_t bytes = int64_t(grt_cpu_attention_scratch_bytes(
+      shape.positions, shape.positions, shape.headSize, elementBytes,
+      backward));
+  return emitter.temporary(
+      RankedTensorType::get(bytes, IntegerType::get(type.getContext(), 8)));
+}
+
+
+} // namespace
+
+void EmbeddingOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  emitter.kernel("embedding", {operands[0], operands[1], results[0]},
+                 {size(getTokens()), last(getTable()),
+                  typeOf(getTable()).getDimSize(0), getSharded()});
+}
+
+void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
+                                  ArrayRef<Value> operands,
+                                  ArrayRef<Value> results) {
+  emitter.kernel("embedding_grad", {operands[0], operands[1], results[0]},
+                 {size(getTokens()), last(getTable()),
+                  typeOf(getTable()).getDimSize(0), getSharded(),
+                  emitter.accumulateMode(0)});
+}
+
+void PositionAddOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  ArrayRef<int64_t> x = typeOf(getX()).getShape();
+  emitter.kernel("position_add", {operands[0], operands[1], results[0]},
+                 {x[0], x[1], x[2]});
+}
+int PositionAddOp::getReusableOperand(unsigned) { return 0; }
+
+void PositionGradOp::emitKernels(KernelEmitter &emitter,
+                                 ArrayRef<Value> operands,
+                                 ArrayRef<Value> results) {
+  ArrayRef<int64_t> dy = typeOf(getDy()).getShape();
+  emitter.kernel("position_grad", {operands[0], results[0]},
+                 {dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
+                  emitter.accumulateMode(0)});
+}
+
+void LinearOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                           ArrayRef<Value> results) {
+  int64_t in = last(getX()), rows = size(getX()) / in;
+  SmallVector<Value> buffers = {operands[0], operands[1], results[0]};
+  if (getBias())
+    buffers.push_back(operands[2]);
+  emitter.kernel("gemm", buffers,
+                 {rows, size(getW()) / in, in, 0, getTransposeWeight(),
+                  emitter.accumulateMode(0), getBias() ? 1 : 0});
+}
+
+void LinearInputGradOp::emitKernels(KernelEmitter &emitter,
+                                    ArrayRef<Value> operands,
+                                    ArrayRef<Value> results) {
+  int64_t in = last(getDx()), rows = size(getDx()) / in;
+  emitter.kernel("gemm", {operands[0], operands[1], results[0]},
+                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(),
+                  emitter.accumulateMode(0), 0});
+}
+
+void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
+                                     ArrayRef<Value> operands,
+                                     ArrayRef<Value> results) {
+  int64_t in = last(getX()), rows = size(getX()) / in;
+  int64_t out = size(getDy()) / rows;
+  if (getTransposeWeight())
+    emitter.kernel("gemm", {operands[1], operands[0], results[0]},
+                   {out, in, rows, 1, 0, emitter.accumulateMode(0), 0});
+  else
+    emitter.kernel("gemm", {operands[0], operands[1], results[0]},
+                   {in, out, rows, 1, 0, emitter.accumulateMode(0), 0});
+}
+
+void BiasAddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  int64_t n = size(getBias());
+  emitter.kernel("bias_add", {operands[0], operands[1], results[0]},
+                 {size(getX()) / n, n});
+}
+int BiasAddOp::getReusableOperand(unsigned) { return 0; }
+
+void BiasGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  int64_t n = size(getDbias());
+  emitter.kernel("bias_grad", {operands[0], results[0]},
+                 {size(getDy()) / n, n, emitter.accumulateMode(0)});
+}
+
+void LayerNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  int64_t n = last(getX());
+  emitter.kernel(
+      "layer_norm",
+      {operands[0], operands[1], operands[2], results[0], results[1]},
+      {size(getX()) / n, n}, {getEps().convertToDouble()});
+}
+
+void LayerNormGradOp::emitKernels(KernelEmitter &emitter,
+                                  ArrayRef<Value> operands,
+                                  ArrayRef<Value> results) {
+  int64_t n = last(getX());
+  emitter.kernel("layer_norm_grad",
+                 {operands[0], operands[1], operands[2], operands[3],
+                  results[0], results[1], results[2]},
+                 {size(getX()) / n, n, emitter.accumulateMode(1)});
+}
+int LayerNormGradOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : -1;
+}
+
+void GeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                         ArrayRef<Value> results) {
+  emitter.kernel("gelu", {operands[0], results[0]},
+                 {size(getX()), getApproximate()});
+}
+int GeluOp::getReusableOperand(unsigned) { return 0; }
+
+void GeluGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  emitter.kernel("gelu_grad", {operands[0], operands[1], results[0]},
+                 {size(getX()), getApproximate()});
+}
+int GeluGradOp::getReusableOperand(unsigned) { return 1; }
+
+void BiasGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  int64_t n = size(getBias());
+  emitter.kernel("bias_gelu",
+                 {operands[0], operands[1], results[0], results[1]},
+                 {size(getX()) / n, n, getApproximate()});
+}
+int BiasGeluOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : -1;
+}
+
+void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  AttentionShape shape = attentionShape(getQkv(), getHeads());
+  SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
+  buffers.append(results.begin(), results.end());
+  buffers.push_back(
+      attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/false));
+  emitter.kernel("attention", buffers, shape.ints(getCausal(), getOpIndex()),
+                 {getScale().convertToDouble(), getDropout().convertToDouble()});
+}
+
+void AttentionGradOp::emitKernels(KernelEmitter &emitter,
+                                  ArrayRef<Value> operands,
+                                  ArrayRef<Value> results) {
+  AttentionShape shape = attentionShape(getQkv(), getHeads());
+  SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
+  buffers.append({operands[1], operands[2], operands[3]});
+  buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
+  buffers.push_back(
+      attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/true));
+  emitter.kernel("attention_grad", buffers,
+                 shape.ints(getCausal(), getOpIndex()),
+                 {getScale().convertToDouble(), getDropout().convertToDouble()});
+}
+
+void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  DropoutShape shape = dropoutShape(getX());
+  emitter.kernel("dropout", {operands[0], results[0]},
+                 {shape.samples, shape.rows, shape.columns,
+                  int64_t(getOpIndex()), getColSharded()},
+                 {getP().convertToDouble()});
+}
+int DropoutOp::getReusableOperand(unsigned) { return 0; }
+
+void DropoutAddOp::emitKernels(KernelEmitter &emitter,
+                               ArrayRef<Value> operands,
+                               ArrayRef<Value> results) {
+  DropoutShape shape = dropoutShape(getX());
+  emitter.kernel("dropout_add", {operands[0], operands[1], results[0]},
+                 {shape.samples, shape.rows, shape.columns,
+                  int64_t(getOpIndex()), getColSharded()},
+                 {getP().convertToDouble()});
+}
+int DropoutAddOp::getReusableOperand(unsigned) { return 0; }
+
+void AddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                        ArrayRef<Value> results) {
+  emitter.kernel("add", {operands[0], operands[1], results[0]},
+                 {size(getA())});
+}
+int AddOp::getReusableOperand(unsigned) { return 0; }
+
+void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
+                                 ArrayRef<Value> operands,
+                                 ArrayRef<Value> results) {
+  int64_t rows = size(getLabels()), columns = last(getLogits());
+  int64_t sharded = getStats() ? 1 : 0, shards = 1;
+  Value stats;
+  if (getStats()) {
+    stats = operands[2];
+    shards = typeOf(getStats()).getDimSize(0);
+  } else {
+    Type element = typeOf(getLogits()).getElementType();
+    if (!element.isF64())
+      element = Float32Type::get(getContext());
+    stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
+    emitter.kernel("softmax_stats", {operands[0], operands[1], stats},
+                   {rows, columns, int64_t(getClasses()), 0});
+  }
+  emitter.kernel("cross_entropy",
+                 {operands[0], operands[1], stats, results[1], results[0]},
+                 {rows, columns, int64_t(getClasses()), sharded, shards});
+}
+int CrossEntropyOp::getReusableOperand(unsigned index) {
+  return index == 1 ? 0 : -1;
+}
+
+void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
+                                 ArrayRef<Value> operands,
+                                 ArrayRef<Value> results) {
+  emitter.kernel("softmax_stats", {operands[0], operands[1], results[0]},
+                 {size(getLogits()) / last(getLogits()), last(getLogits()),
+                  int64_t(getClasses()), 1});
+}

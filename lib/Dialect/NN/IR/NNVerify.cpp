@@ -1,0 +1,310 @@
+//===- NNVerify.cpp - Verifiers of nn operations ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// The numbers in comments are those of the constraints in NNOps.td.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+namespace {
+
+ArrayRef<int64_t> shapeOf(Value value) {
+  return cast<RankedTensorType>(value.getType()).getShape();
+}
+
+std::string printShape(ArrayRef<int64_t> shape) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << '[';
+  llvm::interleaveComma(shape, stream, [&](int64_t dim) {
+    if (ShapedType::isDynamic(dim))
+      stream << '?';
+    else
+      stream << dim;
+  });
+  stream << ']';
+  return text;
+}
+
+LogicalResult expectShape(Operation *op, StringRef name, Value value,
+                          ArrayRef<int64_t> expected) {
+  if (shapeOf(value) == expected)
+    return success();
+  return op->emitOpError() << "expected '" << name << "' of shape "
+                           << printShape(expected) << ", got "
+                           << printShape(shapeOf(value));
+}
+
+LogicalResult expectType(Operation *op, StringRef name, Value value,
+                         Type expected) {
+  if (value.getType() == expected)
+    return success();
+  return op->emitOpError() << "expected '" << name << "' of type " << expected
+                           << ", got " << value.getType();
+}
+
+LogicalResult expectRank(Operation *op, StringRef name, Value value,
+                         size_t rank) {
+  if (shapeOf(value).size() == rank)
+    return success();
+  return op->emitOpError() << "expected '" << name << "' of rank " << rank
+                           << ", got " << value.getType();
+}
+
+LogicalResult expectTrailing(Operation *op, StringRef name, Value part,
+                             Value whole) {
+  ArrayRef<int64_t> tail = shapeOf(part), shape = shapeOf(whole);
+  if (tail.size() <= shape.size() && shape.take_back(tail.size()) == tail)
+    return success();
+  return op->emitOpError() << "expected the shape of '" << name
+                           << "' to be a trailing part of "
+                           << printShape(shape) << ", got " << printShape(tail);
+}
+
+LogicalResult expectProbability(Operation *op, StringRef name, double p) {
+  if (p >= 0 && p < 1)
+    return success();
+  return op->emitOpError() << "expected '" << name << "' in [0, 1), got " << p;
+}
+
+SmallVector<int64_t> withLast(ArrayRef<int64_t> shape, int64_t last) {
+  SmallVector<int64_t> result(shape.begin(), shape.end());
+  result.back() = last;
+  return result;
+}
+
+SmallVector<int64_t> append(ArrayRef<int64_t> shape, ArrayRef<int64_t> tail) {
+  SmallVector<int64_t> result(shape.begin(), shape.end());
+  result.append(tail.begin(), tail.end());
+  return result;
+}
+
+/// Output dimensions and the contracted dimension of a linear's weight.
+std::pair<SmallVector<int64_t>, int64_t> splitWeight(ArrayRef<int64_t> w,
+                                                     bool transpose) {
+  if (transpose)
+    return {SmallVector<int64_t>(w.drop_back()), w.back()};
+  return {SmallVector<int64_t>(w.drop_front()), w.front()};
+}
+
+LogicalResult verifyDropout(Operation *op, Value x, double p) {
+  if (failed(expectProbability(op, "p", p)))
+    return failure();
+  if (shapeOf(x).size() < 2)
+    return op->emitOpError() << "expected 'x' of rank >= 2, got "
+                             << x.getType();
+  return success();
+}
+
+LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
+                              int64_t heads, double dropout) {
+  ArrayRef<int64_t> shape = shapeOf(qkv);
+  if (shape.size() != 4 || shape[2] != 3) // 1
+    return op->emitOpError() << "expected 'qkv' of shape [samples, positions, "
+                                "3, heads * head size], got "
+                             << printShape(shape);
+  if (heads < 1 || shape[3] % heads != 0) // 2
+    return op->emitOpError() << "expected 'heads' to divide " << shape[3]
+                             << ", got " << heads;
+  if (failed(expectShape(op, "o", o, {shape[0], shape[1], shape[3]})) || // 3
+      failed(expectShape(op, "lse", lse, {shape[0], heads, shape[1]})))  // 4
+    return failure();
+  return expectProbability(op, "dropout", dropout);
+}
+
+} // namespace
+
+LogicalResult EmbeddingOp::verify() {
+  if (failed(expectRank(*this, "table", getTable(), 2))) // 1
+    return failure();
+  return expectShape(*this, "y", getY(),
+                     append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
+}
+
+LogicalResult EmbeddingGradOp::verify() {
+  if (failed(expectType(*this, "dtable", getDtable(),
+                        getTable().getType())) || // 1
+      failed(expectRank(*this, "table", getTable(), 2)))
+    return failure();
+  return expectShape(*this, "dy", getDy(),
+                     append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
+}
+
+static LogicalResult verifyPosition(Operation *op, Value x, Value table) {
+  if (failed(expectRank(op, "x", x, 3)) ||
+      failed(expectRank(op, "table", table, 2)))
+    return failure();
+  if (shapeOf(x)[2] != shapeOf(table)[1]) // 1
+    return op->emitOpError() << "expected 'table' of width " << shapeOf(x)[2]
+                             << ", got " << shapeOf(table)[1];
+  if (shapeOf(table)[0] < shapeOf(x)[1]) // 2
+    return op->emitOpError() << "expected 'table' of at least "
+                             << shapeOf(x)[1] << " rows, got "
+                             << shapeOf(table)[0];
+  return success();
+}
+
+LogicalResult PositionAddOp::verify() {
+  if (failed(verifyPosition(*this, getX(), getTable())))
+    return failure();
+  return expectType(*this, "y", getY(), getX().getType()); // 3
+}
+
+LogicalResult PositionGradOp::verify() {
+  return verifyPosition(*this, getDy(), getDtable());
+}
+
+LogicalResult LinearOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX()), w = shapeOf(getW());
+  if (w.size() < 2) // 1
+    return emitOpError() << "expected 'w' of rank >= 2, got "
+                         << getW().getType();
+  auto [out, in] = splitWeight(w, getTransposeWeight());
+  if (x.back() != in) // 1
+    return emitOpError() << "expected the contracted dimension of 'w' to be "
+                         << x.back() << ", got " << in;
+  if (failed(expectShape(*this, "y", getY(), append(x.drop_back(), out)))) // 2
+    return failure();
+  if (getBias()) // 3
+    return expectShape(*this, "bias", getBias(), out);
+  return success();
+}
+
+LogicalResult LinearInputGradOp::verify() {
+  ArrayRef<int64_t> dy = shapeOf(getDy());
+  auto [out, in] = splitWeight(shapeOf(getW()), getTransposeWeight());
+  if (dy.size() <= out.size() || dy.take_back(out.size()) != ArrayRef(out)) // 1
+    return emitOpError() << "expected 'dy' to end in " << printShape(out)
+                         << ", got " << printShape(dy);
+  return expectShape(*this, "dx", getDx(),
+                     append(dy.drop_back(out.size()), in)); // 2
+}
+
+LogicalResult LinearWeightGradOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX()), dy = shapeOf(getDy());
+  ArrayRef<int64_t> rows = x.drop_back();
+  if (dy.size() <= rows.size() || dy.take_front(rows.size()) != rows) // 1
+    return emitOpError() << "expected 'dy' to start with " << printShape(rows)
+                         << ", got " << printShape(dy);
+  SmallVector<int64_t> out(dy.drop_front(rows.size()));
+  SmallVector<int64_t> expected =
+      getTransposeWeight() ? append(out, x.back()) : append(x.back(), out);
+  return expectShape(*this, "dw", getDw(), expected); // 2
+}
+
+LogicalResult BiasAddOp::verify() {
+  if (failed(expectTrailing(*this, "bias", getBias(), getX()))) // 1
+    return failure();
+  return expectType(*this, "y", getY(), getX().getType()); // 2
+}
+
+LogicalResult BiasGradOp::verify() {
+  return expectTrailing(*this, "dbias", getDbias(), getDy()); // 1
+}
+
+LogicalResult LayerNormOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
+      failed(expectShape(*this, "beta", getBeta(), x.back())) || // 1
+      failed(expectType(*this, "y", getY(), getX().getType())) || // 2
+      failed(expectShape(*this, "stats", getStats(), withLast(x, 2)))) // 3
+    return failure();
+  double eps = getEps().convertToDouble();
+  if (!(eps > 0)) // 4
+    return emitOpError() << "expected 'eps' to be positive, got " << eps;
+  return success();
+}
+
+LogicalResult LayerNormGradOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectType(*this, "dy", getDy(), getX().getType())) ||
+      failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1
+      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
+      failed(expectShape(*this, "dgamma", getDgamma(), x.back())) ||
+      failed(expectShape(*this, "dbeta", getDbeta(), x.back()))) // 2
+    return failure();
+  return expectShape(*this, "stats", getStats(), withLast(x, 2)); // 3
+}
+
+LogicalResult GeluOp::verify() {
+  return expectType(*this, "y", getY(), getX().getType()); // 1
+}
+
+LogicalResult GeluGradOp::verify() {
+  if (failed(expectType(*this, "dy", getDy(), getX().getType())))
+    return failure();
+  return expectType(*this, "dx", getDx(), getX().getType()); // 1
+}
+
+LogicalResult BiasGeluOp::verify() {
+  if (failed(expectTrailing(*this, "bias", getBias(), getX())) || // 1
+      failed(expectType(*this, "pre", getPre(), getX().getType())))
+    return failure();
+  return expectType(*this, "y", getY(), getX().getType()); // 2
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
+                         getDropout().convertToDouble());
+}
+
+LogicalResult AttentionGradOp::verify() {
+  if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
+                             getDropout().convertToDouble())) ||
+      failed(expectType(*this, "dout", getDout(), getO().getType()))) // 3
+    return failure();
+  return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
+}
+
+LogicalResult DropoutOp::verify() {
+  if (failed(expectType(*this, "y", getY(), getX().getType()))) // 1
+    return failure();
+  return verifyDropout(*this, getX(), getP().convertToDouble()); // 2, 3
+}
+
+LogicalResult DropoutAddOp::verify() {
+  if (failed(expectType(*this, "residual", getResidual(), getX().getType())) ||
+      failed(expectType(*this, "y", getY(), getX().getType()))) // 1
+    return failure();
+  return verifyDropout(*this, getX(), getP().convertToDouble()); // 2, 3
+}
+
+LogicalResult AddOp::verify() {
+  if (failed(expectType(*this, "b", getB(), getA().getType())))
+    return failure();
+  return expectType(*this, "y", getY(), getA().getType()); // 1
+}
+
+LogicalResult CrossEntropyOp::verify() {
+  ArrayRef<int64_t> logits = shapeOf(getLogits());
+  if (logits.drop_back() != shapeOf(getLabels())) // 1
+    return emitOpError() << "expected 'labels' of shape "
+                         << printShape(logits.drop_back()) << ", got "
+                         << printShape(shapeOf(getLabels()));
+  if (failed(expectType(*this, "dlogits", getDlogits(),
+                        getLogits().getType())) || // 2
+      failed(expectShape(*this, "loss", getLoss(), 1))) // 3
+    return failure();
+  if (!getStats() && logits.back() != int64_t(getClasses())) // 4
+    return emitOpError() << "expected 'logits' of " << getClasses()
+                         << " classes, got " << logits.back();
+  return success();
+}
+
+LogicalResult SoftmaxStatsOp::verify() {
+  ArrayRef<int64_t> logits = shapeOf(getLogits());
+  if (logits.drop_back() != shapeOf(getLabels())) // 1
+    return emitOpError() << "expected 'labels' of shape "
+                         << printShape(logits.drop_back()) << ", got "
+                         << printShape(shapeOf(getLabels()));
+  return expectShape(*this, "stats", getStats(), withLast(logits, 3)); // 2
+}
