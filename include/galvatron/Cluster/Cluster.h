@@ -1,0 +1,137 @@
+//===- Cluster.h - Devices, nodes and links ----------------------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A cluster is a list of nodes, each with devices of one type joined by a link,
+// and a network between nodes. Devices are numbered node by node; these numbers
+// are the global ranks. The file format is docs/cost-model.md, section
+// "Cluster files".
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_CLUSTER_CLUSTER_H
+#define GALVATRON_CLUSTER_CLUSTER_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// What one ring or one pair of ranks sees.
+struct Link {
+  double bandwidth = 0; ///< bytes per second, one direction; 0: no link needed
+  double latency = 0;   ///< seconds per message
+
+  bool operator==(const Link &other) const = default;
+};
+
+struct DeviceType {
+  std::string name;
+  std::string backend; ///< "cpu" or "cuda"
+  int64_t memory = 0;  ///< bytes a rank may use
+  /// Achieved FLOP/s of large matrix products by dtype ("f32", "bf16", "f64").
+  std::map<std::string, double> flops;
+  double memoryBandwidth = 0; ///< bytes per second
+  /// Both sides' slowdown while computation and communication overlap, at least
+  /// 1; exactly 2 means that nothing is gained by overlapping.
+  double overlapSlowdown = 1.3;
+  double kernelOverhead = 0; ///< seconds per kernel call
+
+  bool operator==(const DeviceType &other) const = default;
+};
+
+struct NodeGroup {
+  int64_t count = 1;
+  std::string deviceType;
+  int64_t devices = 1; ///< per node
+  Link link;           ///< between devices of a node
+
+  bool operator==(const NodeGroup &other) const = default;
+};
+
+class Cluster {
+public:
+  /// Checks everything; the error names the entry.
+  static llvm::Expected<Cluster>
+  get(std::string name, std::vector<DeviceType> deviceTypes,
+      std::vector<NodeGroup> nodes, std::optional<Link> network,
+      std::vector<std::vector<double>> matrix = {});
+  /// Reads a cluster file's text; errors carry `fileName` and the line.
+  static llvm::Expected<Cluster> parse(llvm::StringRef yaml,
+                                       llvm::StringRef fileName);
+  /// A built-in name, or else a file's path.
+  static llvm::Expected<Cluster> load(llvm::StringRef nameOrPath);
+  static llvm::Expected<Cluster> builtin(llvm::StringRef name);
+  static std::vector<std::string> builtinNames();
+
+  llvm::StringRef name() const { return clusterName; }
+  int64_t deviceCount() const {
+    return static_cast<int64_t>(deviceNode.size());
+  }
+  int64_t nodeCount() const { return static_cast<int64_t>(nodeStart.size()); }
+  int64_t nodeOf(int64_t device) const { return deviceNode[device]; }
+  const DeviceType &deviceType(int64_t device) const {
+    return types[deviceTypeIndex[device]];
+  }
+  llvm::ArrayRef<DeviceType> deviceTypes() const { return types; }
+  llvm::ArrayRef<NodeGroup> nodeGroups() const { return groups; }
+  const std::optional<Link> &networkLink() const { return network; }
+  /// The one backend of all devices, or "" if they differ.
+  llvm::StringRef backend() const;
+  /// True if all devices are of one type.
+  bool isUniform() const;
+  /// Smallest memory among `devices`, bytes.
+  int64_t memoryOf(llvm::ArrayRef<int64_t> devices) const;
+  /// Smallest FLOP/s for `dtype` among `devices`; 0 if some type has no entry.
+  double flopsOf(llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype) const;
+
+  /// The link between two different devices.
+  Link linkBetween(int64_t a, int64_t b) const;
+  /// The slowest link between neighbours of the ring that visits `group` in
+  /// order; {0, 0} for fewer than two devices.
+  Link linkOfGroup(llvm::ArrayRef<int64_t> group) const;
+  /// The slowest such link over several rings that run at the same time. A
+  /// node's network link is shared by all rings that leave it, so its bandwidth
+  /// is divided by their number.
+  Link linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+
+  /// The file format again; parse(toYaml()) gives an equal cluster.
+  std::string toYaml() const;
+  /// Of everything but the name.
+  std::string hash() const;
+
+  bool operator==(const Cluster &other) const;
+
+private:
+  std::string clusterName;
+  std::vector<DeviceType> types;
+  std::vector<NodeGroup> groups;
+  std::optional<Link> network;
+  std::vector<std::vector<double>> bandwidthMatrix;
+  std::vector<int64_t> deviceNode;
+  std::vector<size_t> deviceTypeIndex;
+  std::vector<size_t> deviceGroup;
+  std::vector<int64_t> nodeStart;
+};
+
+/// Ring times in seconds over `link` for `ranks` ranks; `bytes` is the size of
+/// the full (not sharded) buffer. Zero for one rank.
+double allReduceSeconds(const Link &link, int64_t ranks, double bytes);
+double allGatherSeconds(const Link &link, int64_t ranks, double bytes);
+double reduceScatterSeconds(const Link &link, int64_t ranks, double bytes);
+double pointToPointSeconds(const Link &link, double bytes);
+
+} // namespace galvatron
+
+#endif // GALVATRON_CLUSTER_CLUSTER_H

@@ -1,0 +1,80 @@
+//===- LayerCost.h - Time of layers, reshards and ties -----------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The formulas of arXiv 2307.02031, Sec. III-A and V: ring collectives over the
+// slowest link of the groups of a level, communication overlapping backward
+// computation with both slowed down, recomputation as one more forward. Stated
+// in full in docs/cost-model.md.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_COST_LAYERCOST_H
+#define GALVATRON_COST_LAYERCOST_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/Strategy.h"
+
+namespace galvatron {
+
+/// The link that each paradigm's collectives see on given devices.
+struct StrategyLinks {
+  Link dp, sdp, tp;
+};
+StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
+                      llvm::ArrayRef<int64_t> devices);
+
+/// Seconds of one layer for one micro-batch.
+struct LayerTime {
+  double forward = 0;        ///< computation + SDP gather + TP all-reduces
+  double backward = 0;       ///< with recompute and gradient synchronisation
+  double backwardNosync = 0; ///< the same without the DP all-reduce
+
+  double total() const { return forward + backward; }
+  double totalNosync() const { return forward + backwardNosync; }
+};
+
+/// max(x, y) + (slowdown - 1) * min(x, y): x and y overlap and slow each other
+/// down.
+double overlapSeconds(double x, double y, double slowdown);
+
+/// The slowest of `devices` decides.
+LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
+                    const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
+                    llvm::StringRef dtype);
+LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
+                    const StrategyLinks &links, const Cluster &cluster,
+                    llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype);
+
+/// Time of one reshard as a function of the boundary's bytes per sample and the
+/// micro-batch's samples: latency + secondsPerByte * bytesPerSample * samples.
+struct ReshardRate {
+  double latency = 0;
+  double secondsPerByte = 0;
+
+  double seconds(double bytesPerSample, double samples) const {
+    return latency + secondsPerByte * bytesPerSample * samples;
+  }
+};
+
+/// One direction: every rank sends and receives its transfers one after the
+/// other, all ranks at once; the busiest decides.
+ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
+                        const Strategy &to, llvm::ArrayRef<int64_t> fromDevices,
+                        llvm::ArrayRef<int64_t> toDevices);
+
+/// Seconds of both exchanges of a tied parameter of `bytes` bytes: the
+/// borrower's gradient to the owner, the value back.
+double tieSeconds(const Cluster &cluster, const Strategy &owner,
+                  const Strategy &borrower,
+                  llvm::ArrayRef<int64_t> ownerDevices,
+                  llvm::ArrayRef<int64_t> borrowerDevices, int64_t bytes);
+
+} // namespace galvatron
+
+#endif // GALVATRON_COST_LAYERCOST_H

@@ -1,0 +1,109 @@
+//===- LayerModel.h - What the planner knows of a model ----------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A model is a sequence of layers; for every kind of layer, strategy and number
+// of samples it gives a footprint. Models made from IR compile the layer
+// function and give exact bytes; layer profiles give estimates.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_COST_LAYERMODEL_H
+#define GALVATRON_COST_LAYERMODEL_H
+
+#include "galvatron/Strategy/Strategy.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// One layer under one strategy, as one rank sees it (the largest, where ranks
+/// differ), for one micro-batch with a given number of local samples. Byte
+/// counts that enter memory are multiples of 64.
+struct LayerFootprint {
+  // Memory.
+  int64_t inputBytes = 0;  ///< boundary activation in; 0 if it is tokens
+  int64_t outputBytes = 0; ///< boundary activation out; 0 if it is the loss
+  int64_t stashBytes = 0; ///< kept for backward besides the input; 0 under ckpt
+  int64_t forwardTransient = 0; ///< largest live temporaries of forward
+  /// Of backward: under ckpt with the recomputed stash; with gathered SDP
+  /// parameters and full SDP gradients.
+  int64_t backwardTransient = 0;
+  int64_t parameterBytes = 0; ///< states held by the rank
+  int64_t gradientBytes = 0;
+  int64_t optimizerBytes = 0;
+  int64_t dataBytesPerSample = 0; ///< tokens or labels
+
+  // Computation of this rank. "Moved" bytes are those of the kernels that are
+  // limited by memory bandwidth; matrix products are counted by FLOPs alone.
+  double forwardFlops = 0, forwardMovedBytes = 0;
+  double backwardFlops = 0, backwardMovedBytes = 0;
+  double recomputeFlops = 0, recomputeMovedBytes = 0; ///< 0 without ckpt
+  int64_t forwardKernels = 0, backwardKernels = 0, recomputeKernels = 0;
+  /// Measured seconds, which replace FLOPs, moved bytes and kernels if
+  /// `measured`.
+  bool measured = false;
+  double forwardSeconds = 0, backwardSeconds = 0, recomputeSeconds = 0;
+
+  // Communication: sums over all calls of one direction. TP counts all-reduce
+  // payloads (an all-gather of n bytes in full counts n/2).
+  int64_t tpForwardBytes = 0, tpForwardCalls = 0;
+  int64_t tpRecomputeBytes = 0, tpRecomputeCalls = 0;
+  int64_t tpBackwardBytes = 0, tpBackwardCalls = 0;
+  /// Full flat parameter bytes gathered by one SDP gather; 0 without SDP.
+  /// Gradients reduce-scattered in every micro-batch have `scatterBytes`.
+  int64_t gatherBytes = 0;
+  int64_t scatterBytes = 0;
+  /// Payload of the DP all-reduce once a step; 0 without DP.
+  int64_t gradientSyncBytes = 0;
+};
+
+/// A parameter used by two layers: the borrower's gradient goes to the owner
+/// and the new value comes back, once a step. `bytes` is the whole tensor's.
+struct Tie {
+  size_t ownerLayer;
+  size_t borrowerLayer;
+  int64_t bytes;
+};
+
+class LayerModel {
+public:
+  virtual ~LayerModel() = default;
+
+  virtual std::string name() const = 0;
+  /// Of everything that changes footprints.
+  virtual std::string hash() const = 0;
+  /// Of measured times, "" if there are none.
+  virtual std::string profileHash() const { return ""; }
+  /// Key into DeviceType::flops.
+  virtual std::string dtype() const = 0;
+  virtual int64_t sequenceLength() const { return 0; }
+  /// True if footprints are the arena's bytes, false if they are estimates.
+  virtual bool exact() const = 0;
+
+  virtual size_t layerCount() const = 0;
+  virtual std::string layerName(size_t layer) const = 0;
+  /// Layers of equal kind are interchangeable: same footprints. Kinds are
+  /// numbered from 0 without gaps.
+  virtual size_t kindOf(size_t layer) const = 0;
+  /// Bytes of one sample of the boundary between `layer` and the next one, not
+  /// rounded; 0 for the last layer.
+  virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;
+  virtual std::vector<Tie> ties() const { return {}; }
+
+  /// The footprint with `samples` local samples. An error means that the layer
+  /// cannot have this strategy, and says why. Implementations cache.
+  virtual llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) = 0;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_COST_LAYERMODEL_H

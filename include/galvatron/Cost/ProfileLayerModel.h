@@ -1,0 +1,86 @@
+//===- ProfileLayerModel.h - A model from a layer profile --------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Estimates in the style of arXiv 2307.02031, Sec. III: memory from bytes per
+// sample, times measured on one device or derived from FLOPs. The formulas are
+// in docs/cost-model.md, section "Layer profiles".
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_COST_PROFILELAYERMODEL_H
+#define GALVATRON_COST_PROFILELAYERMODEL_H
+
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/Plan.h"
+#include "llvm/Support/JSON.h"
+
+#include <memory>
+
+namespace galvatron {
+
+/// Milliseconds of a batch of samples on one device: piecewise linear through
+/// the measured points, through the origin below the first and with the slope
+/// of the last piece above the last.
+class BatchTimes {
+public:
+  BatchTimes() = default;
+  /// Points sorted by batch, batches distinct and positive.
+  explicit BatchTimes(std::vector<std::pair<double, double>> points)
+      : points(std::move(points)) {}
+  double milliseconds(double samples) const;
+
+private:
+  std::vector<std::pair<double, double>> points;
+};
+
+struct ProfileLayer {
+  std::string name;
+  int64_t count = 1;
+  bool measured = false;
+  BatchTimes forward, backward;
+  double forwardFlops = 0, forwardMovedBytes = 0; ///< per sample
+  int64_t parameterBytes = 0;
+  int64_t boundaryBytes = 0;     ///< of the layer's input, per sample
+  int64_t intermediateBytes = 0; ///< kept for backward besides it, per sample
+  int64_t tpAllReduceBytes = 0;  ///< per sample and direction
+  int64_t tpReplicatedBytes = 0; ///< part of intermediates TP does not split
+};
+
+class ProfileLayerModel : public LayerModel {
+public:
+  /// Reads the layer profile JSON (version 1).
+  static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
+  fromJson(const llvm::json::Value &value, std::string name,
+           const TrainingOptions &training = {});
+  static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
+  get(std::string name, std::string dtype, std::vector<ProfileLayer> layers,
+      const TrainingOptions &training = {});
+
+  std::string name() const override { return modelName; }
+  std::string hash() const override { return modelHash; }
+  std::string profileHash() const override { return modelHash; }
+  std::string dtype() const override { return elementType; }
+  bool exact() const override { return false; }
+  size_t layerCount() const override { return kinds.size(); }
+  std::string layerName(size_t layer) const override;
+  size_t kindOf(size_t layer) const override { return kinds[layer]; }
+  int64_t boundaryBytesPerSample(size_t layer) const override;
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
+
+private:
+  std::string modelName, modelHash, elementType, optimizer;
+  std::vector<ProfileLayer> profile;
+  std::vector<size_t> kinds;        ///< by layer
+  std::vector<size_t> indexInKind;  ///< by layer
+  std::vector<int64_t> outputBytes; ///< by kind, per sample
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_COST_PROFILELAYERMODEL_H

@@ -1,0 +1,101 @@
+//===- StageMemory.h - The memory of a stage ---------------------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The one memory formula: the search compares it with the budget, the plan
+// prints it, and the compiled program asks for an arena of exactly this size.
+// It is Eq. 1/2 of arXiv 2307.02031 for k micro-batches in flight:
+//
+//   f_l = align64(input) + align64(stash)        kept per micro-batch in flight
+//   b_l = max(backward transient, forward transient + align64(output))
+//   activations = k * sum f_l                    the stash slots
+//   backward    = k == 1 ? max_l max(0, b_l - sum_{j>l} f_j) : max_l b_l
+//   communication = 2 * max_l max(align64(input), align64(output))
+//
+// With one slot, temporaries overlay the stash of later layers, which is dead
+// (or not yet filled) while a layer runs. The one exception is the output of a
+// forward function, which may already be the next layer's input in the slot:
+// hence forward temporaries start behind it, and the output is part of b_l.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_COST_STAGEMEMORY_H
+#define GALVATRON_COST_STAGEMEMORY_H
+
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/Plan.h"
+
+#include <utility>
+#include <vector>
+
+namespace galvatron {
+
+/// Bytes of the runtime's step block.
+inline constexpr int64_t kStepBlockBytes = 256;
+
+/// One layer of a stage as memory sees it.
+struct StageLayer {
+  LayerFootprint footprint;
+  int64_t samples = 0; ///< local samples of a micro-batch
+};
+
+struct StageShape {
+  int64_t inFlight = 1;
+  int64_t microBatches = 1;
+  bool lastStage = false; ///< has the loss block
+};
+
+/// What one layer adds to the formula.
+struct LayerMemory {
+  int64_t kept = 0;      ///< f_l
+  int64_t transient = 0; ///< b_l
+  int64_t state = 0;     ///< parameters, gradients, optimizer and data
+  int64_t boundary = 0;  ///< max(input, output), aligned
+};
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
+                        int64_t microBatches);
+
+/// Bytes of a stage besides its layers: loss block and step block.
+int64_t stageConstantBytes(const StageShape &shape);
+
+StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
+                        const StageShape &shape);
+
+/// A byte range of the arena.
+struct ArenaRegion {
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+/// Where everything of a stage lies. All offsets are multiples of 64 from the
+/// arena's base, unless they are said to be in the slot.
+struct StageLayout {
+  struct LayerPlacement {
+    int64_t parameters = 0, gradients = 0, optimizer = 0;
+    int64_t stash = 0; ///< in the slot: the input, then the stash behind it
+    /// Base of the temporaries of forward and of backward (and recompute). In
+    /// the slot if `transientInSlot`, from the arena's base otherwise.
+    int64_t forwardTransient = 0, backwardTransient = 0;
+    bool transientInSlot = false;
+    int64_t data = -1; ///< tokens or labels of all micro-batches; -1: none
+    int64_t dataBytesPerMicroBatch = 0;
+  };
+
+  ArenaRegion parameters, gradients, optimizer, slots, transient;
+  ArenaRegion boundary[2];
+  ArenaRegion data, loss, step;
+  int64_t slotCount = 1, slotBytes = 0;
+  int64_t bytes = 0; ///< of the arena; equals stageLedger().total()
+  std::vector<LayerPlacement> layers;
+};
+
+StageLayout stageLayout(llvm::ArrayRef<StageLayer> layers,
+                        const StageShape &shape);
+
+} // namespace galvatron
+
+#endif // GALVATRON_COST_STAGEMEMORY_H

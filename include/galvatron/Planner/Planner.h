@@ -1,0 +1,88 @@
+//===- Planner.h - From a model and a cluster to a plan ----------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Algorithm 1 of arXiv 2307.02031 with an exact search: over pipeline degrees,
+// micro-batch counts and, for every layer, strategies. Under the formulas of
+// docs/cost-model.md no feasible plan of the chosen space is faster than the
+// one returned. The same input gives the same plan.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PLANNER_PLANNER_H
+#define GALVATRON_PLANNER_PLANNER_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Strategy/Plan.h"
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace galvatron {
+
+struct PlannerOptions {
+  /// base, no-ckpt, 1f1b-time, dp, tp, pp, sdp, 3d, dp+tp, dp+pp or bmw.
+  std::string space = "bmw";
+  /// Replaces the memory of every device, bytes.
+  std::optional<int64_t> memory;
+  /// Either a batch, or a sweep over multiples of `batchStep` up to `maxBatch`.
+  std::optional<int64_t> batch;
+  int64_t maxBatch = 2048;
+  int64_t batchStep = 8;
+  // Forced parts of the plan.
+  std::optional<int64_t> pipelineDegree;
+  std::optional<int64_t> microBatches;
+  std::optional<ScheduleKind> schedule; ///< 1F1B if not given
+  /// The one strategy of all layers; replaces the space's strategies.
+  std::optional<Strategy> strategy;
+  bool keepDpSdp = false;
+  TrainingOptions training;
+  std::string toolVersion;
+};
+
+/// Names of the spaces that plan() accepts.
+std::vector<std::string> plannerSpaces();
+
+struct PlannerResult {
+  std::variant<Plan, Infeasible> outcome;
+  /// What was chosen and what was rejected, and why, in order.
+  std::vector<std::string> decisions;
+
+  bool feasible() const { return std::holds_alternative<Plan>(outcome); }
+  const Plan &plan() const { return std::get<Plan>(outcome); }
+  const Infeasible &infeasible() const { return std::get<Infeasible>(outcome); }
+};
+
+/// The best plan. Errors are wrong usage (unknown space, a degree that does not
+/// divide the devices, fewer layers than stages, ...); a model that does not
+/// fit is not an error but an Infeasible outcome.
+llvm::Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
+                                   const PlannerOptions &options);
+
+/// Prices a plan that somebody else made: fills times, ledgers, peaks and
+/// iteration time from the plan's stages (devices, layers), strategies, batch,
+/// micro-batches and schedule. Shares no sums with the search. Errors: the plan
+/// does not match model or cluster, or a layer cannot have its strategy.
+llvm::Expected<PlannerResult> evaluate(LayerModel &model,
+                                       const Cluster &cluster,
+                                       const Plan &given,
+                                       std::optional<int64_t> memory = {});
+
+/// Stage sizes of the even partition: the first (layers mod stages) stages are
+/// one longer.
+std::vector<int64_t> evenPartition(int64_t layers, int64_t stages);
+
+/// The devices of each stage: consecutive ranks, equal groups.
+std::vector<std::vector<int64_t>> stageDevices(int64_t devices, int64_t stages);
+
+} // namespace galvatron
+
+#endif // GALVATRON_PLANNER_PLANNER_H

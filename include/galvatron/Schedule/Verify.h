@@ -1,0 +1,60 @@
+//===- Verify.h - Proof that a task program cannot deadlock ------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The machine of the proof: sends are rendezvous (nothing is buffered), a rank
+// runs its tasks one after the other, the parts of one transfer task are one
+// grouped operation, and a collective ends when every member has reached it.
+// The proof runs on roles, so it does not grow with the ranks of a stage.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SCHEDULE_VERIFY_H
+#define GALVATRON_SCHEDULE_VERIFY_H
+
+#include "galvatron/Schedule/TaskProgram.h"
+
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+enum class ScheduleFaultKind : uint8_t {
+  MissingTask,        ///< a micro-batch is not run forward or backward once
+  TaskOrder,          ///< a task before what it needs
+  SlotConflict,       ///< a slot that is in use, wrong or out of range
+  UnmatchedTransfer,  ///< a send without a receive or the other way round
+  MicroBatchMismatch, ///< a send meets the receive of another micro-batch
+  CollectiveMismatch, ///< members disagree on a collective or on their order
+  Deadlock            ///< a cycle of waits
+};
+
+struct ScheduleFault {
+  ScheduleFaultKind kind;
+  int64_t role; ///< the first role concerned
+  SchedulePart part;
+  int64_t task;        ///< index in the part, -1 if none
+  std::string message; ///< names roles, ranks and tasks
+};
+
+/// All faults found, in order of part and role; empty means proven. With
+/// `roleDevices` (global ranks by role) messages name ranks as well.
+std::vector<ScheduleFault>
+verifySchedule(const TaskProgram &program,
+               llvm::ArrayRef<std::vector<int64_t>> roleDevices = {});
+
+/// Runs the fully expanded program, every rank of every role on its own, on the
+/// machine above: rank r of a role of n ranks exchanges with the ranks of the
+/// next role of n' ranks whose share of the samples meets its own. Returns an
+/// empty string if all ranks finish, or else who is stuck where. For tests and
+/// small programs.
+std::string runExpanded(const TaskProgram &program,
+                        llvm::ArrayRef<int64_t> ranksPerRole);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SCHEDULE_VERIFY_H

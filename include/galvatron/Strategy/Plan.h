@@ -1,0 +1,151 @@
+//===- Plan.h - A complete parallel plan -------------------------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What the planner returns, what the plan JSON holds (version 1: keys may be
+// added, none may vanish), and what the compiler puts into the module.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_STRATEGY_PLAN_H
+#define GALVATRON_STRATEGY_PLAN_H
+
+#include "galvatron/Strategy/Strategy.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+enum class ScheduleKind : uint8_t { GPipe, OneFOneB };
+
+/// "gpipe", "1f1b".
+llvm::StringRef scheduleName(ScheduleKind schedule);
+llvm::Expected<ScheduleKind> parseSchedule(llvm::StringRef text);
+
+/// Micro-batches whose activations stage `stage` (from 0) of `stages` holds at
+/// once: min(P - i, m) under 1F1B, m under GPipe.
+int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
+                             int64_t stages, int64_t microBatches);
+
+/// Options that change bytes or code and are therefore fixed at compile time.
+struct TrainingOptions {
+  std::string optimizer = "adamw"; ///< adamw, adam or sgd
+  std::string dtype = "f32";       ///< f32, bf16 or f64
+  bool clip = true;
+  bool dropout = true; ///< as the model says; false: off
+  bool decayAll = false;
+
+  llvm::json::Value toJson() const;
+  static llvm::Expected<TrainingOptions>
+  fromJson(const llvm::json::Value &value);
+  bool operator==(const TrainingOptions &other) const = default;
+};
+
+/// The bytes of the stage's largest rank, by purpose. Their sum is the arena.
+struct StageLedger {
+  int64_t parameters = 0;
+  int64_t gradients = 0;
+  int64_t optimizer = 0;
+  int64_t activations = 0;
+  int64_t backward = 0;
+  int64_t communication = 0;
+  int64_t workspace = 0;
+  int64_t runtime = 0;
+
+  int64_t total() const {
+    return parameters + gradients + optimizer + activations + backward +
+           communication + workspace + runtime;
+  }
+  bool operator==(const StageLedger &other) const = default;
+
+  llvm::json::Value toJson() const;
+  static llvm::Expected<StageLedger> fromJson(const llvm::json::Value &value,
+                                              const std::string &path);
+  /// "parameters 1.2 GiB, gradients ..." without the zero entries.
+  std::string str() const;
+};
+
+struct PlanStage {
+  std::vector<int64_t> devices; ///< global ranks, by local rank
+  int64_t firstLayer = 0;
+  int64_t layerCount = 0;
+  /// Time of one micro-batch with and without gradient synchronisation: C and
+  /// C_nosync of arXiv 2307.02031, Eq. 9. Transfers to neighbouring stages are
+  /// added to the sending stage, tied parameters to their owner's stage.
+  double timeMs = 0;
+  double timeNosyncMs = 0;
+  int64_t peakBytes = 0;
+  StageLedger ledger;
+};
+
+struct PlanLayer {
+  std::string name;
+  int64_t stage = 0;
+  Strategy strategy;
+};
+
+struct Plan {
+  std::string toolVersion;
+  std::string model;
+  std::string modelHash;
+  std::string cluster;
+  std::string clusterHash;
+  std::string profileHash; ///< empty if no measured profile was used
+  std::string space;       ///< the variant searched, or "given"
+  TrainingOptions training;
+  int64_t seqLen = 0;
+  int64_t batch = 0; ///< samples of one step over all ranks
+  int64_t microBatches = 1;
+  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  int64_t pipelineDegree = 1;
+  /// (m - 1) * max C_nosync + sum C (Eq. 9).
+  double iterationMs = 0;
+  double samplesPerSecond = 0;
+  double searchMs = 0;
+  /// Peaks are arena sizes (true) or estimates from a profile (false).
+  bool exactPeak = false;
+  std::vector<PlanStage> stages;
+  std::vector<PlanLayer> layers;
+
+  /// Samples of one micro-batch over all ranks of a stage.
+  int64_t microBatchSamples() const { return batch / microBatches; }
+
+  /// Structure only: stages cover the layers in order, every strategy fills its
+  /// stage, no device twice, sample counts divide. Not memory.
+  llvm::Error check() const;
+
+  llvm::json::Value toJson() const;
+  /// Reads and checks a plan JSON; unknown keys are kept out but allowed.
+  static llvm::Expected<Plan> fromJson(const llvm::json::Value &value);
+
+  /// A table a person can read.
+  void print(llvm::raw_ostream &os) const;
+};
+
+/// Why there is no plan. `stage` is -1 if no stage is to blame.
+struct Infeasible {
+  std::string reason;
+  int64_t stage = -1;
+  int64_t neededBytes = 0;
+  int64_t availableBytes = 0;
+  StageLedger ledger; ///< of the stage that does not fit
+  /// What would help, cheapest first, as sentences.
+  std::vector<std::string> relaxations;
+
+  /// {"infeasible": {...}}.
+  llvm::json::Value toJson() const;
+  /// One paragraph: reason, stage, both numbers, ledger, relaxations.
+  std::string str() const;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_STRATEGY_PLAN_H

@@ -1,0 +1,109 @@
+//===- Strategy.h - How one layer is spread over a stage ---------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A strategy is an ordered list of levels, outermost first, each a paradigm and
+// a degree, and a checkpoint bit (arXiv 2307.02031, Sec. III-B). The innermost
+// level sits on neighbouring ranks. A paradigm occurs at most once, every
+// degree is at least 2, and the product of the degrees is the number of devices
+// of the stage; no level at all is `single`.
+//
+// Ranks here are local: positions 0..devices()-1 in the stage's device list.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_STRATEGY_STRATEGY_H
+#define GALVATRON_STRATEGY_STRATEGY_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// Data parallel; sharded data parallel (ZeRO-3); tensor parallel.
+enum class Paradigm : uint8_t { DP, SDP, TP };
+
+/// "dp", "sdp", "tp".
+llvm::StringRef paradigmName(Paradigm paradigm);
+
+struct Level {
+  Paradigm paradigm;
+  int64_t degree;
+
+  bool operator==(const Level &other) const {
+    return paradigm == other.paradigm && degree == other.degree;
+  }
+};
+
+class Strategy {
+public:
+  /// `single`, on one device.
+  Strategy() = default;
+
+  /// Checks the rules above; the error names the level that breaks one.
+  static llvm::Expected<Strategy> get(llvm::ArrayRef<Level> levels,
+                                      bool checkpoint);
+
+  /// Reads "dp2.tp4", "sdp8", "tp2.sdp4.ckpt", "single", "single.ckpt".
+  static llvm::Expected<Strategy> parse(llvm::StringRef text);
+
+  /// The notation that `parse` reads.
+  std::string str() const;
+
+  llvm::ArrayRef<Level> levels() const { return levelList; }
+  bool checkpoint() const { return checkpointed; }
+  Strategy withCheckpoint(bool checkpoint) const;
+
+  /// Product of all degrees.
+  int64_t devices() const;
+  /// Degree of a paradigm, 1 if it has no level.
+  int64_t degree(Paradigm paradigm) const;
+  /// Distance, in local ranks, between neighbours on level number `level`: the
+  /// product of the degrees of the levels further in.
+  int64_t stride(size_t level) const;
+  /// The same for a paradigm's level; 1 if it has none (its groups are single
+  /// ranks then).
+  int64_t stride(Paradigm paradigm) const;
+
+  /// Coordinate of a local rank on the paradigm's level, 0 if it has none.
+  int64_t coordinate(int64_t localRank, Paradigm paradigm) const;
+  /// The local ranks that differ from `localRank` only in this coordinate, by
+  /// coordinate; {localRank} if the paradigm has no level.
+  llvm::SmallVector<int64_t, 8> group(int64_t localRank,
+                                      Paradigm paradigm) const;
+
+  /// Number of blocks a micro-batch is cut into: dp * sdp.
+  int64_t sampleShards() const;
+  /// The block a local rank holds: mixed radix of its DP and SDP coordinates,
+  /// the outermost level most significant.
+  int64_t sampleBlock(int64_t localRank) const;
+  /// sampleBlock of every local rank. Two strategies with equal layouts need no
+  /// reshard between them.
+  std::vector<int64_t> sampleLayout() const;
+
+  bool operator==(const Strategy &other) const {
+    return levelList == other.levelList && checkpointed == other.checkpointed;
+  }
+  bool operator!=(const Strategy &other) const { return !(*this == other); }
+  /// The order of the decision trees: plain before checkpointed, fewer levels
+  /// first, then level by level DP < SDP < TP, larger degrees first.
+  bool operator<(const Strategy &other) const;
+
+private:
+  llvm::SmallVector<Level, 3> levelList;
+  bool checkpointed = false;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_STRATEGY_STRATEGY_H

@@ -1,0 +1,62 @@
+//===- Units.h - Quantities with units ---------------------------*- C++
+//-*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every quantity a person writes carries its unit; a bare number is an error.
+// Binary prefixes (KiB, MiB, GiB, TiB) are powers of 1024, decimal ones (kB,
+// MB, GB, TB) powers of 1000.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SUPPORT_UNITS_H
+#define GALVATRON_SUPPORT_UNITS_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <string>
+
+namespace galvatron {
+
+/// Time in whole picoseconds. The search adds and compares times in this type,
+/// so that sums do not depend on their order and ties are ties.
+using Picoseconds = int64_t;
+
+/// An error that holds `message`, for the plain rooms.
+llvm::Error makeError(const llvm::Twine &message);
+
+/// "24GiB", "512 MiB", "1.5GB", "64B" -> whole bytes (rounded to nearest).
+llvm::Expected<int64_t> parseBytes(llvm::StringRef text);
+/// "12.5GB/s" -> bytes per second.
+llvm::Expected<double> parseBandwidth(llvm::StringRef text);
+/// "10us", "1.5ms", "2s", "80ns" -> seconds.
+llvm::Expected<double> parseSeconds(llvm::StringRef text);
+/// "16.3TFLOPS", "61GFLOPS" -> floating-point operations per second.
+llvm::Expected<double> parseFlops(llvm::StringRef text);
+
+/// Shortest text that the parser above reads back as the same value: a binary
+/// prefix where it divides, plain bytes otherwise.
+std::string printBytes(int64_t bytes);
+/// For people: three significant digits and a binary prefix, "7.91 GiB".
+std::string printBytesRounded(int64_t bytes);
+std::string printBandwidth(double bytesPerSecond);
+std::string printSeconds(double seconds);
+std::string printFlops(double flopsPerSecond);
+
+/// Rounds `bytes` up to the alignment of every buffer, 64.
+inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+Picoseconds toPicoseconds(double seconds);
+inline double toMilliseconds(Picoseconds time) {
+  return static_cast<double>(time) * 1e-9;
+}
+
+} // namespace galvatron
+
+#endif // GALVATRON_SUPPORT_UNITS_H
