@@ -1,5 +1,4 @@
-//===- Cluster.h - Devices, nodes and links ----------------------*- C++
-//-*-===//
+//===- Cluster.h - Devices, nodes and links ---------------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

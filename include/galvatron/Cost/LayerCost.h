@@ -1,5 +1,4 @@
-//===- LayerCost.h - Time of layers, reshards and ties -----------*- C++
-//-*-===//
+//===- LayerCost.h - Time of layers, reshards and ties ----------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

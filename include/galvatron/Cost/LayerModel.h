@@ -1,5 +1,4 @@
-//===- LayerModel.h - What the planner knows of a model ----------*- C++
-//-*-===//
+//===- LayerModel.h - What the planner knows of a model ---------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

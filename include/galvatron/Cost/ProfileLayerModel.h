@@ -1,5 +1,4 @@
-//===- ProfileLayerModel.h - A model from a layer profile --------*- C++
-//-*-===//
+//===- ProfileLayerModel.h - A model from a layer profile -------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- Planner.h - From a model and a cluster to a plan ----------*- C++
-//-*-===//
+//===- Planner.h - From a model and a cluster to a plan ---------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- TaskProgram.h - Task orders of pipeline schedules ---------*- C++
-//-*-===//
+//===- TaskProgram.h - Task orders of pipeline schedules --------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- Verify.h - Proof that a task program cannot deadlock ------*- C++
-//-*-===//
+//===- Verify.h - Proof that a task program cannot deadlock -----*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

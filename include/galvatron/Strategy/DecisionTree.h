@@ -1,5 +1,4 @@
-//===- DecisionTree.h - The strategies of a device group ---------*- C++
-//-*-===//
+//===- DecisionTree.h - The strategies of a device group --------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- ReshardPlan.h - Moving a boundary between two strategies --*- C++
-//-*-===//
+//===- ReshardPlan.h - Moving a boundary between two strategies -*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

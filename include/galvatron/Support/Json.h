@@ -1,5 +1,4 @@
-//===- Json.h - Reading JSON objects strictly --------------------*- C++
-//-*-===//
+//===- Json.h - Reading JSON objects strictly -------------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
