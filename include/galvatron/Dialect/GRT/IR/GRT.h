@@ -1,0 +1,68 @@
+//===- GRT.h - The grt dialect --------------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_IR_GRT_H
+#define GALVATRON_DIALECT_GRT_IR_GRT_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+
+#include "galvatron/Dialect/GRT/IR/GRTDialect.h.inc"
+#include "galvatron/Dialect/GRT/IR/GRTEnums.h.inc"
+
+namespace mlir::grt {
+
+/// Every buffer and region starts at a multiple of this many bytes; the same
+/// number as GRT_ALIGNMENT.
+constexpr int64_t kAlignment = 64;
+
+/// `bytes` rounded up to kAlignment.
+constexpr int64_t alignBytes(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// True for memrefs of known shape, identity layout, default memory space and
+/// an element type that the C ABI has.
+bool isBufferType(Type type);
+
+/// Number of the element type in the C ABI (grt_dtype).
+uint32_t getAbiDType(Type elementType);
+
+/// Bytes of one element; 0 for types the C ABI does not have.
+int64_t getElementBytes(Type elementType);
+
+/// Bytes of a buffer type, not rounded up.
+int64_t getByteSize(MemRefType type);
+
+} // namespace mlir::grt
+
+#define GET_OP_CLASSES
+#include "galvatron/Dialect/GRT/IR/GRTOps.h.inc"
+
+namespace mlir::grt {
+
+/// A buffer as the C ABI names it: views resolved to their `grt.buffer`.
+struct BufferRef {
+  BufferOp buffer;
+  /// Bytes from the start of `buffer`.
+  int64_t offset = 0;
+};
+
+/// Follows `grt.view` ops to the buffer they look into.
+BufferRef resolveBuffer(Value value);
+
+} // namespace mlir::grt
+
+#endif // GALVATRON_DIALECT_GRT_IR_GRT_H

@@ -1,0 +1,92 @@
+//===- GRTEnums.td - Enumerations of the grt dialect -------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every number here is the number of the same name in grt/abi.h; lib/Dialect/
+// GRT/IR/GRTAbi.cpp asserts it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_IR_GRTENUMS_TD
+#define GALVATRON_DIALECT_GRT_IR_GRTENUMS_TD
+
+include "mlir/IR/EnumAttr.td"
+
+class GRT_Enum<string name, string summary, list<I32EnumAttrCase> cases>
+    : I32EnumAttr<name, summary, cases> {
+  let cppNamespace = "::mlir::grt";
+}
+
+class GRT_Case<string symbol, int value, string keyword>
+    : I32EnumAttrCase<symbol, value, keyword>;
+
+def GRT_RegionAttr : GRT_Enum<"MemoryRegion", "what a buffer offset is relative to", [
+  GRT_Case<"Parameter", 0, "parameter">,
+  GRT_Case<"Gradient", 1, "gradient">,
+  GRT_Case<"Optimizer", 2, "optimizer">,
+  GRT_Case<"Stash", 3, "stash">,
+  GRT_Case<"Transient", 4, "transient">,
+  GRT_Case<"Input", 5, "input">,
+  GRT_Case<"Output", 6, "output">,
+  GRT_Case<"GradIn", 7, "grad_in">,
+  GRT_Case<"GradOut", 8, "grad_out">,
+  GRT_Case<"Data", 9, "data">,
+  GRT_Case<"Loss", 10, "loss">
+]>;
+
+def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
+  GRT_Case<"Gemm", 0, "gemm">,
+  GRT_Case<"BiasAdd", 1, "bias_add">,
+  GRT_Case<"BiasGrad", 2, "bias_grad">,
+  GRT_Case<"LayerNorm", 3, "layer_norm">,
+  GRT_Case<"LayerNormGrad", 4, "layer_norm_grad">,
+  GRT_Case<"Gelu", 5, "gelu">,
+  GRT_Case<"GeluGrad", 6, "gelu_grad">,
+  GRT_Case<"BiasGelu", 7, "bias_gelu">,
+  GRT_Case<"Attention", 8, "attention">,
+  GRT_Case<"AttentionGrad", 9, "attention_grad">,
+  GRT_Case<"Dropout", 10, "dropout">,
+  GRT_Case<"DropoutAdd", 11, "dropout_add">,
+  GRT_Case<"Add", 12, "add">,
+  GRT_Case<"Embedding", 13, "embedding">,
+  GRT_Case<"EmbeddingGrad", 14, "embedding_grad">,
+  GRT_Case<"PositionAdd", 15, "position_add">,
+  GRT_Case<"PositionGrad", 16, "position_grad">,
+  GRT_Case<"SoftmaxStats", 17, "softmax_stats">,
+  GRT_Case<"CrossEntropy", 18, "cross_entropy">,
+  GRT_Case<"Copy", 19, "copy">,
+  GRT_Case<"Zero", 20, "zero">,
+  GRT_Case<"Optimizer", 21, "optimizer">,
+  GRT_Case<"Norm", 22, "norm">,
+  GRT_Case<"Scale", 23, "scale">
+]>;
+
+def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [
+  GRT_Case<"DP", 0, "dp">,
+  GRT_Case<"SDP", 1, "sdp">,
+  GRT_Case<"TP", 2, "tp">
+]>;
+
+def GRT_TaskKindAttr : GRT_Enum<"TaskKind", "what a role does in one task", [
+  GRT_Case<"Forward", 0, "forward">,
+  GRT_Case<"Backward", 1, "backward">,
+  GRT_Case<"Transfer", 2, "transfer">,
+  GRT_Case<"SyncGradients", 3, "sync_gradients">,
+  GRT_Case<"TieReduce", 4, "tie_reduce">,
+  GRT_Case<"Norm", 5, "norm">,
+  GRT_Case<"Update", 6, "update">,
+  GRT_Case<"TieBroadcast", 7, "tie_broadcast">
+]>;
+
+def GRT_PartAttr : GRT_Enum<"Part", "a part of a schedule", [
+  GRT_Case<"Prologue", 0, "prologue">,
+  GRT_Case<"Steady", 1, "steady">,
+  GRT_Case<"StepEnd", 2, "step_end">,
+  GRT_Case<"Drain", 3, "drain">,
+  GRT_Case<"Evaluate", 4, "evaluate">
+]>;
+
+#endif // GALVATRON_DIALECT_GRT_IR_GRTENUMS_TD

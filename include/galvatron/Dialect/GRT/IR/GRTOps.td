@@ -1,0 +1,463 @@
+//===- GRTOps.td - Operations of the grt dialect -----------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_IR_GRTOPS_TD
+#define GALVATRON_DIALECT_GRT_IR_GRTOPS_TD
+
+include "galvatron/Dialect/GRT/IR/GRTDialect.td"
+include "galvatron/Dialect/GRT/IR/GRTEnums.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/CommonAttrConstraints.td"
+include "mlir/IR/CommonTypeConstraints.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/ViewLikeInterface.td"
+
+class GRT_Op<string mnemonic, list<Trait> traits = []>
+    : Op<GRT_Dialect, mnemonic, traits>;
+
+/// Row-major, contiguous, of known size; see isBufferType().
+def GRT_Buffer : Type<
+    CPred<"::mlir::grt::isBufferType($_self)">,
+    "static row-major memref of f32, f64, bf16, i32 or i8", "::mlir::MemRefType">;
+
+/// I64Attr read as a signed number.
+def GRT_Int : TypedSignlessIntegerAttrBase<I64, "int64_t", "64-bit integer">;
+def GRT_Bytes : ConfinedAttr<GRT_Int, [IntNonNegative]>;
+
+//===----------------------------------------------------------------------===//
+// Layer functions
+//===----------------------------------------------------------------------===//
+
+def GRT_FuncOp : GRT_Op<"func", [
+    Symbol, IsolatedFromAbove, NoRegionArguments,
+    SingleBlockImplicitTerminator<"ReturnOp">]> {
+  let summary = "One layer in one direction under one strategy";
+  let description = [{
+    A straight sequence of kernels, collectives and lifetime marks on buffers.
+    It has no arguments: everything that differs between two layers that share
+    it is bound to regions by the executor before the call.
+
+    `transient_bytes` (set by `galvatron-allocate-arena`), `stash_bytes`,
+    `input_bytes` and `output_bytes` are the sizes of the regions of that name
+    that the function needs.
+
+    Constraints:
+    - (C1) a transient buffer that is used is begun once and ended once, and
+      all its uses lie between.
+    - (C2) a stash buffer is begun at most once and ended at most once, its
+      uses lie after the begin and before the end.
+    - (C3) buffers of the regions transient, stash, input and output end within
+      the function's bytes for that region, where those are given.
+
+    ```mlir
+    grt.func @block.tp2.b4.forward attributes {stash_bytes = 0 : i64} {
+      %x = grt.buffer input at 0 : memref<4x64x768xf32>
+      %y = grt.buffer output at 0 : memref<4x64x768xf32>
+      grt.kernel gelu(%x, %y) ints [196608, 1] : memref<4x64x768xf32>, memref<4x64x768xf32>
+      grt.return
+    }
+    ```
+  }];
+  let arguments = (ins
+    SymbolNameAttr:$sym_name,
+    OptionalAttr<StrAttr>:$sym_visibility,
+    OptionalAttr<GRT_Bytes>:$transient_bytes,
+    OptionalAttr<GRT_Bytes>:$stash_bytes,
+    OptionalAttr<GRT_Bytes>:$input_bytes,
+    OptionalAttr<GRT_Bytes>:$output_bytes);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name)>];
+  let hasRegionVerifier = 1;
+}
+
+def GRT_ReturnOp : GRT_Op<"return", [Terminator, HasParent<"FuncOp">]> {
+  let summary = "End of a layer function";
+  let assemblyFormat = "attr-dict";
+}
+
+def GRT_BufferOp : GRT_Op<"buffer", [
+    HasParent<"FuncOp">,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let summary = "Names a buffer in a region";
+  let description = [{
+    `at N` is the byte offset from the region's base. It may be missing on
+    transient buffers until `galvatron-allocate-arena` gives it.
+
+    Constraints:
+    - (C1) every region but transient needs an offset.
+    - (C2) the offset is not negative and a multiple of 64.
+
+    ```mlir
+    %w = grt.buffer parameter at 4096 : memref<768x3x384xf32>
+    %t = grt.buffer transient : memref<4x64x768xf32>
+    ```
+  }];
+  let arguments = (ins GRT_RegionAttr:$region, OptionalAttr<GRT_Int>:$offset);
+  let results = (outs GRT_Buffer:$result);
+  let assemblyFormat = [{
+    $region (`at` $offset^)? attr-dict `:` type($result)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::MemRefType":$type, "MemoryRegion":$region,
+                                 "std::optional<int64_t>":$offset)>];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Bytes of the buffer, not rounded up.
+    int64_t getByteSize();
+  }];
+}
+
+def GRT_ViewOp : GRT_Op<"view", [
+    Pure, HasParent<"FuncOp">, DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {
+  let summary = "A part of another buffer";
+  let description = [{
+    `offset` is in bytes from the start of the source. Columns of a packed
+    buffer are viewed this way too: the view then starts inside a row, and the
+    kernel is told the row stride.
+
+    Constraints:
+    - (C1) the view lies inside its source.
+    - (C2) the offset is a multiple of the element size.
+
+    ```mlir
+    %k = grt.view %qkv at 1536 : memref<4x64x3x384xf32> to memref<4x64x384xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Int:$offset);
+  let results = (outs GRT_Buffer:$result);
+  let assemblyFormat = [{
+    $source `at` $offset attr-dict `:` type($source) `to` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+class GRT_LifetimeOp<string mnemonic> : GRT_Op<mnemonic, [
+    HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let arguments = (ins GRT_Buffer:$buffer);
+  let assemblyFormat = "$buffer attr-dict `:` type($buffer)";
+  let hasVerifier = 1;
+}
+
+def GRT_BeginOp : GRT_LifetimeOp<"begin"> {
+  let summary = "The buffer's bytes are live from here";
+  let description = [{
+    Drives the placement of transient buffers and the runtime's count of live
+    bytes.
+
+    Constraints:
+    - (C1) the operand is the result of a `grt.buffer` of region stash or
+      transient.
+  }];
+}
+
+def GRT_EndOp : GRT_LifetimeOp<"end"> {
+  let summary = "The buffer's bytes are dead from here";
+  let description = [{
+    Constraints:
+    - (C1) the operand is the result of a `grt.buffer` of region stash or
+      transient.
+  }];
+}
+
+def GRT_KernelOp : GRT_Op<"kernel", [
+    HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let summary = "One call of a runtime kernel";
+  let description = [{
+    Operands, integers and reals have the order and meaning that
+    `runtime/include/grt/abi.h` gives for the kernel; the same facts as a table
+    stand in `KernelInfo`.
+
+    Constraints:
+    - (C1) as many buffers as the kernel takes.
+    - (C2) as many integers and reals as the kernel takes.
+    - (C3) buffers the kernel indexes with i32 (tokens, labels) are i32, the
+      loss is f64, no other buffer is i32.
+    - (C4) every buffer has at least the elements that the integers imply.
+    - (C5) sizes are not negative and flags are 0 or 1 (`acc`: 0, 1 or 2).
+
+    ```mlir
+    grt.kernel layer_norm(%x, %g, %b, %y, %s) ints [256, 768] reals [1.0e-5]
+      {label = "ln_1"} : memref<4x64x768xf32>, memref<768xf32>, memref<768xf32>,
+                         memref<4x64x768xf32>, memref<4x64x2xf32>
+    ```
+  }];
+  let arguments = (ins
+    GRT_KernelAttr:$kernel,
+    Variadic<GRT_Buffer>:$buffers,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$ints,
+    DefaultValuedAttr<DenseF64ArrayAttr, "{}">:$reals,
+    OptionalAttr<StrAttr>:$label);
+  let assemblyFormat = [{
+    $kernel `(` $buffers `)` (`ints` $ints^)? (`reals` $reals^)? attr-dict
+    `:` type($buffers)
+  }];
+  let builders = [OpBuilder<(ins "Kernel":$kernel, "::mlir::ValueRange":$buffers,
+                                 "::llvm::ArrayRef<int64_t>":$ints,
+                                 "::llvm::ArrayRef<double>":$reals,
+                                 CArg<"::llvm::StringRef", "{}">:$label)>];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives of a layer's strategy
+//===----------------------------------------------------------------------===//
+
+class GRT_CollectiveOp<string mnemonic> : GRT_Op<mnemonic, [
+    HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let hasVerifier = 1;
+}
+
+def GRT_AllReduceOp : GRT_CollectiveOp<"all_reduce"> {
+  let summary = "Sums a buffer over the group of an axis, in place";
+  let description = [{
+    Constraints:
+    - (C1) the elements are floating point.
+
+    ```mlir
+    grt.all_reduce %t over tp {label = "c_proj"} : memref<4x64x768xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$buffer, GRT_AxisAttr:$axis,
+                       OptionalAttr<StrAttr>:$label);
+  let assemblyFormat = "$buffer `over` $axis attr-dict `:` type($buffer)";
+}
+
+def GRT_AllGatherOp : GRT_CollectiveOp<"all_gather"> {
+  let summary = "Concatenates the members' buffers by their index on the axis";
+  let description = [{
+    Constraints:
+    - (C1) both buffers have one element type.
+    - (C2) the destination holds a whole number (>= 2) of sources.
+
+    ```mlir
+    grt.all_gather %shard to %full over sdp : memref<1024xf32> to memref<4096xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
+                       GRT_AxisAttr:$axis, OptionalAttr<StrAttr>:$label);
+  let assemblyFormat = [{
+    $source `to` $destination `over` $axis attr-dict
+    `:` type($source) `to` type($destination)
+  }];
+}
+
+def GRT_ReduceScatterOp : GRT_CollectiveOp<"reduce_scatter"> {
+  let summary = "Sums over the group; each member keeps its slice";
+  let description = [{
+    `acc` says what happens to values already in the destination: 0 overwrite,
+    1 add, 2 overwrite on the first micro-batch of a step and add on later ones.
+
+    Constraints:
+    - (C1) both buffers have one floating-point element type.
+    - (C2) the source holds a whole number (>= 2) of destinations.
+    - (C3) acc is 0, 1 or 2.
+
+    ```mlir
+    grt.reduce_scatter %full to %shard over sdp acc 2 : memref<4096xf32> to memref<1024xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
+                       GRT_AxisAttr:$axis,
+                       DefaultValuedAttr<GRT_Int, "0">:$acc,
+                       OptionalAttr<StrAttr>:$label);
+  let assemblyFormat = [{
+    $source `to` $destination `over` $axis (`acc` $acc^)? attr-dict
+    `:` type($source) `to` type($destination)
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+def GRT_ExchangeOp : GRT_Op<"exchange", [Symbol]> {
+  let summary = "A fixed set of transfers between ranks";
+  let description = [{
+    Materialises one reshard plan. A transfer is
+    `[source rank, destination rank, source unit, destination unit, units]`;
+    ranks are global, a unit is one sample of the boundary tensor
+    (`bytes_per_unit` bytes), counted in the rank's local buffer. A transfer
+    whose ranks are equal is a local copy.
+
+    Constraints:
+    - (C1) a transfer has five numbers, none negative.
+    - (C2) units are at least 1.
+    - (C3) no unit of a destination is written twice.
+
+    ```mlir
+    grt.exchange @reshard.0 bytes_per_unit 196608 transfers [[0, 1, 0, 0, 2]]
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, GRT_Bytes:$bytes_per_unit,
+                       DenseI64ArrayAttr:$transfers);
+  let assemblyFormat = [{
+    $sym_name `bytes_per_unit` $bytes_per_unit
+    `transfers` custom<Transfers>($transfers) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def GRT_RoleOp : GRT_Op<"role", [
+    Symbol, NoTerminator, SingleBlock, NoRegionArguments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "What the ranks of one pipeline stage hold";
+  let description = [{
+    `devices` are global ranks; the position in the list is the local rank.
+    `slots` is the number of stash slots, that is of micro-batches in flight.
+    `arena` and `ledger` are set by `galvatron-allocate-arena`: the byte ranges
+    `[offset, bytes]` of the arena's regions, and the arena's bytes by purpose.
+
+    Constraints:
+    - (C1) at least one device, none twice, none negative.
+    - (C2) at least one slot.
+    - (C3) holds `grt.layer` ops only, at least one, with ascending indices.
+    - (C4) every exchange named is a `grt.exchange`.
+  }];
+  let arguments = (ins
+    SymbolNameAttr:$sym_name, GRT_Int:$stage, DenseI64ArrayAttr:$devices,
+    GRT_Int:$slots,
+    OptionalAttr<FlatSymbolRefAttr>:$send_activation,
+    OptionalAttr<FlatSymbolRefAttr>:$recv_activation,
+    OptionalAttr<FlatSymbolRefAttr>:$send_gradient,
+    OptionalAttr<FlatSymbolRefAttr>:$recv_gradient,
+    OptionalAttr<GRT_Bytes>:$arena_bytes,
+    OptionalAttr<GRT_Bytes>:$slot_bytes,
+    OptionalAttr<DictionaryAttr>:$arena,
+    OptionalAttr<DictionaryAttr>:$ledger);
+  let regions = (region SizedRegion<1>:$layers);
+  let assemblyFormat = [{
+    $sym_name `stage` $stage `devices` $devices `slots` $slots
+    attr-dict-with-keyword $layers
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+}
+
+def GRT_LayerOp : GRT_Op<"layer", [
+    HasParent<"RoleOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "One layer of a role";
+  let description = [{
+    Names the layer functions and says what the layer holds on one rank.
+
+    - `index`: the layer's number in the model (part of the dropout key).
+    - `samples`: local samples of one micro-batch.
+    - `tensors`: per parameter tensor a dictionary `{parameter = @symbol,
+      group = 0|1, offset = elements, view = array<i64>, local_shape =
+      array<i64>, tp_dim = d|-1}`. Group 1 holds tensors borrowed from the
+      layer that owns them.
+    - `groups`: two dictionaries `{elements, shard_elements}`, in elements of
+      the full flat parameters and of what one rank holds.
+    - `data`: "tokens" or "labels" if the layer reads them.
+    - `forward_reshard` runs after forward and fills the next layer's input;
+      `backward_reshard` runs after backward and fills the previous layer's
+      incoming gradient.
+    - `placement` is set by `galvatron-allocate-arena`.
+
+    Constraints:
+    - (C1) at least one sample.
+    - (C2) `data` is "tokens" or "labels".
+    - (C3) forward, recompute, backward, update and norm name a `grt.func`,
+      reshards a `grt.exchange`.
+    - (C4) `recompute` is there exactly if the strategy checkpoints.
+    - (C5) two groups, and every tensor lies inside its group.
+    - (C6) the strategy covers as many devices as the role has.
+  }];
+  let arguments = (ins
+    StrAttr:$layer_name, GRT_Int:$index, AnyAttr:$strategy, GRT_Int:$samples,
+    FlatSymbolRefAttr:$forward,
+    OptionalAttr<FlatSymbolRefAttr>:$recompute,
+    FlatSymbolRefAttr:$backward,
+    OptionalAttr<FlatSymbolRefAttr>:$update,
+    OptionalAttr<FlatSymbolRefAttr>:$norm,
+    TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$tensors,
+    TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$groups,
+    GRT_Bytes:$input_bytes, GRT_Bytes:$output_bytes, GRT_Bytes:$stash_bytes,
+    DefaultValuedAttr<GRT_Bytes, "0">:$recompute_stash_bytes,
+    OptionalAttr<StrAttr>:$data,
+    OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
+    OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
+    OptionalAttr<DictionaryAttr>:$placement);
+  let assemblyFormat = "$layer_name attr-dict";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Schedules
+//===----------------------------------------------------------------------===//
+
+def GRT_ScheduleOp : GRT_Op<"schedule", [
+    Symbol, NoTerminator, SingleBlock, NoRegionArguments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "The tasks of a role, part by part";
+  let description = [{
+    Constraints:
+    - (C1) `role` names a `grt.role`.
+    - (C2) holds `grt.part` ops only, each part at most once, in the order of
+      the C ABI.
+    - (C3) a task's slot is one of the role's slots.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$role);
+  let regions = (region SizedRegion<1>:$parts);
+  let assemblyFormat = "$sym_name `role` $role attr-dict-with-keyword $parts";
+  let hasRegionVerifier = 1;
+}
+
+def GRT_PartOp : GRT_Op<"part", [
+    HasParent<"ScheduleOp">, NoTerminator, SingleBlock, NoRegionArguments]> {
+  let summary = "One part of a schedule";
+  let description = [{
+    Constraints:
+    - (C1) holds `grt.task` ops only.
+  }];
+  let arguments = (ins GRT_PartAttr:$part);
+  let regions = (region SizedRegion<1>:$tasks);
+  let assemblyFormat = "$part attr-dict-with-keyword $tasks";
+  let hasRegionVerifier = 1;
+}
+
+def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
+  let summary = "One task of a role";
+  let description = [{
+    A transfer combines at most one send and one receive into one grouped
+    operation; the numbers are micro-batches, `slot` is the stash slot of the
+    received activation.
+
+    Constraints:
+    - (C1) forward and backward have a micro-batch and a slot.
+    - (C2) a transfer has at least one, and at most one send and one receive.
+    - (C3) only a transfer sends or receives.
+    - (C4) a received activation has a slot.
+    - (C5) no number is negative; the slot is below 65536.
+
+    ```mlir
+    grt.task forward micro_batch 0 slot 0
+    grt.task transfer send_activation 0 recv_gradient 0
+    ```
+  }];
+  let arguments = (ins
+    GRT_TaskKindAttr:$kind, OptionalAttr<GRT_Int>:$micro_batch,
+    OptionalAttr<GRT_Int>:$send_activation,
+    OptionalAttr<GRT_Int>:$recv_activation,
+    OptionalAttr<GRT_Int>:$send_gradient,
+    OptionalAttr<GRT_Int>:$recv_gradient,
+    OptionalAttr<GRT_Int>:$slot);
+  let assemblyFormat = [{
+    $kind (`micro_batch` $micro_batch^)?
+    (`send_activation` $send_activation^)?
+    (`recv_activation` $recv_activation^)?
+    (`send_gradient` $send_gradient^)?
+    (`recv_gradient` $recv_gradient^)?
+    (`slot` $slot^)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+#endif // GALVATRON_DIALECT_GRT_IR_GRTOPS_TD

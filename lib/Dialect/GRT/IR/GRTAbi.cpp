@@ -1,0 +1,101 @@
+//===- GRTAbi.cpp - The dialect's numbers are the C ABI's -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "grt/abi.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+#define SAME(ENUM, CASE, NUMBER)                                               \
+  static_assert(static_cast<uint32_t>(ENUM::CASE) == NUMBER,                   \
+                #ENUM "::" #CASE " differs from the C ABI")
+
+static_assert(kAlignment == GRT_ALIGNMENT);
+
+static_assert(getMaxEnumValForMemoryRegion() + 1 == GRT_REGION_COUNT);
+SAME(MemoryRegion, Parameter, GRT_REGION_PARAMETER);
+SAME(MemoryRegion, Gradient, GRT_REGION_GRADIENT);
+SAME(MemoryRegion, Optimizer, GRT_REGION_OPTIMIZER);
+SAME(MemoryRegion, Stash, GRT_REGION_STASH);
+SAME(MemoryRegion, Transient, GRT_REGION_TRANSIENT);
+SAME(MemoryRegion, Input, GRT_REGION_INPUT);
+SAME(MemoryRegion, Output, GRT_REGION_OUTPUT);
+SAME(MemoryRegion, GradIn, GRT_REGION_GRAD_IN);
+SAME(MemoryRegion, GradOut, GRT_REGION_GRAD_OUT);
+SAME(MemoryRegion, Data, GRT_REGION_DATA);
+SAME(MemoryRegion, Loss, GRT_REGION_LOSS);
+
+static_assert(getMaxEnumValForKernel() + 1 == GRT_KERNEL_COUNT);
+SAME(Kernel, Gemm, GRT_KERNEL_GEMM);
+SAME(Kernel, BiasAdd, GRT_KERNEL_BIAS_ADD);
+SAME(Kernel, BiasGrad, GRT_KERNEL_BIAS_GRAD);
+SAME(Kernel, LayerNorm, GRT_KERNEL_LAYER_NORM);
+SAME(Kernel, LayerNormGrad, GRT_KERNEL_LAYER_NORM_GRAD);
+SAME(Kernel, Gelu, GRT_KERNEL_GELU);
+SAME(Kernel, GeluGrad, GRT_KERNEL_GELU_GRAD);
+SAME(Kernel, BiasGelu, GRT_KERNEL_BIAS_GELU);
+SAME(Kernel, Attention, GRT_KERNEL_ATTENTION);
+SAME(Kernel, AttentionGrad, GRT_KERNEL_ATTENTION_GRAD);
+SAME(Kernel, Dropout, GRT_KERNEL_DROPOUT);
+SAME(Kernel, DropoutAdd, GRT_KERNEL_DROPOUT_ADD);
+SAME(Kernel, Add, GRT_KERNEL_ADD);
+SAME(Kernel, Embedding, GRT_KERNEL_EMBEDDING);
+SAME(Kernel, EmbeddingGrad, GRT_KERNEL_EMBEDDING_GRAD);
+SAME(Kernel, PositionAdd, GRT_KERNEL_POSITION_ADD);
+SAME(Kernel, PositionGrad, GRT_KERNEL_POSITION_GRAD);
+SAME(Kernel, SoftmaxStats, GRT_KERNEL_SOFTMAX_STATS);
+SAME(Kernel, CrossEntropy, GRT_KERNEL_CROSS_ENTROPY);
+SAME(Kernel, Copy, GRT_KERNEL_COPY);
+SAME(Kernel, Zero, GRT_KERNEL_ZERO);
+SAME(Kernel, Optimizer, GRT_KERNEL_OPTIMIZER);
+SAME(Kernel, Norm, GRT_KERNEL_NORM);
+SAME(Kernel, Scale, GRT_KERNEL_SCALE);
+
+SAME(Axis, DP, GRT_AXIS_DP);
+SAME(Axis, SDP, GRT_AXIS_SDP);
+SAME(Axis, TP, GRT_AXIS_TP);
+
+SAME(TaskKind, Forward, GRT_TASK_FORWARD);
+SAME(TaskKind, Backward, GRT_TASK_BACKWARD);
+SAME(TaskKind, Transfer, GRT_TASK_TRANSFER);
+SAME(TaskKind, SyncGradients, GRT_TASK_SYNC_GRADIENTS);
+SAME(TaskKind, TieReduce, GRT_TASK_TIE_REDUCE);
+SAME(TaskKind, Norm, GRT_TASK_NORM);
+SAME(TaskKind, Update, GRT_TASK_UPDATE);
+SAME(TaskKind, TieBroadcast, GRT_TASK_TIE_BROADCAST);
+
+static_assert(getMaxEnumValForPart() + 1 == GRT_PART_COUNT);
+SAME(Part, Prologue, GRT_PART_PROLOGUE);
+SAME(Part, Steady, GRT_PART_STEADY);
+SAME(Part, StepEnd, GRT_PART_STEP_END);
+SAME(Part, Drain, GRT_PART_DRAIN);
+SAME(Part, Evaluate, GRT_PART_EVALUATE);
+
+#undef SAME
+
+uint32_t mlir::grt::getAbiDType(Type elementType) {
+  if (elementType.isF32())
+    return GRT_F32;
+  if (elementType.isF64())
+    return GRT_F64;
+  if (elementType.isBF16())
+    return GRT_BF16;
+  if (elementType.isInteger(32))
+    return GRT_I32;
+  return GRT_U8;
+}
+
+int64_t mlir::grt::getElementBytes(Type elementType) {
+  if (elementType.isF64())
+    return 8;
+  if (elementType.isF32() || elementType.isInteger(32))
+    return 4;
+  if (elementType.isBF16())
+    return 2;
+  return elementType.isInteger(8) ? 1 : 0;
+}

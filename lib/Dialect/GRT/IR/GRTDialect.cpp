@@ -1,0 +1,73 @@
+//===- GRTDialect.cpp - The grt dialect -----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+#include "galvatron/Dialect/GRT/IR/GRTDialect.cpp.inc"
+#include "galvatron/Dialect/GRT/IR/GRTEnums.cpp.inc"
+
+void GRTDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "galvatron/Dialect/GRT/IR/GRTOps.cpp.inc"
+      >();
+}
+
+bool mlir::grt::isBufferType(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  return memref && memref.hasStaticShape() && memref.getLayout().isIdentity() &&
+         !memref.getMemorySpace() &&
+         getElementBytes(memref.getElementType()) != 0;
+}
+
+int64_t mlir::grt::getByteSize(MemRefType type) {
+  return type.getNumElements() * getElementBytes(type.getElementType());
+}
+
+/// Reads `[[0, 1, 0, 0, 2], ...]` into one flat array.
+static ParseResult parseTransfers(OpAsmParser &parser,
+                                  DenseI64ArrayAttr &transfers) {
+  SmallVector<int64_t> numbers;
+  auto parseTransfer = [&]() -> ParseResult {
+    SMLoc loc = parser.getCurrentLocation();
+    size_t before = numbers.size();
+    if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+          return parser.parseInteger(numbers.emplace_back());
+        }))
+      return failure();
+    if (numbers.size() - before != 5)
+      return parser.emitError(loc) << "expected a transfer of 5 numbers, found "
+                                   << numbers.size() - before;
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                     parseTransfer))
+    return failure();
+  transfers = parser.getBuilder().getDenseI64ArrayAttr(numbers);
+  return success();
+}
+
+static void printTransfers(OpAsmPrinter &printer, Operation *,
+                           DenseI64ArrayAttr transfers) {
+  ArrayRef<int64_t> numbers = transfers.asArrayRef();
+  printer << '[';
+  for (size_t i = 0; i < numbers.size(); i += 5) {
+    printer << (i ? ", [" : "[");
+    llvm::interleaveComma(
+        numbers.slice(i, std::min<size_t>(5, numbers.size() - i)), printer);
+    printer << ']';
+  }
+  printer << ']';
+}
+
+#define GET_OP_CLASSES
+#include "galvatron/Dialect/GRT/IR/GRTOps.cpp.inc"

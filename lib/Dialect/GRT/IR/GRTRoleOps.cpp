@@ -1,0 +1,273 @@
+//===- GRTRoleOps.cpp - Roles, exchanges and schedules --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+/// Checks that `symbol`, if there, names a `T`.
+template <typename T>
+static LogicalResult verifySymbol(Operation *op, FlatSymbolRefAttr symbol,
+                                  StringRef what,
+                                  SymbolTableCollection &tables) {
+  if (!symbol || tables.lookupNearestSymbolFrom<T>(op, symbol))
+    return success();
+  return op->emitOpError() << "expected " << what << " to name a '"
+                           << T::getOperationName() << "', found '"
+                           << symbol.getValue() << "'";
+}
+
+//===----------------------------------------------------------------------===//
+// ExchangeOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult ExchangeOp::verify() {
+  ArrayRef<int64_t> numbers = getTransfers();
+  if (numbers.size() % 5 != 0)
+    return emitOpError() << "expected transfers of 5 numbers, found "
+                         << numbers.size() << " numbers in all";
+  llvm::DenseMap<int64_t, SmallVector<std::pair<int64_t, int64_t>>> written;
+  for (size_t i = 0; i < numbers.size(); i += 5) {
+    ArrayRef<int64_t> transfer = numbers.slice(i, 5);
+    if (llvm::any_of(transfer, [](int64_t n) { return n < 0; }))
+      return emitOpError() << "expected no negative number, found one in "
+                              "transfer "
+                           << i / 5;
+    if (transfer[4] < 1)
+      return emitOpError() << "expected at least 1 unit, found none in "
+                              "transfer "
+                           << i / 5;
+    written[transfer[1]].push_back({transfer[3], transfer[3] + transfer[4]});
+  }
+  for (auto &[rank, ranges] : written) {
+    llvm::sort(ranges);
+    for (size_t i = 1; i < ranges.size(); ++i)
+      if (ranges[i].first < ranges[i - 1].second)
+        return emitOpError()
+               << "expected every unit to be written once, found "
+                  "unit "
+               << ranges[i].first << " of rank " << rank << " written twice";
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// RoleOp, LayerOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult RoleOp::verify() {
+  if (getDevices().empty())
+    return emitOpError("expected at least one device");
+  llvm::SmallDenseSet<int64_t> seen;
+  for (int64_t device : getDevices()) {
+    if (device < 0)
+      return emitOpError() << "expected device numbers that are not negative, "
+                              "found "
+                           << device;
+    if (!seen.insert(device).second)
+      return emitOpError() << "expected distinct devices, found " << device
+                           << " twice";
+  }
+  if (getSlots() < 1)
+    return emitOpError() << "expected at least one slot, found " << getSlots();
+  return success();
+}
+
+LogicalResult RoleOp::verifyRegions() {
+  int64_t last = -1;
+  for (Operation &op : getLayers().front()) {
+    auto layer = dyn_cast<LayerOp>(op);
+    if (!layer)
+      return op.emitOpError("expected only 'grt.layer' in a role");
+    if (layer.getIndex() <= last)
+      return layer.emitOpError() << "expected layer indices to ascend, found "
+                                 << layer.getIndex() << " after " << last;
+    last = layer.getIndex();
+  }
+  if (last < 0)
+    return emitOpError("expected at least one layer");
+  return success();
+}
+
+LogicalResult RoleOp::verifySymbolUses(SymbolTableCollection &tables) {
+  return success(
+      succeeded(verifySymbol<ExchangeOp>(*this, getSendActivationAttr(),
+                                         "send_activation", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(*this, getRecvActivationAttr(),
+                                         "recv_activation", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(*this, getSendGradientAttr(),
+                                         "send_gradient", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(*this, getRecvGradientAttr(),
+                                         "recv_gradient", tables)));
+}
+
+/// The integer `name` of a dictionary, which must be there.
+static FailureOr<int64_t> getInteger(LayerOp op, DictionaryAttr dict,
+                                     StringRef name) {
+  if (auto value = dict.getAs<IntegerAttr>(name))
+    return value.getInt();
+  return op.emitOpError() << "expected an integer '" << name << "' in " << dict;
+}
+
+static LogicalResult verifyTensor(LayerOp op, DictionaryAttr tensor,
+                                  ArrayRef<int64_t> groupElements) {
+  auto parameter = tensor.getAs<FlatSymbolRefAttr>("parameter");
+  if (!parameter)
+    return op.emitOpError() << "expected a symbol 'parameter' in " << tensor;
+  FailureOr<int64_t> group = getInteger(op, tensor, "group");
+  FailureOr<int64_t> offset = getInteger(op, tensor, "offset");
+  FailureOr<int64_t> tpDim = getInteger(op, tensor, "tp_dim");
+  if (failed(group) || failed(offset) || failed(tpDim))
+    return failure();
+  if (*group != 0 && *group != 1)
+    return op.emitOpError() << "expected group 0 or 1 for tensor " << parameter
+                            << ", found " << *group;
+  auto view = tensor.getAs<DenseI64ArrayAttr>("view");
+  auto localShape = tensor.getAs<DenseI64ArrayAttr>("local_shape");
+  if (!view || !localShape || view.size() != localShape.size())
+    return op.emitOpError() << "expected 'view' and 'local_shape' of equal "
+                               "rank for tensor "
+                            << parameter;
+  if (*tpDim < -1 || *tpDim >= view.size())
+    return op.emitOpError() << "expected 'tp_dim' to be -1 or a dimension of "
+                               "the view for tensor "
+                            << parameter << ", found " << *tpDim;
+  int64_t elements = 1;
+  for (int64_t size : localShape.asArrayRef())
+    elements *= size;
+  if (*offset < 0 || *offset + elements > groupElements[*group])
+    return op.emitOpError()
+           << "expected tensor " << parameter << " to lie inside the "
+           << groupElements[*group] << " elements of group " << *group
+           << ", found elements " << *offset << " to " << *offset + elements;
+  return success();
+}
+
+LogicalResult LayerOp::verify() {
+  if (getSamples() < 1)
+    return emitOpError() << "expected at least one sample, found "
+                         << getSamples();
+  if (getData() && *getData() != "tokens" && *getData() != "labels")
+    return emitOpError() << "expected data 'tokens' or 'labels', found '"
+                         << *getData() << "'";
+  if (getGroups().size() != 2)
+    return emitOpError() << "expected 2 parameter groups, found "
+                         << getGroups().size();
+  SmallVector<int64_t, 2> elements;
+  for (auto group : getGroups().getAsRange<DictionaryAttr>()) {
+    FailureOr<int64_t> full = getInteger(*this, group, "elements");
+    FailureOr<int64_t> shard = getInteger(*this, group, "shard_elements");
+    if (failed(full) || failed(shard))
+      return failure();
+    if (*full < 0 || *shard < 0 || *shard > *full)
+      return emitOpError() << "expected a group's shard of at most its "
+                           << *full << " elements, found " << *shard;
+    elements.push_back(*full);
+  }
+  for (auto tensor : getTensors().getAsRange<DictionaryAttr>())
+    if (failed(verifyTensor(*this, tensor, elements)))
+      return failure();
+  return success();
+}
+
+LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
+  return success(
+      succeeded(
+          verifySymbol<FuncOp>(*this, getForwardAttr(), "forward", tables)) &&
+      succeeded(verifySymbol<FuncOp>(*this, getRecomputeAttr(), "recompute",
+                                     tables)) &&
+      succeeded(
+          verifySymbol<FuncOp>(*this, getBackwardAttr(), "backward", tables)) &&
+      succeeded(
+          verifySymbol<FuncOp>(*this, getUpdateAttr(), "update", tables)) &&
+      succeeded(verifySymbol<FuncOp>(*this, getNormAttr(), "norm", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(*this, getForwardReshardAttr(),
+                                         "forward_reshard", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(*this, getBackwardReshardAttr(),
+                                         "backward_reshard", tables)));
+}
+
+//===----------------------------------------------------------------------===//
+// ScheduleOp, PartOp, TaskOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult ScheduleOp::verifyRegions() {
+  int64_t last = -1;
+  for (Operation &op : getParts().front()) {
+    auto part = dyn_cast<PartOp>(op);
+    if (!part)
+      return op.emitOpError("expected only 'grt.part' in a schedule");
+    auto number = static_cast<int64_t>(part.getPart());
+    if (number <= last)
+      return part.emitOpError()
+             << "expected parts in order and each once, found '"
+             << stringifyPart(part.getPart()) << "' after '"
+             << stringifyPart(static_cast<Part>(last)) << "'";
+    last = number;
+  }
+  return success();
+}
+
+LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
+  auto role = tables.lookupNearestSymbolFrom<RoleOp>(*this, getRoleAttr());
+  if (!role)
+    return emitOpError() << "expected role to name a 'grt.role', found '"
+                         << getRole() << "'";
+  for (auto part : getParts().getOps<PartOp>())
+    for (auto task : part.getTasks().getOps<TaskOp>())
+      if (task.getSlot() && *task.getSlot() >= role.getSlots())
+        return task.emitOpError()
+               << "expected one of the " << role.getSlots() << " slots of '"
+               << getRole() << "', found " << *task.getSlot();
+  return success();
+}
+
+LogicalResult PartOp::verifyRegions() {
+  for (Operation &op : getTasks().front())
+    if (!isa<TaskOp>(op))
+      return op.emitOpError("expected only 'grt.task' in a part");
+  return success();
+}
+
+LogicalResult TaskOp::verify() {
+  for (std::optional<int64_t> number :
+       {getMicroBatch(), getSendActivation(), getRecvActivation(),
+        getSendGradient(), getRecvGradient(), getSlot()})
+    if (number && (*number < 0 || *number > UINT32_MAX))
+      return emitOpError() << "expected numbers of 0 to " << UINT32_MAX
+                           << ", found " << *number;
+  if (getSlot() && *getSlot() > UINT16_MAX)
+    return emitOpError() << "expected a slot below 65536, found " << *getSlot();
+
+  bool sends = getSendActivation() || getSendGradient();
+  bool receives = getRecvActivation() || getRecvGradient();
+  if (getKind() == TaskKind::Forward || getKind() == TaskKind::Backward) {
+    if (!getMicroBatch() || !getSlot())
+      return emitOpError() << "expected a micro-batch and a slot for '"
+                           << stringifyTaskKind(getKind()) << "'";
+  }
+  if (getKind() != TaskKind::Transfer) {
+    if (sends || receives)
+      return emitOpError() << "expected sends and receives in a transfer only, "
+                              "found one in '"
+                           << stringifyTaskKind(getKind()) << "'";
+    return success();
+  }
+  if (!sends && !receives)
+    return emitOpError("expected a transfer to send or to receive");
+  if ((getSendActivation() && getSendGradient()) ||
+      (getRecvActivation() && getRecvGradient()))
+    return emitOpError("expected at most one send and one receive in a "
+                       "transfer");
+  if (getRecvActivation() && !getSlot())
+    return emitOpError("expected a slot for the received activation");
+  return success();
+}

@@ -1,0 +1,383 @@
+//===- KernelInfo.cpp - What the runtime's kernels take -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/IR/KernelInfo.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+using Ints = ArrayRef<int64_t>;
+using Operand = KernelOperand;
+using Int = KernelInt;
+
+constexpr Access kRead = Access::Read;
+constexpr Access kWrite = Access::Write;
+constexpr Access kAcc = Access::Accumulate;
+constexpr ElementClass kFloat = ElementClass::Float;
+constexpr ElementClass kIndex = ElementClass::Index;
+constexpr ElementClass kAny = ElementClass::Any;
+constexpr IntClass kFlag = IntClass::Flag;
+
+/// Elements from the first to the last of `rows` rows of `width` elements that
+/// start `stride` elements after each other.
+int64_t strided(int64_t rows, int64_t stride, int64_t width) {
+  return rows == 0 ? 0 : (rows - 1) * stride + width;
+}
+
+//===----------------------------------------------------------------------===//
+// Operand, integer and real names, in the order of abi.h
+//===----------------------------------------------------------------------===//
+
+constexpr Operand kGemmOperands[] = {
+    {"a", kRead}, {"b", kRead}, {"c", kAcc}, {"bias", kRead}};
+constexpr Int kGemmInts[] = {{"M"},
+                             {"N"},
+                             {"K"},
+                             {"transA", kFlag},
+                             {"transB", kFlag},
+                             {"acc", IntClass::Acc},
+                             {"hasBias", kFlag}};
+
+constexpr Operand kBiasAddOperands[] = {
+    {"x", kRead}, {"bias", kRead}, {"y", kWrite}};
+constexpr Int kRowsInts[] = {{"rows"}, {"n"}};
+
+constexpr Operand kBiasGradOperands[] = {{"dy", kRead}, {"dbias", kAcc}};
+constexpr Int kRowsAccInts[] = {{"rows"}, {"n"}, {"acc", IntClass::Acc}};
+
+constexpr Operand kLayerNormOperands[] = {{"x", kRead},
+                                          {"gamma", kRead},
+                                          {"beta", kRead},
+                                          {"y", kWrite},
+                                          {"stats", kWrite}};
+constexpr StringLiteral kEpsReals[] = {"eps"};
+
+constexpr Operand kLayerNormGradOperands[] = {
+    {"dy", kRead},  {"x", kRead},     {"stats", kRead}, {"gamma", kRead},
+    {"dx", kWrite}, {"dgamma", kAcc}, {"dbeta", kAcc}};
+
+constexpr Operand kUnaryOperands[] = {{"x", kRead}, {"y", kWrite}};
+constexpr Int kGeluInts[] = {{"n"}, {"approximate", kFlag}};
+constexpr Operand kGeluGradOperands[] = {
+    {"x", kRead}, {"dy", kRead}, {"dx", kWrite}};
+constexpr Operand kBiasGeluOperands[] = {
+    {"x", kRead}, {"bias", kRead}, {"pre", kWrite}, {"y", kWrite}};
+constexpr Int kBiasGeluInts[] = {{"rows"}, {"n"}, {"approximate", kFlag}};
+
+constexpr Operand kAttentionOperands[] = {{"q", kRead, kFloat, true},
+                                          {"k", kRead, kFloat, true},
+                                          {"v", kRead, kFloat, true},
+                                          {"o", kWrite},
+                                          {"lse", kWrite},
+                                          {"scratch", Access::Scratch, kAny}};
+constexpr Operand kAttentionGradOperands[] = {
+    {"q", kRead, kFloat, true},
+    {"k", kRead, kFloat, true},
+    {"v", kRead, kFloat, true},
+    {"o", kRead},
+    {"lse", kRead},
+    {"dout", kRead},
+    {"dq", kWrite, kFloat, true},
+    {"dk", kWrite, kFloat, true},
+    {"dv", kWrite, kFloat, true},
+    {"scratch", Access::Scratch, kAny}};
+constexpr Int kAttentionInts[] = {{"samples"},       {"Tq"},      {"Tk"},
+                                  {"heads"},         {"kvHeads"}, {"headDim"},
+                                  {"qStride"},       {"kStride"}, {"vStride"},
+                                  {"causal", kFlag}, {"opIndex"}};
+constexpr StringLiteral kAttentionReals[] = {"scale", "dropout"};
+
+constexpr Int kDropoutInts[] = {{"samples"},
+                                {"rowsPerSample"},
+                                {"cols"},
+                                {"opIndex"},
+                                {"colSharded", kFlag}};
+constexpr StringLiteral kDropoutReals[] = {"p"};
+constexpr Operand kDropoutAddOperands[] = {
+    {"x", kRead}, {"residual", kRead}, {"y", kWrite}};
+
+constexpr Operand kAddOperands[] = {{"a", kRead}, {"b", kRead}, {"y", kWrite}};
+constexpr Int kElementsInts[] = {{"n"}};
+
+constexpr Operand kEmbeddingOperands[] = {
+    {"tokens", kRead, kIndex}, {"table", kRead}, {"y", kWrite}};
+constexpr Int kEmbeddingInts[] = {
+    {"rows"}, {"width"}, {"localRows"}, {"sharded", kFlag}};
+constexpr Operand kEmbeddingGradOperands[] = {
+    {"tokens", kRead, kIndex}, {"dy", kRead}, {"dtable", kAcc}};
+constexpr Int kEmbeddingGradInts[] = {{"rows"},
+                                      {"width"},
+                                      {"localRows"},
+                                      {"sharded", kFlag},
+                                      {"acc", IntClass::Acc}};
+
+constexpr Operand kPositionAddOperands[] = {
+    {"x", kRead}, {"table", kRead}, {"y", kWrite}};
+constexpr Int kPositionAddInts[] = {{"samples"}, {"T"}, {"width"}};
+constexpr Operand kPositionGradOperands[] = {{"dy", kRead}, {"dtable", kAcc}};
+constexpr Int kPositionGradInts[] = {
+    {"samples"}, {"T"}, {"width"}, {"tableRows"}, {"acc", IntClass::Acc}};
+
+constexpr Operand kSoftmaxStatsOperands[] = {
+    {"logits", kRead}, {"labels", kRead, kIndex}, {"stats", kWrite}};
+constexpr Int kSoftmaxStatsInts[] = {
+    {"rows"}, {"localCols"}, {"globalCols"}, {"sharded", kFlag}};
+constexpr Operand kCrossEntropyOperands[] = {
+    {"logits", kRead},
+    {"labels", Access::ReadWrite, kIndex},
+    {"stats", kRead},
+    {"dlogits", kWrite},
+    {"loss", kWrite, ElementClass::Loss}};
+constexpr Int kCrossEntropyInts[] = {
+    {"rows"}, {"localCols"}, {"globalCols"}, {"sharded", kFlag}, {"shards"}};
+
+constexpr Operand kCopyOperands[] = {{"src", kRead, kAny, true},
+                                     {"dst", kWrite, kAny, true}};
+constexpr Int kCopyInts[] = {
+    {"rows"}, {"rowBytes"}, {"srcStrideBytes"}, {"dstStrideBytes"}};
+constexpr Operand kZeroOperands[] = {{"dst", kWrite, kAny}};
+
+constexpr Operand kOptimizerOperands[] = {{"parameter", Access::ReadWrite},
+                                          {"gradient", kRead},
+                                          {"state", Access::ReadWrite}};
+constexpr Int kOptimizerInts[] = {
+    {"optimizer", IntClass::Acc}, {"shardElements"}, {"segments"}};
+constexpr Operand kNormOperands[] = {{"gradient", kRead}};
+constexpr Int kNormInts[] = {{"shardElements"}, {"segments"}};
+constexpr StringLiteral kFactorReals[] = {"factor"};
+
+//===----------------------------------------------------------------------===//
+// Elements that each operand needs
+//===----------------------------------------------------------------------===//
+
+int64_t gemmElements(unsigned i, Ints n) {
+  switch (i) {
+  case 0:
+    return n[0] * n[2];
+  case 1:
+    return n[2] * n[1];
+  case 2:
+    return n[0] * n[1];
+  default:
+    return n[1];
+  }
+}
+
+/// Operand 1 is one row, all others are rows x n.
+int64_t biasElements(unsigned i, Ints n) { return i == 1 ? n[1] : n[0] * n[1]; }
+
+int64_t layerNormElements(unsigned i, Ints n) {
+  if (i == 4)
+    return 2 * n[0];
+  return i == 1 || i == 2 ? n[1] : n[0] * n[1];
+}
+
+int64_t layerNormGradElements(unsigned i, Ints n) {
+  if (i == 2)
+    return 2 * n[0];
+  return i == 3 || i >= 5 ? n[1] : n[0] * n[1];
+}
+
+int64_t allN(unsigned, Ints n) { return n[0]; }
+
+int64_t attentionElements(unsigned i, Ints n) {
+  int64_t samples = n[0], tq = n[1], tk = n[2], heads = n[3], kvHeads = n[4],
+          dim = n[5];
+  switch (i) {
+  case 0:
+    return strided(samples * tq, n[6], heads * dim);
+  case 1:
+    return strided(samples * tk, n[7], kvHeads * dim);
+  case 2:
+    return strided(samples * tk, n[8], kvHeads * dim);
+  case 3:
+    return samples * tq * heads * dim;
+  case 4:
+    return samples * heads * tq;
+  default:
+    return 0;
+  }
+}
+
+int64_t attentionGradElements(unsigned i, Ints n) {
+  if (i == 5)
+    return attentionElements(3, n);
+  return i >= 6 && i <= 8 ? attentionElements(i - 6, n)
+                          : (i == 9 ? 0 : attentionElements(i, n));
+}
+
+int64_t dropoutElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
+
+int64_t embeddingElements(unsigned i, Ints n) {
+  return i == 0 ? n[0] : (i == 1 ? n[2] * n[1] : n[0] * n[1]);
+}
+
+int64_t embeddingGradElements(unsigned i, Ints n) {
+  return i == 0 ? n[0] : (i == 1 ? n[0] * n[1] : n[2] * n[1]);
+}
+
+int64_t positionAddElements(unsigned i, Ints n) {
+  return i == 1 ? n[1] * n[2] : n[0] * n[1] * n[2];
+}
+
+int64_t positionGradElements(unsigned i, Ints n) {
+  return i == 1 ? n[3] * n[2] : n[0] * n[1] * n[2];
+}
+
+int64_t softmaxStatsElements(unsigned i, Ints n) {
+  return i == 0 ? n[0] * n[1] : (i == 1 ? n[0] : 3 * n[0]);
+}
+
+int64_t crossEntropyElements(unsigned i, Ints n) {
+  switch (i) {
+  case 1:
+    return n[0];
+  case 2:
+    return n[4] * n[0] * 3;
+  case 4:
+    return 1;
+  default:
+    return n[0] * n[1];
+  }
+}
+
+int64_t copyElements(unsigned i, Ints n) {
+  return strided(n[0], i == 0 ? n[2] : n[3], n[1]);
+}
+
+int64_t noElements(unsigned, Ints) { return 0; }
+
+int64_t optimizerElements(unsigned i, Ints n) {
+  return i == 2 && n[0] != 0 ? 2 * n[1] : n[1];
+}
+
+//===----------------------------------------------------------------------===//
+// The table, by kernel number
+//===----------------------------------------------------------------------===//
+
+const KernelInfo kKernels[] = {
+    {Kernel::Gemm, kGemmOperands, kGemmInts, {}, false, true, gemmElements},
+    {Kernel::BiasAdd,
+     kBiasAddOperands,
+     kRowsInts,
+     {},
+     false,
+     false,
+     biasElements},
+    {Kernel::BiasGrad,
+     kBiasGradOperands,
+     kRowsAccInts,
+     {},
+     false,
+     false,
+     biasElements},
+    {Kernel::LayerNorm, kLayerNormOperands, kRowsInts, kEpsReals, false, false,
+     layerNormElements},
+    {Kernel::LayerNormGrad,
+     kLayerNormGradOperands,
+     kRowsAccInts,
+     {},
+     false,
+     false,
+     layerNormGradElements},
+    {Kernel::Gelu, kUnaryOperands, kGeluInts, {}, false, false, allN},
+    {Kernel::GeluGrad, kGeluGradOperands, kGeluInts, {}, false, false, allN},
+    {Kernel::BiasGelu,
+     kBiasGeluOperands,
+     kBiasGeluInts,
+     {},
+     false,
+     false,
+     biasElements},
+    {Kernel::Attention, kAttentionOperands, kAttentionInts, kAttentionReals,
+     false, false, attentionElements},
+    {Kernel::AttentionGrad, kAttentionGradOperands, kAttentionInts,
+     kAttentionReals, false, false, attentionGradElements},
+    {Kernel::Dropout, kUnaryOperands, kDropoutInts, kDropoutReals, false, false,
+     dropoutElements},
+    {Kernel::DropoutAdd, kDropoutAddOperands, kDropoutInts, kDropoutReals,
+     false, false, dropoutElements},
+    {Kernel::Add, kAddOperands, kElementsInts, {}, false, false, allN},
+    {Kernel::Embedding,
+     kEmbeddingOperands,
+     kEmbeddingInts,
+     {},
+     false,
+     false,
+     embeddingElements},
+    {Kernel::EmbeddingGrad,
+     kEmbeddingGradOperands,
+     kEmbeddingGradInts,
+     {},
+     false,
+     false,
+     embeddingGradElements},
+    {Kernel::PositionAdd,
+     kPositionAddOperands,
+     kPositionAddInts,
+     {},
+     false,
+     false,
+     positionAddElements},
+    {Kernel::PositionGrad,
+     kPositionGradOperands,
+     kPositionGradInts,
+     {},
+     false,
+     false,
+     positionGradElements},
+    {Kernel::SoftmaxStats,
+     kSoftmaxStatsOperands,
+     kSoftmaxStatsInts,
+     {},
+     false,
+     false,
+     softmaxStatsElements},
+    {Kernel::CrossEntropy,
+     kCrossEntropyOperands,
+     kCrossEntropyInts,
+     {},
+     false,
+     false,
+     crossEntropyElements},
+    {Kernel::Copy, kCopyOperands, kCopyInts, {}, false, false, copyElements},
+    {Kernel::Zero, kZeroOperands, {}, {}, false, false, noElements},
+    {Kernel::Optimizer,
+     kOptimizerOperands,
+     kOptimizerInts,
+     {},
+     true,
+     false,
+     optimizerElements},
+    {Kernel::Norm, kNormOperands, kNormInts, {}, true, false, allN},
+    {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, false, false,
+     allN},
+};
+
+} // namespace
+
+const KernelInfo &mlir::grt::getKernelInfo(Kernel kernel) {
+  const KernelInfo &info = kKernels[static_cast<uint32_t>(kernel)];
+  assert(info.kernel == kernel && "kernel table out of order");
+  return info;
+}
+
+std::optional<int64_t> KernelInfo::getInt(StringRef name,
+                                          ArrayRef<int64_t> intValues) const {
+  for (auto [info, value] : llvm::zip(ints, intValues))
+    if (info.name == name)
+      return value;
+  return std::nullopt;
+}
+
+size_t KernelInfo::operandCount(ArrayRef<int64_t> intValues) const {
+  if (hasOptionalBias && getInt("hasBias", intValues).value_or(0) == 0)
+    return operands.size() - 1;
+  return operands.size();
+}

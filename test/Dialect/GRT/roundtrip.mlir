@@ -1,0 +1,92 @@
+// RUN: galvatron-opt %s | FileCheck %s
+// RUN: galvatron-opt %s --mlir-print-op-generic | galvatron-opt | FileCheck %s
+// RUN: galvatron-opt %s --emit-bytecode | galvatron-opt | FileCheck %s
+// RUN: galvatron-opt %s --cse --canonicalize | FileCheck %s --check-prefix=KEPT
+
+// CHECK-LABEL: grt.func @block.forward attributes {input_bytes = 786432 : i64, output_bytes = 786432 : i64, stash_bytes = 2048 : i64}
+// KEPT-LABEL: grt.func @block.forward
+grt.func @block.forward attributes {stash_bytes = 2048 : i64, input_bytes = 786432 : i64, output_bytes = 786432 : i64} {
+  // CHECK: grt.buffer input at 0 : memref<4x64x768xf32>
+  %x = grt.buffer input at 0 : memref<4x64x768xf32>
+  %g = grt.buffer parameter at 0 : memref<768xf32>
+  %b = grt.buffer parameter at 3072 : memref<768xf32>
+  %w = grt.buffer parameter at 6144 : memref<768x768xf32>
+  %s = grt.buffer stash at 0 : memref<4x64x2xf32>
+  // CHECK: grt.buffer transient : memref<4x64x768xf32>
+  // Two transient buffers of one type stay two.
+  // KEPT-COUNT-2: grt.buffer transient
+  %t = grt.buffer transient : memref<4x64x768xf32>
+  %u = grt.buffer transient : memref<4x64x768xf32>
+  %y = grt.buffer output at 0 : memref<4x64x768xf32>
+  // CHECK: grt.begin %{{.*}} : memref<4x64x2xf32>
+  grt.begin %s : memref<4x64x2xf32>
+  grt.begin %t : memref<4x64x768xf32>
+  // CHECK: grt.kernel layer_norm(%{{.*}}) ints [256, 768] reals [1.000000e-05] {label = "ln_1"} : memref<4x64x768xf32>, memref<768xf32>
+  grt.kernel layer_norm(%x, %g, %b, %t, %s) ints [256, 768] reals [1.0e-5] {label = "ln_1"} : memref<4x64x768xf32>, memref<768xf32>, memref<768xf32>, memref<4x64x768xf32>, memref<4x64x2xf32>
+  grt.begin %u : memref<4x64x768xf32>
+  grt.kernel gemm(%t, %w, %u) ints [256, 768, 768, 0, 0, 0, 0] : memref<4x64x768xf32>, memref<768x768xf32>, memref<4x64x768xf32>
+  // CHECK: grt.end
+  grt.end %t : memref<4x64x768xf32>
+  // CHECK: grt.all_reduce %{{.*}} over tp {label = "c_proj"} : memref<4x64x768xf32>
+  // KEPT: grt.all_reduce
+  grt.all_reduce %u over tp {label = "c_proj"} : memref<4x64x768xf32>
+  grt.kernel add(%x, %u, %y) ints [196608] : memref<4x64x768xf32>, memref<4x64x768xf32>, memref<4x64x768xf32>
+  grt.end %u : memref<4x64x768xf32>
+  grt.return
+}
+
+// CHECK-LABEL: grt.func @gathered.backward
+grt.func @gathered.backward {
+  %shard = grt.buffer parameter at 0 : memref<64xf32>
+  %sum = grt.buffer gradient at 0 : memref<64xf32>
+  %full = grt.buffer transient at 0 : memref<4x64xf32>
+  grt.begin %full : memref<4x64xf32>
+  // CHECK: grt.all_gather %{{.*}} to %{{.*}} over sdp : memref<64xf32> to memref<4x64xf32>
+  grt.all_gather %shard to %full over sdp : memref<64xf32> to memref<4x64xf32>
+  // CHECK: grt.view %{{.*}} at 256 : memref<4x64xf32> to memref<64xf32>
+  %v = grt.view %full at 256 : memref<4x64xf32> to memref<64xf32>
+  // CHECK: grt.kernel zero(%{{.*}}) : memref<64xf32>
+  grt.kernel zero(%v) : memref<64xf32>
+  // CHECK: grt.reduce_scatter %{{.*}} to %{{.*}} over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
+  grt.reduce_scatter %full to %sum over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
+  grt.end %full : memref<4x64xf32>
+  grt.return
+}
+
+// CHECK: grt.exchange @reshard.0 bytes_per_unit 196608 transfers {{\[\[}}0, 1, 0, 0, 2], [1, 0, 2, 0, 2]]
+grt.exchange @reshard.0 bytes_per_unit 196608 transfers [[0, 1, 0, 0, 2], [1, 0, 2, 0, 2]]
+// CHECK: grt.exchange @nothing bytes_per_unit 4 transfers []
+grt.exchange @nothing bytes_per_unit 4 transfers []
+
+// CHECK: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {recv_gradient = @nothing, send_activation = @nothing} {
+grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @nothing, recv_gradient = @nothing} {
+  // CHECK-NEXT: grt.layer "h.0" {backward = @gathered.backward
+  grt.layer "h.0" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
+    forward = @block.forward, backward = @gathered.backward,
+    tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 4, 8>, local_shape = array<i64: 4, 8>, tp_dim = -1 : i64}],
+    groups = [{elements = 64 : i64, shard_elements = 32 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, forward_reshard = @reshard.0}
+}
+
+// CHECK: grt.schedule @stage0.schedule role @stage0 {
+grt.schedule @stage0.schedule role @stage0 {
+  // CHECK-NEXT: grt.part steady {
+  grt.part steady {
+    // CHECK-NEXT: grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 0 slot 0
+    // CHECK-NEXT: grt.task transfer send_activation 0 recv_gradient 0
+    grt.task transfer send_activation 0 recv_gradient 0
+    // CHECK-NEXT: grt.task backward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  // CHECK: grt.part step_end {
+  grt.part step_end {
+    // CHECK-NEXT: grt.task sync_gradients
+    grt.task sync_gradients
+    grt.task tie_reduce
+    grt.task norm
+    grt.task update
+    // CHECK: grt.task tie_broadcast
+    grt.task tie_broadcast
+  }
+}
