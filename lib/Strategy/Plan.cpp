@@ -1,0 +1,385 @@
+//===- Plan.cpp - A complete parallel plan --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/Plan.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+
+#include <set>
+
+using namespace llvm;
+
+namespace galvatron {
+
+StringRef scheduleName(ScheduleKind schedule) {
+  return schedule == ScheduleKind::GPipe ? "gpipe" : "1f1b";
+}
+
+Expected<ScheduleKind> parseSchedule(StringRef text) {
+  if (text == "gpipe")
+    return ScheduleKind::GPipe;
+  if (text == "1f1b")
+    return ScheduleKind::OneFOneB;
+  return makeError("unknown schedule '" + text +
+                   "', expected '1f1b' or 'gpipe'");
+}
+
+int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
+                             int64_t stages, int64_t microBatches) {
+  if (schedule == ScheduleKind::GPipe)
+    return microBatches;
+  return std::min(stages - stage, microBatches);
+}
+
+json::Value TrainingOptions::toJson() const {
+  json::Object object{{"optimizer", optimizer},
+                      {"dtype", dtype},
+                      {"clip", clip},
+                      {"dropout", dropout}};
+  if (decayAll)
+    object["decay-all"] = true;
+  return object;
+}
+
+Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
+  ObjectReader reader(value, "training");
+  TrainingOptions options;
+  options.optimizer = reader.stringOr("optimizer", options.optimizer);
+  options.dtype = reader.stringOr("dtype", options.dtype);
+  options.clip = reader.booleanOr("clip", options.clip);
+  options.dropout = reader.booleanOr("dropout", options.dropout);
+  options.decayAll = reader.booleanOr("decay-all", options.decayAll);
+  if (!is_contained({"adamw", "adam", "sgd"}, options.optimizer))
+    reader.fail("'training.optimizer': expected 'adamw', 'adam' or 'sgd', "
+                "found '" +
+                options.optimizer + "'");
+  if (!is_contained({"f32", "bf16", "f64"}, options.dtype))
+    reader.fail("'training.dtype': expected 'f32', 'bf16' or 'f64', found '" +
+                options.dtype + "'");
+  if (Error error = reader.finish(/*rejectUnknown=*/false))
+    return std::move(error);
+  return options;
+}
+
+namespace {
+struct LedgerEntry {
+  StringLiteral name;
+  int64_t StageLedger::*field;
+};
+constexpr LedgerEntry ledgerEntries[] = {
+    {"parameters", &StageLedger::parameters},
+    {"gradients", &StageLedger::gradients},
+    {"optimizer", &StageLedger::optimizer},
+    {"activations", &StageLedger::activations},
+    {"backward", &StageLedger::backward},
+    {"communication", &StageLedger::communication},
+    {"workspace", &StageLedger::workspace},
+    {"runtime", &StageLedger::runtime}};
+} // namespace
+
+json::Value StageLedger::toJson() const {
+  json::Object object;
+  for (const LedgerEntry &entry : ledgerEntries)
+    object[entry.name] = this->*entry.field;
+  return object;
+}
+
+Expected<StageLedger> StageLedger::fromJson(const json::Value &value,
+                                            const std::string &path) {
+  ObjectReader reader(value, path);
+  StageLedger ledger;
+  for (const LedgerEntry &entry : ledgerEntries)
+    ledger.*entry.field = reader.naturalOr(entry.name, 0);
+  if (Error error = reader.finish(/*rejectUnknown=*/false))
+    return std::move(error);
+  return ledger;
+}
+
+std::string StageLedger::str() const {
+  std::string text;
+  for (const LedgerEntry &entry : ledgerEntries) {
+    if (this->*entry.field == 0)
+      continue;
+    if (!text.empty())
+      text += ", ";
+    text += entry.name.str() + " " + printBytesRounded(this->*entry.field);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+Error Plan::check() const {
+  auto number = [](int64_t value) { return std::to_string(value); };
+  if (batch < 1)
+    return makeError("plan: expected a batch of at least 1, found " +
+                     number(batch));
+  if (microBatches < 1 || batch % microBatches != 0)
+    return makeError("plan: " + number(microBatches) +
+                     " micro-batches do not divide the batch of " +
+                     number(batch));
+  if (static_cast<int64_t>(stages.size()) != pipelineDegree)
+    return makeError("plan: pipeline degree " + number(pipelineDegree) +
+                     ", but " + number(stages.size()) + " stages");
+  if (stages.empty())
+    return makeError("plan: expected at least one stage");
+  std::set<int64_t> seen;
+  int64_t next = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const PlanStage &stage = stages[i];
+    std::string where = "plan: stage " + number(i) + ": ";
+    if (stage.devices.empty())
+      return makeError(where + "expected at least one device");
+    for (int64_t device : stage.devices)
+      if (device < 0 || !seen.insert(device).second)
+        return makeError(where + "device " + number(device) +
+                         (device < 0 ? " does not exist" : " is used twice"));
+    if (stage.layerCount < 1)
+      return makeError(where + "expected at least one layer, found " +
+                       number(stage.layerCount));
+    if (stage.firstLayer != next)
+      return makeError(where + "expected its first layer to be " +
+                       number(next) + ", found " + number(stage.firstLayer));
+    next += stage.layerCount;
+    for (int64_t l = stage.firstLayer;
+         l < next && l < static_cast<int64_t>(layers.size()); ++l) {
+      const PlanLayer &layer = layers[l];
+      std::string which = "plan: layer '" + layer.name + "': ";
+      if (layer.stage != static_cast<int64_t>(i))
+        return makeError(which + "expected stage " + number(i) + ", found " +
+                         number(layer.stage));
+      if (layer.strategy.devices() !=
+          static_cast<int64_t>(stage.devices.size()))
+        return makeError(which + "strategy '" + layer.strategy.str() +
+                         "' is for " + number(layer.strategy.devices()) +
+                         " devices, but stage " + number(i) + " has " +
+                         number(stage.devices.size()));
+      if (microBatchSamples() % layer.strategy.sampleShards() != 0)
+        return makeError(which + "strategy '" + layer.strategy.str() +
+                         "' cuts a micro-batch into " +
+                         number(layer.strategy.sampleShards()) +
+                         " blocks, which does not divide its " +
+                         number(microBatchSamples()) + " samples");
+    }
+  }
+  if (next != static_cast<int64_t>(layers.size()))
+    return makeError("plan: the stages hold " + number(next) + " layers, but " +
+                     number(layers.size()) + " are listed");
+  return Error::success();
+}
+
+json::Value Plan::toJson() const {
+  json::Array stageArray;
+  for (const PlanStage &stage : stages)
+    stageArray.push_back(json::Object{{"devices", json::Array(stage.devices)},
+                                      {"first-layer", stage.firstLayer},
+                                      {"layer-count", stage.layerCount},
+                                      {"time-ms", stage.timeMs},
+                                      {"time-nosync-ms", stage.timeNosyncMs},
+                                      {"peak-bytes", stage.peakBytes},
+                                      {"ledger", stage.ledger.toJson()}});
+  json::Array layerArray;
+  for (const PlanLayer &layer : layers)
+    layerArray.push_back(json::Object{{"name", layer.name},
+                                      {"stage", layer.stage},
+                                      {"strategy", layer.strategy.str()}});
+  return json::Object{{"version", 1},
+                      {"tool-version", toolVersion},
+                      {"model", model},
+                      {"model-hash", modelHash},
+                      {"cluster", cluster},
+                      {"cluster-hash", clusterHash},
+                      {"profile-hash", profileHash},
+                      {"space", space},
+                      {"training", training.toJson()},
+                      {"seq-len", seqLen},
+                      {"batch", batch},
+                      {"micro-batches", microBatches},
+                      {"schedule", scheduleName(schedule)},
+                      {"pipeline-degree", pipelineDegree},
+                      {"iteration-ms", iterationMs},
+                      {"samples-per-second", samplesPerSecond},
+                      {"search-ms", searchMs},
+                      {"peak-is", exactPeak ? "exact" : "estimate"},
+                      {"stages", std::move(stageArray)},
+                      {"layers", std::move(layerArray)}};
+}
+
+Expected<Plan> Plan::fromJson(const json::Value &value) {
+  ObjectReader reader(value, "");
+  Plan plan;
+  if (int64_t version = reader.integer("version");
+      !reader.failed() && version != 1)
+    reader.fail("'version': expected 1, found " + Twine(version));
+  plan.toolVersion = reader.stringOr("tool-version", "");
+  plan.model = reader.stringOr("model", "");
+  plan.modelHash = reader.stringOr("model-hash", "");
+  plan.cluster = reader.stringOr("cluster", "");
+  plan.clusterHash = reader.stringOr("cluster-hash", "");
+  plan.profileHash = reader.stringOr("profile-hash", "");
+  plan.space = reader.stringOr("space", "given");
+  plan.seqLen = reader.naturalOr("seq-len", 0);
+  plan.batch = reader.natural("batch");
+  plan.microBatches = reader.natural("micro-batches");
+  plan.pipelineDegree = reader.natural("pipeline-degree");
+  plan.iterationMs = reader.numberOr("iteration-ms", 0);
+  plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
+  plan.searchMs = reader.numberOr("search-ms", 0);
+  plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
+  Expected<ScheduleKind> schedule =
+      parseSchedule(reader.stringOr("schedule", "1f1b"));
+  if (schedule)
+    plan.schedule = *schedule;
+  else
+    reader.fail("'schedule': " + toString(schedule.takeError()));
+  if (reader.has("training")) {
+    Expected<TrainingOptions> training =
+        TrainingOptions::fromJson(*reader.value("training"));
+    if (training)
+      plan.training = *training;
+    else
+      reader.fail(toString(training.takeError()));
+  }
+  if (const json::Array *array = reader.array("stages"))
+    for (size_t i = 0; i < array->size(); ++i) {
+      std::string path = "stages[" + std::to_string(i) + "]";
+      ObjectReader item((*array)[i], path);
+      PlanStage stage;
+      if (const json::Array *devices = item.array("devices"))
+        for (const json::Value &device : *devices) {
+          if (std::optional<int64_t> number = device.getAsInteger())
+            stage.devices.push_back(*number);
+          else
+            item.fail("'" + path + ".devices': expected integers");
+        }
+      stage.firstLayer = item.natural("first-layer");
+      stage.layerCount = item.natural("layer-count");
+      stage.timeMs = item.numberOr("time-ms", 0);
+      stage.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
+      stage.peakBytes = item.naturalOr("peak-bytes", 0);
+      if (item.has("ledger")) {
+        Expected<StageLedger> ledger =
+            StageLedger::fromJson(*item.value("ledger"), path + ".ledger");
+        if (ledger)
+          stage.ledger = *ledger;
+        else
+          item.fail(toString(ledger.takeError()));
+      }
+      if (Error error = item.finish(/*rejectUnknown=*/false))
+        reader.fail(toString(std::move(error)));
+      plan.stages.push_back(std::move(stage));
+    }
+  if (const json::Array *array = reader.array("layers"))
+    for (size_t i = 0; i < array->size(); ++i) {
+      std::string path = "layers[" + std::to_string(i) + "]";
+      ObjectReader item((*array)[i], path);
+      PlanLayer layer;
+      layer.name = item.string("name");
+      layer.stage = item.natural("stage");
+      std::string text = item.string("strategy");
+      if (!item.failed()) {
+        Expected<Strategy> strategy = Strategy::parse(text);
+        if (strategy)
+          layer.strategy = *strategy;
+        else
+          item.fail("'" + path +
+                    ".strategy': " + toString(strategy.takeError()));
+      }
+      if (Error error = item.finish(/*rejectUnknown=*/false))
+        reader.fail(toString(std::move(error)));
+      plan.layers.push_back(std::move(layer));
+    }
+  if (Error error = reader.finish(/*rejectUnknown=*/false))
+    return std::move(error);
+  if (Error error = plan.check())
+    return std::move(error);
+  return plan;
+}
+
+/// "0-3" for consecutive devices, "0,2,4" otherwise.
+static std::string deviceRange(ArrayRef<int64_t> devices) {
+  bool consecutive = true;
+  for (size_t i = 1; i < devices.size(); ++i)
+    consecutive &= devices[i] == devices[i - 1] + 1;
+  if (devices.size() == 1)
+    return std::to_string(devices[0]);
+  if (consecutive)
+    return std::to_string(devices.front()) + "-" +
+           std::to_string(devices.back());
+  std::string text;
+  for (int64_t device : devices)
+    text += (text.empty() ? "" : ",") + std::to_string(device);
+  return text;
+}
+
+void Plan::print(raw_ostream &os) const {
+  os << "plan for '" << model << "' on '" << cluster << "' (space " << space
+     << ", " << training.dtype << ", " << training.optimizer << ")\n";
+  os << "  batch " << batch << " in " << microBatches << " micro-batch"
+     << (microBatches == 1 ? "" : "es") << ", schedule "
+     << scheduleName(schedule) << ", pipeline degree " << pipelineDegree
+     << "\n";
+  os << format(
+            "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
+            iterationMs, samplesPerSecond, searchMs)
+     << (exactPeak ? "exact" : "estimates") << "\n\n";
+
+  os << "  stage  devices      layers         time        no-sync     peak\n";
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const PlanStage &stage = stages[i];
+    std::string range = std::to_string(stage.firstLayer) + "-" +
+                        std::to_string(stage.firstLayer + stage.layerCount - 1);
+    os << format("  %-5d  %-11s  %-9s  %9.3f ms  %9.3f ms  ",
+                 static_cast<int>(i), deviceRange(stage.devices).c_str(),
+                 range.c_str(), stage.timeMs, stage.timeNosyncMs)
+       << printBytesRounded(stage.peakBytes) << "\n";
+    os << "         " << stage.ledger.str() << "\n";
+  }
+
+  os << "\n  layers                      stage  strategy\n";
+  for (size_t begin = 0; begin < layers.size();) {
+    size_t end = begin + 1;
+    while (end < layers.size() && layers[end].stage == layers[begin].stage &&
+           layers[end].strategy == layers[begin].strategy)
+      ++end;
+    std::string names = layers[begin].name;
+    if (end - begin > 1)
+      names += " .. " + layers[end - 1].name + " (" +
+               std::to_string(end - begin) + ")";
+    os << "  " << left_justify(names, 26) << "  "
+       << format("%-5d  ", static_cast<int>(layers[begin].stage))
+       << layers[begin].strategy.str() << "\n";
+    begin = end;
+  }
+}
+
+json::Value Infeasible::toJson() const {
+  return json::Object{
+      {"infeasible", json::Object{{"reason", reason},
+                                  {"stage", stage},
+                                  {"needed-bytes", neededBytes},
+                                  {"available-bytes", availableBytes},
+                                  {"ledger", ledger.toJson()},
+                                  {"relaxations", json::Array(relaxations)}}}};
+}
+
+std::string Infeasible::str() const {
+  std::string text = reason;
+  if (stage >= 0 && neededBytes > 0)
+    text += "\n  stage " + std::to_string(stage) + " needs " +
+            std::to_string(neededBytes) + " bytes (" +
+            printBytesRounded(neededBytes) + "), available are " +
+            std::to_string(availableBytes) + " (" +
+            printBytesRounded(availableBytes) + "): " + ledger.str();
+  for (const std::string &relaxation : relaxations)
+    text += "\n  it would help to " + relaxation;
+  return text;
+}
+
+} // namespace galvatron

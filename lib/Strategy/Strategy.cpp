@@ -1,0 +1,197 @@
+//===- Strategy.cpp - How one layer is spread over a stage ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/ErrorHandling.h"
+
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron {
+
+StringRef paradigmName(Paradigm paradigm) {
+  switch (paradigm) {
+  case Paradigm::DP:
+    return "dp";
+  case Paradigm::SDP:
+    return "sdp";
+  case Paradigm::TP:
+    return "tp";
+  }
+  llvm_unreachable("all paradigms are handled");
+}
+
+Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
+  int64_t product = 1;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    StringRef name = paradigmName(levels[i].paradigm);
+    if (levels[i].degree < 2)
+      return makeError("level '" + name + Twine(levels[i].degree) +
+                       "': expected a degree of at least 2");
+    for (size_t j = 0; j < i; ++j)
+      if (levels[j].paradigm == levels[i].paradigm)
+        return makeError("paradigm '" + name +
+                         "' occurs twice, expected at most one level each");
+    if (levels[i].degree > (int64_t(1) << 31) / product)
+      return makeError("the degrees multiply to more than 2^31 devices");
+    product *= levels[i].degree;
+  }
+  Strategy strategy;
+  strategy.levelList.assign(levels.begin(), levels.end());
+  strategy.checkpointed = checkpoint;
+  return strategy;
+}
+
+Expected<Strategy> Strategy::parse(StringRef text) {
+  SmallVector<StringRef, 4> parts;
+  text.split(parts, '.');
+  auto invalid = [&](const Twine &why) {
+    return makeError("invalid strategy '" + text + "': " + why);
+  };
+  bool checkpoint = false;
+  if (parts.back() == "ckpt") {
+    checkpoint = true;
+    parts.pop_back();
+  }
+  if (parts.empty())
+    return invalid("expected levels or 'single' before 'ckpt'");
+  SmallVector<Level, 3> levels;
+  if (!(parts.size() == 1 && parts.front() == "single")) {
+    for (StringRef part : parts) {
+      StringRef digits = part;
+      Paradigm paradigm;
+      // "sdp" is tried before "dp" would match nothing of it: prefixes differ.
+      if (digits.consume_front("sdp"))
+        paradigm = Paradigm::SDP;
+      else if (digits.consume_front("dp"))
+        paradigm = Paradigm::DP;
+      else if (digits.consume_front("tp"))
+        paradigm = Paradigm::TP;
+      else if (part == "ckpt")
+        return invalid("'ckpt' comes last");
+      else if (part == "single")
+        return invalid("'single' stands alone");
+      else
+        return invalid("expected a level like 'dp2', 'sdp4' or 'tp8', found '" +
+                       part + "'");
+      int64_t degree = 0;
+      if (digits.empty() || !all_of(digits, isDigit) || digits[0] == '0' ||
+          digits.getAsInteger(10, degree))
+        return invalid("expected a degree after '" + paradigmName(paradigm) +
+                       "', found '" + digits + "'");
+      levels.push_back({paradigm, degree});
+    }
+  }
+  Expected<Strategy> strategy = get(levels, checkpoint);
+  if (!strategy)
+    return invalid(toString(strategy.takeError()));
+  return strategy;
+}
+
+std::string Strategy::str() const {
+  std::string text;
+  for (const Level &level : levelList) {
+    if (!text.empty())
+      text += '.';
+    text += paradigmName(level.paradigm);
+    text += std::to_string(level.degree);
+  }
+  if (text.empty())
+    text = "single";
+  if (checkpointed)
+    text += ".ckpt";
+  return text;
+}
+
+Strategy Strategy::withCheckpoint(bool checkpoint) const {
+  Strategy copy = *this;
+  copy.checkpointed = checkpoint;
+  return copy;
+}
+
+int64_t Strategy::devices() const {
+  int64_t product = 1;
+  for (const Level &level : levelList)
+    product *= level.degree;
+  return product;
+}
+
+int64_t Strategy::degree(Paradigm paradigm) const {
+  for (const Level &level : levelList)
+    if (level.paradigm == paradigm)
+      return level.degree;
+  return 1;
+}
+
+int64_t Strategy::stride(size_t level) const {
+  int64_t product = 1;
+  for (size_t i = level + 1; i < levelList.size(); ++i)
+    product *= levelList[i].degree;
+  return product;
+}
+
+int64_t Strategy::stride(Paradigm paradigm) const {
+  for (size_t i = 0; i < levelList.size(); ++i)
+    if (levelList[i].paradigm == paradigm)
+      return stride(i);
+  return 1;
+}
+
+int64_t Strategy::coordinate(int64_t localRank, Paradigm paradigm) const {
+  return localRank / stride(paradigm) % degree(paradigm);
+}
+
+SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
+                                        Paradigm paradigm) const {
+  int64_t step = stride(paradigm), size = degree(paradigm);
+  int64_t base = localRank - coordinate(localRank, paradigm) * step;
+  SmallVector<int64_t, 8> members;
+  for (int64_t i = 0; i < size; ++i)
+    members.push_back(base + i * step);
+  return members;
+}
+
+int64_t Strategy::sampleShards() const {
+  return degree(Paradigm::DP) * degree(Paradigm::SDP);
+}
+
+int64_t Strategy::sampleBlock(int64_t localRank) const {
+  int64_t block = 0;
+  for (const Level &level : levelList)
+    if (level.paradigm != Paradigm::TP)
+      block = block * level.degree + coordinate(localRank, level.paradigm);
+  return block;
+}
+
+std::vector<int64_t> Strategy::sampleLayout() const {
+  std::vector<int64_t> layout;
+  for (int64_t rank = 0, count = devices(); rank < count; ++rank)
+    layout.push_back(sampleBlock(rank));
+  return layout;
+}
+
+bool Strategy::operator<(const Strategy &other) const {
+  auto key = [](const Strategy &strategy) {
+    return std::make_tuple(strategy.checkpointed, strategy.levelList.size());
+  };
+  if (key(*this) != key(other))
+    return key(*this) < key(other);
+  for (size_t i = 0; i < levelList.size(); ++i)
+    if (levelList[i].paradigm != other.levelList[i].paradigm)
+      return levelList[i].paradigm < other.levelList[i].paradigm;
+  for (size_t i = 0; i < levelList.size(); ++i)
+    if (levelList[i].degree != other.levelList[i].degree)
+      return levelList[i].degree > other.levelList[i].degree;
+  return false;
+}
+
+} // namespace galvatron
