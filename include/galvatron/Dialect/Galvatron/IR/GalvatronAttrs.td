@@ -1,0 +1,225 @@
+//===- GalvatronAttrs.td - Attributes of the dialect -------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GALVATRON_IR_GALVATRONATTRS_TD
+#define GALVATRON_DIALECT_GALVATRON_IR_GALVATRONATTRS_TD
+
+include "galvatron/Dialect/Galvatron/IR/GalvatronDialect.td"
+include "mlir/IR/AttrTypeBase.td"
+
+class Galvatron_Attr<string name, string attrMnemonic, list<Trait> traits = []>
+    : AttrDef<Galvatron_Dialect, name, traits> {
+  let mnemonic = attrMnemonic;
+}
+
+//===----------------------------------------------------------------------===//
+// Paradigms
+//===----------------------------------------------------------------------===//
+
+def Galvatron_DP : I32EnumCase<"DP", 0, "dp">;
+def Galvatron_SDP : I32EnumCase<"SDP", 1, "sdp">;
+def Galvatron_TP : I32EnumCase<"TP", 2, "tp">;
+def Galvatron_Paradigm
+    : I32Enum<"Paradigm", "a way to use several devices for one layer",
+              [Galvatron_DP, Galvatron_SDP, Galvatron_TP]> {
+  let cppNamespace = "::mlir::galvatron";
+  let description = [{
+    `dp`: data parallelism, parameters replicated. `sdp`: sharded data
+    parallelism (ZeRO-3), parameters, gradients and optimizer state sharded.
+    `tp`: tensor parallelism along the body's factors.
+  }];
+}
+def Galvatron_AxisAttr
+    : EnumAttr<Galvatron_Dialect, Galvatron_Paradigm, "axis"> {
+  let assemblyFormat = "$value";
+}
+
+//===----------------------------------------------------------------------===//
+// Strategy
+//===----------------------------------------------------------------------===//
+
+def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
+  let summary = "how one layer uses the devices of its stage";
+  let description = [{
+    The levels of a decision tree, outermost first, and whether the layer keeps
+    only its input and computes its other activations again in the backward pass.
+    The innermost level joins neighbouring devices.
+
+    Syntax: `#galvatron.strategy<[sdp = 4, tp = 2], ckpt>`; a layer on one device
+    is `#galvatron.strategy<[]>`.
+
+    Constraints:
+    - (C1) no paradigm occurs twice;
+    - (C2) every degree is at least 2.
+  }];
+  let parameters = (ins ArrayRefParameter<"StrategyLevel">:$levels,
+                        "bool":$checkpoint);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// From and to the planner's type; both are lossless.
+    static StrategyAttr get(::mlir::MLIRContext *context,
+                            const ::galvatron::Strategy &strategy);
+    ::galvatron::Strategy toStrategy() const;
+
+    /// Number of devices: the product of all degrees.
+    int64_t getDevices() const;
+    /// Degree of one paradigm, 1 if it has no level.
+    int64_t getDegree(Paradigm paradigm) const;
+    /// Into how many parts the samples of a micro-batch are cut: dp * sdp.
+    int64_t getSampleShards() const;
+    /// The notation of tools and files, e.g. `sdp4.tp2.ckpt`.
+    std::string getNotation() const;
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Plan and training options
+//===----------------------------------------------------------------------===//
+
+def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
+  let summary = "the part of a plan that holds for the whole model";
+  let description = [{
+    `batch` samples a step are cut into `micro_batches` equal micro-batches that
+    pass `pipeline_degree` stages in the order of `schedule` (`1f1b` or `gpipe`).
+    `memory`, if given, replaces the memory budget of every device, in bytes.
+
+    Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
+    pipeline_degree = 2>`
+
+    Constraints:
+    - (C1) every number is at least 1 (`memory`: 0 stands for "the device's");
+    - (C2) `micro_batches` divides `batch`;
+    - (C3) `schedule` is `1f1b` or `gpipe`.
+  }];
+  let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
+                        StringRefParameter<"">:$schedule,
+                        "int64_t":$pipeline_degree,
+                        DefaultValuedParameter<"int64_t", "0">:$memory);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
+  let summary = "training options that change bytes or code";
+  let description = [{
+    Syntax: `#galvatron.training<optimizer = "adamw", dtype = "f32",
+    clip = true, dropout = true>`
+
+    Constraints:
+    - (C1) `optimizer` is `adamw`, `adam` or `sgd`;
+    - (C2) `dtype` is `f32`, `bf16` or `f64`.
+  }];
+  let parameters = (ins StringRefParameter<"">:$optimizer,
+                        StringRefParameter<"">:$dtype,
+                        "bool":$clip, "bool":$dropout,
+                        DefaultValuedParameter<"bool", "false">:$decay_all);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Cluster
+//===----------------------------------------------------------------------===//
+
+def Galvatron_LinkAttr : Galvatron_Attr<"Link", "link"> {
+  let summary = "a link between two devices or two nodes";
+  let description = [{
+    Bandwidth in bytes per second and direction, latency in seconds.
+    Syntax: `#galvatron.link<bandwidth = 3.1e9, latency = 1.5e-5>`
+
+    Constraints:
+    - (C1) both are `f64`, the bandwidth positive, the latency not negative.
+  }];
+  let parameters = (ins "::mlir::FloatAttr":$bandwidth,
+                        "::mlir::FloatAttr":$latency);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
+  let summary = "a kind of device";
+  let description = [{
+    Memory in bytes, peak FLOP/s per element type, memory bandwidth in bytes per
+    second, the factor by which overlapping communication and computation slow
+    each other, and the fixed cost of one kernel call in seconds.
+
+    Constraints:
+    - (C1) `memory` is positive;
+    - (C2) `backend` is `cpu` or `cuda`;
+    - (C3) `flops` maps element types to positive `f64` numbers and is not empty;
+    - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
+      `kernel_overhead` not negative, all `f64`.
+  }];
+  let parameters = (ins StringRefParameter<"">:$name,
+                        StringRefParameter<"">:$backend, "int64_t":$memory,
+                        "::mlir::DictionaryAttr":$flops,
+                        "::mlir::FloatAttr":$memory_bandwidth,
+                        "::mlir::FloatAttr":$overlap_slowdown,
+                        "::mlir::FloatAttr":$kernel_overhead);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_NodeAttr : Galvatron_Attr<"Node", "node"> {
+  let summary = "some equal nodes of a cluster";
+  let description = [{
+    Constraints:
+    - (C1) `count` and `devices` are at least 1.
+  }];
+  let parameters = (ins "int64_t":$count, StringRefParameter<"">:$device_type,
+                        "int64_t":$devices,
+                        OptionalParameter<"LinkAttr">:$link);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_ClusterAttr : Galvatron_Attr<"Cluster", "cluster"> {
+  let summary = "the devices a plan is for";
+  let description = [{
+    The same data as a cluster file. Devices are numbered node by node.
+
+    ```mlir
+    #galvatron.cluster<name = "4xcpu",
+      device_types = [#galvatron.device_type<name = "cpu-core", backend = "cpu",
+        memory = 4294967296, flops = {f32 = 6.1e10 : f64},
+        memory_bandwidth = 9.0e9, overlap_slowdown = 1.3, kernel_overhead = 2.0e-6>],
+      nodes = [#galvatron.node<count = 1, device_type = "cpu-core", devices = 4,
+        link = #galvatron.link<bandwidth = 3.1e9, latency = 1.5e-5>>]>
+    ```
+
+    Constraints:
+    - (C1) there is at least one device type and one node, and no two device
+      types have the same name;
+    - (C2) every node names a device type of this cluster;
+    - (C3) a node of several devices has a link;
+    - (C4) a cluster of several nodes has a network;
+    - (C5) `bandwidth_matrix`, if given, has one row and one column per device,
+      all `f64`.
+  }];
+  let parameters = (ins StringRefParameter<"">:$name,
+                        "::mlir::ArrayAttr":$device_types,
+                        "::mlir::ArrayAttr":$nodes,
+                        OptionalParameter<"LinkAttr">:$network,
+                        OptionalParameter<"::mlir::ArrayAttr">:$bandwidth_matrix);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// From and to the type of the planner. The conversion keeps every number
+    /// bit for bit.
+    static ClusterAttr get(::mlir::MLIRContext *context,
+                           const ::galvatron::Cluster &cluster);
+    ::llvm::Expected<::galvatron::Cluster> toCluster() const;
+
+    /// Number of devices of all nodes.
+    int64_t getDeviceCount() const;
+    /// The backend of the devices: `cpu` or `cuda`.
+    ::llvm::StringRef getBackend() const;
+  }];
+}
+
+#endif // GALVATRON_DIALECT_GALVATRON_IR_GALVATRONATTRS_TD

@@ -1,0 +1,346 @@
+//===- GalvatronOps.td - Operations of the dialect ---------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GALVATRON_IR_GALVATRONOPS_TD
+#define GALVATRON_DIALECT_GALVATRON_IR_GALVATRONOPS_TD
+
+include "galvatron/Dialect/Galvatron/IR/GalvatronAttrs.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class Galvatron_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Galvatron_Dialect, mnemonic, traits>;
+
+//===----------------------------------------------------------------------===//
+// The model
+//===----------------------------------------------------------------------===//
+
+def Galvatron_ParameterOp
+    : Galvatron_Op<"parameter", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "declares a trainable tensor of the model";
+  let description = [{
+    The symbol is the tensor's name in checkpoints and the type its shape there.
+    A parameter that two layers use is tied; the first user owns it.
+    `init` says how it starts: `normal` with standard deviation `std`, `zeros` or
+    `ones`; `decay` that weight decay applies.
+
+    ```mlir
+    galvatron.parameter @"transformer.wte.weight" : tensor<50257x768xf32>
+        {decay, init = "normal", std = 2.0e-2 : f64}
+    ```
+
+    Constraints:
+    - (C1) the type is a tensor of static shape with at least one element;
+    - (C2) `init` is `normal`, `zeros` or `ones`;
+    - (C3) `std` is there exactly if `init` is `normal`, and is positive.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$init,
+                       OptionalAttr<F64Attr>:$std, UnitAttr:$decay);
+  let assemblyFormat = "$sym_name `:` $type attr-dict";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getType());
+    }
+  }];
+}
+
+def Galvatron_ModelOp
+    : Galvatron_Op<"model", [Symbol, HasParent<"::mlir::ModuleOp">,
+                             IsolatedFromAbove, SingleBlock,
+                             DeclareOpInterfaceMethods<OpAsmOpInterface,
+                                                       ["getAsmBlockArgumentNames"]>]> {
+  let summary = "a model: layers in the order of execution";
+  let description = [{
+    The arguments are what the data loader delivers. The body is a sequence of
+    `galvatron.layer` operations, later of `galvatron.stage` operations with
+    `galvatron.transfer` between them, ended by `galvatron.output` with the loss.
+    `config` keeps the text of the configuration that the model came from.
+
+    ```mlir
+    galvatron.model @gpt2(%tokens: tensor<?x64xi32>, %labels: tensor<?x64xi32>)
+        {seq_len = 64 : i64, vocab = 50257 : i64} {
+      %0 = galvatron.layer "wte" @gpt2.embed(%tokens) params [@wte] : ...
+      galvatron.output %1 : tensor<1xf64>
+    }
+    ```
+
+    Constraints:
+    - (C1) every argument is a tensor whose first dimension, and no other, is
+      dynamic;
+    - (C2) `seq_len` and `vocab` are at least 1;
+    - (C3) the body holds only layers, stages, transfers, reshards and the
+      terminator;
+    - (C4) no two layers have the same name;
+    - (C5) the stages of layers, and of stage operations, start at 0, do not
+      fall, and rise by at most 1;
+    - (C6) either every layer has a stage or none;
+    - (C7) `config`, if given, is the text of a JSON object;
+    - (C8) no device belongs to two stages.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$seq_len,
+                       I64Attr:$vocab, OptionalAttr<StrAttr>:$config);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [
+    OpBuilder<(ins "::llvm::StringRef":$name, "int64_t":$seqLen,
+                   "int64_t":$vocab, "::llvm::StringRef":$config,
+                   "::mlir::TypeRange":$arguments)>
+  ];
+  let extraClassDeclaration = [{
+    /// All layers in order, also those inside stages.
+    ::llvm::SmallVector<LayerOp, 8> getLayers();
+    ::llvm::SmallVector<StageOp, 8> getStages();
+    OutputOp getOutput();
+    ::mlir::Block &getBlock() { return getBody().front(); }
+  }];
+}
+
+def Galvatron_OutputOp
+    : Galvatron_Op<"output", [Pure, Terminator, HasParent<"ModelOp">]> {
+  let summary = "ends a model and names its loss";
+  let arguments = (ins Variadic<AnyType>:$operands);
+  let assemblyFormat = "($operands^ `:` type($operands))? attr-dict";
+}
+
+def Galvatron_LayerOp
+    : Galvatron_Op<"layer", [ParentOneOf<["ModelOp", "StageOp"]>,
+                             DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "one layer of a model";
+  let description = [{
+    Calls the body `callee` with the operands first and the parameters after
+    them. A parameter may be passed as a view: the body's argument may have
+    another shape of as many elements.
+
+    ```mlir
+    %1 = galvatron.layer "h.0" @gpt2.block(%0) params [@a, @b]
+        {strategy = #galvatron.strategy<[sdp = 4, tp = 2], ckpt>, stage = 0 : i64}
+        : (tensor<?x64x768xf32>) -> tensor<?x64x768xf32>
+    ```
+
+    An opaque layer has a measured `profile` instead of a body (keys
+    `forward_ms`, or `forward_flops` and `forward_moved_bytes`; `parameter_bytes`,
+    `boundary_bytes`, `intermediate_bytes`, and those that layer profiles name
+    besides). It can be planned, not executed.
+
+    Set by passes: `costs` by galvatron-annotate-costs; `strategy` and `stage` by
+    the planner or by hand; `forward`, `recompute`, `backward`, `update` and
+    `norm`, the functions of the layer, from galvatron-differentiate-layers on;
+    `layout`, the facts that the schedule needs, by convert-nn-to-grt.
+
+    Constraints:
+    - (C1) a layer has either a `profile` or a body: `callee` or `forward`;
+    - (C2) `callee` and the layer functions name functions (`func.func` or
+      `grt.func`);
+    - (C3) every entry of `params` names a `galvatron.parameter`;
+    - (C4) operands and results have the types of the callee's arguments and
+      results;
+    - (C5) a parameter has the element type and the number of elements of the
+      callee's argument;
+    - (C6) `stage` is not negative;
+    - (C7) `recompute` needs a strategy with `ckpt`;
+    - (C8) a `profile` holds numbers under the keys above, none of them negative;
+    - (C9) no parameter is named twice.
+  }];
+  let arguments = (ins StrAttr:$layer_name,
+                       OptionalAttr<FlatSymbolRefAttr>:$callee,
+                       Variadic<AnyType>:$inputs,
+                       OptionalAttr<TypedArrayAttrBase<FlatSymbolRefAttr, "parameter symbols">>:$params,
+                       OptionalAttr<Galvatron_StrategyAttr>:$strategy,
+                       OptionalAttr<I64Attr>:$stage,
+                       OptionalAttr<FlatSymbolRefAttr>:$forward,
+                       OptionalAttr<FlatSymbolRefAttr>:$recompute,
+                       OptionalAttr<FlatSymbolRefAttr>:$backward,
+                       OptionalAttr<FlatSymbolRefAttr>:$update,
+                       OptionalAttr<FlatSymbolRefAttr>:$norm,
+                       OptionalAttr<DictionaryAttr>:$profile,
+                       OptionalAttr<DictionaryAttr>:$costs,
+                       OptionalAttr<DictionaryAttr>:$layout);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = [{
+    $layer_name ($callee^)? `(` $inputs `)` (`params` $params^)? attr-dict `:`
+    functional-type($inputs, $outputs)
+  }];
+  let hasVerifier = 1;
+  let builders = [
+    OpBuilder<(ins "::mlir::TypeRange":$outputs, "::llvm::StringRef":$name,
+                   "::llvm::StringRef":$callee, "::mlir::ValueRange":$inputs,
+                   "::llvm::ArrayRef<::llvm::StringRef>":$params)>
+  ];
+  let extraClassDeclaration = [{
+    /// The symbols of the layer's parameters; empty if it has none.
+    ::llvm::SmallVector<::mlir::FlatSymbolRefAttr> getParamSymbols();
+    /// A layer without a body.
+    bool isOpaque() { return static_cast<bool>(getProfileAttr()); }
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+def Galvatron_StageOp
+    : Galvatron_Op<"stage", [HasParent<"ModelOp">, SingleBlock, NoRegionArguments,
+                             SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "the layers that one group of devices runs";
+  let description = [{
+    ```mlir
+    %0 = galvatron.stage 0 devices [0, 1] -> tensor<?x64x768xf32> {
+      %1 = galvatron.layer "wte" @gpt2.embed(%tokens) ...
+      galvatron.yield %1 : tensor<?x64x768xf32>
+    }
+    %2 = galvatron.transfer %0 from 0 to 1 : tensor<?x64x768xf32>
+    ```
+
+    A stage may use the model's arguments and what was transferred to it.
+
+    Constraints:
+    - (C1) `devices` is not empty and holds distinct, non-negative numbers;
+    - (C2) the types that the body yields are the result types;
+    - (C3) every layer of the body has the stage's number;
+    - (C4) a layer's strategy uses exactly the stage's devices;
+    - (C5) a value from outside is an argument of the model or the result of a
+      transfer to this stage;
+    - (C6) the body holds only layers, reshards and the terminator.
+  }];
+  let arguments = (ins I64Attr:$index, DenseI64ArrayAttr:$devices);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $index `devices` $devices (`->` type($outputs)^)? attr-dict-with-keyword $body
+  }];
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block &getBlock() { return getBody().front(); }
+    ::llvm::SmallVector<LayerOp, 8> getLayers();
+  }];
+}
+
+def Galvatron_YieldOp
+    : Galvatron_Op<"yield", [Pure, Terminator, HasParent<"StageOp">]> {
+  let summary = "ends a stage and names what leaves it";
+  let arguments = (ins Variadic<AnyType>:$operands);
+  let assemblyFormat = "($operands^ `:` type($operands))? attr-dict";
+  let builders = [OpBuilder<(ins), [{}]>];
+}
+
+def Galvatron_TransferOp
+    : Galvatron_Op<"transfer", [Pure, HasParent<"ModelOp">,
+                                AllTypesMatch<["input", "output"]>]> {
+  let summary = "takes a boundary tensor from one stage to a later one";
+  let description = [{
+    Constraints:
+    - (C1) `to` is `from` + 1: tensors go to the next stage, and what later
+      stages need is relayed;
+    - (C2) the input is a result of stage `from`, or of a transfer to it.
+  }];
+  let arguments = (ins AnyType:$input, I64Attr:$from, I64Attr:$to);
+  let results = (outs AnyType:$output);
+  let assemblyFormat = [{
+    $input `from` $from `to` $to attr-dict `:` type($input)
+  }];
+  let hasVerifier = 1;
+}
+
+def Galvatron_ReshardOp
+    : Galvatron_Op<"reshard", [Pure, ParentOneOf<["ModelOp", "StageOp"]>,
+                               AllTypesMatch<["input", "output"]>]> {
+  let summary = "changes the layout of a boundary tensor between two layers";
+  let description = [{
+    Stands between two neighbouring layers of different strategies:
+
+    `%y = galvatron.reshard %x from <[dp = 4]> to <[tp = 4]> : tensor<?x64x768xf32>`
+
+    Constraints:
+    - (C1) both strategies use the same number of devices.
+  }];
+  let arguments = (ins AnyType:$input, Galvatron_StrategyAttr:$from,
+                       Galvatron_StrategyAttr:$to);
+  let results = (outs AnyType:$output);
+  let assemblyFormat = [{
+    $input `from` custom<Strategy>($from) `to` custom<Strategy>($to) attr-dict
+    `:` type($input)
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives on tensors, inside partitioned bodies
+//===----------------------------------------------------------------------===//
+
+class Galvatron_CollectiveOp<string mnemonic, list<Trait> traits = []>
+    : Galvatron_Op<mnemonic, traits # [MemoryEffects<[MemRead, MemWrite]>]>;
+
+def Galvatron_AllReduceOp
+    : Galvatron_CollectiveOp<"all_reduce", [AllTypesMatch<["input", "output"]>]> {
+  let summary = "sums a tensor over the devices of an axis";
+  let description = [{
+    `%y = galvatron.all_reduce %x over tp : tensor<4x64x768xf32>`
+
+    Carries memory effects: no two calls may be merged, none dropped.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = "$input `over` $axis attr-dict `:` type($input)";
+}
+
+def Galvatron_AllGatherOp : Galvatron_CollectiveOp<"all_gather"> {
+  let summary = "gathers a tensor from the devices of an axis";
+  let description = [{
+    `%y = galvatron.all_gather %x over tp : tensor<256x3xf32> -> tensor<2x256x3xf32>`
+
+    Constraints:
+    - (C1) the result has the input's element type and its shape behind one new
+      static dimension, the size of the group, at least 2.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = [{
+    $input `over` $axis attr-dict `:` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def Galvatron_GatherParametersOp : Galvatron_CollectiveOp<"gather_parameters"> {
+  let summary = "marks that a function works on gathered parameters";
+  let description = [{
+    `galvatron.gather_parameters over sdp`: the parameter arguments of the
+    function hold full tensors, gathered from the shards of the axis before their
+    first use.
+
+    Constraints:
+    - (C1) the axis is `sdp`.
+  }];
+  let arguments = (ins Galvatron_AxisAttr:$axis);
+  let assemblyFormat = "`over` $axis attr-dict";
+  let hasVerifier = 1;
+}
+
+def Galvatron_ReduceScatterGradientsOp
+    : Galvatron_CollectiveOp<"reduce_scatter_gradients"> {
+  let summary = "marks that a function leaves gradients summed and sharded";
+  let description = [{
+    `galvatron.reduce_scatter_gradients over sdp`: the parameter gradients that
+    the function computes are summed over the axis, and each device keeps its
+    shard.
+
+    Constraints:
+    - (C1) the axis is `sdp`.
+  }];
+  let arguments = (ins Galvatron_AxisAttr:$axis);
+  let assemblyFormat = "`over` $axis attr-dict";
+  let hasVerifier = 1;
+}
+
+#endif // GALVATRON_DIALECT_GALVATRON_IR_GALVATRONOPS_TD

@@ -1,0 +1,95 @@
+//===- GalvatronDialect.cpp - The galvatron dialect -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+#include "galvatron/Dialect/Galvatron/IR/GalvatronDialect.cpp.inc"
+
+void GalvatronDialect::initialize() {
+  registerAttributes();
+  addOperations<
+#define GET_OP_LIST
+#include "galvatron/Dialect/Galvatron/IR/GalvatronOps.cpp.inc"
+      >();
+}
+
+/// The module attributes of the dialect.
+/// (C1) they stand on a module; (C2) each has the attribute kind of its name;
+/// (C3) no other name of the dialect is used; (C4) a plan report is JSON.
+LogicalResult
+GalvatronDialect::verifyOperationAttribute(Operation *op,
+                                           NamedAttribute attribute) {
+  StringRef name = attribute.getName().getValue();
+  Attribute value = attribute.getValue();
+  auto expect = [&](bool holds, StringRef kind) -> LogicalResult {
+    if (holds)
+      return success();
+    return op->emitError() << "expected attribute '" << name << "' to be "
+                           << kind << ", found " << value;
+  };
+  bool known = name == kClusterAttr || name == kTrainingAttr ||
+               name == kPlanAttr || name == kPlanReportAttr;
+  if (!known)
+    return op->emitError() << "unknown attribute '" << name
+                           << "' of the galvatron dialect";
+  if (!isa<ModuleOp>(op))
+    return op->emitError() << "expected attribute '" << name
+                           << "' on a module, found it on '" << op->getName()
+                           << "'";
+  if (name == kClusterAttr)
+    return expect(isa<ClusterAttr>(value), "a #galvatron.cluster");
+  if (name == kTrainingAttr)
+    return expect(isa<TrainingAttr>(value), "a #galvatron.training");
+  if (name == kPlanAttr)
+    return expect(isa<PlanAttr>(value), "a #galvatron.plan");
+
+  auto text = dyn_cast<StringAttr>(value);
+  if (failed(expect(static_cast<bool>(text), "a string")))
+    return failure();
+  auto json = llvm::json::parse(text.getValue());
+  if (!json)
+    return op->emitError() << "expected attribute '" << name
+                           << "' to hold JSON: "
+                           << llvm::toString(json.takeError());
+  return success();
+}
+
+ModelOp mlir::galvatron::getModel(ModuleOp module) {
+  ModelOp found;
+  for (auto model : module.getOps<ModelOp>()) {
+    if (found) {
+      auto diagnostic =
+          model.emitOpError("is the second model of the module, expected one");
+      diagnostic.attachNote(found.getLoc()) << "the first model is here";
+      return {};
+    }
+    found = model;
+  }
+  if (!found)
+    module.emitError("expected a 'galvatron.model' in the module, found none");
+  return found;
+}
+
+ClusterAttr mlir::galvatron::getCluster(ModuleOp module) {
+  return module->getAttrOfType<ClusterAttr>(GalvatronDialect::kClusterAttr);
+}
+
+TrainingAttr mlir::galvatron::getTraining(ModuleOp module) {
+  return module->getAttrOfType<TrainingAttr>(GalvatronDialect::kTrainingAttr);
+}
+
+PlanAttr mlir::galvatron::getPlan(ModuleOp module) {
+  return module->getAttrOfType<PlanAttr>(GalvatronDialect::kPlanAttr);
+}

@@ -1,0 +1,618 @@
+//===- Verifiers.cpp - Checks of attributes and operations ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The numbers in the comments are those of the constraints in GalvatronAttrs.td
+// and GalvatronOps.td.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+using EmitError = llvm::function_ref<InFlightDiagnostic()>;
+
+namespace {
+
+/// A finite f64 number; optionally positive.
+bool isNumber(Attribute attribute, bool positive) {
+  auto number = dyn_cast_or_null<FloatAttr>(attribute);
+  if (!number || !number.getType().isF64())
+    return false;
+  double value = number.getValueAsDouble();
+  return std::isfinite(value) && (positive ? value > 0 : value >= 0);
+}
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Attributes
+//===----------------------------------------------------------------------===//
+
+LogicalResult StrategyAttr::verify(EmitError emitError,
+                                   ArrayRef<StrategyLevel> levels, bool) {
+  llvm::SmallSet<Paradigm, 4> seen;
+  for (const StrategyLevel &level : levels) {
+    // (C1)
+    if (!seen.insert(level.paradigm).second)
+      return emitError() << "expected every paradigm at most once in a "
+                            "strategy, found two levels of '"
+                         << stringifyParadigm(level.paradigm) << "'";
+    // (C2)
+    if (level.degree < 2)
+      return emitError() << "expected a degree of at least 2 for '"
+                         << stringifyParadigm(level.paradigm) << "', found "
+                         << level.degree;
+  }
+  return success();
+}
+
+LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
+                               int64_t microBatches, StringRef schedule,
+                               int64_t pipelineDegree, int64_t memory) {
+  // (C1)
+  for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
+                             {"micro_batches", microBatches},
+                             {"pipeline_degree", pipelineDegree}})
+    if (value < 1)
+      return emitError() << "expected '" << name
+                         << "' of a plan to be at least 1, found " << value;
+  if (memory < 0)
+    return emitError() << "expected 'memory' of a plan not to be negative, "
+                          "found "
+                       << memory;
+  // (C2)
+  if (batch % microBatches)
+    return emitError() << "expected 'micro_batches' to divide 'batch', found "
+                       << microBatches << " and " << batch;
+  // (C3)
+  if (schedule != "1f1b" && schedule != "gpipe")
+    return emitError() << "expected 'schedule' to be '1f1b' or 'gpipe', found '"
+                       << schedule << "'";
+  return success();
+}
+
+LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
+                                   StringRef dtype, bool, bool, bool) {
+  // (C1)
+  if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
+    return emitError() << "expected 'optimizer' to be 'adamw', 'adam' or "
+                          "'sgd', found '"
+                       << optimizer << "'";
+  // (C2)
+  if (dtype != "f32" && dtype != "bf16" && dtype != "f64")
+    return emitError()
+           << "expected 'dtype' to be 'f32', 'bf16' or 'f64', found '" << dtype
+           << "'";
+  return success();
+}
+
+LogicalResult LinkAttr::verify(EmitError emitError, FloatAttr bandwidth,
+                               FloatAttr latency) {
+  // (C1)
+  if (!isNumber(bandwidth, /*positive=*/true))
+    return emitError()
+           << "expected 'bandwidth' of a link to be a positive f64, found "
+           << bandwidth;
+  if (!isNumber(latency, /*positive=*/false))
+    return emitError()
+           << "expected 'latency' of a link to be a non-negative f64, found "
+           << latency;
+  return success();
+}
+
+LogicalResult DeviceTypeAttr::verify(EmitError emitError, StringRef name,
+                                     StringRef backend, int64_t memory,
+                                     DictionaryAttr flops,
+                                     FloatAttr memoryBandwidth,
+                                     FloatAttr overlapSlowdown,
+                                     FloatAttr kernelOverhead) {
+  auto error = [&]() {
+    return emitError() << "device type '" << name << "': ";
+  };
+  // (C1)
+  if (memory < 1)
+    return error() << "expected 'memory' to be positive, found " << memory;
+  // (C2)
+  if (backend != "cpu" && backend != "cuda")
+    return error() << "expected 'backend' to be 'cpu' or 'cuda', found '"
+                   << backend << "'";
+  // (C3)
+  if (flops.empty())
+    return error() << "expected 'flops' for at least one element type";
+  for (NamedAttribute entry : flops)
+    if (!isNumber(entry.getValue(), /*positive=*/true))
+      return error() << "expected 'flops' of '" << entry.getName().getValue()
+                     << "' to be a positive f64, found " << entry.getValue();
+  // (C4)
+  if (!isNumber(memoryBandwidth, /*positive=*/true))
+    return error() << "expected 'memory_bandwidth' to be a positive f64, found "
+                   << memoryBandwidth;
+  if (!isNumber(overlapSlowdown, /*positive=*/true) ||
+      overlapSlowdown.getValueAsDouble() < 1.0)
+    return error()
+           << "expected 'overlap_slowdown' to be an f64 of at least 1, found "
+           << overlapSlowdown;
+  if (!isNumber(kernelOverhead, /*positive=*/false))
+    return error()
+           << "expected 'kernel_overhead' to be a non-negative f64, found "
+           << kernelOverhead;
+  return success();
+}
+
+LogicalResult NodeAttr::verify(EmitError emitError, int64_t count, StringRef,
+                               int64_t devices, LinkAttr) {
+  // (C1)
+  if (count < 1 || devices < 1)
+    return emitError() << "expected 'count' and 'devices' of a node to be at "
+                          "least 1, found "
+                       << count << " and " << devices;
+  return success();
+}
+
+LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
+                                  ArrayAttr deviceTypes, ArrayAttr nodes,
+                                  LinkAttr network, ArrayAttr matrix) {
+  auto error = [&]() { return emitError() << "cluster '" << name << "': "; };
+  // (C1)
+  llvm::StringSet<> names;
+  if (deviceTypes.empty() || nodes.empty())
+    return error() << "expected at least one device type and one node";
+  for (Attribute attribute : deviceTypes) {
+    auto type = dyn_cast<DeviceTypeAttr>(attribute);
+    if (!type)
+      return error() << "expected #galvatron.device_type, found " << attribute;
+    if (!names.insert(type.getName()).second)
+      return error() << "found two device types '" << type.getName() << "'";
+  }
+  int64_t nodeCount = 0, deviceCount = 0;
+  for (Attribute attribute : nodes) {
+    auto node = dyn_cast<NodeAttr>(attribute);
+    if (!node)
+      return error() << "expected #galvatron.node, found " << attribute;
+    // (C2)
+    if (!names.contains(node.getDeviceType()))
+      return error() << "a node has the unknown device type '"
+                     << node.getDeviceType() << "'";
+    // (C3)
+    if (node.getDevices() > 1 && !node.getLink())
+      return error() << "expected a link in a node of " << node.getDevices()
+                     << " devices";
+    nodeCount += node.getCount();
+    deviceCount += node.getCount() * node.getDevices();
+  }
+  // (C4)
+  if (nodeCount > 1 && !network)
+    return error() << "expected a network between " << nodeCount << " nodes";
+  // (C5)
+  if (!matrix)
+    return success();
+  bool square = static_cast<int64_t>(matrix.size()) == deviceCount;
+  for (Attribute row : matrix) {
+    auto numbers = dyn_cast<DenseF64ArrayAttr>(row);
+    square &= numbers && static_cast<int64_t>(numbers.size()) == deviceCount;
+  }
+  if (!square)
+    return error() << "expected 'bandwidth_matrix' to have " << deviceCount
+                   << " rows of " << deviceCount << " f64 numbers";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// ParameterOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult ParameterOp::verify() {
+  // (C1)
+  auto tensor = dyn_cast<RankedTensorType>(getType());
+  if (!tensor || !tensor.hasStaticShape() || tensor.getNumElements() < 1)
+    return emitOpError() << "expected a tensor type of static shape with at "
+                            "least one element, found "
+                         << getType();
+  // (C2)
+  StringRef init = getInit();
+  if (init != "normal" && init != "zeros" && init != "ones")
+    return emitOpError()
+           << "expected 'init' to be 'normal', 'zeros' or 'ones', found '"
+           << init << "'";
+  // (C3)
+  bool normal = init == "normal";
+  if (normal && !getStdAttr())
+    return emitOpError("expected 'std' beside the init 'normal'");
+  if (!normal && getStdAttr())
+    return emitOpError() << "expected no 'std' beside the init '" << init
+                         << "'";
+  if (normal && !isNumber(getStdAttr(), /*positive=*/true))
+    return emitOpError() << "expected 'std' to be positive, found "
+                         << getStdAttr();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// ModelOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult ModelOp::verify() {
+  // (C2)
+  if (static_cast<int64_t>(getSeqLen()) < 1)
+    return emitOpError() << "expected 'seq_len' to be at least 1, found "
+                         << static_cast<int64_t>(getSeqLen());
+  if (static_cast<int64_t>(getVocab()) < 1)
+    return emitOpError() << "expected 'vocab' to be at least 1, found "
+                         << static_cast<int64_t>(getVocab());
+  // (C7)
+  if (std::optional<StringRef> config = getConfig()) {
+    auto json = llvm::json::parse(*config);
+    if (!json)
+      return emitOpError() << "expected 'config' to be the text of a JSON "
+                              "object: "
+                           << llvm::toString(json.takeError());
+    if (!json->getAsObject())
+      return emitOpError()
+             << "expected 'config' to be the text of a JSON object, found "
+                "another value";
+  }
+  return success();
+}
+
+LogicalResult ModelOp::verifyRegions() {
+  // (C1)
+  for (BlockArgument argument : getBlock().getArguments()) {
+    auto tensor = dyn_cast<RankedTensorType>(argument.getType());
+    if (!tensor || tensor.getRank() == 0 || !tensor.isDynamicDim(0) ||
+        tensor.getNumDynamicDims() != 1)
+      return emitOpError() << "expected argument " << argument.getArgNumber()
+                           << " to be a tensor whose first dimension alone is "
+                              "dynamic, found "
+                           << argument.getType();
+  }
+  // (C3)
+  if (getBlock().empty() || !isa<OutputOp>(getBlock().back()))
+    return emitOpError("expected the body to end with 'galvatron.output'");
+  for (Operation &op : getBlock())
+    if (!isa<LayerOp, StageOp, TransferOp, ReshardOp, OutputOp>(op)) {
+      auto diagnostic = emitOpError()
+                        << "expected only layers, stages, transfers and "
+                           "reshards in a model, found '"
+                        << op.getName() << "'";
+      diagnostic.attachNote(op.getLoc()) << "it stands here";
+      return diagnostic;
+    }
+
+  llvm::StringMap<LayerOp> byName;
+  SmallVector<LayerOp, 8> layers = getLayers();
+  int64_t lastStage = 0;
+  for (auto [index, layer] : llvm::enumerate(layers)) {
+    // (C4)
+    auto [position, inserted] = byName.try_emplace(layer.getLayerName(), layer);
+    if (!inserted) {
+      auto diagnostic = layer.emitOpError()
+                        << "has the name '" << layer.getLayerName()
+                        << "' of another layer";
+      diagnostic.attachNote(position->second.getLoc()) << "which stands here";
+      return diagnostic;
+    }
+    // (C6)
+    if (static_cast<bool>(layer.getStageAttr()) !=
+        static_cast<bool>(layers.front().getStageAttr()))
+      return layer.emitOpError()
+             << "expected either every layer to have a stage or none, but '"
+             << (layer.getStageAttr() ? layers.front() : layer).getLayerName()
+             << "' has none";
+    // (C5)
+    if (!layer.getStageAttr())
+      continue;
+    int64_t stage = *layer.getStage();
+    if (index == 0 && stage != 0)
+      return layer.emitOpError()
+             << "expected the first layer in stage 0, found stage " << stage;
+    if (stage < lastStage || stage > lastStage + 1)
+      return layer.emitOpError()
+             << "expected stage " << lastStage << " or " << lastStage + 1
+             << " after a layer of stage " << lastStage << ", found " << stage;
+    lastStage = stage;
+  }
+
+  llvm::DenseMap<int64_t, StageOp> owner;
+  int64_t next = 0;
+  for (StageOp stage : getStages()) {
+    // (C5)
+    if (static_cast<int64_t>(stage.getIndex()) != next)
+      return stage.emitOpError() << "expected stage " << next << ", found "
+                                 << static_cast<int64_t>(stage.getIndex());
+    ++next;
+    // (C8)
+    for (int64_t device : stage.getDevices()) {
+      auto [position, inserted] = owner.try_emplace(device, stage);
+      if (inserted || position->second == stage)
+        continue;
+      auto diagnostic = stage.emitOpError()
+                        << "uses device " << device << " of stage "
+                        << static_cast<int64_t>(position->second.getIndex());
+      diagnostic.attachNote(position->second.getLoc())
+          << "the other stage is here";
+      return diagnostic;
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// LayerOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult LayerOp::verify() {
+  // (C1)
+  bool body = getCalleeAttr() || getForwardAttr();
+  if (body == isOpaque())
+    return emitOpError() << "expected layer '" << getLayerName()
+                         << "' to have either a body or a profile, found "
+                         << (body ? "both" : "neither");
+  // (C6)
+  if (getStageAttr() && getStageAttr().getInt() < 0)
+    return emitOpError() << "expected 'stage' not to be negative, found "
+                         << getStageAttr().getInt();
+  // (C7)
+  if (getRecomputeAttr() &&
+      (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))
+    return emitOpError() << "expected a strategy with ckpt beside 'recompute'";
+  // (C8)
+  if (isOpaque()) {
+    DictionaryAttr profile = getProfileAttr();
+    auto has = [&](StringRef name) { return profile.contains(name); };
+    for (StringRef name :
+         {"parameter_bytes", "boundary_bytes", "intermediate_bytes"})
+      if (!has(name))
+        return emitOpError() << "expected '" << name << "' in the profile of '"
+                             << getLayerName() << "'";
+    if (!has("forward_ms") &&
+        !(has("forward_flops") && has("forward_moved_bytes")))
+      return emitOpError() << "expected 'forward_ms', or 'forward_flops' and "
+                              "'forward_moved_bytes', in the profile of '"
+                           << getLayerName() << "'";
+    for (NamedAttribute entry : profile) {
+      auto integer = dyn_cast<IntegerAttr>(entry.getValue());
+      bool fine = integer
+                      ? integer.getType().isInteger(64) && integer.getInt() >= 0
+                      : isNumber(entry.getValue(), /*positive=*/false);
+      if (!fine)
+        return emitOpError() << "expected '" << entry.getName().getValue()
+                             << "' in the profile of '" << getLayerName()
+                             << "' to be a non-negative i64 or f64, found "
+                             << entry.getValue();
+    }
+  }
+  // (C9)
+  llvm::StringSet<> names;
+  for (FlatSymbolRefAttr param : getParamSymbols())
+    if (!names.insert(param.getValue()).second)
+      return emitOpError() << "names the parameter '" << param.getValue()
+                           << "' twice";
+  return success();
+}
+
+LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
+  auto module = (*this)->getParentOfType<ModuleOp>();
+  // (C2)
+  auto checkFunction = [&](FlatSymbolRefAttr symbol, StringRef role,
+                           Operation *&function) -> LogicalResult {
+    if (!symbol)
+      return success();
+    function = symbolTable.lookupSymbolIn(module, symbol);
+    if (!function)
+      return emitOpError() << "expected '" << role
+                           << "' to name a function, found no '"
+                           << symbol.getValue() << "'";
+    if (isLayerFunction(function))
+      return success();
+    auto diagnostic = emitOpError()
+                      << "expected '" << role << "' to name a function, but '"
+                      << symbol.getValue() << "' is a '" << function->getName()
+                      << "'";
+    diagnostic.attachNote(function->getLoc()) << "which stands here";
+    return diagnostic;
+  };
+  Operation *callee = nullptr, *other = nullptr;
+  if (failed(checkFunction(getCalleeAttr(), "callee", callee)) ||
+      failed(checkFunction(getForwardAttr(), "forward", other)) ||
+      failed(checkFunction(getRecomputeAttr(), "recompute", other)) ||
+      failed(checkFunction(getBackwardAttr(), "backward", other)) ||
+      failed(checkFunction(getUpdateAttr(), "update", other)) ||
+      failed(checkFunction(getNormAttr(), "norm", other)))
+    return failure();
+  // (C3)
+  SmallVector<ParameterOp> parameters;
+  for (FlatSymbolRefAttr symbol : getParamSymbols()) {
+    Operation *target = symbolTable.lookupSymbolIn(module, symbol);
+    auto parameter = dyn_cast_or_null<ParameterOp>(target);
+    if (!parameter) {
+      auto diagnostic = emitOpError() << "expected '" << symbol.getValue()
+                                      << "' to name a galvatron.parameter, ";
+      if (target)
+        diagnostic << "but it is a '" << target->getName() << "'";
+      else
+        diagnostic << "found no such symbol";
+      return diagnostic;
+    }
+    parameters.push_back(parameter);
+  }
+
+  // (C4) A bufferized body has no operands; then there is nothing to compare.
+  auto function = dyn_cast_or_null<FunctionOpInterface>(callee);
+  if (!function || function->getName().getStringRef() == "grt.func")
+    return success();
+  ArrayRef<Type> arguments = function.getArgumentTypes();
+  ArrayRef<Type> results = function.getResultTypes();
+  auto mismatch = [&](InFlightDiagnostic diagnostic) -> LogicalResult {
+    diagnostic.attachNote(function->getLoc())
+        << "'" << getCallee() << "' is here";
+    return diagnostic;
+  };
+  size_t expected = getInputs().size() + parameters.size();
+  if (arguments.size() != expected)
+    return mismatch(emitOpError()
+                    << "passes " << getInputs().size() << " operands and "
+                    << parameters.size() << " parameters, but '" << *getCallee()
+                    << "' takes " << arguments.size() << " arguments");
+  for (auto [index, input] : llvm::enumerate(getInputs()))
+    if (input.getType() != arguments[index])
+      return mismatch(emitOpError()
+                      << "expected operand " << index << " of type "
+                      << arguments[index] << ", found " << input.getType());
+  if (results.size() != getNumResults())
+    return mismatch(emitOpError()
+                    << "has " << getNumResults() << " results, but '"
+                    << *getCallee() << "' returns " << results.size());
+  for (auto [index, type] : llvm::enumerate(getResultTypes()))
+    if (type != results[index])
+      return mismatch(emitOpError()
+                      << "expected result " << index << " of type "
+                      << results[index] << ", found " << type);
+  // (C5)
+  for (auto [index, parameter] : llvm::enumerate(parameters)) {
+    auto argument =
+        dyn_cast<RankedTensorType>(arguments[getInputs().size() + index]);
+    RankedTensorType type = parameter.getTensorType();
+    if (!argument || !argument.hasStaticShape() ||
+        argument.getElementType() != type.getElementType() ||
+        argument.getNumElements() != type.getNumElements())
+      return mismatch(emitOpError()
+                      << "passes parameter '" << parameter.getSymName()
+                      << "' of type " << type << " as "
+                      << arguments[getInputs().size() + index]
+                      << ", expected the same element type and number of "
+                         "elements");
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+LogicalResult StageOp::verifyRegions() {
+  // (C1)
+  llvm::SmallSet<int64_t, 16> devices;
+  if (getDevices().empty())
+    return emitOpError("expected at least one device");
+  for (int64_t device : getDevices())
+    if (device < 0 || !devices.insert(device).second)
+      return emitOpError() << "expected distinct, non-negative devices, found "
+                           << device << (device < 0 ? "" : " twice");
+  // (C6)
+  for (Operation &op : getBlock())
+    if (!isa<LayerOp, ReshardOp, YieldOp>(op))
+      return emitOpError()
+             << "expected only layers and reshards in a stage, found '"
+             << op.getName() << "'";
+  // (C2)
+  auto yield = cast<YieldOp>(getBlock().getTerminator());
+  if (yield.getOperandTypes() != getResultTypes())
+    return yield.emitOpError()
+           << "expected the types of the stage's results: " << getResultTypes()
+           << ", found " << yield.getOperandTypes();
+  int64_t index = getIndex();
+  for (LayerOp layer : getLayers()) {
+    // (C3)
+    if (!layer.getStageAttr() || layer.getStageAttr().getInt() != index)
+      return layer.emitOpError() << "expected stage " << index << " of the "
+                                 << "operation around it";
+    // (C4)
+    StrategyAttr strategy = layer.getStrategyAttr();
+    if (strategy &&
+        strategy.getDevices() != static_cast<int64_t>(getDevices().size()))
+      return layer.emitOpError()
+             << "has the strategy '" << strategy.getNotation() << "' for "
+             << strategy.getDevices() << " devices, but its stage has "
+             << getDevices().size();
+  }
+  // (C5)
+  for (Operation &op : getBlock())
+    for (Value operand : op.getOperands()) {
+      if (operand.getParentBlock() == &getBlock() ||
+          isa<BlockArgument>(operand))
+        continue;
+      auto transfer = operand.getDefiningOp<TransferOp>();
+      if (!transfer || static_cast<int64_t>(transfer.getTo()) != index)
+        return op.emitOpError() << "uses a value from outside of stage "
+                                << index << " that was not transferred to it";
+    }
+  return success();
+}
+
+LogicalResult TransferOp::verify() {
+  int64_t from = getFrom(), to = getTo();
+  // (C1)
+  if (from < 0 || to != from + 1)
+    return emitOpError() << "expected a transfer to the next stage, found from "
+                         << from << " to " << to;
+  // (C2)
+  if (auto stage = getInput().getDefiningOp<StageOp>())
+    if (static_cast<int64_t>(stage.getIndex()) == from)
+      return success();
+  if (auto transfer = getInput().getDefiningOp<TransferOp>())
+    if (static_cast<int64_t>(transfer.getTo()) == from)
+      return success();
+  return emitOpError() << "expected a value of stage " << from;
+}
+
+LogicalResult ReshardOp::verify() {
+  // (C1)
+  if (getFrom().getDevices() != getTo().getDevices())
+    return emitOpError() << "expected strategies for the same devices, found '"
+                         << getFrom().getNotation() << "' for "
+                         << getFrom().getDevices() << " and '"
+                         << getTo().getNotation() << "' for "
+                         << getTo().getDevices();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+LogicalResult AllGatherOp::verify() {
+  // (C1)
+  RankedTensorType input = getInput().getType(), output = getOutput().getType();
+  bool fine = input.getElementType() == output.getElementType() &&
+              output.getRank() == input.getRank() + 1 &&
+              output.getShape().drop_front() == input.getShape() &&
+              output.getShape().front() >= 2;
+  if (!fine)
+    return emitOpError() << "expected " << input
+                         << " behind a new dimension of at least 2, found "
+                         << output;
+  return success();
+}
+
+LogicalResult GatherParametersOp::verify() {
+  // (C1)
+  if (getAxis() != Paradigm::SDP)
+    return emitOpError() << "expected the axis 'sdp', found '"
+                         << stringifyParadigm(getAxis()) << "'";
+  return success();
+}
+
+LogicalResult ReduceScatterGradientsOp::verify() {
+  // (C1)
+  if (getAxis() != Paradigm::SDP)
+    return emitOpError() << "expected the axis 'sdp', found '"
+                         << stringifyParadigm(getAxis()) << "'";
+  return success();
+}
+
+bool mlir::galvatron::isLayerFunction(Operation *op) {
+  StringRef name = op->getName().getStringRef();
+  return name == "func.func" || name == "grt.func";
+}
