@@ -130,13 +130,13 @@ FactorRule LinearWeightGradOp::getFactorRule() {
 
 FactorRule BiasAddOp::getFactorRule() {
   SmallVector<int> x = factors(0, rankOf(getX()));
-  SmallVector<int> bias(ArrayRef(x).take_back(rankOf(getBias())));
+  SmallVector<int> bias(ArrayRef<int>(x).take_back(rankOf(getBias())));
   return {{x, bias}, {x}};
 }
 
 FactorRule BiasGradOp::getFactorRule() {
   SmallVector<int> dy = factors(0, rankOf(getDy()));
-  SmallVector<int> bias(ArrayRef(dy).take_back(rankOf(getDbias())));
+  SmallVector<int> bias(ArrayRef<int>(dy).take_back(rankOf(getDbias())));
   return {{dy}, {bias}};
 }
 
@@ -155,7 +155,7 @@ FactorRule GeluGradOp::getFactorRule() { return elementwise(*this); }
 
 FactorRule BiasGeluOp::getFactorRule() {
   SmallVector<int> x = factors(0, rankOf(getX()));
-  SmallVector<int> bias(ArrayRef(x).take_back(rankOf(getBias())));
+  SmallVector<int> bias(ArrayRef<int>(x).take_back(rankOf(getBias())));
   return {{x, bias}, {x, x}};
 }
 

@@ -108,8 +108,8 @@ void LinearOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   if (getBias())
     buffers.push_back(operands[2]);
   emitter.kernel("gemm", buffers,
-                 {rows, size(getW()) / in, in, 0, getTransposeWeight(),
-                  emitter.accumulateMode(0), getBias() ? 1 : 0});
+                 {rows, size(getW()) / in, in, 0, getTransposeWeight(), 0,
+                  getBias() ? 1 : 0});
 }
 
 void LinearInputGradOp::emitKernels(KernelEmitter &emitter,
@@ -117,8 +117,8 @@ void LinearInputGradOp::emitKernels(KernelEmitter &emitter,
                                     ArrayRef<Value> results) {
   int64_t in = last(getDx()), rows = size(getDx()) / in;
   emitter.kernel("gemm", {operands[0], operands[1], results[0]},
-                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(),
-                  emitter.accumulateMode(0), 0});
+                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(), 0,
+                  0});
 }
 
 void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
@@ -280,4 +280,12 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
   emitter.kernel("softmax_stats", {operands[0], operands[1], results[0]},
                  {size(getLogits()) / last(getLogits()), last(getLogits()),
                   int64_t(getClasses()), 1});
+}
+
+bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
+bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
+bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
+bool BiasGradOp::supportsAccumulation(unsigned) { return true; }
+bool LayerNormGradOp::supportsAccumulation(unsigned index) {
+  return index > 0;
 }

@@ -115,6 +115,13 @@ def NN_KernelOpInterface : OpInterface<"KernelOpInterface"> {
            "llvm::ArrayRef<mlir::Value>":$operands,
            "llvm::ArrayRef<mlir::Value>":$results)>,
     InterfaceMethod<[{
+      Whether the kernels can add result `index` to what its buffer holds, as
+      `KernelEmitter::accumulateMode` asks. Gradients of parameters that cannot
+      go through a temporary.
+    }], "bool", "supportsAccumulation", (ins "unsigned":$index), "", [{
+      return false;
+    }]>,
+    InterfaceMethod<[{
       The operand whose buffer result `index` may reuse if that operand dies
       here, or -1.
     }], "int", "getReusableOperand", (ins "unsigned":$index), "", [{

@@ -63,7 +63,8 @@ class NN_ForwardOp<string mnemonic, list<string> cost = [],
     : NN_Op<mnemonic, cost, factor, kernel,
             [DeclareOpInterfaceMethods<NN_GradientOpInterface>]>;
 
-def NN_EmbeddingOp : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
+def NN_EmbeddingOp
+    : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
   let summary = "Looks rows of a table up.";
   let description = [{
     `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
@@ -85,7 +86,9 @@ def NN_EmbeddingOp : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["
   }];
 }
 
-def NN_EmbeddingGradOp : NN_Op<"embedding_grad", ["getFlops", "getMovedBytes"], ["partition"]> {
+def NN_EmbeddingGradOp
+    : NN_Op<"embedding_grad",
+            ["getFlops", "getMovedBytes"], ["partition"], ["supportsAccumulation"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
     Sums rows of `dy` by token, in ascending order of position. `table` only
@@ -103,7 +106,8 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad", ["getFlops", "getMovedBytes"], 
   }];
 }
 
-def NN_PositionAddOp : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"]> {
+def NN_PositionAddOp
+    : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
     `y[s, t, :] = x[s, t, :] + table[t, :]`.
@@ -120,7 +124,8 @@ def NN_PositionAddOp : NN_ForwardOp<"position_add", [], [], ["getReusableOperand
   }];
 }
 
-def NN_PositionGradOp : NN_Op<"position_grad"> {
+def NN_PositionGradOp
+    : NN_Op<"position_grad", [], [], ["supportsAccumulation"]> {
   let summary = "Gradient of a position embedding.";
   let description = [{
     `dtable[t, :] = sum over samples of dy[s, t, :]`, zero in unused rows.
@@ -180,7 +185,8 @@ def NN_LinearInputGradOp : NN_Op<"linear_input_grad", ["getFlops"]> {
   }];
 }
 
-def NN_LinearWeightGradOp : NN_Op<"linear_weight_grad", ["getFlops"]> {
+def NN_LinearWeightGradOp
+    : NN_Op<"linear_weight_grad", ["getFlops"], [], ["supportsAccumulation"]> {
   let summary = "Gradient of a linear's weight.";
   let description = [{
     `dw = x^T dy` over all rows (`dy^T x` with `transpose_weight`).
@@ -211,7 +217,8 @@ def NN_BiasAddOp : NN_ForwardOp<"bias_add", [], [], ["getReusableOperand"]> {
   }];
 }
 
-def NN_BiasGradOp : NN_Op<"bias_grad", ["getFlops"]> {
+def NN_BiasGradOp
+    : NN_Op<"bias_grad", ["getFlops"], [], ["supportsAccumulation"]> {
   let summary = "Gradient of a bias: the sum over rows.";
   let description = [{
     Constraints:
@@ -241,7 +248,9 @@ def NN_LayerNormOp : NN_ForwardOp<"layer_norm", ["getFlops"]> {
   }];
 }
 
-def NN_LayerNormGradOp : NN_Op<"layer_norm_grad", ["getFlops"], [], ["getReusableOperand"]> {
+def NN_LayerNormGradOp
+    : NN_Op<"layer_norm_grad",
+            ["getFlops"], [], ["getReusableOperand", "supportsAccumulation"]> {
   let summary = "Gradients of a layer normalisation.";
   let description = [{
     Constraints:
@@ -271,7 +280,8 @@ def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_GeluGradOp : NN_Op<"gelu_grad", ["getFlops"], [], ["getReusableOperand"]> {
+def NN_GeluGradOp
+    : NN_Op<"gelu_grad", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gradient of a Gaussian error linear unit.";
   let description = [{
     Constraints:
@@ -284,7 +294,8 @@ def NN_GeluGradOp : NN_Op<"gelu_grad", ["getFlops"], [], ["getReusableOperand"]>
   }];
 }
 
-def NN_BiasGeluOp : NN_Op<"bias_gelu", ["getFlops"], [], ["getReusableOperand"]> {
+def NN_BiasGeluOp
+    : NN_Op<"bias_gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "A bias and a Gaussian error linear unit in one pass.";
   let description = [{
     `pre = x + bias`, `y = gelu(pre)`. Made by `nn-fuse` after partition, so it
@@ -346,7 +357,8 @@ def NN_AttentionGradOp : NN_Op<"attention_grad", ["getFlops"], ["partition"]> {
   }];
 }
 
-def NN_DropoutOp : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"]> {
+def NN_DropoutOp
+    : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"]> {
   let summary = "Inverted dropout; also its own backward.";
   let description = [{
     The mask depends on (seed, step, layer, `op_index`) and on the global element
@@ -365,7 +377,9 @@ def NN_DropoutOp : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOpera
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_DropoutAddOp : NN_Op<"dropout_add", ["getFlops"], ["partition"], ["getReusableOperand"]> {
+def NN_DropoutAddOp
+    : NN_Op<"dropout_add",
+            ["getFlops"], ["partition"], ["getReusableOperand"]> {
   let summary = "Dropout and a residual addition in one pass.";
   let description = [{
     `y = dropout(x) + residual`. Made by `nn-fuse` after partition.
@@ -384,7 +398,9 @@ def NN_DropoutAddOp : NN_Op<"dropout_add", ["getFlops"], ["partition"], ["getReu
   }];
 }
 
-def NN_AddOp : NN_ForwardOp<"add", [], ["propagatesPartialSums"], ["getReusableOperand"]> {
+def NN_AddOp
+    : NN_ForwardOp<"add",
+            [], ["propagatesPartialSums"], ["getReusableOperand"]> {
   let summary = "Element-wise sum.";
   let description = [{
     Constraints:
@@ -397,7 +413,9 @@ def NN_AddOp : NN_ForwardOp<"add", [], ["propagatesPartialSums"], ["getReusableO
   }];
 }
 
-def NN_CrossEntropyOp : NN_ForwardOp<"cross_entropy", ["getFlops"], ["partition", "isPartialResult"], ["getReusableOperand"]> {
+def NN_CrossEntropyOp
+    : NN_ForwardOp<"cross_entropy",
+            ["getFlops"], ["partition", "isPartialResult"], ["getReusableOperand"]> {
   let summary = "Softmax cross entropy and the gradient of its logits.";
   let description = [{
     `loss` is the sum over rows with a label >= 0; `dlogits` is the gradient of

@@ -1,0 +1,77 @@
+//===- Partition.h - Layer functions under a strategy -----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// What the passes galvatron-partition-layers and galvatron-insert-collectives
+// do to one function, for them and for the planner's footprints.
+//
+// Partition clones a layer function for a strategy: `?` becomes the number of
+// local samples, and the tensor-parallel factors of the parameters are
+// propagated over the body. What the propagation finds is written down as
+// discardable attributes:
+//
+//   nn.shards = array<i64: ...>   per result: the split dimension, -1 for "the
+//                                 same on all ranks", -2 for "a partial sum"
+//   nn.factor = N                 the factor of the operation that is split
+//   nn.reduce = array<i64: ...>   operands to be all-reduced before this use
+//   nn.shard = D, nn.view = [..]  on arguments: split dimension, whole shape
+//
+// Insertion of collectives then makes types local and consumes the first three.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PARTITION_H
+#define GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PARTITION_H
+
+#include "galvatron/Strategy/Strategy.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace mlir::galvatron {
+
+/// Attributes of partitioned functions.
+inline constexpr llvm::StringLiteral kTensorParallelAttr = "nn.tp";
+inline constexpr llvm::StringLiteral kShardedDataAttr = "nn.sdp";
+inline constexpr llvm::StringLiteral kDirectionAttr = "nn.direction";
+inline constexpr llvm::StringLiteral kShardAttr = "nn.shard";
+inline constexpr llvm::StringLiteral kViewAttr = "nn.view";
+/// Set if the recompute function has already gathered the parameters.
+inline constexpr llvm::StringLiteral kGatheredAttr = "nn.gathered";
+/// Indices of parameters that belong to another layer.
+inline constexpr llvm::StringLiteral kBorrowedAttr = "nn.borrowed";
+
+/// The functions of one layer; recompute only under checkpointing.
+struct LayerFunctions {
+  func::FuncOp forward, recompute, backward;
+};
+
+/// Why the body cannot be split as `strategy` asks, naming factor, units and
+/// degree; nullopt if it can.
+std::optional<std::string>
+whyNotPartitionable(func::FuncOp forward, const ::galvatron::Strategy &strategy);
+
+/// The name that all layers of this body, strategy and sample count share:
+/// `gpt2.block.tp2.sdp2.b4`. The order of levels and the DP degree do not change
+/// the local functions and are not part of it.
+std::string partitionedName(llvm::StringRef body,
+                            const ::galvatron::Strategy &strategy,
+                            int64_t samples, ArrayRef<int64_t> borrowed);
+
+/// Clones `whole` behind its last function for `strategy` with `samples` local
+/// samples. `borrowed` lists parameter indices whose owner is another layer.
+/// Fails with a diagnostic if the propagation meets a dimension it cannot split.
+FailureOr<LayerFunctions>
+partitionLayer(const LayerFunctions &whole,
+               const ::galvatron::Strategy &strategy, int64_t samples,
+               llvm::StringRef name, ArrayRef<int64_t> borrowed);
+
+/// Inserts the collectives into one partitioned function and makes its types
+/// local.
+LogicalResult insertCollectives(func::FuncOp function);
+
+} // namespace mlir::galvatron
+
+#endif // GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PARTITION_H

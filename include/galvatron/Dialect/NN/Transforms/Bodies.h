@@ -1,0 +1,80 @@
+//===- Bodies.h - Derivatives of layer bodies -------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// From a layer's body to the functions that the layer needs, still on whole
+// tensors. Arguments and results carry their role as the discardable attribute
+// `nn.role`; the order is fixed:
+//
+//   forward   (input|data.., parameter..) -> (output|loss.., stash..)
+//   recompute (input|data.., parameter..) -> (stash..)
+//   backward  (gradient.., input|data.., stash.., parameter..)
+//                                  -> (input_gradient.., parameter_gradient..)
+//
+// `gradient` has one entry for each output that is not a loss, `input_gradient`
+// one for each floating-point input, `parameter_gradient` one a parameter.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_TRANSFORMS_BODIES_H
+#define GALVATRON_DIALECT_NN_TRANSFORMS_BODIES_H
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace mlir::nn {
+
+/// What an argument or result of a layer function is.
+enum class ValueRole {
+  Input,
+  Data,
+  Parameter,
+  Output,
+  Loss,
+  Stash,
+  Gradient,
+  InputGradient,
+  ParameterGradient
+};
+StringRef stringifyRole(ValueRole role);
+std::optional<ValueRole> symbolizeRole(StringRef text);
+
+ValueRole getArgRole(func::FuncOp function, unsigned index);
+ValueRole getResultRole(func::FuncOp function, unsigned index);
+void setArgRole(func::FuncOp function, unsigned index, ValueRole role);
+void setResultRole(func::FuncOp function, unsigned index, ValueRole role);
+
+/// A loss is a single f64 that has no sample dimension.
+bool isLossType(Type type);
+
+struct DerivedFunctions {
+  func::FuncOp forward;
+  func::FuncOp backward;
+};
+
+/// Builds `<body>.forward` and `<body>.backward` behind `body`, whose first
+/// `inputCount` arguments are boundary tensors or data and the others
+/// parameters. What backward refers to of the forward pass becomes the stash.
+/// Fails, with a diagnostic, on operations without a gradient and on parameters
+/// that the loss does not depend on.
+FailureOr<DerivedFunctions> differentiateBody(func::FuncOp body,
+                                              unsigned inputCount);
+
+/// Builds `<forward>_only` (outputs, no stash) behind `forward`.
+func::FuncOp buildForwardOnly(func::FuncOp forward, StringRef name);
+
+/// Builds the recomputation of the stash behind `forward`: what backward does
+/// not need is not computed. Null if there is nothing to recompute.
+func::FuncOp buildRecompute(func::FuncOp forward, StringRef name);
+
+/// Fuses neighbouring operations of a partitioned function: linear + bias, bias
+/// + GELU, dropout + residual. Backend-neutral; changes no value.
+void fuseFunction(func::FuncOp function);
+
+} // namespace mlir::nn
+
+#endif // GALVATRON_DIALECT_NN_TRANSFORMS_BODIES_H

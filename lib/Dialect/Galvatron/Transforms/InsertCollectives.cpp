@@ -1,0 +1,162 @@
+//===- InsertCollectives.cpp - Collectives and reshards --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONINSERTCOLLECTIVES
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h.inc"
+} // namespace mlir::galvatron
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+/// The tensor-parallel group of the function being rewritten.
+class TensorParallelShards : public nn::ShardContext {
+public:
+  explicit TensorParallelShards(int64_t degree) : degree(degree) {}
+  int64_t size() const override { return degree; }
+  Value allGather(OpBuilder &builder, Location loc,
+                  Value value) const override {
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> shape = {degree};
+    shape.append(type.getShape().begin(), type.getShape().end());
+    return AllGatherOp::create(builder, loc, type.clone(shape), value,
+                               Paradigm::TP);
+  }
+
+private:
+  int64_t degree;
+};
+
+RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
+  auto tensor = cast<RankedTensorType>(type);
+  if (dim < 0)
+    return tensor;
+  SmallVector<int64_t> shape(tensor.getShape());
+  shape[dim] = (shape[dim] + degree - 1) / degree;
+  return tensor.clone(shape);
+}
+
+/// The values that have been all-reduced so far.
+class Reductions {
+public:
+  /// All-reduces the operands that `op` lists and redirects operands whose value
+  /// has been reduced before.
+  void apply(Operation *op) {
+    OpBuilder builder(op);
+    if (auto list = op->getAttrOfType<DenseI64ArrayAttr>("nn.reduce"))
+      for (int64_t index : list.asArrayRef()) {
+        Value value = op->getOperand(index);
+        Value &reduced = values[value];
+        if (!reduced)
+          reduced = AllReduceOp::create(builder, op->getLoc(), value.getType(),
+                                        value, Paradigm::TP);
+      }
+    for (OpOperand &operand : op->getOpOperands())
+      if (Value reduced = values.lookup(operand.get()))
+        operand.set(reduced);
+    op->removeAttr("nn.reduce");
+  }
+
+private:
+  DenseMap<Value, Value> values;
+};
+
+/// True if the function reads or writes parameters at all.
+bool touchesParameters(func::FuncOp function) {
+  for (BlockArgument argument : function.getArguments())
+    if (nn::getArgRole(function, argument.getArgNumber()) ==
+        nn::ValueRole::Parameter)
+      return true;
+  return false;
+}
+
+struct InsertCollectivesPass
+    : galvatron::impl::GalvatronInsertCollectivesBase<InsertCollectivesPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function->hasAttr(kDirectionAttr) && failed(insertCollectives(function)))
+        return signalPassFailure();
+    module.walk([&](LayerOp layer) { insertReshard(layer); });
+  }
+
+  /// Brings each boundary tensor of a layer from its producer's layout to the
+  /// layer's own, where sample layouts differ.
+  void insertReshard(LayerOp layer) {
+    OpBuilder builder(layer);
+    for (OpOperand &operand : layer->getOpOperands()) {
+      auto producer = operand.get().getDefiningOp<LayerOp>();
+      if (!producer || !layer.getStrategyAttr() || !producer.getStrategyAttr())
+        continue;
+      if (layer.getStrategyAttr().toStrategy().sampleLayout() ==
+          producer.getStrategyAttr().toStrategy().sampleLayout())
+        continue;
+      operand.set(ReshardOp::create(
+          builder, layer.getLoc(), operand.get().getType(), operand.get(),
+          producer.getStrategyAttr(), layer.getStrategyAttr()));
+    }
+  }
+};
+
+} // namespace
+
+LogicalResult galvatron::insertCollectives(func::FuncOp function) {
+  int64_t degree =
+      function->getAttrOfType<IntegerAttr>(kTensorParallelAttr).getInt();
+  TensorParallelShards shards(degree);
+  Reductions reductions;
+  Block &block = function.getBody().front();
+  for (BlockArgument argument : block.getArguments())
+    if (auto dim = function.getArgAttrOfType<IntegerAttr>(
+            argument.getArgNumber(), kShardAttr))
+      argument.setType(localType(argument.getType(), dim.getInt(), degree));
+
+  for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
+    // The factor's number is that of the whole types' rule; local types have the
+    // same one, since rules depend on ranks only.
+    reductions.apply(&op);
+    if (auto dims = op.getAttrOfType<DenseI64ArrayAttr>("nn.shards"))
+      for (auto [result, dim] :
+           llvm::zip_equal(op.getResults(), dims.asArrayRef()))
+        result.setType(localType(result.getType(), dim, degree));
+    auto factor = op.getAttrOfType<IntegerAttr>("nn.factor");
+    op.removeAttr("nn.shards");
+    op.removeAttr("nn.factor");
+    if (!factor)
+      continue;
+    OpBuilder builder(&op);
+    if (failed(cast<nn::FactorOpInterface>(op).partition(
+            builder, int(factor.getInt()), shards)))
+      return failure();
+  }
+  reductions.apply(block.getTerminator());
+  function.setType(FunctionType::get(function.getContext(),
+                                     block.getArgumentTypes(),
+                                     block.getTerminator()->getOperandTypes()));
+
+  int64_t sharded =
+      function->getAttrOfType<IntegerAttr>(kShardedDataAttr).getInt();
+  if (sharded > 1 && touchesParameters(function)) {
+    OpBuilder builder = OpBuilder::atBlockBegin(&block);
+    if (!function->hasAttr(kGatheredAttr))
+      GatherParametersOp::create(builder, function.getLoc(), Paradigm::SDP);
+    builder.setInsertionPoint(block.getTerminator());
+    if (function->getAttrOfType<StringAttr>(kDirectionAttr).getValue() ==
+        "backward")
+      ReduceScatterGradientsOp::create(builder, function.getLoc(),
+                                       Paradigm::SDP);
+  }
+  return success();
+}

@@ -1,0 +1,327 @@
+//===- Partition.cpp - Propagates tensor-parallel factors ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+using ::galvatron::Paradigm;
+using ::galvatron::Strategy;
+
+namespace {
+
+/// State of a value over the ranks of a tensor-parallel group: the split
+/// dimension, or one of these.
+constexpr int64_t kReplicated = -1;
+constexpr int64_t kPartial = -2;
+
+/// The dimension of a parameter argument that carries a factor, or -1.
+int64_t getFactorDim(func::FuncOp function, unsigned argument) {
+  auto factors =
+      function.getArgAttrOfType<ArrayAttr>(argument, nn::kFactorsAttr);
+  if (factors)
+    for (auto [dim, name] : llvm::enumerate(factors))
+      if (!cast<StringAttr>(name).empty())
+        return int64_t(dim);
+  return kReplicated;
+}
+
+/// Factors that parameters of the function carry, without repetition.
+SmallVector<StringRef> getFactors(func::FuncOp function) {
+  SmallVector<StringRef> names;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    auto factors = function.getArgAttrOfType<ArrayAttr>(i, nn::kFactorsAttr);
+    if (!factors)
+      continue;
+    for (Attribute attr : factors) {
+      StringRef name = cast<StringAttr>(attr).getValue();
+      if (!name.empty() && !llvm::is_contained(names, name))
+        names.push_back(name);
+    }
+  }
+  return names;
+}
+
+Type specialize(Type type, int64_t samples) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || tensor.hasStaticShape())
+    return type;
+  SmallVector<int64_t> shape(tensor.getShape());
+  for (int64_t &dim : shape)
+    if (ShapedType::isDynamic(dim))
+      dim = samples;
+  return tensor.clone(shape);
+}
+
+/// Replaces `?` by the number of local samples in a whole function.
+void specializeSamples(func::FuncOp function, int64_t samples) {
+  Block &block = function.getBody().front();
+  for (BlockArgument argument : block.getArguments())
+    argument.setType(specialize(argument.getType(), samples));
+  function.walk([&](Operation *op) {
+    for (Value result : op->getResults())
+      result.setType(specialize(result.getType(), samples));
+  });
+  SmallVector<Type> results;
+  for (Type type : function.getResultTypes())
+    results.push_back(specialize(type, samples));
+  function.setType(FunctionType::get(
+      function.getContext(), block.getArgumentTypes(), results));
+}
+
+/// Propagates splits through one function and annotates it.
+class Propagation {
+public:
+  explicit Propagation(func::FuncOp function) : function(function) {}
+
+  /// `stash` gives the states of the stash arguments, in order.
+  LogicalResult run(ArrayRef<int64_t> stash) {
+    unsigned nextStash = 0;
+    OpBuilder builder(function.getContext());
+    for (BlockArgument argument : function.getArguments()) {
+      int64_t state = kReplicated;
+      unsigned index = argument.getArgNumber();
+      switch (nn::getArgRole(function, index)) {
+      case nn::ValueRole::Parameter:
+        state = getFactorDim(function, index);
+        break;
+      case nn::ValueRole::Stash:
+        state = stash[nextStash++];
+        break;
+      default:
+        break;
+      }
+      states[argument] = state;
+      if (state >= 0)
+        function.setArgAttr(index, kShardAttr, builder.getI64IntegerAttr(state));
+    }
+    Block &block = function.getBody().front();
+    for (Operation &op : block.without_terminator())
+      if (failed(visit(&op)))
+        return failure();
+    return visitReturn(block.getTerminator());
+  }
+
+  /// States of the results with role stash, in order.
+  SmallVector<int64_t> stashStates;
+
+private:
+  LogicalResult visit(Operation *op);
+  LogicalResult visitReturn(Operation *op);
+
+  func::FuncOp function;
+  DenseMap<Value, int64_t> states;
+};
+
+LogicalResult Propagation::visit(Operation *op) {
+  auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+  if (!factorOp)
+    return op->emitError() << "expected an operation with factors, got '"
+                           << op->getName() << "'";
+  nn::FactorRule rule = factorOp.getFactorRule();
+  OpBuilder builder(op);
+
+  int factor = nn::kNoFactor;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    int64_t state = states.lookup(operand);
+    if (state < 0)
+      continue;
+    int found = rule.operands[index][state];
+    if (found == nn::kNoFactor)
+      return op->emitError() << "operand " << index << " is split in dimension "
+                             << state << ", which this operation cannot split";
+    if (factor != nn::kNoFactor && found != factor)
+      return op->emitError()
+             << "operands are split along two different factors";
+    factor = found;
+  }
+
+  SmallVector<bool> partial;
+  for (Value operand : op->getOperands())
+    partial.push_back(states.lookup(operand) == kPartial);
+  bool carriesPartial = factor == nn::kNoFactor &&
+                        llvm::is_contained(partial, true) &&
+                        factorOp.propagatesPartialSums(partial);
+  SmallVector<int64_t> reduce;
+  if (!carriesPartial)
+    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+      if (states.lookup(operand) == kPartial)
+        reduce.push_back(int64_t(index));
+  for (int64_t index : reduce)
+    states[op->getOperand(index)] = kReplicated;
+
+  if (factor != nn::kNoFactor)
+    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+      if (states.lookup(operand) == kReplicated &&
+          llvm::is_contained(rule.operands[index], factor))
+        return op->emitError()
+               << "operand " << index
+               << " is the same on all ranks but another operand is split "
+                  "along its dimension";
+
+  SmallVector<int64_t> shards;
+  for (auto [index, result] : llvm::enumerate(op->getResults())) {
+    int64_t state = carriesPartial ? kPartial : kReplicated;
+    if (factor != nn::kNoFactor) {
+      auto *dim = llvm::find(rule.results[index], factor);
+      if (dim != rule.results[index].end())
+        state = dim - rule.results[index].begin();
+      else if (factorOp.isPartialResult(index))
+        state = kPartial;
+    }
+    states[result] = state;
+    shards.push_back(state);
+  }
+  if (factor != nn::kNoFactor || carriesPartial || !reduce.empty()) {
+    op->setAttr("nn.shards", builder.getDenseI64ArrayAttr(shards));
+    if (factor != nn::kNoFactor)
+      op->setAttr("nn.factor", builder.getI64IntegerAttr(factor));
+    if (!reduce.empty())
+      op->setAttr("nn.reduce", builder.getDenseI64ArrayAttr(reduce));
+  }
+  return success();
+}
+
+LogicalResult Propagation::visitReturn(Operation *op) {
+  OpBuilder builder(op);
+  SmallVector<int64_t> reduce;
+  SmallVector<int64_t> expected;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
+      expected.push_back(states.lookup(function.getArgument(i)));
+  unsigned nextParameter = 0;
+  for (auto [index, value] : llvm::enumerate(op->getOperands())) {
+    nn::ValueRole role = nn::getResultRole(function, index);
+    int64_t state = states.lookup(value);
+    if (state == kPartial) {
+      reduce.push_back(int64_t(index));
+      states[value] = state = kReplicated;
+    }
+    if (role == nn::ValueRole::Stash) {
+      stashStates.push_back(state);
+      continue;
+    }
+    int64_t wanted = kReplicated;
+    if (role == nn::ValueRole::ParameterGradient)
+      wanted = expected[nextParameter++];
+    if (state != wanted)
+      return op->emitError() << "expected result " << index << " ("
+                             << nn::stringifyRole(role)
+                             << ") to be split in dimension " << wanted
+                             << ", got " << state << " (-1: not split)";
+  }
+  if (!reduce.empty())
+    op->setAttr("nn.reduce", builder.getDenseI64ArrayAttr(reduce));
+  return success();
+}
+
+func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
+                      StringRef direction, const Strategy &strategy,
+                      int64_t samples, ArrayRef<int64_t> borrowed) {
+  func::FuncOp function = whole.clone();
+  function.setName(name);
+  after->getBlock()->getOperations().insertAfter(after->getIterator(),
+                                                 function);
+  specializeSamples(function, samples);
+  OpBuilder builder(function.getContext());
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
+      function.setArgAttr(
+          i, kViewAttr,
+          builder.getDenseI64ArrayAttr(
+              cast<RankedTensorType>(function.getArgumentTypes()[i])
+                  .getShape()));
+  function->setAttr(kTensorParallelAttr,
+                    builder.getI64IntegerAttr(strategy.degree(Paradigm::TP)));
+  function->setAttr(kShardedDataAttr,
+                    builder.getI64IntegerAttr(strategy.degree(Paradigm::SDP)));
+  function->setAttr(kDirectionAttr, builder.getStringAttr(direction));
+  if (!borrowed.empty())
+    function->setAttr(kBorrowedAttr, builder.getDenseI64ArrayAttr(borrowed));
+  return function;
+}
+
+} // namespace
+
+std::optional<std::string>
+galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strategy) {
+  int64_t degree = strategy.degree(Paradigm::TP);
+  if (degree == 1)
+    return std::nullopt;
+  auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
+  auto uneven = forward->getAttrOfType<ArrayAttr>(nn::kUnevenAttr);
+  for (StringRef factor : getFactors(forward)) {
+    auto count = units ? units.getAs<IntegerAttr>(factor) : nullptr;
+    if (!count)
+      return ("factor '" + factor + "' has no number of units").str();
+    bool mayBeUneven =
+        uneven && llvm::any_of(uneven, [&](Attribute attr) {
+          return cast<StringAttr>(attr).getValue() == factor;
+        });
+    // A ceil-sized shard per rank; every rank needs at least one unit.
+    int64_t shard = (count.getInt() + degree - 1) / degree;
+    if (mayBeUneven ? shard * (degree - 1) >= count.getInt()
+                    : count.getInt() % degree != 0)
+      return ("factor '" + factor + "' has " + Twine(count.getInt()) +
+              " units, which tensor parallel degree " + Twine(degree) +
+              " does not divide")
+          .str();
+  }
+  return std::nullopt;
+}
+
+std::string galvatron::partitionedName(StringRef body, const Strategy &strategy,
+                                       int64_t samples,
+                                       ArrayRef<int64_t> borrowed) {
+  std::string name = body.str();
+  llvm::raw_string_ostream stream(name);
+  for (Paradigm paradigm : {Paradigm::TP, Paradigm::SDP})
+    if (int64_t degree = strategy.degree(paradigm); degree > 1)
+      stream << '.' << ::galvatron::paradigmName(paradigm) << degree;
+  stream << ".b" << samples;
+  if (strategy.checkpoint())
+    stream << ".ckpt";
+  for (int64_t index : borrowed)
+    stream << ".borrow" << index;
+  return name;
+}
+
+FailureOr<LayerFunctions>
+galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &strategy,
+                          int64_t samples, StringRef name,
+                          ArrayRef<int64_t> borrowed) {
+  LayerFunctions result;
+  Operation *after = whole.backward;
+  result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
+                            "forward", strategy, samples, borrowed);
+  Propagation forward(result.forward);
+  if (failed(forward.run({})))
+    return failure();
+  SmallVector<int64_t> stash = forward.stashStates;
+  after = result.forward;
+  if (whole.recompute) {
+    result.recompute =
+        cloneFor(whole.recompute, (name + ".recompute").str(), after,
+                 "recompute", strategy, samples, borrowed);
+    Propagation recompute(result.recompute);
+    if (failed(recompute.run({})))
+      return failure();
+    stash = recompute.stashStates;
+    after = result.recompute;
+  }
+  result.backward = cloneFor(whole.backward, (name + ".backward").str(), after,
+                             "backward", strategy, samples, borrowed);
+  if (result.recompute)
+    result.backward->setAttr(kGatheredAttr,
+                             UnitAttr::get(result.backward.getContext()));
+  Propagation backward(result.backward);
+  if (failed(backward.run(stash)))
+    return failure();
+  return result;
+}

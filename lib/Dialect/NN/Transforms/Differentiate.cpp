@@ -1,0 +1,363 @@
+//===- Differentiate.cpp - Forward and backward of a body ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// The gradient operations are first built in one function behind the forward
+// ones, where they may refer to any forward value. That function is then split:
+// forward values that the gradient refers to become the stash.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/SymbolTable.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+static constexpr StringLiteral roleNames[] = {
+    "input", "data",     "parameter",      "output",            "loss",
+    "stash", "gradient", "input_gradient", "parameter_gradient"};
+
+StringRef nn::stringifyRole(ValueRole role) {
+  return roleNames[static_cast<unsigned>(role)];
+}
+
+std::optional<ValueRole> nn::symbolizeRole(StringRef text) {
+  for (auto [index, name] : llvm::enumerate(roleNames))
+    if (name == text)
+      return static_cast<ValueRole>(index);
+  return std::nullopt;
+}
+
+ValueRole nn::getArgRole(func::FuncOp function, unsigned index) {
+  auto attr = function.getArgAttrOfType<StringAttr>(index, kRoleAttr);
+  assert(attr && "layer function without roles");
+  return *symbolizeRole(attr.getValue());
+}
+ValueRole nn::getResultRole(func::FuncOp function, unsigned index) {
+  auto attr = function.getResultAttrOfType<StringAttr>(index, kRoleAttr);
+  assert(attr && "layer function without roles");
+  return *symbolizeRole(attr.getValue());
+}
+void nn::setArgRole(func::FuncOp function, unsigned index, ValueRole role) {
+  function.setArgAttr(
+      index, kRoleAttr,
+      StringAttr::get(function.getContext(), stringifyRole(role)));
+}
+void nn::setResultRole(func::FuncOp function, unsigned index, ValueRole role) {
+  function.setResultAttr(
+      index, kRoleAttr,
+      StringAttr::get(function.getContext(), stringifyRole(role)));
+}
+
+bool nn::isLossType(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getElementType().isF64() &&
+         tensor.getShape() == ArrayRef<int64_t>{1};
+}
+
+namespace {
+
+bool isFloatTensor(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && isa<FloatType>(tensor.getElementType());
+}
+
+/// Reverse-mode differentiation of one body.
+class Differentiator {
+public:
+  Differentiator(func::FuncOp body, unsigned inputCount)
+      : body(body), inputCount(inputCount) {}
+
+  FailureOr<DerivedFunctions> run() {
+    joint = body.clone();
+    if (failed(buildGradients()))
+      return failure();
+    collectStash();
+    DerivedFunctions result;
+    result.forward = buildForward();
+    result.backward = buildBackward();
+    joint->destroy();
+    return result;
+  }
+
+private:
+  Block &block() { return joint.getBody().front(); }
+  Operation *terminator() { return block().getTerminator(); }
+
+  LogicalResult buildGradients();
+  void collectStash();
+  func::FuncOp buildForward();
+  func::FuncOp buildBackward();
+  void addGradient(OpBuilder &builder, Value value, Value gradient);
+  func::FuncOp createFunction(StringRef suffix, Operation *after,
+                              ArrayRef<std::pair<Type, ValueRole>> arguments);
+  void copyParameterAttrs(func::FuncOp function, unsigned firstParameter);
+
+  func::FuncOp body, joint;
+  unsigned inputCount;
+  /// Last forward operation of `joint`; gradient operations follow it.
+  Operation *lastForward = nullptr;
+  DenseMap<Value, Value> gradients;
+  SmallVector<Value> outputGradients; ///< block arguments added to `joint`
+  SmallVector<Value> stash;
+};
+
+void Differentiator::addGradient(OpBuilder &builder, Value value,
+                                 Value gradient) {
+  Value &sum = gradients[value];
+  sum = sum ? AddOp::create(builder, value.getLoc(), value.getType(), sum,
+                            gradient)
+                  .getResult()
+            : gradient;
+}
+
+LogicalResult Differentiator::buildGradients() {
+  DenseSet<Value> needsGradient;
+  for (BlockArgument argument : block().getArguments())
+    if (isFloatTensor(argument.getType()))
+      needsGradient.insert(argument);
+  SmallVector<Operation *> forward;
+  for (Operation &op : block().without_terminator()) {
+    forward.push_back(&op);
+    if (llvm::any_of(op.getOperands(),
+                     [&](Value v) { return needsGradient.contains(v); }))
+      needsGradient.insert(op.getResults().begin(), op.getResults().end());
+  }
+  if (forward.empty())
+    return body.emitError() << "expected a body with at least one operation";
+  lastForward = forward.back();
+
+  OpBuilder builder(terminator());
+  DenseSet<Operation *> endsInLoss;
+  for (Value output : terminator()->getOperands()) {
+    if (isLossType(output.getType())) {
+      if (Operation *op = output.getDefiningOp())
+        endsInLoss.insert(op);
+      continue;
+    }
+    Value gradient = block().addArgument(output.getType(), output.getLoc());
+    outputGradients.push_back(gradient);
+    addGradient(builder, output, gradient);
+  }
+
+  for (Operation *op : llvm::reverse(forward)) {
+    SmallVector<Value> resultGradients;
+    bool active = endsInLoss.contains(op);
+    for (Value result : op->getResults()) {
+      resultGradients.push_back(gradients.lookup(result));
+      active |= bool(resultGradients.back());
+    }
+    SmallVector<bool> needed;
+    for (Value operand : op->getOperands())
+      needed.push_back(needsGradient.contains(operand));
+    if (!active || !llvm::is_contained(needed, true))
+      continue;
+    auto differentiable = dyn_cast<GradientOpInterface>(op);
+    if (!differentiable)
+      return op->emitError() << "expected an operation with a gradient, got '"
+                             << op->getName() << "'";
+    SmallVector<Value> operandGradients(op->getNumOperands());
+    differentiable.buildGradient(builder, resultGradients, needed,
+                                 operandGradients);
+    for (auto [operand, gradient, wanted] :
+         llvm::zip_equal(op->getOperands(), operandGradients, needed))
+      if (gradient && wanted)
+        addGradient(builder, operand, gradient);
+  }
+
+  for (BlockArgument argument :
+       block().getArguments().take_front(body.getNumArguments()))
+    if (isFloatTensor(argument.getType()) && !gradients.count(argument))
+      return body.emitError()
+             << "expected every floating-point argument to reach the result, "
+                "argument "
+             << argument.getArgNumber() << " does not";
+  return success();
+}
+
+void Differentiator::collectStash() {
+  DenseSet<Value> used;
+  for (Operation *op = lastForward->getNextNode(); op != terminator();
+       op = op->getNextNode())
+    used.insert(op->operand_begin(), op->operand_end());
+  // A gradient may be a forward value itself (cross entropy computes it).
+  for (BlockArgument argument :
+       block().getArguments().take_front(body.getNumArguments()))
+    if (Value gradient = gradients.lookup(argument))
+      used.insert(gradient);
+  for (Operation &op : block()) {
+    for (Value result : op.getResults())
+      if (used.contains(result))
+        stash.push_back(result);
+    if (&op == lastForward)
+      break;
+  }
+}
+
+func::FuncOp Differentiator::createFunction(
+    StringRef suffix, Operation *after,
+    ArrayRef<std::pair<Type, ValueRole>> arguments) {
+  OpBuilder builder(body.getContext());
+  builder.setInsertionPointAfter(after);
+  SmallVector<Type> types;
+  for (auto [type, role] : arguments)
+    types.push_back(type);
+  auto function = func::FuncOp::create(
+      builder, body.getLoc(), (body.getName() + suffix).str(),
+      builder.getFunctionType(types, {}));
+  function.setPrivate();
+  for (StringRef name : {StringRef(kFactorUnitsAttr), StringRef(kUnevenAttr)})
+    if (Attribute attr = body->getAttr(name))
+      function->setAttr(name, attr);
+  function.addEntryBlock();
+  for (auto [index, argument] : llvm::enumerate(arguments))
+    setArgRole(function, index, argument.second);
+  return function;
+}
+
+void Differentiator::copyParameterAttrs(func::FuncOp function,
+                                        unsigned firstParameter) {
+  for (unsigned i = inputCount; i < body.getNumArguments(); ++i)
+    if (Attribute factors = body.getArgAttr(i, kFactorsAttr))
+      function.setArgAttr(firstParameter + i - inputCount, kFactorsAttr,
+                          factors);
+}
+
+/// Ends `function` with a return of `values` and sets its result types and
+/// roles.
+void finishFunction(func::FuncOp function,
+                    ArrayRef<std::pair<Value, ValueRole>> results) {
+  OpBuilder builder = OpBuilder::atBlockEnd(&function.getBody().front());
+  SmallVector<Value> values;
+  for (auto [value, role] : results)
+    values.push_back(value);
+  func::ReturnOp::create(builder, function.getLoc(), values);
+  function.setType(builder.getFunctionType(function.getArgumentTypes(),
+                                           ValueRange(values).getTypes()));
+  for (auto [index, result] : llvm::enumerate(results))
+    setResultRole(function, index, result.second);
+}
+
+ValueRole inputRole(Type type) {
+  return isFloatTensor(type) ? ValueRole::Input : ValueRole::Data;
+}
+
+func::FuncOp Differentiator::buildForward() {
+  SmallVector<std::pair<Type, ValueRole>> arguments;
+  for (auto [index, type] : llvm::enumerate(body.getArgumentTypes()))
+    arguments.emplace_back(type, index < inputCount ? inputRole(type)
+                                                    : ValueRole::Parameter);
+  func::FuncOp function = createFunction(".forward", body, arguments);
+  copyParameterAttrs(function, inputCount);
+  IRMapping mapping;
+  for (auto [from, to] : llvm::zip(block().getArguments(), // outputs' gradients
+                                   function.getArguments())) // are not needed
+    mapping.map(from, to);
+  OpBuilder builder = OpBuilder::atBlockEnd(&function.getBody().front());
+  for (Operation &op : block()) {
+    builder.clone(op, mapping);
+    if (&op == lastForward)
+      break;
+  }
+  SmallVector<std::pair<Value, ValueRole>> results;
+  for (Value output : terminator()->getOperands())
+    results.emplace_back(mapping.lookup(output), isLossType(output.getType())
+                                                     ? ValueRole::Loss
+                                                     : ValueRole::Output);
+  for (Value value : stash)
+    results.emplace_back(mapping.lookup(value), ValueRole::Stash);
+  finishFunction(function, results);
+  return function;
+}
+
+func::FuncOp Differentiator::buildBackward() {
+  SmallVector<std::pair<Type, ValueRole>> arguments;
+  SmallVector<Value> sources;
+  auto add = [&](Value value, ValueRole role) {
+    arguments.emplace_back(value.getType(), role);
+    sources.push_back(value);
+  };
+  for (Value gradient : outputGradients)
+    add(gradient, ValueRole::Gradient);
+  auto bodyArguments =
+      block().getArguments().take_front(body.getNumArguments());
+  for (Value input : bodyArguments.take_front(inputCount))
+    add(input, inputRole(input.getType()));
+  for (Value value : stash)
+    add(value, ValueRole::Stash);
+  unsigned firstParameter = arguments.size();
+  for (Value parameter : bodyArguments.drop_front(inputCount))
+    add(parameter, ValueRole::Parameter);
+
+  Operation *after = body->getNextNode(); // the forward function
+  func::FuncOp function = createFunction(".backward", after, arguments);
+  copyParameterAttrs(function, firstParameter);
+  IRMapping mapping;
+  for (auto [from, to] : llvm::zip_equal(sources, function.getArguments()))
+    mapping.map(from, to);
+  OpBuilder builder = OpBuilder::atBlockEnd(&function.getBody().front());
+  for (Operation *op = lastForward->getNextNode(); op != terminator();
+       op = op->getNextNode())
+    builder.clone(*op, mapping);
+  SmallVector<std::pair<Value, ValueRole>> results;
+  for (auto [index, argument] : llvm::enumerate(bodyArguments))
+    if (Value gradient = gradients.lookup(argument))
+      results.emplace_back(mapping.lookup(gradient),
+                           index < inputCount ? ValueRole::InputGradient
+                                              : ValueRole::ParameterGradient);
+  finishFunction(function, results);
+  return function;
+}
+
+/// Clones `forward` keeping only results for which `keep` holds, and erases
+/// what is then unused.
+func::FuncOp cloneWithResults(func::FuncOp forward, StringRef name,
+                              llvm::function_ref<bool(ValueRole)> keep) {
+  func::FuncOp function = forward.clone();
+  function.setName(name);
+  forward->getBlock()->getOperations().insertAfter(forward->getIterator(),
+                                                   function);
+  Block &block = function.getBody().front();
+  SmallVector<std::pair<Value, ValueRole>> results;
+  for (auto [index, value] :
+       llvm::enumerate(block.getTerminator()->getOperands()))
+    if (keep(getResultRole(function, index)))
+      results.emplace_back(value, getResultRole(function, index));
+  block.getTerminator()->erase();
+  function.removeResAttrsAttr();
+  finishFunction(function, results);
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+  return function;
+}
+
+} // namespace
+
+FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
+                                                  unsigned inputCount) {
+  return Differentiator(body, inputCount).run();
+}
+
+func::FuncOp nn::buildForwardOnly(func::FuncOp forward, StringRef name) {
+  return cloneWithResults(forward, name, [](ValueRole role) {
+    return role != ValueRole::Stash;
+  });
+}
+
+func::FuncOp nn::buildRecompute(func::FuncOp forward, StringRef name) {
+  bool hasStash = false;
+  for (unsigned i = 0; i < forward.getNumResults(); ++i)
+    hasStash |= getResultRole(forward, i) == ValueRole::Stash;
+  if (!hasStash)
+    return nullptr;
+  return cloneWithResults(forward, name, [](ValueRole role) {
+    return role == ValueRole::Stash;
+  });
+}
