@@ -1,0 +1,372 @@
+//===- comm_test.cpp - What every communicator must do --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The suite knows communicators only by their interface. A new one adds a
+// factory to the list at the end.
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/threads.h"
+#include "core/error.h"
+#include "core/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+
+using namespace grt;
+
+namespace {
+
+using Body = std::function<void(Communicator &)>;
+
+/// Runs `body` on every rank of a fresh world of a kind of communicator.
+struct Factory {
+  const char *name;
+  void (*run)(int size, const Body &body);
+};
+
+void runThreads(int size, const Body &body) {
+  ThreadsWorld world(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Communicator> communicator = world.join(rank);
+      body(*communicator);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// Reproducible, of mixed magnitude, so that the order of sums shows.
+template <typename T> std::vector<T> values(uint64_t count, int seed) {
+  std::mt19937_64 random(uint64_t(seed) * 7919 + 1);
+  std::normal_distribution<double> normal;
+  std::vector<T> result(count);
+  for (T &value : result)
+    value = T(normal(random) * std::exp2(double(random() % 16)));
+  return result;
+}
+
+template <typename T> constexpr grt_dtype typeOf() {
+  return sizeof(T) == 8 ? GRT_F64 : GRT_F32;
+}
+
+std::vector<int> everyone(int size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// The sum in the order of the group's list.
+template <typename T>
+std::vector<T> orderedSum(const std::vector<int> &ranks, uint64_t count) {
+  std::vector<T> sum = values<T>(count, ranks[0]);
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    std::vector<T> next = values<T>(count, ranks[i]);
+    for (uint64_t e = 0; e < count; ++e)
+      sum[e] += next[e];
+  }
+  return sum;
+}
+
+constexpr uint64_t awkwardSizes[] = {0,   1,    2,    15,   16,   17,
+                                     255, 1023, 1024, 1025, 4097, 100003};
+
+class Comm : public ::testing::TestWithParam<std::tuple<Factory, int>> {
+protected:
+  int size() const { return std::get<1>(GetParam()); }
+  void run(const Body &body) { std::get<0>(GetParam()).run(size(), body); }
+};
+
+template <typename T> void testAllReduce(Communicator &comm) {
+  std::vector<int> ranks = everyone(comm.size());
+  Group &group = comm.group(ranks);
+  for (uint64_t count : awkwardSizes) {
+    std::vector<T> data = values<T>(count, comm.rank());
+    comm.allReduce(group, data.data(), count, typeOf<T>());
+    EXPECT_EQ(data, orderedSum<T>(ranks, count)) << count;
+  }
+}
+
+TEST_P(Comm, AllReduceAddsInOrderOnEveryMember) {
+  run([&](Communicator &comm) {
+    testAllReduce<float>(comm);
+    testAllReduce<double>(comm);
+  });
+}
+
+TEST_P(Comm, AllReduceFollowsTheOrderOfTheList) {
+  run([&](Communicator &comm) {
+    std::vector<int> ranks = everyone(comm.size());
+    std::reverse(ranks.begin(), ranks.end());
+    Group &group = comm.group(ranks);
+    std::vector<float> data = values<float>(999, comm.rank());
+    comm.allReduce(group, data.data(), data.size(), GRT_F32);
+    EXPECT_EQ(data, orderedSum<float>(ranks, 999));
+  });
+}
+
+TEST_P(Comm, AllGatherConcatenates) {
+  run([&](Communicator &comm) {
+    Group &group = comm.group(everyone(comm.size()));
+    for (uint64_t count : awkwardSizes) {
+      std::vector<float> mine = values<float>(count, comm.rank());
+      std::vector<float> all(count * uint64_t(comm.size()), -1.0f);
+      comm.allGather(group, mine.data(), all.data(), count * sizeof(float));
+      for (int rank = 0; rank < comm.size(); ++rank) {
+        std::vector<float> theirs = values<float>(count, rank);
+        EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(),
+                               all.begin() + long(uint64_t(rank) * count)));
+      }
+    }
+  });
+}
+
+TEST_P(Comm, AllGatherInPlace) {
+  run([&](Communicator &comm) {
+    Group &group = comm.group(everyone(comm.size()));
+    std::vector<double> all(size_t(comm.size()) * 33, -1.0);
+    double *mine = all.data() + comm.rank() * 33;
+    std::fill_n(mine, 33, double(comm.rank()));
+    comm.allGather(group, mine, all.data(), 33 * sizeof(double));
+    for (size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(all[i], double(i / 33));
+  });
+}
+
+template <typename T> void testReduceScatter(Communicator &comm) {
+  std::vector<int> ranks = everyone(comm.size());
+  Group &group = comm.group(ranks);
+  for (uint64_t count : awkwardSizes) {
+    uint64_t total = count * uint64_t(comm.size());
+    std::vector<T> in = values<T>(total, comm.rank());
+    std::vector<T> sum = orderedSum<T>(ranks, total);
+    std::vector<T> slice(sum.begin() + long(uint64_t(comm.rank()) * count),
+                         sum.begin() + long(uint64_t(comm.rank() + 1) * count));
+    std::vector<T> out(count, T(std::nan("")));
+    comm.reduceScatter(group, in.data(), out.data(), count, typeOf<T>(), false);
+    EXPECT_EQ(out, slice) << count;
+    comm.reduceScatter(group, in.data(), out.data(), count, typeOf<T>(), true);
+    for (T &value : slice)
+      value += value;
+    EXPECT_EQ(out, slice) << count;
+  }
+}
+
+TEST_P(Comm, ReduceScatterOverwritesAndAccumulates) {
+  run([&](Communicator &comm) {
+    testReduceScatter<float>(comm);
+    testReduceScatter<double>(comm);
+  });
+}
+
+TEST_P(Comm, DisjointGroupsRunAtTheSameTime) {
+  if (size() % 2)
+    GTEST_SKIP() << "needs an even number of ranks";
+  run([&](Communicator &comm) {
+    // Rows and columns of a grid of size/2 x 2.
+    std::vector<int> row{comm.rank() / 2 * 2, comm.rank() / 2 * 2 + 1};
+    std::vector<int> column;
+    for (int rank = comm.rank() % 2; rank < comm.size(); rank += 2)
+      column.push_back(rank);
+    Group &rows = comm.group(row), &columns = comm.group(column);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<double> data = values<double>(65, comm.rank());
+      comm.allReduce(rows, data.data(), data.size(), GRT_F64);
+      EXPECT_EQ(data, orderedSum<double>(row, 65));
+      data = values<double>(65, comm.rank());
+      comm.allReduce(columns, data.data(), data.size(), GRT_F64);
+      EXPECT_EQ(data, orderedSum<double>(column, 65));
+    }
+  });
+}
+
+TEST_P(Comm, EqualListsGiveOneGroup) {
+  run([&](Communicator &comm) {
+    EXPECT_EQ(&comm.group(everyone(comm.size())),
+              &comm.group(everyone(comm.size())));
+  });
+}
+
+TEST_P(Comm, GatherInRankOrder) {
+  run([&](Communicator &comm) {
+    for (int round = 0; round < 20; ++round) {
+      double mine[2] = {double(comm.rank()), double(round)};
+      std::vector<double> all(size_t(comm.size()) * 2);
+      comm.gather(mine, all);
+      for (int rank = 0; rank < comm.size(); ++rank) {
+        EXPECT_EQ(all[2 * rank], double(rank));
+        EXPECT_EQ(all[2 * rank + 1], double(round));
+      }
+    }
+  });
+}
+
+/// Every rank holds `perRank` units; the permutation sends them to new places.
+std::vector<std::vector<ExchangeTable>>
+randomExchanges(int size, int perRank, int rounds, std::vector<Exchange> &all) {
+  std::mt19937 random(42);
+  std::vector<std::vector<ExchangeTable>> tables;
+  Manifest manifest;
+  manifest.world = size;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<int> places(size_t(size) * size_t(perRank));
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    Exchange exchange;
+    for (size_t unit = 0; unit < places.size(); ++unit)
+      exchange.transfers.push_back({int(unit) / perRank, places[unit] / perRank,
+                                    int64_t(unit) % perRank,
+                                    places[unit] % perRank, 1});
+    tables.push_back(exchangeTables(manifest, exchange));
+    all.push_back(exchange);
+  }
+  return tables;
+}
+
+TEST_P(Comm, ExchangeMovesUnits) {
+  constexpr int perRank = 5, rounds = 40;
+  std::vector<Exchange> exchanges;
+  auto tables = randomExchanges(size(), perRank, rounds, exchanges);
+  for (uint64_t bytes : {1, 3, 64, 1000}) {
+    run([&](Communicator &comm) {
+      for (int round = 0; round < rounds; ++round) {
+        std::vector<unsigned char> from(perRank * bytes), to(from.size(), 255);
+        for (int unit = 0; unit < perRank; ++unit)
+          std::memset(from.data() + uint64_t(unit) * bytes,
+                      comm.rank() * perRank + unit, bytes);
+        ExchangeCall call;
+        call.table = &tables[round][comm.rank()];
+        call.source = from.data();
+        call.destination = to.data();
+        call.bytesPerUnit = bytes;
+        comm.exchange({&call, 1});
+        for (const Transfer &transfer : exchanges[round].transfers)
+          if (transfer.destination == comm.rank()) {
+            for (uint64_t b = 0; b < bytes; ++b)
+              ASSERT_EQ(to[uint64_t(transfer.destinationUnit) * bytes + b],
+                        transfer.source * perRank + transfer.sourceUnit);
+          }
+      }
+    });
+  }
+}
+
+TEST_P(Comm, ExchangeAddsInOrderOfPeers) {
+  // Everyone sends its first unit to rank 0, where all are added to one place.
+  Manifest manifest;
+  manifest.world = size();
+  Exchange exchange;
+  for (int rank = 0; rank < size(); ++rank)
+    exchange.transfers.push_back({rank, 0, 0, 1, 1});
+  auto tables = exchangeTables(manifest, exchange);
+  run([&](Communicator &comm) {
+    std::vector<float> from = values<float>(37, comm.rank());
+    std::vector<float> to(74, 1.0f);
+    ExchangeCall call{&tables[comm.rank()], from.data(), to.data(),
+                      37 * sizeof(float),   true,        GRT_F32};
+    comm.exchange({&call, 1});
+    if (comm.rank() != 0)
+      return;
+    std::vector<float> sum(37, 1.0f);
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      std::vector<float> next = values<float>(37, rank);
+      for (size_t i = 0; i < 37; ++i)
+        sum[i] += next[i];
+    }
+    EXPECT_TRUE(std::equal(sum.begin(), sum.end(), to.begin() + 37));
+    EXPECT_EQ(to[0], 1.0f);
+  });
+}
+
+TEST_P(Comm, OppositeTransfersInOneGroupedOperation) {
+  if (size() < 2)
+    GTEST_SKIP() << "needs two ranks";
+  // Activations go up the line, gradients down, in one operation per pair.
+  Manifest manifest;
+  manifest.world = size();
+  Exchange up, down;
+  for (int rank = 0; rank + 1 < size(); ++rank) {
+    up.transfers.push_back({rank, rank + 1, 0, 0, 1});
+    down.transfers.push_back({rank + 1, rank, 0, 0, 1});
+  }
+  auto ups = exchangeTables(manifest, up),
+       downs = exchangeTables(manifest, down);
+  run([&](Communicator &comm) {
+    for (int round = 0; round < 100; ++round) {
+      double send[2] = {comm.rank() + 0.25, comm.rank() + 0.5};
+      double receive[2] = {-1, -1};
+      ExchangeCall calls[2] = {
+          {&ups[comm.rank()], &send[0], &receive[0], sizeof(double)},
+          {&downs[comm.rank()], &send[1], &receive[1], sizeof(double)}};
+      comm.exchange(calls);
+      EXPECT_EQ(receive[0], comm.rank() ? comm.rank() - 1 + 0.25 : -1);
+      EXPECT_EQ(receive[1],
+                comm.rank() + 1 < comm.size() ? comm.rank() + 1.5 : -1);
+    }
+  });
+}
+
+TEST_P(Comm, ARankWithoutTransfersReturnsAtOnce) {
+  run([&](Communicator &comm) {
+    ExchangeTable nothing;
+    ExchangeCall call;
+    call.table = &nothing;
+    comm.exchange({&call, 1});
+  });
+}
+
+TEST_P(Comm, AbortWakesEveryWaiter) {
+  if (size() < 2)
+    GTEST_SKIP() << "needs two ranks";
+  Manifest manifest;
+  manifest.world = size();
+  Exchange fromLast;
+  fromLast.transfers.push_back({size() - 1, 0, 0, 0, 1});
+  auto tables = exchangeTables(manifest, fromLast);
+  std::atomic<int> woken{0};
+  run([&](Communicator &comm) {
+    Group &group = comm.group(everyone(comm.size()));
+    if (comm.rank() == comm.size() - 1) {
+      // Gives the others time to fall asleep; the test is right without it.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      comm.abort();
+    }
+    double value[1] = {0};
+    try {
+      if (comm.rank() == 0) {
+        ExchangeCall call{&tables[0], value, value, sizeof(value)};
+        comm.exchange({&call, 1});
+      } else {
+        comm.allReduce(group, value, 1, GRT_F64);
+      }
+    } catch (const Aborted &) {
+      ++woken;
+    }
+  });
+  EXPECT_EQ(woken.load(), size());
+}
+
+constexpr Factory factories[] = {{"threads", runThreads}};
+
+INSTANTIATE_TEST_SUITE_P(All, Comm,
+                         ::testing::Combine(::testing::ValuesIn(factories),
+                                            ::testing::Values(1, 2, 3, 4, 7,
+                                                              8)),
+                         [](const auto &info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+} // namespace

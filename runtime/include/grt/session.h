@@ -1,0 +1,220 @@
+//===- session.h - Running a compiled program in this process -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The C++ interface of the runtime: load a program (`.gvx`), make a session of
+// it (all ranks are threads of this process, each with its own arena), feed it
+// batches, step it, look at what it holds. `galvatron-run` and the numeric
+// twins stand on it. Nothing is global: sessions are independent of each other.
+//
+// No exception leaves these functions; whatever can fail returns a `Status`.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_SESSION_H
+#define GRT_SESSION_H
+
+#include "grt/abi.h"
+#include "grt/backend.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace grt {
+
+/// Success, or a message with the exit code a tool should end with.
+class [[nodiscard]] Status {
+public:
+  Status() = default;
+  Status(int exitCode, std::string message)
+      : code(exitCode), text(std::move(message)) {}
+
+  explicit operator bool() const { return code == 0; }
+  bool ok() const { return code == 0; }
+  /// 0, 1 (failed) or 2 (invalid input).
+  int exitCode() const { return code; }
+  const std::string &message() const { return text; }
+
+private:
+  int code = 0;
+  std::string text;
+};
+
+/// The runtime's version, "0.1.0".
+const char *version();
+
+/// Magic of the 48-byte trailer that ends a `.gvx`: magic, payload length (8
+/// bytes, little endian), SHA-256 of the payload (32 bytes). The payload is an
+/// ELF shared object; the loader of the system ignores what follows it.
+inline constexpr std::string_view trailerMagic = "GVXEND01";
+inline constexpr size_t trailerBytes = 48;
+
+/// The trailer of a payload; payload + trailer is a loadable program.
+std::array<unsigned char, trailerBytes>
+programTrailer(std::string_view payload);
+
+struct Manifest;
+
+/// A loaded program: its checked manifest and its functions. Immutable; any
+/// number of sessions may share it, also at the same time.
+class Program {
+public:
+  ~Program();
+  Program(const Program &) = delete;
+  Program &operator=(const Program &) = delete;
+
+  /// Reads, checks (length, SHA-256, ABI, manifest) and loads a `.gvx`. A
+  /// damaged file is an error with exit code 2, never a fault.
+  static Status loadFile(const std::string &path,
+                         std::shared_ptr<const Program> &result);
+  /// The same for the bytes of a `.gvx`; `name` is used in messages.
+  static Status loadMemory(std::string_view bytes, const std::string &name,
+                           std::shared_ptr<const Program> &result);
+  /// A program that is already part of this process; the table must outlive it.
+  static Status fromTable(const grt_program *table, const std::string &name,
+                          std::shared_ptr<const Program> &result);
+
+  const Manifest &manifest() const { return *parsed; }
+  const grt_program &table() const { return *program; }
+  const std::string &name() const { return label; }
+
+  /// What a tool needs to know of the manifest.
+  int64_t worldSize() const;
+  int64_t batchSize() const;
+  int64_t sequenceLength() const;
+  int64_t vocabularySize() const;
+  double predictedStepMilliseconds() const;
+  /// Model FLOPs of forward and backward per token, without recomputation.
+  double flopsPerToken() const;
+  /// Peak FLOP/s of one device as the cluster file gives it; 0 if unknown.
+  double peakFlops() const;
+  bool clipsGradients() const;
+  /// "adamw", "adam" or "sgd".
+  const std::string &optimizer() const;
+
+private:
+  Program();
+  std::unique_ptr<Manifest> parsed;
+  const grt_program *program = nullptr;
+  std::string label;
+  void *library = nullptr;
+  int descriptor = -1;
+};
+
+/// Step-dependent scalars that the host decides. Weight decay defaults to 0.01
+/// for AdamW and 0 for the others: see `defaults`.
+struct Hyperparameters {
+  double learningRate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weightDecay = 0.01;
+  double momentum = 0.9;
+  /// Largest global gradient norm, above 0; used if the program clips.
+  double clipNorm = 1.0;
+
+  static Hyperparameters defaults(const Program &program);
+};
+
+struct SessionOptions {
+  uint64_t seed = 0;
+  /// Decay on every tensor, not only on those of rank >= 2.
+  bool decayAll = false;
+  /// Threads of a rank's kernels; 0 means max(1, cores / ranks).
+  int threadsPerRank = 0;
+  /// Fill memory between lifetimes with NaNs; also on by GRT_POISON=1.
+  bool poison = false;
+  /// Folder of the backend's library; empty: beside the runtime's own, then the
+  /// system's search path.
+  std::string backendFolder;
+  /// Used instead of the library of the program's target, if set.
+  const grt_backend *backend = nullptr;
+};
+
+struct StepResult {
+  uint64_t step = 0;       ///< counts from 1
+  double loss = 0;         ///< mean over the valid tokens of the global batch
+  double gradientNorm = 0; ///< global, before clipping
+  double learningRate = 0;
+  double milliseconds = 0;
+  uint64_t validTokens = 0;
+};
+
+struct RankMemory {
+  int rank = 0;
+  uint64_t plannedPeakBytes = 0;  ///< the arena, as the plan has it
+  uint64_t measuredPeakBytes = 0; ///< see docs/manifest.md, "Measured peak"
+  uint64_t outsideArenaBytes = 0; ///< part of it taken outside after load
+};
+
+/// A parameter, its gradient or its optimizer state in the Hugging Face layout.
+struct Tensor {
+  std::vector<int64_t> shape;
+  std::vector<double> values; ///< row-major
+};
+using TensorMap = std::map<std::string, Tensor>;
+
+/// A program in execution. All calls come from one thread at a time. After an
+/// error in a step the session can only be destroyed.
+class Session {
+public:
+  ~Session();
+  Session(const Session &) = delete;
+  Session &operator=(const Session &) = delete;
+
+  /// Allocates the arenas, starts the ranks and makes the initial weights.
+  static Status create(std::shared_ptr<const Program> program,
+                       const SessionOptions &options,
+                       std::unique_ptr<Session> &result);
+
+  const Program &program() const;
+  Hyperparameters &hyperparameters();
+
+  /// Sets the global batch of the next steps: batch * seq-len tokens and
+  /// labels, row-major; a negative label takes no part in the loss.
+  Status setBatch(std::span<const int32_t> tokens,
+                  std::span<const int32_t> labels);
+  /// One training step on the batch that was set last.
+  Status step(StepResult &result);
+  /// Loss (mean over valid tokens) of the batch that was set last; no dropout,
+  /// nothing is changed.
+  Status evaluate(double &loss, uint64_t &validTokens);
+  /// The token that follows each prefix of `tokens` (at most seq-len of them)
+  /// with the largest logit: result[i] follows tokens[0..i].
+  Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);
+
+  /// Global views, gathered from the ranks. Gradients are those of the last
+  /// step, synchronised, before clipping. Optimizer states are named after
+  /// their parameter with ".m" and ".v" (adam), ".momentum" (sgd) appended.
+  Status parameters(TensorMap &result);
+  Status gradients(TensorMap &result);
+  Status optimizerState(TensorMap &result);
+  /// Replaces the value of one parameter on every rank that holds it.
+  Status setParameter(const std::string &name, std::span<const double> values);
+
+  /// Writes `directory`/model.safetensors and config.json, each atomically.
+  Status save(const std::string &directory);
+  /// Writes the gradients of the last step as safetensors.
+  Status saveGradients(const std::string &path);
+
+  uint64_t stepsDone() const;
+  std::vector<RankMemory> memory() const;
+
+  struct Implementation;
+
+private:
+  Session();
+  std::unique_ptr<Implementation> impl;
+};
+
+} // namespace grt
+
+#endif // GRT_SESSION_H

@@ -1,0 +1,47 @@
+//===- gather.h - Global views of what ranks hold
+//---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CHECKPOINT_GATHER_H
+#define GRT_CHECKPOINT_GATHER_H
+
+#include "core/executor.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace grt {
+
+enum class Held {
+  Parameter,
+  Gradient,
+  FirstState, ///< m, or the momentum
+  SecondState ///< v
+};
+
+/// Element type of a kind of tensor.
+grt_dtype heldType(const Manifest &manifest, Held kind);
+
+/// Indices of the parameters that are stored, by name: those that have an
+/// owner.
+std::vector<int> storedParameters(const Manifest &manifest);
+
+/// The whole of one parameter (or its gradient or state) in the Hugging Face
+/// layout, from the ranks of its owner layer. Ranks must be idle.
+std::vector<char> gatherTensor(const Manifest &manifest,
+                               std::span<const std::unique_ptr<Rank>> ranks,
+                               int parameter, Held kind);
+
+/// Writes the value of a parameter into every rank that holds some of it.
+void scatterTensor(const Manifest &manifest,
+                   std::span<const std::unique_ptr<Rank>> ranks, int parameter,
+                   std::span<const double> values);
+
+} // namespace grt
+
+#endif // GRT_CHECKPOINT_GATHER_H

@@ -1,0 +1,113 @@
+//===- communicator.h - Collectives and transfers between ranks -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What the executor asks of a way for ranks to talk. One object per rank; its
+// calls come from that rank's thread. Calls are blocking with rendezvous
+// semantics: no send is buffered, and a call returns when its buffers may be
+// used again. Every implementation passes conformance/comm.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_COMMUNICATOR_H
+#define GRT_COMM_COMMUNICATOR_H
+
+#include "grt/abi.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace grt {
+
+/// A set of ranks with an order, made once per distinct rank list. The order of
+/// the list is the order of indices, of concatenation and of summation.
+class Group {
+public:
+  explicit Group(std::vector<int> ranks) : members(std::move(ranks)) {}
+  virtual ~Group() = default;
+  const std::vector<int> &ranks() const { return members; }
+  int size() const { return int(members.size()); }
+
+private:
+  std::vector<int> members;
+};
+
+/// A row of a rank's part of an exchange: `units` consecutive units to or from
+/// `peer`, starting at `localUnit` of this rank's buffer. A receive also says
+/// where the units stand in the peer's buffer.
+struct ExchangeRow {
+  int64_t localUnit = 0;
+  int64_t peerUnit = 0;
+  int64_t units = 0;
+};
+
+/// All rows between this rank and one peer, in one direction.
+struct ExchangePeer {
+  int peer = 0;
+  std::vector<ExchangeRow> rows;
+};
+
+/// A rank's part of an exchange. Sender and receiver hold the same rows in the
+/// same order. A rank may be its own peer; the two ranges must not overlap
+/// then.
+struct ExchangeTable {
+  std::vector<ExchangePeer> sends;
+  std::vector<ExchangePeer> receives; ///< ascending peers
+  bool empty() const { return sends.empty() && receives.empty(); }
+};
+
+/// One exchange of a grouped operation: a table, its buffers and what arriving
+/// data does.
+struct ExchangeCall {
+  const ExchangeTable *table = nullptr;
+  const void *source = nullptr; ///< base of unit 0 of what is sent
+  void *destination = nullptr;  ///< base of unit 0 of what is received
+  uint64_t bytesPerUnit = 0;
+  bool add = false;         ///< destination += arriving, in order of peers
+  grt_dtype dtype = GRT_U8; ///< element type if `add`
+};
+
+class Communicator {
+public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// The group of these ranks, this rank among them; made on first use. Every
+  /// member asks at load, in the same order. Lives as long as the communicator.
+  virtual Group &group(const std::vector<int> &ranks) = 0;
+
+  /// `data` becomes the sum over the group, with the same bits on every member:
+  /// each element is added in the order of the group's list.
+  virtual void allReduce(Group &group, void *data, uint64_t count,
+                         grt_dtype dtype) = 0;
+  /// `out` = the members' inputs of `bytes` each, in the group's order. `in`
+  /// may be its own place in `out`.
+  virtual void allGather(Group &group, const void *in, void *out,
+                         uint64_t bytes) = 0;
+  /// out[count] = (accumulate ? out : 0) + slice i of the sum of all inputs, i
+  /// the member's index; inputs have size() * count elements. `out` may be the
+  /// member's own slice of `in` if not accumulating.
+  virtual void reduceScatter(Group &group, const void *in, void *out,
+                             uint64_t count, grt_dtype dtype,
+                             bool accumulate) = 0;
+  /// Performs the calls as one grouped operation: every send and receive of all
+  /// of them makes progress independently of the others. At most one of the
+  /// calls may send to, and one receive from, any given peer.
+  virtual void exchange(std::span<const ExchangeCall> calls) = 0;
+  /// out[r * in.size() + i] = in[i] of rank r, over all ranks.
+  virtual void gather(std::span<const double> in, std::span<double> out) = 0;
+
+  /// Wakes every rank that waits or will wait; their calls throw Aborted.
+  virtual void abort() = 0;
+};
+
+} // namespace grt
+
+#endif // GRT_COMM_COMMUNICATOR_H

@@ -1,0 +1,94 @@
+//===- allocation.cpp - Counting what is taken from the heap --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/allocation.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <malloc.h>
+
+namespace {
+
+struct Count {
+  int64_t live;
+  int64_t peak;
+};
+
+// Initial-exec: the first access must not allocate, it happens inside malloc.
+thread_local Count count __attribute__((tls_model("initial-exec"))) = {0, 0};
+
+} // namespace
+
+namespace grt {
+
+void beginAllocationCount() { count = {0, 0}; }
+uint64_t allocationPeakBytes() { return uint64_t(count.peak); }
+
+} // namespace grt
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                    \
+    !defined(__SANITIZE_THREAD__)
+
+namespace {
+
+void *taken(void *memory) {
+  if (memory) {
+    count.live += int64_t(malloc_usable_size(memory));
+    if (count.live > count.peak)
+      count.peak = count.live;
+  }
+  return memory;
+}
+
+void *given(void *memory) {
+  if (memory)
+    count.live -= int64_t(malloc_usable_size(memory));
+  return memory;
+}
+
+} // namespace
+
+extern "C" {
+
+void *__libc_malloc(size_t);
+void __libc_free(void *);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
+
+void *malloc(size_t bytes) { return taken(__libc_malloc(bytes)); }
+void free(void *memory) { __libc_free(given(memory)); }
+void *calloc(size_t number, size_t bytes) {
+  return taken(__libc_calloc(number, bytes));
+}
+void *realloc(void *memory, size_t bytes) {
+  given(memory);
+  void *moved = __libc_realloc(memory, bytes);
+  // A failed realloc leaves the old block; realloc(p, 0) frees it.
+  if (!moved && bytes)
+    taken(memory);
+  return taken(moved);
+}
+void *memalign(size_t alignment, size_t bytes) {
+  return taken(__libc_memalign(alignment, bytes));
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+  return taken(__libc_memalign(alignment, bytes));
+}
+int posix_memalign(void **result, size_t alignment, size_t bytes) {
+  if (alignment < sizeof(void *) || (alignment & (alignment - 1)))
+    return EINVAL;
+  void *memory = taken(__libc_memalign(alignment, bytes));
+  if (!memory)
+    return ENOMEM;
+  *result = memory;
+  return 0;
+}
+
+} // extern "C"
+
+#endif

@@ -1,0 +1,77 @@
+//===- arena.cpp - A rank's memory and what of it is live -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/arena.h"
+#include "core/error.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace grt {
+
+Arena::Arena(const grt_backend &backend, uint64_t bytes, int rank)
+    : backend(backend), memory(static_cast<char *>(backend.allocate(bytes))),
+      size(bytes) {
+  if (!memory)
+    fail("rank " + std::to_string(rank) + ": cannot allocate an arena of " +
+         std::to_string(bytes) + " bytes");
+}
+
+Arena::~Arena() { backend.release(memory, size); }
+
+void poison(char *begin, uint64_t bytes) { std::memset(begin, 0xff, bytes); }
+
+template <typename Visit> void LiveSet::forUncovered(Range range, Visit visit) {
+  scratch.clear();
+  for (const Range &other : ranges)
+    if (other.begin < range.end && range.begin < other.end)
+      scratch.push_back(other);
+  std::sort(scratch.begin(), scratch.end(),
+            [](const Range &a, const Range &b) { return a.begin < b.begin; });
+  uint64_t at = range.begin;
+  for (const Range &other : scratch) {
+    if (other.begin > at)
+      visit(at, other.begin);
+    at = std::max(at, other.end);
+  }
+  if (at < range.end)
+    visit(at, range.end);
+}
+
+void LiveSet::begin(uint64_t offset, uint64_t bytes) {
+  Range range{offset, offset + bytes};
+  forUncovered(range, [&](uint64_t from, uint64_t to) { live += to - from; });
+  ranges.push_back(range);
+  peak = std::max(peak, live);
+}
+
+bool LiveSet::end(uint64_t offset, uint64_t bytes, char *poisonBase) {
+  // The youngest such range: lifetimes nest more often than not.
+  auto it = std::find_if(ranges.rbegin(), ranges.rend(), [&](const Range &r) {
+    return r.begin == offset && r.end == offset + bytes;
+  });
+  if (it == ranges.rend())
+    return false;
+  Range range = *it;
+  ranges.erase(std::next(it).base());
+  forUncovered(range, [&](uint64_t from, uint64_t to) {
+    live -= to - from;
+    if (poisonBase)
+      poison(poisonBase + from, to - from);
+  });
+  return true;
+}
+
+void LiveSet::rewind(size_t mark) {
+  while (ranges.size() > mark) {
+    Range range = ranges.back();
+    ranges.pop_back();
+    forUncovered(range, [&](uint64_t from, uint64_t to) { live -= to - from; });
+  }
+}
+
+} // namespace grt

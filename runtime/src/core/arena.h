@@ -1,0 +1,73 @@
+//===- arena.h - A rank's memory and what of it is live -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_ARENA_H
+#define GRT_CORE_ARENA_H
+
+#include "grt/backend.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace grt {
+
+/// The one allocation of a rank, from its backend. Its size is the plan's;
+/// every access is checked against the pieces it is cut into.
+class Arena {
+public:
+  Arena(const grt_backend &backend, uint64_t bytes, int rank);
+  ~Arena();
+  Arena(const Arena &) = delete;
+  Arena &operator=(const Arena &) = delete;
+
+  char *base() const { return memory; }
+  uint64_t bytes() const { return size; }
+
+private:
+  const grt_backend &backend;
+  char *memory;
+  uint64_t size;
+};
+
+/// All bytes set: a NaN in every floating-point type, -1 as an integer.
+void poison(char *begin, uint64_t bytes);
+
+/// The set of live byte ranges of an arena. Ranges may overlap (a buffer that
+/// is written in place); a byte counts once. Never allocates below its
+/// capacity.
+class LiveSet {
+public:
+  LiveSet() { ranges.reserve(4096); }
+
+  void begin(uint64_t offset, uint64_t bytes);
+  /// Ends a range that was begun with the same bounds. If `poisonBase` is
+  /// given, bytes that no other range covers are poisoned. False if there is
+  /// none.
+  bool end(uint64_t offset, uint64_t bytes, char *poisonBase);
+
+  uint64_t liveBytes() const { return live; }
+  uint64_t peakBytes() const { return peak; }
+
+  /// Ranges begun after `mark` can be dropped together.
+  size_t mark() const { return ranges.size(); }
+  void rewind(size_t mark);
+
+private:
+  struct Range {
+    uint64_t begin, end;
+  };
+  /// Calls `visit(begin, end)` for the pieces of a range that none of `ranges`
+  /// covers.
+  template <typename Visit> void forUncovered(Range range, Visit visit);
+
+  std::vector<Range> ranges, scratch;
+  uint64_t live = 0, peak = 0;
+};
+
+} // namespace grt
+
+#endif // GRT_CORE_ARENA_H

@@ -1,0 +1,66 @@
+//===- error.h - Errors inside the runtime
+//----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Exceptions stay inside the library: the C ABI and the public C++ interface
+// turn them into statuses.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_ERROR_H
+#define GRT_CORE_ERROR_H
+
+#include "grt/session.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace grt {
+
+/// A failure with the exit code of a tool: 1 failed, 2 invalid input.
+class Error : public std::runtime_error {
+public:
+  Error(int exitCode, const std::string &message)
+      : std::runtime_error(message), code(exitCode) {}
+  int exitCode() const { return code; }
+
+private:
+  int code;
+};
+
+/// Thrown in ranks that were woken because another rank failed; carries no
+/// message of its own.
+class Aborted : public std::runtime_error {
+public:
+  Aborted() : std::runtime_error("another rank failed") {}
+};
+
+[[noreturn]] inline void fail(const std::string &message) {
+  throw Error(1, message);
+}
+[[noreturn]] inline void invalid(const std::string &message) {
+  throw Error(2, message);
+}
+
+/// Runs `body` and turns its exceptions into a status.
+template <typename Body> Status guarded(Body &&body) {
+  try {
+    std::forward<Body>(body)();
+    return Status();
+  } catch (const Error &error) {
+    return Status(error.exitCode(), error.what());
+  } catch (const std::bad_alloc &) {
+    return Status(1, "out of host memory");
+  } catch (const std::exception &error) {
+    return Status(1, error.what());
+  }
+}
+
+} // namespace grt
+
+#endif // GRT_CORE_ERROR_H

@@ -1,0 +1,35 @@
+//===- init.h - Initial weights -------------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_INIT_H
+#define GRT_CORE_INIT_H
+
+#include "core/manifest.h"
+
+#include <string_view>
+
+namespace grt {
+
+/// FNV-1a, 64 bits.
+uint64_t hashName(std::string_view name);
+
+/// Writes initial values of elements [first, first + count) of a parameter, in
+/// its Hugging Face layout, to `out` of type `dtype`. A value depends only on
+/// the seed, the parameter's name and the element's index: normal values are
+/// sums of twelve 24-bit numbers of Philox (Irwin-Hall), centred and scaled by
+/// one multiplication, so no libm and no rounding mode of sums is involved.
+void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
+                   int64_t count, grt_dtype dtype, void *out);
+
+/// Converts `count` values; bf16 rounds to nearest, ties to even.
+void storeValues(const double *values, int64_t count, grt_dtype dtype,
+                 void *out);
+void loadValues(const void *in, int64_t count, grt_dtype dtype, double *values);
+
+} // namespace grt
+
+#endif // GRT_CORE_INIT_H

@@ -1,0 +1,292 @@
+//===- layout.cpp - Which rank holds what ---------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/layout.h"
+#include "core/error.h"
+
+#include <algorithm>
+#include <map>
+
+namespace grt {
+namespace {
+
+std::string str(int64_t value) { return std::to_string(value); }
+
+/// The one interval of a parameter that a rank holds of a tensor cut along
+/// dimension 0, and where it starts in the region.
+struct Holding {
+  int rank;
+  int64_t begin, end;
+  int64_t held;
+};
+
+std::vector<Holding> holdings(const Manifest &manifest, const TieEnd &end) {
+  const Role &role = manifest.roles[end.role];
+  const Layer &layer = role.layers[end.layer];
+  std::vector<Holding> result;
+  for (size_t local = 0; local < role.devices.size(); ++local)
+    forEachRun(layer, layer.tensors[end.tensor], int(local),
+               [&](const TensorRun &run) {
+                 result.push_back({role.devices[local], run.global,
+                                   run.global + run.count, run.held});
+               });
+  return result;
+}
+
+/// Collects rows by (source, destination) and sorts them into tables.
+class TableBuilder {
+public:
+  void add(int source, int destination, int64_t sourceUnit,
+           int64_t destinationUnit, int64_t units) {
+    std::vector<ExchangeRow> &list = rows[{source, destination}];
+    if (!list.empty()) {
+      ExchangeRow &last = list.back();
+      if (last.localUnit + last.units == destinationUnit &&
+          last.peerUnit + last.units == sourceUnit) {
+        last.units += units;
+        return;
+      }
+    }
+    list.push_back({destinationUnit, sourceUnit, units});
+  }
+
+  std::vector<ExchangeTable> tables(int64_t world) const {
+    std::vector<ExchangeTable> result(world);
+    // Ordered by source, so every receiver's peers ascend.
+    for (const auto &[pair, list] : rows) {
+      result[pair.second].receives.push_back({pair.first, list});
+      ExchangePeer send{pair.second, list};
+      for (ExchangeRow &row : send.rows)
+        std::swap(row.localUnit, row.peerUnit);
+      result[pair.first].sends.push_back(std::move(send));
+    }
+    return result;
+  }
+
+private:
+  std::map<std::pair<int, int>, std::vector<ExchangeRow>> rows;
+};
+
+std::vector<ExchangeTable> transferTables(const std::vector<Holding> &sources,
+                                          const std::vector<Holding> &targets,
+                                          int64_t world) {
+  TableBuilder builder;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const Holding &target = targets[t];
+    std::vector<int64_t> cuts{target.begin, target.end};
+    for (const Holding &source : sources)
+      for (int64_t cut : {source.begin, source.end})
+        if (cut > target.begin && cut < target.end)
+          cuts.push_back(cut);
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+      std::vector<const Holding *> candidates;
+      const Holding *chosen = nullptr;
+      for (const Holding &source : sources)
+        if (source.begin <= cuts[c] && cuts[c + 1] <= source.end) {
+          candidates.push_back(&source);
+          if (source.rank == target.rank)
+            chosen = &source;
+        }
+      if (candidates.empty())
+        invalid("ties: elements from " + str(cuts[c]) +
+                " on are held by no source");
+      if (!chosen)
+        chosen = candidates[t % candidates.size()];
+      builder.add(chosen->rank, target.rank,
+                  chosen->held + cuts[c] - chosen->begin,
+                  target.held + cuts[c] - target.begin, cuts[c + 1] - cuts[c]);
+    }
+  }
+  return builder.tables(world);
+}
+
+/// One side of an exchange: ranks and the size of the buffer on each of them.
+struct Side {
+  const Role *role;
+  uint64_t bytes;
+};
+
+void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
+  auto holds = [&](const Side &side, int rank, int64_t unit, int64_t units,
+                   const char *which) {
+    const std::vector<int> &devices = side.role->devices;
+    std::string place = "manifest: exchange '" + exchange.name + "': " + which +
+                        " rank " + str(rank);
+    if (std::find(devices.begin(), devices.end(), rank) == devices.end())
+      invalid(place + " is not in stage " + str(side.role->stage));
+    uint64_t end = uint64_t(unit + units) * exchange.bytesPerUnit;
+    if (end / exchange.bytesPerUnit != uint64_t(unit + units) ||
+        end > side.bytes)
+      invalid(place + " needs " + str(unit + units) + " units of " +
+              str(int64_t(exchange.bytesPerUnit)) + " bytes in a buffer of " +
+              str(int64_t(side.bytes)));
+  };
+  for (const Transfer &transfer : exchange.transfers) {
+    holds(from, transfer.source, transfer.sourceUnit, transfer.units, "source");
+    holds(to, transfer.destination, transfer.destinationUnit, transfer.units,
+          "destination");
+  }
+}
+
+void checkInsideRole(const Manifest &manifest, const Role &role) {
+  for (size_t i = 0; i + 1 < role.layers.size(); ++i) {
+    const Layer &layer = role.layers[i], &next = role.layers[i + 1];
+    std::string place = "manifest: layer '" + layer.name + "': ";
+    if (layer.output == OutputKind::Loss ||
+        (layer.output == OutputKind::Boundary && layer.forwardReshard < 0))
+      invalid(place + "its output does not reach '" + next.name + "'");
+    if (layer.forwardReshard >= 0)
+      checkExchange(manifest.exchanges[layer.forwardReshard],
+                    {&role, role.boundary[layer.outputBuffer].bytes},
+                    {&role, next.inputBytes});
+    if (next.gradOut < 0 || layer.gradIn < 0)
+      continue;
+    if (next.backwardReshard < 0 && next.gradOut != layer.gradIn)
+      invalid(place + "its gradient comes in buffer " + str(layer.gradIn) +
+              ", '" + next.name + "' writes buffer " + str(next.gradOut));
+    if (next.backwardReshard >= 0) {
+      if (next.gradOut == layer.gradIn)
+        invalid(place + "a reshard needs two gradient buffers");
+      checkExchange(manifest.exchanges[next.backwardReshard],
+                    {&role, role.boundary[next.gradOut].bytes},
+                    {&role, role.boundary[layer.gradIn].bytes});
+    }
+  }
+}
+
+void checkBetweenRoles(const Manifest &manifest, size_t index) {
+  const Role &role = manifest.roles[index];
+  std::string place = "manifest: stage " + str(role.stage) + ": ";
+  bool isLast = index + 1 == manifest.roles.size();
+  if (index == 0 && (role.recvActivation >= 0 || role.sendGradient >= 0))
+    invalid(place + "the first stage has no previous one");
+  if (isLast) {
+    if (role.sendActivation >= 0 || role.recvGradient >= 0)
+      invalid(place + "the last stage has no next one");
+    if (role.layers.back().output != OutputKind::Loss)
+      invalid(place + "the last layer does not give the loss");
+    return;
+  }
+  const Role &next = manifest.roles[index + 1];
+  const Layer &last = role.layers.back(), &first = next.layers.front();
+  if (role.sendActivation != next.recvActivation || role.sendActivation < 0)
+    invalid(place + "activations are sent by exchange " +
+            str(role.sendActivation) + ", the next stage receives exchange " +
+            str(next.recvActivation));
+  if (role.recvGradient != next.sendGradient)
+    invalid(place + "gradients are received by exchange " +
+            str(role.recvGradient) + ", the next stage sends exchange " +
+            str(next.sendGradient));
+  if (last.output != OutputKind::Boundary)
+    invalid(place + "the last layer's output is in no boundary buffer");
+  checkExchange(manifest.exchanges[role.sendActivation],
+                {&role, role.boundary[last.outputBuffer].bytes},
+                {&next, first.inputBytes});
+  if (role.recvGradient < 0)
+    return;
+  if (last.gradIn < 0 || first.gradOut < 0)
+    invalid(place + "gradients need buffers on both sides of the cut");
+  checkExchange(manifest.exchanges[role.recvGradient],
+                {&next, next.boundary[first.gradOut].bytes},
+                {&role, role.boundary[last.gradIn].bytes});
+}
+
+} // namespace
+
+int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis) {
+  for (const Level &level : layer.levels)
+    if (level.axis == axis)
+      return localRank / level.stride % level.degree;
+  return 0;
+}
+
+std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
+                           grt_axis axis) {
+  for (const Level &level : layer.levels) {
+    if (level.axis != axis)
+      continue;
+    int64_t first =
+        localRank - localRank / level.stride % level.degree * level.stride;
+    std::vector<int> ranks;
+    for (int64_t i = 0; i < level.degree; ++i)
+      ranks.push_back(role.devices[first + i * level.stride]);
+    return ranks;
+  }
+  return {role.devices[localRank]};
+}
+
+int64_t sampleBlock(const Layer &layer, int localRank) {
+  int64_t block = 0;
+  for (const Level &level : layer.levels)
+    if (level.axis != GRT_AXIS_TP)
+      block = block * level.degree + localRank / level.stride % level.degree;
+  return block;
+}
+
+void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
+                const std::function<void(const TensorRun &)> &visit) {
+  // The tensor as outer x dim x inner; only dim is cut.
+  int64_t outer = 1, dim = 1, inner = 1, localDim = 1, tp = 0;
+  if (tensor.tpDim < 0) {
+    dim = localDim = tensor.localElements();
+  } else {
+    for (int i = 0; i < tensor.tpDim; ++i)
+      outer *= tensor.view[i];
+    for (size_t i = size_t(tensor.tpDim) + 1; i < tensor.view.size(); ++i)
+      inner *= tensor.view[i];
+    dim = tensor.view[tensor.tpDim];
+    localDim = tensor.localShape[tensor.tpDim];
+    tp = axisIndex(layer, localRank, GRT_AXIS_TP);
+  }
+  // The last shards may be short or empty.
+  int64_t valid = std::clamp<int64_t>(dim - tp * localDim, 0, localDim) * inner;
+  const FlatGroup &group = layer.groups[tensor.group];
+  int64_t shardBegin =
+      axisIndex(layer, localRank, GRT_AXIS_SDP) * group.shardElements;
+  int64_t shardEnd = shardBegin + group.shardElements;
+  int64_t regionBegin = tensor.group ? layer.groups[0].shardElements : 0;
+  for (int64_t o = 0; o < outer; ++o) {
+    int64_t flat = tensor.offset + o * localDim * inner;
+    int64_t begin = std::max(flat, shardBegin);
+    int64_t end = std::min(flat + valid, shardEnd);
+    if (begin < end)
+      visit({(o * dim + tp * localDim) * inner + begin - flat,
+             regionBegin + begin - shardBegin, end - begin});
+  }
+}
+
+std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
+                                          const Exchange &exchange) {
+  TableBuilder builder;
+  for (const Transfer &transfer : exchange.transfers)
+    builder.add(transfer.source, transfer.destination, transfer.sourceUnit,
+                transfer.destinationUnit, transfer.units);
+  return builder.tables(manifest.world);
+}
+
+TieTables tieTables(const Manifest &manifest, const Tie &tie) {
+  std::vector<Holding> owner = holdings(manifest, tie.owner);
+  std::vector<Holding> borrower = holdings(manifest, tie.borrower);
+  return {transferTables(borrower, owner, manifest.world),
+          transferTables(owner, borrower, manifest.world)};
+}
+
+void checkWiring(const Manifest &manifest) {
+  for (size_t i = 0; i < manifest.roles.size(); ++i) {
+    if (manifest.roles[i].stage != int(i))
+      invalid("manifest: roles: expected stage " + str(int64_t(i)) +
+              ", found " + str(manifest.roles[i].stage));
+    checkInsideRole(manifest, manifest.roles[i]);
+    checkBetweenRoles(manifest, i);
+  }
+  for (const Tie &tie : manifest.ties)
+    tieTables(manifest, tie);
+}
+
+} // namespace grt

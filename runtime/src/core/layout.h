@@ -1,0 +1,67 @@
+//===- layout.h - Which rank holds what -----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything per rank follows from the levels of a layer's strategy: a rank's
+// coordinate on a level is (local rank / stride) % degree.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_LAYOUT_H
+#define GRT_CORE_LAYOUT_H
+
+#include "comm/communicator.h"
+#include "core/manifest.h"
+
+#include <functional>
+#include <vector>
+
+namespace grt {
+
+/// Coordinate on an axis, 0 if the strategy lacks it.
+int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis);
+
+/// Global ranks that differ from this one on the axis only, by coordinate.
+std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
+                           grt_axis axis);
+
+/// Number of the block of samples that the rank holds: mixed radix of its DP
+/// and SDP coordinates, outermost level major.
+int64_t sampleBlock(const Layer &layer, int localRank);
+
+/// A run of consecutive elements of a parameter that are also consecutive in
+/// the PARAMETER and GRADIENT regions of a rank's layer.
+struct TensorRun {
+  int64_t global; ///< element of the parameter, Hugging Face layout
+  int64_t held;   ///< element of the region
+  int64_t count;
+};
+
+/// Calls `visit` for every run that the rank holds; padding is in none.
+void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
+                const std::function<void(const TensorRun &)> &visit);
+
+/// Tables of an exchange of the manifest, one per global rank.
+std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
+                                          const Exchange &exchange);
+
+/// Tables of the two transfers of a tie, one per global rank, in elements of
+/// the layers' regions: `reduce` brings the borrower's gradient to the owner,
+/// `broadcast` the owner's value to the borrower. Every element that a
+/// destination holds comes from one source: itself if it can, else the holders
+/// take turns.
+struct TieTables {
+  std::vector<ExchangeTable> reduce, broadcast;
+};
+TieTables tieTables(const Manifest &manifest, const Tie &tie);
+
+/// Checks that exchanges stay inside the buffers they are used with and that
+/// neighbouring layers and roles agree. Throws Error with exit code 2.
+void checkWiring(const Manifest &manifest);
+
+} // namespace grt
+
+#endif // GRT_CORE_LAYOUT_H

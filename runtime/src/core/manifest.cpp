@@ -1,0 +1,677 @@
+//===- manifest.cpp - Parsing and checking manifests ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/manifest.h"
+#include "core/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+namespace grt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Bound on every count and offset, so that sums and products of two of them
+/// cannot overflow where they are checked.
+constexpr int64_t largest = int64_t(1) << 52;
+
+[[noreturn]] void bad(const std::string &path, const std::string &what) {
+  invalid("manifest: " + (path.empty() ? what : path + ": " + what));
+}
+
+std::string str(int64_t value) { return std::to_string(value); }
+
+/// A JSON value and where it stands, for messages.
+class Node {
+public:
+  Node(const Json &value, std::string path)
+      : value(&value), path(std::move(path)) {}
+
+  [[noreturn]] void error(const std::string &what) const { bad(path, what); }
+  const std::string &where() const { return path; }
+  const Json &json() const { return *value; }
+
+  Node at(const char *key) const {
+    if (!value->is_object())
+      error("expected an object");
+    auto it = value->find(key);
+    if (it == value->end())
+      error(std::string("missing key '") + key + "'");
+    return Node(*it, path.empty() ? key : path + "." + key);
+  }
+  bool has(const char *key) const {
+    auto it = value->is_object() ? value->find(key) : value->end();
+    return it != value->end() && !it->is_null();
+  }
+  std::vector<Node> list() const {
+    if (!value->is_array())
+      error("expected a list");
+    std::vector<Node> nodes;
+    nodes.reserve(value->size());
+    for (size_t i = 0; i < value->size(); ++i)
+      nodes.emplace_back((*value)[i], path + "[" + str(i) + "]");
+    return nodes;
+  }
+  int64_t integer(int64_t least = 0, int64_t most = largest) const {
+    if (!value->is_number_integer())
+      error("expected an integer");
+    if (value->is_number_unsigned() &&
+        value->get<uint64_t>() > uint64_t(std::numeric_limits<int64_t>::max()))
+      error("integer out of range");
+    int64_t number = value->get<int64_t>();
+    if (number < least || number > most)
+      error("expected an integer from " + str(least) + " to " + str(most) +
+            ", found " + str(number));
+    return number;
+  }
+  uint64_t offset() const {
+    uint64_t number = uint64_t(integer());
+    if (number % GRT_ALIGNMENT)
+      error("expected a multiple of " + str(GRT_ALIGNMENT) + ", found " +
+            str(int64_t(number)));
+    return number;
+  }
+  double number() const {
+    if (!value->is_number())
+      error("expected a number");
+    return value->get<double>();
+  }
+  bool boolean() const {
+    if (!value->is_boolean())
+      error("expected true or false");
+    return value->get<bool>();
+  }
+  std::string string() const {
+    if (!value->is_string())
+      error("expected a string");
+    return value->get<std::string>();
+  }
+  std::vector<int64_t> integers(int64_t least) const {
+    std::vector<int64_t> numbers;
+    for (const Node &node : list())
+      numbers.push_back(node.integer(least));
+    return numbers;
+  }
+
+private:
+  const Json *value;
+  std::string path;
+};
+
+int64_t product(const Node &node, const std::vector<int64_t> &shape) {
+  int64_t total = 1;
+  for (int64_t dim : shape) {
+    if (dim > 0 && total > largest / dim)
+      node.error("too many elements");
+    total *= dim;
+  }
+  return total;
+}
+
+/// An index into a table of `count` entries, or -1 for null or absent.
+int optionalIndex(const Node &node, const char *key, size_t count) {
+  if (!node.has(key))
+    return -1;
+  return int(node.at(key).integer(0, int64_t(count) - 1));
+}
+
+Extent parseExtent(const Node &node) {
+  std::vector<Node> pair = node.list();
+  if (pair.size() != 2)
+    node.error("expected [offset, bytes]");
+  return Extent{pair[0].offset(), uint64_t(pair[1].integer())};
+}
+
+bool contains(const Extent &outer, uint64_t offset, uint64_t bytes) {
+  return offset >= outer.offset && offset + bytes <= outer.offset + outer.bytes;
+}
+
+Parameter parseParameter(const Node &node) {
+  Parameter parameter;
+  parameter.name = node.at("name").string();
+  parameter.shape = node.at("shape").integers(1);
+  product(node.at("shape"), parameter.shape);
+  Node init = node.at("init");
+  std::string kind = init.at("kind").string();
+  if (kind == "normal") {
+    parameter.init = InitKind::Normal;
+    parameter.std = init.at("std").number();
+  } else if (kind == "zeros") {
+    parameter.init = InitKind::Zeros;
+  } else if (kind == "ones") {
+    parameter.init = InitKind::Ones;
+  } else {
+    init.error("expected kind 'normal', 'zeros' or 'ones', found '" + kind +
+               "'");
+  }
+  parameter.decay = node.at("decay").boolean();
+  if (node.has("tie-of"))
+    parameter.alias = node.at("tie-of").string();
+  return parameter;
+}
+
+Exchange parseExchange(const Node &node, int64_t world) {
+  Exchange exchange;
+  exchange.name = node.at("name").string();
+  exchange.bytesPerUnit = uint64_t(node.at("bytes-per-unit").integer(1));
+  for (const Node &row : node.at("transfers").list()) {
+    std::vector<Node> fields = row.list();
+    if (fields.size() != 5)
+      row.error("expected [source, destination, source unit, destination unit, "
+                "units]");
+    Transfer transfer;
+    transfer.source = int(fields[0].integer(0, world - 1));
+    transfer.destination = int(fields[1].integer(0, world - 1));
+    transfer.sourceUnit = fields[2].integer();
+    transfer.destinationUnit = fields[3].integer();
+    transfer.units = fields[4].integer(1);
+    exchange.transfers.push_back(transfer);
+  }
+  return exchange;
+}
+
+LayerTensor parseTensor(const Node &node, const Manifest &manifest,
+                        int64_t tp) {
+  LayerTensor tensor;
+  tensor.parameter = int(
+      node.at("parameter").integer(0, int64_t(manifest.parameters.size()) - 1));
+  tensor.group = int(node.at("group").integer(0, 1));
+  tensor.offset = node.at("offset").integer();
+  tensor.localShape = node.at("local-shape").integers(1);
+  const Parameter &parameter = manifest.parameters[tensor.parameter];
+  tensor.view =
+      node.has("view") ? node.at("view").integers(1) : parameter.shape;
+  if (product(node, tensor.view) != parameter.elements())
+    node.at("view").error("view of '" + parameter.name + "' has " +
+                          str(product(node, tensor.view)) +
+                          " elements, expected " + str(parameter.elements()));
+  tensor.tpDim =
+      int(node.at("tp-dim").integer(-1, int64_t(tensor.view.size()) - 1));
+  std::vector<int64_t> expected = tensor.view;
+  if (tensor.tpDim >= 0)
+    expected[tensor.tpDim] = (expected[tensor.tpDim] + tp - 1) / tp;
+  if (expected != tensor.localShape)
+    node.at("local-shape")
+        .error("does not match the view of '" + parameter.name + "' cut in " +
+               str(tp) + " along dimension " + str(tensor.tpDim));
+  return tensor;
+}
+
+std::vector<Level> parseLevels(const Node &node, size_t devices) {
+  std::vector<Level> levels;
+  bool seen[3] = {};
+  for (const Node &entry : node.list()) {
+    Level level;
+    std::string kind = entry.at("kind").string();
+    if (kind == "dp")
+      level.axis = GRT_AXIS_DP;
+    else if (kind == "sdp")
+      level.axis = GRT_AXIS_SDP;
+    else if (kind == "tp")
+      level.axis = GRT_AXIS_TP;
+    else
+      entry.error("expected kind 'dp', 'sdp' or 'tp', found '" + kind + "'");
+    if (seen[level.axis])
+      entry.error("kind '" + kind + "' stands twice");
+    seen[level.axis] = true;
+    level.degree = entry.at("degree").integer(1, int64_t(devices));
+    level.stride = entry.at("stride").integer(1, int64_t(devices));
+    levels.push_back(level);
+  }
+  int64_t stride = 1;
+  for (auto it = levels.rbegin(); it != levels.rend(); ++it) {
+    if (it->stride != stride)
+      node.error("expected stride " + str(stride) + ", found " +
+                 str(it->stride));
+    stride *= it->degree;
+  }
+  if (stride != int64_t(devices))
+    node.error("degrees multiply to " + str(stride) + ", expected " +
+               str(int64_t(devices)) + " devices");
+  return levels;
+}
+
+/// Functions, tensors and flat groups of a layer.
+void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
+  size_t functions = manifest.functions.size();
+  layer.forward = int(node.at("forward").integer(0, int64_t(functions) - 1));
+  layer.recompute = optionalIndex(node, "recompute", functions);
+  layer.backward = int(node.at("backward").integer(0, int64_t(functions) - 1));
+  layer.update = optionalIndex(node, "update", functions);
+
+  int64_t sdp = layer.degree(GRT_AXIS_SDP);
+  std::vector<Node> groups = node.at("groups").list();
+  if (groups.size() > 2)
+    node.at("groups").error("expected at most two groups");
+  for (size_t g = 0; g < groups.size(); ++g) {
+    FlatGroup &group = layer.groups[g];
+    group.elements = groups[g].at("elements").integer();
+    group.shardElements = groups[g].at("shard-elements").integer();
+    if (group.shardElements * sdp != group.elements)
+      groups[g].error("expected " + str(sdp) + " shards of " +
+                      str(group.shardElements) + " elements to make " +
+                      str(group.elements));
+    if (uint64_t(group.shardElements) * manifest.elementBytes() % GRT_ALIGNMENT)
+      groups[g].error("shard is not a multiple of " + str(GRT_ALIGNMENT) +
+                      " bytes");
+  }
+  for (const Node &entry : node.at("tensors").list()) {
+    LayerTensor tensor =
+        parseTensor(entry, manifest, layer.degree(GRT_AXIS_TP));
+    if (tensor.offset + tensor.localElements() >
+        layer.groups[tensor.group].elements)
+      entry.error("tensor ends at element " +
+                  str(tensor.offset + tensor.localElements()) +
+                  " of a group of " + str(layer.groups[tensor.group].elements));
+    layer.tensors.push_back(std::move(tensor));
+  }
+  if (layer.groups[0].elements > 0 && layer.update < 0)
+    node.error("a layer that owns parameters needs an update function");
+}
+
+/// Offsets of a layer, checked against the role's regions.
+void parseLayerMemory(const Node &node, const Manifest &manifest,
+                      const Role &role, Layer &layer) {
+  uint64_t held =
+      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+  layer.parameter = node.at("parameter").offset();
+  layer.gradient = node.at("gradient").offset();
+  layer.optimizer = node.at("optimizer").offset();
+  if (held && !contains(role.parameters, layer.parameter,
+                        held * manifest.elementBytes()))
+    node.at("parameter").error("parameters leave their region");
+  if (held && !contains(role.gradients, layer.gradient,
+                        held * manifest.accumulatorBytes()))
+    node.at("gradient").error("gradients leave their region");
+  uint64_t state = uint64_t(layer.groups[0].shardElements) *
+                   uint64_t(manifest.optimizerStates()) *
+                   manifest.accumulatorBytes();
+  if (state && !contains(role.optimizer, layer.optimizer, state))
+    node.at("optimizer").error("optimizer state leaves its region");
+
+  layer.stash = node.at("stash").offset();
+  layer.inputBytes = uint64_t(node.at("input-bytes").integer());
+  layer.stashBytes = uint64_t(node.at("stash-bytes").integer());
+  if (layer.stash + alignUp(layer.inputBytes) + layer.stashBytes >
+          role.slotBytes &&
+      layer.inputBytes + layer.stashBytes)
+    node.at("stash").error("stash ends at byte " +
+                           str(int64_t(layer.stash + alignUp(layer.inputBytes) +
+                                       layer.stashBytes)) +
+                           " of a slot of " + str(int64_t(role.slotBytes)));
+  layer.transient = node.at("transient").offset();
+  layer.transientInSlot =
+      node.has("transient-in-slot") && node.at("transient-in-slot").boolean();
+  layer.transientBytes = uint64_t(node.at("transient-bytes").integer());
+  layer.recomputeStashBytes =
+      node.has("recompute-stash-bytes")
+          ? uint64_t(node.at("recompute-stash-bytes").integer())
+          : 0;
+  if (layer.transientInSlot && role.slotCount > 1)
+    node.at("transient-in-slot")
+        .error("needs a single slot, found " + str(role.slotCount));
+  uint64_t transientEnd = (layer.transientInSlot ? role.slots.offset : 0) +
+                          layer.transient + alignUp(layer.recomputeStashBytes) +
+                          layer.transientBytes;
+  if (transientEnd > role.arenaBytes)
+    node.at("transient")
+        .error("transients end at byte " + str(int64_t(transientEnd)) +
+               " of an arena of " + str(int64_t(role.arenaBytes)));
+}
+
+/// Where the layer's boundary values come from and go to.
+void parseLayerWiring(const Node &node, const Manifest &manifest,
+                      size_t layerNumber, size_t layerCount, Layer &layer) {
+  std::string input = node.at("input").string();
+  if (input == "data-tokens")
+    layer.readsTokens = true;
+  else if (input != "stash")
+    node.at("input").error("expected 'stash' or 'data-tokens', found '" +
+                           input + "'");
+  if (node.has("data")) {
+    std::string data = node.at("data").string();
+    if (data == "tokens")
+      layer.readsTokens = true;
+    else if (data == "labels")
+      layer.readsLabels = true;
+    else
+      node.at("data").error("expected 'tokens' or 'labels', found '" + data +
+                            "'");
+  }
+  if (layer.readsTokens && layer.readsLabels)
+    node.error("a layer reads tokens or labels, not both");
+
+  Node output = node.at("output");
+  std::string kind = output.at("kind").string();
+  if (kind == "slot") {
+    layer.output = OutputKind::Slot;
+    int64_t next = output.at("layer").integer();
+    if (next != int64_t(layerNumber) + 1 || size_t(next) >= layerCount)
+      output.error("expected the next layer, found " + str(next));
+  } else if (kind == "boundary") {
+    layer.output = OutputKind::Boundary;
+    layer.outputBuffer = int(output.at("buffer").integer(0, 1));
+  } else if (kind == "loss") {
+    layer.output = OutputKind::Loss;
+  } else {
+    output.error("expected kind 'slot', 'boundary' or 'loss', found '" + kind +
+                 "'");
+  }
+  layer.gradIn = optionalIndex(node, "grad-in", 2);
+  layer.gradOut = optionalIndex(node, "grad-out", 2);
+  layer.forwardReshard =
+      optionalIndex(node, "forward-reshard", manifest.exchanges.size());
+  layer.backwardReshard =
+      optionalIndex(node, "backward-reshard", manifest.exchanges.size());
+  if (layer.forwardReshard >= 0 &&
+      (layer.output != OutputKind::Boundary || layerNumber + 1 == layerCount))
+    node.at("forward-reshard")
+        .error("needs a boundary output and a next layer");
+  if (layer.backwardReshard >= 0 && (layer.gradOut < 0 || layerNumber == 0))
+    node.at("backward-reshard")
+        .error("needs a gradient output and a previous layer");
+}
+
+Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
+                 size_t layerNumber, size_t layerCount) {
+  Layer layer;
+  layer.name = node.at("name").string();
+  layer.index = node.at("index").integer();
+  layer.strategy = node.at("strategy").string();
+  layer.levels = parseLevels(node.at("levels"), role.devices.size());
+  layer.samples = node.at("samples").integer(1);
+  int64_t blocks = layer.degree(GRT_AXIS_DP) * layer.degree(GRT_AXIS_SDP);
+  if (blocks * layer.samples != manifest.samplesPerMicroBatch())
+    node.at("samples").error(str(blocks) + " blocks of " + str(layer.samples) +
+                             " samples, expected a micro-batch of " +
+                             str(manifest.samplesPerMicroBatch()));
+  parseLayerCode(node, manifest, layer);
+  parseLayerMemory(node, manifest, role, layer);
+  parseLayerWiring(node, manifest, layerNumber, layerCount, layer);
+  return layer;
+}
+
+void parseArena(const Node &node, Role &role) {
+  role.arenaBytes = uint64_t(node.at("bytes").integer(1));
+  const std::pair<const char *, Extent *> regions[] = {
+      {"parameters", &role.parameters},
+      {"gradients", &role.gradients},
+      {"optimizer", &role.optimizer},
+      {"slots", &role.slots},
+      {"transient", &role.transient},
+      {"data", &role.data},
+      {"loss", &role.loss},
+      {"step", &role.step}};
+  Extent whole{0, role.arenaBytes};
+  for (const auto &[name, extent] : regions) {
+    *extent = parseExtent(node.at(name));
+    if (!contains(whole, extent->offset, extent->bytes))
+      node.at(name).error("leaves the arena of " +
+                          str(int64_t(role.arenaBytes)) + " bytes");
+  }
+  // Both buffers as one extent of two halves, or each with its own extent.
+  Node boundary = node.at("boundary");
+  std::vector<Node> entries = boundary.list();
+  if (entries.size() == 2 && entries[0].json().is_array()) {
+    role.boundary[0] = parseExtent(entries[0]);
+    role.boundary[1] = parseExtent(entries[1]);
+  } else {
+    Extent both = parseExtent(boundary);
+    if (both.bytes % (2 * GRT_ALIGNMENT))
+      boundary.error("expected two halves of a multiple of " +
+                     str(GRT_ALIGNMENT) + " bytes");
+    role.boundary[0] = {both.offset, both.bytes / 2};
+    role.boundary[1] = {both.offset + both.bytes / 2, both.bytes / 2};
+  }
+  for (const Extent &extent : role.boundary)
+    if (!contains(whole, extent.offset, extent.bytes))
+      boundary.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
+                     " bytes");
+  if (role.step.bytes < sizeof(grt_step))
+    node.at("step").error("expected at least " + str(sizeof(grt_step)) +
+                          " bytes");
+}
+
+/// Boundary buffers must hold what the layers put into them.
+void checkBuffers(const Node &node, const Manifest &manifest,
+                  const Role &role) {
+  size_t count = role.layers.size();
+  uint64_t tokens = 0, labels = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const Layer &layer = role.layers[i];
+    uint64_t bytes =
+        uint64_t(layer.samples) * uint64_t(manifest.seqLen) * sizeof(int32_t);
+    if (layer.readsTokens)
+      tokens = bytes * uint64_t(manifest.microBatches);
+    if (layer.readsLabels)
+      labels = bytes * uint64_t(manifest.microBatches);
+    if (layer.output == OutputKind::Loss && i + 1 != count)
+      node.error("only the last layer may give the loss, found '" + layer.name +
+                 "'");
+    if (layer.output == OutputKind::Loss &&
+        role.loss.bytes < uint64_t(manifest.microBatches) * sizeof(double))
+      node.at("arena").at("loss").error("expected one f64 per micro-batch");
+    if (layer.gradOut >= 0 &&
+        role.boundary[layer.gradOut].bytes < layer.inputBytes)
+      node.at("arena")
+          .at("boundary")
+          .error("gradient of the input of '" + layer.name + "' does not fit");
+  }
+  if (tokens + labels > role.data.bytes)
+    node.at("arena").at("data").error(
+        "expected at least " + str(int64_t(tokens + labels)) +
+        " bytes, found " + str(int64_t(role.data.bytes)));
+}
+
+Role parseRole(const Node &node, const Manifest &manifest) {
+  Role role;
+  role.stage = int(node.at("stage").integer(0, manifest.world));
+  for (int64_t device : node.at("devices").integers(0)) {
+    if (device >= manifest.world)
+      node.at("devices").error("rank " + str(device) + " of a world of " +
+                               str(manifest.world));
+    role.devices.push_back(int(device));
+  }
+  if (role.devices.empty())
+    node.at("devices").error("expected at least one rank");
+  parseArena(node.at("arena"), role);
+  if (node.has("ledger")) {
+    uint64_t sum = 0;
+    for (const auto &[key, value] : node.at("ledger").json().items()) {
+      uint64_t bytes =
+          uint64_t(Node(value, node.where() + ".ledger." + key).integer());
+      role.ledger[key] = bytes;
+      sum += bytes;
+    }
+    if (sum != role.arenaBytes)
+      node.at("ledger").error("sums to " + str(int64_t(sum)) +
+                              " bytes, expected the arena's " +
+                              str(int64_t(role.arenaBytes)));
+  }
+  role.slotCount = node.at("slot-count").integer(1);
+  role.slotBytes = node.at("slot-bytes").offset();
+  if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
+    node.error("slots are too large");
+  if (uint64_t(role.slotCount) * role.slotBytes > role.slots.bytes)
+    node.at("slot-count")
+        .error(str(role.slotCount) + " slots of " +
+               str(int64_t(role.slotBytes)) + " bytes, found " +
+               str(int64_t(role.slots.bytes)));
+  std::vector<Node> layers = node.at("layers").list();
+  if (layers.empty())
+    node.at("layers").error("expected at least one layer");
+  for (size_t i = 0; i < layers.size(); ++i)
+    role.layers.push_back(
+        parseLayer(layers[i], manifest, role, i, layers.size()));
+  checkBuffers(node, manifest, role);
+  size_t exchanges = manifest.exchanges.size();
+  role.sendActivation = optionalIndex(node, "send-activation", exchanges);
+  role.recvActivation = optionalIndex(node, "recv-activation", exchanges);
+  role.sendGradient = optionalIndex(node, "send-gradient", exchanges);
+  role.recvGradient = optionalIndex(node, "recv-gradient", exchanges);
+  return role;
+}
+
+TieEnd parseTieEnd(const Node &node, const Manifest &manifest, int parameter,
+                   int group) {
+  TieEnd end;
+  end.role =
+      int(node.at("role").integer(0, int64_t(manifest.roles.size()) - 1));
+  const Role &role = manifest.roles[end.role];
+  end.layer = int(node.at("layer").integer(0, int64_t(role.layers.size()) - 1));
+  const Layer &layer = role.layers[end.layer];
+  end.tensor =
+      int(node.at("tensor").integer(0, int64_t(layer.tensors.size()) - 1));
+  const LayerTensor &tensor = layer.tensors[end.tensor];
+  if (tensor.parameter != parameter || tensor.group != group)
+    node.error("does not name a tensor of the parameter in group " +
+               str(group));
+  if (tensor.tpDim > 0)
+    node.error("a tied tensor must be replicated or cut along dimension 0, "
+               "found dimension " +
+               str(tensor.tpDim));
+  return end;
+}
+
+void checkWorld(const Manifest &manifest) {
+  std::vector<int> seen(manifest.world, 0);
+  for (const Role &role : manifest.roles)
+    for (int rank : role.devices)
+      if (seen[rank]++)
+        bad("roles", "rank " + str(rank) + " stands twice");
+  for (int64_t rank = 0; rank < manifest.world; ++rank)
+    if (!seen[rank])
+      bad("roles", "rank " + str(rank) + " has no role");
+
+  std::vector<int> owners(manifest.parameters.size(), 0);
+  for (const Role &role : manifest.roles)
+    for (const Layer &layer : role.layers)
+      for (const LayerTensor &tensor : layer.tensors)
+        owners[tensor.parameter] += tensor.group == 0;
+  for (size_t i = 0; i < owners.size(); ++i)
+    if (owners[i] > 1 ||
+        (owners[i] == 0 && manifest.parameters[i].alias.empty()))
+      bad("parameters", "'" + manifest.parameters[i].name + "' has " +
+                            str(owners[i]) + " owners, expected one");
+}
+
+} // namespace
+
+int64_t Parameter::elements() const {
+  int64_t total = 1;
+  for (int64_t dim : shape)
+    total *= dim;
+  return total;
+}
+
+int64_t LayerTensor::localElements() const {
+  int64_t total = 1;
+  for (int64_t dim : localShape)
+    total *= dim;
+  return total;
+}
+
+int64_t Layer::degree(grt_axis axis) const {
+  for (const Level &level : levels)
+    if (level.axis == axis)
+      return level.degree;
+  return 1;
+}
+
+uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }
+
+uint64_t dtypeBytes(uint32_t dtype) {
+  switch (dtype) {
+  case GRT_F64:
+    return 8;
+  case GRT_BF16:
+    return 2;
+  case GRT_U8:
+    return 1;
+  default:
+    return 4;
+  }
+}
+
+const char *dtypeName(uint32_t dtype) {
+  static const char *const names[] = {"f32", "f64", "bf16", "i32", "u8"};
+  return dtype < 5 ? names[dtype] : "unknown";
+}
+
+Manifest parseManifest(std::string_view text) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded())
+    bad("", "not valid JSON");
+  Node root(json, "");
+  int64_t abi = root.at("abi").integer();
+  if (abi != GRT_ABI_VERSION)
+    bad("abi",
+        "expected version " + str(GRT_ABI_VERSION) + ", found " + str(abi));
+  Manifest manifest;
+  if (root.has("tool-version"))
+    manifest.toolVersion = root.at("tool-version").string();
+  manifest.backend = root.at("target").at("backend").string();
+  std::string dtype = root.at("dtype").string();
+  if (dtype == "f32")
+    manifest.dtype = GRT_F32;
+  else if (dtype == "f64")
+    manifest.dtype = GRT_F64;
+  else if (dtype == "bf16")
+    manifest.dtype = GRT_BF16;
+  else
+    bad("dtype", "expected 'f32', 'f64' or 'bf16', found '" + dtype + "'");
+  manifest.world = root.at("world").integer(1, 1 << 20);
+  manifest.batch = root.at("batch").integer(1);
+  manifest.microBatches = root.at("micro-batches").integer(1);
+  if (manifest.batch % manifest.microBatches)
+    bad("micro-batches", str(manifest.microBatches) +
+                             " micro-batches do not divide a batch of " +
+                             str(manifest.batch));
+  manifest.seqLen = root.at("seq-len").integer(1, 1 << 30);
+  manifest.vocab = root.at("vocab").integer(1, (int64_t(1) << 31) - 1);
+  if (manifest.batch > largest / manifest.seqLen)
+    bad("batch", "too large");
+  manifest.schedule = root.at("schedule").string();
+  Node training = root.at("training");
+  manifest.optimizer = training.at("optimizer").string();
+  if (manifest.optimizer != "adamw" && manifest.optimizer != "adam" &&
+      manifest.optimizer != "sgd")
+    training.at("optimizer")
+        .error("expected 'adamw', 'adam' or 'sgd', found '" +
+               manifest.optimizer + "'");
+  manifest.clip = training.at("clip").boolean();
+  manifest.modelConfig = root.at("model-config").json().dump(2);
+  if (root.has("predicted-step-ms"))
+    manifest.predictedStepMs = root.at("predicted-step-ms").number();
+  if (root.has("flops-per-token"))
+    manifest.flopsPerToken = root.at("flops-per-token").number();
+  if (root.has("peak-flops"))
+    manifest.peakFlops = root.at("peak-flops").number();
+  for (const Node &node : root.at("functions").list())
+    manifest.functions.push_back(node.string());
+  for (const Node &node : root.at("parameters").list())
+    manifest.parameters.push_back(parseParameter(node));
+  for (const Node &node : root.at("exchanges").list())
+    manifest.exchanges.push_back(parseExchange(node, manifest.world));
+  for (const Node &node : root.at("roles").list())
+    manifest.roles.push_back(parseRole(node, manifest));
+  for (const Node &node : root.at("ties").list()) {
+    Tie tie;
+    tie.parameter =
+        int(node.at("parameter")
+                .integer(0, int64_t(manifest.parameters.size()) - 1));
+    tie.owner = parseTieEnd(node.at("owner"), manifest, tie.parameter, 0);
+    tie.borrower = parseTieEnd(node.at("borrower"), manifest, tie.parameter, 1);
+    manifest.ties.push_back(tie);
+  }
+  checkWorld(manifest);
+  return manifest;
+}
+
+} // namespace grt

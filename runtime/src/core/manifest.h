@@ -1,0 +1,183 @@
+//===- manifest.h - What a compiled program says about itself -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The manifest as plain structs. `parseManifest` checks everything that later
+// code relies on, so that the executor needs no checks of its own: indices are
+// in range, regions lie inside the arena, shapes, groups and degrees agree.
+// Sizes are bytes unless a name says elements. Offsets are relative to the
+// arena unless said otherwise.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_MANIFEST_H
+#define GRT_CORE_MANIFEST_H
+
+#include "grt/abi.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace grt {
+
+/// A contiguous piece of an arena.
+struct Extent {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+enum class InitKind { Normal, Zeros, Ones };
+
+/// A parameter of the model, as Hugging Face names it.
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  InitKind init = InitKind::Normal;
+  double std = 0;
+  bool decay = false;
+  /// Another name of the same tensor in Hugging Face's model, not saved.
+  std::string alias;
+
+  int64_t elements() const;
+};
+
+/// Rows of an exchange: `units` consecutive units go from unit `sourceUnit` of
+/// the source rank's buffer to `destinationUnit` of the destination rank's.
+struct Transfer {
+  int source = 0;
+  int destination = 0;
+  int64_t sourceUnit = 0;
+  int64_t destinationUnit = 0;
+  int64_t units = 0;
+};
+
+struct Exchange {
+  std::string name;
+  uint64_t bytesPerUnit = 0;
+  std::vector<Transfer> transfers;
+};
+
+struct Level {
+  grt_axis axis = GRT_AXIS_DP;
+  int64_t degree = 1;
+  int64_t stride = 1;
+};
+
+/// A parameter tensor (or its tensor-parallel slice) in a layer's flat group.
+struct LayerTensor {
+  int parameter = 0;
+  int group = 0;      ///< 0 owned, 1 borrowed
+  int64_t offset = 0; ///< elements from the start of the group's whole flat
+  std::vector<int64_t> view; ///< reshaped parameter; `tpDim` counts in it
+  std::vector<int64_t> localShape;
+  int tpDim = -1; ///< -1: replicated over TP
+
+  int64_t localElements() const;
+};
+
+struct FlatGroup {
+  int64_t elements = 0;      ///< whole flat, padded
+  int64_t shardElements = 0; ///< elements / SDP degree
+};
+
+enum class OutputKind { Slot, Boundary, Loss };
+
+struct Layer {
+  std::string name;
+  int64_t index = 0; ///< in the model
+  std::string strategy;
+  std::vector<Level> levels; ///< outermost first
+  int64_t samples = 0;       ///< of one micro-batch on one rank
+  int forward = 0;
+  int recompute = -1;
+  int backward = 0;
+  int update = -1;
+  std::vector<LayerTensor> tensors;
+  FlatGroup groups[2];
+  uint64_t parameter = 0, gradient = 0, optimizer = 0;
+  uint64_t stash = 0; ///< offset in a slot: input, then kept values
+  uint64_t inputBytes = 0, stashBytes = 0;
+  uint64_t transient = 0; ///< in the arena, or in the slot if transientInSlot
+  bool transientInSlot = false;
+  uint64_t transientBytes = 0, recomputeStashBytes = 0;
+  bool readsTokens = false, readsLabels = false;
+  OutputKind output = OutputKind::Slot;
+  int outputBuffer = -1; ///< boundary buffer if output is Boundary
+  int gradIn = -1, gradOut = -1;
+  int forwardReshard = -1, backwardReshard = -1;
+
+  int64_t degree(grt_axis axis) const;
+};
+
+struct Role {
+  int stage = 0;
+  std::vector<int> devices; ///< global ranks; the position is the local rank
+  uint64_t arenaBytes = 0;
+  Extent parameters, gradients, optimizer, slots, transient, boundary[2], data,
+      loss, step;
+  std::map<std::string, uint64_t> ledger;
+  int64_t slotCount = 0;
+  uint64_t slotBytes = 0;
+  std::vector<Layer> layers;
+  int sendActivation = -1, recvActivation = -1, sendGradient = -1,
+      recvGradient = -1;
+};
+
+struct TieEnd {
+  int role = 0, layer = 0, tensor = 0;
+};
+
+struct Tie {
+  int parameter = 0;
+  TieEnd owner, borrower;
+};
+
+struct Manifest {
+  std::string toolVersion;
+  std::string backend;
+  grt_dtype dtype = GRT_F32;
+  int64_t world = 0, batch = 0, microBatches = 0, seqLen = 0, vocab = 0;
+  std::string schedule;
+  std::string optimizer; ///< adamw, adam or sgd
+  bool clip = true;
+  std::string modelConfig; ///< JSON text, keys in the order of the file
+  double predictedStepMs = 0, flopsPerToken = 0, peakFlops = 0;
+  std::vector<std::string> functions;
+  std::vector<Parameter> parameters;
+  std::vector<Exchange> exchanges;
+  std::vector<Tie> ties;
+  std::vector<Role> roles;
+
+  uint64_t elementBytes() const;
+  grt_dtype accumulatorType() const {
+    return dtype == GRT_F64 ? GRT_F64 : GRT_F32;
+  }
+  uint64_t accumulatorBytes() const { return dtype == GRT_F64 ? 8 : 4; }
+  /// Optimizer state tensors per parameter: m and v, or the momentum.
+  int64_t optimizerStates() const { return optimizer == "sgd" ? 1 : 2; }
+  int64_t samplesPerMicroBatch() const { return batch / microBatches; }
+};
+
+/// Bytes of one element.
+uint64_t dtypeBytes(uint32_t dtype);
+const char *dtypeName(uint32_t dtype);
+
+/// Rounds up to GRT_ALIGNMENT.
+inline uint64_t alignUp(uint64_t bytes) {
+  return (bytes + GRT_ALIGNMENT - 1) / GRT_ALIGNMENT * GRT_ALIGNMENT;
+}
+
+/// Parses and checks a manifest. Throws Error with exit code 2 whose message
+/// begins with "manifest: " and names the place.
+Manifest parseManifest(std::string_view text);
+
+} // namespace grt
+
+#endif // GRT_CORE_MANIFEST_H

@@ -1,0 +1,272 @@
+//===- program.cpp - Loading compiled programs ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The bytes are read and checked first, then put into an anonymous file that
+// the dynamic loader maps: what was checked is what is mapped, and a file that
+// is replaced or cut short later cannot fault the process. The descriptor stays
+// open as long as the library, so that its name (/proc/self/fd/N) stays unique;
+// the dynamic loader knows libraries by name.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/layout.h"
+#include "core/manifest.h"
+#include "core/sha256.h"
+
+#include <cerrno>
+#include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace grt {
+namespace {
+
+std::string str(uint64_t value) { return std::to_string(value); }
+
+std::string readFile(const std::string &path) {
+  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0)
+    invalid("cannot open program '" + path + "': " + strerror(errno));
+  struct stat status{};
+  std::string bytes;
+  std::string problem;
+  if (fstat(descriptor, &status) != 0)
+    problem = strerror(errno);
+  else if (!S_ISREG(status.st_mode))
+    problem = "not a regular file";
+  if (problem.empty()) {
+    bytes.resize(size_t(status.st_size));
+    size_t done = 0;
+    while (done < bytes.size()) {
+      ssize_t got = read(descriptor, bytes.data() + done, bytes.size() - done);
+      if (got < 0 && errno == EINTR)
+        continue;
+      if (got <= 0) {
+        problem = got < 0 ? strerror(errno) : "became shorter while reading";
+        break;
+      }
+      done += size_t(got);
+    }
+  }
+  close(descriptor);
+  if (!problem.empty())
+    invalid("cannot read program '" + path + "': " + problem);
+  return bytes;
+}
+
+/// Checks the trailer and returns the payload.
+std::string_view checkedPayload(std::string_view bytes,
+                                const std::string &name) {
+  auto damaged = [&](const std::string &what) {
+    invalid("program '" + name + "' is damaged: " + what);
+  };
+  if (bytes.size() < trailerBytes)
+    damaged("expected at least " + str(trailerBytes) + " bytes, found " +
+            str(bytes.size()));
+  std::string_view trailer = bytes.substr(bytes.size() - trailerBytes);
+  std::string_view payload = bytes.substr(0, bytes.size() - trailerBytes);
+  if (trailer.substr(0, trailerMagic.size()) != trailerMagic)
+    damaged("no trailer at its end; it is cut short or not a program");
+  uint64_t length = 0;
+  for (int i = 0; i < 8; ++i)
+    length |= uint64_t(uint8_t(trailer[8 + i])) << (8 * i);
+  if (length != payload.size())
+    damaged("expected " + str(length) + " bytes before the trailer, found " +
+            str(payload.size()));
+  std::array<unsigned char, trailerBytes> expected = programTrailer(payload);
+  if (std::memcmp(expected.data(), trailer.data(), trailerBytes) != 0)
+    damaged("its SHA-256 differs from the one in its trailer");
+  if (payload.size() < 4 || std::memcmp(payload.data(), "\177ELF", 4) != 0)
+    damaged("expected an ELF shared object");
+  return payload;
+}
+
+/// The symbols that programs import must be visible to the dynamic loader also
+/// where this library itself was loaded privately, as by an interpreter.
+void publishEntryPoints() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void *>(&grt_launch), &info) && info.dli_fname)
+    if (void *self =
+            dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD))
+      dlclose(self);
+}
+
+void checkTaskList(const grt_task_list &list, const Manifest &manifest,
+                   const Role &role, const std::string &where) {
+  if (list.count && !list.tasks)
+    invalid(where + ": tasks are missing");
+  for (uint64_t i = 0; i < list.count; ++i) {
+    const grt_task &task = list.tasks[i];
+    std::string place = where + ", task " + str(i);
+    if (task.kind > GRT_TASK_TIE_BROADCAST)
+      invalid(place + ": unknown kind " + str(task.kind));
+    bool computes =
+        task.kind == GRT_TASK_FORWARD || task.kind == GRT_TASK_BACKWARD;
+    uint64_t batches = uint64_t(manifest.microBatches);
+    if ((computes && task.micro_batch >= batches) ||
+        task.send_micro_batch >= batches || task.recv_micro_batch >= batches)
+      invalid(place + ": micro-batch out of range, expected less than " +
+              str(batches));
+    if (task.slot >= role.slotCount)
+      invalid(place + ": slot " + str(task.slot) + " of " +
+              str(uint64_t(role.slotCount)));
+    if (task.kind != GRT_TASK_TRANSFER)
+      continue;
+    const std::pair<uint8_t, int> needs[] = {
+        {GRT_SEND_ACTIVATION, role.sendActivation},
+        {GRT_RECV_ACTIVATION, role.recvActivation},
+        {GRT_SEND_GRADIENT, role.sendGradient},
+        {GRT_RECV_GRADIENT, role.recvGradient}};
+    for (const auto &[flag, exchange] : needs)
+      if ((task.flags & flag) && exchange < 0)
+        invalid(place + ": the role has no exchange for transfer flag " +
+                str(flag));
+  }
+}
+
+void checkTable(const grt_program &program, const Manifest &manifest) {
+  if (program.function_count != manifest.functions.size())
+    invalid("program has " + str(program.function_count) +
+            " functions, its manifest names " + str(manifest.functions.size()));
+  if (program.role_count != manifest.roles.size())
+    invalid("program has " + str(program.role_count) +
+            " roles, its manifest names " + str(manifest.roles.size()));
+  for (uint32_t i = 0; i < program.function_count; ++i)
+    if (!program.functions[i])
+      invalid("function '" + manifest.functions[i] + "' is missing");
+  static const char *const parts[] = {"prologue", "steady", "step end", "drain",
+                                      "evaluate"};
+  for (uint32_t r = 0; r < program.role_count; ++r)
+    for (int part = 0; part < GRT_PART_COUNT; ++part) {
+      const grt_task_list &list = program.schedules[r].parts[part];
+      std::string where = "schedule of role " + str(r) + ", " + parts[part];
+      if (list.count && (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
+        invalid(where + ": expected no tasks, found " + str(list.count) +
+                "; this runtime runs synchronous schedules only");
+      checkTaskList(list, manifest, manifest.roles[r], where);
+    }
+}
+
+Manifest checkedManifest(const grt_program &program, const std::string &name) {
+  if (program.abi_version != GRT_ABI_VERSION)
+    invalid("program '" + name + "' has ABI version " +
+            str(program.abi_version) + ", this runtime has " +
+            str(GRT_ABI_VERSION));
+  if (!program.manifest || !program.functions || !program.schedules)
+    invalid("program '" + name + "' has an incomplete table");
+  try {
+    Manifest manifest =
+        parseManifest({program.manifest, size_t(program.manifest_bytes)});
+    checkTable(program, manifest);
+    checkWiring(manifest);
+    return manifest;
+  } catch (const Error &error) {
+    invalid("program '" + name + "': " + error.what());
+  }
+}
+
+/// An anonymous file with these bytes.
+int anonymousFile(std::string_view bytes) {
+  int descriptor = memfd_create("galvatron-program", MFD_CLOEXEC);
+  if (descriptor < 0)
+    fail(std::string("cannot make an anonymous file: ") + strerror(errno));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    ssize_t wrote = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (wrote < 0 && errno == EINTR)
+      continue;
+    if (wrote <= 0) {
+      std::string reason = strerror(errno);
+      close(descriptor);
+      fail("cannot fill an anonymous file: " + reason);
+    }
+    done += size_t(wrote);
+  }
+  return descriptor;
+}
+
+} // namespace
+
+std::array<unsigned char, trailerBytes>
+programTrailer(std::string_view payload) {
+  std::array<unsigned char, trailerBytes> trailer{};
+  std::memcpy(trailer.data(), trailerMagic.data(), trailerMagic.size());
+  for (int i = 0; i < 8; ++i)
+    trailer[8 + i] = uint8_t(uint64_t(payload.size()) >> (8 * i));
+  std::array<uint8_t, 32> digest = sha256(payload);
+  std::memcpy(trailer.data() + 16, digest.data(), digest.size());
+  return trailer;
+}
+
+Program::Program() = default;
+
+Program::~Program() {
+  if (library)
+    dlclose(library);
+  if (descriptor >= 0)
+    close(descriptor);
+}
+
+Status Program::loadFile(const std::string &path,
+                         std::shared_ptr<const Program> &result) {
+  std::string bytes;
+  Status status = guarded([&] { bytes = readFile(path); });
+  return status ? loadMemory(bytes, path, result) : status;
+}
+
+Status Program::loadMemory(std::string_view bytes, const std::string &name,
+                           std::shared_ptr<const Program> &result) {
+  return guarded([&] {
+    std::string_view payload = checkedPayload(bytes, name);
+    std::shared_ptr<Program> loaded(new Program);
+    loaded->label = name;
+    loaded->descriptor = anonymousFile(payload);
+    publishEntryPoints();
+    std::string path = "/proc/self/fd/" + std::to_string(loaded->descriptor);
+    loaded->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!loaded->library)
+      invalid("cannot load program '" + name + "': " + dlerror());
+    loaded->program =
+        static_cast<const grt_program *>(dlsym(loaded->library, "grt_program"));
+    if (!loaded->program)
+      invalid("program '" + name + "' does not export 'grt_program'");
+    loaded->parsed =
+        std::make_unique<Manifest>(checkedManifest(*loaded->program, name));
+    result = loaded;
+  });
+}
+
+Status Program::fromTable(const grt_program *table, const std::string &name,
+                          std::shared_ptr<const Program> &result) {
+  return guarded([&] {
+    std::shared_ptr<Program> loaded(new Program);
+    loaded->label = name;
+    loaded->program = table;
+    loaded->parsed = std::make_unique<Manifest>(checkedManifest(*table, name));
+    result = loaded;
+  });
+}
+
+int64_t Program::worldSize() const { return parsed->world; }
+int64_t Program::batchSize() const { return parsed->batch; }
+int64_t Program::sequenceLength() const { return parsed->seqLen; }
+int64_t Program::vocabularySize() const { return parsed->vocab; }
+double Program::predictedStepMilliseconds() const {
+  return parsed->predictedStepMs;
+}
+double Program::flopsPerToken() const { return parsed->flopsPerToken; }
+double Program::peakFlops() const { return parsed->peakFlops; }
+bool Program::clipsGradients() const { return parsed->clip; }
+const std::string &Program::optimizer() const { return parsed->optimizer; }
+
+const char *version() { return GRT_VERSION; }
+
+} // namespace grt

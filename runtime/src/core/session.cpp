@@ -1,0 +1,390 @@
+//===- session.cpp - Running a compiled program in this process -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/session.h"
+#include "checkpoint/gather.h"
+#include "checkpoint/safetensors.h"
+#include "comm/threads.h"
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/init.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <sched.h>
+#include <thread>
+
+namespace grt {
+namespace {
+
+/// Cores that this process may use.
+int availableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
+    return CPU_COUNT(&set);
+  return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+bool poisonWanted(const SessionOptions &options) {
+#ifdef GRT_POISON
+  return true;
+#else
+  const char *wanted = std::getenv("GRT_POISON");
+  return options.poison || (wanted && std::string(wanted) != "0");
+#endif
+}
+
+double milliseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+} // namespace
+
+struct Session::Implementation {
+  Implementation(std::shared_ptr<const Program> program,
+                 const SessionOptions &options);
+  ~Implementation();
+
+  /// Runs `command` on every rank's thread and waits. The first error of any
+  /// rank wakes all others and is thrown here.
+  void runAll(const std::function<void(Rank &)> &command);
+  void serve(int rank);
+  void stop();
+  void record(int exitCode, const std::string &message);
+  void setBatch(std::span<const int32_t> tokens,
+                std::span<const int32_t> labels);
+  void collect(Held kind, const std::string &suffix, TensorMap &result);
+  void writeTensors(const std::string &path, Held kind);
+
+  std::shared_ptr<const Program> program;
+  BackendHandle backend;
+  RunState state;
+  ThreadsWorld world;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  bool gradientsKnown = false;
+
+  std::mutex mutex;
+  std::condition_variable wake, done;
+  const std::function<void(Rank &)> *command = nullptr;
+  uint64_t commandNumber = 0;
+  int working = 0;
+  bool stopping = false;
+  std::unique_ptr<Error> error;
+  std::vector<std::thread> threads;
+};
+
+Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
+                                        const SessionOptions &options)
+    : program(std::move(loaded)),
+      backend(options.backend ? BackendHandle(options.backend)
+                              : BackendHandle(program->manifest().backend,
+                                              options.backendFolder)),
+      state{*program, program->manifest(), *backend, options,
+            Hyperparameters::defaults(*program)},
+      world(int(program->worldSize())) {
+  const Manifest &manifest = program->manifest();
+  int size = int(manifest.world);
+  state.poison = poisonWanted(options);
+  state.threadsPerRank = options.threadsPerRank > 0
+                             ? options.threadsPerRank
+                             : std::max(1, availableCores() / size);
+  for (const Exchange &exchange : manifest.exchanges)
+    state.exchanges.push_back(exchangeTables(manifest, exchange));
+  for (const Tie &tie : manifest.ties)
+    state.ties.push_back(tieTables(manifest, tie));
+  for (int rank = 0; rank < size; ++rank) {
+    communicators.push_back(world.join(rank));
+    ranks.push_back(std::make_unique<Rank>(state, *communicators.back()));
+  }
+  try {
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([this, rank] { serve(rank); });
+  } catch (const std::exception &problem) {
+    stop();
+    fail("cannot start " + std::to_string(size) +
+         " rank threads: " + problem.what());
+  }
+}
+
+Session::Implementation::~Implementation() { stop(); }
+
+void Session::Implementation::stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    stopping = true;
+  }
+  wake.notify_all();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+void Session::Implementation::record(int exitCode, const std::string &message) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!error)
+      error = std::make_unique<Error>(exitCode, message);
+  }
+  world.abort();
+}
+
+void Session::Implementation::serve(int number) {
+  Rank *rank = ranks[number].get();
+  uint64_t served = 0;
+  while (true) {
+    const std::function<void(Rank &)> *body;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      wake.wait(lock, [&] { return stopping || commandNumber != served; });
+      if (stopping)
+        break;
+      served = commandNumber;
+      body = command;
+    }
+    try {
+      (*body)(*rank);
+    } catch (const Aborted &) {
+      // The rank that failed has said why.
+    } catch (const Error &problem) {
+      record(problem.exitCode(), problem.what());
+    } catch (const std::exception &problem) {
+      record(1, "rank " + std::to_string(number) + ": " + problem.what());
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    if (--working == 0)
+      done.notify_one();
+  }
+  // A backend's state belongs to the thread that made it.
+  ranks[number].reset();
+}
+
+void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (error)
+    fail("the session has failed before: " + std::string(error->what()));
+  command = &body;
+  working = int(threads.size());
+  ++commandNumber;
+  wake.notify_all();
+  done.wait(lock, [&] { return working == 0; });
+  if (error)
+    throw Error(*error);
+}
+
+void Session::Implementation::setBatch(std::span<const int32_t> tokens,
+                                       std::span<const int32_t> labels) {
+  const Manifest &manifest = program->manifest();
+  size_t expected = size_t(manifest.batch * manifest.seqLen);
+  if (tokens.size() != expected || labels.size() != expected)
+    invalid("batch: expected " + std::to_string(expected) +
+            " tokens and labels, found " + std::to_string(tokens.size()) +
+            " and " + std::to_string(labels.size()));
+  uint64_t valid = 0;
+  for (size_t i = 0; i < expected; ++i) {
+    if (tokens[i] < 0 || tokens[i] >= manifest.vocab ||
+        labels[i] >= manifest.vocab)
+      invalid("batch: token " + std::to_string(tokens[i]) + " and label " +
+              std::to_string(labels[i]) + " at position " + std::to_string(i) +
+              ", expected less than the vocabulary of " +
+              std::to_string(manifest.vocab));
+    valid += labels[i] >= 0;
+  }
+  state.tokens.assign(tokens.begin(), tokens.end());
+  state.labels.assign(labels.begin(), labels.end());
+  state.validTokens = valid;
+}
+
+void Session::Implementation::collect(Held kind, const std::string &suffix,
+                                      TensorMap &result) {
+  const Manifest &manifest = program->manifest();
+  for (int index : storedParameters(manifest)) {
+    const Parameter &parameter = manifest.parameters[index];
+    std::vector<char> bytes = gatherTensor(manifest, ranks, index, kind);
+    Tensor &tensor = result[parameter.name + suffix];
+    tensor.shape = parameter.shape;
+    tensor.values.resize(size_t(parameter.elements()));
+    loadValues(bytes.data(), parameter.elements(), heldType(manifest, kind),
+               tensor.values.data());
+  }
+}
+
+void Session::Implementation::writeTensors(const std::string &path, Held kind) {
+  const Manifest &manifest = program->manifest();
+  std::vector<int> stored = storedParameters(manifest);
+  std::vector<TensorEntry> entries;
+  for (int index : stored)
+    entries.push_back({manifest.parameters[index].name,
+                       heldType(manifest, kind),
+                       manifest.parameters[index].shape});
+  writeSafetensors(path, entries, [&](size_t i) {
+    return gatherTensor(manifest, ranks, stored[i], kind);
+  });
+}
+
+Session::Session() = default;
+Session::~Session() = default;
+
+Hyperparameters Hyperparameters::defaults(const Program &program) {
+  Hyperparameters values;
+  if (program.optimizer() != "adamw")
+    values.weightDecay = 0;
+  return values;
+}
+
+Status Session::create(std::shared_ptr<const Program> program,
+                       const SessionOptions &options,
+                       std::unique_ptr<Session> &result) {
+  return guarded([&] {
+    std::unique_ptr<Session> session(new Session);
+    session->impl =
+        std::make_unique<Implementation>(std::move(program), options);
+    session->impl->runAll([](Rank &rank) { rank.load(); });
+    result = std::move(session);
+  });
+}
+
+const Program &Session::program() const { return *impl->program; }
+
+Hyperparameters &Session::hyperparameters() {
+  return impl->state.hyperparameters;
+}
+
+Status Session::setBatch(std::span<const int32_t> tokens,
+                         std::span<const int32_t> labels) {
+  return guarded([&] { impl->setBatch(tokens, labels); });
+}
+
+Status Session::step(StepResult &result) {
+  return guarded([&] {
+    if (impl->state.tokens.empty())
+      invalid("no batch was set");
+    auto begin = std::chrono::steady_clock::now();
+    ++impl->state.step;
+    impl->state.mode = GRT_MODE_TRAIN;
+    impl->runAll([](Rank &rank) { rank.train(); });
+    impl->gradientsKnown = true;
+    const Rank &first = *impl->ranks[0];
+    uint64_t valid = impl->state.validTokens;
+    result.step = impl->state.step;
+    result.loss = valid ? first.lossSum / double(valid) : 0;
+    result.gradientNorm = first.gradientNorm;
+    result.learningRate = impl->state.hyperparameters.learningRate;
+    result.milliseconds =
+        milliseconds(std::chrono::steady_clock::now() - begin);
+    result.validTokens = valid;
+  });
+}
+
+Status Session::evaluate(double &loss, uint64_t &validTokens) {
+  return guarded([&] {
+    if (impl->state.tokens.empty())
+      invalid("no batch was set");
+    impl->state.mode = GRT_MODE_EVALUATE;
+    impl->runAll([](Rank &rank) { rank.evaluate(false); });
+    validTokens = impl->state.validTokens;
+    loss = validTokens ? impl->ranks[0]->lossSum / double(validTokens) : 0;
+  });
+}
+
+Status Session::predict(std::span<const int32_t> tokens,
+                        std::vector<int32_t> &result) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    if (tokens.empty() || tokens.size() > size_t(manifest.seqLen))
+      invalid("prediction: expected 1 to " + std::to_string(manifest.seqLen) +
+              " tokens, found " + std::to_string(tokens.size()));
+    std::vector<int32_t> inputs(size_t(manifest.batch * manifest.seqLen), 0);
+    std::vector<int32_t> labels(inputs.size(), 0);
+    for (int64_t sample = 0; sample < manifest.batch; ++sample)
+      std::copy(tokens.begin(), tokens.end(),
+                inputs.begin() + sample * manifest.seqLen);
+    impl->setBatch(inputs, labels);
+    impl->state.mode = GRT_MODE_GENERATE;
+    impl->runAll([](Rank &rank) { rank.evaluate(true); });
+    for (const std::unique_ptr<Rank> &rank : impl->ranks)
+      if (rank->isFirstOfLastLayer()) {
+        const int32_t *predicted = rank->labels(0);
+        if (!predicted)
+          fail("the program's last layer reads no labels");
+        result.assign(predicted, predicted + tokens.size());
+      }
+    impl->state.tokens.clear();
+  });
+}
+
+Status Session::parameters(TensorMap &result) {
+  return guarded([&] { impl->collect(Held::Parameter, "", result); });
+}
+
+Status Session::gradients(TensorMap &result) {
+  return guarded([&] {
+    if (!impl->gradientsKnown)
+      invalid("no step was done, so there are no gradients");
+    impl->collect(Held::Gradient, "", result);
+  });
+}
+
+Status Session::optimizerState(TensorMap &result) {
+  return guarded([&] {
+    if (impl->program->manifest().optimizerStates() == 1)
+      return impl->collect(Held::FirstState, ".momentum", result);
+    impl->collect(Held::FirstState, ".m", result);
+    impl->collect(Held::SecondState, ".v", result);
+  });
+}
+
+Status Session::setParameter(const std::string &name,
+                             std::span<const double> values) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    for (size_t i = 0; i < manifest.parameters.size(); ++i) {
+      const Parameter &parameter = manifest.parameters[i];
+      if (parameter.name != name)
+        continue;
+      if (int64_t(values.size()) != parameter.elements())
+        invalid("parameter '" + name + "': expected " +
+                std::to_string(parameter.elements()) + " values, found " +
+                std::to_string(values.size()));
+      return scatterTensor(manifest, impl->ranks, int(i), values);
+    }
+    invalid("the program has no parameter '" + name + "'");
+  });
+}
+
+Status Session::save(const std::string &directory) {
+  return guarded([&] {
+    makeDirectory(directory);
+    impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
+    AtomicFile config(directory + "/config.json");
+    config.write(impl->program->manifest().modelConfig + "\n");
+    config.commit();
+  });
+}
+
+Status Session::saveGradients(const std::string &path) {
+  return guarded([&] {
+    if (!impl->gradientsKnown)
+      invalid("no step was done, so there are no gradients");
+    impl->writeTensors(path, Held::Gradient);
+  });
+}
+
+uint64_t Session::stepsDone() const { return impl->state.step; }
+
+std::vector<RankMemory> Session::memory() const {
+  std::vector<RankMemory> result;
+  for (const std::unique_ptr<Rank> &rank : impl->ranks)
+    result.push_back({rank->globalRank(), rank->role().arenaBytes,
+                      rank->measuredPeakBytes(), rank->outsideArenaBytes()});
+  return result;
+}
+
+} // namespace grt
