@@ -1,0 +1,214 @@
+//===- LayerCost.cpp - Time of layers, reshards and ties ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Strategy/ReshardPlan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+
+double overlapSeconds(double x, double y, double slowdown) {
+  return std::max(x, y) + (slowdown - 1) * std::min(x, y);
+}
+
+/// The groups of one paradigm's level, as global ranks.
+static std::vector<std::vector<int64_t>> groupsOf(const Strategy &strategy,
+                                                  Paradigm paradigm,
+                                                  ArrayRef<int64_t> devices) {
+  std::vector<std::vector<int64_t>> groups;
+  if (strategy.degree(paradigm) == 1)
+    return groups;
+  for (int64_t rank = 0, n = strategy.devices(); rank < n; ++rank) {
+    if (strategy.coordinate(rank, paradigm) != 0)
+      continue;
+    groups.emplace_back();
+    for (int64_t member : strategy.group(rank, paradigm))
+      groups.back().push_back(devices[member]);
+  }
+  return groups;
+}
+
+StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
+                      ArrayRef<int64_t> devices) {
+  auto link = [&](Paradigm paradigm) {
+    return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
+  };
+  return {link(Paradigm::DP), link(Paradigm::SDP), link(Paradigm::TP)};
+}
+
+/// Seconds of `calls` ring all-reduces of `bytes` bytes in sum.
+static double allReduceCalls(const Link &link, int64_t ranks, int64_t bytes,
+                             int64_t calls) {
+  if (ranks < 2 || calls == 0)
+    return 0;
+  double average = static_cast<double>(bytes) / static_cast<double>(calls);
+  return static_cast<double>(calls) * allReduceSeconds(link, ranks, average);
+}
+
+LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
+                    const Cluster &cluster, ArrayRef<int64_t> devices,
+                    StringRef dtype) {
+  return layerTime(footprint, strategy, linksOf(cluster, strategy, devices),
+                   cluster, devices, dtype);
+}
+
+LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
+                    const StrategyLinks &links, const Cluster &cluster,
+                    ArrayRef<int64_t> devices, StringRef dtype) {
+  double flops = cluster.flopsOf(devices, dtype);
+  double bandwidth = 0, overhead = 0, slowdown = 1;
+  for (int64_t device : devices) {
+    const DeviceType &type = cluster.deviceType(device);
+    bandwidth = bandwidth == 0 ? type.memoryBandwidth
+                               : std::min(bandwidth, type.memoryBandwidth);
+    overhead = std::max(overhead, type.kernelOverhead);
+    slowdown = std::max(slowdown, type.overlapSlowdown);
+  }
+  auto compute = [&](double seconds, double operations, double moved,
+                     int64_t kernels) {
+    if (footprint.measured)
+      return seconds;
+    double time = moved / bandwidth + static_cast<double>(kernels) * overhead;
+    if (operations > 0)
+      time += operations / flops;
+    return time;
+  };
+  double forward =
+      compute(footprint.forwardSeconds, footprint.forwardFlops,
+              footprint.forwardMovedBytes, footprint.forwardKernels);
+  double backward =
+      compute(footprint.backwardSeconds, footprint.backwardFlops,
+              footprint.backwardMovedBytes, footprint.backwardKernels) +
+      compute(footprint.recomputeSeconds, footprint.recomputeFlops,
+              footprint.recomputeMovedBytes, footprint.recomputeKernels);
+
+  int64_t dp = strategy.degree(Paradigm::DP);
+  int64_t sdp = strategy.degree(Paradigm::SDP);
+  int64_t tp = strategy.degree(Paradigm::TP);
+  double gather = 0, scatter = 0, sync = 0;
+  if (sdp > 1 && footprint.gatherBytes > 0)
+    gather = allGatherSeconds(links.sdp, sdp,
+                              static_cast<double>(footprint.gatherBytes));
+  if (sdp > 1 && footprint.scatterBytes > 0)
+    scatter = reduceScatterSeconds(links.sdp, sdp,
+                                   static_cast<double>(footprint.scatterBytes));
+  if (dp > 1 && footprint.gradientSyncBytes > 0)
+    sync = allReduceSeconds(links.dp, dp,
+                            static_cast<double>(footprint.gradientSyncBytes));
+  double tpForward = allReduceCalls(links.tp, tp, footprint.tpForwardBytes,
+                                    footprint.tpForwardCalls);
+  double tpBackward = allReduceCalls(links.tp, tp, footprint.tpBackwardBytes,
+                                     footprint.tpBackwardCalls) +
+                      allReduceCalls(links.tp, tp, footprint.tpRecomputeBytes,
+                                     footprint.tpRecomputeCalls);
+
+  LayerTime time;
+  time.forward = forward + gather + tpForward;
+  time.backwardNosync =
+      overlapSeconds(backward, gather + scatter, slowdown) + tpBackward;
+  time.backward =
+      overlapSeconds(backward, gather + scatter + sync, slowdown) + tpBackward;
+  return time;
+}
+
+ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
+                        const Strategy &to, ArrayRef<int64_t> fromDevices,
+                        ArrayRef<int64_t> toDevices) {
+  // Transfers scale with the samples: one plan serves all micro-batches.
+  int64_t samples = std::lcm(from.sampleShards(), to.sampleShards());
+  ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
+  std::map<int64_t, double> sending, receiving, leaving, entering;
+  ReshardRate rate;
+  double busiest = 0;
+  for (const ReshardTransfer &transfer : plan.transfers) {
+    if (transfer.isLocal())
+      continue;
+    Link link = cluster.linkBetween(transfer.srcRank, transfer.dstRank);
+    rate.latency = std::max(rate.latency, link.latency);
+    double seconds = static_cast<double>(transfer.units) / link.bandwidth;
+    busiest = std::max(busiest, sending[transfer.srcRank] += seconds);
+    busiest = std::max(busiest, receiving[transfer.dstRank] += seconds);
+    // A node's network link serves all its ranks.
+    int64_t source = cluster.nodeOf(transfer.srcRank);
+    int64_t target = cluster.nodeOf(transfer.dstRank);
+    if (source != target) {
+      busiest = std::max(busiest, leaving[source] += seconds);
+      busiest = std::max(busiest, entering[target] += seconds);
+    }
+  }
+  rate.secondsPerByte = busiest / static_cast<double>(samples);
+  return rate;
+}
+
+/// A rank's share of a tied tensor: an interval as a fraction of the whole, cut
+/// by TP first and by SDP inside.
+static std::pair<double, double> tiedInterval(const Strategy &strategy,
+                                              int64_t rank) {
+  double tp = static_cast<double>(strategy.degree(Paradigm::TP));
+  double sdp = static_cast<double>(strategy.degree(Paradigm::SDP));
+  double length = 1 / (tp * sdp);
+  double begin =
+      static_cast<double>(strategy.coordinate(rank, Paradigm::TP)) / tp +
+      static_cast<double>(strategy.coordinate(rank, Paradigm::SDP)) * length;
+  return {begin, begin + length};
+}
+
+/// One direction: every receiver fetches its interval from the holders, evenly
+/// where there are several, except what it holds itself.
+static double tieDirection(const Cluster &cluster, const Strategy &from,
+                           const Strategy &to, ArrayRef<int64_t> fromDevices,
+                           ArrayRef<int64_t> toDevices, double bytes) {
+  auto overlap = [](std::pair<double, double> a, std::pair<double, double> b) {
+    return std::max(0.0,
+                    std::min(a.second, b.second) - std::max(a.first, b.first));
+  };
+  double copies = static_cast<double>(from.degree(Paradigm::DP));
+  std::map<int64_t, double> sending, receiving;
+  double latency = 0, busiest = 0;
+  for (size_t r = 0; r < toDevices.size(); ++r) {
+    auto wanted = tiedInterval(to, static_cast<int64_t>(r));
+    std::pair<double, double> own = {0, 0};
+    for (size_t s = 0; s < fromDevices.size(); ++s)
+      if (fromDevices[s] == toDevices[r])
+        own = tiedInterval(from, static_cast<int64_t>(s));
+    for (size_t s = 0; s < fromDevices.size(); ++s) {
+      if (fromDevices[s] == toDevices[r])
+        continue;
+      auto held = tiedInterval(from, static_cast<int64_t>(s));
+      std::pair<double, double> shared = {std::max(held.first, wanted.first),
+                                          std::min(held.second, wanted.second)};
+      double part = overlap(held, wanted);
+      if (part > 0)
+        part -= overlap(shared, own);
+      if (part <= 1e-12)
+        continue;
+      Link link = cluster.linkBetween(fromDevices[s], toDevices[r]);
+      latency = std::max(latency, link.latency);
+      double seconds = part * bytes / copies / link.bandwidth;
+      busiest = std::max(busiest, sending[fromDevices[s]] += seconds);
+      busiest = std::max(busiest, receiving[toDevices[r]] += seconds);
+    }
+  }
+  return latency + busiest;
+}
+
+double tieSeconds(const Cluster &cluster, const Strategy &owner,
+                  const Strategy &borrower, ArrayRef<int64_t> ownerDevices,
+                  ArrayRef<int64_t> borrowerDevices, int64_t bytes) {
+  double size = static_cast<double>(bytes);
+  return tieDirection(cluster, borrower, owner, borrowerDevices, ownerDevices,
+                      size) +
+         tieDirection(cluster, owner, borrower, ownerDevices, borrowerDevices,
+                      size);
+}
+
+} // namespace galvatron

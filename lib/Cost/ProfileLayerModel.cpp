@@ -1,0 +1,271 @@
+//===- ProfileLayerModel.cpp - A model from a layer profile ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Support/Hash.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace llvm;
+
+namespace galvatron {
+
+double BatchTimes::milliseconds(double samples) const {
+  if (points.empty())
+    return 0;
+  auto between = [&](double x0, double y0, double x1, double y1) {
+    return y0 + (y1 - y0) * (samples - x0) / (x1 - x0);
+  };
+  if (samples <= points.front().first)
+    return between(0, 0, points.front().first, points.front().second);
+  for (size_t i = 1; i < points.size(); ++i)
+    if (samples <= points[i].first)
+      return between(points[i - 1].first, points[i - 1].second, points[i].first,
+                     points[i].second);
+  if (points.size() == 1)
+    return between(0, 0, points.front().first, points.front().second);
+  const auto &[x0, y0] = points[points.size() - 2];
+  const auto &[x1, y1] = points.back();
+  return std::max(y1, between(x0, y0, x1, y1));
+}
+
+static int64_t elementBytes(StringRef dtype) {
+  return dtype == "f64" ? 8 : dtype == "bf16" ? 2 : 4;
+}
+
+Expected<std::unique_ptr<ProfileLayerModel>>
+ProfileLayerModel::get(std::string name, std::string dtype,
+                       std::vector<ProfileLayer> layers,
+                       const TrainingOptions &training) {
+  if (!is_contained({"f32", "bf16", "f64"}, dtype))
+    return makeError("profile '" + name +
+                     "': expected dtype 'f32', 'bf16' or 'f64', found '" +
+                     dtype + "'");
+  if (layers.empty())
+    return makeError("profile '" + name + "': expected at least one layer");
+  auto model = std::make_unique<ProfileLayerModel>();
+  model->modelName = name;
+  model->elementType = dtype;
+  model->optimizer = training.optimizer;
+  std::string text = dtype + "/" + training.optimizer;
+  raw_string_ostream os(text);
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    const ProfileLayer &layer = layers[kind];
+    if (layer.count < 1 || layer.count > 1000000)
+      return makeError("layer '" + layer.name +
+                       "': expected a count from 1 to 1000000, found " +
+                       Twine(layer.count));
+    if (layer.tpReplicatedBytes > layer.intermediateBytes)
+      return makeError("layer '" + layer.name +
+                       "': 'tp-replicated-bytes' is a part of "
+                       "'intermediate-bytes', found " +
+                       Twine(layer.tpReplicatedBytes) + " of " +
+                       Twine(layer.intermediateBytes));
+    for (int64_t i = 0; i < layer.count; ++i) {
+      model->kinds.push_back(kind);
+      model->indexInKind.push_back(static_cast<size_t>(i));
+    }
+    os << "/" << layer.name << "," << layer.count << "," << layer.parameterBytes
+       << "," << layer.boundaryBytes << "," << layer.intermediateBytes << ","
+       << layer.tpAllReduceBytes << "," << layer.tpReplicatedBytes << ","
+       << format("%.17g,%.17g", layer.forwardFlops, layer.forwardMovedBytes);
+    for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
+      os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
+                   layer.backward.milliseconds(samples));
+  }
+  model->modelHash = contentHash(text);
+  // The output of a layer is the input of the next. A kind whose last layer
+  // differs from its others there would not be one kind: the output of a run
+  // counts as the larger of its own input and the next kind's.
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    int64_t next =
+        kind + 1 < layers.size() ? layers[kind + 1].boundaryBytes : 0;
+    model->outputBytes.push_back(
+        layers[kind].count > 1 ? std::max(layers[kind].boundaryBytes, next)
+                               : next);
+  }
+  model->profile = std::move(layers);
+  return model;
+}
+
+/// A number (milliseconds per sample) or [[batch, ms], ..] (of the batch).
+static BatchTimes readTimes(ObjectReader &reader, StringRef key) {
+  const json::Value *value = reader.value(key);
+  if (!value)
+    return {};
+  auto fail = [&](const Twine &what) {
+    reader.fail("'" + reader.pathOf(key) + "': " + what);
+    return BatchTimes();
+  };
+  if (std::optional<double> number = value->getAsNumber()) {
+    if (*number < 0)
+      return fail("expected milliseconds of at least 0");
+    return BatchTimes({{1.0, *number}});
+  }
+  const json::Array *array = value->getAsArray();
+  if (!array || array->empty())
+    return fail("expected milliseconds or [[batch, ms], ..]");
+  std::vector<std::pair<double, double>> points;
+  for (const json::Value &entry : *array) {
+    const json::Array *pair = entry.getAsArray();
+    std::optional<double> batch, ms;
+    if (pair && pair->size() == 2) {
+      batch = (*pair)[0].getAsNumber();
+      ms = (*pair)[1].getAsNumber();
+    }
+    if (!batch || !ms || *batch <= 0 || *ms < 0)
+      return fail("expected pairs [batch, ms] with a batch above 0");
+    points.push_back({*batch, *ms});
+  }
+  llvm::sort(points);
+  for (size_t i = 1; i < points.size(); ++i)
+    if (points[i].first == points[i - 1].first)
+      return fail("a batch is listed twice");
+  return BatchTimes(std::move(points));
+}
+
+Expected<std::unique_ptr<ProfileLayerModel>>
+ProfileLayerModel::fromJson(const json::Value &value, std::string name,
+                            const TrainingOptions &training) {
+  ObjectReader reader(value, "");
+  if (int64_t version = reader.integer("version");
+      !reader.failed() && version != 1)
+    reader.fail("'version': expected 1, found " + Twine(version));
+  std::string dtype = reader.stringOr("dtype", "f32");
+  std::vector<ProfileLayer> layers;
+  if (const json::Array *array = reader.array("layers")) {
+    for (size_t i = 0; i < array->size(); ++i) {
+      ObjectReader item((*array)[i], "layers[" + std::to_string(i) + "]");
+      ProfileLayer layer;
+      layer.name = item.string("name");
+      layer.count = item.integerOr("count", 1);
+      layer.parameterBytes = item.natural("parameter-bytes");
+      layer.boundaryBytes = item.natural("boundary-bytes");
+      layer.intermediateBytes = item.natural("intermediate-bytes");
+      layer.tpAllReduceBytes = item.naturalOr("tp-allreduce-bytes", 0);
+      layer.tpReplicatedBytes = item.naturalOr("tp-replicated-bytes", 0);
+      if (item.has("forward-flops")) {
+        if (item.has("forward-ms"))
+          item.fail("'" + item.pathOf("forward-flops") +
+                    "': expected either times or FLOPs, found both");
+        layer.forwardFlops = item.number("forward-flops");
+        layer.forwardMovedBytes = item.numberOr("forward-moved-bytes", 0);
+        if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0)
+          item.fail("'" + item.pathOf("forward-flops") +
+                    "': expected FLOPs and bytes of at least 0");
+      } else {
+        layer.measured = true;
+        layer.forward = readTimes(item, "forward-ms");
+        layer.backward = readTimes(item, "backward-ms");
+      }
+      if (Error error = item.finish())
+        reader.fail(toString(std::move(error)));
+      layers.push_back(std::move(layer));
+    }
+  }
+  if (Error error = reader.finish(/*rejectUnknown=*/false))
+    return std::move(error);
+  return get(std::move(name), std::move(dtype), std::move(layers), training);
+}
+
+std::string ProfileLayerModel::layerName(size_t layer) const {
+  const ProfileLayer &kind = profile[kinds[layer]];
+  if (kind.count == 1)
+    return kind.name;
+  return kind.name + "." + std::to_string(indexInKind[layer]);
+}
+
+int64_t ProfileLayerModel::boundaryBytesPerSample(size_t layer) const {
+  return layer + 1 < kinds.size() ? profile[kinds[layer + 1]].boundaryBytes : 0;
+}
+
+Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
+                                                      const Strategy &strategy,
+                                                      int64_t samples) {
+  const ProfileLayer &layer = profile[kind];
+  int64_t dp = strategy.degree(Paradigm::DP);
+  int64_t sdp = strategy.degree(Paradigm::SDP);
+  int64_t tp = strategy.degree(Paradigm::TP);
+  bool checkpoint = strategy.checkpoint();
+  auto divided = [](int64_t bytes, int64_t parts) {
+    return align64((bytes + parts - 1) / parts);
+  };
+
+  LayerFootprint out;
+  out.inputBytes = align64(samples * layer.boundaryBytes);
+  out.outputBytes = align64(samples * outputBytes[kind]);
+  int64_t intermediate =
+      align64(samples * layer.tpReplicatedBytes) +
+      divided(samples * (layer.intermediateBytes - layer.tpReplicatedBytes),
+              tp);
+  out.stashBytes = checkpoint ? 0 : intermediate;
+
+  // Accumulators and optimizer state are f32 whatever the compute type is.
+  int64_t width = elementBytes(elementType);
+  int64_t accumulator = elementType == "f64" ? 8 : 4;
+  int64_t local = divided(layer.parameterBytes, tp);
+  int64_t elements = (layer.parameterBytes + width - 1) / width;
+  auto states = [&](int64_t bytesPerElement) {
+    return divided(elements * bytesPerElement, tp * sdp);
+  };
+  out.parameterBytes = states(width);
+  out.gradientBytes = states(accumulator);
+  // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
+  int64_t moments = optimizer == "sgd" ? 1 : 2;
+  out.optimizerBytes =
+      states(moments * accumulator + (elementType == "bf16" ? 4 : 0));
+
+  int64_t gathered = sdp > 1 ? local : 0;
+  int64_t fullGradients = sdp > 1 ? divided(elements * accumulator, tp) : 0;
+  out.forwardTransient = gathered;
+  out.backwardTransient =
+      gathered + fullGradients + (checkpoint ? intermediate : 0);
+
+  double share = 1.0 / static_cast<double>(tp);
+  double count = static_cast<double>(samples);
+  if (layer.measured) {
+    out.measured = true;
+    out.forwardSeconds = layer.forward.milliseconds(count) * 1e-3 * share;
+    out.backwardSeconds = layer.backward.milliseconds(count) * 1e-3 * share;
+    out.recomputeSeconds = checkpoint ? out.forwardSeconds : 0;
+  } else {
+    out.forwardFlops = layer.forwardFlops * count * share;
+    out.forwardMovedBytes = layer.forwardMovedBytes * count * share;
+    out.backwardFlops = 2 * out.forwardFlops;
+    out.backwardMovedBytes = 2 * out.forwardMovedBytes;
+    out.recomputeFlops = checkpoint ? out.forwardFlops : 0;
+    out.recomputeMovedBytes = checkpoint ? out.forwardMovedBytes : 0;
+  }
+
+  if (tp > 1) {
+    // Megatron's two all-reduces of the boundary in each direction, unless the
+    // profile says otherwise.
+    int64_t perSample = layer.tpAllReduceBytes > 0 ? layer.tpAllReduceBytes
+                                                   : 2 * layer.boundaryBytes;
+    out.tpForwardBytes = samples * perSample;
+    out.tpBackwardBytes = out.tpForwardBytes;
+    out.tpForwardCalls = out.tpBackwardCalls = perSample > 0 ? 2 : 0;
+    if (checkpoint) {
+      out.tpRecomputeBytes = out.tpForwardBytes;
+      out.tpRecomputeCalls = out.tpForwardCalls;
+    }
+  }
+  out.gatherBytes = gathered;
+  out.scatterBytes = fullGradients;
+  if (dp > 1)
+    out.gradientSyncBytes = states(accumulator);
+  return out;
+}
+
+} // namespace galvatron

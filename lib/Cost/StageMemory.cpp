@@ -1,0 +1,132 @@
+//===- StageMemory.cpp - The memory of a stage ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Support/Units.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace galvatron {
+
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
+                        int64_t microBatches) {
+  LayerMemory memory;
+  memory.kept = align64(footprint.inputBytes) + align64(footprint.stashBytes);
+  memory.transient = std::max(align64(footprint.backwardTransient),
+                              align64(footprint.forwardTransient) == 0
+                                  ? 0
+                                  : align64(footprint.forwardTransient) +
+                                        align64(footprint.outputBytes));
+  memory.state = align64(footprint.parameterBytes) +
+                 align64(footprint.gradientBytes) +
+                 align64(footprint.optimizerBytes) +
+                 align64(microBatches * samples * footprint.dataBytesPerSample);
+  memory.boundary =
+      std::max(align64(footprint.inputBytes), align64(footprint.outputBytes));
+  return memory;
+}
+
+int64_t stageConstantBytes(const StageShape &shape) {
+  return kStepBlockBytes +
+         (shape.lastStage ? align64(8 * shape.microBatches) : 0);
+}
+
+StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  StageLedger ledger;
+  int64_t keptSum = 0, boundary = 0;
+  for (const StageLayer &layer : layers) {
+    const LayerFootprint &footprint = layer.footprint;
+    LayerMemory memory =
+        layerMemory(footprint, layer.samples, shape.microBatches);
+    ledger.parameters += align64(footprint.parameterBytes);
+    ledger.gradients += align64(footprint.gradientBytes);
+    ledger.optimizer += align64(footprint.optimizerBytes);
+    ledger.runtime += align64(shape.microBatches * layer.samples *
+                              footprint.dataBytesPerSample);
+    keptSum += memory.kept;
+    boundary = std::max(boundary, memory.boundary);
+  }
+  ledger.activations = shape.inFlight * keptSum;
+  // With one slot a layer's temporaries may use what later layers keep.
+  int64_t keptAfter = keptSum;
+  for (const StageLayer &layer : layers) {
+    LayerMemory memory =
+        layerMemory(layer.footprint, layer.samples, shape.microBatches);
+    keptAfter -= memory.kept;
+    int64_t overlaid = shape.inFlight == 1 ? keptAfter : 0;
+    ledger.backward = std::max(ledger.backward, memory.transient - overlaid);
+  }
+  ledger.communication = 2 * boundary;
+  ledger.runtime += stageConstantBytes(shape);
+  return ledger;
+}
+
+StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  StageLedger ledger = stageLedger(layers, shape);
+  StageLayout layout;
+  layout.layers.resize(layers.size());
+  int64_t at = 0;
+  auto place = [&](ArenaRegion &region, int64_t bytes) {
+    region = {at, bytes};
+    at += bytes;
+  };
+  place(layout.parameters, ledger.parameters);
+  place(layout.gradients, ledger.gradients);
+  place(layout.optimizer, ledger.optimizer);
+  place(layout.slots, ledger.activations);
+  place(layout.transient, ledger.backward);
+  place(layout.boundary[0], ledger.communication / 2);
+  place(layout.boundary[1], ledger.communication / 2);
+  int64_t dataBytes = 0;
+  for (const StageLayer &layer : layers)
+    dataBytes += align64(shape.microBatches * layer.samples *
+                         layer.footprint.dataBytesPerSample);
+  place(layout.data, dataBytes);
+  place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
+  place(layout.step, kStepBlockBytes);
+  layout.bytes = at;
+  layout.slotCount = shape.inFlight;
+  layout.slotBytes =
+      shape.inFlight > 0 ? ledger.activations / shape.inFlight : 0;
+
+  int64_t parameters = layout.parameters.offset;
+  int64_t gradients = layout.gradients.offset;
+  int64_t optimizer = layout.optimizer.offset;
+  int64_t data = layout.data.offset, stash = 0;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const LayerFootprint &footprint = layers[l].footprint;
+    StageLayout::LayerPlacement &placement = layout.layers[l];
+    placement.parameters = parameters;
+    placement.gradients = gradients;
+    placement.optimizer = optimizer;
+    placement.stash = stash;
+    parameters += align64(footprint.parameterBytes);
+    gradients += align64(footprint.gradientBytes);
+    optimizer += align64(footprint.optimizerBytes);
+    stash += align64(footprint.inputBytes) + align64(footprint.stashBytes);
+    if (shape.inFlight == 1) {
+      // The slot is followed by the transient region, so one range serves.
+      placement.transientInSlot = true;
+      placement.backwardTransient = stash;
+      placement.forwardTransient = stash + align64(footprint.outputBytes);
+    } else {
+      placement.backwardTransient = layout.transient.offset;
+      placement.forwardTransient = layout.transient.offset;
+    }
+    if (footprint.dataBytesPerSample > 0) {
+      placement.data = data;
+      placement.dataBytesPerMicroBatch =
+          layers[l].samples * footprint.dataBytesPerSample;
+      data += align64(shape.microBatches * placement.dataBytesPerMicroBatch);
+    }
+  }
+  return layout;
+}
+
+} // namespace galvatron
