@@ -86,6 +86,10 @@ public:
   llvm::ArrayRef<DeviceType> deviceTypes() const { return types; }
   llvm::ArrayRef<NodeGroup> nodeGroups() const { return groups; }
   const std::optional<Link> &networkLink() const { return network; }
+  /// The explicit bandwidth matrix, bytes per second; empty if there is none.
+  const std::vector<std::vector<double>> &matrix() const {
+    return bandwidthMatrix;
+  }
   /// The one backend of all devices, or "" if they differ.
   llvm::StringRef backend() const;
   /// True if all devices are of one type.

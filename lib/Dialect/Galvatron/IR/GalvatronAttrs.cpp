@@ -7,10 +7,9 @@
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
+#include "galvatron/Strategy/Strategy.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
-#include "llvm/ADT/SmallSet.h"
-#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -89,20 +88,31 @@ int64_t StrategyAttr::getSampleShards() const {
   return getDegree(Paradigm::DP) * getDegree(Paradigm::SDP);
 }
 
-std::string StrategyAttr::getNotation() const {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  llvm::interleave(
-      getLevels(), stream,
-      [&](const StrategyLevel &level) {
-        stream << stringifyParadigm(level.paradigm) << level.degree;
-      },
-      ".");
-  if (getLevels().empty())
-    stream << "single";
-  if (getCheckpoint())
-    stream << ".ckpt";
-  return text;
+std::string StrategyAttr::getNotation() const { return toStrategy().str(); }
+
+static_assert(static_cast<int>(Paradigm::DP) ==
+                      static_cast<int>(::galvatron::Paradigm::DP) &&
+                  static_cast<int>(Paradigm::SDP) ==
+                      static_cast<int>(::galvatron::Paradigm::SDP) &&
+                  static_cast<int>(Paradigm::TP) ==
+                      static_cast<int>(::galvatron::Paradigm::TP),
+              "the dialect and the planner number paradigms alike");
+
+StrategyAttr StrategyAttr::get(MLIRContext *context,
+                               const ::galvatron::Strategy &strategy) {
+  SmallVector<StrategyLevel> levels;
+  for (const ::galvatron::Level &level : strategy.levels())
+    levels.push_back({static_cast<Paradigm>(level.paradigm), level.degree});
+  return get(context, levels, strategy.checkpoint());
+}
+
+::galvatron::Strategy StrategyAttr::toStrategy() const {
+  SmallVector<::galvatron::Level> levels;
+  for (const StrategyLevel &level : getLevels())
+    levels.push_back(
+        {static_cast<::galvatron::Paradigm>(level.paradigm), level.degree});
+  // The verifier of the attribute checks what Strategy::get checks.
+  return cantFail(::galvatron::Strategy::get(levels, getCheckpoint()));
 }
 
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,81 @@
+//===- HuggingFace.cpp - Models from Hugging Face -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Import/HuggingFace.h"
+
+#include "Gpt2.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace galvatron;
+
+void galvatron::loadImportDialects(mlir::MLIRContext &context) {
+  context.loadDialect<mlir::func::FuncDialect, mlir::nn::NNDialect,
+                      mlir::galvatron::GalvatronDialect>();
+}
+
+bool galvatron::isHuggingFaceConfig(const llvm::json::Value &value) {
+  const llvm::json::Object *object = value.getAsObject();
+  return object && object->get("model_type");
+}
+
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+galvatron::importHuggingFaceConfig(llvm::StringRef text,
+                                   llvm::StringRef fileName,
+                                   const ImportOptions &options,
+                                   mlir::MLIRContext &context) {
+  loadImportDialects(context);
+  llvm::Expected<llvm::json::Value> value = parseJson(text, fileName);
+  if (!value)
+    return value.takeError();
+  const llvm::json::Object *object = value->getAsObject();
+  if (!object)
+    return makeError(fileName + ": expected a JSON object");
+  if (!object->get("model_type"))
+    return makeError(fileName + ": field 'model_type': missing");
+  auto modelType = object->getString("model_type");
+  if (!modelType)
+    return makeError(fileName + ": field 'model_type': expected a string");
+  if (*modelType != "gpt2")
+    return makeError(fileName + ": field 'model_type': unknown model type '" +
+                     *modelType + "', expected 'gpt2'");
+
+  llvm::Expected<Gpt2Config> config = Gpt2Config::parse(*value, fileName);
+  if (!config)
+    return config.takeError();
+  int64_t seqLen = options.seqLen ? options.seqLen : config->positions;
+  if (seqLen > config->positions)
+    return makeError(fileName +
+                     ": field 'n_positions': expected at least the sequence "
+                     "length " +
+                     llvm::Twine(seqLen) + ", found " +
+                     llvm::Twine(config->positions));
+  mlir::Builder builder(&context);
+  mlir::Type elementType = llvm::StringSwitch<mlir::Type>(options.dtype)
+                               .Case("f32", builder.getF32Type())
+                               .Case("f64", builder.getF64Type())
+                               .Case("bf16", builder.getBF16Type())
+                               .Default({});
+  if (!elementType)
+    return makeError("expected the element type 'f32', 'f64' or 'bf16', found "
+                     "'" +
+                     options.dtype + "'");
+
+  // One line, so that the text reads well as an attribute.
+  std::string compact;
+  llvm::raw_string_ostream(compact) << *value;
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      buildGpt2(*config, seqLen, elementType, compact, context);
+  if (mlir::failed(mlir::verify(*module)))
+    return makeError(fileName + ": the imported module does not verify");
+  return module;
+}
