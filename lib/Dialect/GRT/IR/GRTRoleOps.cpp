@@ -158,6 +158,12 @@ LogicalResult LayerOp::verify() {
   if (getData() && *getData() != "tokens" && *getData() != "labels")
     return emitOpError() << "expected data 'tokens' or 'labels', found '"
                          << *getData() << "'";
+  if (getStrategy().getCheckpoint() != getRecomputeAttr().operator bool())
+    return emitOpError() << "expected a recompute function exactly if the "
+                            "strategy checkpoints, found strategy '"
+                         << getStrategy().getNotation() << "' and "
+                         << (getRecomputeAttr() ? "a" : "no")
+                         << " recompute function";
   if (getGroups().size() != 2)
     return emitOpError() << "expected 2 parameter groups, found "
                          << getGroups().size();
@@ -179,6 +185,12 @@ LogicalResult LayerOp::verify() {
 }
 
 LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
+  size_t devices =
+      getOperation()->getParentOfType<RoleOp>().getDevices().size();
+  if (getStrategy().getDevices() != static_cast<int64_t>(devices))
+    return emitOpError() << "expected a strategy for the role's " << devices
+                         << " devices, found '" << getStrategy().getNotation()
+                         << "' for " << getStrategy().getDevices();
   return success(
       succeeded(
           verifySymbol<FuncOp>(*this, getForwardAttr(), "forward", tables)) &&

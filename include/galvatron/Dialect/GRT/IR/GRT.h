@@ -8,6 +8,7 @@
 #ifndef GALVATRON_DIALECT_GRT_IR_GRT_H
 #define GALVATRON_DIALECT_GRT_IR_GRT_H
 
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"

@@ -30,6 +30,7 @@ def GRT_Dialect : Dialect {
     Numbers of regions, kernels, axes, task kinds and parts are those of the
     C ABI; the build fails if they differ.
   }];
+  let dependentDialects = ["::mlir::galvatron::GalvatronDialect"];
 }
 
 #endif // GALVATRON_DIALECT_GRT_IR_GRTDIALECT_TD

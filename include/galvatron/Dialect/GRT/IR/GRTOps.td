@@ -10,6 +10,7 @@
 
 include "galvatron/Dialect/GRT/IR/GRTDialect.td"
 include "galvatron/Dialect/GRT/IR/GRTEnums.td"
+include "galvatron/Dialect/Galvatron/IR/GalvatronAttrs.td"
 include "mlir/IR/BuiltinAttributes.td"
 include "mlir/IR/CommonAttrConstraints.td"
 include "mlir/IR/CommonTypeConstraints.td"
@@ -371,7 +372,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - (C6) the strategy covers as many devices as the role has.
   }];
   let arguments = (ins
-    StrAttr:$layer_name, GRT_Int:$index, AnyAttr:$strategy, GRT_Int:$samples,
+    StrAttr:$layer_name, GRT_Int:$index, Galvatron_StrategyAttr:$strategy, GRT_Int:$samples,
     FlatSymbolRefAttr:$forward,
     OptionalAttr<FlatSymbolRefAttr>:$recompute,
     FlatSymbolRefAttr:$backward,

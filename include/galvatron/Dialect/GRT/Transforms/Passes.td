@@ -1,0 +1,51 @@
+//===- Passes.td - Passes on the grt dialect ---------------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_TRANSFORMS_PASSES_TD
+#define GALVATRON_DIALECT_GRT_TRANSFORMS_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def ScheduleTasks : Pass<"galvatron-schedule-tasks", "::mlir::ModuleOp"> {
+  let summary = "Turns stages into roles, exchanges and task schedules";
+  let description = [{
+    Every `galvatron.stage` becomes a `grt.role` with one `grt.layer` per layer
+    and a `grt.schedule`, the tasks of `#galvatron.plan`'s schedule. Neighbouring
+    layers that hold different samples get a `grt.exchange` in both directions,
+    as do neighbouring stages. What later phases need to know of the model stays
+    in the module attribute `grt.model`; the `galvatron.model` itself is gone.
+  }];
+  let dependentDialects = ["::mlir::grt::GRTDialect"];
+}
+
+def VerifySchedule : Pass<"galvatron-verify-schedule", "::mlir::ModuleOp"> {
+  let summary = "Proves that the schedules of all roles cannot deadlock";
+  let description = [{
+    Reads the schedules back from the IR and runs the proof of
+    Schedule/Verify.h on them: sends are rendezvous, a rank works on one task at
+    a time, collectives block until every member has come. Exchanges are checked
+    too: both sides of a cut name the same one, its ranks are those of the two
+    roles, and every sample that a rank needs arrives. Errors stand at the tasks
+    and name ranks.
+  }];
+}
+
+def AllocateArena : Pass<"galvatron-allocate-arena", "::mlir::ModuleOp"> {
+  let summary = "Gives every buffer its place in the arena";
+  let description = [{
+    First inside functions: transient buffers of every `grt.func` get offsets by
+    their lifetimes. Then for every role: the regions of the arena by the one
+    memory formula (Cost/StageMemory.h), with the ledger of bytes by purpose. A
+    role that needs more than its devices have is refused with the ledger.
+  }];
+  let options = [
+    Option<"functionsOnly", "functions-only", "bool", "false",
+           "place the buffers of functions, leave roles alone">
+  ];
+}
+
+#endif // GALVATRON_DIALECT_GRT_TRANSFORMS_PASSES_TD

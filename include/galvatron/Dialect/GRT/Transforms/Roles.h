@@ -1,0 +1,70 @@
+//===- Roles.h - Reading roles and schedules from the IR --------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_TRANSFORMS_ROLES_H
+#define GALVATRON_DIALECT_GRT_TRANSFORMS_ROLES_H
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Schedule/TaskProgram.h"
+
+#include <vector>
+
+namespace mlir::grt {
+
+/// Module attribute that galvatron-schedule-tasks leaves: a dictionary `{name,
+/// seq_len, vocab, config}` with what later phases need to know of the model
+/// (`config` is the text of its configuration, and optional).
+inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
+
+/// All roles by stage. Fails, with a diagnostic, unless stages are numbered
+/// from 0 without gaps and no device belongs to two.
+FailureOr<SmallVector<RoleOp>> getRoles(ModuleOp module);
+
+/// One tensor of one layer: positions among the roles, the role's layers and
+/// the layer's tensors.
+struct TensorPlace {
+  int64_t role;
+  int64_t layer;
+  int64_t tensor;
+};
+
+/// A parameter that two layers hold: the owner in group 0, the borrower in
+/// group 1.
+struct TiedTensor {
+  StringAttr parameter;
+  TensorPlace owner;
+  TensorPlace borrower;
+};
+
+/// All ties, by borrower. Fails, with a diagnostic, on a parameter with several
+/// owners, or with borrowers only.
+FailureOr<SmallVector<TiedTensor>> getTies(ArrayRef<RoleOp> roles);
+
+/// Appends a `grt.schedule` for every role to the builder's block. Empty parts
+/// are left out.
+void buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
+                    const ::galvatron::TaskProgram &program);
+
+/// The schedules of a module as plain tasks, and where they stand.
+struct ReadProgram {
+  ::galvatron::TaskProgram program;
+  SmallVector<RoleOp> roles;
+  SmallVector<ScheduleOp> schedules;
+  /// tasks[role][part][i] is program.roles[role].parts[part][i].
+  std::vector<std::array<std::vector<TaskOp>, ::galvatron::kSchedulePartCount>>
+      tasks;
+};
+
+/// Reads the schedules back; the inverse of buildSchedules. The kind of
+/// schedule and the number of micro-batches come from `#galvatron.plan` if the
+/// module has it, or else from the tasks. Fails, with a diagnostic, unless
+/// every role has one schedule.
+FailureOr<ReadProgram> readTaskProgram(ModuleOp module);
+
+} // namespace mlir::grt
+
+#endif // GALVATRON_DIALECT_GRT_TRANSFORMS_ROLES_H

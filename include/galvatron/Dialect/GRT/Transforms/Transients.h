@@ -1,0 +1,58 @@
+//===- Transients.h - Placement of a function's temporaries -----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The function part of galvatron-allocate-arena. The planner calls it too, on
+// one layer function at a time, so that the bytes it compares with the budget
+// are the bytes the program asks for.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GRT_TRANSFORMS_TRANSIENTS_H
+#define GALVATRON_DIALECT_GRT_TRANSFORMS_TRANSIENTS_H
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+
+#include <vector>
+
+namespace mlir::grt {
+
+/// A block of memory needed from time `begin` to time `end`, both included.
+struct Interval {
+  int64_t begin;
+  int64_t end;
+  int64_t bytes; ///< a multiple of kAlignment
+  int64_t offset = 0;
+};
+
+/// Gives every interval an offset so that no two that share a time share a
+/// byte, and returns the bytes needed in all. Offline best fit in several
+/// orders, the smallest result is kept; never below peakBytes().
+int64_t placeIntervals(std::vector<Interval> &intervals);
+
+/// The most bytes that are needed at one time: the lower bound of any
+/// placement.
+int64_t peakBytes(const std::vector<Interval> &intervals);
+
+/// Places the transient buffers of `func` by the lifetimes that grt.begin and
+/// grt.end mark, and sets `transient_bytes`. Offsets that are already there are
+/// replaced; buffers without a use are erased. Fails, with a diagnostic, on a
+/// used buffer without lifetime.
+LogicalResult allocateTransients(FuncOp func);
+
+/// The most bytes of transient buffers (each rounded up to kAlignment) that are
+/// live at one time.
+int64_t maxLiveBytes(FuncOp func);
+
+/// Temporaries of a layer's backward pass. Under checkpointing (`recompute` is
+/// there) the recomputed stash stands in front of them. Both functions must
+/// have been allocated.
+int64_t backwardTransientBytes(FuncOp recompute, FuncOp backward,
+                               int64_t recomputeStashBytes);
+
+} // namespace mlir::grt
+
+#endif // GALVATRON_DIALECT_GRT_TRANSFORMS_TRANSIENTS_H

@@ -1,0 +1,271 @@
+//===- AllocateArena.cpp - galvatron-allocate-arena -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Dialect/GRT/Transforms/Transients.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace mlir::grt {
+#define GEN_PASS_DEF_ALLOCATEARENA
+#include "galvatron/Dialect/GRT/Transforms/Passes.h.inc"
+} // namespace mlir::grt
+
+using namespace mlir;
+using namespace mlir::grt;
+using ::galvatron::LayerFootprint;
+using ::galvatron::StageLayer;
+using ::galvatron::StageLayout;
+using ::galvatron::StageLedger;
+using ::galvatron::StageShape;
+
+namespace {
+
+/// Sizes that hold for the whole module.
+struct ProgramFacts {
+  int64_t microBatches = 1;
+  int64_t seqLen = 0;
+  int64_t elementBytes = 4;
+  int64_t accumulatorBytes = 4;
+  int64_t optimizerStates = 2; ///< m and v, or the momentum
+};
+
+FailureOr<ProgramFacts> getFacts(ModuleOp module) {
+  ProgramFacts facts;
+  auto plan = mlir::galvatron::getPlan(module);
+  auto training = mlir::galvatron::getTraining(module);
+  auto model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
+  auto seqLen = model ? model.getAs<IntegerAttr>("seq_len") : IntegerAttr();
+  if (!plan || !training || !seqLen)
+    return module.emitOpError()
+           << "expected 'galvatron.plan', 'galvatron.training' and '"
+           << kModelAttr << "' attributes on a module with roles";
+  facts.microBatches = plan.getMicroBatches();
+  facts.seqLen = seqLen.getInt();
+  StringRef dtype = training.getDtype();
+  facts.elementBytes = dtype == "f64" ? 8 : (dtype == "bf16" ? 2 : 4);
+  facts.accumulatorBytes = dtype == "f64" ? 8 : 4;
+  facts.optimizerStates = training.getOptimizer() == "sgd" ? 1 : 2;
+  return facts;
+}
+
+/// What the layers of a role need and where it goes.
+class RoleAllocator {
+public:
+  RoleAllocator(RoleOp role, const ProgramFacts &facts, bool isLast)
+      : role(role), facts(facts), module(role->getParentOfType<ModuleOp>()),
+        layers(role.getLayers().getOps<LayerOp>()), isLast(isLast) {}
+
+  LogicalResult run() {
+    for (LayerOp layer : layers)
+      if (failed(collect(layer)))
+        return failure();
+    StageShape shape{role.getSlots(), facts.microBatches, isLast};
+    StageLedger ledger = ::galvatron::stageLedger(stageLayers, shape);
+    if (failed(checkMemory(ledger)))
+      return failure();
+    StageLayout layout = ::galvatron::stageLayout(stageLayers, shape);
+    if (layout.bytes != ledger.total())
+      return role.emitOpError()
+             << "expected an arena of the ledger's " << ledger.total()
+             << " bytes, found " << layout.bytes;
+    apply(layout, ledger);
+    return success();
+  }
+
+private:
+  FuncOp lookup(FlatSymbolRefAttr symbol) {
+    return symbol ? module.lookupSymbol<FuncOp>(symbol.getAttr()) : FuncOp();
+  }
+
+  LogicalResult collect(LayerOp layer) {
+    FuncOp forward = lookup(layer.getForwardAttr());
+    FuncOp recompute = lookup(layer.getRecomputeAttr());
+    FuncOp backward = lookup(layer.getBackwardAttr());
+    StageLayer stageLayer;
+    stageLayer.samples = layer.getSamples();
+    LayerFootprint &footprint = stageLayer.footprint;
+    footprint.inputBytes = alignBytes(layer.getInputBytes());
+    footprint.outputBytes = alignBytes(layer.getOutputBytes());
+    footprint.stashBytes = alignBytes(layer.getStashBytes());
+    footprint.forwardTransient = forward.getTransientBytes().value_or(0);
+    footprint.backwardTransient = backwardTransientBytes(
+        recompute, backward, layer.getRecomputeStashBytes());
+    for (auto [number, group] :
+         llvm::enumerate(layer.getGroups().getAsRange<DictionaryAttr>())) {
+      int64_t elements = group.getAs<IntegerAttr>("shard_elements").getInt();
+      footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
+      footprint.gradientBytes += alignBytes(elements * facts.accumulatorBytes);
+      if (number == 0)
+        footprint.optimizerBytes = alignBytes(elements * facts.optimizerStates *
+                                              facts.accumulatorBytes);
+    }
+    if (layer.getData())
+      footprint.dataBytesPerSample = facts.seqLen * int64_t(sizeof(int32_t));
+
+    // A function must stay within what its layer sets aside for it.
+    auto fits = [&](FuncOp func, std::optional<int64_t> needed, int64_t given,
+                    StringRef what) -> LogicalResult {
+      if (!func || !needed || *needed <= alignBytes(given))
+        return success();
+      InFlightDiagnostic diagnostic = layer.emitOpError()
+                                      << "expected '" << func.getSymName()
+                                      << "' to need at most " << given << " "
+                                      << what << " bytes, found " << *needed;
+      diagnostic.attachNote(func.getLoc()) << "function stands here";
+      return diagnostic;
+    };
+    int64_t kept =
+        std::max(layer.getStashBytes(), layer.getRecomputeStashBytes());
+    if (failed(fits(forward, forward.getStashBytes(), layer.getStashBytes(),
+                    "stash")) ||
+        failed(fits(recompute,
+                    recompute ? recompute.getStashBytes() : std::nullopt,
+                    layer.getRecomputeStashBytes(), "stash")) ||
+        failed(fits(backward, backward.getStashBytes(), kept, "stash")) ||
+        failed(fits(forward, forward.getInputBytes(), layer.getInputBytes(),
+                    "input")) ||
+        failed(fits(forward, forward.getOutputBytes(), layer.getOutputBytes(),
+                    "output")))
+      return failure();
+    stageLayers.push_back(stageLayer);
+    return success();
+  }
+
+  LogicalResult checkMemory(const StageLedger &ledger) {
+    auto plan = mlir::galvatron::getPlan(module);
+    int64_t available = plan.getMemory();
+    if (available == 0) {
+      auto clusterAttr = mlir::galvatron::getCluster(module);
+      if (!clusterAttr)
+        return success();
+      llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
+      if (!cluster)
+        return role.emitOpError(llvm::toString(cluster.takeError()));
+      for (int64_t device : role.getDevices())
+        if (device >= cluster->deviceCount())
+          return role.emitOpError()
+                 << "expected devices of the cluster's "
+                 << cluster->deviceCount() << ", found device " << device;
+      available = cluster->memoryOf(role.getDevices());
+    }
+    if (ledger.total() <= available)
+      return success();
+    return role.emitOpError() << "expected at most " << available
+                              << " bytes, the memory of its devices, found "
+                              << ledger.total() << ": " << ledger.str();
+  }
+
+  /// Everything the layers' regions are bound to, from where the gradient of a
+  /// layer's output comes to where that of its input goes.
+  void apply(const StageLayout &layout, const StageLedger &ledger) {
+    Builder builder(role.getContext());
+    auto range = [&](const ::galvatron::ArenaRegion &region) {
+      return builder.getDenseI64ArrayAttr({region.offset, region.bytes});
+    };
+    role.setArenaBytes(layout.bytes);
+    role.setSlotBytes(layout.slotBytes);
+    role.setArenaAttr(builder.getDictionaryAttr(
+        {builder.getNamedAttr("parameters", range(layout.parameters)),
+         builder.getNamedAttr("gradients", range(layout.gradients)),
+         builder.getNamedAttr("optimizer", range(layout.optimizer)),
+         builder.getNamedAttr("slots", range(layout.slots)),
+         builder.getNamedAttr("transient", range(layout.transient)),
+         builder.getNamedAttr("boundary0", range(layout.boundary[0])),
+         builder.getNamedAttr("boundary1", range(layout.boundary[1])),
+         builder.getNamedAttr("data", range(layout.data)),
+         builder.getNamedAttr("loss", range(layout.loss)),
+         builder.getNamedAttr("step", range(layout.step))}));
+    auto bytes = [&](StringRef name, int64_t value) {
+      return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
+    };
+    role.setLedgerAttr(
+        builder.getDictionaryAttr({bytes("parameters", ledger.parameters),
+                                   bytes("gradients", ledger.gradients),
+                                   bytes("optimizer", ledger.optimizer),
+                                   bytes("activations", ledger.activations),
+                                   bytes("backward", ledger.backward),
+                                   bytes("communication", ledger.communication),
+                                   bytes("workspace", ledger.workspace),
+                                   bytes("runtime", ledger.runtime)}));
+
+    // The gradient that comes into the last layer lies in buffer 0, since a
+    // forward output may wait in buffer 1 to be sent. From there the buffers
+    // take turns; a reshard between two layers is one turn more.
+    bool isFirst = role.getStage() == 0;
+    int64_t incoming = 0;
+    for (size_t i = layers.size(); i-- > 0;) {
+      LayerOp layer = layers[i];
+      const StageLayout::LayerPlacement &at = layout.layers[i];
+      SmallVector<NamedAttribute> entries = {
+          bytes("parameter", at.parameters),
+          bytes("gradient", at.gradients),
+          bytes("optimizer", at.optimizer),
+          bytes("stash", at.stash),
+          bytes("forward_transient", at.forwardTransient),
+          bytes("backward_transient", at.backwardTransient),
+          builder.getNamedAttr("transient_in_slot",
+                               builder.getBoolAttr(at.transientInSlot))};
+      if (at.data >= 0) {
+        entries.push_back(bytes("data", at.data));
+        entries.push_back(
+            bytes("data_per_micro_batch", at.dataBytesPerMicroBatch));
+      }
+      bool isLoss = isLast && i + 1 == layers.size();
+      if (!isLoss)
+        entries.push_back(bytes("grad_in", incoming));
+      if (!(isFirst && i == 0)) {
+        int64_t outgoing = 1 - incoming;
+        entries.push_back(bytes("grad_out", outgoing));
+        incoming = layer.getBackwardReshard() ? 1 - outgoing : outgoing;
+      }
+      if (isLoss)
+        entries.push_back(
+            builder.getNamedAttr("output", builder.getStringAttr("loss")));
+      else if (layer.getForwardReshard() || i + 1 == layers.size())
+        entries.push_back(
+            builder.getNamedAttr("output", builder.getStringAttr("boundary")));
+      else
+        entries.push_back(
+            builder.getNamedAttr("output", builder.getStringAttr("slot")));
+      layer.setPlacementAttr(builder.getDictionaryAttr(entries));
+    }
+  }
+
+  RoleOp role;
+  const ProgramFacts &facts;
+  ModuleOp module;
+  SmallVector<LayerOp> layers;
+  std::vector<StageLayer> stageLayers;
+  bool isLast;
+};
+
+class AllocateArenaPass
+    : public mlir::grt::impl::AllocateArenaBase<AllocateArenaPass> {
+  using AllocateArenaBase::AllocateArenaBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (auto func : module.getOps<FuncOp>())
+      if (failed(allocateTransients(func)))
+        return signalPassFailure();
+    if (functionsOnly || module.getOps<RoleOp>().empty())
+      return;
+    FailureOr<SmallVector<RoleOp>> roles = getRoles(module);
+    FailureOr<ProgramFacts> facts = getFacts(module);
+    if (failed(roles) || failed(facts))
+      return signalPassFailure();
+    for (RoleOp role : *roles)
+      if (failed(RoleAllocator(role, *facts, role == roles->back()).run()))
+        return signalPassFailure();
+  }
+};
+
+} // namespace

@@ -1,0 +1,212 @@
+//===- TaskPrograms.cpp - Reading roles and schedules from the IR ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+using ::galvatron::RoleProgram;
+using ::galvatron::SchedulePart;
+using ::galvatron::Task;
+using ::galvatron::TaskProgram;
+
+namespace {
+
+// The plain room has enumerations of its own; the numbers are those of the C
+// ABI in both.
+static_assert(uint32_t(TaskKind::TieBroadcast) ==
+              uint32_t(::galvatron::TaskKind::TieBroadcast));
+static_assert(uint32_t(Part::Evaluate) == uint32_t(SchedulePart::Evaluate));
+
+TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task) {
+  auto kind = static_cast<TaskKind>(task.kind);
+  auto number = [&](bool there, int64_t value) {
+    return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
+  };
+  bool runs = kind == TaskKind::Forward || kind == TaskKind::Backward;
+  return TaskOp::create(
+      builder, loc, TaskKindAttr::get(builder.getContext(), kind),
+      number(runs, task.microBatch),
+      number(task.flags & ::galvatron::SendActivation, task.sendMicroBatch),
+      number(task.flags & ::galvatron::RecvActivation, task.recvMicroBatch),
+      number(task.flags & ::galvatron::SendGradient, task.sendMicroBatch),
+      number(task.flags & ::galvatron::RecvGradient, task.recvMicroBatch),
+      number(runs || (task.flags & ::galvatron::RecvActivation), task.slot));
+}
+
+Task readTask(TaskOp op) {
+  Task task;
+  task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
+  task.slot = op.getSlot().value_or(0);
+  task.microBatch = op.getMicroBatch().value_or(0);
+  auto read = [&](std::optional<int64_t> number, ::galvatron::TransferFlag flag,
+                  uint32_t &field) {
+    if (!number)
+      return;
+    task.flags |= flag;
+    field = *number;
+  };
+  read(op.getSendActivation(), ::galvatron::SendActivation,
+       task.sendMicroBatch);
+  read(op.getSendGradient(), ::galvatron::SendGradient, task.sendMicroBatch);
+  read(op.getRecvActivation(), ::galvatron::RecvActivation,
+       task.recvMicroBatch);
+  read(op.getRecvGradient(), ::galvatron::RecvGradient, task.recvMicroBatch);
+  return task;
+}
+
+/// Highest micro-batch that any task of the program runs, plus one.
+int64_t countMicroBatches(const TaskProgram &program) {
+  int64_t count = 1;
+  for (const RoleProgram &role : program.roles)
+    for (const std::vector<Task> &part : role.parts)
+      for (const Task &task : part)
+        count = std::max<int64_t>(count, int64_t(task.microBatch) + 1);
+  return count;
+}
+
+} // namespace
+
+FailureOr<SmallVector<RoleOp>> mlir::grt::getRoles(ModuleOp module) {
+  SmallVector<RoleOp> roles(module.getOps<RoleOp>());
+  llvm::stable_sort(
+      roles, [](RoleOp a, RoleOp b) { return a.getStage() < b.getStage(); });
+  llvm::SmallDenseMap<int64_t, RoleOp> owners;
+  for (auto [number, role] : llvm::enumerate(roles)) {
+    if (role.getStage() != int64_t(number))
+      return role.emitOpError() << "expected stages 0 to " << roles.size() - 1
+                                << ", each once, found " << role.getStage();
+    for (int64_t device : role.getDevices()) {
+      auto [it, inserted] = owners.try_emplace(device, role);
+      if (inserted)
+        continue;
+      InFlightDiagnostic diagnostic =
+          role.emitOpError()
+          << "expected devices of its own, found device " << device
+          << " of role '" << it->second.getSymName() << "'";
+      diagnostic.attachNote(it->second.getLoc()) << "which stands here";
+      return diagnostic;
+    }
+  }
+  return roles;
+}
+
+FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
+  struct Holders {
+    std::optional<TensorPlace> owner;
+    SmallVector<std::pair<TensorPlace, LayerOp>, 1> borrowers;
+  };
+  llvm::MapVector<StringAttr, Holders> holders;
+  for (auto [r, role] : llvm::enumerate(roles)) {
+    RoleOp roleOp = role;
+    for (auto [l, layer] :
+         llvm::enumerate(roleOp.getLayers().getOps<LayerOp>()))
+      for (auto [t, tensor] :
+           llvm::enumerate(layer.getTensors().getAsRange<DictionaryAttr>())) {
+        StringAttr name =
+            tensor.getAs<FlatSymbolRefAttr>("parameter").getAttr();
+        TensorPlace place{int64_t(r), int64_t(l), int64_t(t)};
+        Holders &entry = holders[name];
+        if (tensor.getAs<IntegerAttr>("group").getInt() != 0) {
+          entry.borrowers.push_back({place, layer});
+          continue;
+        }
+        if (entry.owner)
+          return layer.emitOpError() << "expected one owner of parameter '"
+                                     << name.getValue() << "', found a second";
+        entry.owner = place;
+      }
+  }
+  SmallVector<TiedTensor> ties;
+  for (auto &[name, entry] : holders)
+    for (auto &[place, layer] : entry.borrowers) {
+      if (!entry.owner)
+        return layer.emitOpError() << "expected an owner of the parameter '"
+                                   << name.getValue() << "' that is borrowed";
+      ties.push_back({name, *entry.owner, place});
+    }
+  llvm::stable_sort(ties, [](const TiedTensor &a, const TiedTensor &b) {
+    return std::tie(a.borrower.role, a.borrower.layer, a.borrower.tensor) <
+           std::tie(b.borrower.role, b.borrower.layer, b.borrower.tensor);
+  });
+  return ties;
+}
+
+void mlir::grt::buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
+                               const TaskProgram &program) {
+  for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
+    RoleOp roleOp = role;
+    Location loc = roleOp.getLoc();
+    OpBuilder::InsertionGuard guard(builder);
+    auto schedule = ScheduleOp::create(
+        builder, loc, (roleOp.getSymName() + ".schedule").str(),
+        roleOp.getSymName());
+    builder.createBlock(&schedule.getParts());
+    for (auto [number, list] : llvm::enumerate(tasks.parts)) {
+      if (list.empty())
+        continue;
+      auto part = PartOp::create(builder, loc, static_cast<Part>(number));
+      OpBuilder::InsertionGuard partGuard(builder);
+      builder.createBlock(&part.getTasks());
+      for (const Task &task : list)
+        buildTask(builder, loc, task);
+    }
+  }
+}
+
+FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
+  FailureOr<SmallVector<RoleOp>> roles = getRoles(module);
+  if (failed(roles))
+    return failure();
+  FailureOr<SmallVector<TiedTensor>> ties = getTies(*roles);
+  if (failed(ties))
+    return failure();
+  ReadProgram result;
+  result.roles = *roles;
+  result.schedules.resize(roles->size());
+  result.tasks.resize(roles->size());
+  result.program.roles.resize(roles->size());
+  for (const TiedTensor &tie : *ties)
+    result.program.ties.push_back({tie.owner.role, tie.borrower.role});
+
+  llvm::SmallDenseMap<StringRef, size_t> numbers;
+  for (auto [number, role] : llvm::enumerate(*roles))
+    numbers[role.getSymName()] = number;
+  for (auto schedule : module.getOps<ScheduleOp>()) {
+    size_t number = numbers.lookup(schedule.getRole());
+    if (result.schedules[number])
+      return schedule.emitOpError()
+             << "expected one schedule of role '" << schedule.getRole()
+             << "', found a second";
+    result.schedules[number] = schedule;
+    RoleProgram &role = result.program.roles[number];
+    role.slots = result.roles[number].getSlots();
+    for (auto part : schedule.getParts().getOps<PartOp>()) {
+      auto which = static_cast<size_t>(part.getPart());
+      for (auto task : part.getTasks().getOps<TaskOp>()) {
+        role.parts[which].push_back(readTask(task));
+        result.tasks[number][which].push_back(task);
+      }
+    }
+  }
+  for (auto [schedule, role] : llvm::zip(result.schedules, result.roles))
+    if (!schedule)
+      return role.emitOpError() << "expected a schedule of role '"
+                                << role.getSymName() << "', found none";
+
+  result.program.microBatches = countMicroBatches(result.program);
+  if (auto plan = mlir::galvatron::getPlan(module)) {
+    result.program.microBatches = plan.getMicroBatches();
+    result.program.schedule = plan.getSchedule() == "gpipe"
+                                  ? ::galvatron::ScheduleKind::GPipe
+                                  : ::galvatron::ScheduleKind::OneFOneB;
+  }
+  return result;
+}

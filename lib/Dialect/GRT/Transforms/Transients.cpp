@@ -1,0 +1,225 @@
+//===- Transients.cpp - Placement of a function's temporaries -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/Transforms/Transients.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+using Order = std::vector<unsigned>;
+
+/// One placement of all intervals in a given order.
+struct Placement {
+  std::vector<int64_t> offsets;
+  int64_t bytes = 0;
+};
+
+bool overlaps(const Interval &a, const Interval &b) {
+  return a.begin <= b.end && b.begin <= a.end;
+}
+
+/// Places the intervals one after the other, each into the smallest gap between
+/// its already placed neighbours in time that holds it, or else on top. Gives
+/// up, with the bytes reached, once `limit` is not undercut.
+Placement placeInOrder(const std::vector<Interval> &intervals,
+                       const Order &order, int64_t limit) {
+  Placement result;
+  result.offsets.assign(intervals.size(), -1);
+  SmallVector<std::pair<int64_t, int64_t>, 32> taken;
+  for (unsigned next : order) {
+    const Interval &interval = intervals[next];
+    taken.clear();
+    for (unsigned other : order) {
+      if (other == next)
+        break;
+      if (overlaps(interval, intervals[other]))
+        taken.push_back({result.offsets[other],
+                         result.offsets[other] + intervals[other].bytes});
+    }
+    llvm::sort(taken);
+    int64_t bestOffset = -1;
+    int64_t bestGap = std::numeric_limits<int64_t>::max();
+    int64_t top = 0;
+    for (auto [begin, end] : taken) {
+      int64_t gap = begin - top;
+      if (gap >= interval.bytes && gap < bestGap) {
+        bestGap = gap;
+        bestOffset = top;
+      }
+      top = std::max(top, end);
+    }
+    if (bestOffset < 0)
+      bestOffset = top;
+    result.offsets[next] = bestOffset;
+    result.bytes = std::max(result.bytes, bestOffset + interval.bytes);
+    if (result.bytes >= limit)
+      return result;
+  }
+  return result;
+}
+
+/// Collects the transient buffers of a function and their lifetimes. Times are
+/// positions of operations; a buffer is live at its begin and its end too.
+LogicalResult collectLifetimes(FuncOp func, std::vector<BufferOp> &buffers,
+                               std::vector<Interval> &intervals) {
+  llvm::SmallDenseMap<Operation *, unsigned, 64> numbers;
+  int64_t time = 0;
+  for (Operation &op : func.getBody().front()) {
+    ++time;
+    if (auto buffer = dyn_cast<BufferOp>(op)) {
+      if (buffer.getRegion() != MemoryRegion::Transient)
+        continue;
+      numbers[buffer] = buffers.size();
+      buffers.push_back(buffer);
+      intervals.push_back({-1, -1, alignBytes(buffer.getByteSize())});
+      continue;
+    }
+    if (auto begin = dyn_cast<BeginOp>(op)) {
+      auto it = numbers.find(begin.getBuffer().getDefiningOp());
+      if (it != numbers.end())
+        intervals[it->second].begin = time;
+    } else if (auto end = dyn_cast<EndOp>(op)) {
+      auto it = numbers.find(end.getBuffer().getDefiningOp());
+      if (it != numbers.end())
+        intervals[it->second].end = time;
+    }
+  }
+  for (auto [buffer, interval] : llvm::zip(buffers, intervals))
+    if (interval.begin < 0 || interval.end < interval.begin)
+      return buffer.emitOpError(
+          "expected the lifetime of a transient buffer to be marked by "
+          "'grt.begin' and 'grt.end'");
+  return success();
+}
+
+void eraseUnusedBuffers(FuncOp func) {
+  for (Operation &op :
+       llvm::make_early_inc_range(llvm::reverse(func.getBody().front()))) {
+    if (!op.use_empty())
+      continue;
+    auto buffer = dyn_cast<BufferOp>(op);
+    if (isa<ViewOp>(op) ||
+        (buffer && buffer.getRegion() == MemoryRegion::Transient))
+      op.erase();
+  }
+}
+
+} // namespace
+
+int64_t mlir::grt::peakBytes(const std::vector<Interval> &intervals) {
+  // The peak is reached when some interval begins.
+  int64_t peak = 0;
+  for (const Interval &at : intervals) {
+    int64_t live = 0;
+    for (const Interval &other : intervals)
+      if (other.begin <= at.begin && at.begin <= other.end)
+        live += other.bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+int64_t mlir::grt::placeIntervals(std::vector<Interval> &intervals) {
+  if (intervals.empty())
+    return 0;
+  int64_t lowest = peakBytes(intervals);
+  Order bySize(intervals.size());
+  std::iota(bySize.begin(), bySize.end(), 0);
+  Order byBegin = bySize, byArea = bySize;
+  auto area = [&](unsigned i) {
+    return intervals[i].bytes * (intervals[i].end - intervals[i].begin + 1);
+  };
+  std::stable_sort(bySize.begin(), bySize.end(), [&](unsigned a, unsigned b) {
+    return intervals[a].bytes > intervals[b].bytes;
+  });
+  std::stable_sort(byBegin.begin(), byBegin.end(), [&](unsigned a, unsigned b) {
+    return intervals[a].begin < intervals[b].begin;
+  });
+  std::stable_sort(byArea.begin(), byArea.end(),
+                   [&](unsigned a, unsigned b) { return area(a) > area(b); });
+
+  Placement best;
+  best.bytes = std::numeric_limits<int64_t>::max();
+  Order bestOrder;
+  auto attempt = [&](const Order &order) {
+    Placement placement = placeInOrder(intervals, order, best.bytes);
+    if (placement.bytes >= best.bytes)
+      return false;
+    best = std::move(placement);
+    bestOrder = order;
+    return true;
+  };
+  for (const Order *order : {&bySize, &byArea, &byBegin})
+    if (best.bytes > lowest)
+      attempt(*order);
+
+  // Whatever sticks out on top gets a better seat: it is placed first. A few
+  // rounds close most of what is left to the lower bound.
+  for (int round = 0; round < 32 && best.bytes > lowest; ++round) {
+    bool better = false;
+    for (size_t i = 0; i < bestOrder.size() && !better; ++i) {
+      unsigned top = bestOrder[i];
+      if (best.offsets[top] + intervals[top].bytes != best.bytes)
+        continue;
+      for (size_t seat = 0; seat < i && !better; seat = seat * 2 + 1) {
+        Order order = bestOrder;
+        std::rotate(order.begin() + seat, order.begin() + i,
+                    order.begin() + i + 1);
+        better = attempt(order);
+      }
+    }
+    if (!better)
+      break;
+  }
+  for (auto [interval, offset] : llvm::zip(intervals, best.offsets))
+    interval.offset = offset;
+  return best.bytes;
+}
+
+LogicalResult mlir::grt::allocateTransients(FuncOp func) {
+  eraseUnusedBuffers(func);
+  std::vector<BufferOp> buffers;
+  std::vector<Interval> intervals;
+  if (failed(collectLifetimes(func, buffers, intervals)))
+    return failure();
+  func.setTransientBytes(placeIntervals(intervals));
+  for (auto [buffer, interval] : llvm::zip(buffers, intervals))
+    buffer.setOffset(interval.offset);
+  return success();
+}
+
+int64_t mlir::grt::maxLiveBytes(FuncOp func) {
+  int64_t live = 0, most = 0;
+  for (Operation &op : func.getBody().front()) {
+    if (!isa<BeginOp, EndOp>(op))
+      continue;
+    auto buffer = op.getOperand(0).getDefiningOp<BufferOp>();
+    if (!buffer || buffer.getRegion() != MemoryRegion::Transient)
+      continue;
+    int64_t bytes = alignBytes(buffer.getByteSize());
+    live += isa<BeginOp>(op) ? bytes : -bytes;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+int64_t mlir::grt::backwardTransientBytes(FuncOp recompute, FuncOp backward,
+                                          int64_t recomputeStashBytes) {
+  int64_t bytes = backward.getTransientBytes().value_or(0);
+  if (recompute)
+    bytes = std::max(bytes, recompute.getTransientBytes().value_or(0));
+  return alignBytes(recomputeStashBytes) + bytes;
+}

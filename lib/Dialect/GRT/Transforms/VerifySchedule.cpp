@@ -1,0 +1,173 @@
+//===- VerifySchedule.cpp - galvatron-verify-schedule ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Schedule/Verify.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+namespace mlir::grt {
+#define GEN_PASS_DEF_VERIFYSCHEDULE
+#include "galvatron/Dialect/GRT/Transforms/Passes.h.inc"
+} // namespace mlir::grt
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+/// Checks that `exchange` goes from ranks of `from` to ranks of `to`, and that
+/// every rank of `to` gets all its units (`units` of them).
+LogicalResult verifyExchange(Operation *user, ExchangeOp exchange, RoleOp from,
+                             RoleOp to, int64_t fromUnits, int64_t toUnits) {
+  auto fail = [&]() {
+    InFlightDiagnostic diagnostic = user->emitOpError();
+    diagnostic.attachNote(exchange.getLoc())
+        << "exchange '" << exchange.getSymName() << "' stands here";
+    return diagnostic;
+  };
+  llvm::SmallDenseMap<int64_t, int64_t> received;
+  for (int64_t device : to.getDevices())
+    received[device] = 0;
+  ArrayRef<int64_t> numbers = exchange.getTransfers();
+  for (size_t i = 0; i < numbers.size(); i += 5) {
+    ArrayRef<int64_t> transfer = numbers.slice(i, 5);
+    if (!llvm::is_contained(from.getDevices(), transfer[0]))
+      return fail() << "expected exchange '" << exchange.getSymName()
+                    << "' to send from ranks of role '" << from.getSymName()
+                    << "', found rank " << transfer[0];
+    auto it = received.find(transfer[1]);
+    if (it == received.end())
+      return fail() << "expected exchange '" << exchange.getSymName()
+                    << "' to send to ranks of role '" << to.getSymName()
+                    << "', found rank " << transfer[1];
+    if (transfer[2] + transfer[4] > fromUnits ||
+        transfer[3] + transfer[4] > toUnits)
+      return fail() << "expected exchange '" << exchange.getSymName()
+                    << "' to stay inside " << fromUnits << " samples of rank "
+                    << transfer[0] << " and " << toUnits << " of rank "
+                    << transfer[1];
+    it->second += transfer[4];
+  }
+  for (int64_t device : to.getDevices())
+    if (received[device] != toUnits)
+      return fail() << "expected rank " << device << " to receive " << toUnits
+                    << " samples in exchange '" << exchange.getSymName()
+                    << "', found " << received[device];
+  return success();
+}
+
+class VerifySchedulePass
+    : public mlir::grt::impl::VerifyScheduleBase<VerifySchedulePass> {
+  void runOnOperation() override {
+    FailureOr<ReadProgram> read = readTaskProgram(getOperation());
+    if (failed(read))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+    if (failed(verifyTasks(*read)) || failed(verifyExchanges(read->roles)))
+      signalPassFailure();
+  }
+
+  LogicalResult verifyTasks(ReadProgram &read) {
+    std::vector<std::vector<int64_t>> devices;
+    for (RoleOp role : read.roles)
+      devices.emplace_back(role.getDevices().begin(), role.getDevices().end());
+    std::vector<::galvatron::ScheduleFault> faults =
+        ::galvatron::verifySchedule(read.program, devices);
+    for (const ::galvatron::ScheduleFault &fault : faults) {
+      Operation *op = read.schedules[fault.role];
+      auto &tasks = read.tasks[fault.role][static_cast<size_t>(fault.part)];
+      if (fault.task >= 0 && fault.task < int64_t(tasks.size()))
+        op = tasks[fault.task];
+      op->emitOpError() << fault.message;
+    }
+    return success(faults.empty());
+  }
+
+  ExchangeOp lookup(FlatSymbolRefAttr symbol) {
+    return getOperation().lookupSymbol<ExchangeOp>(symbol.getAttr());
+  }
+
+  LogicalResult verifyReshards(RoleOp role) {
+    SmallVector<LayerOp> layers(role.getLayers().getOps<LayerOp>());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      LayerOp layer = layers[i];
+      bool hasNext = i + 1 < layers.size();
+      if (FlatSymbolRefAttr reshard = layer.getForwardReshardAttr()) {
+        if (!hasNext)
+          return layer.emitOpError("expected no forward reshard on the last "
+                                   "layer of a role");
+        if (failed(verifyExchange(layer, lookup(reshard), role, role,
+                                  layer.getSamples(),
+                                  layers[i + 1].getSamples())))
+          return failure();
+      } else if (hasNext && layer.getSamples() != layers[i + 1].getSamples()) {
+        return layer.emitOpError()
+               << "expected a forward reshard from " << layer.getSamples()
+               << " to " << layers[i + 1].getSamples() << " samples";
+      }
+      if (FlatSymbolRefAttr reshard = layer.getBackwardReshardAttr()) {
+        if (i == 0)
+          return layer.emitOpError("expected no backward reshard on the first "
+                                   "layer of a role");
+        if (failed(verifyExchange(layer, lookup(reshard), role, role,
+                                  layer.getSamples(),
+                                  layers[i - 1].getSamples())))
+          return failure();
+      } else if (i > 0 && layer.getSamples() != layers[i - 1].getSamples()) {
+        return layer.emitOpError()
+               << "expected a backward reshard from " << layer.getSamples()
+               << " to " << layers[i - 1].getSamples() << " samples";
+      }
+    }
+    return success();
+  }
+
+  /// One direction of a cut: both roles must name one exchange.
+  LogicalResult verifyCut(RoleOp from, FlatSymbolRefAttr send,
+                          StringRef sendName, int64_t fromUnits, RoleOp to,
+                          FlatSymbolRefAttr recv, StringRef recvName,
+                          int64_t toUnits) {
+    if (!send)
+      return from.emitOpError()
+             << "expected '" << sendName << "' to name the exchange with role '"
+             << to.getSymName() << "'";
+    if (send != recv) {
+      InFlightDiagnostic diagnostic = to.emitOpError();
+      diagnostic << "expected '" << recvName << "' to name '" << send.getValue()
+                 << "' as '" << sendName << "' of role '" << from.getSymName()
+                 << "' does";
+      if (recv)
+        diagnostic << ", found '" << recv.getValue() << "'";
+      diagnostic.attachNote(from.getLoc()) << "which stands here";
+      return diagnostic;
+    }
+    return verifyExchange(from, lookup(send), from, to, fromUnits, toUnits);
+  }
+
+  LogicalResult verifyExchanges(ArrayRef<RoleOp> roles) {
+    for (RoleOp role : roles)
+      if (failed(verifyReshards(role)))
+        return failure();
+    for (size_t i = 0; i + 1 < roles.size(); ++i) {
+      RoleOp role = roles[i], next = roles[i + 1];
+      int64_t out = cast<LayerOp>(role.getLayers().front().back()).getSamples();
+      int64_t in = cast<LayerOp>(next.getLayers().front().front()).getSamples();
+      if (failed(verifyCut(
+              role, role.getSendActivationAttr(), "send_activation", out, next,
+              next.getRecvActivationAttr(), "recv_activation", in)) ||
+          failed(verifyCut(next, next.getSendGradientAttr(), "send_gradient",
+                           in, role, role.getRecvGradientAttr(),
+                           "recv_gradient", out)))
+        return failure();
+    }
+    return success();
+  }
+};
+
+} // namespace
