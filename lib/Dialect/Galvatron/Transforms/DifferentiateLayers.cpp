@@ -20,7 +20,7 @@ using namespace mlir::galvatron;
 namespace {
 
 struct DifferentiateLayersPass
-    : galvatron::impl::GalvatronDifferentiateLayersBase<
+    : mlir::galvatron::impl::GalvatronDifferentiateLayersBase<
           DifferentiateLayersPass> {
   void runOnOperation() override {
     SymbolTable symbols(getOperation());

@@ -83,7 +83,7 @@ bool touchesParameters(func::FuncOp function) {
 }
 
 struct InsertCollectivesPass
-    : galvatron::impl::GalvatronInsertCollectivesBase<InsertCollectivesPass> {
+    : mlir::galvatron::impl::GalvatronInsertCollectivesBase<InsertCollectivesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     for (auto function : module.getOps<func::FuncOp>())
@@ -112,7 +112,7 @@ struct InsertCollectivesPass
 
 } // namespace
 
-LogicalResult galvatron::insertCollectives(func::FuncOp function) {
+LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   int64_t degree =
       function->getAttrOfType<IntegerAttr>(kTensorParallelAttr).getInt();
   TensorParallelShards shards(degree);

@@ -28,7 +28,7 @@ using namespace mlir::galvatron;
 namespace {
 
 struct InsertRecomputePass
-    : galvatron::impl::GalvatronInsertRecomputeBase<InsertRecomputePass> {
+    : mlir::galvatron::impl::GalvatronInsertRecomputeBase<InsertRecomputePass> {
   void runOnOperation() override {
     SymbolTable symbols(getOperation());
     struct Functions {

@@ -250,7 +250,7 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
 } // namespace
 
 std::optional<std::string>
-galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strategy) {
+mlir::galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strategy) {
   int64_t degree = strategy.degree(Paradigm::TP);
   if (degree == 1)
     return std::nullopt;
@@ -276,7 +276,7 @@ galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strategy) {
   return std::nullopt;
 }
 
-std::string galvatron::partitionedName(StringRef body, const Strategy &strategy,
+std::string mlir::galvatron::partitionedName(StringRef body, const Strategy &strategy,
                                        int64_t samples,
                                        ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
@@ -293,7 +293,7 @@ std::string galvatron::partitionedName(StringRef body, const Strategy &strategy,
 }
 
 FailureOr<LayerFunctions>
-galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &strategy,
+mlir::galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &strategy,
                           int64_t samples, StringRef name,
                           ArrayRef<int64_t> borrowed) {
   LayerFunctions result;

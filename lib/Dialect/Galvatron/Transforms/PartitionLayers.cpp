@@ -21,11 +21,11 @@ using namespace mlir::galvatron;
 namespace {
 
 struct PartitionLayersPass
-    : galvatron::impl::GalvatronPartitionLayersBase<PartitionLayersPass> {
+    : mlir::galvatron::impl::GalvatronPartitionLayersBase<PartitionLayersPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    PlanAttr plan = galvatron::getPlan(module);
-    ModelOp model = galvatron::getModel(module);
+    PlanAttr plan = mlir::galvatron::getPlan(module);
+    ModelOp model = mlir::galvatron::getModel(module);
     if (!model)
       return signalPassFailure();
     if (!plan) {

@@ -1,0 +1,73 @@
+//===- NNToGRT.h - Bodies to functions on buffers ---------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_CONVERSION_NNTOGRT_NNTOGRT_H
+#define GALVATRON_CONVERSION_NNTOGRT_NNTOGRT_H
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace mlir {
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "galvatron/Conversion/NNToGRT/Passes.h.inc"
+} // namespace mlir
+
+namespace mlir::grt {
+
+/// One parameter tensor in a layer's flat storage.
+struct FlatTensor {
+  int64_t group;               ///< 0 owned, 1 borrowed from another layer
+  int64_t offset;              ///< elements from the start of the group's flat
+  SmallVector<int64_t> view;   ///< whole shape, as the body sees it
+  SmallVector<int64_t> local;  ///< shape on one rank of the TP group
+  int64_t tpDim;               ///< split dimension of the view, or -1
+  int64_t elements() const;
+};
+
+/// The flat storage of a layer's parameters on one rank of its TP group: two
+/// groups, each tensor at a multiple of 64 bytes, each group padded so that it
+/// divides into `shards` shards of a multiple of 64 bytes (semantics: an SDP
+/// rank holds one shard).
+struct FlatLayout {
+  SmallVector<FlatTensor> tensors; ///< in the order of the body's parameters
+  int64_t elements[2] = {0, 0};
+  int64_t shardElements[2] = {0, 0};
+  int64_t elementBytes = 4;     ///< compute type
+  int64_t accumulatorBytes = 4; ///< gradients and optimizer state
+  int64_t shards = 1;
+
+  /// States held by one rank. `slots` is the number of optimizer values an
+  /// element has (2 for Adam, 1 for SGD with momentum).
+  int64_t parameterBytes() const;
+  int64_t gradientBytes() const;
+  int64_t optimizerBytes(int64_t slots) const;
+};
+
+/// Reads the layout off a partitioned function with local types.
+FlatLayout getFlatLayout(func::FuncOp function);
+
+/// Sizes of the regions of one converted function.
+struct FunctionRegions {
+  int64_t inputBytes = 0, outputBytes = 0, stashBytes = 0;
+};
+
+/// Replaces one partitioned function, with collectives inserted, by a `grt.func`
+/// of the same name: values become buffers (in place where the operation allows
+/// it and the operand dies), operations become kernels. Transient buffers have
+/// lifetimes but no offsets yet.
+FailureOr<FuncOp> convertFunction(func::FuncOp function,
+                                  FunctionRegions *regions = nullptr);
+
+/// Number of optimizer values per parameter element: "adam", "adamw" 2, "sgd" 1.
+int64_t getOptimizerSlots(StringRef optimizer);
+
+} // namespace mlir::grt
+
+#endif // GALVATRON_CONVERSION_NNTOGRT_NNTOGRT_H

@@ -1,0 +1,512 @@
+//===- ConvertFunction.cpp - One body to one function on buffers -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// Three steps: decide which values share a buffer (in place where an operation
+// allows it), emit kernels, and put lifetime marks around what lives in the
+// transient region.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+using nn::ValueRole;
+
+namespace {
+
+MemRefType bufferType(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return MemRefType::get(tensor.getShape(), tensor.getElementType());
+}
+
+/// Gradients are accumulated in f32 whatever the compute type, f64 for f64.
+MemRefType accumulatorType(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  Type element = tensor.getElementType();
+  if (!element.isF64())
+    element = Float32Type::get(type.getContext());
+  return MemRefType::get(tensor.getShape(), element);
+}
+
+int64_t alignedBytes(Type type) {
+  return alignBytes(getByteSize(bufferType(type)));
+}
+
+class FunctionConverter : public nn::KernelEmitter {
+public:
+  explicit FunctionConverter(func::FuncOp source)
+      : source(source), builder(source.getContext()),
+        layout(getFlatLayout(source)) {}
+
+  FailureOr<FuncOp> run(FunctionRegions *regions);
+
+  // nn::KernelEmitter
+  void kernel(StringRef name, ArrayRef<Value> buffers, ArrayRef<int64_t> ints,
+              ArrayRef<double> reals) override {
+    std::optional<Kernel> kernel = symbolizeKernel(name);
+    assert(kernel && "nn operation names an unknown kernel");
+    StringRef label = current->getName().stripDialect();
+    KernelOp::create(builder, current->getLoc(), *kernel, buffers, ints, reals,
+                     label);
+  }
+  Value temporary(RankedTensorType type) override {
+    return newTransient(bufferType(type));
+  }
+  Value view(Value buffer, int64_t byteOffset, RankedTensorType type) override {
+    // The view keeps the rest of the buffer: kernels stride over it.
+    auto whole = cast<MemRefType>(buffer.getType());
+    int64_t elementBytes = type.getElementTypeBitWidth() / 8;
+    int64_t elements = whole.getNumElements() - byteOffset / elementBytes;
+    return ViewOp::create(builder, current->getLoc(),
+                          MemRefType::get(elements, whole.getElementType()),
+                          buffer, byteOffset);
+  }
+  int64_t accumulateMode(unsigned index) const override {
+    return accumulators.lookup(current->getResult(index));
+  }
+
+private:
+  /// Values that share one buffer.
+  struct BufferClass {
+    Value buffer; ///< null until a transient one is made
+    MemRefType type;
+  };
+
+  bool isBackward() const { return direction == "backward"; }
+  Value newBuffer(MemRefType type, MemoryRegion region,
+                  std::optional<int64_t> offset) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(firstNonBuffer());
+    return BufferOp::create(builder, source.getLoc(), type, region, offset);
+  }
+  Operation *firstNonBuffer() {
+    Operation *op = &target.getBody().front().front();
+    while (isa<BufferOp>(op))
+      op = op->getNextNode();
+    return op;
+  }
+  Value newTransient(MemRefType type) {
+    Value buffer = newBuffer(type, MemoryRegion::Transient, std::nullopt);
+    transients.push_back(buffer);
+    return buffer;
+  }
+
+  void bindArguments();
+  void bindParameters();
+  void bindResults();
+  void shareBuffers();
+  LogicalResult emit(Operation *op);
+  void emitCopy(Value from, Value to);
+  void emitAccumulation(Value from, Value to);
+  Value getBuffer(Value value);
+  void placeLifetimes();
+
+  func::FuncOp source;
+  FuncOp target;
+  OpBuilder builder;
+  FlatLayout layout;
+  StringRef direction;
+  Operation *current = nullptr;
+
+  DenseMap<Value, Value> argumentBuffers;
+  DenseMap<Value, unsigned> classOf;
+  SmallVector<BufferClass> classes;
+  /// Accumulate mode of results that are parameter gradients.
+  DenseMap<Value, int64_t> accumulators;
+  /// Results that need a copy at the end: value, destination, accumulate.
+  struct FinalCopy {
+    Value value, destination;
+    bool accumulate;
+  };
+  SmallVector<FinalCopy> finalCopies;
+  SmallVector<Value> transients, stashBuffers;
+  /// Flat parameters (full tensors) and flat gradients, by group, under SDP.
+  Value gathered[2], fullGradients[2];
+  FunctionRegions sizes;
+};
+
+void FunctionConverter::bindArguments() {
+  int64_t input = 0, gradient = 0;
+  for (BlockArgument argument : source.getArguments()) {
+    MemoryRegion region;
+    int64_t offset = 0;
+    switch (nn::getArgRole(source, argument.getArgNumber())) {
+    case ValueRole::Input:
+      region = MemoryRegion::Input;
+      offset = input;
+      input += alignedBytes(argument.getType());
+      break;
+    case ValueRole::Data:
+      region = MemoryRegion::Data;
+      break;
+    case ValueRole::Stash:
+      region = MemoryRegion::Stash;
+      offset = sizes.stashBytes;
+      sizes.stashBytes += alignedBytes(argument.getType());
+      break;
+    case ValueRole::Gradient:
+      region = MemoryRegion::GradIn;
+      offset = gradient;
+      gradient += alignedBytes(argument.getType());
+      break;
+    default:
+      continue; // parameters
+    }
+    Value buffer = newBuffer(bufferType(argument.getType()), region, offset);
+    argumentBuffers[argument] = buffer;
+    if (region == MemoryRegion::Stash)
+      stashBuffers.push_back(buffer);
+  }
+  sizes.inputBytes = input;
+}
+
+void FunctionConverter::bindParameters() {
+  SmallVector<BlockArgument> parameters;
+  for (BlockArgument argument : source.getArguments())
+    if (nn::getArgRole(source, argument.getArgNumber()) ==
+        ValueRole::Parameter)
+      parameters.push_back(argument);
+  if (parameters.empty())
+    return;
+  Type element =
+      cast<RankedTensorType>(parameters.front().getType()).getElementType();
+
+  if (layout.shards > 1) {
+    // Between recompute and backward the gathered tensors are kept like a
+    // stash; else they are temporaries of this function.
+    bool keep = direction == "recompute" ||
+                source->hasAttr(mlir::galvatron::kGatheredAttr);
+    builder.setInsertionPoint(target.getBody().front().getTerminator());
+    int64_t shardOffset = 0;
+    for (int group : {0, 1}) {
+      if (layout.elements[group] == 0)
+        continue;
+      auto fullType = MemRefType::get(layout.elements[group], element);
+      if (keep) {
+        gathered[group] =
+            newBuffer(fullType, MemoryRegion::Stash, sizes.stashBytes);
+        sizes.stashBytes += alignBytes(getByteSize(fullType));
+        stashBuffers.push_back(gathered[group]);
+      } else {
+        gathered[group] = newTransient(fullType);
+      }
+      if (!source->hasAttr(mlir::galvatron::kGatheredAttr)) {
+        auto shardType = MemRefType::get(layout.shardElements[group], element);
+        Value shard = newBuffer(shardType, MemoryRegion::Parameter, shardOffset);
+        AllGatherOp::create(builder, source.getLoc(), shard, gathered[group],
+                            Axis::SDP, builder.getStringAttr("gather"));
+      }
+      shardOffset += layout.shardElements[group] * layout.elementBytes;
+    }
+  }
+  for (auto [argument, tensor] : llvm::zip_equal(parameters, layout.tensors)) {
+    int64_t offset = tensor.offset * layout.elementBytes;
+    if (Value full = gathered[tensor.group]) {
+      builder.setInsertionPoint(target.getBody().front().getTerminator());
+      argumentBuffers[argument] =
+          ViewOp::create(builder, source.getLoc(),
+                         bufferType(argument.getType()), full, offset);
+      continue;
+    }
+    if (tensor.group == 1)
+      offset += layout.elements[0] * layout.elementBytes;
+    argumentBuffers[argument] = newBuffer(bufferType(argument.getType()),
+                                          MemoryRegion::Parameter, offset);
+  }
+}
+
+/// Gives every result its place in the region of its role. The defining
+/// operation writes there directly where it can.
+void FunctionConverter::bindResults() {
+  Operation *terminator = source.getBody().front().getTerminator();
+  int64_t output = 0, inputGradient = 0;
+  unsigned parameter = 0;
+  DenseSet<Value> bound;
+  for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
+    ValueRole role = nn::getResultRole(source, index);
+    Value buffer;
+    bool accumulate = false;
+    int64_t mode = 0;
+    switch (role) {
+    case ValueRole::Output:
+      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Output,
+                         output);
+      output += alignedBytes(value.getType());
+      break;
+    case ValueRole::Loss:
+      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Loss, 0);
+      break;
+    case ValueRole::Stash:
+      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Stash,
+                         sizes.stashBytes);
+      sizes.stashBytes += alignedBytes(value.getType());
+      stashBuffers.push_back(buffer);
+      break;
+    case ValueRole::InputGradient:
+      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::GradOut,
+                         inputGradient);
+      inputGradient += alignedBytes(value.getType());
+      break;
+    case ValueRole::ParameterGradient: {
+      const FlatTensor &tensor = layout.tensors[parameter++];
+      MemRefType type = accumulatorType(value.getType());
+      int64_t offset = tensor.offset * layout.accumulatorBytes;
+      if (layout.shards > 1) {
+        Value &full = fullGradients[tensor.group];
+        if (!full)
+          full = newTransient(MemRefType::get(layout.elements[tensor.group],
+                                              type.getElementType()));
+        builder.setInsertionPoint(target.getBody().front().getTerminator());
+        buffer = ViewOp::create(builder, source.getLoc(), type, full, offset);
+      } else {
+        if (tensor.group == 1)
+          offset += layout.elements[0] * layout.accumulatorBytes;
+        buffer = newBuffer(type, MemoryRegion::Gradient, offset);
+        mode = 2;
+      }
+      accumulate = true;
+      break;
+    }
+    default:
+      llvm_unreachable("not a role of a result");
+    }
+    auto kernelOp = value.getDefiningOp<nn::KernelOpInterface>();
+    bool direct = value.getDefiningOp() && bound.insert(value).second;
+    if (accumulate)
+      direct = direct && kernelOp &&
+               kernelOp.supportsAccumulation(
+                   cast<OpResult>(value).getResultNumber());
+    if (!direct) {
+      finalCopies.push_back({value, buffer, accumulate});
+      continue;
+    }
+    classOf[value] = classes.size();
+    classes.push_back({buffer, cast<MemRefType>(buffer.getType())});
+    if (accumulate)
+      accumulators[value] = mode;
+  }
+  sizes.outputBytes = output;
+}
+
+/// Walks backward so that a result's buffer, bound or not, is known when its
+/// operand asks to share it.
+void FunctionConverter::shareBuffers() {
+  Block &block = source.getBody().front();
+  DenseMap<Operation *, unsigned> order;
+  for (auto [index, op] : llvm::enumerate(block))
+    order[&op] = index;
+  auto diesAt = [&](Value value, Operation *op) {
+    return llvm::all_of(value.getUsers(), [&](Operation *user) {
+      return order.lookup(user) <= order.lookup(op);
+    });
+  };
+  for (Operation &op : llvm::reverse(block.without_terminator())) {
+    for (OpResult result : op.getResults()) {
+      if (!classOf.count(result)) {
+        classOf[result] = classes.size();
+        classes.push_back({Value(), bufferType(result.getType())});
+      }
+      int reusable = -1;
+      if (auto kernelOp = dyn_cast<nn::KernelOpInterface>(&op))
+        reusable = kernelOp.getReusableOperand(result.getResultNumber());
+      else if (isa<mlir::galvatron::AllReduceOp>(&op))
+        reusable = 0;
+      if (reusable < 0 || accumulators.count(result))
+        continue;
+      Value operand = op.getOperand(reusable);
+      if (!operand.getDefiningOp() || classOf.count(operand) ||
+          !diesAt(operand, &op) || llvm::count(op.getOperands(), operand) != 1 ||
+          classes[classOf[result]].type != bufferType(operand.getType()))
+        continue;
+      classOf[operand] = classOf[result];
+    }
+  }
+}
+
+Value FunctionConverter::getBuffer(Value value) {
+  if (isa<BlockArgument>(value))
+    return argumentBuffers.lookup(value);
+  BufferClass &shared = classes[classOf.lookup(value)];
+  if (!shared.buffer)
+    shared.buffer = newTransient(shared.type);
+  return shared.buffer;
+}
+
+void FunctionConverter::emitCopy(Value from, Value to) {
+  int64_t bytes = getByteSize(cast<MemRefType>(to.getType()));
+  KernelOp::create(builder, source.getLoc(), Kernel::Copy, ValueRange{from, to},
+                   {1, bytes, bytes, bytes}, {}, "copy");
+}
+
+/// A sum over one row: adds `from` to what `to` accumulates.
+void FunctionConverter::emitAccumulation(Value from, Value to) {
+  int64_t n = cast<MemRefType>(to.getType()).getNumElements();
+  KernelOp::create(builder, source.getLoc(), Kernel::BiasGrad,
+                   ValueRange{from, to},
+                   {1, n, layout.shards > 1 ? 0 : 2}, {}, "accumulate");
+}
+
+LogicalResult FunctionConverter::emit(Operation *op) {
+  current = op;
+  builder.setInsertionPoint(target.getBody().front().getTerminator());
+  if (auto kernelOp = dyn_cast<nn::KernelOpInterface>(op)) {
+    SmallVector<Value> operands, results;
+    for (Value operand : op->getOperands())
+      operands.push_back(getBuffer(operand));
+    for (Value result : op->getResults())
+      results.push_back(getBuffer(result));
+    kernelOp.emitKernels(*this, operands, results);
+    return success();
+  }
+  if (auto reduce = dyn_cast<mlir::galvatron::AllReduceOp>(op)) {
+    Value from = getBuffer(reduce.getInput()), to = getBuffer(reduce.getOutput());
+    if (from != to)
+      emitCopy(from, to);
+    AllReduceOp::create(builder, op->getLoc(), to,
+                        static_cast<Axis>(reduce.getAxis()),
+                        builder.getStringAttr("all_reduce"));
+    return success();
+  }
+  if (auto gather = dyn_cast<mlir::galvatron::AllGatherOp>(op)) {
+    AllGatherOp::create(builder, op->getLoc(), getBuffer(gather.getInput()),
+                        getBuffer(gather.getOutput()),
+                        static_cast<Axis>(gather.getAxis()),
+                        builder.getStringAttr("all_gather"));
+    return success();
+  }
+  // Their work is done around the body: see bindParameters() and run().
+  if (isa<mlir::galvatron::GatherParametersOp, mlir::galvatron::ReduceScatterGradientsOp>(op))
+    return success();
+  return op->emitError() << "expected an operation that becomes kernels, got '"
+                         << op->getName() << "'";
+}
+
+/// First and last operation that touch a buffer, through views.
+std::pair<Operation *, Operation *> getUseRange(Value buffer) {
+  Operation *first = nullptr, *last = nullptr;
+  SmallVector<Value> work = {buffer};
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    for (Operation *user : value.getUsers()) {
+      if (auto view = dyn_cast<ViewOp>(user)) {
+        work.push_back(view.getResult());
+        continue;
+      }
+      if (!first || user->isBeforeInBlock(first))
+        first = user;
+      if (!last || last->isBeforeInBlock(user))
+        last = user;
+    }
+  }
+  return {first, last};
+}
+
+void eraseWithViews(Value buffer) {
+  for (Operation *user : llvm::make_early_inc_range(buffer.getUsers()))
+    user->erase();
+  buffer.getDefiningOp()->erase();
+}
+
+void FunctionConverter::placeLifetimes() {
+  // Views of parameters that no kernel reads, and gathers for nobody.
+  SmallVector<ViewOp> unused;
+  target.walk([&](ViewOp view) {
+    if (view.getResult().use_empty())
+      unused.push_back(view);
+  });
+  for (ViewOp view : unused)
+    view.erase();
+  for (Value buffer : transients) {
+    if (llvm::is_contained(gathered, buffer) && buffer.hasOneUse()) {
+      eraseWithViews(buffer);
+      continue;
+    }
+    auto [first, last] = getUseRange(buffer);
+    if (!first) {
+      buffer.getDefiningOp()->erase();
+      continue;
+    }
+    builder.setInsertionPoint(first);
+    BeginOp::create(builder, source.getLoc(), buffer);
+    builder.setInsertionPointAfter(last);
+    EndOp::create(builder, source.getLoc(), buffer);
+  }
+  for (Value buffer : stashBuffers) {
+    if (isBackward()) {
+      builder.setInsertionPoint(target.getBody().front().getTerminator());
+      EndOp::create(builder, source.getLoc(), buffer);
+      continue;
+    }
+    builder.setInsertionPoint(getUseRange(buffer).first);
+    BeginOp::create(builder, source.getLoc(), buffer);
+  }
+}
+
+FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
+  direction = source->getAttrOfType<StringAttr>(mlir::galvatron::kDirectionAttr)
+                  .getValue();
+  builder.setInsertionPointAfter(source);
+  target = FuncOp::create(builder, source.getLoc(), source.getName());
+
+  bindArguments();
+  if (!isBackward())
+    bindResults();
+  // In backward the stash's size is known from the arguments; in recompute from
+  // the results: kept parameters follow it in both.
+  bindParameters();
+  if (isBackward())
+    bindResults();
+  shareBuffers();
+  Block &block = source.getBody().front();
+  for (Operation &op : block.without_terminator())
+    if (failed(emit(&op)))
+      return failure();
+
+  builder.setInsertionPoint(target.getBody().front().getTerminator());
+  for (const FinalCopy &copy : finalCopies) {
+    Value from = getBuffer(copy.value);
+    if (copy.accumulate)
+      emitAccumulation(from, copy.destination);
+    else
+      emitCopy(from, copy.destination);
+  }
+  int64_t shardOffset = 0;
+  for (int group : {0, 1}) {
+    if (Value full = fullGradients[group]) {
+      Type element = cast<MemRefType>(full.getType()).getElementType();
+      Value shard =
+          newBuffer(MemRefType::get(layout.shardElements[group], element),
+                    MemoryRegion::Gradient, shardOffset);
+      ReduceScatterOp::create(builder, source.getLoc(), full, shard, Axis::SDP,
+                              2,
+                              builder.getStringAttr("scatter"));
+    }
+    shardOffset += layout.shardElements[group] * layout.accumulatorBytes;
+  }
+  placeLifetimes();
+
+  target.setInputBytes(sizes.inputBytes);
+  target.setOutputBytes(sizes.outputBytes);
+  target.setStashBytes(sizes.stashBytes);
+  if (regions)
+    *regions = sizes;
+  source.erase();
+  return target;
+}
+
+} // namespace
+
+FailureOr<FuncOp> grt::convertFunction(func::FuncOp function,
+                                       FunctionRegions *regions) {
+  return FunctionConverter(function).run(regions);
+}

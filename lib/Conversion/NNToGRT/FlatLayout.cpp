@@ -1,0 +1,81 @@
+//===- FlatLayout.cpp - Flat storage of a layer's parameters ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+int64_t FlatTensor::elements() const {
+  int64_t count = 1;
+  for (int64_t dim : local)
+    count *= dim;
+  return count;
+}
+
+int64_t FlatLayout::parameterBytes() const {
+  return (shardElements[0] + shardElements[1]) * elementBytes;
+}
+int64_t FlatLayout::gradientBytes() const {
+  return (shardElements[0] + shardElements[1]) * accumulatorBytes;
+}
+int64_t FlatLayout::optimizerBytes(int64_t slots) const {
+  return shardElements[0] * accumulatorBytes * slots;
+}
+
+int64_t grt::getOptimizerSlots(StringRef optimizer) {
+  return optimizer == "sgd" ? 1 : 2;
+}
+
+FlatLayout grt::getFlatLayout(func::FuncOp function) {
+  FlatLayout layout;
+  if (auto shards =
+          function->getAttrOfType<IntegerAttr>(mlir::galvatron::kShardedDataAttr))
+    layout.shards = shards.getInt();
+  ArrayRef<int64_t> borrowed;
+  if (auto attr =
+          function->getAttrOfType<DenseI64ArrayAttr>(mlir::galvatron::kBorrowedAttr))
+    borrowed = attr.asArrayRef();
+
+  int64_t parameter = 0;
+  for (BlockArgument argument : function.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    if (nn::getArgRole(function, index) != nn::ValueRole::Parameter)
+      continue;
+    auto type = cast<RankedTensorType>(argument.getType());
+    layout.elementBytes = type.getElementTypeBitWidth() / 8;
+    layout.accumulatorBytes = layout.elementBytes == 8 ? 8 : 4;
+    FlatTensor tensor;
+    tensor.group = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
+    tensor.local.assign(type.getShape().begin(), type.getShape().end());
+    auto view =
+        function.getArgAttrOfType<DenseI64ArrayAttr>(index, mlir::galvatron::kViewAttr);
+    ArrayRef<int64_t> shape = view ? view.asArrayRef() : type.getShape();
+    tensor.view.assign(shape.begin(), shape.end());
+    auto shard =
+        function.getArgAttrOfType<IntegerAttr>(index, mlir::galvatron::kShardAttr);
+    tensor.tpDim = shard ? shard.getInt() : -1;
+    layout.tensors.push_back(tensor);
+  }
+  // The narrower of the two element types decides how many elements make 64
+  // bytes in both.
+  int64_t unit = kAlignment /
+                 std::min(layout.elementBytes, layout.accumulatorBytes);
+  for (FlatTensor &tensor : layout.tensors) {
+    int64_t &end = layout.elements[tensor.group];
+    tensor.offset = end;
+    end += llvm::alignTo(tensor.elements(), unit);
+  }
+  for (int group : {0, 1}) {
+    layout.elements[group] =
+        llvm::alignTo(layout.elements[group], unit * layout.shards);
+    layout.shardElements[group] = layout.elements[group] / layout.shards;
+  }
+  return layout;
+}

@@ -1,0 +1,250 @@
+//===- NNToGRT.cpp - convert-nn-to-grt --------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+namespace mlir {
+#define GEN_PASS_DEF_CONVERTNNTOGRT
+#include "galvatron/Conversion/NNToGRT/Passes.h.inc"
+} // namespace mlir
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+/// What is known of a layer's functions, collected before they are converted.
+struct LayerFacts {
+  FlatLayout layout;
+  StringRef data;              ///< "tokens", "labels" or ""
+  int64_t bytesPerUnit = 0;    ///< output boundary of one sample
+  FunctionRegions forward;     ///< regions of the forward function
+  int64_t recomputeStash = 0;
+};
+
+Type accumulatorElement(MLIRContext *context, const FlatLayout &layout) {
+  return layout.accumulatorBytes == 8 ? Type(Float64Type::get(context))
+                                      : Type(Float32Type::get(context));
+}
+
+/// What a layer reads from the data loader: tokens if it has no other input,
+/// labels beside an activation.
+StringRef dataKind(func::FuncOp forward) {
+  bool data = false, input = false;
+  for (unsigned i = 0; i < forward.getNumArguments(); ++i) {
+    nn::ValueRole role = nn::getArgRole(forward, i);
+    data |= role == nn::ValueRole::Data;
+    input |= role == nn::ValueRole::Input;
+  }
+  return !data ? "" : input ? "labels" : "tokens";
+}
+
+struct ConvertNNToGRTPass
+    : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
+  void runOnOperation() override;
+
+private:
+  /// begin, length and flag of each tensor of the owned group.
+  SmallVector<int64_t> segments(mlir::galvatron::LayerOp layer,
+                                const FlatLayout &layout,
+                                llvm::function_ref<bool(unsigned)> flag);
+  FuncOp buildUpdate(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
+                     StringRef name, StringRef optimizer);
+  FuncOp buildNorm(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
+                   StringRef name);
+  DictionaryAttr buildLayout(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
+                             int64_t samples);
+};
+
+SmallVector<int64_t>
+ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer, const FlatLayout &layout,
+                             llvm::function_ref<bool(unsigned)> flag) {
+  SmallVector<int64_t> ints;
+  for (auto [index, tensor] : llvm::enumerate(layout.tensors))
+    if (tensor.group == 0)
+      ints.append({tensor.offset, tensor.elements(), flag(index) ? 1 : 0});
+  return ints;
+}
+
+FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
+                                       const LayerFacts &facts, StringRef name,
+                                       StringRef optimizer) {
+  ModuleOp module = getOperation();
+  const FlatLayout &layout = facts.layout;
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  auto function = FuncOp::create(builder, layer.getLoc(), name);
+  builder.setInsertionPointToStart(&function.getBody().front());
+  Type accumulator = accumulatorElement(&getContext(), layout);
+  Type element = layout.elementBytes == 2 ? BFloat16Type::get(&getContext())
+                                          : accumulator;
+  int64_t n = layout.shardElements[0];
+  auto buffer = [&](int64_t elements, Type type, MemoryRegion region) -> Value {
+    return BufferOp::create(builder, layer.getLoc(),
+                            MemRefType::get(elements, type), region, 0);
+  };
+  Value parameter = buffer(n, element, MemoryRegion::Parameter);
+  Value gradient = buffer(n, accumulator, MemoryRegion::Gradient);
+  Value state = buffer(n * getOptimizerSlots(optimizer), accumulator,
+                       MemoryRegion::Optimizer);
+  int64_t kind = llvm::StringSwitch<int64_t>(optimizer)
+                     .Case("sgd", 0)
+                     .Case("adam", 1)
+                     .Default(2);
+  SmallVector<int64_t> list = segments(layer, layout, [&](unsigned index) {
+    auto parameterOp = SymbolTable::lookupNearestSymbolFrom<mlir::galvatron::ParameterOp>(
+        layer, layer.getParamSymbols()[index]);
+    return parameterOp.getDecay();
+  });
+  SmallVector<int64_t> ints = {kind, n, int64_t(list.size() / 3)};
+  ints.append(list);
+  KernelOp::create(builder, layer.getLoc(), Kernel::Optimizer,
+                   ValueRange{parameter, gradient, state}, ints, {}, optimizer);
+  return function;
+}
+
+FuncOp ConvertNNToGRTPass::buildNorm(mlir::galvatron::LayerOp layer,
+                                     const LayerFacts &facts, StringRef name) {
+  const FlatLayout &layout = facts.layout;
+  OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
+  auto function = FuncOp::create(builder, layer.getLoc(), name);
+  builder.setInsertionPointToStart(&function.getBody().front());
+  int64_t n = layout.shardElements[0];
+  Value gradient = BufferOp::create(
+      builder, layer.getLoc(),
+      MemRefType::get(n, accumulatorElement(&getContext(), layout)),
+      MemoryRegion::Gradient, 0);
+  SmallVector<int64_t> list = segments(layer, layout, [&](unsigned index) {
+    return layout.tensors[index].tpDim < 0;
+  });
+  SmallVector<int64_t> ints = {n, int64_t(list.size() / 3)};
+  ints.append(list);
+  KernelOp::create(builder, layer.getLoc(), Kernel::Norm, ValueRange{gradient},
+                   ints, {}, "norm");
+  return function;
+}
+
+DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::LayerOp layer,
+                                               const LayerFacts &facts,
+                                               int64_t samples) {
+  Builder builder(&getContext());
+  const FlatLayout &layout = facts.layout;
+  SmallVector<Attribute> tensors, groups;
+  for (auto [symbol, tensor] :
+       llvm::zip_equal(layer.getParamSymbols(), layout.tensors))
+    tensors.push_back(builder.getDictionaryAttr(
+        {builder.getNamedAttr("parameter", symbol),
+         builder.getNamedAttr("group", builder.getI64IntegerAttr(tensor.group)),
+         builder.getNamedAttr("offset",
+                              builder.getI64IntegerAttr(tensor.offset)),
+         builder.getNamedAttr("view", builder.getDenseI64ArrayAttr(tensor.view)),
+         builder.getNamedAttr("local_shape",
+                              builder.getDenseI64ArrayAttr(tensor.local)),
+         builder.getNamedAttr("tp_dim",
+                              builder.getI64IntegerAttr(tensor.tpDim))}));
+  for (int group : {0, 1})
+    groups.push_back(builder.getDictionaryAttr(
+        {builder.getNamedAttr(
+             "elements", builder.getI64IntegerAttr(layout.elements[group])),
+         builder.getNamedAttr(
+             "shard_elements",
+             builder.getI64IntegerAttr(layout.shardElements[group]))}));
+  auto number = [&](StringRef name, int64_t value) {
+    return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
+  };
+  SmallVector<NamedAttribute> entries = {
+      number("samples", samples),
+      number("input_bytes", facts.forward.inputBytes),
+      number("output_bytes", facts.forward.outputBytes),
+      number("stash_bytes", facts.forward.stashBytes),
+      number("recompute_stash_bytes", facts.recomputeStash),
+      number("bytes_per_unit", facts.bytesPerUnit),
+      builder.getNamedAttr("tensors", builder.getArrayAttr(tensors)),
+      builder.getNamedAttr("groups", builder.getArrayAttr(groups))};
+  if (!facts.data.empty())
+    entries.push_back(
+        builder.getNamedAttr("data", builder.getStringAttr(facts.data)));
+  return builder.getDictionaryAttr(entries);
+}
+
+void ConvertNNToGRTPass::runOnOperation() {
+  ModuleOp module = getOperation();
+  mlir::galvatron::PlanAttr plan = mlir::galvatron::getPlan(module);
+  mlir::galvatron::TrainingAttr training = mlir::galvatron::getTraining(module);
+  mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
+  if (!model)
+    return signalPassFailure();
+  if (!plan || !training) {
+    module.emitError() << "expected the attributes 'galvatron.plan' and "
+                          "'galvatron.training'";
+    return signalPassFailure();
+  }
+
+  SymbolTable symbols(module);
+  SmallVector<mlir::galvatron::LayerOp> layers = model.getLayers();
+  llvm::StringMap<LayerFacts> facts; // by forward function
+  llvm::StringMap<FunctionRegions> regions;
+  for (mlir::galvatron::LayerOp layer : layers) {
+    auto forward = layer.getForwardAttr()
+                       ? symbols.lookup<func::FuncOp>(layer.getForward().value())
+                       : nullptr;
+    if (!forward || !forward->hasAttr(mlir::galvatron::kDirectionAttr)) {
+      layer.emitError() << "expected layer '" << layer.getLayerName()
+                        << "' to have partitioned functions";
+      return signalPassFailure();
+    }
+    auto [entry, inserted] = facts.try_emplace(forward.getName());
+    if (!inserted)
+      continue;
+    entry->second.layout = getFlatLayout(forward);
+    entry->second.data = dataKind(forward);
+    int64_t samples =
+        plan.getBatch() / plan.getMicroBatches() /
+        layer.getStrategyAttr().toStrategy().sampleShards();
+    for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
+      if (nn::getResultRole(forward, index) == nn::ValueRole::Output)
+        entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
+  }
+
+  for (auto function :
+       llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
+    if (!function->hasAttr(mlir::galvatron::kDirectionAttr))
+      continue;
+    std::string name = function.getName().str();
+    if (failed(convertFunction(function, &regions[name])))
+      return signalPassFailure();
+  }
+
+  llvm::StringMap<std::pair<FuncOp, FuncOp>> steps; // update and norm, by stem
+  for (mlir::galvatron::LayerOp layer : layers) {
+    StringRef forward = layer.getForward().value();
+    LayerFacts &fact = facts[forward];
+    fact.forward = regions[forward];
+    if (layer.getRecomputeAttr())
+      fact.recomputeStash = regions[layer.getRecompute().value()].stashBytes;
+    int64_t samples =
+        plan.getBatch() / plan.getMicroBatches() /
+        layer.getStrategyAttr().toStrategy().sampleShards();
+    layer.setLayoutAttr(buildLayout(layer, fact, samples));
+    if (fact.layout.shardElements[0] == 0)
+      continue;
+    StringRef stem = forward;
+    stem.consume_back(".forward");
+    auto &pair = steps[stem];
+    if (!pair.first) {
+      pair.first = buildUpdate(layer, fact, (stem + ".update").str(),
+                               training.getOptimizer());
+      pair.second = buildNorm(layer, fact, (stem + ".norm").str());
+    }
+    layer.setUpdateAttr(FlatSymbolRefAttr::get(pair.first.getSymNameAttr()));
+    layer.setNormAttr(FlatSymbolRefAttr::get(pair.second.getSymNameAttr()));
+  }
+}
+
+} // namespace
