@@ -99,7 +99,8 @@ typedef enum grt_kernel {
   /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
   /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
   /// scaled scores. heads are local; the global head is tpIndex*heads+h.
-  /// Attention dropout is keyed by (sample, global head, row, column).
+  /// Attention dropout is keyed by (sample, global head, row, column). With
+  /// causal, query r sees keys 0 .. r + Tk - Tq.
   /// scratch: grt_cpu_attention_scratch_bytes().
   GRT_KERNEL_ATTENTION = 8,
   /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch; ints, reals as above;
@@ -310,12 +311,14 @@ static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
                                                        int64_t head_dim,
                                                        uint32_t element_bytes,
                                                        int backward) {
-  // Forward: one block of 64 query rows by tk scores. Backward: two such blocks
-  // plus f32/f64 accumulators of dk and dv for one head.
+  // Tiles of 64 queries by 64 keys in the accumulator type, whatever the length
+  // of the sequence. Forward: the queries transposed and one tile of scores.
+  // Backward: the same for the gradient of the output.
   (void)tq;
-  uint64_t block = 64ull * (uint64_t)tk * element_bytes;
-  uint64_t accumulators = 2ull * (uint64_t)tk * (uint64_t)head_dim * element_bytes;
-  return backward ? 2ull * block + accumulators : block;
+  (void)tk;
+  uint64_t accumulator = element_bytes < 4 ? 4 : element_bytes;
+  uint64_t elements = 64ull * (uint64_t)head_dim + 64ull * 64ull;
+  return (backward ? 2ull : 1ull) * elements * accumulator;
 }
 
 #ifdef __cplusplus

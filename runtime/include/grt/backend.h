@@ -57,6 +57,11 @@ typedef struct grt_backend {
   /// One arena; NULL when the device has less.
   void *(*allocate)(size_t bytes);
   void (*release)(void *memory, size_t bytes);
+  /// Takes now, on the rank's thread, whatever memory outside the arena the
+  /// calls of `op` would take the first time (a primitive and its scratchpad).
+  /// Optional for the caller; status and message as for kernels.
+  int32_t (*prepare)(void *rank_state, const grt_kernel_op *op, char *message,
+                     size_t message_bytes);
 } grt_backend;
 
 /// The backend's only export. Never fails; the table is static.

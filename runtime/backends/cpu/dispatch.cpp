@@ -1,0 +1,454 @@
+//===- dispatch.cpp - From calls of the C ABI to inner functions
+//-----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One function per kernel of abi.h: reads the descriptor, derives what depends
+// on the rank's coordinates and on the step, checks data that comes from
+// outside (tokens, labels), and calls the table of the instruction set.
+//
+//===----------------------------------------------------------------------===//
+
+#include "call.h"
+
+#include "grt/philox.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+namespace grt::cpu {
+
+GemmShape gemmShape(const grt_kernel_op &op, bool accumulate) {
+  const int64_t *i = op.ints;
+  return {i[0],
+          i[1],
+          i[2],
+          i[3] != 0,
+          i[4] != 0,
+          i[6] != 0,
+          i[5] == 1 || (i[5] == 2 && accumulate)};
+}
+
+namespace {
+
+template <class T> void runGemm(const Call &call) {
+  GemmShape shape = gemmShape(call.op(), call.accumulate());
+  if (shape.bias && call.bufferCount() < 4)
+    throw CallError("kernel gemm with a bias takes 4 buffers, found " +
+                    std::to_string(call.bufferCount()));
+  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
+  const T *bias = shape.bias ? call.buffer<T>(3) : nullptr;
+  Accumulator<T> *c = call.buffer<Accumulator<T>>(2);
+  if (shape.m <= 0 || shape.n <= 0)
+    return;
+  if constexpr (std::is_same_v<T, float>) {
+    // oneDNN refuses empty sums; ours gives zeros.
+    if (shape.k > 0) {
+      call.rank().oneDnn.run(shape, a, b, c, bias);
+      return;
+    }
+  }
+  call.table<T>().gemm(call.threads(), call.rank().packing.data(), shape.m,
+                       shape.n, shape.k, a, shape.transA, b, shape.transB, c,
+                       bias, shape.add);
+}
+
+template <class T> void runBiasAdd(const Call &call) {
+  call.table<T>().biasAdd(call.threads(), call.integer(0), call.integer(1),
+                          call.buffer<T>(0), call.buffer<T>(1),
+                          call.buffer<T>(2));
+}
+
+template <class T> void runBiasGrad(const Call &call) {
+  call.table<T>().biasGrad(call.threads(), call.integer(0), call.integer(1),
+                           call.buffer<T>(0), call.buffer<Accumulator<T>>(1),
+                           call.add(call.integer(2)));
+}
+
+template <class T> void runLayerNorm(const Call &call) {
+  call.table<T>().layerNorm(call.threads(), call.integer(0), call.integer(1),
+                            call.buffer<T>(0), call.buffer<T>(1),
+                            call.buffer<T>(2), call.buffer<T>(3),
+                            call.buffer<Accumulator<T>>(4), call.real(0));
+}
+
+template <class T> void runLayerNormGrad(const Call &call) {
+  using A = Accumulator<T>;
+  call.table<T>().layerNormGrad(
+      call.threads(), call.integer(0), call.integer(1), call.buffer<T>(0),
+      call.buffer<T>(1), call.buffer<A>(2), call.buffer<T>(3),
+      call.buffer<T>(4), call.buffer<A>(5), call.buffer<A>(6),
+      call.add(call.integer(2)));
+}
+
+template <class T> void runGelu(const Call &call) {
+  call.table<T>().biasGelu(call.threads(), 1, call.integer(0),
+                           call.buffer<T>(0), nullptr, nullptr,
+                           call.buffer<T>(1), call.integer(1) != 0);
+}
+
+template <class T> void runGeluGrad(const Call &call) {
+  call.table<T>().geluGrad(call.threads(), call.integer(0), call.buffer<T>(0),
+                           call.buffer<T>(1), call.buffer<T>(2),
+                           call.integer(1) != 0);
+}
+
+template <class T> void runBiasGelu(const Call &call) {
+  call.table<T>().biasGelu(call.threads(), call.integer(0), call.integer(1),
+                           call.buffer<T>(0), call.buffer<T>(1),
+                           call.buffer<T>(2), call.buffer<T>(3),
+                           call.integer(2) != 0);
+}
+
+/// The dropout stream of a call; false where nothing is dropped.
+bool dropoutStream(const Call &call, double p, int64_t opIndex,
+                   DropoutStream &stream) {
+  if (call.step().mode != GRT_MODE_TRAIN || p == 0)
+    return false;
+  if (!(p > 0 && p < 1))
+    throw CallError("dropout probability must be in [0, 1), found " +
+                    std::to_string(p));
+  PhiloxKey key =
+      dropoutKey(call.step().seed, call.step().step, call.at().layer);
+  stream = {key.lo, key.hi, uint32_t(opIndex), dropoutThreshold(p),
+            1.0 / (1.0 - p)};
+  return true;
+}
+
+/// ATTENTION (5 + 1 buffers) and ATTENTION_GRAD (9 + 1).
+template <class T> void runAttentionCall(const Call &call, bool backward) {
+  using A = Accumulator<T>;
+  AttentionArguments<T> a = {};
+  a.q = call.buffer<T>(0);
+  a.k = call.buffer<T>(1);
+  a.v = call.buffer<T>(2);
+  a.o = call.buffer<T>(3);
+  a.lse = call.buffer<A>(4);
+  if (backward) {
+    a.dout = call.buffer<T>(5);
+    a.dq = call.buffer<T>(6);
+    a.dk = call.buffer<T>(7);
+    a.dv = call.buffer<T>(8);
+  }
+  a.samples = call.integer(0);
+  a.queryRows = call.integer(1);
+  a.keyRows = call.integer(2);
+  a.heads = call.integer(3);
+  a.kvHeads = call.integer(4);
+  a.headDim = call.integer(5);
+  a.qStride = call.integer(6);
+  a.kStride = call.integer(7);
+  a.vStride = call.integer(8);
+  a.causal = call.integer(9) != 0;
+  a.scale = call.real(0);
+  if (a.kvHeads <= 0 || a.heads % a.kvHeads != 0)
+    throw CallError("heads must be a multiple of key heads, found " +
+                    std::to_string(a.heads) + " and " +
+                    std::to_string(a.kvHeads));
+  DropoutStream stream;
+  if (dropoutStream(call, call.real(1), call.integer(10), stream))
+    a.dropout = &stream;
+  a.firstSample = call.at().first_sample;
+  a.firstHead = call.at().tp_index * a.heads;
+  a.globalHeads = call.at().tp_size * a.heads;
+
+  // The first worker uses the arena's scratch, the others the rank's own.
+  uint64_t bytes =
+      sizeof(A) * uint64_t(attentionScratchElements(a.headDim, backward));
+  int scratchBuffer = backward ? 9 : 5;
+  if (call.descriptor(scratchBuffer).bytes < bytes)
+    throw CallError("attention needs " + std::to_string(bytes) +
+                    " bytes of scratch, found " +
+                    std::to_string(call.descriptor(scratchBuffer).bytes));
+  constexpr int mostWorkers = 64;
+  A *scratch[mostWorkers] = {call.buffer<A>(scratchBuffer)};
+  a.workers = bytes <= Rank::workerScratchBytes
+                  ? std::min(call.threads(), mostWorkers)
+                  : 1;
+  for (int worker = 1; worker < a.workers; ++worker)
+    scratch[worker] =
+        reinterpret_cast<A *>(call.rank().workerScratch.data() +
+                              size_t(worker - 1) * Rank::workerScratchBytes);
+  a.scratch = scratch;
+  if (backward)
+    call.table<T>().attentionGrad(a);
+  else
+    call.table<T>().attention(a);
+}
+
+template <class T> void runAttention(const Call &call) {
+  runAttentionCall<T>(call, false);
+}
+template <class T> void runAttentionGrad(const Call &call) {
+  runAttentionCall<T>(call, true);
+}
+
+template <class T>
+void runDropoutCall(const Call &call, const T *residual, T *y) {
+  int64_t samples = call.integer(0), rowsPerSample = call.integer(1);
+  DropoutArguments a = {};
+  a.rows = samples * rowsPerSample;
+  a.cols = call.integer(2);
+  const T *x = call.buffer<T>(0);
+  int64_t n = a.rows * a.cols;
+  if (!dropoutStream(call, call.real(0), call.integer(3), a.stream)) {
+    if (residual)
+      call.table<T>().add(call.threads(), n, x, residual, y);
+    else if (x != y)
+      std::memmove(y, x, size_t(n) * sizeof(T));
+    return;
+  }
+  a.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
+  a.firstColumn =
+      call.integer(4) != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
+  call.table<T>().dropout(call.threads(), a, x, residual, y);
+}
+
+template <class T> void runDropout(const Call &call) {
+  runDropoutCall<T>(call, nullptr, call.buffer<T>(1));
+}
+template <class T> void runDropoutAdd(const Call &call) {
+  runDropoutCall<T>(call, call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runAdd(const Call &call) {
+  call.table<T>().add(call.threads(), call.integer(0), call.buffer<T>(0),
+                      call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runScale(const Call &call) {
+  call.table<T>().scale(call.threads(), call.integer(0), call.buffer<T>(0),
+                        call.buffer<T>(1), call.real(0));
+}
+
+/// Rows of the table, counted from `first`, that this rank holds.
+struct TableSlice {
+  int64_t first, localRows;
+};
+
+TableSlice tableSlice(const Call &call, const int32_t *tokens, int64_t rows,
+                      int64_t localRows, bool sharded) {
+  TableSlice slice = {sharded ? call.at().tp_index * localRows : 0, localRows};
+  int64_t limit = sharded ? call.at().tp_size * localRows : localRows;
+  for (int64_t r = 0; r < rows; ++r)
+    if (tokens[r] < 0 || tokens[r] >= limit)
+      throw CallError("token " + std::to_string(tokens[r]) + " at row " +
+                      std::to_string(r) + " is not in [0, " +
+                      std::to_string(limit) + ")");
+  return slice;
+}
+
+template <class T> void runEmbedding(const Call &call) {
+  const int32_t *tokens = call.buffer<int32_t>(0);
+  TableSlice slice = tableSlice(call, tokens, call.integer(0), call.integer(2),
+                                call.integer(3) != 0);
+  call.table<T>().embedding(call.threads(), call.integer(0), call.integer(1),
+                            slice.first, slice.localRows, tokens,
+                            call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runEmbeddingGrad(const Call &call) {
+  const int32_t *tokens = call.buffer<int32_t>(0);
+  TableSlice slice = tableSlice(call, tokens, call.integer(0), call.integer(2),
+                                call.integer(3) != 0);
+  call.table<T>().embeddingGrad(
+      call.threads(), call.integer(0), call.integer(1), slice.first,
+      slice.localRows, tokens, call.buffer<T>(1),
+      call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
+}
+
+template <class T> void runPositionAdd(const Call &call) {
+  call.table<T>().positionAdd(call.threads(), call.integer(0), call.integer(1),
+                              call.integer(2), call.buffer<T>(0),
+                              call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runPositionGrad(const Call &call) {
+  call.table<T>().positionGrad(
+      call.threads(), call.integer(0), call.integer(1), call.integer(2),
+      call.integer(3), call.buffer<T>(0), call.buffer<Accumulator<T>>(1),
+      call.add(call.integer(4)));
+}
+
+/// What SOFTMAX_STATS and CROSS_ENTROPY share.
+template <class T> LossArguments<T> lossArguments(const Call &call) {
+  LossArguments<T> a = {};
+  a.logits = call.buffer<T>(0);
+  a.labels = call.buffer<int32_t>(1);
+  a.stats = call.buffer<Accumulator<T>>(2);
+  a.rows = call.integer(0);
+  a.cols = call.integer(1);
+  int64_t globalCols = call.integer(2);
+  a.firstColumn = call.integer(3) != 0 ? call.at().tp_index * a.cols : 0;
+  a.validCols = std::clamp<int64_t>(globalCols - a.firstColumn, 0, a.cols);
+  a.generate = call.step().mode == GRT_MODE_GENERATE;
+  a.inverseTokens = call.step().inverse_tokens;
+  if (!a.generate)
+    for (int64_t r = 0; r < a.rows; ++r)
+      if (a.labels[r] >= globalCols)
+        throw CallError("label " + std::to_string(a.labels[r]) + " at row " +
+                        std::to_string(r) + " is not below " +
+                        std::to_string(globalCols));
+  return a;
+}
+
+template <class T> void runSoftmaxStats(const Call &call) {
+  call.table<T>().softmaxStats(call.threads(), lossArguments<T>(call));
+}
+
+template <class T> void runCrossEntropy(const Call &call) {
+  LossArguments<T> a = lossArguments<T>(call);
+  a.dlogits = call.buffer<T>(3);
+  a.shards = call.integer(4);
+  auto stats = [&](int64_t shard, int64_t row) {
+    return a.stats + 3 * (shard * a.rows + row);
+  };
+  int32_t *labels = call.buffer<int32_t>(1);
+  double loss = 0;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    int64_t largest = 0;
+    for (int64_t s = 1; s < a.shards; ++s)
+      if (stats(s, r)[0] > stats(largest, r)[0])
+        largest = s;
+    if (a.generate) {
+      labels[r] = int32_t(largest * a.cols + int64_t(stats(largest, r)[2]));
+      continue;
+    }
+    if (labels[r] < 0)
+      continue;
+    double maximum = stats(largest, r)[0], sum = 0, logit = 0;
+    for (int64_t s = 0; s < a.shards; ++s) {
+      sum +=
+          double(stats(s, r)[1]) * std::exp(double(stats(s, r)[0]) - maximum);
+      logit += double(stats(s, r)[2]);
+    }
+    loss += maximum + std::log(sum) - logit;
+  }
+  if (a.generate)
+    return;
+  *call.buffer<double>(4) = loss;
+  call.table<T>().crossEntropyGrad(call.threads(), a);
+}
+
+void runCopy(const Call &call) {
+  int64_t rows = call.integer(0), rowBytes = call.integer(1);
+  int64_t sourceStride = call.integer(2), targetStride = call.integer(3);
+  const char *source = call.buffer<char>(0);
+  char *target = call.buffer<char>(1);
+  if (sourceStride == rowBytes && targetStride == rowBytes) {
+    std::memcpy(target, source, size_t(rows * rowBytes));
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(target + r * targetStride, source + r * sourceStride,
+                size_t(rowBytes));
+}
+
+void runZero(const Call &call) {
+  std::memset(call.buffer<char>(0), 0, call.descriptor(0).bytes);
+}
+
+/// Calls body(local begin, length, flag) for the part of every segment that
+/// stands in the rank's shard. Segments start at integer `from`.
+template <class Body>
+void forEachSegment(const Call &call, int from, int64_t shardElements,
+                    Body body) {
+  int64_t segments = call.integer(from - 1);
+  if (call.integerCount() < from + 3 * segments)
+    throw CallError(std::to_string(segments) + " segments take " +
+                    std::to_string(from + 3 * segments) + " integers, found " +
+                    std::to_string(call.integerCount()));
+  int64_t shardBegin = call.at().sdp_index * shardElements;
+  for (int64_t s = 0; s < segments; ++s) {
+    const int64_t *segment = call.integers() + from + 3 * s;
+    int64_t begin = std::max(segment[0], shardBegin);
+    int64_t end = std::min(segment[0] + segment[1], shardBegin + shardElements);
+    if (begin < end)
+      body(begin - shardBegin, end - begin, segment[2]);
+  }
+}
+
+template <class T> void runOptimizer(const Call &call) {
+  using A = Accumulator<T>;
+  const grt_step &step = call.step();
+  int64_t kind = call.integer(0), shardElements = call.integer(1);
+  if (kind < 0 || kind > 2)
+    throw CallError("optimizer must be 0, 1 or 2, found " +
+                    std::to_string(kind));
+  OptimizerArguments o = {};
+  o.kind = OptimizerKind(kind);
+  o.learningRate = step.learning_rate;
+  o.beta1 = step.beta1;
+  o.beta2 = step.beta2;
+  o.eps = step.eps;
+  o.momentum = step.momentum;
+  o.clipFactor = step.clip_factor;
+  o.correction1 = 1 - std::pow(step.beta1, double(step.step));
+  o.correction2 = 1 - std::pow(step.beta2, double(step.step));
+  T *parameter = call.buffer<T>(0);
+  const A *gradient = call.buffer<A>(1);
+  A *first = call.buffer<A>(2);
+  A *second = first + shardElements;
+  forEachSegment(call, 3, shardElements,
+                 [&](int64_t begin, int64_t length, int64_t decay) {
+                   o.weightDecay = decay ? step.weight_decay : 0;
+                   call.table<T>().optimize(call.threads(), o, length,
+                                            parameter + begin, gradient + begin,
+                                            first + begin, second + begin);
+                 });
+}
+
+template <class T> void runNorm(const Call &call) {
+  if (call.at().dp_index != 0)
+    return;
+  int64_t shardElements = call.integer(0);
+  const auto *gradient = call.buffer<Accumulator<T>>(0);
+  double sum = 0;
+  forEachSegment(call, 2, shardElements,
+                 [&](int64_t begin, int64_t length, int64_t replicated) {
+                   if (!replicated || call.at().tp_index == 0)
+                     sum +=
+                         call.table<T>().sumOfSquares(length, gradient + begin);
+                 });
+  call.step().local_norm_squared += sum;
+}
+
+} // namespace
+
+#define GRT_BOTH(FUNCTION) FUNCTION<float>, FUNCTION<double>
+
+const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
+    {"gemm", 3, 7, 0, 0, GRT_BOTH(runGemm)},
+    {"bias-add", 3, 2, 0, 0, GRT_BOTH(runBiasAdd)},
+    {"bias-grad", 2, 3, 0, 0, GRT_BOTH(runBiasGrad)},
+    {"layer-norm", 5, 2, 1, 0, GRT_BOTH(runLayerNorm)},
+    {"layer-norm-grad", 7, 3, 0, 0, GRT_BOTH(runLayerNormGrad)},
+    {"gelu", 2, 2, 0, 0, GRT_BOTH(runGelu)},
+    {"gelu-grad", 3, 2, 0, 0, GRT_BOTH(runGeluGrad)},
+    {"bias-gelu", 4, 3, 0, 0, GRT_BOTH(runBiasGelu)},
+    {"attention", 6, 11, 2, 0, GRT_BOTH(runAttention)},
+    {"attention-grad", 10, 11, 2, 0, GRT_BOTH(runAttentionGrad)},
+    {"dropout", 2, 5, 1, 0, GRT_BOTH(runDropout)},
+    {"dropout-add", 3, 5, 1, 0, GRT_BOTH(runDropoutAdd)},
+    {"add", 3, 1, 0, 0, GRT_BOTH(runAdd)},
+    {"embedding", 3, 4, 0, 1, GRT_BOTH(runEmbedding)},
+    {"embedding-grad", 3, 5, 0, 1, GRT_BOTH(runEmbeddingGrad)},
+    {"position-add", 3, 3, 0, 0, GRT_BOTH(runPositionAdd)},
+    {"position-grad", 2, 5, 0, 0, GRT_BOTH(runPositionGrad)},
+    {"softmax-stats", 3, 4, 0, 0, GRT_BOTH(runSoftmaxStats)},
+    {"cross-entropy", 5, 5, 0, 0, GRT_BOTH(runCrossEntropy)},
+    {"copy", 2, 4, 0, -1, runCopy, runCopy},
+    {"zero", 1, 0, 0, -1, runZero, runZero},
+    {"optimizer", 3, 3, 0, 0, GRT_BOTH(runOptimizer)},
+    {"norm", 1, 2, 0, 0, GRT_BOTH(runNorm)},
+    {"scale", 2, 1, 1, 0, GRT_BOTH(runScale)},
+};
+
+#undef GRT_BOTH
+
+} // namespace grt::cpu

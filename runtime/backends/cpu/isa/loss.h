@@ -1,0 +1,121 @@
+//===- loss.h - Softmax statistics and the gradient of cross entropy
+//-------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef GRT_BACKENDS_CPU_ISA_LOSS_H
+#define GRT_BACKENDS_CPU_ISA_LOSS_H
+
+#include "math.h"
+
+namespace grt::cpu {
+namespace {
+
+/// Sums of exponentials are taken in the accumulator type over this many
+/// columns and in f64 beyond, so that their error does not grow with the
+/// vocabulary.
+constexpr int64_t sumColumns = 1024;
+
+template <class T> T rowMaximum(const T *row, int64_t n) {
+  constexpr int64_t stride = 4 * lanes<T>;
+  Vec<T> m0 = splat(T(-__builtin_inf())), m1 = m0, m2 = m0, m3 = m0;
+  int64_t whole = n / stride * stride;
+  for (int64_t i = 0; i < whole; i += stride) {
+    m0 = larger<T>(m0, loadWhole(row + i));
+    m1 = larger<T>(m1, loadWhole(row + i + lanes<T>));
+    m2 = larger<T>(m2, loadWhole(row + i + 2 * lanes<T>));
+    m3 = larger<T>(m3, loadWhole(row + i + 3 * lanes<T>));
+  }
+  T result = horizontalMax<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
+  for (int64_t i = whole; i < n; ++i)
+    result = row[i] > result ? row[i] : result;
+  return result;
+}
+
+template <class T> double rowExponentialSum(const T *row, int64_t n, T shift) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += sumColumns) {
+    int64_t end = smaller(begin + sumColumns, n);
+    Vec<T> sum{};
+    int64_t i = begin;
+    for (; i + lanes<T> <= end; i += lanes<T>)
+      sum += exponential(loadWhole(row + i) - shift);
+    total += double(horizontalSum<T>(sum));
+    if (i < end) {
+      Vec<T> rest = exponential(loadPart(row + i, int(end - i)) - shift);
+      for (int l = 0; l < int(end - i); ++l)
+        total += double(rest[l]);
+    }
+  }
+  return total;
+}
+
+template <class T> void softmaxStats(int threads, const LossArguments<T> &a) {
+  using A = Accumulator<T>;
+  parallelFor(
+      threads, a.rows, rowGrain(a.cols), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const T *row = a.logits + r * a.cols;
+          A *stats = a.stats + 3 * r;
+          T maximum = rowMaximum(row, a.validCols);
+          stats[0] = maximum;
+          stats[1] = a.validCols > 0
+                         ? A(rowExponentialSum(row, a.validCols, maximum))
+                         : A(0);
+          stats[2] = 0;
+          if (a.generate) {
+            int64_t column = 0;
+            while (column < a.validCols && row[column] != maximum)
+              ++column;
+            stats[2] = A(column);
+            continue;
+          }
+          int64_t local = int64_t(a.labels[r]) - a.firstColumn;
+          if (a.labels[r] >= 0 && local >= 0 && local < a.validCols)
+            stats[2] = row[local];
+        }
+      });
+}
+
+template <class T>
+void crossEntropyGrad(int threads, const LossArguments<T> &a) {
+  using A = Accumulator<T>;
+  parallelFor(
+      threads, a.rows, rowGrain(a.cols), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const T *row = a.logits + r * a.cols;
+          T *out = a.dlogits + r * a.cols;
+          if (a.labels[r] < 0) {
+            __builtin_memset(out, 0, size_t(a.cols) * sizeof(T));
+            continue;
+          }
+          A maximum = a.stats[3 * r];
+          for (int64_t s = 1; s < a.shards; ++s) {
+            A other = a.stats[3 * (s * a.rows + r)];
+            maximum = other > maximum ? other : maximum;
+          }
+          double sum = 0;
+          for (int64_t s = 0; s < a.shards; ++s) {
+            const A *stats = a.stats + 3 * (s * a.rows + r);
+            sum += double(stats[1]) *
+                   __builtin_exp(double(stats[0]) - double(maximum));
+          }
+          A factor = A(a.inverseTokens / sum);
+          sweep<T>(0, a.validCols, [&](int64_t i, auto at) {
+            at.store(out + i, exponential(at.load(row + i) - maximum) * factor);
+          });
+          for (int64_t i = a.validCols; i < a.cols; ++i)
+            out[i] = 0;
+          int64_t local = int64_t(a.labels[r]) - a.firstColumn;
+          if (local >= 0 && local < a.validCols)
+            out[local] -= T(a.inverseTokens);
+        }
+      });
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_LOSS_H

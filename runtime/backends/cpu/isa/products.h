@@ -1,0 +1,213 @@
+//===- products.h - Register-tiled matrix products
+//-------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One register tile serves the attention kernels (operands in place) and the
+// general product (operands packed): C[MR, NV vectors] (+)= A B where A may
+// have any two strides and rows of B and C are contiguous. Each element is
+// summed in ascending order of k.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CPU_ISA_PRODUCTS_H
+#define GRT_BACKENDS_CPU_ISA_PRODUCTS_H
+
+#include "vector.h"
+
+namespace grt::cpu {
+namespace {
+
+/// Rows and vectors of the tile: 6 * 4 + 4 + 1 of 32 registers, or 6 * 2 + 2 +
+/// 1 of 16.
+constexpr int tileRows = 6;
+constexpr int tileVectors = vectorRegisters == 32 ? 4 : 2;
+
+/// A in place or packed: element (m, k) is at m * rowStride + k * columnStride.
+template <class T> struct Strided {
+  const T *data;
+  int64_t rowStride, columnStride;
+};
+
+template <class T, int MR, int NV, class Access>
+inline __attribute__((always_inline)) void
+tile(int64_t depth, Strided<T> a, const T *b, int64_t bStride, T *c,
+     int64_t cStride, bool add, Access access) {
+  Vec<T> sum[MR][NV] = {};
+  const T *row[MR];
+#pragma GCC unroll 8
+  for (int r = 0; r < MR; ++r)
+    row[r] = a.data + r * a.rowStride;
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec<T> bRow[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v)
+      bRow[v] = access.load(b + v * lanes<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < MR; ++r) {
+      T factor = *row[r];
+      row[r] += a.columnStride;
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v)
+        sum[r][v] += factor * bRow[v];
+    }
+    b += bStride;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      T *place = c + r * cStride + v * lanes<T>;
+      access.store(place, add ? sum[r][v] + access.load(place) : sum[r][v]);
+    }
+}
+
+/// All rows of one panel of NV vectors.
+template <class T, int NV, class Access>
+void panel(int64_t m, int64_t depth, Strided<T> a, const T *b, int64_t bStride,
+           T *c, int64_t cStride, bool add, Access access) {
+  int64_t r = 0;
+  for (; r + tileRows <= m; r += tileRows)
+    tile<T, tileRows, NV>(
+        depth, {a.data + r * a.rowStride, a.rowStride, a.columnStride}, b,
+        bStride, c + r * cStride, cStride, add, access);
+  Strided<T> rest = {a.data + r * a.rowStride, a.rowStride, a.columnStride};
+  T *place = c + r * cStride;
+  switch (m - r) {
+  case 5:
+    return tile<T, 5, NV>(depth, rest, b, bStride, place, cStride, add, access);
+  case 4:
+    return tile<T, 4, NV>(depth, rest, b, bStride, place, cStride, add, access);
+  case 3:
+    return tile<T, 3, NV>(depth, rest, b, bStride, place, cStride, add, access);
+  case 2:
+    return tile<T, 2, NV>(depth, rest, b, bStride, place, cStride, add, access);
+  case 1:
+    return tile<T, 1, NV>(depth, rest, b, bStride, place, cStride, add, access);
+  }
+}
+
+/// c[m, n] (+)= a b with all operands in place.
+template <class T>
+void products(int64_t m, int64_t n, int64_t depth, Strided<T> a, const T *b,
+              int64_t bStride, T *c, int64_t cStride, bool add) {
+  int64_t j = 0;
+  for (; j + tileVectors * lanes<T> <= n; j += tileVectors * lanes<T>)
+    panel<T, tileVectors>(m, depth, a, b + j, bStride, c + j, cStride, add,
+                          Whole<T>());
+  if constexpr (tileVectors == 4)
+    if (j + 2 * lanes<T> <= n) {
+      panel<T, 2>(m, depth, a, b + j, bStride, c + j, cStride, add, Whole<T>());
+      j += 2 * lanes<T>;
+    }
+  for (; j + lanes<T> <= n; j += lanes<T>)
+    panel<T, 1>(m, depth, a, b + j, bStride, c + j, cStride, add, Whole<T>());
+  if (j < n)
+    panel<T, 1>(m, depth, a, b + j, bStride, c + j, cStride, add,
+                Part<T>{int(n - j)});
+}
+
+// The general product, after Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 34(3), 2008): a block of B
+// is packed for the last-level cache, a block of A for the second level, and
+// tiles run over both.
+
+constexpr int64_t blockDepth = 256, blockRows = 96, blockBytes = 1024 * 1024;
+static_assert((blockDepth + 1) * blockRows * 8 + blockBytes <= gemmPackBytes);
+
+/// Packs op(a)[rows, depth] as panels of tileRows rows, each [depth, tileRows];
+/// missing rows of the last panel are zero.
+template <class T>
+void packRows(const T *a, int64_t rowStride, int64_t columnStride, int64_t rows,
+              int64_t depth, T *out) {
+  for (int64_t r = 0; r < rows; r += tileRows) {
+    int64_t here = smaller(tileRows, rows - r);
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t i = 0; i < tileRows; ++i)
+        *out++ = i < here ? a[(r + i) * rowStride + k * columnStride] : T(0);
+  }
+}
+
+/// Packs op(b)[depth, cols] as panels of `width` columns, each [depth, width].
+template <class T>
+void packColumns(const T *b, int64_t rowStride, int64_t columnStride,
+                 int64_t depth, int64_t cols, int64_t width, T *out) {
+  for (int64_t j = 0; j < cols; j += width) {
+    int64_t here = smaller(width, cols - j);
+    for (int64_t k = 0; k < depth; ++k, out += width) {
+      const T *source = b + k * rowStride + j * columnStride;
+      if (columnStride == 1 && here == width) {
+        for (int64_t i = 0; i < width; ++i)
+          out[i] = source[i];
+      } else {
+        for (int64_t i = 0; i < width; ++i)
+          out[i] = i < here ? source[i * columnStride] : T(0);
+      }
+    }
+  }
+}
+
+template <class T>
+void gemm(int threads, void *pack, int64_t m, int64_t n, int64_t k, const T *a,
+          bool transA, const T *b, bool transB, Accumulator<T> *c,
+          const T *bias, bool add) {
+  constexpr int64_t width = tileVectors * lanes<T>;
+  constexpr int64_t blockColumns =
+      blockBytes / int64_t(sizeof(T)) / blockDepth / width * width;
+  int64_t aRow = transA ? 1 : k, aColumn = transA ? m : 1;
+  int64_t bRow = transB ? 1 : n, bColumn = transB ? k : 1;
+  // Threads share out columns and pack for themselves.
+  parallelFor(threads, n, width, [&](int thread, int64_t begin, int64_t end) {
+    T *packedB = reinterpret_cast<T *>(static_cast<char *>(pack) +
+                                       thread * gemmPackBytes);
+    T *packedA = packedB + blockBytes / sizeof(T);
+    T edge[tileRows * width];
+    for (int64_t j = begin; j < end; j += blockColumns) {
+      int64_t cols = smaller(blockColumns, end - j);
+      for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += blockDepth) {
+        int64_t depth = smaller(blockDepth, k - k0);
+        packColumns(b + k0 * bRow + j * bColumn, bRow, bColumn, depth, cols,
+                    width, packedB);
+        for (int64_t i = 0; i < m; i += blockRows) {
+          int64_t rows = smaller(blockRows, m - i);
+          packRows(a + i * aRow + k0 * aColumn, aRow, aColumn, rows, depth,
+                   packedA);
+          for (int64_t jj = 0; jj < cols; jj += width) {
+            const T *bPanel = packedB + jj * depth;
+            for (int64_t ii = 0; ii < rows; ii += tileRows) {
+              Strided<T> aPanel = {packedA + ii * depth, 1, tileRows};
+              T *place = c + (i + ii) * n + j + jj;
+              int64_t height = smaller(tileRows, rows - ii);
+              int64_t across = smaller(width, cols - jj);
+              bool addHere = add || k0 > 0;
+              if (height == tileRows && across == width) {
+                tile<T, tileRows, tileVectors>(depth, aPanel, bPanel, width,
+                                               place, n, addHere, Whole<T>());
+                continue;
+              }
+              tile<T, tileRows, tileVectors>(depth, aPanel, bPanel, width, edge,
+                                             width, false, Whole<T>());
+              for (int64_t r = 0; r < height; ++r)
+                for (int64_t l = 0; l < across; ++l)
+                  place[r * n + l] =
+                      addHere ? place[r * n + l] + edge[r * width + l]
+                              : edge[r * width + l];
+            }
+          }
+        }
+      }
+    }
+    if (bias)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = begin; j < end; ++j)
+          c[i * n + j] += bias[j];
+  });
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_PRODUCTS_H

@@ -1,0 +1,344 @@
+//===- rows.h - Element-wise, row-wise and column-wise kernels
+//-------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef GRT_BACKENDS_CPU_ISA_ROWS_H
+#define GRT_BACKENDS_CPU_ISA_ROWS_H
+
+#include "math.h"
+
+namespace grt::cpu {
+namespace {
+
+template <class T>
+void biasAdd(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
+             T *y) {
+  parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      sweep<T>(0, n, [&](int64_t i, auto at) {
+        at.store(y + r * n + i, at.load(x + r * n + i) + at.load(bias + i));
+      });
+  });
+}
+
+/// Column sums are taken over blocks of this many rows, which bounds the
+/// rounding error and lets a block stay in the first-level cache.
+constexpr int64_t sumRows = 32;
+
+template <class T>
+void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
+              Accumulator<T> *dbias, bool add) {
+  // Threads share out columns, so that their number does not change the sums.
+  parallelFor(threads, n, 256, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r0 = 0; r0 < rows || r0 == 0; r0 += sumRows) {
+      int64_t r1 = smaller(r0 + sumRows, rows);
+      bool addHere = add || r0 > 0;
+      sweep<T>(begin, end, [&](int64_t i, auto at) {
+        Vec<T> sum{};
+        for (int64_t r = r0; r < r1; ++r)
+          sum += at.load(dy + r * n + i);
+        at.store(dbias + i, addHere ? sum + at.load(dbias + i) : sum);
+      });
+    }
+  });
+}
+
+template <class T>
+void layerNorm(int threads, int64_t rows, int64_t n, const T *x, const T *gamma,
+               const T *beta, T *y, Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
+  constexpr int64_t stride = 4 * lanes<T>;
+  parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T *row = x + r * n;
+      // Four independent sums hide the latency of the additions.
+      Vec<T> s0{}, s1{}, s2{}, s3{};
+      int64_t whole = n / stride * stride;
+      for (int64_t i = 0; i < whole; i += stride) {
+        s0 += loadWhole(row + i);
+        s1 += loadWhole(row + i + lanes<T>);
+        s2 += loadWhole(row + i + 2 * lanes<T>);
+        s3 += loadWhole(row + i + 3 * lanes<T>);
+      }
+      sweep<T>(whole, n, [&](int64_t i, auto at) { s0 += at.load(row + i); });
+      A mean = horizontalSum<T>((s0 + s1) + (s2 + s3)) / A(n);
+      s0 = s1 = s2 = s3 = Vec<T>{};
+      for (int64_t i = 0; i < whole; i += stride) {
+        Vec<T> d0 = loadWhole(row + i) - mean;
+        Vec<T> d1 = loadWhole(row + i + lanes<T>) - mean;
+        Vec<T> d2 = loadWhole(row + i + 2 * lanes<T>) - mean;
+        Vec<T> d3 = loadWhole(row + i + 3 * lanes<T>) - mean;
+        s0 += d0 * d0;
+        s1 += d1 * d1;
+        s2 += d2 * d2;
+        s3 += d3 * d3;
+      }
+      A rest = horizontalSum<T>((s0 + s1) + (s2 + s3));
+      for (int64_t i = whole; i < n; ++i)
+        rest += (row[i] - mean) * (row[i] - mean);
+      A inverse = A(1.0 / __builtin_sqrt(double(rest) / double(n) + eps));
+      stats[2 * r] = mean;
+      stats[2 * r + 1] = inverse;
+      sweep<T>(0, n, [&](int64_t i, auto at) {
+        Vec<T> normal = (at.load(row + i) - mean) * inverse;
+        at.store(y + r * n + i,
+                 normal * at.load(gamma + i) + at.load(beta + i));
+      });
+    }
+  });
+}
+
+/// dgamma and dbeta of rows [r0, r1), columns [begin, end).
+template <class T>
+void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
+                      int64_t n, const T *dy, const T *x,
+                      const Accumulator<T> *stats, Accumulator<T> *dgamma,
+                      Accumulator<T> *dbeta, bool add) {
+  sweep<T>(begin, end, [&](int64_t i, auto at) {
+    Vec<T> gammaSum{}, betaSum{};
+    for (int64_t r = r0; r < r1; ++r) {
+      Vec<T> g = at.load(dy + r * n + i);
+      Vec<T> normal =
+          (at.load(x + r * n + i) - stats[2 * r]) * stats[2 * r + 1];
+      gammaSum += g * normal;
+      betaSum += g;
+    }
+    at.store(dgamma + i, add ? gammaSum + at.load(dgamma + i) : gammaSum);
+    at.store(dbeta + i, add ? betaSum + at.load(dbeta + i) : betaSum);
+  });
+}
+
+/// With x^ the normalised input and g = dy gamma:
+/// dx = (g - mean(g) - x^ mean(g x^)) / sqrt(var + eps).
+template <class T>
+void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
+                  Accumulator<T> inverse, const T *gamma, T *dx) {
+  Vec<T> sum{}, product{};
+  sweep<T>(0, n, [&](int64_t i, auto at) {
+    Vec<T> g = at.load(dy + i) * at.load(gamma + i);
+    // Lanes past the end hold g = 0.
+    sum += g;
+    product += g * ((at.load(x + i) - mean) * inverse);
+  });
+  T meanG = horizontalSum<T>(sum) / T(n);
+  T meanProduct = horizontalSum<T>(product) / T(n);
+  sweep<T>(0, n, [&](int64_t i, auto at) {
+    Vec<T> g = at.load(dy + i) * at.load(gamma + i);
+    Vec<T> normal = (at.load(x + i) - mean) * inverse;
+    at.store(dx + i, (g - meanG - normal * meanProduct) * inverse);
+  });
+}
+
+template <class T>
+void layerNormGrad(int threads, int64_t rows, int64_t n, const T *dy,
+                   const T *x, const Accumulator<T> *stats, const T *gamma,
+                   T *dx, Accumulator<T> *dgamma, Accumulator<T> *dbeta,
+                   bool add) {
+  auto rowPart = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      layerNormRow(n, dy + r * n, x + r * n, stats[2 * r], stats[2 * r + 1],
+                   gamma, dx + r * n);
+  };
+  // dx may stand where dy stood: the sums over a block's rows come first.
+  if (threads <= 1 || rows == 0) {
+    for (int64_t r0 = 0; r0 < rows || r0 == 0; r0 += sumRows) {
+      int64_t r1 = smaller(r0 + sumRows, rows);
+      layerNormColumns(r0, r1, 0, n, n, dy, x, stats, dgamma, dbeta,
+                       add || r0 > 0);
+      rowPart(r0, r1);
+    }
+    return;
+  }
+  parallelFor(threads, n, 128, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r0 = 0; r0 < rows; r0 += sumRows)
+      layerNormColumns(r0, smaller(r0 + sumRows, rows), begin, end, n, dy, x,
+                       stats, dgamma, dbeta, add || r0 > 0);
+  });
+  parallelFor(threads, rows, rowGrain(n),
+              [&](int, int64_t begin, int64_t end) { rowPart(begin, end); });
+}
+
+template <bool Value> struct Constant {
+  static constexpr bool value = Value;
+};
+
+template <class T>
+void biasGelu(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
+              T *pre, T *y, bool approximate) {
+  auto run = [&](auto form) {
+    if (!bias) {
+      parallelFor(threads, rows * n, elementGrain,
+                  [&](int, int64_t begin, int64_t end) {
+                    sweep<T>(begin, end, [&](int64_t i, auto at) {
+                      at.store(y + i, gelu(at.load(x + i), form.value));
+                    });
+                  });
+      return;
+    }
+    parallelFor(threads, rows, rowGrain(n),
+                [&](int, int64_t begin, int64_t end) {
+                  for (int64_t r = begin; r < end; ++r)
+                    sweep<T>(0, n, [&](int64_t i, auto at) {
+                      Vec<T> v = at.load(x + r * n + i) + at.load(bias + i);
+                      at.store(pre + r * n + i, v);
+                      at.store(y + r * n + i, gelu(v, form.value));
+                    });
+                });
+  };
+  if (approximate)
+    run(Constant<true>());
+  else
+    run(Constant<false>());
+}
+
+template <class T>
+void geluGrad(int threads, int64_t n, const T *x, const T *dy, T *dx,
+              bool approximate) {
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    if (approximate)
+      sweep<T>(begin, end, [&](int64_t i, auto at) {
+        at.store(dx + i, at.load(dy + i) * geluSlope(at.load(x + i), true));
+      });
+    else
+      sweep<T>(begin, end, [&](int64_t i, auto at) {
+        at.store(dx + i, at.load(dy + i) * geluSlope(at.load(x + i), false));
+      });
+  });
+}
+
+template <class T>
+void dropout(int threads, const DropoutArguments &d, const T *x,
+             const T *residual, T *y) {
+  // A chunk is what one set of lanes gives: 4 columns a lane.
+  constexpr int64_t chunk = 4 * lanes<uint32_t>;
+  const DropoutStream &stream = d.stream;
+  T kept = T(stream.keptScale);
+  uint64_t lastColumn = d.firstColumn + uint64_t(d.cols);
+  parallelFor(
+      threads, d.rows, rowGrain(d.cols), [&](int, int64_t begin, int64_t end) {
+        uint32_t numbers[chunk];
+        for (int64_t r = begin; r < end; ++r) {
+          uint64_t row = d.firstRow + uint64_t(r);
+          for (uint64_t c = d.firstColumn / 4 * 4; c < lastColumn; c += chunk) {
+            Lanes32 counter[4] = {
+                splat(uint32_t(row)), splat(uint32_t(row >> 32)),
+                laneNumbers() + uint32_t(c / 4), splat(stream.opIndex)};
+            philoxLanes(stream.keyLo, stream.keyHi, counter);
+            for (int l = 0; l < lanes<uint32_t>; ++l)
+              for (int word = 0; word < 4; ++word)
+                numbers[4 * l + word] = counter[word][l];
+            // [from, to) are local columns; numbers[0] belongs to column c -
+            // first.
+            int64_t base = int64_t(c) - int64_t(d.firstColumn);
+            int64_t from = base < 0 ? 0 : base;
+            int64_t to = smaller(base + chunk, d.cols);
+            const uint32_t *number = numbers + (from - base);
+            const T *in = x + r * d.cols + from;
+            T *out = y + r * d.cols + from;
+            if (residual) {
+              const T *plus = residual + r * d.cols + from;
+#pragma GCC ivdep
+              for (int64_t i = 0; i < to - from; ++i)
+                out[i] = (number[i] >= stream.threshold ? in[i] * kept : T(0)) +
+                         plus[i];
+            } else {
+#pragma GCC ivdep
+              for (int64_t i = 0; i < to - from; ++i)
+                out[i] = number[i] >= stream.threshold ? in[i] * kept : T(0);
+            }
+          }
+        }
+      });
+}
+
+template <class T>
+void add(int threads, int64_t n, const T *a, const T *b, T *y) {
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<T>(begin, end, [&](int64_t i, auto at) {
+      at.store(y + i, at.load(a + i) + at.load(b + i));
+    });
+  });
+}
+
+template <class T>
+void scale(int threads, int64_t n, const T *x, T *y, double factor) {
+  T f = T(factor);
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<T>(begin, end,
+             [&](int64_t i, auto at) { at.store(y + i, at.load(x + i) * f); });
+  });
+}
+
+template <class T>
+void embedding(int threads, int64_t rows, int64_t width, int64_t first,
+               int64_t localRows, const int32_t *tokens, const T *table, T *y) {
+  parallelFor(
+      threads, rows, rowGrain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          int64_t local = int64_t(tokens[r]) - first;
+          if (local >= 0 && local < localRows)
+            __builtin_memcpy(y + r * width, table + local * width,
+                             size_t(width) * sizeof(T));
+          else
+            __builtin_memset(y + r * width, 0, size_t(width) * sizeof(T));
+        }
+      });
+}
+
+template <class T>
+void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
+                   int64_t localRows, const int32_t *tokens, const T *dy,
+                   Accumulator<T> *dtable, bool add) {
+  using A = Accumulator<T>;
+  if (!add)
+    parallelFor(threads, localRows * width, elementGrain,
+                [&](int, int64_t begin, int64_t end) {
+                  __builtin_memset(dtable + begin, 0,
+                                   size_t(end - begin) * sizeof(A));
+                });
+  // Threads share out columns: rows stay in order for every element.
+  parallelFor(threads, width, 64, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t local = int64_t(tokens[r]) - first;
+      if (local < 0 || local >= localRows)
+        continue;
+      A *sum = dtable + local * width;
+      sweep<T>(begin, end, [&](int64_t i, auto at) {
+        at.store(sum + i, at.load(sum + i) + at.load(dy + r * width + i));
+      });
+    }
+  });
+}
+
+template <class T>
+void positionAdd(int threads, int64_t samples, int64_t t, int64_t width,
+                 const T *x, const T *table, T *y) {
+  for (int64_t s = 0; s < samples; ++s)
+    add(threads, t * width, x + s * t * width, table, y + s * t * width);
+}
+
+template <class T>
+void positionGrad(int threads, int64_t samples, int64_t t, int64_t width,
+                  int64_t tableRows, const T *dy, Accumulator<T> *dtable,
+                  bool add) {
+  int64_t n = t * width;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<T>(begin, end, [&](int64_t i, auto at) {
+      Vec<T> sum = add ? at.load(dtable + i) : Vec<T>{};
+      for (int64_t s = 0; s < samples; ++s)
+        sum += at.load(dy + s * n + i);
+      at.store(dtable + i, sum);
+    });
+  });
+  if (!add)
+    __builtin_memset(dtable + n, 0,
+                     size_t((tableRows - t) * width) * sizeof(*dtable));
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_ROWS_H

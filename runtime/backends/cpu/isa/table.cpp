@@ -1,0 +1,40 @@
+//===- table.cpp - The kernels of one instruction set
+//----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Compiled once per instruction set with GRT_CPU_TABLE naming the result.
+//
+//===----------------------------------------------------------------------===//
+
+#include "attention.h"
+#include "loss.h"
+#include "products.h"
+#include "rows.h"
+#include "update.h"
+
+namespace grt::cpu {
+namespace {
+
+template <class T> constexpr KernelTable<T> makeTable() {
+  return {gemm<T>,          biasAdd<T>,
+          biasGrad<T>,      layerNorm<T>,
+          layerNormGrad<T>, biasGelu<T>,
+          geluGrad<T>,      attention<T>,
+          attentionGrad<T>, dropout<T>,
+          add<T>,           scale<T>,
+          embedding<T>,     embeddingGrad<T>,
+          positionAdd<T>,   positionGrad<T>,
+          softmaxStats<T>,  crossEntropyGrad<T>,
+          optimize<T>,      sumOfSquares<Accumulator<T>>};
+}
+
+} // namespace
+
+const KernelTables GRT_CPU_TABLE = {GRT_CPU_ISA, makeTable<float>(),
+                                    makeTable<double>()};
+
+} // namespace grt::cpu

@@ -1,0 +1,155 @@
+//===- vector.h - Vectors of one instruction set
+//---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Included by isa/table.cpp only, which is compiled once per instruction set.
+// Everything here and in the headers beside it lives in an anonymous namespace
+// and calls no inline function of the standard library: a shared weak symbol
+// compiled for AVX-512 could otherwise be the copy that the linker keeps for
+// all.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CPU_ISA_VECTOR_H
+#define GRT_BACKENDS_CPU_ISA_VECTOR_H
+
+#include "../kernels.h"
+
+#include <immintrin.h>
+#include <stdint.h>
+
+namespace grt::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int vectorBytes = 64;
+constexpr int vectorRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int vectorBytes = 32;
+constexpr int vectorRegisters = 16;
+#else
+constexpr int vectorBytes = 16;
+constexpr int vectorRegisters = 16;
+#endif
+
+template <class T> struct VectorOf {
+  typedef T Type __attribute__((vector_size(vectorBytes)));
+  typedef T Unaligned
+      __attribute__((vector_size(vectorBytes), aligned(alignof(T)), may_alias));
+};
+template <class T> using Vec = typename VectorOf<T>::Type;
+template <class T> constexpr int lanes = vectorBytes / int(sizeof(T));
+
+template <class T> inline Vec<T> splat(T value) { return Vec<T>{} + value; }
+
+template <class T> inline Vec<T> loadWhole(const T *p) {
+  return *reinterpret_cast<const typename VectorOf<T>::Unaligned *>(p);
+}
+template <class T> inline void storeWhole(T *p, Vec<T> v) {
+  *reinterpret_cast<typename VectorOf<T>::Unaligned *>(p) = v;
+}
+
+/// The first `count` lanes from memory, the rest zero; nothing beyond is read.
+template <class T> inline Vec<T> loadPart(const T *p, int count) {
+  Vec<T> v{};
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    v = Vec<T>(_mm512_maskz_loadu_epi32(__mmask16((1u << count) - 1), p));
+  else
+    v = Vec<T>(_mm512_maskz_loadu_epi64(__mmask8((1u << count) - 1), p));
+#else
+  __builtin_memcpy(&v, p, size_t(count) * sizeof(T));
+#endif
+  return v;
+}
+template <class T> inline void storePart(T *p, Vec<T> v, int count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    _mm512_mask_storeu_epi32(p, __mmask16((1u << count) - 1), __m512i(v));
+  else
+    _mm512_mask_storeu_epi64(p, __mmask8((1u << count) - 1), __m512i(v));
+#else
+  __builtin_memcpy(p, &v, size_t(count) * sizeof(T));
+#endif
+}
+
+/// Access to a whole vector, and to the end of an array that fills none. Both
+/// compute the same bits for an element wherever it stands. A storage type that
+/// differs from the compute type adds its overloads here.
+template <class T> struct Whole {
+  Vec<T> load(const T *p) const { return loadWhole(p); }
+  void store(T *p, Vec<T> v) const { storeWhole(p, v); }
+};
+template <class T> struct Part {
+  int count;
+  Vec<T> load(const T *p) const { return loadPart(p, count); }
+  void store(T *p, Vec<T> v) const { storePart(p, v, count); }
+};
+
+/// Calls body(i, access) over [begin, end), a vector at a time.
+template <class T, class Body>
+inline __attribute__((always_inline)) void sweep(int64_t begin, int64_t end,
+                                                 Body body) {
+  int64_t i = begin;
+  for (; i + lanes<T> <= end; i += lanes<T>)
+    body(i, Whole<T>());
+  if (i < end)
+    body(i, Part<T>{int(end - i)});
+}
+
+template <class T> inline Vec<T> larger(Vec<T> a, Vec<T> b) {
+  return a > b ? a : b;
+}
+
+/// Lanes added in a fixed tree.
+template <class T> inline T horizontalSum(Vec<T> v) {
+  for (int width = lanes<T> / 2; width >= 1; width /= 2)
+    for (int l = 0; l < width; ++l)
+      v[l] += v[l + width];
+  return v[0];
+}
+template <class T> inline T horizontalMax(Vec<T> v) {
+  T result = v[0];
+  for (int l = 1; l < lanes<T>; ++l)
+    result = v[l] > result ? v[l] : result;
+  return result;
+}
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Splits [0, count) over the threads in chunks that are multiples of `grain`
+/// and calls body(thread, begin, end). One thread calls it directly.
+template <class Body>
+inline void parallelFor(int threads, int64_t count, int64_t grain, Body body) {
+  int64_t pieces = (count + grain - 1) / grain;
+  if (pieces < threads)
+    threads = int(pieces);
+  if (threads <= 1) {
+    if (count > 0)
+      body(0, int64_t(0), count);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int t = 0; t < threads; ++t) {
+    int64_t begin = pieces * t / threads * grain;
+    int64_t end = smaller(pieces * (t + 1) / threads * grain, count);
+    body(t, begin, end);
+  }
+}
+
+/// Elements below which a second thread costs more than it gives.
+constexpr int64_t elementGrain = 16384;
+
+/// Rows of `n` elements that make a chunk of that size.
+inline int64_t rowGrain(int64_t n) {
+  return n >= elementGrain ? 1 : (elementGrain + n - 1) / (n > 0 ? n : 1);
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_VECTOR_H

@@ -1,0 +1,166 @@
+//===- kernels.h - The CPU backend's inner functions
+//-----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What stands between the C ABI and the vector code. dispatch.cpp checks a
+// call, works out everything that depends on the rank or the step, and calls
+// one function of a KernelTable. The table's functions are compiled once per
+// instruction set (isa/table.cpp); the best one that the machine has is picked
+// when the backend is loaded.
+//
+// T is the compute type, Accumulator<T> the type of statistics and gradients.
+// Matrices are row-major. Nothing here allocates or fails.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CPU_KERNELS_H
+#define GRT_BACKENDS_CPU_KERNELS_H
+
+#include <stdint.h>
+
+namespace grt::cpu {
+
+template <class T> struct AccumulatorOf {
+  using Type = T;
+};
+/// The type of statistics, gradients and optimizer state for compute type T.
+template <class T> using Accumulator = typename AccumulatorOf<T>::Type;
+
+/// Tile of the attention kernels: queries by keys.
+/// grt_cpu_attention_scratch_bytes in abi.h counts on both.
+constexpr int64_t attentionQueries = 64;
+constexpr int64_t attentionKeys = 64;
+
+/// A stream of dropout numbers, see grt/philox.h.
+struct DropoutStream {
+  uint32_t keyLo, keyHi;
+  uint32_t opIndex;
+  uint32_t threshold; ///< an element is kept where its number is at least this
+  double keptScale;   ///< 1 / (1 - p)
+};
+
+/// Elements of one worker's scratch in the attention kernels.
+constexpr int64_t attentionScratchElements(int64_t headDim, bool backward) {
+  int64_t panel = attentionQueries * headDim;
+  int64_t tile = attentionQueries * attentionKeys;
+  return backward ? 2 * (panel + tile) : panel + tile;
+}
+
+/// Arguments of ATTENTION and ATTENTION_GRAD; names as in abi.h.
+template <class T> struct AttentionArguments {
+  const T *q, *k, *v;
+  T *o;
+  Accumulator<T> *lse;
+  const T *dout; ///< backward only, as are dq, dk, dv
+  T *dq, *dk, *dv;
+  int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
+  int64_t qStride, kStride, vStride;
+  bool causal;
+  double scale;
+  const DropoutStream *dropout; ///< null: none
+  int64_t firstSample;          ///< global number of sample 0
+  int64_t firstHead, globalHeads;
+  int workers;
+  Accumulator<T> *const *scratch; ///< one block per worker
+};
+
+/// Arguments of DROPOUT and DROPOUT_ADD.
+struct DropoutArguments {
+  int64_t rows, cols;
+  uint64_t firstRow;    ///< global number of row 0
+  uint64_t firstColumn; ///< global number of column 0
+  DropoutStream stream;
+};
+
+/// Arguments of SOFTMAX_STATS and CROSS_ENTROPY.
+template <class T> struct LossArguments {
+  T *logits; ///< read by softmaxStats only
+  const int32_t *labels;
+  Accumulator<T> *stats; ///< [shards, rows, 3]
+  T *dlogits;
+  int64_t rows, cols;  ///< local columns
+  int64_t firstColumn; ///< global number of column 0
+  int64_t validCols;   ///< local columns that are not padding
+  int64_t shards;
+  double inverseTokens;
+  bool generate;
+};
+
+enum class OptimizerKind { Sgd, Adam, AdamW };
+
+/// What one update of a run of elements needs. Weight decay is 0 where the
+/// segment is not decayed.
+struct OptimizerArguments {
+  OptimizerKind kind;
+  double learningRate, beta1, beta2, eps, weightDecay, momentum, clipFactor;
+  double correction1, correction2; ///< 1 - beta^step
+};
+
+/// Bytes of one worker's packing buffers in `gemm`.
+constexpr uint64_t gemmPackBytes = 1536 * 1024;
+
+template <class T> struct KernelTable {
+  using A = Accumulator<T>;
+  /// c = op(a) op(b) (+ c) (+ bias). `pack` has gemmPackBytes per thread.
+  void (*gemm)(int threads, void *pack, int64_t m, int64_t n, int64_t k,
+               const T *a, bool transA, const T *b, bool transB, A *c,
+               const T *bias, bool add);
+  void (*biasAdd)(int threads, int64_t rows, int64_t n, const T *x,
+                  const T *bias, T *y);
+  void (*biasGrad)(int threads, int64_t rows, int64_t n, const T *dy, A *dbias,
+                   bool add);
+  void (*layerNorm)(int threads, int64_t rows, int64_t n, const T *x,
+                    const T *gamma, const T *beta, T *y, A *stats, double eps);
+  void (*layerNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
+                        const T *x, const A *stats, const T *gamma, T *dx,
+                        A *dgamma, A *dbeta, bool add);
+  /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
+  void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
+                   const T *bias, T *pre, T *y, bool approximate);
+  void (*geluGrad)(int threads, int64_t n, const T *x, const T *dy, T *dx,
+                   bool approximate);
+  void (*attention)(const AttentionArguments<T> &arguments);
+  void (*attentionGrad)(const AttentionArguments<T> &arguments);
+  /// y = dropout(x) (+ residual, unless null).
+  void (*dropout)(int threads, const DropoutArguments &arguments, const T *x,
+                  const T *residual, T *y);
+  void (*add)(int threads, int64_t n, const T *a, const T *b, T *y);
+  void (*scale)(int threads, int64_t n, const T *x, T *y, double factor);
+  void (*embedding)(int threads, int64_t rows, int64_t width, int64_t first,
+                    int64_t localRows, const int32_t *tokens, const T *table,
+                    T *y);
+  void (*embeddingGrad)(int threads, int64_t rows, int64_t width, int64_t first,
+                        int64_t localRows, const int32_t *tokens, const T *dy,
+                        A *dtable, bool add);
+  void (*positionAdd)(int threads, int64_t samples, int64_t t, int64_t width,
+                      const T *x, const T *table, T *y);
+  void (*positionGrad)(int threads, int64_t samples, int64_t t, int64_t width,
+                       int64_t tableRows, const T *dy, A *dtable, bool add);
+  void (*softmaxStats)(int threads, const LossArguments<T> &arguments);
+  /// Writes dlogits; the loss is the caller's.
+  void (*crossEntropyGrad)(int threads, const LossArguments<T> &arguments);
+  /// `first`, `second`: m and v, or the momentum and null.
+  void (*optimize)(int threads, const OptimizerArguments &arguments, int64_t n,
+                   T *parameter, const A *gradient, A *first, A *second);
+  double (*sumOfSquares)(int64_t n, const A *x);
+};
+
+/// The tables of one instruction set.
+struct KernelTables {
+  const char *isa;
+  KernelTable<float> f32;
+  KernelTable<double> f64;
+};
+
+/// x86-64-v2, that plus AVX2 and FMA, and AVX-512 (F, BW, DQ, VL).
+extern const KernelTables kernelTablesBase;
+extern const KernelTables kernelTablesAvx2;
+extern const KernelTables kernelTablesAvx512;
+
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_KERNELS_H

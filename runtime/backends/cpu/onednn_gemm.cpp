@@ -1,0 +1,143 @@
+//===- onednn_gemm.cpp - f32 products through oneDNN
+//-----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// oneDNN 2.6 and later (matmul with plain layouts). The scratchpad is ours and
+// kept for the largest shape seen, so that a step allocates nothing once every
+// shape has run.
+//
+//===----------------------------------------------------------------------===//
+
+#include "rank.h"
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <functional>
+#include <omp.h>
+#include <unordered_map>
+
+namespace grt::cpu {
+
+namespace {
+
+struct ShapeHash {
+  size_t operator()(const GemmShape &s) const {
+    size_t hash = 0;
+    for (int64_t part : {s.m, s.n, s.k,
+                         int64_t(s.transA) | int64_t(s.transB) << 1 |
+                             int64_t(s.bias) << 2 | int64_t(s.add) << 3})
+      hash =
+          (hash ^ std::hash<int64_t>()(part)) * size_t(0x9E3779B97F4A7C15ull);
+    return hash;
+  }
+};
+
+/// A primitive with its arguments; running it sets four or five addresses.
+struct Product {
+  dnnl::matmul primitive;
+  dnnl::memory a, b, c, bias, scratch;
+  std::unordered_map<int, dnnl::memory> arguments;
+};
+
+} // namespace
+
+struct OneDnnGemm::Implementation {
+  explicit Implementation(int threads)
+      : threads(threads), engine(dnnl::engine::kind::cpu, 0), stream(engine),
+        scratch(std::make_unique<Pages>(initialScratch)) {}
+
+  /// Enough for all but the widest products with accumulation.
+  static constexpr size_t initialScratch = size_t(4) << 20;
+
+  int threads;
+  dnnl::engine engine;
+  dnnl::stream stream;
+  std::unique_ptr<Pages> scratch;
+  std::unordered_map<GemmShape, Product, ShapeHash> products;
+
+  Product make(const GemmShape &shape);
+  Product &product(const GemmShape &shape);
+};
+
+Product OneDnnGemm::Implementation::make(const GemmShape &s) {
+  using dnnl::memory;
+  const auto f32 = memory::data_type::f32;
+  auto describe = [&](int64_t rows, int64_t cols, bool transposed) {
+    return memory::desc({rows, cols}, f32,
+                        transposed ? memory::dims{1, rows}
+                                   : memory::dims{cols, 1});
+  };
+  memory::desc a = describe(s.m, s.k, s.transA);
+  memory::desc b = describe(s.k, s.n, s.transB);
+  memory::desc c = describe(s.m, s.n, false);
+  memory::desc bias = describe(1, s.n, false);
+
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (s.add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  dnnl::matmul::desc description =
+      s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  dnnl::matmul::primitive_desc chosen(description, attributes, engine);
+
+  Product product;
+  product.primitive = dnnl::matmul(chosen);
+  product.a = memory(a, engine, DNNL_MEMORY_NONE);
+  product.b = memory(b, engine, DNNL_MEMORY_NONE);
+  product.c = memory(c, engine, DNNL_MEMORY_NONE);
+  product.scratch = memory(chosen.scratchpad_desc(), engine, DNNL_MEMORY_NONE);
+  product.arguments = {{DNNL_ARG_SRC, product.a},
+                       {DNNL_ARG_WEIGHTS, product.b},
+                       {DNNL_ARG_DST, product.c},
+                       {DNNL_ARG_SCRATCHPAD, product.scratch}};
+  if (s.bias) {
+    product.bias = memory(bias, engine, DNNL_MEMORY_NONE);
+    product.arguments.insert({DNNL_ARG_BIAS, product.bias});
+  }
+  size_t needed = chosen.scratchpad_desc().get_size();
+  if (needed > scratch->size())
+    scratch = std::make_unique<Pages>(needed);
+  return product;
+}
+
+Product &OneDnnGemm::Implementation::product(const GemmShape &shape) {
+  // A primitive is made for the team size of the moment.
+  if (omp_get_max_threads() != threads)
+    omp_set_num_threads(threads);
+  auto found = products.find(shape);
+  if (found == products.end())
+    found = products.emplace(shape, make(shape)).first;
+  return found->second;
+}
+
+OneDnnGemm::OneDnnGemm(int threads)
+    : implementation(std::make_unique<Implementation>(threads)) {}
+
+OneDnnGemm::~OneDnnGemm() = default;
+
+void OneDnnGemm::prepare(const GemmShape &shape) {
+  implementation->product(shape);
+}
+
+void OneDnnGemm::run(const GemmShape &shape, const float *a, const float *b,
+                     float *c, const float *bias) {
+  Implementation &self = *implementation;
+  Product &product = self.product(shape);
+  product.a.set_data_handle(const_cast<float *>(a));
+  product.b.set_data_handle(const_cast<float *>(b));
+  product.c.set_data_handle(c);
+  if (shape.bias)
+    product.bias.set_data_handle(const_cast<float *>(bias));
+  product.scratch.set_data_handle(self.scratch->data());
+  product.primitive.execute(self.stream, product.arguments);
+  self.stream.wait();
+}
+
+} // namespace grt::cpu

@@ -1,0 +1,75 @@
+//===- rank.cpp - What the CPU backend keeps for one rank
+//------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "rank.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <omp.h>
+#include <sys/mman.h>
+
+namespace grt::cpu {
+
+void *mapPages(size_t bytes) {
+  if (bytes == 0)
+    bytes = 1;
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return nullptr;
+  // Products walk over many rows at once: small pages would exhaust the TLB.
+  constexpr size_t hugePage = size_t(2) << 20;
+  if (bytes >= 2 * hugePage)
+    madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+void unmapPages(void *memory, size_t bytes) {
+  if (memory)
+    munmap(memory, bytes == 0 ? 1 : bytes);
+}
+
+Pages::Pages(size_t bytes)
+    : memory(static_cast<char *>(mapPages(bytes))), bytes(bytes) {
+  if (!memory)
+    throw std::bad_alloc();
+}
+
+Pages::~Pages() { unmapPages(memory, bytes); }
+
+const KernelTables &kernelTables() {
+  static const KernelTables &best = []() -> const KernelTables & {
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") &&
+                __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                  __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") &&
+                  __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    const char *wish = std::getenv("GRT_CPU_ISA");
+    if (wish && !std::strcmp(wish, kernelTablesBase.isa))
+      return kernelTablesBase;
+    if (wish && !std::strcmp(wish, kernelTablesAvx2.isa) && avx2)
+      return kernelTablesAvx2;
+    return avx512 ? kernelTablesAvx512
+                  : (avx2 ? kernelTablesAvx2 : kernelTablesBase);
+  }();
+  return best;
+}
+
+Rank::Rank(int threads)
+    : threads(threads < 1 ? 1 : threads), tables(kernelTables()),
+      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)),
+      workerScratch(workerScratchBytes * size_t(this->threads - 1)) {
+  // oneDNN asks libgomp for its team; the setting belongs to this thread.
+  omp_set_num_threads(this->threads);
+}
+
+} // namespace grt::cpu

@@ -1,0 +1,90 @@
+//===- rank.h - What the CPU backend keeps for one rank
+//--------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef GRT_BACKENDS_CPU_RANK_H
+#define GRT_BACKENDS_CPU_RANK_H
+
+#include "kernels.h"
+
+#include <cstddef>
+#include <memory>
+
+namespace grt::cpu {
+
+/// Pages from the system: zero, aligned to 4096 bytes, taken up on first touch.
+/// Null when there are none. Large ones ask for huge pages.
+void *mapPages(size_t bytes);
+void unmapPages(void *memory, size_t bytes);
+
+/// Owns mapped pages.
+class Pages {
+public:
+  /// Throws std::bad_alloc.
+  explicit Pages(size_t bytes);
+  ~Pages();
+  Pages(const Pages &) = delete;
+  Pages &operator=(const Pages &) = delete;
+  char *data() const { return memory; }
+  size_t size() const { return bytes; }
+
+private:
+  char *memory;
+  size_t bytes;
+};
+
+/// One product: shapes, what is transposed, what happens to c.
+struct GemmShape {
+  int64_t m, n, k;
+  bool transA, transB, bias, add;
+  bool operator==(const GemmShape &) const = default;
+};
+
+/// f32 products through oneDNN, primitives cached by shape.
+class OneDnnGemm {
+public:
+  explicit OneDnnGemm(int threads);
+  ~OneDnnGemm();
+  /// c = op(a) op(b) (+ c) (+ bias); throws on failure.
+  void run(const GemmShape &shape, const float *a, const float *b, float *c,
+           const float *bias);
+  /// Makes the primitive of a shape and grows the scratchpad to it.
+  void prepare(const GemmShape &shape);
+
+private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation;
+};
+
+/// The state behind grt_call::rank_state. Made and used on the rank's thread.
+struct Rank {
+  explicit Rank(int threads);
+
+  int threads;
+  const KernelTables &tables;
+  OneDnnGemm oneDnn;
+  /// gemmPackBytes for each thread.
+  Pages packing;
+  /// Attention scratch of the threads beyond the first, which uses the arena's.
+  static constexpr size_t workerScratchBytes = 256 * 1024;
+  Pages workerScratch;
+
+  template <class T> const KernelTable<T> &table() const;
+};
+template <> inline const KernelTable<float> &Rank::table<float>() const {
+  return tables.f32;
+}
+template <> inline const KernelTable<double> &Rank::table<double>() const {
+  return tables.f64;
+}
+
+/// The best tables that this machine can run, or those that the environment
+/// variable GRT_CPU_ISA asks for (`base`, `avx2`, `avx512`) if it can run them.
+const KernelTables &kernelTables();
+
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_RANK_H
