@@ -1,0 +1,42 @@
+//===- BruteForce.h - Oracles for the solvers -------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Enumeration of everything, with an evaluator of its own that is written
+// straight from the formulas and shares nothing with the solvers. For tests and
+// small problems.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SEARCH_BRUTEFORCE_H
+#define GALVATRON_SEARCH_BRUTEFORCE_H
+
+#include "galvatron/Search/LayerStrategies.h"
+#include "galvatron/Search/PipelinePartition.h"
+
+namespace galvatron::bruteforce {
+
+/// The cheapest feasible choice, lexicographically first among equals.
+std::optional<LayerStrategiesSolution>
+solveLayerStrategies(const LayerStrategiesProblem &problem,
+                     CostWeights weights = {});
+
+/// Every feasible (first class, last class, time, timeNosync) that no other of
+/// the same two classes dominates; classes are 0 where they are not asked for.
+std::vector<LayerStrategiesSolution>
+solveFront(const LayerStrategiesProblem &problem, bool byFirstClass,
+           bool byLastClass);
+
+/// The least peak over all choices.
+int64_t minimumPeak(const LayerStrategiesProblem &problem);
+
+/// All contiguous partitions.
+std::optional<PartitionSolution>
+solvePartition(const PartitionProblem &problem);
+
+} // namespace galvatron::bruteforce
+
+#endif // GALVATRON_SEARCH_BRUTEFORCE_H
