@@ -8,6 +8,7 @@
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 

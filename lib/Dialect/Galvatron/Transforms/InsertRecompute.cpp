@@ -15,6 +15,7 @@
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
 namespace mlir::galvatron {

@@ -1,0 +1,39 @@
+//===- IRLayerModel.h - Footprints by compiling layers ----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// The planner's view of a model in IR. A footprint is not estimated: the layer
+// function is differentiated, partitioned, converted to kernels and its
+// temporaries are placed, by the same code that compiles the chosen plan, and
+// the sizes are read off. FLOPs, moved bytes and collectives are counted on the
+// same function.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
+#define GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
+
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+
+#include <memory>
+
+namespace mlir {
+
+/// Builds the model; bodies are copied, `module` is not changed and may die.
+/// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state. Fails on
+/// opaque layers and on bodies without a gradient.
+llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>
+createIRLayerModel(ModuleOp module, StringRef optimizer);
+
+/// Floating-point operations of one token's forward and backward pass on one
+/// device, without recomputation: what MFU is measured against.
+double countModelFlopsPerToken(ModuleOp module);
+
+} // namespace mlir
+
+#endif // GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H

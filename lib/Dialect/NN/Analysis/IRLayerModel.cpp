@@ -1,0 +1,375 @@
+//===- IRLayerModel.cpp - Footprints by compiling layers -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/GRT/Transforms/Transients.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Support/Hash.h"
+
+#include <map>
+#include <tuple>
+
+using namespace mlir;
+using ::galvatron::LayerFootprint;
+using ::galvatron::LayerModel;
+using ::galvatron::Paradigm;
+using ::galvatron::Strategy;
+using ::galvatron::Tie;
+
+namespace {
+
+llvm::Error makeError(const Twine &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+/// Collects diagnostics instead of printing them.
+class DiagnosticText {
+public:
+  explicit DiagnosticText(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) {
+          if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
+              text.empty())
+            text = diagnostic.str();
+          return success();
+        }) {}
+  std::string text;
+
+private:
+  ScopedDiagnosticHandler handler;
+};
+
+/// Work of one function: matrix products by FLOPs, all else by moved bytes.
+struct Work {
+  double flops = 0, movedBytes = 0;
+  int64_t kernels = 0;
+  int64_t tensorParallelBytes = 0, tensorParallelCalls = 0;
+};
+
+/// Above this many FLOPs a byte an operation is taken to be limited by
+/// arithmetic, below by memory; processors sit around 10 to 200.
+constexpr double kComputeBound = 4;
+
+Work measure(func::FuncOp function, int64_t samples) {
+  Work work;
+  for (Operation &op : function.getBody().front().without_terminator()) {
+    if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
+      double flops = cost.getFlops(samples), bytes = cost.getMovedBytes(samples);
+      if (flops > kComputeBound * bytes)
+        work.flops += flops;
+      else
+        work.movedBytes += bytes;
+      ++work.kernels;
+    } else if (auto reduce = dyn_cast<mlir::galvatron::AllReduceOp>(op)) {
+      work.tensorParallelBytes +=
+          nn::countBytes(reduce.getOutput().getType(), samples);
+      ++work.tensorParallelCalls;
+    } else if (auto gather = dyn_cast<mlir::galvatron::AllGatherOp>(op)) {
+      // A ring gather moves half of what an all-reduce of the same size does.
+      work.tensorParallelBytes +=
+          nn::countBytes(gather.getOutput().getType(), samples) / 2;
+      ++work.tensorParallelCalls;
+    }
+  }
+  return work;
+}
+
+class IRLayerModel : public LayerModel {
+public:
+  static llvm::Expected<std::unique_ptr<LayerModel>>
+  create(ModuleOp module, StringRef optimizer);
+
+  std::string name() const override { return modelName; }
+  std::string hash() const override { return modelHash; }
+  std::string dtype() const override { return elementType; }
+  int64_t sequenceLength() const override { return sequence; }
+  bool exact() const override { return true; }
+  size_t layerCount() const override { return layers.size(); }
+  std::string layerName(size_t layer) const override {
+    return layers[layer].name;
+  }
+  size_t kindOf(size_t layer) const override { return layers[layer].kind; }
+  int64_t boundaryBytesPerSample(size_t layer) const override {
+    return layers[layer].boundary;
+  }
+  std::vector<Tie> ties() const override { return tied; }
+  llvm::Expected<LayerFootprint> footprint(size_t kind,
+                                           const Strategy &strategy,
+                                           int64_t samples) override;
+
+private:
+  struct Layer {
+    std::string name;
+    size_t kind;
+    int64_t boundary;
+  };
+  /// A body with a certain set of borrowed parameters.
+  struct Kind {
+    func::FuncOp forward, backward, forwardOnly, recompute;
+    SmallVector<int64_t> borrowed;
+    bool operator==(const Kind &other) const {
+      return forward == other.forward && borrowed == other.borrowed;
+    }
+  };
+  /// Footprints do not depend on the order of levels, nor on the DP degree
+  /// beyond whether there is one.
+  using Key = std::tuple<size_t, int64_t, int64_t, bool, int64_t, bool>;
+
+  llvm::Error build(ModuleOp module);
+  llvm::Expected<LayerFootprint> compile(const Kind &kind,
+                                         const Strategy &strategy,
+                                         int64_t samples);
+
+  OwningOpRef<ModuleOp> scratch;
+  std::string modelName, modelHash, elementType, optimizer;
+  int64_t sequence = 0;
+  std::vector<Layer> layers;
+  std::vector<Kind> kinds;
+  std::vector<Tie> tied;
+  std::map<Key, LayerFootprint> footprints;
+  std::map<Key, std::string> refusals;
+};
+
+llvm::Expected<std::unique_ptr<LayerModel>>
+IRLayerModel::create(ModuleOp module, StringRef optimizer) {
+  auto model = std::make_unique<IRLayerModel>();
+  model->optimizer = optimizer.str();
+  DiagnosticText diagnostics(module.getContext());
+  if (llvm::Error error = model->build(module)) {
+    if (diagnostics.text.empty())
+      return std::move(error);
+    llvm::consumeError(std::move(error));
+    return makeError(diagnostics.text);
+  }
+  return std::unique_ptr<LayerModel>(std::move(model));
+}
+
+llvm::Error IRLayerModel::build(ModuleOp module) {
+  mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
+  if (!model)
+    return makeError("expected a module with one galvatron.model");
+  modelName = model.getSymName().str();
+  sequence = model.getSeqLen();
+  elementType = "f32";
+  scratch = ModuleOp::create(module.getLoc());
+  OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
+
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << sequence << ' ' << model.getVocab() << '\n';
+
+  SymbolTable symbols(module);
+  llvm::StringMap<nn::DerivedFunctions> bodies;
+  llvm::DenseMap<StringAttr, size_t> owners;
+  for (mlir::galvatron::LayerOp layer : model.getLayers()) {
+    if (layer.isOpaque() || !layer.getCalleeAttr())
+      return makeError("expected layer '" + layer.getLayerName() +
+                       "' to have a body");
+    StringRef callee = layer.getCallee().value();
+    auto [entry, inserted] = bodies.try_emplace(callee);
+    auto body = symbols.lookup<func::FuncOp>(callee);
+    if (inserted) {
+      auto copy = cast<func::FuncOp>(builder.clone(*body));
+      body.print(stream);
+      FailureOr<nn::DerivedFunctions> derived =
+          nn::differentiateBody(copy, layer.getInputs().size());
+      if (failed(derived))
+        return makeError("layer '" + layer.getLayerName() +
+                         "' has no gradient");
+      entry->second = *derived;
+    }
+    for (Type type : body.getArgumentTypes())
+      if (auto tensor = dyn_cast<RankedTensorType>(type))
+        if (auto element = dyn_cast<FloatType>(tensor.getElementType()))
+          elementType = element.isF64() ? "f64" : element.isBF16() ? "bf16" : "f32";
+
+    Kind kind;
+    kind.forward = entry->second.forward;
+    kind.backward = entry->second.backward;
+    size_t number = layers.size();
+    for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols())) {
+      auto [owner, first] = owners.try_emplace(symbol.getAttr(), number);
+      stream << symbol.getValue() << ' ';
+      if (first)
+        continue;
+      kind.borrowed.push_back(int64_t(index));
+      auto parameter =
+          symbols.lookup<mlir::galvatron::ParameterOp>(symbol.getValue());
+      tied.push_back({owner->second, number,
+                      nn::countBytes(parameter.getTensorType(), 1)});
+    }
+    auto found = llvm::find(kinds, kind);
+    if (found == kinds.end()) {
+      StringRef stem = callee;
+      kind.recompute =
+          nn::buildRecompute(kind.forward, (stem + ".recompute").str());
+      kind.forwardOnly =
+          kind.recompute
+              ? nn::buildForwardOnly(kind.forward, (stem + ".only").str())
+              : kind.forward;
+      kinds.push_back(kind);
+      found = std::prev(kinds.end());
+    }
+    int64_t boundary = 0;
+    for (Type type : layer.getOutputs().getTypes())
+      if (!nn::isLossType(type))
+        boundary += nn::countBytes(type, 1);
+    stream << layer.getLayerName() << ' ' << callee << '\n';
+    layers.push_back({layer.getLayerName().str(),
+                      size_t(found - kinds.begin()), boundary});
+  }
+  modelHash = ::galvatron::contentHash(text);
+  return llvm::Error::success();
+}
+
+llvm::Expected<LayerFootprint>
+IRLayerModel::footprint(size_t kind, const Strategy &strategy,
+                        int64_t samples) {
+  Key key = {kind,
+             strategy.degree(Paradigm::TP),
+             strategy.degree(Paradigm::SDP),
+             strategy.degree(Paradigm::DP) > 1,
+             samples,
+             strategy.checkpoint()};
+  if (auto found = footprints.find(key); found != footprints.end())
+    return found->second;
+  if (auto found = refusals.find(key); found != refusals.end())
+    return makeError(found->second);
+  llvm::Expected<LayerFootprint> result =
+      compile(kinds[kind], strategy, samples);
+  if (!result) {
+    refusals[key] = llvm::toString(result.takeError());
+    return makeError(refusals[key]);
+  }
+  footprints[key] = *result;
+  return *result;
+}
+
+llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
+                                                     const Strategy &strategy,
+                                                     int64_t samples) {
+  if (auto reason = mlir::galvatron::whyNotPartitionable(kind.forward, strategy))
+    return makeError(*reason);
+  DiagnosticText diagnostics(scratch->getContext());
+  mlir::galvatron::LayerFunctions whole;
+  whole.forward = strategy.checkpoint() ? kind.forwardOnly : kind.forward;
+  whole.recompute = strategy.checkpoint() ? kind.recompute : nullptr;
+  whole.backward = kind.backward;
+  FailureOr<mlir::galvatron::LayerFunctions> local =
+      mlir::galvatron::partitionLayer(whole, strategy, samples, "footprint",
+                                      kind.borrowed);
+  if (failed(local))
+    return makeError(diagnostics.text);
+
+  LayerFootprint footprint;
+  for (BlockArgument argument : local->forward.getArguments())
+    if (nn::getArgRole(local->forward, argument.getArgNumber()) ==
+        nn::ValueRole::Data)
+      footprint.dataBytesPerSample +=
+          nn::countBytes(argument.getType(), samples) / samples;
+
+  Work work[3];
+  grt::FlatLayout layout;
+  grt::FunctionRegions regions[3];
+  grt::FuncOp functions[3];
+  func::FuncOp sources[3] = {local->forward, local->recompute, local->backward};
+  bool ok = true;
+  for (int i = 0; i < 3 && ok; ++i) {
+    if (!sources[i])
+      continue;
+    ok = succeeded(mlir::galvatron::insertCollectives(sources[i]));
+    if (!ok)
+      break;
+    nn::fuseFunction(sources[i]);
+    work[i] = measure(sources[i], samples);
+    if (i == 0)
+      layout = grt::getFlatLayout(sources[0]);
+    FailureOr<grt::FuncOp> converted =
+        grt::convertFunction(sources[i], &regions[i]);
+    ok = succeeded(converted);
+    if (!ok)
+      break;
+    sources[i] = nullptr;
+    functions[i] = *converted;
+    ok = succeeded(grt::allocateTransients(functions[i]));
+  }
+  if (ok) {
+    footprint.inputBytes = regions[0].inputBytes;
+    footprint.outputBytes = regions[0].outputBytes;
+    footprint.stashBytes = regions[0].stashBytes;
+    footprint.forwardTransient = functions[0].getTransientBytes().value_or(0);
+    footprint.backwardTransient = grt::backwardTransientBytes(
+        functions[1], functions[2], regions[1].stashBytes);
+  }
+  for (func::FuncOp source : sources)
+    if (source)
+      source.erase();
+  for (grt::FuncOp function : functions)
+    if (function)
+      function.erase();
+  if (!ok)
+    return makeError(diagnostics.text);
+
+  footprint.parameterBytes = layout.parameterBytes();
+  footprint.gradientBytes = layout.gradientBytes();
+  footprint.optimizerBytes =
+      layout.optimizerBytes(grt::getOptimizerSlots(optimizer));
+  footprint.forwardFlops = work[0].flops;
+  footprint.forwardMovedBytes = work[0].movedBytes;
+  footprint.forwardKernels = work[0].kernels;
+  footprint.tpForwardBytes = work[0].tensorParallelBytes;
+  footprint.tpForwardCalls = work[0].tensorParallelCalls;
+  footprint.recomputeFlops = work[1].flops;
+  footprint.recomputeMovedBytes = work[1].movedBytes;
+  footprint.recomputeKernels = work[1].kernels;
+  footprint.tpRecomputeBytes = work[1].tensorParallelBytes;
+  footprint.tpRecomputeCalls = work[1].tensorParallelCalls;
+  footprint.backwardFlops = work[2].flops;
+  footprint.backwardMovedBytes = work[2].movedBytes;
+  footprint.backwardKernels = work[2].kernels;
+  footprint.tpBackwardBytes = work[2].tensorParallelBytes;
+  footprint.tpBackwardCalls = work[2].tensorParallelCalls;
+  int64_t elements = layout.elements[0] + layout.elements[1];
+  if (layout.shards > 1) {
+    footprint.gatherBytes = elements * layout.elementBytes;
+    footprint.scatterBytes = elements * layout.accumulatorBytes;
+  }
+  if (strategy.degree(Paradigm::DP) > 1)
+    footprint.gradientSyncBytes = layout.gradientBytes();
+  return footprint;
+}
+
+} // namespace
+
+llvm::Expected<std::unique_ptr<LayerModel>>
+mlir::createIRLayerModel(ModuleOp module, StringRef optimizer) {
+  return IRLayerModel::create(module, optimizer);
+}
+
+double mlir::countModelFlopsPerToken(ModuleOp module) {
+  mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
+  if (!model)
+    return 0;
+  SymbolTable symbols(module);
+  llvm::StringMap<double> bodies;
+  double flops = 0;
+  for (mlir::galvatron::LayerOp layer : model.getLayers()) {
+    if (!layer.getCalleeAttr())
+      return 0;
+    auto [entry, inserted] = bodies.try_emplace(layer.getCallee().value(), 0);
+    if (inserted)
+      if (auto body = symbols.lookup<func::FuncOp>(layer.getCallee().value()))
+        body.walk([&](nn::CostOpInterface op) {
+          // Matrix products have twice the work in backward; so MFU is counted.
+          if (op.getFlops(1) > kComputeBound * op.getMovedBytes(1))
+            entry->second += 3 * op.getFlops(1);
+        });
+    flops += entry->second;
+  }
+  return flops / double(model.getSeqLen());
+}
