@@ -87,6 +87,7 @@ public:
   double lossSum = 0;
   double gradientNorm = 0;
 
+  const Program &program() const { return state.program; }
   int globalRank() const { return self; }
   int localRank() const { return local; }
   int roleIndex() const { return roleNumber; }

@@ -1,0 +1,457 @@
+//===- session_test.cpp - Sessions of hand-made programs ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/session.h"
+#include "reference_backend.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// What a run leaves behind.
+struct Trace {
+  std::vector<double> losses, norms;
+  TensorMap firstGradients, parameters;
+  double validation = 0;
+  std::vector<int32_t> predicted;
+  std::vector<RankMemory> memory;
+};
+
+struct Batch {
+  std::vector<int32_t> tokens, labels;
+};
+
+Batch makeBatch(const ModelPlan &plan, int step, bool gaps = true) {
+  std::mt19937 random{unsigned(step) * 31 + 5};
+  Batch batch;
+  for (int64_t i = 0; i < plan.batch * plan.seqLen; ++i) {
+    batch.tokens.push_back(int32_t(random() % uint64_t(plan.vocab)));
+    bool gap = gaps && random() % 7 == 0;
+    batch.labels.push_back(gap ? -1 : int32_t(random() % uint64_t(plan.vocab)));
+  }
+  return batch;
+}
+
+SessionOptions testOptions() {
+  SessionOptions options;
+  options.seed = 17;
+  options.backend = referenceBackend();
+  options.poison = true;
+  return options;
+}
+
+Trace run(const ModelPlan &plan, int steps = 4,
+          SessionOptions options = testOptions()) {
+  Trace trace;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  Status status = Program::fromTable(&code.table(), "test", program);
+  EXPECT_TRUE(status) << status.message();
+  if (!status)
+    return trace;
+  std::unique_ptr<Session> session;
+  status = Session::create(program, options, session);
+  EXPECT_TRUE(status) << status.message();
+  if (!status)
+    return trace;
+  session->hyperparameters().learningRate = 0.05;
+  session->hyperparameters().clipNorm = 0.1;
+  for (int step = 1; step <= steps; ++step) {
+    Batch batch = makeBatch(plan, step);
+    EXPECT_TRUE(session->setBatch(batch.tokens, batch.labels));
+    StepResult result;
+    status = session->step(result);
+    EXPECT_TRUE(status) << status.message();
+    if (!status)
+      return trace;
+    EXPECT_EQ(result.step, uint64_t(step));
+    trace.losses.push_back(result.loss);
+    trace.norms.push_back(result.gradientNorm);
+    if (step == 1) {
+      EXPECT_TRUE(session->gradients(trace.firstGradients));
+    }
+  }
+  EXPECT_TRUE(session->parameters(trace.parameters));
+  Batch batch = makeBatch(plan, 99);
+  EXPECT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  uint64_t valid = 0;
+  status = session->evaluate(trace.validation, valid);
+  EXPECT_TRUE(status) << status.message();
+  EXPECT_GT(valid, 0u);
+  status = session->predict(std::vector<int32_t>{1, 2, 3}, trace.predicted);
+  EXPECT_TRUE(status) << status.message();
+  trace.memory = session->memory();
+  return trace;
+}
+
+double distance(const Tensor &a, const Tensor &b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    difference += std::pow(a.values[i] - b.values[i], 2);
+    size += std::pow(a.values[i], 2);
+  }
+  return std::sqrt(difference / std::max(size, 1e-300));
+}
+
+void expectSame(const TensorMap &a, const TensorMap &b, double bound) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto &[name, tensor] : a) {
+    ASSERT_TRUE(b.count(name)) << name;
+    EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
+    EXPECT_LE(distance(tensor, b.at(name)), bound) << name;
+  }
+}
+
+void expectTwins(const ModelPlan &plan, double bound = 1e-11) {
+  ModelPlan alone = plan;
+  for (LayerPlan &layer : alone.layers)
+    layer = LayerPlan();
+  alone.stages = {{{0, 1, 2}, {0}}};
+  alone.microBatches = 1;
+  alone.oneForwardOneBackward = false;
+  Trace expected = run(alone), found = run(plan);
+  ASSERT_EQ(expected.losses.size(), found.losses.size());
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i],
+                bound * expected.losses[i]);
+    EXPECT_NEAR(found.norms[i], expected.norms[i], bound * expected.norms[i]);
+  }
+  expectSame(expected.firstGradients, found.firstGradients, bound);
+  expectSame(expected.parameters, found.parameters, 10 * bound);
+  EXPECT_NEAR(found.validation, expected.validation,
+              bound * expected.validation);
+  EXPECT_EQ(found.predicted, expected.predicted);
+  for (const RankMemory &rank : found.memory)
+    EXPECT_LE(rank.measuredPeakBytes - rank.outsideArenaBytes,
+              rank.plannedPeakBytes);
+}
+
+TEST(Session, LossFallsOnOneRank) {
+  ModelPlan plan;
+  plan.clip = false;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  Batch batch = makeBatch(plan, 1);
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  session->hyperparameters().learningRate = 0.05;
+  StepResult first, last;
+  ASSERT_TRUE(session->step(first));
+  for (int i = 0; i < 30; ++i)
+    ASSERT_TRUE(session->step(last));
+  EXPECT_LT(last.loss, 0.5 * first.loss);
+}
+
+TEST(Session, GradientsMatchFiniteDifferences) {
+  for (bool tied : {false, true}) {
+    ModelPlan plan;
+    plan.tied = tied;
+    TestProgram code(plan);
+    std::shared_ptr<const Program> program;
+    ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+    std::unique_ptr<Session> session;
+    ASSERT_TRUE(Session::create(program, testOptions(), session));
+    Batch batch = makeBatch(plan, 1);
+    ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+    TensorMap values, gradients;
+    ASSERT_TRUE(session->parameters(values));
+    session->hyperparameters().learningRate = 0;
+    StepResult step;
+    ASSERT_TRUE(session->step(step));
+    ASSERT_TRUE(session->gradients(gradients));
+    double squares = 0;
+    for (auto &[name, tensor] : values)
+      for (size_t i = 0; i < tensor.values.size(); ++i) {
+        squares += std::pow(gradients[name].values[i], 2);
+        if (i % 5)
+          continue;
+        double loss[2], value = tensor.values[i];
+        for (int side : {0, 1}) {
+          tensor.values[i] = value + (side ? 1e-5 : -1e-5);
+          ASSERT_TRUE(session->setParameter(name, tensor.values));
+          uint64_t valid;
+          ASSERT_TRUE(session->evaluate(loss[side], valid));
+        }
+        tensor.values[i] = value;
+        ASSERT_TRUE(session->setParameter(name, tensor.values));
+        EXPECT_NEAR(gradients[name].values[i], (loss[1] - loss[0]) / 2e-5, 1e-8)
+            << name << " " << i;
+      }
+    EXPECT_NEAR(step.gradientNorm, std::sqrt(squares), 1e-12);
+  }
+}
+
+TEST(Session, OptimizersAndMicroBatches) {
+  for (const char *optimizer : {"adamw", "adam", "sgd"})
+    for (int64_t m : {1, 2, 4}) {
+      ModelPlan plan;
+      plan.optimizer = optimizer;
+      plan.microBatches = m;
+      expectTwins(plan);
+    }
+}
+
+TEST(Session, DataParallel) {
+  for (bool tied : {false, true}) {
+    ModelPlan plan;
+    plan.tied = tied;
+    for (LayerPlan &layer : plan.layers)
+      layer.levels = {{"dp", 2}};
+    plan.stages = {{{0, 1, 2}, {0, 1}}};
+    expectTwins(plan);
+  }
+}
+
+TEST(Session, ShardedDataParallel) {
+  for (int64_t degree : {2, 4})
+    for (bool tied : {false, true}) {
+      ModelPlan plan;
+      plan.tied = tied;
+      for (LayerPlan &layer : plan.layers)
+        layer.levels = {{"sdp", degree}};
+      plan.stages = {{{0, 1, 2}, {0, 1}}};
+      if (degree == 4)
+        plan.stages[0].devices = {3, 1, 0, 2};
+      expectTwins(plan);
+    }
+}
+
+TEST(Session, TensorParallelVocabularyWithShortLastShard) {
+  for (int64_t degree : {2, 4})
+    for (bool tied : {false, true})
+      for (bool ckpt : {false, true}) {
+        ModelPlan plan;
+        plan.tied = tied;
+        for (LayerPlan &layer : plan.layers)
+          layer.levels = {{"tp", degree}};
+        plan.layers[2].ckpt = ckpt;
+        plan.stages = {{{0, 1, 2}, {0, 1}}};
+        if (degree == 4)
+          plan.stages[0].devices = {0, 1, 2, 3};
+        expectTwins(plan);
+      }
+}
+
+TEST(Session, EmptyVocabularyShard) {
+  ModelPlan plan;
+  plan.vocab = 5; // slices of two rows: the fourth rank holds none
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"tp", 4}};
+  plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  expectTwins(plan);
+}
+
+TEST(Session, PipelinesOfBothSchedules) {
+  for (bool oneForwardOneBackward : {false, true})
+    for (bool tied : {false, true})
+      for (std::vector<int> cut : {std::vector<int>{0}, {0, 1}}) {
+        ModelPlan plan;
+        plan.tied = tied;
+        plan.microBatches = 4;
+        plan.oneForwardOneBackward = oneForwardOneBackward;
+        std::vector<int> rest{2};
+        if (cut.size() == 1)
+          rest = {1, 2};
+        plan.stages = {{cut, {1}}, {rest, {0}}};
+        expectTwins(plan);
+      }
+}
+
+/// Every pair of neighbours differs: reshards, ties and cuts between layouts.
+TEST(Session, MixedStrategiesEverywhere) {
+  const std::vector<std::vector<std::pair<std::string, int64_t>>> choices = {
+      {{"dp", 4}},
+      {{"sdp", 4}},
+      {{"tp", 4}},
+      {{"dp", 2}, {"tp", 2}},
+      {{"tp", 2}, {"dp", 2}},
+      {{"tp", 2}, {"sdp", 2}},
+      {{"sdp", 2}, {"dp", 2}},
+      {{"dp", 2}, {"sdp", 2}}};
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    ModelPlan plan;
+    plan.tied = round % 2;
+    plan.optimizer = round % 3 ? "adamw" : "sgd";
+    for (LayerPlan &layer : plan.layers)
+      layer.levels = choices[random() % choices.size()];
+    plan.layers[2].ckpt = random() % 2;
+    if (round % 3 == 2) {
+      plan.oneForwardOneBackward = random() % 2;
+      plan.stages = {{{0}, {0, 1, 2, 3}}, {{1, 2}, {4, 5, 6, 7}}};
+    } else {
+      plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+    }
+    SCOPED_TRACE("round " + std::to_string(round));
+    expectTwins(plan);
+    if (HasFailure())
+      return;
+  }
+}
+
+TEST(Session, SinglePrecision) {
+  ModelPlan plan;
+  plan.f64 = false;
+  plan.tied = true;
+  plan.layers[0].levels = {{"dp", 2}, {"tp", 2}};
+  plan.layers[1].levels = {{"sdp", 4}};
+  plan.layers[2].levels = {{"tp", 2}, {"dp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  expectTwins(plan, 3e-6);
+}
+
+TEST(Session, SeedsDecideTheWeights) {
+  ModelPlan plan;
+  SessionOptions other = testOptions();
+  other.seed = 18;
+  Trace a = run(plan, 1), b = run(plan, 1), c = run(plan, 1, other);
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_NE(a.losses, c.losses);
+}
+
+TEST(Session, DecayAllReachesVectors) {
+  ModelPlan plan;
+  SessionOptions all = testOptions();
+  all.decayAll = true;
+  Trace some = run(plan, 3), every = run(plan, 3, all);
+  EXPECT_GT(distance(some.parameters["mix.bias"], every.parameters["mix.bias"]),
+            1e-8);
+  EXPECT_EQ(some.losses[0], every.losses[0]);
+}
+
+TEST(Session, ManySessionsAtOnce) {
+  ModelPlan plan;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::vector<std::unique_ptr<Session>> sessions(5);
+  Batch batch = makeBatch(plan, 1);
+  double loss = 0;
+  for (auto &session : sessions) {
+    ASSERT_TRUE(Session::create(program, testOptions(), session));
+    ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+    StepResult result;
+    ASSERT_TRUE(session->step(result));
+    if (&session != &sessions.front()) {
+      EXPECT_EQ(result.loss, loss);
+    }
+    loss = result.loss;
+  }
+}
+
+TEST(Session, AnOverrunNamesRankBufferAndRegion) {
+  ModelPlan plan;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"dp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1}}};
+  plan.overrunStash = true;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  Batch batch = makeBatch(plan, 1);
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  StepResult result;
+  Status status = session->step(result);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_NE(status.message().find("layer 'layer2': buffer 0 of 'begin' covers "
+                                  "bytes 64 to"),
+            std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("of region stash, which has"),
+            std::string::npos);
+  EXPECT_EQ(status.message().find("rank "), 0u);
+  // The session stays failed and says so.
+  EXPECT_NE(session->step(result).message().find("has failed before"),
+            std::string::npos);
+}
+
+TEST(Session, AKernelsErrorEndsAllRanksOnce) {
+  ModelPlan plan;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"dp", 4}};
+  plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  Batch batch = makeBatch(plan, 1);
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  session->hyperparameters().clipNorm = -INFINITY;
+  StepResult result;
+  Status status = session->step(result);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_NE(status.message().find("optimizer 'optimizer': clip factor is not "
+                                  "finite"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(Session, BatchesAreChecked) {
+  ModelPlan plan;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  StepResult result;
+  EXPECT_EQ(session->step(result).message(), "no batch was set");
+  Batch batch = makeBatch(plan, 1);
+  batch.tokens[3] = 11;
+  Status status = session->setBatch(batch.tokens, batch.labels);
+  EXPECT_EQ(status.exitCode(), 2);
+  EXPECT_NE(status.message().find("at position 3"), std::string::npos);
+  batch.tokens.pop_back();
+  EXPECT_EQ(session->setBatch(batch.tokens, batch.labels).exitCode(), 2);
+  TensorMap gradients;
+  EXPECT_EQ(session->gradients(gradients).exitCode(), 2);
+}
+
+/// The same programs on the CPU backend, where it is built.
+TEST(Session, CpuBackendAgreesWithTheReference) {
+  for (bool f64 : {true, false}) {
+    ModelPlan plan;
+    plan.f64 = f64;
+    plan.tied = true;
+    plan.layers[0].levels = {{"dp", 2}, {"tp", 2}};
+    plan.layers[1].levels = {{"sdp", 4}};
+    plan.layers[2].levels = {{"tp", 2}, {"dp", 2}};
+    plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+    SessionOptions options = testOptions();
+    options.backend = nullptr;
+    TestProgram code(plan);
+    std::shared_ptr<const Program> program;
+    ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+    std::unique_ptr<Session> probe;
+    Status status = Session::create(program, options, probe);
+    if (!status && status.message().find("cannot load backend") == 0)
+      GTEST_SKIP() << status.message();
+    probe.reset();
+    Trace expected = run(plan), found = run(plan, 4, options);
+    double bound = f64 ? 1e-11 : 1e-5;
+    ASSERT_EQ(expected.losses.size(), found.losses.size());
+    for (size_t i = 0; i < expected.losses.size(); ++i)
+      EXPECT_NEAR(found.losses[i], expected.losses[i],
+                  bound * expected.losses[i]);
+    expectSame(expected.firstGradients, found.firstGradients, bound);
+    expectSame(expected.parameters, found.parameters, 10 * bound);
+    EXPECT_EQ(found.predicted, expected.predicted);
+  }
+}
+
+} // namespace

@@ -1,0 +1,728 @@
+//===- test_program.cpp - Programs made by hand, for tests ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "test_program.h"
+#include "core/executor.h"
+#include "core/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <map>
+#include <utility>
+
+namespace grt::test {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr size_t functionsPerLayer = 4; // forward, recompute, backward, update
+
+template <size_t Index> int32_t replay(grt_context *context) {
+  const grt_program *table = &context->rank->program().table();
+  return reinterpret_cast<const TestProgram::Holder *>(table)->owner->run(
+      Index, context);
+}
+
+template <size_t... Index>
+constexpr std::array<grt_function, sizeof...(Index)>
+replays(std::index_sequence<Index...>) {
+  return {replay<Index>...};
+}
+
+constexpr auto functionTable =
+    replays(std::make_index_sequence<3 * functionsPerLayer>());
+
+} // namespace
+
+class Builder {
+public:
+  Builder(const ModelPlan &plan, TestProgram &program)
+      : plan(plan), program(program), width(plan.f64 ? 8 : 4),
+        type(plan.f64 ? GRT_F64 : GRT_F32) {}
+
+  void build();
+
+private:
+  struct Tensor {
+    int parameter, group;
+    int64_t offset; ///< elements
+    std::vector<int64_t> view, local;
+    int tpDim;
+    int64_t elements() const {
+      return local[0] * (local.size() > 1 ? local[1] : 1);
+    }
+  };
+  struct LayerInfo {
+    int64_t dp = 1, sdp = 1, tp = 1, samples = 0, rows = 0, shard[2] = {};
+    std::vector<Tensor> tensors;
+    uint64_t transient = 0, stash = 0, input = 0, recomputeStash = 0;
+    bool ckpt = false;
+  };
+
+  void describeLayer(int layer);
+  void writeFunctions(int layer);
+  Json layerJson(int layer, const StagePlan &stage, uint64_t &parameters,
+                 uint64_t &gradients, uint64_t &optimizer,
+                 std::map<int, uint64_t> &stashes);
+  int exchange(int from, const std::vector<int> &fromDevices, int to,
+               const std::vector<int> &toDevices);
+  std::vector<int64_t> heldBlocks(int layer, const std::vector<int> &devices);
+  void schedules();
+
+  // Emission of calls into the current function.
+  grt_buffer buffer(grt_region region, uint64_t offset, int64_t elements) {
+    return {uint32_t(region), uint32_t(type), offset,
+            uint64_t(elements) * width};
+  }
+  grt_buffer transient(int64_t elements, uint64_t itemBytes = 0) {
+    uint64_t bytes = uint64_t(elements) * (itemBytes ? itemBytes : width);
+    grt_buffer result{GRT_REGION_TRANSIENT, uint32_t(type), top, bytes};
+    top = alignUp(top + bytes);
+    return result;
+  }
+  void launch(grt_kernel kernel, std::vector<grt_buffer> buffers,
+              std::vector<int64_t> ints) {
+    program.buffers.push_back(std::move(buffers));
+    program.integers.push_back(std::move(ints));
+    program.kernels.push_back(
+        {uint32_t(kernel), uint32_t(program.buffers.back().size()),
+         uint32_t(program.integers.back().size()), 0,
+         program.buffers.back().data(), program.integers.back().data(), nullptr,
+         kernelName(kernel)});
+    current->push_back({TestProgram::Call::Launch, program.kernels.size() - 1});
+  }
+  void communicate(grt_collective collective, grt_axis axis, grt_buffer in,
+                   grt_buffer out, uint32_t acc = 0) {
+    program.collectives.push_back(
+        {uint32_t(collective), uint32_t(axis), acc, 0, in, out, "collective"});
+    current->push_back(
+        {TestProgram::Call::Communicate, program.collectives.size() - 1});
+  }
+  void life(TestProgram::Call::Kind kind, grt_buffer which) {
+    program.lives.push_back(which);
+    current->push_back({kind, program.lives.size() - 1});
+  }
+  void begin(grt_buffer b) { life(TestProgram::Call::Begin, b); }
+  void end(grt_buffer b) { life(TestProgram::Call::End, b); }
+  void open(int layer, size_t which) {
+    current = &program.functions[size_t(layer) * functionsPerLayer + which];
+    top = 0;
+  }
+  void close(LayerInfo &info) {
+    info.transient = std::max(info.transient, top);
+  }
+
+  /// The tensors of a layer, gathered if they are sharded.
+  std::vector<grt_buffer> parameters(int layer);
+  /// Where gradients are written; `finish` scatters them if sharded.
+  std::vector<grt_buffer> gradients(int layer, int64_t &acc);
+  void finishGradients(int layer);
+
+  const ModelPlan &plan;
+  TestProgram &program;
+  uint64_t width;
+  grt_dtype type;
+  LayerInfo layers[3];
+  std::vector<TestProgram::Call> *current = nullptr;
+  uint64_t top = 0;
+  std::vector<grt_buffer> fullGradients;
+  Json exchanges = Json::array();
+};
+
+void Builder::describeLayer(int number) {
+  LayerInfo &info = layers[number];
+  for (const auto &[kind, degree] : plan.layers[number].levels)
+    (kind == "dp" ? info.dp : kind == "sdp" ? info.sdp : info.tp) = degree;
+  info.samples = plan.batch / plan.microBatches / (info.dp * info.sdp);
+  info.rows = info.samples * plan.seqLen;
+  info.ckpt = plan.layers[number].ckpt && number == 2;
+  int64_t v = plan.vocab, h = plan.width;
+  int64_t local = (v + info.tp - 1) / info.tp;
+  int cut = info.tp > 1 ? 0 : -1;
+  if (number == 0)
+    info.tensors = {{0, 0, 0, {v, h}, {local, h}, cut}};
+  if (number == 1)
+    info.tensors = {{1, 0, 0, {h, h}, {h, h}, -1}, {2, 0, 0, {h}, {h}, -1}};
+  if (number == 2)
+    info.tensors = {
+        {plan.tied ? 0 : 3, plan.tied ? 1 : 0, 0, {v, h}, {local, h}, cut}};
+  int64_t line = int64_t(GRT_ALIGNMENT / width), ends[2] = {};
+  for (Tensor &tensor : info.tensors) {
+    tensor.offset = ends[tensor.group];
+    ends[tensor.group] += (tensor.elements() + line - 1) / line * line;
+  }
+  for (int g : {0, 1})
+    info.shard[g] = (ends[g] + line * info.sdp - 1) / (line * info.sdp) * line;
+  info.input = number ? uint64_t(info.rows * h) * width : 0;
+  if (number == 2) {
+    uint64_t logits = alignUp(uint64_t(info.rows * local) * width);
+    (info.ckpt ? info.recomputeStash : info.stash) = logits;
+  }
+}
+
+std::vector<grt_buffer> Builder::parameters(int number) {
+  LayerInfo &info = layers[number];
+  uint64_t second = uint64_t(info.shard[0]) * width;
+  std::vector<grt_buffer> result;
+  grt_buffer full[2];
+  if (info.sdp > 1)
+    for (int g : {0, 1})
+      if (info.shard[g]) {
+        full[g] = transient(info.shard[g] * info.sdp);
+        begin(full[g]);
+        communicate(GRT_ALL_GATHER, GRT_AXIS_SDP,
+                    buffer(GRT_REGION_PARAMETER, g ? second : 0, info.shard[g]),
+                    full[g]);
+      }
+  for (const Tensor &tensor : info.tensors) {
+    uint64_t base = info.sdp > 1   ? full[tensor.group].offset
+                    : tensor.group ? second
+                                   : 0;
+    result.push_back(
+        buffer(info.sdp > 1 ? GRT_REGION_TRANSIENT : GRT_REGION_PARAMETER,
+               base + uint64_t(tensor.offset) * width, tensor.elements()));
+  }
+  return result;
+}
+
+std::vector<grt_buffer> Builder::gradients(int number, int64_t &acc) {
+  LayerInfo &info = layers[number];
+  uint64_t second = uint64_t(info.shard[0]) * width;
+  std::vector<grt_buffer> result;
+  fullGradients.assign(2, grt_buffer{});
+  acc = info.sdp > 1 ? 0 : 2;
+  if (info.sdp > 1)
+    for (int g : {0, 1})
+      if (info.shard[g]) {
+        fullGradients[g] = transient(info.shard[g] * info.sdp);
+        begin(fullGradients[g]);
+        launch(GRT_KERNEL_ZERO, {fullGradients[g]}, {});
+      }
+  for (const Tensor &tensor : info.tensors) {
+    uint64_t base = info.sdp > 1   ? fullGradients[tensor.group].offset
+                    : tensor.group ? second
+                                   : 0;
+    result.push_back(
+        buffer(info.sdp > 1 ? GRT_REGION_TRANSIENT : GRT_REGION_GRADIENT,
+               base + uint64_t(tensor.offset) * width, tensor.elements()));
+  }
+  return result;
+}
+
+void Builder::finishGradients(int number) {
+  LayerInfo &info = layers[number];
+  if (info.sdp == 1)
+    return;
+  for (int g : {0, 1})
+    if (info.shard[g]) {
+      communicate(GRT_REDUCE_SCATTER, GRT_AXIS_SDP, fullGradients[g],
+                  buffer(GRT_REGION_GRADIENT,
+                         g ? uint64_t(info.shard[0]) * width : 0,
+                         info.shard[g]),
+                  2);
+      end(fullGradients[g]);
+    }
+}
+
+void Builder::writeFunctions(int number) {
+  LayerInfo &info = layers[number];
+  int64_t h = plan.width, rows = info.rows, v = plan.vocab;
+  int64_t local = info.tensors[0].local[0];
+  int64_t sharded = info.tp > 1;
+  grt_buffer tokens{GRT_REGION_DATA, GRT_I32, 0, uint64_t(rows) * 4};
+  grt_buffer x = buffer(GRT_REGION_INPUT, 0, rows * h);
+  grt_buffer y = buffer(GRT_REGION_OUTPUT, 0, rows * h);
+  grt_buffer dy = buffer(GRT_REGION_GRAD_IN, 0, rows * h);
+  grt_buffer dx = buffer(GRT_REGION_GRAD_OUT, 0, rows * h);
+  int64_t acc = 0;
+
+  // The head's forward and recompute differ in where the logits go.
+  auto head = [&](bool keep) {
+    std::vector<grt_buffer> w = parameters(2);
+    grt_buffer logits = keep ? buffer(GRT_REGION_STASH, 0, rows * local)
+                             : transient(rows * local);
+    if (plan.overrunStash && keep)
+      logits.offset += GRT_ALIGNMENT;
+    begin(logits);
+    launch(GRT_KERNEL_GEMM, {x, w[0], logits}, {rows, local, h, 0, 1, 0, 0});
+    grt_buffer stats = transient(rows * 3), all = transient(rows * 3 * info.tp);
+    begin(stats);
+    begin(all);
+    launch(GRT_KERNEL_SOFTMAX_STATS, {logits, tokens, stats},
+           {rows, local, v, sharded});
+    communicate(GRT_ALL_GATHER, GRT_AXIS_TP, stats, all);
+    grt_buffer loss{GRT_REGION_LOSS, GRT_F64, 0, 8};
+    launch(GRT_KERNEL_CROSS_ENTROPY, {logits, tokens, all, logits, loss},
+           {rows, local, v, sharded, info.tp});
+    end(stats);
+    end(all);
+    if (!keep)
+      end(logits);
+    if (info.sdp > 1)
+      end(buffer(GRT_REGION_TRANSIENT, w[0].offset,
+                 info.shard[info.tensors[0].group] * info.sdp));
+  };
+
+  open(number, 0);
+  if (number == 0) {
+    std::vector<grt_buffer> w = parameters(0);
+    launch(GRT_KERNEL_EMBEDDING, {tokens, w[0], y}, {rows, h, local, sharded});
+    if (sharded)
+      communicate(GRT_ALL_REDUCE, GRT_AXIS_TP, y, y);
+    if (info.sdp > 1)
+      end(buffer(GRT_REGION_TRANSIENT, w[0].offset, info.shard[0] * info.sdp));
+  } else if (number == 1) {
+    std::vector<grt_buffer> w = parameters(1);
+    grt_buffer t = transient(rows * h);
+    begin(t);
+    launch(GRT_KERNEL_GEMM, {x, w[0], t, w[1]}, {rows, h, h, 0, 0, 0, 1});
+    launch(GRT_KERNEL_ADD, {x, t, y}, {rows * h});
+    end(t);
+    if (info.sdp > 1)
+      end(buffer(GRT_REGION_TRANSIENT, w[0].offset, info.shard[0] * info.sdp));
+  } else {
+    head(!info.ckpt);
+  }
+  close(info);
+
+  if (info.ckpt) {
+    open(number, 1);
+    head(/*keep=*/true);
+    close(info);
+  }
+
+  open(number, 2);
+  if (number == 0) {
+    std::vector<grt_buffer> dw = gradients(0, acc);
+    launch(GRT_KERNEL_EMBEDDING_GRAD, {tokens, dy, dw[0]},
+           {rows, h, local, sharded, acc});
+  } else if (number == 1) {
+    std::vector<grt_buffer> w = parameters(1), dw = gradients(1, acc);
+    launch(GRT_KERNEL_GEMM, {x, dy, dw[0]}, {h, h, rows, 1, 0, acc, 0});
+    launch(GRT_KERNEL_BIAS_GRAD, {dy, dw[1]}, {rows, h, acc});
+    grt_buffer t = transient(rows * h);
+    begin(t);
+    launch(GRT_KERNEL_GEMM, {dy, w[0], t}, {rows, h, h, 0, 1, 0, 0});
+    launch(GRT_KERNEL_ADD, {dy, t, dx}, {rows * h});
+    end(t);
+    if (info.sdp > 1)
+      end(buffer(GRT_REGION_TRANSIENT, w[0].offset, info.shard[0] * info.sdp));
+  } else {
+    std::vector<grt_buffer> w = parameters(2), dw = gradients(2, acc);
+    grt_buffer dlogits = buffer(GRT_REGION_STASH, 0, rows * local);
+    launch(GRT_KERNEL_GEMM, {dlogits, x, dw[0]},
+           {local, h, rows, 1, 0, acc, 0});
+    launch(GRT_KERNEL_GEMM, {dlogits, w[0], dx}, {rows, h, local, 0, 0, 0, 0});
+    if (sharded)
+      communicate(GRT_ALL_REDUCE, GRT_AXIS_TP, dx, dx);
+    end(dlogits);
+    if (info.sdp > 1)
+      end(buffer(GRT_REGION_TRANSIENT, w[0].offset,
+                 info.shard[info.tensors[0].group] * info.sdp));
+  }
+  finishGradients(number);
+  close(info);
+
+  open(number, 3);
+  if (info.shard[0]) {
+    int64_t states = plan.optimizer == "sgd" ? 1 : 2;
+    std::vector<int64_t> ints{plan.optimizer == "sgd"    ? 0
+                              : plan.optimizer == "adam" ? 1
+                                                         : 2,
+                              info.shard[0], 0};
+    for (const Tensor &tensor : info.tensors)
+      if (tensor.group == 0) {
+        ++ints[2];
+        ints.insert(ints.end(), {tensor.offset, tensor.elements(),
+                                 int64_t(tensor.view.size() > 1)});
+      }
+    launch(GRT_KERNEL_OPTIMIZER,
+           {buffer(GRT_REGION_PARAMETER, 0, info.shard[0]),
+            buffer(GRT_REGION_GRADIENT, 0, info.shard[0]),
+            buffer(GRT_REGION_OPTIMIZER, 0, info.shard[0] * states)},
+           ints);
+  }
+}
+
+/// Sample block of each local rank.
+std::vector<int64_t> Builder::heldBlocks(int number,
+                                         const std::vector<int> &devices) {
+  std::vector<int64_t> blocks;
+  for (size_t local = 0; local < devices.size(); ++local) {
+    int64_t block = 0, inner = int64_t(devices.size());
+    for (const auto &[kind, degree] : plan.layers[number].levels) {
+      inner /= degree;
+      if (kind != "tp")
+        block = block * degree + int64_t(local) / inner % degree;
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+/// Sample by sample, from the rank itself or else from the holders in turn.
+int Builder::exchange(int from, const std::vector<int> &fromDevices, int to,
+                      const std::vector<int> &toDevices) {
+  std::vector<int64_t> source = heldBlocks(from, fromDevices);
+  std::vector<int64_t> target = heldBlocks(to, toDevices);
+  int64_t fromSamples = layers[from].samples, toSamples = layers[to].samples;
+  Json transfers = Json::array();
+  for (size_t t = 0; t < target.size(); ++t)
+    for (int64_t i = 0; i < toSamples; ++i) {
+      int64_t sample = target[t] * toSamples + i;
+      std::vector<size_t> candidates;
+      size_t chosen = source.size();
+      for (size_t s = 0; s < source.size(); ++s)
+        if (sample / fromSamples == source[s]) {
+          candidates.push_back(s);
+          if (fromDevices[s] == toDevices[t])
+            chosen = s;
+        }
+      if (chosen == source.size())
+        chosen = candidates[t % candidates.size()];
+      transfers.push_back(
+          {fromDevices[chosen], toDevices[t], sample % fromSamples, i, 1});
+    }
+  exchanges.push_back(
+      {{"name", "exchange" + std::to_string(exchanges.size())},
+       {"bytes-per-unit", uint64_t(plan.seqLen * plan.width) * width},
+       {"transfers", transfers}});
+  return int(exchanges.size()) - 1;
+}
+
+Json Builder::layerJson(int number, const StagePlan &stage,
+                        uint64_t &parameters, uint64_t &gradients,
+                        uint64_t &optimizer, std::map<int, uint64_t> &stashes) {
+  const LayerInfo &info = layers[number];
+  bool last = number == stage.layers.back();
+  Json levels = Json::array();
+  int64_t stride = int64_t(stage.devices.size());
+  std::string name;
+  for (const auto &[kind, degree] : plan.layers[number].levels) {
+    stride /= degree;
+    levels.push_back({{"kind", kind}, {"degree", degree}, {"stride", stride}});
+    name += (name.empty() ? "" : ".") + kind + std::to_string(degree);
+  }
+  Json tensors = Json::array();
+  for (const Tensor &tensor : info.tensors)
+    tensors.push_back({{"parameter", tensor.parameter},
+                       {"group", tensor.group},
+                       {"offset", tensor.offset},
+                       {"view", tensor.view},
+                       {"local-shape", tensor.local},
+                       {"tp-dim", tensor.tpDim}});
+  Json groups = Json::array();
+  for (int g : {0, 1})
+    groups.push_back({{"elements", info.shard[g] * info.sdp},
+                      {"shard-elements", info.shard[g]}});
+  int functionBase = number * int(functionsPerLayer);
+  Json json = {
+      {"name", "layer" + std::to_string(number)},
+      {"index", number},
+      {"strategy", name.empty() ? "single" : name},
+      {"levels", levels},
+      {"samples", info.samples},
+      {"forward", functionBase},
+      {"recompute", info.ckpt ? Json(functionBase + 1) : Json()},
+      {"backward", functionBase + 2},
+      {"update", functionBase + 3},
+      {"tensors", tensors},
+      {"groups", groups},
+      {"parameter", parameters},
+      {"gradient", gradients},
+      {"optimizer", optimizer},
+      {"stash", stashes[number]},
+      {"input-bytes", info.input},
+      {"stash-bytes", info.stash},
+      {"transient", 0}, // the whole arena's offset is filled in by the caller
+      {"transient-bytes", info.transient},
+      {"recompute-stash-bytes", info.recomputeStash},
+      {"input", number ? "stash" : "data-tokens"},
+      {"data", number == 0   ? Json("tokens")
+               : number == 2 ? Json("labels")
+                             : Json()}};
+  uint64_t held = uint64_t(info.shard[0] + info.shard[1]) * width;
+  parameters += held;
+  gradients += held;
+  optimizer +=
+      uint64_t(info.shard[0]) * width * (plan.optimizer == "sgd" ? 1u : 2u);
+
+  // A reshard stands wherever neighbours hold different blocks.
+  auto differs = [&](int a, int b) {
+    return heldBlocks(a, stage.devices) != heldBlocks(b, stage.devices);
+  };
+  // Gradient buffers, from the last layer down: each layer writes the other
+  // one, and a reshard moves it once more.
+  int buffer = 0;
+  for (size_t i = stage.layers.size(); i-- > 0;) {
+    int at = stage.layers[i];
+    int in = buffer;
+    bool isLoss = at == 2;
+    int out = isLoss ? 0 : 1 - in;
+    if (at == number) {
+      json["grad-in"] = isLoss ? Json() : Json(in);
+      json["grad-out"] = at == 0 ? Json() : Json(out);
+    }
+    buffer = out;
+    if (i > 0 && differs(stage.layers[i - 1], at)) {
+      if (at == number)
+        json["backward-reshard"] =
+            exchange(at, stage.devices, at - 1, stage.devices);
+      buffer = 1 - out;
+    }
+  }
+  if (number == 2)
+    json["output"] = {{"kind", "loss"}};
+  else if (!last && !differs(number, number + 1))
+    json["output"] = {{"kind", "slot"},
+                      {"layer", number + 1 - stage.layers.front()}};
+  else
+    json["output"] = {{"kind", "boundary"}, {"buffer", 1}};
+  if (!last && differs(number, number + 1))
+    json["forward-reshard"] =
+        exchange(number, stage.devices, number + 1, stage.devices);
+  return json;
+}
+
+void Builder::schedules() {
+  uint32_t m = uint32_t(plan.microBatches);
+  size_t count = plan.stages.size();
+  auto list = [&](std::vector<grt_task> tasks) {
+    program.tasks.push_back(std::move(tasks));
+    return grt_task_list{program.tasks.back().data(),
+                         program.tasks.back().size()};
+  };
+  for (size_t s = 0; s < count; ++s) {
+    bool first = s == 0, last = s + 1 == count;
+    std::vector<grt_task> steady, evaluate;
+    auto transfer = [](uint8_t flags, uint32_t send, uint32_t recv,
+                       uint16_t slot) {
+      return grt_task{GRT_TASK_TRANSFER, flags, slot, 0, send, recv};
+    };
+    auto forwardAll = [&](std::vector<grt_task> &tasks, bool slots) {
+      for (uint32_t b = 0; b < m; ++b) {
+        uint16_t slot = slots ? uint16_t(b) : 0;
+        if (!first)
+          tasks.push_back(transfer(GRT_RECV_ACTIVATION, 0, b, slot));
+        tasks.push_back({GRT_TASK_FORWARD, 0, slot, b, 0, 0});
+        if (!last)
+          tasks.push_back(transfer(GRT_SEND_ACTIVATION, b, 0, 0));
+      }
+    };
+    if (!plan.oneForwardOneBackward) {
+      forwardAll(steady, true);
+      for (uint32_t b = 0; b < m; ++b) {
+        if (!last)
+          steady.push_back(transfer(GRT_RECV_GRADIENT, 0, b, 0));
+        steady.push_back({GRT_TASK_BACKWARD, 0, uint16_t(b), b, 0, 0});
+        if (!first)
+          steady.push_back(transfer(GRT_SEND_GRADIENT, b, 0, 0));
+      }
+    } else if (first) {
+      steady.push_back({GRT_TASK_FORWARD, 0, 0, 0, 0, 0});
+      steady.push_back(transfer(GRT_SEND_ACTIVATION, 0, 0, 0));
+      for (uint32_t b = 1; b <= m; ++b) {
+        if (b < m)
+          steady.push_back({GRT_TASK_FORWARD, 0, uint16_t(b % 2), b, 0, 0});
+        steady.push_back(transfer(
+            uint8_t((b < m ? GRT_SEND_ACTIVATION : 0) | GRT_RECV_GRADIENT),
+            b < m ? b : 0, b - 1, 0));
+        steady.push_back(
+            {GRT_TASK_BACKWARD, 0, uint16_t((b - 1) % 2), b - 1, 0, 0});
+      }
+    } else {
+      steady.push_back(transfer(GRT_RECV_ACTIVATION, 0, 0, 0));
+      for (uint32_t b = 0; b < m; ++b) {
+        steady.push_back({GRT_TASK_FORWARD, 0, 0, b, 0, 0});
+        steady.push_back({GRT_TASK_BACKWARD, 0, 0, b, 0, 0});
+        steady.push_back(transfer(
+            uint8_t(GRT_SEND_GRADIENT | (b + 1 < m ? GRT_RECV_ACTIVATION : 0)),
+            b, b + 1 < m ? b + 1 : 0, 0));
+      }
+    }
+    forwardAll(evaluate, false);
+    std::vector<grt_task> end;
+    for (uint8_t kind = GRT_TASK_SYNC_GRADIENTS; kind <= GRT_TASK_TIE_BROADCAST;
+         ++kind)
+      end.push_back({kind, 0, 0, 0, 0, 0});
+    grt_schedule schedule{};
+    schedule.parts[GRT_PART_STEADY] = list(std::move(steady));
+    schedule.parts[GRT_PART_STEP_END] = list(std::move(end));
+    schedule.parts[GRT_PART_EVALUATE] = list(std::move(evaluate));
+    program.schedules.push_back(schedule);
+  }
+}
+
+void Builder::build() {
+  program.functions.resize(3 * functionsPerLayer);
+  for (int layer = 0; layer < 3; ++layer) {
+    describeLayer(layer);
+    writeFunctions(layer);
+  }
+
+  Json parameters = Json::array();
+  auto parameter = [&](const char *name, std::vector<int64_t> shape,
+                       Json init) {
+    parameters.push_back({{"name", name},
+                          {"shape", shape},
+                          {"init", init},
+                          {"decay", shape.size() > 1}});
+  };
+  Json normal = {{"kind", "normal"}, {"std", 0.5}};
+  parameter("wte.weight", {plan.vocab, plan.width}, normal);
+  parameter("mix.weight", {plan.width, plan.width}, normal);
+  parameter("mix.bias", {plan.width}, {{"kind", "zeros"}});
+  if (!plan.tied)
+    parameter("head.weight", {plan.vocab, plan.width}, normal);
+  else
+    parameters[0]["tie-of"] = "head.weight";
+
+  int64_t world = 0;
+  Json roles = Json::array();
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan &stage = plan.stages[s];
+    world += int64_t(stage.devices.size());
+    std::map<int, uint64_t> stashes;
+    uint64_t slot = 0, boundary = 0, transient = 0, data = 0;
+    for (int layer : stage.layers) {
+      const LayerInfo &info = layers[layer];
+      stashes[layer] = slot;
+      slot += alignUp(info.input) + alignUp(info.stash);
+      boundary = std::max(boundary, uint64_t(info.rows * plan.width) * width);
+      transient =
+          std::max(transient, alignUp(info.recomputeStash) + info.transient);
+      if (layer != 1)
+        data += uint64_t(info.rows) * 4 * uint64_t(plan.microBatches);
+    }
+    // A resharded gradient arrives in the layout of the layer before.
+    boundary = alignUp(boundary);
+    int64_t slots = plan.oneForwardOneBackward
+                        ? std::min<int64_t>(int64_t(plan.stages.size() - s),
+                                            plan.microBatches)
+                        : plan.microBatches;
+    uint64_t parametersEnd = 0, gradientsEnd = 0, optimizerEnd = 0;
+    Json layerList = Json::array();
+    for (int layer : stage.layers)
+      layerList.push_back(layerJson(layer, stage, parametersEnd, gradientsEnd,
+                                    optimizerEnd, stashes));
+    Json arena;
+    uint64_t at = 0;
+    auto place = [&](const char *name, uint64_t bytes) {
+      arena[name] = {at, bytes};
+      uint64_t offset = at;
+      at = alignUp(at + bytes);
+      return offset;
+    };
+    uint64_t parameterBase = place("parameters", parametersEnd);
+    uint64_t gradientBase = place("gradients", gradientsEnd);
+    uint64_t optimizerBase = place("optimizer", optimizerEnd);
+    place("slots", slot * uint64_t(slots));
+    uint64_t transientBase = place("transient", transient);
+    place("boundary", 2 * boundary);
+    place("data", data);
+    place("loss", uint64_t(plan.microBatches) * 8);
+    place("step", sizeof(grt_step));
+    arena["bytes"] = at;
+    for (Json &layer : layerList) {
+      layer["parameter"] = layer["parameter"].get<uint64_t>() + parameterBase;
+      layer["gradient"] = layer["gradient"].get<uint64_t>() + gradientBase;
+      layer["optimizer"] = layer["optimizer"].get<uint64_t>() + optimizerBase;
+      layer["transient"] = transientBase;
+    }
+    roles.push_back({{"stage", s},
+                     {"devices", stage.devices},
+                     {"arena", arena},
+                     {"ledger", {{"all", at}}},
+                     {"slot-count", slots},
+                     {"slot-bytes", slot},
+                     {"layers", layerList}});
+  }
+  for (size_t s = 0; s + 1 < plan.stages.size(); ++s) {
+    const StagePlan &a = plan.stages[s], &b = plan.stages[s + 1];
+    int up = exchange(a.layers.back(), a.devices, b.layers.front(), b.devices);
+    int down =
+        exchange(b.layers.front(), b.devices, a.layers.back(), a.devices);
+    roles[s]["send-activation"] = up;
+    roles[s + 1]["recv-activation"] = up;
+    roles[s + 1]["send-gradient"] = down;
+    roles[s]["recv-gradient"] = down;
+  }
+  Json ties = Json::array();
+  if (plan.tied) {
+    auto end = [&](int layer) {
+      for (size_t s = 0; s < plan.stages.size(); ++s)
+        for (size_t i = 0; i < plan.stages[s].layers.size(); ++i)
+          if (plan.stages[s].layers[i] == layer)
+            return Json{{"role", s}, {"layer", i}, {"tensor", 0}};
+      return Json();
+    };
+    ties.push_back({{"parameter", 0}, {"owner", end(0)}, {"borrower", end(2)}});
+  }
+  Json functions = Json::array();
+  for (size_t i = 0; i < program.functions.size(); ++i)
+    functions.push_back("function" + std::to_string(i));
+
+  Json manifest = {
+      {"abi", 1},
+      {"target", {{"backend", "cpu"}}},
+      {"dtype", plan.f64 ? "f64" : "f32"},
+      {"world", world},
+      {"batch", plan.batch},
+      {"micro-batches", plan.microBatches},
+      {"seq-len", plan.seqLen},
+      {"vocab", plan.vocab},
+      {"schedule", plan.oneForwardOneBackward ? "1f1b" : "gpipe"},
+      {"training", {{"optimizer", plan.optimizer}, {"clip", plan.clip}}},
+      {"model-config", {{"model_type", "test"}, {"vocab_size", plan.vocab}}},
+      {"functions", functions},
+      {"parameters", parameters},
+      {"exchanges", exchanges},
+      {"ties", ties},
+      {"roles", roles}};
+  program.manifestText = manifest.dump();
+  schedules();
+  program.holder.owner = &program;
+  program.holder.program = {GRT_ABI_VERSION,
+                            uint32_t(functionTable.size()),
+                            uint32_t(plan.stages.size()),
+                            0,
+                            functionTable.data(),
+                            program.schedules.data(),
+                            program.manifestText.data(),
+                            program.manifestText.size()};
+}
+
+TestProgram::TestProgram(const ModelPlan &plan) {
+  Builder(plan, *this).build();
+}
+
+int32_t TestProgram::run(size_t function, grt_context *context) const {
+  for (const Call &call : functions[function]) {
+    int32_t status = 0;
+    switch (call.kind) {
+    case Call::Launch:
+      status = grt_launch(context, &kernels[call.index]);
+      break;
+    case Call::Communicate:
+      status = grt_communicate(context, &collectives[call.index]);
+      break;
+    case Call::Begin:
+      status = grt_begin(context, &lives[call.index]);
+      break;
+    case Call::End:
+      status = grt_end(context, &lives[call.index]);
+      break;
+    }
+    if (status)
+      return status;
+  }
+  return 0;
+}
+
+} // namespace grt::test

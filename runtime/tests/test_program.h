@@ -1,0 +1,89 @@
+//===- test_program.h - Programs made by hand, for tests ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A model of three layers under any strategies, written against the ABI without
+// the compiler: token embedding, y = x + (x W + b), and a head (own or tied to
+// the embedding) with cross entropy. The program's functions replay lists of
+// calls, so that one process can hold any number of programs.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_TESTS_TEST_PROGRAM_H
+#define GRT_TESTS_TEST_PROGRAM_H
+
+#include "grt/session.h"
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace grt::test {
+
+struct LayerPlan {
+  /// Levels, outermost first: {"tp", 2}, {"sdp", 2}.
+  std::vector<std::pair<std::string, int64_t>> levels;
+  bool ckpt = false; ///< of the head only
+};
+
+struct StagePlan {
+  std::vector<int> layers; ///< consecutive numbers out of 0, 1, 2
+  std::vector<int> devices;
+};
+
+struct ModelPlan {
+  int64_t vocab = 11, width = 8, seqLen = 4, batch = 8, microBatches = 2;
+  bool tied = false;
+  bool f64 = true;
+  bool clip = true;
+  bool oneForwardOneBackward = false; ///< two stages only; else GPipe
+  std::string optimizer = "adamw";
+  LayerPlan layers[3];
+  std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
+  /// Faults for the tests of errors.
+  bool overrunStash = false;
+};
+
+/// A program for the plan; `table` is valid as long as the object.
+class TestProgram {
+public:
+  explicit TestProgram(const ModelPlan &plan);
+  TestProgram(const TestProgram &) = delete;
+  TestProgram &operator=(const TestProgram &) = delete;
+
+  const grt_program &table() const { return holder.program; }
+  const std::string &manifest() const { return manifestText; }
+
+  struct Call {
+    enum Kind { Launch, Communicate, Begin, End } kind;
+    size_t index; ///< into the deque of its kind
+  };
+  int32_t run(size_t function, grt_context *context) const;
+
+  /// The table together with the way back to its program.
+  struct Holder {
+    grt_program program;
+    const TestProgram *owner;
+  };
+
+private:
+  friend class Builder;
+  Holder holder{};
+  std::string manifestText;
+  std::vector<std::vector<Call>> functions;
+  std::deque<grt_kernel_op> kernels;
+  std::deque<grt_collective_op> collectives;
+  std::deque<grt_buffer> lives;
+  std::deque<std::vector<grt_buffer>> buffers;
+  std::deque<std::vector<int64_t>> integers;
+  std::deque<std::vector<grt_task>> tasks;
+  std::vector<grt_schedule> schedules;
+};
+
+} // namespace grt::test
+
+#endif // GRT_TESTS_TEST_PROGRAM_H
