@@ -1,0 +1,47 @@
+# Shared by scripts/demo and scripts/test; sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# configure PRESET BUILD_DIR [cmake arguments...]
+# Configures once; a build folder that is there keeps its settings, apart from
+# the arguments given.
+configure() {
+  local preset=$1 build=$2
+  shift 2
+  local arguments=("$@")
+  if [ ! -f "$build/build.ninja" ]; then
+    arguments+=(--preset "$preset" -B "$build")
+    if command -v mold >/dev/null; then
+      local kind
+      for kind in EXE SHARED MODULE; do
+        arguments+=("-DCMAKE_${kind}_LINKER_FLAGS=-fuse-ld=mold")
+      done
+    fi
+    (cd "$root" && quietly cmake "${arguments[@]}")
+  elif [ "${#arguments[@]}" -gt 0 ]; then
+    quietly cmake "${arguments[@]}" "$build"
+  fi
+}
+
+# quietly COMMAND...: its output is shown only if it fails.
+quietly() {
+  local log status=0
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 || status=$?
+  if [ "$status" -ne 0 ]; then
+    cat "$log" >&2
+  fi
+  rm -f "$log"
+  return "$status"
+}
+
+# build DIR [targets...]: with all cores; one line on a terminal, little in logs.
+build() {
+  local dir=$1
+  shift
+  if [ -t 1 ]; then
+    ninja -C "$dir" "$@"
+  else
+    quietly ninja -C "$dir" "$@"
+  fi
+}
