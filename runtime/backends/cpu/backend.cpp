@@ -53,8 +53,9 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
   const KernelEntry &entry = kernelEntries[Kernel];
   return guarded(call->op, entry.name, message, messageBytes, [&] {
     checkCounts(entry, *call->op);
-    uint32_t dtype =
-        entry.typed < 0 ? GRT_F32 : call->op->buffers[entry.typed].dtype;
+    uint32_t dtype = GRT_F32;
+    if (entry.typed >= 0)
+      dtype = call->op->buffers[entry.typed].dtype;
     if (dtype == GRT_F32)
       entry.f32(Call(*call));
     else if (dtype == GRT_F64)

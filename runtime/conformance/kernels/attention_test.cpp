@@ -1,0 +1,322 @@
+//===- attention_test.cpp - Attention and its gradient
+//---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "harness.h"
+
+#include "grt/philox.h"
+
+#include <cmath>
+#include <limits>
+
+namespace grt::conformance {
+namespace {
+
+/// A problem whose q, k and v are columns of packed rows, as a fused projection
+/// leaves them.
+struct Problem {
+  int64_t samples, tq, tk, heads, kvHeads, headDim;
+  bool causal;
+  double dropout = 0;
+  int64_t opIndex = 3;
+
+  int64_t qWidth() const { return heads * headDim; }
+  int64_t kvWidth() const { return kvHeads * headDim; }
+  double scale() const { return 1 / std::sqrt(double(headDim)); }
+};
+
+/// Plain matrices: q [samples, tq, heads, headDim] and so on.
+struct Operands {
+  Values q, k, v, dout;
+};
+struct Results {
+  Values o, lse, dq, dk, dv;
+};
+
+class Attention : public KernelTest {
+protected:
+  /// 1 / (1 - p) or 0, from the definition in grt/philox.h.
+  double factor(const Problem &p, int64_t s, int64_t h, int64_t i,
+                int64_t j) const {
+    if (p.dropout == 0 || device.step.mode != GRT_MODE_TRAIN)
+      return 1;
+    uint64_t sample = uint64_t(device.at.first_sample + s);
+    uint64_t heads = uint64_t(device.at.tp_size * p.heads);
+    uint64_t head = uint64_t(device.at.tp_index * p.heads + h);
+    PhiloxKey key =
+        dropoutKey(device.step.seed, device.step.step, device.at.layer);
+    PhiloxBlock block = dropoutBlock(
+        key, (sample * heads + head) * uint64_t(p.tq) + uint64_t(i),
+        uint32_t(j / 4), uint32_t(p.opIndex));
+    return block.lane[j % 4] >= dropoutThreshold(p.dropout)
+               ? 1 / (1 - p.dropout)
+               : 0;
+  }
+
+  Results reference(const Problem &p, const Operands &x) const {
+    Results r;
+    r.o.assign(p.samples * p.tq * p.qWidth(), 0);
+    r.dq = r.o;
+    r.dk.assign(p.samples * p.tk * p.kvWidth(), 0);
+    r.dv = r.dk;
+    for (int64_t s = 0; s < p.samples; ++s)
+      for (int64_t h = 0; h < p.heads; ++h)
+        for (int64_t i = 0; i < p.tq; ++i) {
+          int64_t limit =
+              p.causal
+                  ? std::max<int64_t>(0, std::min(p.tk, i + 1 + p.tk - p.tq))
+                  : p.tk;
+          int64_t query = ((s * p.tq + i) * p.heads + h) * p.headDim;
+          auto keyAt = [&](int64_t j) {
+            int64_t kvHead = h / (p.heads / p.kvHeads);
+            return ((s * p.tk + j) * p.kvHeads + kvHead) * p.headDim;
+          };
+          Values score, probability;
+          double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+          for (int64_t j = 0; j < limit; ++j) {
+            double dot = 0;
+            for (int64_t d = 0; d < p.headDim; ++d)
+              dot += x.q[query + d] * x.k[keyAt(j) + d];
+            score.push_back(dot * p.scale());
+            largest = std::max(largest, score[j]);
+          }
+          for (double value : score)
+            sum += std::exp(value - largest);
+          r.lse.push_back(largest + std::log(sum));
+          double delta = 0;
+          Values gradient;
+          for (int64_t j = 0; j < limit; ++j) {
+            probability.push_back(std::exp(score[j] - r.lse.back()));
+            double kept = factor(p, s, h, i, j), dot = 0;
+            for (int64_t d = 0; d < p.headDim; ++d) {
+              r.o[query + d] += kept * probability[j] * x.v[keyAt(j) + d];
+              dot += x.dout[query + d] * x.v[keyAt(j) + d];
+              r.dv[keyAt(j) + d] += kept * probability[j] * x.dout[query + d];
+            }
+            gradient.push_back(kept * dot);
+            delta += probability[j] * kept * dot;
+          }
+          for (int64_t j = 0; j < limit; ++j) {
+            double ds = probability[j] * (gradient[j] - delta) * p.scale();
+            for (int64_t d = 0; d < p.headDim; ++d) {
+              r.dq[query + d] += ds * x.k[keyAt(j) + d];
+              r.dk[keyAt(j) + d] += ds * x.q[query + d];
+            }
+          }
+        }
+    // lse is [samples, heads, tq], as it was appended.
+    return r;
+  }
+
+  /// [rows, width] placed at a column of rows of `stride`; the rest is NaN.
+  static void place(Values &packed, int64_t stride, int64_t column,
+                    const Values &part, int64_t width) {
+    for (int64_t i = 0; i < int64_t(part.size()); ++i)
+      packed[i / width * stride + column + i % width] = part[i];
+  }
+  static Values cut(const Values &packed, int64_t stride, int64_t column,
+                    int64_t rows, int64_t width) {
+    Values part;
+    for (int64_t i = 0; i < rows * width; ++i)
+      part.push_back(packed[i / width * stride + column + i % width]);
+    return part;
+  }
+
+  /// Runs forward and backward on packed buffers. q, k and v share rows if
+  /// tq == tk; a pad column of 3 elements must stay as it is.
+  Results run(const Problem &p, const Operands &x) {
+    int64_t qStride = p.qWidth() + 3, kvStride = 2 * p.kvWidth() + 5;
+    int64_t qRows = p.samples * p.tq, kvRows = p.samples * p.tk;
+    Values qPacked(qRows * qStride, NAN), kvPacked(kvRows * kvStride, NAN);
+    place(qPacked, qStride, 0, x.q, p.qWidth());
+    place(kvPacked, kvStride, 0, x.k, p.kvWidth());
+    place(kvPacked, kvStride, p.kvWidth(), x.v, p.kvWidth());
+    auto q = input(qPacked), kv = input(kvPacked);
+    auto o = output(qRows * p.qWidth()), dout = input(x.dout);
+    auto lse = sums(qRows * p.heads);
+    auto dq = input(Values(qRows * qStride, 77.0));
+    auto dkv = input(Values(kvRows * kvStride, 77.0));
+    Integers ints = {p.samples, p.tq,      p.tk,     p.heads,
+                     p.kvHeads, p.headDim, qStride,  kvStride,
+                     kvStride,  p.causal,  p.opIndex};
+    auto scratch = [&](bool backward) {
+      uint32_t element = dtype() == GRT_F64 ? 8 : 4;
+      uint64_t bytes = grt_cpu_attention_scratch_bytes(p.tq, p.tk, p.headDim,
+                                                       element, backward);
+      return sums(int64_t(bytes / element));
+    };
+    auto forwardScratch = scratch(false), backwardScratch = scratch(true);
+    device.run(GRT_KERNEL_ATTENTION,
+               {*q, *kv, {*kv, p.kvWidth()}, *o, *lse, *forwardScratch}, ints,
+               {p.scale(), p.dropout});
+    device.run(GRT_KERNEL_ATTENTION_GRAD,
+               {*q,
+                *kv,
+                {*kv, p.kvWidth()},
+                *o,
+                *lse,
+                *dout,
+                *dq,
+                *dkv,
+                {*dkv, p.kvWidth()},
+                *backwardScratch},
+               ints, {p.scale(), p.dropout});
+    expectSame(cut(dq->read(), qStride, p.qWidth(), qRows, 3),
+               Values(qRows * 3, 77.0), "pad of dq");
+    expectSame(cut(dkv->read(), kvStride, 2 * p.kvWidth(), kvRows, 5),
+               Values(kvRows * 5, 77.0), "pad of dk and dv");
+    return {o->read(), lse->read(),
+            cut(dq->read(), qStride, 0, qRows, p.qWidth()),
+            cut(dkv->read(), kvStride, 0, kvRows, p.kvWidth()),
+            cut(dkv->read(), kvStride, p.kvWidth(), kvRows, p.kvWidth())};
+  }
+
+  static Operands random(const Problem &p, uint64_t seed, double size = 1) {
+    Random random(seed);
+    return {random.values(p.samples * p.tq * p.qWidth(), size),
+            random.values(p.samples * p.tk * p.kvWidth(), size),
+            random.values(p.samples * p.tk * p.kvWidth()),
+            random.values(p.samples * p.tq * p.qWidth())};
+  }
+
+  void check(const Problem &p, uint64_t seed, double size = 1) {
+    SCOPED_TRACE(
+        "samples " + std::to_string(p.samples) + " tq " + std::to_string(p.tq) +
+        " tk " + std::to_string(p.tk) + " heads " + std::to_string(p.heads) +
+        "/" + std::to_string(p.kvHeads) + " dim " + std::to_string(p.headDim) +
+        (p.causal ? " causal" : "") + " dropout " + std::to_string(p.dropout));
+    Operands x = random(p, seed, size);
+    Results expected = reference(p, x), found = run(p, x);
+    double f32 = 5e-6 * size * size;
+    expectNear(found.o, expected.o, "o", f32, 1e-13, 0.05);
+    expectNear(found.lse, expected.lse, "lse", f32, 1e-13, 0.05);
+    expectNear(found.dq, expected.dq, "dq", f32, 1e-13, 0.05);
+    expectNear(found.dk, expected.dk, "dk", f32, 1e-13, 0.05);
+    expectNear(found.dv, expected.dv, "dv", f32, 1e-13, 0.05);
+  }
+};
+
+TEST_P(Attention, agrees_with_naive_loops) {
+  uint64_t seed = 1;
+  for (bool causal : {false, true})
+    for (double dropout : {0.0, 0.3}) {
+      check({1, 1, 1, 1, 1, 1, causal, dropout}, ++seed);
+      check({2, 5, 5, 3, 3, 7, causal, dropout}, ++seed);
+      check({1, 64, 64, 2, 2, 64, causal, dropout}, ++seed);
+      check({2, 65, 65, 1, 1, 20, causal, dropout}, ++seed);
+      check({1, 131, 131, 2, 2, 33, causal, dropout}, ++seed);
+      check({1, 200, 200, 1, 1, 80, causal, dropout}, ++seed);
+    }
+}
+
+TEST_P(Attention, grouped_and_multi_query_heads) {
+  check({2, 37, 37, 6, 2, 16, true, 0.2}, 31);
+  check({1, 70, 70, 4, 1, 12, false}, 32);
+}
+
+TEST_P(Attention, queries_and_keys_of_different_length) {
+  check({2, 3, 90, 2, 2, 16, true, 0.1}, 41);
+  check({1, 100, 30, 2, 2, 16, false}, 42);
+  check({1, 1, 129, 2, 1, 16, true}, 43);
+}
+
+TEST_P(Attention, large_scores_do_not_overflow) {
+  check({1, 80, 80, 1, 1, 64, true}, 51, 6);
+}
+
+TEST_P(Attention, queries_that_see_no_key_give_zeros) {
+  Problem p = {1, 9, 5, 1, 1, 8, true};
+  Operands x = random(p, 61);
+  Results found = run(p, x);
+  for (int64_t i = 0; i < 4 * 8; ++i) {
+    EXPECT_EQ(found.o[i], 0);
+    EXPECT_EQ(found.dq[i], 0);
+  }
+  Results expected = reference(p, x);
+  expectNear(found.dk, expected.dk, "dk", 5e-6);
+  expectNear(found.dv, expected.dv, "dv", 5e-6);
+}
+
+TEST_P(Attention, reference_gradient_agrees_with_differences) {
+  Problem p = {1, 4, 4, 2, 1, 3, true, 0.4};
+  Operands x = random(p, 71);
+  Results r = reference(p, x);
+  auto objective = [&] {
+    Results moved = reference(p, x);
+    double sum = 0;
+    for (size_t i = 0; i < moved.o.size(); ++i)
+      sum += moved.o[i] * x.dout[i];
+    return sum;
+  };
+  auto compare = [&](Values &argument, const Values &gradient) {
+    for (size_t i = 0; i < argument.size(); ++i) {
+      double kept = argument[i], h = 1e-4;
+      argument[i] = kept + h;
+      double above = objective();
+      argument[i] = kept - h;
+      double below = objective();
+      argument[i] = kept;
+      EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6);
+    }
+  };
+  compare(x.q, r.dq);
+  compare(x.k, r.dk);
+  compare(x.v, r.dv);
+}
+
+TEST_P(Attention, samples_and_heads_may_be_split) {
+  // All of 2 samples and 4 heads at once, and each (sample, head pair) apart
+  // with the coordinates of its rank.
+  Problem whole = {2, 70, 70, 4, 4, 16, true, 0.25};
+  Operands x = random(whole, 81);
+  device.at.first_sample = 6;
+  device.at.layer = 5;
+  Results all = run(whole, x);
+  for (int64_t s = 0; s < 2; ++s)
+    for (int64_t pair = 0; pair < 2; ++pair) {
+      Problem part = whole;
+      part.samples = 1;
+      part.heads = part.kvHeads = 2;
+      auto slice = [&](const Values &values) {
+        Values rows(values.begin() + s * 70 * 64,
+                    values.begin() + (s + 1) * 70 * 64);
+        return cut(rows, 64, pair * 32, 70, 32);
+      };
+      device.at.first_sample = 6 + s;
+      device.at.tp_size = 2;
+      device.at.tp_index = pair;
+      Results found =
+          run(part, {slice(x.q), slice(x.k), slice(x.v), slice(x.dout)});
+      expectSame(found.o, slice(all.o), "o");
+      expectSame(found.dq, slice(all.dq), "dq");
+      expectSame(found.dk, slice(all.dk), "dk");
+      expectSame(found.dv, slice(all.dv), "dv");
+    }
+}
+
+TEST_P(Attention, evaluation_drops_nothing) {
+  Problem p = {1, 20, 20, 1, 1, 8, true, 0.5};
+  Operands x = random(p, 91);
+  device.step.mode = GRT_MODE_EVALUATE;
+  Values found = run(p, x).o;
+  p.dropout = 0;
+  expectSame(found, run(p, x).o, "o");
+}
+
+TEST_P(Attention, too_little_scratch_is_refused) {
+  auto q = input(Values(64, 0.5)), o = output(64);
+  auto lse = sums(8), scratch = sums(100);
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_ATTENTION, {*q, *q, *q, *o, *lse, *scratch},
+                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 1, 0}, {1.0, 0.0})
+                .find("scratch"),
+            std::string::npos);
+}
+
+GRT_KERNEL_SUITE(Attention);
+
+} // namespace
+} // namespace grt::conformance

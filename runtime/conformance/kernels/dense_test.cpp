@@ -1,0 +1,221 @@
+//===- dense_test.cpp - Products, biases, sums, copies
+//---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "harness.h"
+
+#include <thread>
+
+namespace grt::conformance {
+namespace {
+
+class Dense : public KernelTest {
+protected:
+  struct Shape {
+    int64_t m, n, k;
+  };
+
+  /// The product in f64, on top of `c`.
+  static Values product(const Shape &s, const Values &a, bool transA,
+                        const Values &b, bool transB, const Values &c,
+                        const Values &bias) {
+    Values result = c;
+    for (int64_t i = 0; i < s.m; ++i)
+      for (int64_t j = 0; j < s.n; ++j) {
+        double sum = 0;
+        for (int64_t k = 0; k < s.k; ++k)
+          sum += a[transA ? k * s.m + i : i * s.k + k] *
+                 b[transB ? j * s.k + k : k * s.n + j];
+        result[i * s.n + j] += sum + (bias.empty() ? 0 : bias[j]);
+      }
+    return result;
+  }
+};
+
+TEST_P(Dense, gemm_in_all_forms) {
+  Random random(1);
+  for (const Shape &s : std::vector<Shape>{{1, 1, 1},
+                                           {1, 17, 5},
+                                           {7, 1, 13},
+                                           {13, 29, 1},
+                                           {6, 64, 64},
+                                           {31, 67, 101},
+                                           {97, 130, 259},
+                                           {128, 96, 300}}) {
+    Values a = random.values(s.m * s.k), b = random.values(s.k * s.n);
+    Values bias = random.values(s.n), before = random.values(s.m * s.n);
+    auto aBuffer = input(a), bBuffer = input(b), biasBuffer = input(bias);
+    for (int form = 0; form < 4; ++form)
+      for (int64_t acc : {0, 1, 2})
+        for (bool hasBias : {false, true}) {
+          device.accumulate = form % 2 == 0;
+          bool add = acc == 1 || (acc == 2 && device.accumulate);
+          auto c = add ? sums(before) : sums(s.m * s.n);
+          std::vector<Argument> buffers = {*aBuffer, *bBuffer, *c};
+          if (hasBias)
+            buffers.push_back(*biasBuffer);
+          device.run(GRT_KERNEL_GEMM, buffers,
+                     {s.m, s.n, s.k, form & 1, form >> 1, acc, hasBias});
+          expectNear(c->read(),
+                     product(s, a, form & 1, b, form >> 1,
+                             add ? before : Values(s.m * s.n, 0.0),
+                             hasBias ? bias : Values()),
+                     "c");
+        }
+  }
+}
+
+TEST_P(Dense, gemm_of_nothing_gives_zeros_or_the_bias) {
+  Random random(2);
+  Values bias = random.values(5);
+  auto a = input({0.0}), b = input({0.0}), biasBuffer = input(bias);
+  auto c = sums(15);
+  device.run(GRT_KERNEL_GEMM, {*a, *b, *c}, {3, 5, 0, 0, 0, 0, 0});
+  expectSame(c->read(), Values(15, 0.0), "c");
+  c->poison();
+  device.run(GRT_KERNEL_GEMM, {*a, *b, *c, *biasBuffer}, {3, 5, 0, 0, 0, 0, 1});
+  for (int64_t i = 0; i < 15; ++i)
+    EXPECT_EQ(c->at(i), bias[i % 5]);
+}
+
+TEST_P(Dense, gemm_repeats_its_bits) {
+  Random random(3);
+  int64_t m = 61, n = 127, k = 190;
+  auto a = input(random.values(m * k)), b = input(random.values(k * n));
+  auto first = sums(m * n), second = sums(m * n);
+  Integers ints = {m, n, k, 0, 0, 0, 0};
+  device.run(GRT_KERNEL_GEMM, {*a, *b, *first}, ints);
+  device.run(GRT_KERNEL_GEMM, {*a, *b, *second}, ints);
+  expectSame(second->read(), first->read(), "c");
+}
+
+TEST_P(Dense, ranks_on_threads_of_their_own_agree) {
+  Random random(9);
+  int64_t m = 96, n = 200, k = 150;
+  auto a = input(random.values(m * k)), b = input(random.values(k * n));
+  std::vector<std::unique_ptr<Buffer>> results;
+  for (int rank = 0; rank < 4; ++rank)
+    results.push_back(sums(m * n));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      Device own(std::get<1>(GetParam()));
+      for (int repeat = 0; repeat < 5; ++repeat)
+        own.run(GRT_KERNEL_GEMM, {*a, *b, *results[rank]},
+                {m, n, k, 0, 0, 0, 0});
+    });
+  for (std::thread &rank : ranks)
+    rank.join();
+  for (int rank = 1; rank < 4; ++rank)
+    expectSame(results[rank]->read(), results[0]->read(), "c");
+}
+
+TEST_P(Dense, gemm_reports_missing_arguments) {
+  auto a = input({1.0}), b = input({1.0});
+  EXPECT_NE(device.refused(GRT_KERNEL_GEMM, {*a, *b}, {1, 1, 1, 0, 0, 0, 0})
+                .find("buffers"),
+            std::string::npos);
+  auto c = sums(1);
+  EXPECT_NE(
+      device.refused(GRT_KERNEL_GEMM, {*a, *b, *c}, {1, 1, 1}).find("integers"),
+      std::string::npos);
+}
+
+TEST_P(Dense, bias_add_and_its_alias) {
+  Random random(4);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {5, 37}, {600, 131}}) {
+    Values x = random.values(rows * n), bias = random.values(n), expected;
+    for (int64_t i = 0; i < rows * n; ++i)
+      expected.push_back(x[i] + bias[i % n]);
+    auto xBuffer = input(x), biasBuffer = input(bias), y = output(rows * n);
+    device.run(GRT_KERNEL_BIAS_ADD, {*xBuffer, *biasBuffer, *y}, {rows, n});
+    expectNear(y->read(), expected, "y");
+    expectSame(xBuffer->read(), x, "x");
+    device.run(GRT_KERNEL_BIAS_ADD, {*xBuffer, *biasBuffer, *xBuffer},
+               {rows, n});
+    expectSame(xBuffer->read(), y->read(), "aliased");
+  }
+}
+
+TEST_P(Dense, bias_grad_sums_rows) {
+  Random random(5);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {33, 7}, {97, 1023}, {2, 50}})
+    for (int64_t acc : {0, 1, 2}) {
+      Values dy = random.values(rows * n), before = random.values(n), expected;
+      bool add = acc > 0;
+      device.accumulate = true;
+      for (int64_t j = 0; j < n; ++j) {
+        expected.push_back(add ? before[j] : 0);
+        for (int64_t r = 0; r < rows; ++r)
+          expected[j] += dy[r * n + j];
+      }
+      auto dyBuffer = input(dy), dbias = add ? sums(before) : sums(n);
+      device.run(GRT_KERNEL_BIAS_GRAD, {*dyBuffer, *dbias}, {rows, n, acc});
+      expectNear(dbias->read(), expected, "dbias");
+    }
+}
+
+TEST_P(Dense, add_and_its_aliases) {
+  Random random(6);
+  for (int64_t n : {1, 15, 64, 70001}) {
+    Values a = random.values(n), b = random.values(n), expected;
+    for (int64_t i = 0; i < n; ++i)
+      expected.push_back(double(a[i] + b[i]));
+    auto aBuffer = input(a), bBuffer = input(b), y = output(n);
+    device.run(GRT_KERNEL_ADD, {*aBuffer, *bBuffer, *y}, {n});
+    expectNear(y->read(), expected, "y", 1e-7, 1e-15);
+    auto aliased = input(a);
+    device.run(GRT_KERNEL_ADD, {*aliased, *bBuffer, *aliased}, {n});
+    expectSame(aliased->read(), y->read(), "y is a");
+    device.run(GRT_KERNEL_ADD, {*aBuffer, *bBuffer, *bBuffer}, {n});
+    expectSame(bBuffer->read(), y->read(), "y is b");
+  }
+}
+
+TEST_P(Dense, scale_and_its_alias) {
+  Random random(7);
+  for (int64_t n : {1, 31, 1024, 40009}) {
+    Values x = random.values(n), expected;
+    for (double value : x)
+      expected.push_back(-0.375 * value);
+    auto xBuffer = input(x), y = output(n);
+    device.run(GRT_KERNEL_SCALE, {*xBuffer, *y}, {n}, {-0.375});
+    expectSame(y->read(), expected, "y");
+    device.run(GRT_KERNEL_SCALE, {*xBuffer, *xBuffer}, {n}, {-0.375});
+    expectSame(xBuffer->read(), expected, "aliased");
+  }
+}
+
+TEST_P(Dense, copy_with_strides_touches_nothing_between_rows) {
+  Random random(8);
+  int64_t width = dtype() == GRT_F64 ? 8 : 4;
+  Values source = random.values(7 * 11), target = random.values(7 * 13);
+  Values expected = target;
+  for (int64_t r = 0; r < 7; ++r)
+    for (int64_t j = 0; j < 5; ++j)
+      expected[r * 13 + j] = source[r * 11 + j];
+  auto from = input(source), to = input(target);
+  device.run(GRT_KERNEL_COPY, {*from, *to},
+             {7, 5 * width, 11 * width, 13 * width});
+  expectSame(to->read(), expected, "strided");
+  auto whole = output(7 * 11);
+  device.run(GRT_KERNEL_COPY, {*from, *whole},
+             {7, 11 * width, 11 * width, 11 * width});
+  expectSame(whole->read(), source, "whole");
+}
+
+TEST_P(Dense, zero_clears_all_bytes) {
+  auto buffer = output(1237);
+  device.run(GRT_KERNEL_ZERO, {*buffer}, {});
+  expectSame(buffer->read(), Values(1237, 0.0), "dst");
+}
+
+GRT_KERNEL_SUITE(Dense);
+
+} // namespace
+} // namespace grt::conformance

@@ -1,0 +1,249 @@
+//===- harness.cpp - Calls kernels of a backend under test
+//-----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <dlfcn.h>
+#include <stdexcept>
+
+namespace grt::conformance {
+
+namespace {
+const grt_backend *loaded = nullptr;
+constexpr unsigned char guardByte = 0xa5;
+
+uint64_t elementBytes(grt_dtype dtype) {
+  switch (dtype) {
+  case GRT_F64:
+    return 8;
+  case GRT_BF16:
+    return 2;
+  case GRT_U8:
+    return 1;
+  default:
+    return 4;
+  }
+}
+} // namespace
+
+const grt_backend &backend() { return *loaded; }
+
+void loadBackend(const std::string &path) {
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw std::runtime_error(dlerror());
+  auto get = reinterpret_cast<const grt_backend *(*)()>(
+      dlsym(library, "grt_backend_get"));
+  if (!get)
+    throw std::runtime_error("'" + path + "' does not export grt_backend_get");
+  loaded = get();
+  if (loaded->abi_version != GRT_ABI_VERSION)
+    throw std::runtime_error("expected ABI version " +
+                             std::to_string(GRT_ABI_VERSION) + ", found " +
+                             std::to_string(loaded->abi_version));
+}
+
+uint32_t Random::bits() {
+  state = state * 6364136223846793005ull + 1442695040888963407ull;
+  return uint32_t(state >> 33) * 2u ^ uint32_t(state >> 17);
+}
+
+double Random::real(double scale) {
+  return scale * (double(bits() >> 20) / 2048.0 - 1.0);
+}
+
+int64_t Random::integer(int64_t low, int64_t high) {
+  return low + int64_t(bits() % uint64_t(high - low));
+}
+
+Values Random::values(int64_t count, double scale, double offset) {
+  Values result;
+  for (int64_t i = 0; i < count; ++i)
+    result.push_back(double(float(offset + real(scale))));
+  return result;
+}
+
+Buffer::Buffer(grt_dtype dtype, int64_t count) : type(dtype), elements(count) {
+  memory = static_cast<char *>(backend().allocate(bytes() + 2 * guardBytes));
+  if (!memory)
+    throw std::bad_alloc();
+  std::memset(memory, guardByte, bytes() + 2 * guardBytes);
+}
+
+Buffer::~Buffer() { backend().release(memory, bytes() + 2 * guardBytes); }
+
+uint64_t Buffer::bytes() const {
+  return uint64_t(elements) * elementBytes(type);
+}
+
+void Buffer::fill(const Values &values) {
+  ASSERT_EQ(int64_t(values.size()), elements);
+  for (int64_t i = 0; i < elements; ++i)
+    switch (type) {
+    case GRT_F32:
+      static_cast<float *>(data())[i] = float(values[i]);
+      break;
+    case GRT_F64:
+      static_cast<double *>(data())[i] = values[i];
+      break;
+    case GRT_I32:
+      static_cast<int32_t *>(data())[i] = int32_t(values[i]);
+      break;
+    default:
+      static_cast<unsigned char *>(data())[i] = (unsigned char)(values[i]);
+    }
+}
+
+void Buffer::poison() { std::memset(data(), 0xff, bytes()); }
+
+double Buffer::at(int64_t i) const {
+  switch (type) {
+  case GRT_F32:
+    return static_cast<float *>(data())[i];
+  case GRT_F64:
+    return static_cast<double *>(data())[i];
+  case GRT_I32:
+    return static_cast<int32_t *>(data())[i];
+  default:
+    return static_cast<unsigned char *>(data())[i];
+  }
+}
+
+Values Buffer::read() const {
+  Values result;
+  for (int64_t i = 0; i < elements; ++i)
+    result.push_back(at(i));
+  return result;
+}
+
+bool Buffer::guardsIntact() const {
+  for (uint64_t i = 0; i < guardBytes; ++i)
+    if ((unsigned char)(memory[i]) != guardByte ||
+        (unsigned char)(memory[guardBytes + bytes() + i]) != guardByte)
+      return false;
+  return true;
+}
+
+Device::Device(int threads) : state(backend().create_rank(0, threads)) {
+  at = {};
+  at.dp_size = at.sdp_size = at.tp_size = 1;
+  step = {};
+  step.step = 1;
+  step.seed = 42;
+  step.learning_rate = 0.01;
+  step.beta1 = 0.9;
+  step.beta2 = 0.95;
+  step.eps = 1e-8;
+  step.clip_factor = 1;
+  step.inverse_tokens = 1;
+}
+
+Device::~Device() { backend().destroy_rank(state); }
+
+int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
+                     const Integers &ints, const Values &reals, bool prepare,
+                     std::string &message) {
+  std::vector<grt_buffer> descriptors;
+  std::vector<void *> addresses;
+  for (const Argument &argument : buffers) {
+    uint64_t offset = uint64_t(argument.firstElement) *
+                      elementBytes(argument.buffer->dtype());
+    descriptors.push_back({GRT_REGION_TRANSIENT,
+                           uint32_t(argument.buffer->dtype()), 0,
+                           argument.buffer->bytes() - offset});
+    addresses.push_back(static_cast<char *>(argument.buffer->data()) + offset);
+  }
+  grt_kernel_op op = {uint32_t(kernel),      uint32_t(buffers.size()),
+                      uint32_t(ints.size()), uint32_t(reals.size()),
+                      descriptors.data(),    ints.data(),
+                      reals.data(),          "test"};
+  char text[256] = "";
+  if (prepare && backend().prepare)
+    EXPECT_EQ(backend().prepare(state, &op, text, sizeof(text)), 0) << text;
+  grt_call call = {&op, addresses.data(), &at, &step, accumulate, state};
+  int32_t status = backend().kernels[kernel](&call, text, sizeof(text));
+  message = text;
+  for (const Argument &argument : buffers)
+    EXPECT_TRUE(argument.buffer->guardsIntact())
+        << "kernel " << kernel << " wrote outside a buffer";
+  return status;
+}
+
+void Device::run(grt_kernel kernel, const std::vector<Argument> &buffers,
+                 const Integers &ints, const Values &reals) {
+  std::string message;
+  EXPECT_EQ(call(kernel, buffers, ints, reals, true, message), 0) << message;
+}
+
+std::string Device::refused(grt_kernel kernel,
+                            const std::vector<Argument> &buffers,
+                            const Integers &ints, const Values &reals) {
+  std::string message;
+  EXPECT_NE(call(kernel, buffers, ints, reals, false, message), 0);
+  return message;
+}
+
+std::unique_ptr<Buffer> KernelTest::input(const Values &values) const {
+  auto buffer = std::make_unique<Buffer>(dtype(), int64_t(values.size()));
+  buffer->fill(values);
+  return buffer;
+}
+
+std::unique_ptr<Buffer> KernelTest::integers(const Values &values) const {
+  auto buffer = std::make_unique<Buffer>(GRT_I32, int64_t(values.size()));
+  buffer->fill(values);
+  return buffer;
+}
+
+std::unique_ptr<Buffer> KernelTest::output(int64_t count) const {
+  auto buffer = std::make_unique<Buffer>(dtype(), count);
+  buffer->poison();
+  return buffer;
+}
+
+std::unique_ptr<Buffer> KernelTest::sums(int64_t count) const {
+  auto buffer = std::make_unique<Buffer>(accumulator(), count);
+  buffer->poison();
+  return buffer;
+}
+
+std::unique_ptr<Buffer> KernelTest::sums(const Values &values) const {
+  auto buffer = std::make_unique<Buffer>(accumulator(), int64_t(values.size()));
+  buffer->fill(values);
+  return buffer;
+}
+
+void KernelTest::expectNear(const Values &found, const Values &expected,
+                            const std::string &what, double f32, double f64,
+                            double floor) const {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  double largest = floor;
+  for (double value : expected)
+    if (std::isfinite(value))
+      largest = std::max(largest, std::fabs(value));
+  double bound = (dtype() == GRT_F64 ? f64 : f32) * largest;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == expected[i])
+      continue;
+    ASSERT_LE(std::fabs(found[i] - expected[i]), bound)
+        << what << " at " << i << ": expected " << expected[i] << ", found "
+        << found[i];
+    ASSERT_FALSE(std::isnan(found[i])) << what << " at " << i << " is NaN";
+  }
+}
+
+void KernelTest::expectSame(const Values &found, const Values &expected,
+                            const std::string &what) const {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (size_t i = 0; i < found.size(); ++i)
+    ASSERT_EQ(found[i], expected[i]) << what << " at " << i;
+}
+
+} // namespace grt::conformance

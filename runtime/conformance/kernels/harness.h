@@ -1,0 +1,155 @@
+//===- harness.h - Calls kernels of a backend under test
+//-------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The suite loads a backend by path (`--backend=PATH`, default libgrt_cpu.so
+// beside the test) and holds every kernel of abi.h against naive loops in f64.
+// Memory comes from the backend and must be readable and writable by the host
+// (managed memory on a device).
+//
+// Every buffer stands between guard zones that are checked after each call, and
+// what a kernel must write is filled with NaN before it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CONFORMANCE_KERNELS_HARNESS_H
+#define GRT_CONFORMANCE_KERNELS_HARNESS_H
+
+#include "grt/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace grt::conformance {
+
+using Values = std::vector<double>;
+using Integers = std::vector<int64_t>;
+
+/// The backend under test; loaded by main.
+const grt_backend &backend();
+void loadBackend(const std::string &path);
+
+/// Deterministic numbers in [-scale, scale), each exact in f32 (12 bits).
+class Random {
+public:
+  explicit Random(uint64_t seed) : state(seed * 2654435761u + 1) {}
+  uint32_t bits();
+  double real(double scale = 1);
+  int64_t integer(int64_t low, int64_t high); ///< in [low, high)
+  Values values(int64_t count, double scale = 1, double offset = 0);
+
+private:
+  uint64_t state;
+};
+
+/// One array in the backend's memory, of any element type.
+class Buffer {
+public:
+  Buffer(grt_dtype dtype, int64_t count);
+  ~Buffer();
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+
+  void fill(const Values &values);
+  void poison(); ///< all bytes 0xff: NaN in every float type
+  Values read() const;
+  double at(int64_t i) const;
+  void *data() const { return memory + guardBytes; }
+  uint64_t bytes() const;
+  grt_dtype dtype() const { return type; }
+  int64_t count() const { return elements; }
+  bool guardsIntact() const;
+
+private:
+  static constexpr uint64_t guardBytes = 256;
+  char *memory;
+  grt_dtype type;
+  int64_t elements;
+};
+
+/// A buffer argument: where it starts and how far it reaches.
+struct Argument {
+  Buffer *buffer;
+  int64_t firstElement = 0;
+  Argument(Buffer &buffer, int64_t firstElement = 0)
+      : buffer(&buffer), firstElement(firstElement) {}
+};
+
+/// A rank with its coordinates and step block, on the calling thread.
+class Device {
+public:
+  explicit Device(int threads);
+  ~Device();
+  Device(const Device &) = delete;
+  Device &operator=(const Device &) = delete;
+
+  grt_coordinates at;
+  grt_step step;
+  bool accumulate = false;
+
+  /// Runs a kernel; expects success and intact guards.
+  void run(grt_kernel kernel, const std::vector<Argument> &buffers,
+           const Integers &ints, const Values &reals = {});
+  /// Runs a kernel that must fail; returns its message.
+  std::string refused(grt_kernel kernel, const std::vector<Argument> &buffers,
+                      const Integers &ints, const Values &reals = {});
+
+private:
+  int32_t call(grt_kernel kernel, const std::vector<Argument> &buffers,
+               const Integers &ints, const Values &reals, bool prepare,
+               std::string &message);
+  void *state;
+};
+
+/// The suites run for every element type and for one and several threads.
+class KernelTest : public testing::TestWithParam<std::tuple<grt_dtype, int>> {
+protected:
+  KernelTest() : device(std::get<1>(GetParam())) {}
+
+  grt_dtype dtype() const { return std::get<0>(GetParam()); }
+  grt_dtype accumulator() const {
+    return dtype() == GRT_F64 ? GRT_F64 : GRT_F32;
+  }
+  /// A buffer of the compute type holding `values`.
+  std::unique_ptr<Buffer> input(const Values &values) const;
+  std::unique_ptr<Buffer> integers(const Values &values) const;
+  /// A poisoned buffer of the compute, or the accumulator type.
+  std::unique_ptr<Buffer> output(int64_t count) const;
+  std::unique_ptr<Buffer> sums(int64_t count) const;
+  std::unique_ptr<Buffer> sums(const Values &values) const;
+
+  /// |found - expected| <= tolerance * (largest |expected| + floor), element by
+  /// element; the tolerance is `f32` or `f64` as the type under test says.
+  void expectNear(const Values &found, const Values &expected,
+                  const std::string &what, double f32 = 2e-6,
+                  double f64 = 1e-13, double floor = 1e-3) const;
+  void expectSame(const Values &found, const Values &expected,
+                  const std::string &what) const;
+
+  Device device;
+};
+
+/// Instantiates a suite derived from KernelTest.
+#define GRT_KERNEL_SUITE(SUITE)                                                \
+  INSTANTIATE_TEST_SUITE_P(                                                    \
+      Backend, SUITE,                                                          \
+      testing::Combine(testing::Values(GRT_F32, GRT_F64),                      \
+                       testing::Values(1, 3)),                                 \
+      [](const testing::TestParamInfo<SUITE::ParamType> &info) {               \
+        return std::string(std::get<0>(info.param) == GRT_F32 ? "f32"          \
+                                                              : "f64") +       \
+               "_threads" + std::to_string(std::get<1>(info.param));           \
+      })
+
+} // namespace grt::conformance
+
+#endif // GRT_CONFORMANCE_KERNELS_HARNESS_H

@@ -1,0 +1,201 @@
+//===- loss_test.cpp - Softmax statistics and cross entropy
+//----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "harness.h"
+
+#include <cmath>
+#include <limits>
+
+namespace grt::conformance {
+namespace {
+
+class Loss : public KernelTest {
+protected:
+  struct Answer {
+    double loss = 0;
+    Values dlogits;
+  };
+  static Answer reference(int64_t rows, int64_t vocabulary,
+                          const Values &logits, const Values &labels,
+                          double inverseTokens) {
+    Answer answer;
+    for (int64_t r = 0; r < rows; ++r) {
+      const double *row = logits.data() + r * vocabulary;
+      double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (int64_t c = 0; c < vocabulary; ++c)
+        largest = std::max(largest, row[c]);
+      for (int64_t c = 0; c < vocabulary; ++c)
+        sum += std::exp(row[c] - largest);
+      int64_t label = int64_t(labels[r]);
+      if (label >= 0)
+        answer.loss += largest + std::log(sum) - row[label];
+      for (int64_t c = 0; c < vocabulary; ++c) {
+        double p = std::exp(row[c] - largest) / sum;
+        answer.dlogits.push_back(
+            label < 0 ? 0 : (p - (c == label ? 1.0 : 0.0)) * inverseTokens);
+      }
+    }
+    return answer;
+  }
+
+  /// Columns [shard * local, ...) of every row; padding is NaN.
+  static Values slice(const Values &logits, int64_t rows, int64_t vocabulary,
+                      int64_t local, int64_t shard) {
+    Values part;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = shard * local; c < (shard + 1) * local; ++c)
+        part.push_back(c < vocabulary ? logits[r * vocabulary + c] : NAN);
+    return part;
+  }
+
+  /// Statistics of all shards, one after the other.
+  std::unique_ptr<Buffer> gather(int64_t rows, int64_t vocabulary, int64_t tp,
+                                 const Values &logits, Buffer &labels) {
+    int64_t local = (vocabulary + tp - 1) / tp;
+    Values all;
+    device.at.tp_size = tp;
+    for (int64_t i = 0; i < tp; ++i) {
+      device.at.tp_index = i;
+      auto part = input(slice(logits, rows, vocabulary, local, i));
+      auto stats = sums(rows * 3);
+      device.run(GRT_KERNEL_SOFTMAX_STATS, {*part, labels, *stats},
+                 {rows, local, vocabulary, tp > 1});
+      for (double value : stats->read())
+        all.push_back(value);
+    }
+    return sums(all);
+  }
+};
+
+TEST_P(Loss, agrees_for_every_number_of_shards) {
+  Random random(1);
+  for (auto [rows, vocabulary] :
+       {std::pair<int64_t, int64_t>{1, 2}, {9, 101}, {3, 50257}})
+    for (int64_t tp : {1, 2, 4, 8}) {
+      if (vocabulary < tp)
+        continue;
+      // 101 columns over 8 shards: the last holds 10 of 13.
+      int64_t local = (vocabulary + tp - 1) / tp;
+      Values logits = random.values(rows * vocabulary, 8), labels;
+      for (int64_t r = 0; r < rows; ++r)
+        labels.push_back(double(random.integer(0, vocabulary)));
+      if (rows > 2) {
+        labels[1] = -1;
+        labels[2] = double(vocabulary - 1);
+      }
+      auto labelBuffer = integers(labels);
+      device.step.inverse_tokens = 1.0 / 7;
+      Answer expected = reference(rows, vocabulary, logits, labels, 1.0 / 7);
+      auto stats = gather(rows, vocabulary, tp, logits, *labelBuffer);
+      for (bool alias : {false, true})
+        for (int64_t i = 0; i < tp; ++i) {
+          device.at.tp_index = i;
+          auto part = input(slice(logits, rows, vocabulary, local, i));
+          auto fresh = output(rows * local);
+          Buffer &dlogits = alias ? *part : *fresh;
+          Buffer loss(GRT_F64, 1);
+          loss.poison();
+          device.run(GRT_KERNEL_CROSS_ENTROPY,
+                     {*part, *labelBuffer, *stats, dlogits, loss},
+                     {rows, local, vocabulary, tp > 1, tp});
+          EXPECT_NEAR(loss.at(0), expected.loss,
+                      (expected.loss + double(rows)) *
+                          (dtype() == GRT_F64 ? 1e-13 : 2e-7));
+          Values padded = slice(expected.dlogits, rows, vocabulary, local, i);
+          for (double &value : padded)
+            value = std::isnan(value) ? 0 : value;
+          expectNear(dlogits.read(), padded, "dlogits", 1e-6, 1e-13, 0.1);
+        }
+    }
+}
+
+TEST_P(Loss, reference_gradient_agrees_with_differences) {
+  Random random(2);
+  Values logits = random.values(3 * 5), labels = {4, -1, 0};
+  Answer answer = reference(3, 5, logits, labels, 0.25);
+  for (int64_t i = 0; i < 15; ++i) {
+    double h = 1e-5;
+    Values above = logits, below = logits;
+    above[i] += h;
+    below[i] -= h;
+    double slope = (reference(3, 5, above, labels, 0.25).loss -
+                    reference(3, 5, below, labels, 0.25).loss) /
+                   (2 * h) * 0.25;
+    EXPECT_NEAR(answer.dlogits[i], slope, 1e-9);
+  }
+}
+
+TEST_P(Loss, statistics_of_a_shard_that_is_all_padding) {
+  // 9 columns over 8 shards of 2: shards 5, 6 and 7 hold padding only.
+  Random random(3);
+  Values logits = random.values(2 * 9), labels = {8, 0};
+  auto labelBuffer = integers(labels);
+  auto stats = gather(2, 9, 8, logits, *labelBuffer);
+  Answer expected = reference(2, 9, logits, labels, 1);
+  device.at.tp_index = 7;
+  auto part = input(slice(logits, 2, 9, 2, 7));
+  Buffer loss(GRT_F64, 1);
+  device.run(GRT_KERNEL_CROSS_ENTROPY,
+             {*part, *labelBuffer, *stats, *part, loss}, {2, 2, 9, 1, 8});
+  EXPECT_NEAR(loss.at(0), expected.loss, 1e-5);
+  expectSame(part->read(), Values(4, 0.0), "dlogits");
+}
+
+TEST_P(Loss, large_logits_do_not_overflow) {
+  Values logits = {1e4, -1e4, 9.99e3, 0}, labels = {2};
+  auto part = input(logits), labelBuffer = integers(labels);
+  auto stats = sums(3);
+  Buffer loss(GRT_F64, 1);
+  device.run(GRT_KERNEL_SOFTMAX_STATS, {*part, *labelBuffer, *stats},
+             {1, 4, 4, 0});
+  device.run(GRT_KERNEL_CROSS_ENTROPY,
+             {*part, *labelBuffer, *stats, *part, loss}, {1, 4, 4, 0, 1});
+  EXPECT_NEAR(loss.at(0), 10 + std::log1p(std::exp(-10.0)), 1e-5);
+}
+
+TEST_P(Loss, labels_outside_the_vocabulary_are_refused) {
+  auto part = input(Values(8, 0.0)), labels = integers({0, 7});
+  auto stats = sums(6);
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_SOFTMAX_STATS, {*part, *labels, *stats},
+                         {2, 4, 4, 0})
+                .find("label 7"),
+            std::string::npos);
+}
+
+TEST_P(Loss, generation_writes_the_largest_column) {
+  Random random(4);
+  int64_t rows = 6, vocabulary = 101;
+  device.step.mode = GRT_MODE_GENERATE;
+  for (int64_t tp : {1, 4, 8}) {
+    int64_t local = (vocabulary + tp - 1) / tp;
+    Values logits = random.values(rows * vocabulary), expected;
+    logits[0 * vocabulary + 100] = 5;
+    logits[1 * vocabulary + 0] = 5;
+    logits[2 * vocabulary + 60] = logits[2 * vocabulary + 61] = 5; // first wins
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t best = 0;
+      for (int64_t c = 1; c < vocabulary; ++c)
+        if (logits[r * vocabulary + c] > logits[r * vocabulary + best])
+          best = c;
+      expected.push_back(double(best));
+    }
+    auto labels = integers(Values(rows, -1.0));
+    auto stats = gather(rows, vocabulary, tp, logits, *labels);
+    device.at.tp_index = tp - 1;
+    auto part = input(slice(logits, rows, vocabulary, local, tp - 1));
+    Buffer loss(GRT_F64, 1);
+    device.run(GRT_KERNEL_CROSS_ENTROPY, {*part, *labels, *stats, *part, loss},
+               {rows, local, vocabulary, tp > 1, tp});
+    expectSame(labels->read(), expected, "labels");
+  }
+}
+
+GRT_KERNEL_SUITE(Loss);
+
+} // namespace
+} // namespace grt::conformance
