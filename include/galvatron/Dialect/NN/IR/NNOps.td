@@ -33,7 +33,6 @@ def NN_Dialect : Dialect {
       with a short last one;
     - `nn.role = "input"` on arguments and results after differentiation.
   }];
-  let useDefaultAttributePrinterParser = 1;
   let hasOperationAttrVerify = 1;
   let hasRegionArgAttrVerify = 1;
 }
