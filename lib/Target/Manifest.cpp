@@ -1,0 +1,442 @@
+//===- Manifest.cpp - What a program says about itself --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Target/Manifest.h"
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Strategy/Strategy.h"
+#include "grt/abi.h"
+
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+class ManifestWriter {
+public:
+  ManifestWriter(ModuleOp module,
+                 const mlir::galvatron::ManifestOptions &options)
+      : module(module), options(options), stream(text), json(stream) {}
+
+  FailureOr<std::string> run() {
+    if (failed(collect()))
+      return failure();
+    json.object([&] {
+      writeHeader();
+      writeParameters();
+      writeExchanges();
+      writeTies();
+      json.attributeArray("roles", [&] {
+        for (RoleOp role : roles)
+          writeRole(role);
+      });
+    });
+    json.flush();
+    return std::move(text);
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // What is written, checked before
+  //===--------------------------------------------------------------------===//
+
+  LogicalResult collect() {
+    plan = mlir::galvatron::getPlan(module);
+    training = mlir::galvatron::getTraining(module);
+    model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
+    if (!plan || !training || !model || !model.getAs<IntegerAttr>("seq_len") ||
+        !model.getAs<IntegerAttr>("vocab"))
+      return module.emitOpError()
+             << "expected 'galvatron.plan', 'galvatron.training' and '"
+             << kModelAttr << "' attributes on a program";
+    FailureOr<SmallVector<RoleOp>> found = getRoles(module);
+    if (failed(found))
+      return failure();
+    roles = *found;
+    if (roles.empty())
+      return module.emitOpError("expected roles, found none: run "
+                                "'galvatron-schedule-tasks' first");
+    FailureOr<SmallVector<TiedTensor>> tied = getTies(roles);
+    if (failed(tied))
+      return failure();
+    ties = *tied;
+
+    for (auto func : module.getOps<FuncOp>())
+      functions.try_emplace(func.getSymNameAttr(), functions.size());
+    for (auto exchange : module.getOps<ExchangeOp>())
+      exchanges.try_emplace(exchange.getSymNameAttr(), exchanges.size());
+    for (auto parameter : module.getOps<mlir::galvatron::ParameterOp>())
+      parameters.try_emplace(parameter.getSymNameAttr(), parameters.size());
+    for (RoleOp role : roles)
+      if (failed(checkRole(role)))
+        return failure();
+
+    if (failed(readJson("model configuration", options.modelConfig,
+                        model.getAs<StringAttr>("config"), modelConfig)))
+      return failure();
+    return readJson("plan", options.plan,
+                    module->getAttrOfType<StringAttr>(
+                        mlir::galvatron::GalvatronDialect::kPlanReportAttr),
+                    planReport);
+  }
+
+  LogicalResult checkRole(RoleOp role) {
+    world += role.getDevices().size();
+    if (!role.getArenaBytes() || !role.getSlotBytes() || !role.getArena() ||
+        !role.getLedger())
+      return role.emitOpError("expected its arena: run "
+                              "'galvatron-allocate-arena' first");
+    for (auto layer : role.getLayers().getOps<LayerOp>()) {
+      if (!layer.getPlacement())
+        return layer.emitOpError("expected a placement: run "
+                                 "'galvatron-allocate-arena' first");
+      for (auto tensor : layer.getTensors().getAsRange<DictionaryAttr>()) {
+        auto symbol = tensor.getAs<FlatSymbolRefAttr>("parameter");
+        if (!parameters.contains(symbol.getAttr()))
+          return layer.emitOpError()
+                 << "expected tensor " << symbol
+                 << " to name a 'galvatron.parameter'";
+      }
+    }
+    return success();
+  }
+
+  /// The JSON text of an option, or else of the module; an empty object if
+  /// neither is there.
+  LogicalResult readJson(StringRef what, StringRef option, StringAttr attribute,
+                         std::string &result) {
+    result = !option.empty() ? option.str()
+             : attribute     ? attribute.getValue().str()
+                             : std::string("{}");
+    llvm::Expected<llvm::json::Value> value = llvm::json::parse(result);
+    if (!value)
+      return module.emitOpError() << "expected JSON as the " << what << ": "
+                                  << llvm::toString(value.takeError());
+    return success();
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Writing
+  //===--------------------------------------------------------------------===//
+
+  void writeRaw(StringRef key, StringRef value) {
+    json.attributeBegin(key);
+    json.rawValue(value);
+    json.attributeEnd();
+  }
+
+  void writeNumbers(StringRef key, ArrayRef<int64_t> numbers) {
+    json.attributeArray(key, [&] {
+      for (int64_t number : numbers)
+        json.value(number);
+    });
+  }
+
+  double predictedStepMs() {
+    if (options.predictedStepMs)
+      return *options.predictedStepMs;
+    llvm::Expected<llvm::json::Value> value = llvm::json::parse(planReport);
+    if (!value) {
+      llvm::consumeError(value.takeError());
+      return 0;
+    }
+    const llvm::json::Object *object = value->getAsObject();
+    return object ? object->getNumber("iteration-ms").value_or(0) : 0;
+  }
+
+  double peakFlops() {
+    auto clusterAttr = mlir::galvatron::getCluster(module);
+    if (!clusterAttr)
+      return 0;
+    llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
+    if (!cluster) {
+      llvm::consumeError(cluster.takeError());
+      return 0;
+    }
+    SmallVector<int64_t> devices;
+    for (RoleOp role : roles)
+      for (int64_t device : role.getDevices())
+        if (device < cluster->deviceCount())
+          devices.push_back(device);
+    return cluster->flopsOf(devices, training.getDtype());
+  }
+
+  void writeHeader() {
+    json.attribute("abi", GRT_ABI_VERSION);
+    json.attribute("tool-version", GALVATRON_VERSION);
+    json.attributeObject("target", [&] {
+      auto cluster = mlir::galvatron::getCluster(module);
+      json.attribute("backend", cluster ? cluster.getBackend() : "cpu");
+      json.attribute("cpu", options.cpu);
+    });
+    json.attribute("dtype", training.getDtype());
+    json.attribute("world", world);
+    json.attribute("batch", plan.getBatch());
+    json.attribute("micro-batches", plan.getMicroBatches());
+    json.attribute("seq-len", model.getAs<IntegerAttr>("seq_len").getInt());
+    json.attribute("vocab", model.getAs<IntegerAttr>("vocab").getInt());
+    json.attribute("schedule", plan.getSchedule());
+    json.attributeObject("training", [&] {
+      json.attribute("optimizer", training.getOptimizer());
+      json.attribute("dtype", training.getDtype());
+      json.attribute("clip", training.getClip());
+      json.attribute("dropout", training.getDropout());
+      json.attribute("decay-all", training.getDecayAll());
+    });
+    writeRaw("model-config", modelConfig);
+    writeRaw("plan", planReport);
+    json.attribute("predicted-step-ms", predictedStepMs());
+    json.attribute("flops-per-token", options.flopsPerToken);
+    json.attribute("peak-flops", peakFlops());
+    json.attributeArray("functions", [&] {
+      for (auto func : module.getOps<FuncOp>())
+        json.value(func.getSymName());
+    });
+  }
+
+  void writeParameters() {
+    json.attributeArray("parameters", [&] {
+      for (auto parameter : module.getOps<mlir::galvatron::ParameterOp>())
+        json.object([&] {
+          json.attribute("name", parameter.getSymName());
+          writeNumbers("shape", parameter.getTensorType().getShape());
+          json.attributeObject("init", [&] {
+            json.attribute("kind", parameter.getInit());
+            if (auto std = parameter.getStd())
+              json.attribute("std", std->convertToDouble());
+          });
+          json.attribute("decay", parameter.getDecay());
+        });
+    });
+  }
+
+  void writeExchanges() {
+    json.attributeArray("exchanges", [&] {
+      for (auto exchange : module.getOps<ExchangeOp>())
+        json.object([&] {
+          json.attribute("name", exchange.getSymName());
+          json.attribute("bytes-per-unit", exchange.getBytesPerUnit());
+          json.attributeArray("transfers", [&] {
+            ArrayRef<int64_t> numbers = exchange.getTransfers();
+            for (size_t i = 0; i < numbers.size(); i += 5)
+              json.array([&] {
+                for (int64_t number : numbers.slice(i, 5))
+                  json.value(number);
+              });
+          });
+        });
+    });
+  }
+
+  void writeTies() {
+    json.attributeArray("ties", [&] {
+      for (const TiedTensor &tie : ties)
+        json.object([&] {
+          json.attribute("parameter", parameters.lookup(tie.parameter));
+          auto end = [&](StringRef key, const TensorPlace &place) {
+            json.attributeObject(key, [&] {
+              json.attribute("role", place.role);
+              json.attribute("layer", place.layer);
+              json.attribute("tensor", place.tensor);
+            });
+          };
+          end("owner", tie.owner);
+          end("borrower", tie.borrower);
+        });
+    });
+  }
+
+  void writeExchangeRef(StringRef key, FlatSymbolRefAttr symbol) {
+    if (symbol)
+      json.attribute(key, exchanges.lookup(symbol.getAttr()));
+    else
+      json.attribute(key, nullptr);
+  }
+
+  void writeFunctionRef(StringRef key, FlatSymbolRefAttr symbol) {
+    if (symbol)
+      json.attribute(key, functions.lookup(symbol.getAttr()));
+    else
+      json.attribute(key, nullptr);
+  }
+
+  void writeRole(RoleOp role) {
+    json.object([&] {
+      json.attribute("stage", role.getStage());
+      writeNumbers("devices", role.getDevices());
+      json.attributeObject("arena", [&] {
+        json.attribute("bytes", *role.getArenaBytes());
+        DictionaryAttr arena = *role.getArena();
+        auto range = [&](StringRef name) {
+          return arena.getAs<DenseI64ArrayAttr>(name).asArrayRef();
+        };
+        for (StringRef name :
+             {"parameters", "gradients", "optimizer", "slots", "transient"})
+          writeNumbers(name, range(name));
+        json.attributeArray("boundary", [&] {
+          for (StringRef name : {"boundary0", "boundary1"})
+            json.array([&] {
+              for (int64_t number : range(name))
+                json.value(number);
+            });
+        });
+        for (StringRef name : {"data", "loss", "step"})
+          writeNumbers(name, range(name));
+      });
+      json.attributeObject("ledger", [&] {
+        // In the order of the arena rather than of the alphabet.
+        for (StringRef name :
+             {"parameters", "gradients", "optimizer", "activations", "backward",
+              "communication", "workspace", "runtime"})
+          json.attribute(
+              name, role.getLedger()->getAs<IntegerAttr>(name).getInt());
+      });
+      json.attribute("slot-count", role.getSlots());
+      json.attribute("slot-bytes", *role.getSlotBytes());
+      json.attributeArray("layers", [&] {
+        int64_t number = 0;
+        for (auto layer : role.getLayers().getOps<LayerOp>())
+          json.object([&] { writeLayer(layer, number++); });
+      });
+      writeExchangeRef("send-activation", role.getSendActivationAttr());
+      writeExchangeRef("recv-activation", role.getRecvActivationAttr());
+      writeExchangeRef("send-gradient", role.getSendGradientAttr());
+      writeExchangeRef("recv-gradient", role.getRecvGradientAttr());
+    });
+  }
+
+  void writeTensor(DictionaryAttr tensor) {
+    json.object([&] {
+      json.attribute("parameter",
+                     parameters.lookup(
+                         tensor.getAs<FlatSymbolRefAttr>("parameter")
+                             .getAttr()));
+      json.attribute("group", tensor.getAs<IntegerAttr>("group").getInt());
+      json.attribute("offset", tensor.getAs<IntegerAttr>("offset").getInt());
+      writeNumbers("view", tensor.getAs<DenseI64ArrayAttr>("view"));
+      writeNumbers("local-shape",
+                   tensor.getAs<DenseI64ArrayAttr>("local_shape"));
+      json.attribute("tp-dim", tensor.getAs<IntegerAttr>("tp_dim").getInt());
+    });
+  }
+
+  /// The most transient bytes that any of the functions needs.
+  int64_t transientBytes(ArrayRef<FlatSymbolRefAttr> symbols) {
+    int64_t most = 0;
+    for (FlatSymbolRefAttr symbol : symbols)
+      if (symbol)
+        most = std::max(most, module.lookupSymbol<FuncOp>(symbol.getAttr())
+                                  .getTransientBytes()
+                                  .value_or(0));
+    return most;
+  }
+
+  void writeLayer(LayerOp layer, int64_t number) {
+    ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
+    DictionaryAttr placement = *layer.getPlacement();
+    auto offset = [&](StringRef name) {
+      return placement.getAs<IntegerAttr>(name).getInt();
+    };
+    json.attribute("name", layer.getLayerName());
+    json.attribute("index", layer.getIndex());
+    json.attribute("strategy", strategy.str());
+    json.attributeArray("levels", [&] {
+      for (auto [i, level] : llvm::enumerate(strategy.levels()))
+        json.object([&] {
+          json.attribute("kind", ::galvatron::paradigmName(level.paradigm));
+          json.attribute("degree", level.degree);
+          json.attribute("stride", strategy.stride(i));
+        });
+    });
+    json.attribute("samples", layer.getSamples());
+    writeFunctionRef("forward", layer.getForwardAttr());
+    writeFunctionRef("recompute", layer.getRecomputeAttr());
+    writeFunctionRef("backward", layer.getBackwardAttr());
+    writeFunctionRef("update", layer.getUpdateAttr());
+    writeFunctionRef("norm", layer.getNormAttr());
+    json.attributeArray("tensors", [&] {
+      for (auto tensor : layer.getTensors().getAsRange<DictionaryAttr>())
+        writeTensor(tensor);
+    });
+    json.attributeArray("groups", [&] {
+      for (auto group : layer.getGroups().getAsRange<DictionaryAttr>())
+        json.object([&] {
+          json.attribute("elements",
+                         group.getAs<IntegerAttr>("elements").getInt());
+          json.attribute("shard-elements",
+                         group.getAs<IntegerAttr>("shard_elements").getInt());
+        });
+    });
+
+    json.attribute("parameter", offset("parameter"));
+    json.attribute("gradient", offset("gradient"));
+    json.attribute("optimizer", offset("optimizer"));
+    json.attribute("stash", offset("stash"));
+    json.attribute("input-bytes", layer.getInputBytes());
+    json.attribute("stash-bytes", layer.getStashBytes());
+    json.attribute("transient", offset("backward_transient"));
+    json.attribute("forward-transient", offset("forward_transient"));
+    json.attribute("transient-in-slot",
+                   placement.getAs<BoolAttr>("transient_in_slot").getValue());
+    json.attribute(
+        "transient-bytes",
+        transientBytes({layer.getRecomputeAttr(), layer.getBackwardAttr()}));
+    json.attribute("forward-transient-bytes",
+                   transientBytes({layer.getForwardAttr()}));
+    json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());
+
+    std::optional<StringRef> data = layer.getData();
+    json.attribute("input", data == "tokens" ? "data-tokens" : "stash");
+    if (data)
+      json.attribute("data", *data);
+    else
+      json.attribute("data", nullptr);
+    json.attributeObject("output", [&] {
+      StringRef kind = placement.getAs<StringAttr>("output").getValue();
+      json.attribute("kind", kind);
+      if (kind == "slot")
+        json.attribute("layer", number + 1);
+      else if (kind == "boundary")
+        json.attribute("buffer", 1);
+    });
+    for (auto [key, name] : {std::pair("grad-in", "grad_in"),
+                             std::pair("grad-out", "grad_out")}) {
+      if (auto buffer = placement.getAs<IntegerAttr>(name))
+        json.attribute(key, buffer.getInt());
+      else
+        json.attribute(key, nullptr);
+    }
+    writeExchangeRef("forward-reshard", layer.getForwardReshardAttr());
+    writeExchangeRef("backward-reshard", layer.getBackwardReshardAttr());
+  }
+
+  ModuleOp module;
+  const mlir::galvatron::ManifestOptions &options;
+  std::string text;
+  llvm::raw_string_ostream stream;
+  llvm::json::OStream json;
+
+  mlir::galvatron::PlanAttr plan;
+  mlir::galvatron::TrainingAttr training;
+  DictionaryAttr model;
+  SmallVector<RoleOp> roles;
+  SmallVector<TiedTensor> ties;
+  /// Numbers in module order.
+  llvm::DenseMap<StringAttr, int64_t> functions, exchanges, parameters;
+  std::string modelConfig, planReport;
+  int64_t world = 0;
+};
+
+} // namespace
+
+FailureOr<std::string>
+mlir::galvatron::writeManifest(ModuleOp module,
+                               const ManifestOptions &options) {
+  return ManifestWriter(module, options).run();
+}
