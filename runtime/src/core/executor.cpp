@@ -319,6 +319,12 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   if (stashIsTransient) {
     set(GRT_REGION_STASH, transient, layer.recomputeStashBytes);
     set(GRT_REGION_TRANSIENT, transient + recomputed, layer.transientBytes);
+  } else if (phase == Phase::Forward) {
+    set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
+        layer.stashBytes);
+    set(GRT_REGION_TRANSIENT,
+        layer.forwardTransient + (layer.transientInSlot ? slotBase : 0),
+        layer.forwardTransientBytes);
   } else {
     set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
         layer.stashBytes);

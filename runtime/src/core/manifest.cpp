@@ -323,6 +323,20 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
     node.at("transient")
         .error("transients end at byte " + str(int64_t(transientEnd)) +
                " of an arena of " + str(int64_t(role.arenaBytes)));
+  layer.forwardTransient = layer.transient;
+  layer.forwardTransientBytes =
+      alignUp(layer.recomputeStashBytes) + layer.transientBytes;
+  if (!node.has("forward-transient"))
+    return;
+  layer.forwardTransient = node.at("forward-transient").offset();
+  layer.forwardTransientBytes =
+      uint64_t(node.at("forward-transient-bytes").integer());
+  uint64_t forwardEnd = (layer.transientInSlot ? role.slots.offset : 0) +
+                        layer.forwardTransient + layer.forwardTransientBytes;
+  if (layer.forwardTransientBytes && forwardEnd > role.arenaBytes)
+    node.at("forward-transient")
+        .error("transients end at byte " + str(int64_t(forwardEnd)) +
+               " of an arena of " + str(int64_t(role.arenaBytes)));
 }
 
 /// Where the layer's boundary values come from and go to.

@@ -107,6 +107,9 @@ struct Layer {
   uint64_t transient = 0; ///< in the arena, or in the slot if transientInSlot
   bool transientInSlot = false;
   uint64_t transientBytes = 0, recomputeStashBytes = 0;
+  /// Temporaries of the forward function: in a single slot they lie behind the
+  /// output, which may be the next layer's input there.
+  uint64_t forwardTransient = 0, forwardTransientBytes = 0;
   bool readsTokens = false, readsLabels = false;
   OutputKind output = OutputKind::Slot;
   int outputBuffer = -1; ///< boundary buffer if output is Boundary
