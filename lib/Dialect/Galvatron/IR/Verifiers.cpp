@@ -456,7 +456,7 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
   ArrayRef<Type> results = function.getResultTypes();
   auto mismatch = [&](InFlightDiagnostic diagnostic) -> LogicalResult {
     diagnostic.attachNote(function->getLoc())
-        << "'" << getCallee() << "' is here";
+        << "'" << getCalleeAttr().getValue() << "' is here";
     return diagnostic;
   };
   size_t expected = getInputs().size() + parameters.size();

@@ -143,6 +143,9 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
       return failure();
   }
   reductions.apply(block.getTerminator());
+  // The factors speak of whole shapes; `nn.view` and `nn.shard` stay.
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    function.removeArgAttr(i, nn::kFactorsAttr);
   function.setType(FunctionType::get(function.getContext(),
                                      block.getArgumentTypes(),
                                      block.getTerminator()->getOperandTypes()));

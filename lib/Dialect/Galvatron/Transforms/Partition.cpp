@@ -78,7 +78,11 @@ void specializeSamples(func::FuncOp function, int64_t samples) {
 /// Propagates splits through one function and annotates it.
 class Propagation {
 public:
-  explicit Propagation(func::FuncOp function) : function(function) {}
+  explicit Propagation(func::FuncOp function)
+      : function(function),
+        degree(
+            function->getAttrOfType<IntegerAttr>(kTensorParallelAttr).getInt()) {
+  }
 
   /// `stash` gives the states of the stash arguments, in order.
   LogicalResult run(ArrayRef<int64_t> stash) {
@@ -89,7 +93,8 @@ public:
       unsigned index = argument.getArgNumber();
       switch (nn::getArgRole(function, index)) {
       case nn::ValueRole::Parameter:
-        state = getFactorDim(function, index);
+        if (degree > 1)
+          state = getFactorDim(function, index);
         break;
       case nn::ValueRole::Stash:
         state = stash[nextStash++];
@@ -116,6 +121,7 @@ private:
   LogicalResult visitReturn(Operation *op);
 
   func::FuncOp function;
+  int64_t degree;
   DenseMap<Value, int64_t> states;
 };
 

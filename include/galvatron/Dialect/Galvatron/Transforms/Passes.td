@@ -11,6 +11,151 @@
 include "mlir/Pass/PassBase.td"
 
 //===----------------------------------------------------------------------===//
+// import, annotate
+//===----------------------------------------------------------------------===//
+
+def GalvatronApplyTraining
+    : Pass<"galvatron-apply-training", "::mlir::ModuleOp"> {
+  let summary = "Sets the training options and gives bodies their types";
+  let description = [{
+    Sets `galvatron.training`. Changes the element type of parameters, bodies and
+    boundaries to `dtype`; row statistics keep the accumulator type and losses
+    stay f64. With `dropout=false` no dropout is left in any body.
+  }];
+  let options = [
+    Option<"optimizer", "optimizer", "std::string", /*default=*/"\"adamw\"",
+           "adamw, adam or sgd">,
+    Option<"dtype", "dtype", "std::string", /*default=*/"\"f32\"",
+           "f32, bf16 or f64">,
+    Option<"clip", "clip", "bool", /*default=*/"true",
+           "whether gradients may be clipped by their global norm">,
+    Option<"dropout", "dropout", "bool", /*default=*/"true",
+           "whether dropout stays as the model has it">,
+    Option<"decayAll", "decay-all", "bool", /*default=*/"false",
+           "weight decay on every parameter, also on vectors">
+  ];
+  let dependentDialects = ["::mlir::nn::NNDialect"];
+}
+
+def GalvatronAnnotateCosts
+    : Pass<"galvatron-annotate-costs", "::mlir::ModuleOp"> {
+  let summary = "Writes work and bytes of every layer into the IR";
+  let description = [{
+    Sets `costs` on every layer with a body, from the interfaces of its
+    operations; bytes and FLOPs of one sample on one device:
+    `parameters` (their number, tied ones counted by every user),
+    `parameter_bytes`, `boundary_bytes` (what the layer hands on),
+    `intermediate_bytes` (what the backward pass needs besides the input),
+    `backward_bytes` (largest live temporaries of the backward pass),
+    `forward_flops`, `backward_flops`, `forward_moved_bytes`,
+    `backward_moved_bytes`.
+  }];
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::nn::NNDialect"];
+}
+
+//===----------------------------------------------------------------------===//
+// plan
+//===----------------------------------------------------------------------===//
+
+def GalvatronSelectPlan : Pass<"galvatron-select-plan", "::mlir::ModuleOp"> {
+  let summary = "Searches the fastest plan that fits, and writes it down";
+  let description = [{
+    Asks the planner (Planner/Planner.h) for the plan of the module's cluster and
+    training options: `galvatron.plan`, `galvatron.plan_report` and, on every
+    layer, `strategy` and `stage`. With `keep-plan` the plan that the module has
+    is checked and priced instead. What was chosen and rejected goes out as
+    analysis remarks. A model that does not fit is an error with the stage, the
+    bytes by purpose and the cheapest relaxations.
+  }];
+  let options = [
+    Option<"cluster", "cluster", "std::string", /*default=*/"\"\"",
+           "built-in name or file; the module's cluster if not given">,
+    Option<"space", "space", "std::string", /*default=*/"\"\"",
+           "search space; the planner's default if not given">,
+    Option<"memory", "memory", "std::string", /*default=*/"\"\"",
+           "memory of every device, e.g. 16GiB">,
+    Option<"batch", "batch", "int64_t", /*default=*/"0",
+           "samples of a step; 0 searches it">,
+    Option<"maxBatch", "max-batch", "int64_t", /*default=*/"2048",
+           "largest batch searched">,
+    Option<"batchStep", "batch-step", "int64_t", /*default=*/"8",
+           "step of the batches searched">,
+    Option<"pipelineDegree", "pipeline-degree", "int64_t", /*default=*/"0",
+           "forced number of stages">,
+    Option<"microBatches", "micro-batches", "int64_t", /*default=*/"0",
+           "forced number of micro-batches">,
+    Option<"schedule", "schedule", "std::string", /*default=*/"\"\"",
+           "1f1b or gpipe">,
+    Option<"strategy", "strategy", "std::string", /*default=*/"\"\"",
+           "forced strategy of all layers, e.g. sdp4.ckpt">,
+    Option<"keepPlan", "keep-plan", "bool", /*default=*/"false",
+           "price the plan of the module instead of searching one">
+  ];
+}
+
+def GalvatronBalancePipeline
+    : Pass<"galvatron-balance-pipeline", "::mlir::ModuleOp"> {
+  let summary = "Cuts the layers into stages of the least largest time";
+  let description = [{
+    Exact: no other cut of the sequence into `stages` contiguous, non-empty parts
+    has a smaller largest time. A layer's time is that of its strategy on the
+    cluster if both are there, or else its share of the FLOPs in `costs`.
+  }];
+  let options = [
+    Option<"stages", "stages", "int64_t", /*default=*/"0",
+           "number of stages; that of the plan if not given">
+  ];
+}
+
+def GalvatronAssignStrategies
+    : Pass<"galvatron-assign-strategies", "::mlir::ModuleOp"> {
+  let summary = "Writes a plan that a person chose";
+  let description = [{
+    `layers=h.0-h.5:sdp4.ckpt;head:tp4` gives strategies to single layers, to
+    ranges in the order of the model, or to all (`*`); later entries win. `stages`
+    counts the layers of each stage; without it the layers are cut evenly into
+    `pipeline-degree` stages. Options that are not given stay as the module has
+    them. The result is checked like any other plan by galvatron-verify-phase and
+    priced by `galvatron-select-plan{keep-plan}`.
+  }];
+  let options = [
+    Option<"layers", "layers", "std::string", /*default=*/"\"\"",
+           "strategies of layers">,
+    Option<"batch", "batch", "int64_t", /*default=*/"0", "samples of a step">,
+    Option<"microBatches", "micro-batches", "int64_t", /*default=*/"0",
+           "number of micro-batches">,
+    Option<"schedule", "schedule", "std::string", /*default=*/"\"\"",
+           "1f1b or gpipe">,
+    Option<"pipelineDegree", "pipeline-degree", "int64_t", /*default=*/"0",
+           "number of stages">,
+    ListOption<"stages", "stages", "int64_t", "layers of each stage">,
+    Option<"cluster", "cluster", "std::string", /*default=*/"\"\"",
+           "built-in name or file; the module's cluster if not given">
+  ];
+}
+
+//===----------------------------------------------------------------------===//
+// split
+//===----------------------------------------------------------------------===//
+
+def GalvatronSplitStages : Pass<"galvatron-split-stages", "::mlir::ModuleOp"> {
+  let summary = "Moves the layers of each device group into a stage";
+  let description = [{
+    Every stage of the plan becomes a `galvatron.stage` on its group of
+    consecutive devices. Values that a later stage uses leave their stage as
+    results and go from stage to stage through `galvatron.transfer`.
+  }];
+}
+
+def GalvatronVerifyPhase : Pass<"galvatron-verify-phase", "::mlir::ModuleOp"> {
+  let summary = "Checks what may and may not be left after a phase";
+  let options = [
+    Option<"phase", "phase", "std::string", /*default=*/"\"import\"",
+           "the phase that has just run">
+  ];
+}
+
+//===----------------------------------------------------------------------===//
 // differentiate, partition
 //===----------------------------------------------------------------------===//
 

@@ -1,0 +1,63 @@
+//===- PlanAttributes.h - The plan as attributes ----------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The plan of a module is its attributes: `galvatron.plan` on the module,
+// `strategy` and `stage` on the layers. Here they are read and written as the
+// planner's types.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PLANATTRIBUTES_H
+#define GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PLANATTRIBUTES_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Strategy/Plan.h"
+
+#include <memory>
+
+namespace mlir::galvatron {
+
+/// The training options of the module, or the defaults.
+::galvatron::TrainingOptions getTrainingOptions(ModuleOp module);
+TrainingAttr getTrainingAttr(MLIRContext *context,
+                             const ::galvatron::TrainingOptions &options);
+
+/// What the planner knows of the module's model: exact footprints from its
+/// bodies, or estimates if its layers are opaque. `module` must outlive it.
+FailureOr<std::unique_ptr<::galvatron::LayerModel>>
+createLayerModel(ModuleOp module);
+
+/// The module's cluster, or, if `nameOrPath` is given, that cluster, which then
+/// becomes the module's. Fails, with a diagnostic, without either, or if the two
+/// differ.
+FailureOr<::galvatron::Cluster> resolveCluster(ModuleOp module,
+                                               StringRef nameOrPath);
+
+/// Whether the module has a complete or partial plan.
+bool hasPlan(ModuleOp module);
+
+/// The plan of the module for `cluster`: batch, schedule, stages with their
+/// devices, and strategies; times and bytes are zero. Fails, with a diagnostic,
+/// if something is missing or does not fit together (Plan::check).
+FailureOr<::galvatron::Plan> readPlan(ModuleOp module,
+                                      const ::galvatron::Cluster &cluster);
+
+/// Replaces the plan of the module. `memory` is the budget of every device that
+/// the plan was made for, 0 for the devices' own.
+void writePlan(ModuleOp module, const ::galvatron::Plan &plan, int64_t memory);
+
+/// Removes the plan: module attributes, strategies and stages.
+void removePlan(ModuleOp module);
+
+/// Sends the planner's decisions out as analysis remarks.
+void emitDecisions(Location loc, ArrayRef<std::string> decisions);
+
+} // namespace mlir::galvatron
+
+#endif // GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PLANATTRIBUTES_H

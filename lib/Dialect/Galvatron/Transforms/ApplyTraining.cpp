@@ -1,0 +1,139 @@
+//===- ApplyTraining.cpp - galvatron-apply-training -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/AttrTypeSubElements.h"
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONAPPLYTRAINING
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h.inc"
+} // namespace mlir::galvatron
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+/// Replaces the element type of every parameter, body and boundary.
+void changeElementType(ModuleOp module, Type from, Type to) {
+  AttrTypeReplacer replacer;
+  replacer.addReplacement(
+      [&](Type type) -> std::optional<std::pair<Type, WalkResult>> {
+        auto tensor = dyn_cast<RankedTensorType>(type);
+        if (!tensor || tensor.getElementType() != from)
+          return std::nullopt;
+        return std::make_pair(Type(tensor.clone(to)), WalkResult::skip());
+      });
+
+  // Row statistics have the accumulator type, and losses are f64 whatever the
+  // element type: their types are set apart.
+  Type accumulator = to.isF64() ? to : Float32Type::get(to.getContext());
+  SmallVector<std::pair<Value, Type>> fixed;
+  module.walk([&](Operation *op) {
+    for (OpResult result : op->getResults()) {
+      bool statistics = false;
+      if (auto norm = dyn_cast<nn::LayerNormOp>(op))
+        statistics = result == norm.getStats();
+      else if (auto attention = dyn_cast<nn::AttentionOp>(op))
+        statistics = result == attention.getLse();
+      auto tensor = dyn_cast<RankedTensorType>(result.getType());
+      if (statistics)
+        fixed.emplace_back(result, tensor.clone(accumulator));
+      else if (isa<nn::CrossEntropyOp>(op) && result.getResultNumber() == 0)
+        fixed.emplace_back(result, tensor);
+    }
+  });
+  auto isLoss = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getElementType().isF64() &&
+           tensor.hasStaticShape() && tensor.getNumElements() == 1;
+  };
+  // Only from f64 can a loss be taken for an activation.
+  module.walk([&](Operation *op) {
+    if (isa<LayerOp, StageOp, TransferOp>(op))
+      for (OpResult result : op->getResults())
+        if (isLoss(result.getType()))
+          fixed.emplace_back(result, result.getType());
+  });
+  SmallVector<std::pair<func::FuncOp, FunctionType>> functions;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    SmallVector<Type> results;
+    for (Type type : function.getResultTypes())
+      results.push_back(isLoss(type) ? type : replacer.replace(type));
+    SmallVector<Type> arguments;
+    for (Type type : function.getArgumentTypes())
+      arguments.push_back(replacer.replace(type));
+    functions.emplace_back(
+        function, FunctionType::get(function.getContext(), arguments, results));
+  }
+  replacer.recursivelyReplaceElementsIn(module, /*replaceAttrs=*/true,
+                                        /*replaceLocs=*/false,
+                                        /*replaceTypes=*/true);
+  for (auto [value, type] : fixed)
+    value.setType(type);
+  for (auto [function, type] : functions)
+    function.setType(type);
+}
+
+struct ApplyTrainingPass
+    : mlir::galvatron::impl::GalvatronApplyTrainingBase<ApplyTrainingPass> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    MLIRContext *context = &getContext();
+    ::galvatron::TrainingOptions options;
+    options.optimizer = optimizer;
+    options.dtype = dtype;
+    options.clip = clip;
+    options.dropout = dropout;
+    options.decayAll = decayAll;
+    auto training = TrainingAttr::getChecked(
+        [&]() { return module.emitError(); }, context,
+        StringRef(options.optimizer), StringRef(options.dtype), options.clip,
+        options.dropout, options.decayAll);
+    if (!training)
+      return signalPassFailure();
+    module->setAttr(GalvatronDialect::kTrainingAttr, training);
+
+    Type to = dtype == "f64"    ? Type(Float64Type::get(context))
+              : dtype == "bf16" ? Type(BFloat16Type::get(context))
+                                : Type(Float32Type::get(context));
+    Type from;
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      Type type = parameter.getTensorType().getElementType();
+      if (from && from != type) {
+        parameter.emitOpError()
+            << "has the element type " << type
+            << ", expected that of the other parameters, " << from;
+        return signalPassFailure();
+      }
+      from = type;
+    }
+    if (from && from != to)
+      changeElementType(module, from, to);
+    if (!dropout)
+      removeDropout(module);
+  }
+
+  void removeDropout(ModuleOp module) {
+    module.walk([](nn::DropoutOp op) {
+      op.getY().replaceAllUsesWith(op.getX());
+      op.erase();
+    });
+    module.walk([](nn::AttentionOp op) {
+      op.setDropoutAttr(FloatAttr::get(Float64Type::get(op.getContext()), 0.0));
+    });
+  }
+};
+
+} // namespace

@@ -1,0 +1,160 @@
+//===- AssignStrategies.cpp - galvatron-assign-strategies -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/Planner.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Remarks.h"
+
+#include <numeric>
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONASSIGNSTRATEGIES
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h.inc"
+} // namespace mlir::galvatron
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+struct AssignStrategiesPass
+    : mlir::galvatron::impl::GalvatronAssignStrategiesBase<
+          AssignStrategiesPass> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    if (failed(assign(getOperation())))
+      signalPassFailure();
+  }
+
+  LogicalResult assign(ModuleOp module) {
+    ModelOp model = getModel(module);
+    if (!model)
+      return failure();
+    if (!cluster.empty() && failed(resolveCluster(module, cluster)))
+      return failure();
+    SmallVector<LayerOp, 8> all = model.getLayers();
+    SmallVector<StringRef> entries;
+    StringRef(layers).split(entries, ';', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+    for (StringRef entry : entries)
+      if (failed(assignEntry(module, all, entry.trim())))
+        return failure();
+    if (failed(setPlan(module, all)))
+      return failure();
+    module->removeAttr(GalvatronDialect::kPlanReportAttr);
+    return success();
+  }
+
+private:
+  /// `h.0-h.5:sdp4.ckpt`. A layer's name may hold a dash itself, so that a
+  /// whole name is tried first and then every dash as the separator of a range.
+  LogicalResult assignEntry(ModuleOp module, MutableArrayRef<LayerOp> all,
+                            StringRef entry) {
+    auto [selector, notation] = entry.rsplit(':');
+    if (notation.empty())
+      return module.emitError()
+             << "expected 'layer:strategy' or 'first-last:strategy', found '"
+             << entry << "'";
+    auto strategy = ::galvatron::Strategy::parse(notation);
+    if (!strategy)
+      return module.emitError(llvm::toString(strategy.takeError()));
+    auto find = [&](StringRef name) {
+      return llvm::find_if(
+          all, [&](LayerOp layer) { return layer.getLayerName() == name; });
+    };
+    auto first = all.begin(), last = all.end();
+    if (selector != "*") {
+      first = last = find(selector);
+      for (size_t dash = selector.find('-');
+           first == all.end() && dash != StringRef::npos;
+           dash = selector.find('-', dash + 1)) {
+        auto begin = find(selector.take_front(dash));
+        auto end = find(selector.drop_front(dash + 1));
+        if (begin != all.end() && end != all.end()) {
+          first = begin;
+          last = end;
+        }
+      }
+      if (first == all.end())
+        return module.emitError() << "expected the name of a layer or a range "
+                                     "of layers, found '"
+                                  << selector << "'";
+      if (last < first)
+        return module.emitError()
+               << "expected a range in the order of the model, found '"
+               << selector << "'";
+      ++last;
+    }
+    StrategyAttr attribute = StrategyAttr::get(module.getContext(), *strategy);
+    for (LayerOp layer : llvm::make_range(first, last))
+      layer.setStrategyAttr(attribute);
+    remark::analysis(module.getLoc(),
+                     remark::RemarkOpts::name("assign-strategies")
+                         .category("galvatron-planner"))
+        << "by hand: " << strategy->str() << " for '" << selector << "'";
+    return success();
+  }
+
+  LogicalResult setPlan(ModuleOp module, MutableArrayRef<LayerOp> all) {
+    PlanAttr old = getPlan(module);
+    int64_t degree = pipelineDegree;
+    if (!degree && !stages.empty())
+      degree = stages.size();
+    bool newCut = degree || !stages.empty();
+    if (!degree)
+      degree = old ? old.getPipelineDegree() : 1;
+    int64_t newBatch = batch ? int64_t(batch) : (old ? old.getBatch() : 0);
+    if (!newBatch)
+      return module.emitError("expected the option 'batch', or a "
+                              "'galvatron.plan' with the batch");
+    int64_t newMicroBatches = microBatches ? int64_t(microBatches)
+                                           : (old ? old.getMicroBatches() : 1);
+    std::string newSchedule = !schedule.empty()
+                                  ? std::string(schedule)
+                                  : (old ? old.getSchedule().str() : "1f1b");
+    auto plan = PlanAttr::getChecked([&]() { return module.emitError(); },
+                                     module.getContext(), newBatch,
+                                     newMicroBatches, StringRef(newSchedule),
+                                     degree, old ? old.getMemory() : 0);
+    if (!plan)
+      return failure();
+    module->setAttr(GalvatronDialect::kPlanAttr, plan);
+    if (!newCut && llvm::all_of(all, [](LayerOp layer) {
+          return bool(layer.getStageAttr());
+        }))
+      return success();
+
+    int64_t count = all.size();
+    if (count < degree)
+      return module.emitError()
+             << "expected at least one layer for each of " << degree
+             << " stages, found " << count << " layers";
+    std::vector<int64_t> sizes(stages.begin(), stages.end());
+    if (sizes.empty())
+      sizes = ::galvatron::evenPartition(count, degree);
+    if (int64_t(sizes.size()) != degree)
+      return module.emitError()
+             << "expected " << degree
+             << " numbers of layers in 'stages', found " << sizes.size();
+    if (llvm::any_of(sizes, [](int64_t size) { return size < 1; }) ||
+        std::accumulate(sizes.begin(), sizes.end(), int64_t(0)) != count)
+      return module.emitError()
+             << "expected positive numbers in 'stages' that sum up to the "
+             << count << " layers of the model";
+    Builder builder(module.getContext());
+    size_t next = 0;
+    for (auto [stage, size] : llvm::enumerate(sizes))
+      for (int64_t i = 0; i < size; ++i)
+        all[next++].setStageAttr(builder.getI64IntegerAttr(stage));
+    return success();
+  }
+};
+
+} // namespace

@@ -1,0 +1,162 @@
+//===- BalancePipeline.cpp - galvatron-balance-pipeline -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Search/PipelinePartition.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Remarks.h"
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONBALANCEPIPELINE
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h.inc"
+} // namespace mlir::galvatron
+
+using namespace mlir;
+using namespace mlir::galvatron;
+using ::galvatron::Picoseconds;
+
+namespace {
+
+struct BalancePipelinePass
+    : mlir::galvatron::impl::GalvatronBalancePipelineBase<BalancePipelinePass> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    if (failed(balance(getOperation())))
+      signalPassFailure();
+  }
+
+  LogicalResult balance(ModuleOp module) {
+    ModelOp model = getModel(module);
+    if (!model)
+      return failure();
+    PlanAttr plan = getPlan(module);
+    int64_t count = stages ? int64_t(stages)
+                           : (plan ? plan.getPipelineDegree() : int64_t(0));
+    if (count < 1)
+      return module.emitError("expected the option 'stages', or a "
+                              "'galvatron.plan' with the pipeline degree");
+    SmallVector<LayerOp, 8> layers = model.getLayers();
+    if (!model.getStages().empty())
+      return model.emitOpError("is split into stages already");
+    if (int64_t(layers.size()) < count)
+      return model.emitOpError()
+             << "has " << layers.size()
+             << " layers, expected at least one for each of " << count
+             << " stages";
+    std::vector<Picoseconds> times;
+    bool planned =
+        plan && getCluster(module) && llvm::all_of(layers, [](LayerOp layer) {
+          return bool(layer.getStrategyAttr());
+        });
+    if (failed(planned ? timesOfPlan(module, layers, plan, count, times)
+                       : timesOfCosts(layers, times)))
+      return failure();
+
+    auto solution = ::galvatron::minMaxPartition(times, count);
+    if (!solution)
+      return model.emitOpError("cannot be cut into stages");
+    Builder builder(module.getContext());
+    size_t next = 0;
+    std::string sizes;
+    for (auto [stage, size] : llvm::enumerate(solution->layersPerStage)) {
+      sizes += (stage ? ", " : "") + std::to_string(size);
+      for (int64_t i = 0; i < size; ++i)
+        layers[next++].setStageAttr(builder.getI64IntegerAttr(stage));
+    }
+    if (plan) {
+      module->setAttr(GalvatronDialect::kPlanAttr,
+                      PlanAttr::get(module.getContext(), plan.getBatch(),
+                                    plan.getMicroBatches(), plan.getSchedule(),
+                                    count, plan.getMemory()));
+      // Its times are those of another cut.
+      module->removeAttr(GalvatronDialect::kPlanReportAttr);
+    }
+    remark::analysis(model.getLoc(),
+                     remark::RemarkOpts::name("balance-pipeline")
+                         .category("galvatron-planner"))
+        << "layers per stage: " << sizes;
+    return success();
+  }
+
+private:
+  /// Time of each layer for one micro-batch, on the devices of the first stage:
+  /// stages are equal groups.
+  LogicalResult timesOfPlan(ModuleOp module, MutableArrayRef<LayerOp> layers,
+                            PlanAttr plan, int64_t count,
+                            std::vector<Picoseconds> &times) {
+    FailureOr<::galvatron::Cluster> cluster = resolveCluster(module, "");
+    if (failed(cluster))
+      return failure();
+    auto model = createLayerModel(module);
+    if (failed(model))
+      return failure();
+    int64_t deviceCount = cluster->deviceCount();
+    if (deviceCount % count)
+      return module.emitError()
+             << "expected the number of stages to divide the " << deviceCount
+             << " devices, found " << count;
+    std::vector<int64_t> devices =
+        ::galvatron::stageDevices(deviceCount, count).front();
+    int64_t samples = plan.getBatch() / plan.getMicroBatches();
+    for (auto [index, layer] : llvm::enumerate(layers)) {
+      ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
+      if (strategy.devices() != int64_t(devices.size()))
+        return layer.emitOpError()
+               << "has the strategy '" << strategy.str() << "' for "
+               << strategy.devices() << " devices, but a stage has "
+               << devices.size();
+      if (samples % strategy.sampleShards())
+        return layer.emitOpError()
+               << "cuts a micro-batch into " << strategy.sampleShards()
+               << " parts, which do not divide its " << samples << " samples";
+      auto footprint = (*model)->footprint((*model)->kindOf(index), strategy,
+                                           samples / strategy.sampleShards());
+      if (!footprint)
+        return layer.emitOpError(llvm::toString(footprint.takeError()));
+      times.push_back(::galvatron::toPicoseconds(
+          ::galvatron::layerTime(*footprint, strategy, *cluster, devices,
+                                 (*model)->dtype())
+              .totalNosync()));
+    }
+    return success();
+  }
+
+  /// FLOPs in place of time; only their ratio matters. An opaque layer has its
+  /// measured times.
+  LogicalResult timesOfCosts(MutableArrayRef<LayerOp> layers,
+                             std::vector<Picoseconds> &times) {
+    for (LayerOp layer : layers) {
+      auto sum = [](DictionaryAttr entries, StringRef a, StringRef b) {
+        double total = 0;
+        for (StringRef key : {a, b})
+          if (auto value = entries.getAs<FloatAttr>(key))
+            total += value.getValueAsDouble();
+        return total;
+      };
+      double weight;
+      if (layer.isOpaque())
+        weight = layer.getProfileAttr().contains("forward_ms")
+                     ? sum(layer.getProfileAttr(), "forward_ms", "backward_ms")
+                     : sum(layer.getProfileAttr(), "forward_flops", "") * 1e-9;
+      else if (DictionaryAttr costs = layer.getCostsAttr())
+        weight = sum(costs, "forward_flops", "backward_flops") * 1e-9;
+      else
+        return layer.emitOpError(
+            "expected costs, or a strategy, a plan and a cluster: run "
+            "'galvatron-annotate-costs' first");
+      times.push_back(Picoseconds(weight * 1e6));
+    }
+    return success();
+  }
+};
+
+} // namespace

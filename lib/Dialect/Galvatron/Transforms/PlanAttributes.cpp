@@ -1,0 +1,249 @@
+//===- PlanAttributes.cpp - The plan as attributes ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Support/Units.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Remarks.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+::galvatron::TrainingOptions
+mlir::galvatron::getTrainingOptions(ModuleOp module) {
+  ::galvatron::TrainingOptions options;
+  TrainingAttr training = getTraining(module);
+  if (!training)
+    return options;
+  options.optimizer = training.getOptimizer().str();
+  options.dtype = training.getDtype().str();
+  options.clip = training.getClip();
+  options.dropout = training.getDropout();
+  options.decayAll = training.getDecayAll();
+  return options;
+}
+
+TrainingAttr
+mlir::galvatron::getTrainingAttr(MLIRContext *context,
+                                 const ::galvatron::TrainingOptions &options) {
+  return TrainingAttr::get(context, options.optimizer, options.dtype,
+                           options.clip, options.dropout, options.decayAll);
+}
+
+//===----------------------------------------------------------------------===//
+// Layer models and clusters
+//===----------------------------------------------------------------------===//
+
+/// A model of opaque layers, from their profiles.
+static llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>
+createProfileModel(ModelOp model,
+                   const ::galvatron::TrainingOptions &training) {
+  std::vector<::galvatron::ProfileLayer> layers;
+  for (LayerOp layer : model.getLayers()) {
+    if (!layer.isOpaque())
+      return ::galvatron::makeError(
+          "layer '" + layer.getLayerName() +
+          "' has a body, but other layers have profiles: expected one kind");
+    DictionaryAttr profile = layer.getProfileAttr();
+    auto number = [&](StringRef key) -> double {
+      Attribute value = profile.get(key);
+      if (auto integer = dyn_cast_or_null<IntegerAttr>(value))
+        return double(integer.getInt());
+      auto real = dyn_cast_or_null<FloatAttr>(value);
+      return real ? real.getValueAsDouble() : 0.0;
+    };
+    ::galvatron::ProfileLayer entry;
+    entry.name = layer.getLayerName().str();
+    entry.measured = profile.contains("forward_ms");
+    if (entry.measured) {
+      double forward = number("forward_ms");
+      // Without its own time the backward pass takes two forward passes.
+      double backward =
+          profile.contains("backward_ms") ? number("backward_ms") : 2 * forward;
+      entry.forward = ::galvatron::BatchTimes({{1.0, forward}});
+      entry.backward = ::galvatron::BatchTimes({{1.0, backward}});
+    }
+    entry.forwardFlops = number("forward_flops");
+    entry.forwardMovedBytes = number("forward_moved_bytes");
+    entry.parameterBytes = int64_t(number("parameter_bytes"));
+    entry.boundaryBytes = int64_t(number("boundary_bytes"));
+    entry.intermediateBytes = int64_t(number("intermediate_bytes"));
+    entry.tpAllReduceBytes = int64_t(number("tp_allreduce_bytes"));
+    entry.tpReplicatedBytes = int64_t(number("tp_replicated_bytes"));
+    layers.push_back(std::move(entry));
+  }
+  return ::galvatron::ProfileLayerModel::get(
+      model.getSymName().str(), training.dtype, std::move(layers), training);
+}
+
+FailureOr<std::unique_ptr<::galvatron::LayerModel>>
+mlir::galvatron::createLayerModel(ModuleOp module) {
+  ModelOp model = getModel(module);
+  if (!model)
+    return failure();
+  ::galvatron::TrainingOptions training = getTrainingOptions(module);
+  SmallVector<LayerOp, 8> layers = model.getLayers();
+  if (layers.empty())
+    return model.emitOpError("has no layers"), failure();
+  auto created = layers.front().isOpaque()
+                     ? createProfileModel(model, training)
+                     : createIRLayerModel(module, training.optimizer);
+  if (!created) {
+    model.emitError(llvm::toString(created.takeError()));
+    return failure();
+  }
+  return std::move(*created);
+}
+
+FailureOr<::galvatron::Cluster>
+mlir::galvatron::resolveCluster(ModuleOp module, StringRef nameOrPath) {
+  ClusterAttr present = getCluster(module);
+  if (nameOrPath.empty()) {
+    if (!present)
+      return module.emitError("expected a cluster: the attribute "
+                              "'galvatron.cluster', or a name or file"),
+             failure();
+    auto cluster = present.toCluster();
+    if (!cluster)
+      return module.emitError(llvm::toString(cluster.takeError())), failure();
+    return std::move(*cluster);
+  }
+  auto cluster = ::galvatron::Cluster::load(nameOrPath);
+  if (!cluster)
+    return module.emitError(llvm::toString(cluster.takeError())), failure();
+  ClusterAttr attribute = ClusterAttr::get(module.getContext(), *cluster);
+  if (present && present != attribute)
+    return module.emitError()
+               << "expected the module's cluster '" << present.getName()
+               << "', found '" << nameOrPath << "', which differs from it",
+           failure();
+  module->setAttr(GalvatronDialect::kClusterAttr, attribute);
+  return std::move(*cluster);
+}
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+bool mlir::galvatron::hasPlan(ModuleOp module) {
+  if (getPlan(module))
+    return true;
+  auto result = module.walk([](LayerOp layer) {
+    return layer.getStrategyAttr() || layer.getStageAttr()
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
+  });
+  return result.wasInterrupted();
+}
+
+FailureOr<::galvatron::Plan>
+mlir::galvatron::readPlan(ModuleOp module,
+                          const ::galvatron::Cluster &cluster) {
+  ModelOp model = getModel(module);
+  if (!model)
+    return failure();
+  PlanAttr attribute = getPlan(module);
+  if (!attribute)
+    return module.emitError("expected a 'galvatron.plan' attribute"), failure();
+  int64_t stageCount = attribute.getPipelineDegree();
+  if (cluster.deviceCount() % stageCount)
+    return module.emitError()
+               << "expected 'pipeline_degree' to divide the "
+               << cluster.deviceCount() << " devices of the cluster, found "
+               << stageCount,
+           failure();
+
+  ::galvatron::Plan plan;
+  plan.toolVersion = GALVATRON_VERSION;
+  plan.model = model.getSymName().str();
+  plan.cluster = cluster.name().str();
+  plan.clusterHash = cluster.hash();
+  plan.space = "given";
+  plan.training = getTrainingOptions(module);
+  plan.seqLen = model.getSeqLen();
+  plan.batch = attribute.getBatch();
+  plan.microBatches = attribute.getMicroBatches();
+  plan.schedule =
+      llvm::cantFail(::galvatron::parseSchedule(attribute.getSchedule()));
+  plan.pipelineDegree = stageCount;
+  std::vector<std::vector<int64_t>> groups =
+      ::galvatron::stageDevices(cluster.deviceCount(), stageCount);
+  for (std::vector<int64_t> &group : groups) {
+    ::galvatron::PlanStage stage;
+    stage.devices = group;
+    plan.stages.push_back(std::move(stage));
+  }
+  for (StageOp stage : model.getStages())
+    if (int64_t(stage.getIndex()) < stageCount)
+      plan.stages[stage.getIndex()].devices = stage.getDevices().vec();
+
+  for (auto [index, layer] : llvm::enumerate(model.getLayers())) {
+    if (!layer.getStrategyAttr())
+      return layer.emitOpError() << "expected a strategy for layer '"
+                                 << layer.getLayerName() << "', found none",
+             failure();
+    if (!layer.getStageAttr() && stageCount > 1)
+      return layer.emitOpError() << "expected a stage for layer '"
+                                 << layer.getLayerName() << "', found none",
+             failure();
+    int64_t number = layer.getStageAttr() ? layer.getStageAttr().getInt() : 0;
+    if (number >= stageCount)
+      return layer.emitOpError()
+                 << "expected a stage below the pipeline degree " << stageCount
+                 << ", found " << number,
+             failure();
+    ::galvatron::PlanStage &stage = plan.stages[number];
+    if (stage.layerCount++ == 0)
+      stage.firstLayer = index;
+    plan.layers.push_back({layer.getLayerName().str(), number,
+                           layer.getStrategyAttr().toStrategy()});
+  }
+  if (llvm::Error error = plan.check())
+    return module.emitError(llvm::toString(std::move(error))), failure();
+  return plan;
+}
+
+void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
+                                int64_t memory) {
+  MLIRContext *context = module.getContext();
+  module->setAttr(GalvatronDialect::kPlanAttr,
+                  PlanAttr::get(context, plan.batch, plan.microBatches,
+                                ::galvatron::scheduleName(plan.schedule),
+                                plan.pipelineDegree, memory));
+  std::string report;
+  llvm::raw_string_ostream(report) << plan.toJson();
+  module->setAttr(GalvatronDialect::kPlanReportAttr,
+                  StringAttr::get(context, report));
+  Builder builder(context);
+  ModelOp model = *module.getOps<ModelOp>().begin();
+  for (auto [layer, entry] : llvm::zip_equal(model.getLayers(), plan.layers)) {
+    layer.setStrategyAttr(StrategyAttr::get(context, entry.strategy));
+    layer.setStageAttr(builder.getI64IntegerAttr(entry.stage));
+  }
+}
+
+void mlir::galvatron::removePlan(ModuleOp module) {
+  module->removeAttr(GalvatronDialect::kPlanAttr);
+  module->removeAttr(GalvatronDialect::kPlanReportAttr);
+  module.walk([](LayerOp layer) {
+    layer.removeStrategyAttr();
+    layer.removeStageAttr();
+  });
+}
+
+void mlir::galvatron::emitDecisions(Location loc,
+                                    ArrayRef<std::string> decisions) {
+  for (const std::string &decision : decisions)
+    remark::analysis(
+        loc, remark::RemarkOpts::name("decision").category("galvatron-planner"))
+        << decision;
+}

@@ -1,0 +1,223 @@
+//===- VerifyPhase.cpp - galvatron-verify-phase ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One function a phase. Each states what the next phases rely on; what a
+// dialect's own verifiers state is not repeated here.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONVERIFYPHASE
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h.inc"
+} // namespace mlir::galvatron
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+class PhaseVerifier {
+public:
+  PhaseVerifier(ModuleOp module, Phase phase) : module(module), phase(phase) {}
+
+  LogicalResult verify() {
+    // A phase keeps what the phases before it established, up to the point
+    // where the model itself is turned into roles.
+    if (failed(legalOps()))
+      return failure();
+    if (phase >= Phase::Schedule)
+      return verifyRoles();
+    ModelOp model = getModel(module);
+    if (!model)
+      return failure();
+    layers = model.getLayers();
+    if (phase >= Phase::Annotate && failed(verifyAnnotated()))
+      return failure();
+    if (phase >= Phase::Plan && failed(verifyPlanned()))
+      return failure();
+    if (phase >= Phase::Split && failed(verifySplit(model)))
+      return failure();
+    if (phase >= Phase::Differentiate && failed(verifyDifferentiated()))
+      return failure();
+    if (phase >= Phase::Partition && failed(verifyPartitioned()))
+      return failure();
+    if (phase >= Phase::Bufferize && failed(verifyBufferized()))
+      return failure();
+    return success();
+  }
+
+private:
+  LogicalResult illegal(Operation *op, StringRef expectation) {
+    return op->emitError() << "'" << op->getName()
+                           << "' is illegal after the phase '"
+                           << stringifyPhase(phase) << "', " << expectation;
+  }
+
+  /// Which operations may stand in the module at all.
+  LogicalResult legalOps() {
+    for (Operation &op : *module.getBody()) {
+      StringRef dialect = op.getName().getDialectNamespace();
+      bool legal;
+      if (phase < Phase::Bufferize)
+        legal = isa<ParameterOp, ModelOp, func::FuncOp>(op);
+      else if (phase < Phase::Schedule)
+        legal = isa<ParameterOp, ModelOp>(op) || dialect == "grt";
+      else if (phase < Phase::Lower)
+        legal = isa<ParameterOp>(op) || dialect == "grt";
+      else
+        legal = dialect == "llvm";
+      if (!legal)
+        return illegal(&op, "expected it to have been converted");
+    }
+    return success();
+  }
+
+  LogicalResult verifyAnnotated() {
+    for (LayerOp layer : layers)
+      if (!layer.isOpaque() && !layer.getCostsAttr())
+        return layer.emitOpError()
+               << "expected 'costs' on layer '" << layer.getLayerName() << "'";
+    return success();
+  }
+
+  LogicalResult verifyPlanned() {
+    for (StringRef name :
+         {GalvatronDialect::kClusterAttr, GalvatronDialect::kTrainingAttr,
+          GalvatronDialect::kPlanAttr})
+      if (!module->hasAttr(name))
+        return module.emitError()
+               << "expected the attribute '" << name << "' after the phase '"
+               << stringifyPhase(phase) << "'";
+    FailureOr<::galvatron::Cluster> cluster = resolveCluster(module, "");
+    if (failed(cluster) || failed(readPlan(module, *cluster)))
+      return failure();
+    return success();
+  }
+
+  LogicalResult verifySplit(ModelOp model) {
+    int64_t expected = getPlan(module).getPipelineDegree();
+    int64_t found = model.getStages().size();
+    if (found != expected)
+      return model.emitOpError() << "expected " << expected
+                                 << " stages as the plan says, found " << found;
+    for (LayerOp layer : layers)
+      if (!layer->getParentOfType<StageOp>())
+        return layer.emitOpError() << "expected layer '" << layer.getLayerName()
+                                   << "' inside a stage";
+    return success();
+  }
+
+  LogicalResult verifyDifferentiated() {
+    for (LayerOp layer : layers) {
+      if (layer.isOpaque())
+        return layer.emitOpError()
+               << "layer '" << layer.getLayerName()
+               << "' is opaque: it can be planned, not executed";
+      if (!layer.getForwardAttr() || !layer.getBackwardAttr())
+        return layer.emitOpError()
+               << "expected forward and backward functions for layer '"
+               << layer.getLayerName() << "'";
+    }
+    return success();
+  }
+
+  LogicalResult verifyPartitioned() {
+    SymbolTable symbols(module);
+    for (LayerOp layer : layers) {
+      for (FlatSymbolRefAttr symbol :
+           {layer.getForwardAttr(), layer.getRecomputeAttr(),
+            layer.getBackwardAttr()}) {
+        if (!symbol)
+          continue;
+        auto function = symbols.lookup<func::FuncOp>(symbol.getValue());
+        if (!function)
+          continue; // bufferized
+        auto isDynamic = [](Type type) {
+          auto shaped = dyn_cast<ShapedType>(type);
+          return shaped && !shaped.hasStaticShape();
+        };
+        if (llvm::any_of(function.getArgumentTypes(), isDynamic) ||
+            llvm::any_of(function.getResultTypes(), isDynamic))
+          return function.emitOpError()
+                 << "expected local sample counts in place of '?'";
+      }
+      // Boundary tensors arrive in the layout that the layer works on.
+      for (Value operand : layer.getInputs()) {
+        auto producer = operand.getDefiningOp<LayerOp>();
+        if (producer &&
+            producer.getStrategyAttr().toStrategy().sampleLayout() !=
+                layer.getStrategyAttr().toStrategy().sampleLayout())
+          return layer.emitOpError()
+                 << "expected a reshard from '"
+                 << producer.getStrategyAttr().getNotation() << "' to '"
+                 << layer.getStrategyAttr().getNotation() << "' in front of '"
+                 << layer.getLayerName() << "'";
+      }
+    }
+    return success();
+  }
+
+  LogicalResult verifyBufferized() {
+    for (LayerOp layer : layers)
+      if (!layer.getLayoutAttr())
+        return layer.emitOpError()
+               << "expected 'layout' on layer '" << layer.getLayerName() << "'";
+    return success();
+  }
+
+  /// Roles are numbered and checked by the grt dialect itself; here only that
+  /// they are there, and that allocation has happened.
+  LogicalResult verifyRoles() {
+    if (phase >= Phase::Lower)
+      return success();
+    int64_t roles = 0, schedules = 0;
+    for (Operation &op : *module.getBody()) {
+      StringRef name = op.getName().getStringRef();
+      schedules += name == "grt.schedule";
+      if (name != "grt.role")
+        continue;
+      ++roles;
+      if (phase >= Phase::Allocate && !op.getAttr("arena"))
+        return op.emitOpError("expected an arena layout");
+    }
+    if (roles == 0 || roles != schedules)
+      return module.emitError()
+             << "expected one schedule for every role, found " << schedules
+             << " for " << roles << " roles";
+    return success();
+  }
+
+  ModuleOp module;
+  Phase phase;
+  SmallVector<LayerOp, 8> layers;
+};
+
+struct VerifyPhasePass
+    : mlir::galvatron::impl::GalvatronVerifyPhaseBase<VerifyPhasePass> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    std::optional<Phase> known = symbolizePhase(phase);
+    if (!known) {
+      getOperation().emitError() << "unknown phase '" << phase
+                                 << "', expected one of " << phaseNames();
+      return signalPassFailure();
+    }
+    if (failed(PhaseVerifier(getOperation(), *known).verify()))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+
+} // namespace
