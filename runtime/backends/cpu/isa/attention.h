@@ -37,21 +37,20 @@ template <class T>
 void transposeTile(const T *rows, int64_t stride, int64_t count,
                    int64_t headDim, Accumulator<T> factor,
                    Accumulator<T> *out) {
-  constexpr int64_t square = 16;
+  using A = Accumulator<T>;
+  constexpr int64_t square = lanes<A>;
   for (int64_t i0 = 0; i0 < queryTile; i0 += square)
-    for (int64_t d0 = 0; d0 < headDim; d0 += square) {
+    sweep<A>(0, headDim, [&](int64_t d0, auto at) {
+      Vec<A> piece[square];
+      for (int64_t i = 0; i < square; ++i)
+        piece[i] = i0 + i < count
+                       ? at.load(rows + (i0 + i) * stride + d0) * factor
+                       : Vec<A>{};
+      transposeSquare<A>(piece);
       int64_t depth = smaller(square, headDim - d0);
-      for (int64_t i = i0; i < i0 + square; ++i) {
-        if (i < count) {
-          const T *row = rows + i * stride + d0;
-          for (int64_t d = 0; d < depth; ++d)
-            out[(d0 + d) * queryTile + i] = factor * row[d];
-        } else {
-          for (int64_t d = 0; d < depth; ++d)
-            out[(d0 + d) * queryTile + i] = 0;
-        }
-      }
-    }
+      for (int64_t d = 0; d < depth; ++d)
+        storeWhole(out + (d0 + d) * queryTile + i0, piece[d]);
+    });
 }
 
 /// What the tiles of one (sample, head) share.
@@ -92,6 +91,91 @@ template <class T> struct Head {
            uint64_t(i);
   }
 };
+
+/// Under causal masking half of a tile on the diagonal is empty. Tiles are cut
+/// into two bands of keys and two of queries, and what is empty is left out.
+constexpr int64_t band = 32;
+static_assert(band % lanes<float> == 0 && queryTile == 2 * band &&
+              keyTile == 2 * band);
+
+/// The first lane, rounded down to a band, that sees key `j` of the tile.
+template <class T>
+int64_t firstLane(const Head<T> &head, int64_t i0, int64_t j) {
+  if (!head.a.causal)
+    return 0;
+  int64_t first = j - head.diagonal() - i0;
+  first = first < 0 ? 0 : first / band * band;
+  return first > queryTile ? queryTile : first;
+}
+
+/// The keys of [j0, j0 + keys) that some query of [i, i + count) sees.
+template <class T>
+int64_t keysSeen(const Head<T> &head, int64_t i, int64_t count, int64_t j0,
+                 int64_t keys) {
+  int64_t seen = smaller(head.keyLimit(i, count) - j0, keys);
+  return seen < 0 ? 0 : seen;
+}
+
+/// tile[j][i] = rows[j] . panel[.][i]; lanes that see nothing of a band of keys
+/// may be left as they are.
+template <class T>
+void scoreTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+               const T *rows, int64_t stride, const Accumulator<T> *panel,
+               Accumulator<T> *tile) {
+  using A = Accumulator<T>;
+  if (firstLane(head, i0, j0 + band) == 0) {
+    products<A>(keys, queryTile, head.a.headDim, {rows, stride, 1}, panel,
+                queryTile, tile, queryTile, false);
+    return;
+  }
+  for (int64_t j = 0; j < keys; j += band) {
+    int64_t lane = firstLane(head, i0, j0 + j);
+    products<A>(smaller(band, keys - j), queryTile - lane, head.a.headDim,
+                {rows + j * stride, stride, 1}, panel + lane, queryTile,
+                tile + j * queryTile + lane, queryTile, false);
+  }
+}
+
+/// out[i] (+)= sum over keys of tile[j][i] rows[j].
+template <class T>
+void queryProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
+                   int64_t keys, const Accumulator<T> *tile, const T *rows,
+                   int64_t stride, T *out, int64_t outStride, bool add) {
+  using A = Accumulator<T>;
+  // A band that sees nothing still has to be written if it is the first.
+  for (int64_t i = 0; i < queries; i += band) {
+    int64_t count = smaller(band, queries - i);
+    int64_t seen = keysSeen(head, i0 + i, count, j0, keys);
+    if (i == 0 && queries > band && seen == keys) {
+      products<A>(queries, head.a.headDim, keys, {tile, 1, queryTile}, rows,
+                  stride, out, outStride, add);
+      return;
+    }
+    products<A>(count, head.a.headDim, seen, {tile + i, 1, queryTile}, rows,
+                stride, out + i * outStride, outStride, add);
+  }
+}
+
+/// out[j] += sum over queries of tile[j][i] rows[i].
+template <class T>
+void keyProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
+                 int64_t keys, const Accumulator<T> *tile, const T *rows,
+                 int64_t stride, T *out, int64_t outStride) {
+  using A = Accumulator<T>;
+  if (firstLane(head, i0, j0 + band) == 0) {
+    products<A>(keys, head.a.headDim, queries, {tile, queryTile, 1}, rows,
+                stride, out, outStride, true);
+    return;
+  }
+  for (int64_t j = 0; j < keys; j += band) {
+    int64_t lane = firstLane(head, i0, j0 + j);
+    if (lane < queries)
+      products<A>(smaller(band, keys - j), head.a.headDim, queries - lane,
+                  {tile + j * queryTile + lane, queryTile, 1},
+                  rows + lane * stride, stride, out + j * outStride, outStride,
+                  true);
+  }
+}
 
 /// Writes `masked` where the query of the lane must not see the key of the row.
 template <class T, class Number>
@@ -161,13 +245,12 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
                 queryPanel);
   for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
-    products<A>(keys, queryTile, a.headDim, {head.k(j0), a.kStride, 1},
-                queryPanel, queryTile, scores, queryTile, false);
+    scoreTile(head, i0, j0, keys, head.k(j0), a.kStride, queryPanel, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> before = loadWhole(largest + i), now = before;
       for (int64_t j = 0; j < keys; ++j)
-        now = larger<A>(now, loadWhole(scores + j * queryTile + i));
+        now = larger(now, loadWhole(scores + j * queryTile + i));
       // A lane that has seen no key yet must not subtract infinities.
       Vec<A> shift = now == A(-__builtin_inf()) ? splat(A(0)) : now;
       Vec<A> scaled = exponential(before - shift);
@@ -192,8 +275,8 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
             at.store(row + d, at.load(row + d) * correction[i]);
           });
       }
-    products<A>(queries, a.headDim, keys, {scores, 1, queryTile}, head.v(j0),
-                a.vStride, out, head.outStride(), j0 > 0);
+    queryProducts(head, i0, queries, j0, keys, scores, head.v(j0), a.vStride,
+                  out, head.outStride(), j0 > 0);
   }
   for (int64_t i = 0; i < queries; ++i) {
     A inverse = sum[i] > 0 ? 1 / sum[i] : A(0);
@@ -254,10 +337,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
     const T *k = head.k(j0);
-    products<A>(keys, queryTile, a.headDim, {k, a.kStride, 1}, queryPanel,
-                queryTile, probability, queryTile, false);
-    products<A>(keys, queryTile, a.headDim, {head.v(j0), a.vStride, 1},
-                doutPanel, queryTile, gradient, queryTile, false);
+    scoreTile(head, i0, j0, keys, k, a.kStride, queryPanel, probability);
+    scoreTile(head, i0, j0, keys, head.v(j0), a.vStride, doutPanel, gradient);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> shift = loadWhole(lse + i);
       for (int64_t j = 0; j < keys; ++j) {
@@ -266,6 +347,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
       }
     }
     maskTile(head, i0, j0, keys, A(0), probability);
+    maskTile(head, i0, j0, keys, A(0), gradient);
     // dV takes D P and dS = P (D dP - delta), D being the dropout factors. A
     // dropped probability is marked by a minus sign.
     A kept = 1;
@@ -286,12 +368,12 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
         storeWhole(pPlace, p * d);
       }
     }
-    products<A>(keys, a.headDim, queries, {probability, queryTile, 1}, dout,
-                head.outStride(), a.dv + (head.v(j0) - a.v), a.vStride, true);
-    products<A>(keys, a.headDim, queries, {gradient, queryTile, 1}, head.q(i0),
-                a.qStride, a.dk + (k - a.k), a.kStride, true);
-    products<A>(queries, a.headDim, keys, {gradient, 1, queryTile}, k,
-                a.kStride, dq, a.qStride, j0 > 0);
+    keyProducts(head, i0, queries, j0, keys, probability, dout,
+                head.outStride(), a.dv + (head.v(j0) - a.v), a.vStride);
+    keyProducts(head, i0, queries, j0, keys, gradient, head.q(i0), a.qStride,
+                a.dk + (k - a.k), a.kStride);
+    queryProducts(head, i0, queries, j0, keys, gradient, k, a.kStride, dq,
+                  a.qStride, j0 > 0);
   }
 }
 

@@ -23,12 +23,12 @@ template <class T> T rowMaximum(const T *row, int64_t n) {
   Vec<T> m0 = splat(T(-__builtin_inf())), m1 = m0, m2 = m0, m3 = m0;
   int64_t whole = n / stride * stride;
   for (int64_t i = 0; i < whole; i += stride) {
-    m0 = larger<T>(m0, loadWhole(row + i));
-    m1 = larger<T>(m1, loadWhole(row + i + lanes<T>));
-    m2 = larger<T>(m2, loadWhole(row + i + 2 * lanes<T>));
-    m3 = larger<T>(m3, loadWhole(row + i + 3 * lanes<T>));
+    m0 = larger(m0, loadWhole(row + i));
+    m1 = larger(m1, loadWhole(row + i + lanes<T>));
+    m2 = larger(m2, loadWhole(row + i + 2 * lanes<T>));
+    m3 = larger(m3, loadWhole(row + i + 3 * lanes<T>));
   }
-  T result = horizontalMax<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
+  T result = horizontalMax<T>(larger(larger(m0, m1), larger(m2, m3)));
   for (int64_t i = whole; i < n; ++i)
     result = row[i] > result ? row[i] : result;
   return result;

@@ -227,9 +227,16 @@ void dropout(int threads, const DropoutArguments &d, const T *x,
                 splat(uint32_t(row)), splat(uint32_t(row >> 32)),
                 laneNumbers() + uint32_t(c / 4), splat(stream.opIndex)};
             philoxLanes(stream.keyLo, stream.keyHi, counter);
-            for (int l = 0; l < lanes<uint32_t>; ++l)
-              for (int word = 0; word < 4; ++word)
-                numbers[4 * l + word] = counter[word][l];
+            using N = uint32_t;
+            Lanes32 even0 = interleave<N, false>(counter[0], counter[2]);
+            Lanes32 even1 = interleave<N, true>(counter[0], counter[2]);
+            Lanes32 odd0 = interleave<N, false>(counter[1], counter[3]);
+            Lanes32 odd1 = interleave<N, true>(counter[1], counter[3]);
+            constexpr int width = lanes<N>;
+            storeWhole(numbers, interleave<N, false>(even0, odd0));
+            storeWhole(numbers + width, interleave<N, true>(even0, odd0));
+            storeWhole(numbers + 2 * width, interleave<N, false>(even1, odd1));
+            storeWhole(numbers + 3 * width, interleave<N, true>(even1, odd1));
             // [from, to) are local columns; numbers[0] belongs to column c -
             // first.
             int64_t base = int64_t(c) - int64_t(d.firstColumn);

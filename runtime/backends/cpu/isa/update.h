@@ -20,9 +20,6 @@
 namespace grt::cpu {
 namespace {
 
-inline float squareRoot(float x) { return __builtin_sqrtf(x); }
-inline double squareRoot(double x) { return __builtin_sqrt(x); }
-
 template <class T>
 void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
               const Accumulator<T> *gradient, Accumulator<T> *first,
@@ -32,14 +29,13 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
   if (o.kind == OptimizerKind::Sgd) {
     const A momentum = A(o.momentum), rate = A(o.learningRate);
     parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) {
-        A p = parameter[i];
-        A g = gradient[i] * clip + decay * p;
-        A velocity = momentum * first[i] + g;
-        first[i] = velocity;
-        parameter[i] = T(p - rate * velocity);
-      }
+      sweep<A>(begin, end, [=](int64_t i, auto at) {
+        Vec<A> p = at.load(parameter + i);
+        Vec<A> g = at.load(gradient + i) * clip + p * decay;
+        Vec<A> velocity = at.load(first + i) * momentum + g;
+        at.store(first + i, velocity);
+        at.store(parameter + i, p - velocity * rate);
+      });
     });
     return;
   }
@@ -52,25 +48,32 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
   const A rootScale = A(1 / __builtin_sqrt(o.correction2));
   const A eps = A(o.eps);
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
-#pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) {
-      A p = parameter[i];
-      A g = gradient[i] * clip + coupled * p;
-      A m = keep1 * first[i] + take1 * g;
-      A v = keep2 * second[i] + take2 * g * g;
-      first[i] = m;
-      second[i] = v;
-      parameter[i] =
-          T(p * shrink - rate * m / (squareRoot(v) * rootScale + eps));
-    }
+    sweep<A>(begin, end, [=](int64_t i, auto at) {
+      Vec<A> p = at.load(parameter + i);
+      Vec<A> g = at.load(gradient + i) * clip + p * coupled;
+      Vec<A> m = at.load(first + i) * keep1 + g * take1;
+      Vec<A> v = at.load(second + i) * keep2 + g * g * take2;
+      at.store(first + i, m);
+      at.store(second + i, v);
+      Vec<A> root = squareRoot(v) * rootScale + eps;
+      at.store(parameter + i, p * shrink - m * rate / root);
+    });
   });
 }
 
 template <class T> double sumOfSquares(int64_t n, const T *x) {
+  // 32 sums side by side, written for the vectoriser.
+  constexpr int width = 32;
+  double sums[width] = {};
+  int64_t whole = n / width * width;
+  for (int64_t i = 0; i < whole; i += width)
+    for (int l = 0; l < width; ++l)
+      sums[l] += double(x[i + l]) * double(x[i + l]);
   double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i)
+  for (int64_t i = whole; i < n; ++i)
     sum += double(x[i]) * double(x[i]);
+  for (double part : sums)
+    sum += part;
   return sum;
 }
 

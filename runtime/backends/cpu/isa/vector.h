@@ -8,7 +8,7 @@
 //
 // Included by isa/table.cpp only, which is compiled once per instruction set.
 // Everything here and in the headers beside it lives in an anonymous namespace
-// and calls no inline function of the standard library: a shared weak symbol
+// and no function of the standard library is called: a shared weak symbol
 // compiled for AVX-512 could otherwise be the copy that the linker keeps for
 // all.
 //
@@ -21,6 +21,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <utility>
 
 namespace grt::cpu {
 namespace {
@@ -101,8 +102,78 @@ inline __attribute__((always_inline)) void sweep(int64_t begin, int64_t end,
     body(i, Part<T>{int(end - i)});
 }
 
-template <class T> inline Vec<T> larger(Vec<T> a, Vec<T> b) {
+/// The larger of two lanes; b where either is NaN.
+inline Vec<float> larger(Vec<float> a, Vec<float> b) {
+#if defined(__AVX512F__)
+  return Vec<float>(_mm512_maskz_max_ps(0xffff, a, b));
+#elif defined(__AVX2__)
+  return Vec<float>(_mm256_max_ps(a, b));
+#else
+  return Vec<float>(_mm_max_ps(a, b));
+#endif
+}
+inline Vec<double> larger(Vec<double> a, Vec<double> b) {
   return a > b ? a : b;
+}
+
+/// The smaller of two lanes; b where either is NaN.
+inline Vec<float> lesser(Vec<float> a, Vec<float> b) {
+#if defined(__AVX512F__)
+  return Vec<float>(_mm512_maskz_min_ps(0xffff, a, b));
+#elif defined(__AVX2__)
+  return Vec<float>(_mm256_min_ps(a, b));
+#else
+  return Vec<float>(_mm_min_ps(a, b));
+#endif
+}
+
+inline Vec<float> squareRoot(Vec<float> v) {
+#if defined(__AVX512F__)
+  return Vec<float>(_mm512_maskz_sqrt_ps(0xffff, v));
+#elif defined(__AVX2__)
+  return Vec<float>(_mm256_sqrt_ps(v));
+#else
+  return Vec<float>(_mm_sqrt_ps(v));
+#endif
+}
+inline Vec<double> squareRoot(Vec<double> v) {
+#if defined(__AVX512F__)
+  return Vec<double>(_mm512_maskz_sqrt_pd(0xff, v));
+#elif defined(__AVX2__)
+  return Vec<double>(_mm256_sqrt_pd(v));
+#else
+  return Vec<double>(_mm_sqrt_pd(v));
+#endif
+}
+
+/// a[0] b[0] a[1] b[1] ...: the first or the second half of it.
+template <bool Second, class V, int... I>
+inline V interleaveHalf(V a, V b, std::integer_sequence<int, I...>) {
+  constexpr int n = int(sizeof...(I));
+  return __builtin_shufflevector(
+      a, b, (I / 2 + (Second ? n / 2 : 0) + (I % 2) * n)...);
+}
+template <class T, bool Second> inline Vec<T> interleave(Vec<T> a, Vec<T> b) {
+  return interleaveHalf<Second>(a, b,
+                                std::make_integer_sequence<int, lanes<T>>());
+}
+
+/// Transposes a square of lanes<T> vectors: each of log2(lanes) passes doubles
+/// the number of rows that a vector holds pieces of.
+template <class T> inline void transposeSquare(Vec<T> rows[lanes<T>]) {
+  constexpr int n = lanes<T>;
+  Vec<T> other[n];
+#pragma GCC unroll 4
+  for (int pass = 1; pass < n; pass *= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; ++i) {
+      other[2 * i] = interleave<T, false>(rows[i], rows[i + n / 2]);
+      other[2 * i + 1] = interleave<T, true>(rows[i], rows[i + n / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i)
+      rows[i] = other[i];
+  }
 }
 
 /// Lanes added in a fixed tree.
