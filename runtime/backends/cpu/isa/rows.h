@@ -209,6 +209,19 @@ void geluGrad(int threads, int64_t n, const T *x, const T *dy, T *dx,
   });
 }
 
+/// `kept` in the lanes whose number is at least the threshold, 0 in the others.
+inline Vec<float> keptFactor(const uint32_t *numbers, uint32_t threshold,
+                             float kept) {
+  return loadWhole(numbers) >= threshold ? splat(kept) : splat(0.0f);
+}
+inline Vec<double> keptFactor(const uint32_t *numbers, uint32_t threshold,
+                              double kept) {
+  Vec<double> factor;
+  for (int l = 0; l < lanes<double>; ++l)
+    factor[l] = numbers[l] >= threshold ? kept : 0;
+  return factor;
+}
+
 template <class T>
 void dropout(int threads, const DropoutArguments &d, const T *x,
              const T *residual, T *y) {
@@ -219,7 +232,9 @@ void dropout(int threads, const DropoutArguments &d, const T *x,
   uint64_t lastColumn = d.firstColumn + uint64_t(d.cols);
   parallelFor(
       threads, d.rows, rowGrain(d.cols), [&](int, int64_t begin, int64_t end) {
-        uint32_t numbers[chunk];
+        // The end may be read past by one vector.
+        uint32_t numbers[chunk + lanes<uint32_t>];
+        const uint32_t threshold = stream.threshold;
         for (int64_t r = begin; r < end; ++r) {
           uint64_t row = d.firstRow + uint64_t(r);
           for (uint64_t c = d.firstColumn / 4 * 4; c < lastColumn; c += chunk) {
@@ -244,18 +259,13 @@ void dropout(int threads, const DropoutArguments &d, const T *x,
             int64_t to = smaller(base + chunk, d.cols);
             const uint32_t *number = numbers + (from - base);
             const T *in = x + r * d.cols + from;
+            const T *plus = residual ? residual + r * d.cols + from : nullptr;
             T *out = y + r * d.cols + from;
-            if (residual) {
-              const T *plus = residual + r * d.cols + from;
-#pragma GCC ivdep
-              for (int64_t i = 0; i < to - from; ++i)
-                out[i] = (number[i] >= stream.threshold ? in[i] * kept : T(0)) +
-                         plus[i];
-            } else {
-#pragma GCC ivdep
-              for (int64_t i = 0; i < to - from; ++i)
-                out[i] = number[i] >= stream.threshold ? in[i] * kept : T(0);
-            }
+            sweep<T>(0, to - from, [=](int64_t i, auto at) {
+              Vec<T> v =
+                  at.load(in + i) * keptFactor(number + i, threshold, kept);
+              at.store(out + i, plus ? v + at.load(plus + i) : v);
+            });
           }
         }
       });
