@@ -1,5 +1,4 @@
-//===- gather.h - Global views of what ranks hold
-//---------------------------===//
+//===- gather.h - Global views of what ranks hold -------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- safetensors.h - Writing safetensors files
-//----------------------------===//
+//===- safetensors.h - Writing safetensors files --------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- error.h - Errors inside the runtime
-//----------------------------------===//
+//===- error.h - Errors inside the runtime --------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,0 +1,186 @@
+//===- manifest_test.cpp - Manifests that must be refused -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/layout.h"
+#include "core/manifest.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <random>
+
+using namespace grt;
+using namespace grt::test;
+using Json = nlohmann::json;
+
+namespace {
+
+/// Two stages on four ranks with reshards, ties and all axes.
+Json goodManifest() {
+  ModelPlan plan;
+  plan.tied = true;
+  plan.layers[0].levels = {{"dp", 2}, {"tp", 2}};
+  plan.layers[1].levels = {{"sdp", 4}};
+  plan.layers[2].levels = {{"tp", 2}, {"dp", 2}};
+  plan.stages = {{{0, 1}, {0, 1, 2, 3}}, {{2}, {4, 5, 6, 7}}};
+  return Json::parse(TestProgram(plan).manifest());
+}
+
+/// The message with which a manifest is refused, or "".
+std::string refusal(const std::string &text) {
+  try {
+    Manifest manifest = parseManifest(text);
+    checkWiring(manifest);
+    return "";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.exitCode(), 2);
+    return error.what();
+  }
+}
+
+TEST(Manifest, AGoodOneIsAccepted) {
+  EXPECT_EQ(refusal(goodManifest().dump()), "");
+}
+
+TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
+  struct Case {
+    std::function<void(Json &)> change;
+    std::string message;
+  };
+  auto layer = [](Json &m, int role, int index) -> Json & {
+    return m["roles"][role]["layers"][index];
+  };
+  const Case cases[] = {
+      {[](Json &m) { m.erase("abi"); }, "manifest: missing key 'abi'"},
+      {[](Json &m) { m["abi"] = 2; }, "abi: expected version 1, found 2"},
+      {[](Json &m) { m["dtype"] = "f16"; },
+       "dtype: expected 'f32', 'f64' or 'bf16', found 'f16'"},
+      {[](Json &m) { m["world"] = "8"; }, "world: expected an integer"},
+      {[](Json &m) { m["world"] = 9; }, "rank 8 has no role"},
+      {[](Json &m) { m["roles"][1]["devices"][3] = 8; },
+       "roles[1].devices: rank 8 of a world of 8"},
+      {[](Json &m) { m["micro-batches"] = 3; },
+       "3 micro-batches do not divide a batch of 8"},
+      {[](Json &m) { m["training"]["optimizer"] = "lamb"; },
+       "training.optimizer: expected 'adamw', 'adam' or 'sgd', found 'lamb'"},
+      {[](Json &m) { m["parameters"][0]["init"]["kind"] = "uniform"; },
+       "parameters[0].init: expected kind 'normal'"},
+      {[](Json &m) { m["parameters"][1]["shape"] = {8, 9}; },
+       "view of 'mix.weight' has 64 elements, expected 72"},
+      {[](Json &m) { m["roles"][1]["devices"][0] = 3; }, "rank 3 stands twice"},
+      {[](Json &m) { m["roles"][0]["arena"]["slots"][0] = 8; },
+       "roles[0].arena.slots[0]: expected a multiple of 64, found 8"},
+      {[](Json &m) { m["roles"][0]["arena"]["slots"][1] = 1 << 30; },
+       "roles[0].arena.slots: leaves the arena of"},
+      {[](Json &m) { m["roles"][0]["arena"]["step"][1] = 8; },
+       "roles[0].arena.step: expected at least"},
+      {[](Json &m) { m["roles"][0]["arena"]["data"][1] = 8; },
+       "roles[0].arena.data: expected at least"},
+      {[](Json &m) { m["roles"][0]["ledger"]["all"] = 64; },
+       "roles[0].ledger: sums to 64 bytes, expected the arena's"},
+      {[](Json &m) { m["roles"][0]["slot-count"] = 50; },
+       "roles[0].slot-count: 50 slots of"},
+      {[&](Json &m) { layer(m, 0, 0)["forward"] = 12; },
+       "roles[0].layers[0].forward: expected an integer from 0 to 11"},
+      {[&](Json &m) { layer(m, 0, 0)["levels"][0]["degree"] = 4; },
+       "degrees multiply to 8, expected 4 devices"},
+      {[&](Json &m) { layer(m, 0, 0)["levels"][0]["stride"] = 1; },
+       "expected stride 2, found 1"},
+      {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "ep"; },
+       "expected kind 'dp', 'sdp' or 'tp', found 'ep'"},
+      {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "tp"; },
+       "kind 'tp' stands twice"},
+      {[&](Json &m) { layer(m, 0, 0)["samples"] = 1; },
+       "2 blocks of 1 samples, expected a micro-batch of 4"},
+      {[&](Json &m) { layer(m, 0, 0)["tensors"][0]["local-shape"][0] = 5; },
+       "does not match the view of 'wte.weight' cut in 2 along dimension 0"},
+      {[&](Json &m) { layer(m, 0, 0)["tensors"][0]["offset"] = 64; },
+       "tensor ends at element"},
+      {[&](Json &m) { layer(m, 0, 1)["groups"][0]["shard-elements"] = 8; },
+       "expected 4 shards of 8 elements to make"},
+      {[&](Json &m) { layer(m, 0, 1)["parameter"] = 1 << 20; },
+       "roles[0].layers[1].parameter: parameters leave their region"},
+      {[&](Json &m) { layer(m, 0, 1)["stash"] = 1 << 20; },
+       "roles[0].layers[1].stash: stash ends at byte"},
+      {[&](Json &m) { layer(m, 0, 1)["transient-bytes"] = 1 << 30; },
+       "roles[0].layers[1].transient: transients end at byte"},
+      {[&](Json &m) { layer(m, 0, 1)["transient-in-slot"] = true; },
+       "needs a single slot, found 2"},
+      {[&](Json &m) { layer(m, 0, 0)["update"] = nullptr; },
+       "a layer that owns parameters needs an update function"},
+      {[&](Json &m) { layer(m, 0, 0)["forward-reshard"] = nullptr; },
+       "its output does not reach 'layer1'"},
+      {[&](Json &m) { layer(m, 0, 0)["output"] = {{"kind", "loss"}}; },
+       "roles[0].layers[0].forward-reshard: needs a boundary output"},
+      {[&](Json &m) { layer(m, 0, 1)["output"]["buffer"] = 2; },
+       "expected an integer from 0 to 1, found 2"},
+      {[](Json &m) { m["roles"][0]["send-activation"] = nullptr; },
+       "stage 0: activations are sent by exchange -1"},
+      {[](Json &m) { m["roles"][1]["send-gradient"] = 0; },
+       "stage 0: gradients are received by exchange"},
+      {[](Json &m) { m["exchanges"][0]["transfers"][0][4] = 100; },
+       "manifest: exchange 'exchange0'"},
+      {[](Json &m) { m["exchanges"][0]["transfers"][0][0] = 7; },
+       "source rank 7 is not in stage 0"},
+      {[](Json &m) { m["exchanges"][0]["transfers"][0] = {1, 2}; },
+       "exchanges[0].transfers[0]: expected [source, destination"},
+      {[](Json &m) { m["ties"][0]["parameter"] = 1; },
+       "ties[0].owner: does not name a tensor of the parameter in group 0"},
+      {[](Json &m) { m["ties"][0]["borrower"]["layer"] = 4; },
+       "ties[0].borrower.layer: expected an integer from 0 to 0"},
+  };
+  for (const Case &test : cases) {
+    Json manifest = goodManifest();
+    test.change(manifest);
+    std::string message = refusal(manifest.dump());
+    EXPECT_NE(message.find(test.message), std::string::npos)
+        << "expected: " << test.message << "\nfound: " << message;
+  }
+}
+
+TEST(Manifest, TiesAlongOtherDimensionsAreRefused) {
+  Json manifest = goodManifest();
+  for (Json &role : manifest["roles"])
+    for (Json &layer : role["layers"])
+      for (Json &tensor : layer["tensors"])
+        if (tensor["parameter"] == 0) {
+          tensor["tp-dim"] = 1;
+          tensor["local-shape"] = {11, 4};
+        }
+  EXPECT_NE(refusal(manifest.dump())
+                .find("a tied tensor must be replicated or cut along "
+                      "dimension 0, found dimension 1"),
+            std::string::npos);
+}
+
+TEST(Manifest, TextThatIsNoJson) {
+  EXPECT_EQ(refusal(""), "manifest: not valid JSON");
+  EXPECT_EQ(refusal("{"), "manifest: not valid JSON");
+  EXPECT_EQ(refusal("[]"), "manifest: expected an object");
+}
+
+/// No damage to any value may do more than be refused.
+TEST(Manifest, RandomDamageNeverCrashes) {
+  const Json good = goodManifest().flatten();
+  std::vector<std::string> paths;
+  for (auto it = good.begin(); it != good.end(); ++it)
+    paths.push_back(it.key());
+  const Json values[] = {nullptr, -1,  0,    1,         7,   64,
+                         1e300,   "x", true, INT64_MAX, 0.5, UINT64_MAX};
+  std::mt19937 random(11);
+  for (int round = 0; round < 3000; ++round) {
+    Json damaged = good;
+    damaged[paths[random() % paths.size()]] =
+        values[random() % std::size(values)];
+    refusal(damaged.unflatten().dump());
+  }
+}
+
+} // namespace

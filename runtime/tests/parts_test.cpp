@@ -1,0 +1,222 @@
+//===- parts_test.cpp - Hashes, random numbers, live ranges, ties ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/safetensors.h"
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/init.h"
+#include "core/sha256.h"
+#include "grt/philox.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+
+using namespace grt;
+
+namespace {
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (uint8_t byte : sha256(bytes)) {
+    char pair[3];
+    std::snprintf(pair, sizeof(pair), "%02x", byte);
+    text += pair;
+  }
+  return text;
+}
+
+// The examples of FIPS 180-4, and lengths around the padding.
+TEST(Sha256, KnownAnswers) {
+  EXPECT_EQ(hex(""), "e3b0c44298fc1c149afbf4c8996fb924"
+                     "27ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex("abc"), "ba7816bf8f01cfea414140de5dae2223"
+                        "b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+// The known answers published with Random123 for philox4x32-10.
+TEST(Philox, KnownAnswers) {
+  PhiloxBlock zeros = philox({0, 0}, 0, 0, 0, 0);
+  EXPECT_EQ(zeros.lane[0], 0x6627e8d5u);
+  EXPECT_EQ(zeros.lane[1], 0xe169c58du);
+  EXPECT_EQ(zeros.lane[2], 0xbc57ac4cu);
+  EXPECT_EQ(zeros.lane[3], 0x9b00dbd8u);
+  PhiloxBlock ones = philox({~0u, ~0u}, ~0u, ~0u, ~0u, ~0u);
+  EXPECT_EQ(ones.lane[0], 0x408f276du);
+  EXPECT_EQ(ones.lane[1], 0x41c83b0eu);
+  EXPECT_EQ(ones.lane[2], 0xa20bc7c6u);
+  EXPECT_EQ(ones.lane[3], 0x6d5451fdu);
+  PhiloxBlock pi = philox({0xa4093822u, 0x299f31d0u}, 0x243f6a88u, 0x85a308d3u,
+                          0x13198a2eu, 0x03707344u);
+  EXPECT_EQ(pi.lane[0], 0xd16cfe09u);
+  EXPECT_EQ(pi.lane[1], 0x94fdccebu);
+  EXPECT_EQ(pi.lane[2], 0x5001e420u);
+  EXPECT_EQ(pi.lane[3], 0x24126ea1u);
+}
+
+Parameter normalParameter(const std::string &name) {
+  Parameter parameter;
+  parameter.name = name;
+  parameter.shape = {1000, 1000};
+  parameter.std = 0.02;
+  return parameter;
+}
+
+TEST(InitialValues, AreNormal) {
+  constexpr int64_t count = 1000000;
+  std::vector<double> values(count);
+  initialValues(normalParameter("h.0.attn.c_attn.weight"), 1, 0, count, GRT_F64,
+                values.data());
+  double sum = 0, squares = 0, beyond = 0;
+  for (double value : values) {
+    sum += value;
+    squares += value * value;
+    beyond += std::abs(value) > 0.04;
+  }
+  EXPECT_NEAR(sum / count, 0, 0.02 * 5 / 1000);
+  EXPECT_NEAR(std::sqrt(squares / count), 0.02, 1e-4);
+  EXPECT_NEAR(beyond / count, 0.0455, 0.003);
+}
+
+TEST(InitialValues, DependOnNothingButSeedNameAndElement) {
+  std::vector<float> whole(5000), part(5000), other(5000);
+  initialValues(normalParameter("a"), 1, 0, 5000, GRT_F32, whole.data());
+  std::mt19937 random(2);
+  for (int64_t at = 0; at < 5000;) {
+    int64_t count = std::min<int64_t>(5000 - at, int64_t(random() % 700));
+    initialValues(normalParameter("a"), 1, at, count, GRT_F32,
+                  part.data() + at);
+    at += count;
+  }
+  EXPECT_EQ(whole, part);
+  initialValues(normalParameter("b"), 1, 0, 5000, GRT_F32, other.data());
+  EXPECT_NE(whole, other);
+  initialValues(normalParameter("a"), 2, 0, 5000, GRT_F32, other.data());
+  EXPECT_NE(whole, other);
+}
+
+// Written down once: a change here changes every seed's weights.
+TEST(InitialValues, AreTheSameForever) {
+  float values[3];
+  initialValues(normalParameter("transformer.wte.weight"), 0, 0, 3, GRT_F32,
+                values);
+  double wide[3];
+  initialValues(normalParameter("transformer.wte.weight"), 0, 0, 3, GRT_F64,
+                wide);
+  PhiloxKey key = philoxKey(0, hashName("transformer.wte.weight"));
+  for (uint32_t i = 0; i < 3; ++i) {
+    int64_t sum = 0;
+    for (uint32_t third = 0; third < 3; ++third)
+      for (uint32_t lane : philox(key, i, 0, third, 0).lane)
+        sum += lane >> 8;
+    double expected = double(sum - 6 * ((1 << 24) - 1)) / (1 << 24) * 0.02;
+    EXPECT_NEAR(wide[i], expected, 1e-17);
+    EXPECT_EQ(values[i], float(wide[i]));
+  }
+}
+
+TEST(StoreValues, RoundsBf16ToNearestEven) {
+  const double in[] = {1.0, 1.00390625, 1.01171875, -3.1415926, INFINITY};
+  uint16_t bits[5];
+  storeValues(in, 5, GRT_BF16, bits);
+  EXPECT_EQ(bits[0], 0x3f80);
+  EXPECT_EQ(bits[1], 0x3f80); // half way, down to even
+  EXPECT_EQ(bits[2], 0x3f82); // half way, up to even
+  EXPECT_EQ(bits[3], 0xc049);
+  EXPECT_EQ(bits[4], 0x7f80);
+  const double nan = NAN;
+  storeValues(&nan, 1, GRT_BF16, bits);
+  double back;
+  loadValues(bits, 1, GRT_BF16, &back);
+  EXPECT_TRUE(std::isnan(back));
+}
+
+TEST(LiveSet, CountsBytesOnce) {
+  LiveSet live;
+  live.begin(0, 100);
+  live.begin(200, 50);
+  EXPECT_EQ(live.liveBytes(), 150u);
+  live.begin(50, 100); // half of it is live already
+  EXPECT_EQ(live.liveBytes(), 200u);
+  live.begin(0, 100); // all of it is
+  EXPECT_EQ(live.liveBytes(), 200u);
+  EXPECT_TRUE(live.end(0, 100, nullptr));
+  EXPECT_EQ(live.liveBytes(), 200u);
+  EXPECT_TRUE(live.end(0, 100, nullptr));
+  EXPECT_EQ(live.liveBytes(), 150u);
+  EXPECT_FALSE(live.end(0, 100, nullptr));
+  EXPECT_TRUE(live.end(50, 100, nullptr));
+  EXPECT_TRUE(live.end(200, 50, nullptr));
+  EXPECT_EQ(live.liveBytes(), 0u);
+  EXPECT_EQ(live.peakBytes(), 200u);
+}
+
+TEST(LiveSet, AgreesWithCountingBytes) {
+  std::mt19937 random(9);
+  LiveSet live;
+  std::vector<int> covered(500);
+  std::vector<std::pair<uint64_t, uint64_t>> open;
+  for (int round = 0; round < 3000; ++round) {
+    if (open.empty() || random() % 2) {
+      uint64_t at = random() % 400, bytes = 1 + random() % 100;
+      live.begin(at, bytes);
+      open.push_back({at, bytes});
+      for (uint64_t i = at; i < at + bytes; ++i)
+        ++covered[i];
+    } else {
+      size_t which = random() % open.size();
+      auto [at, bytes] = open[which];
+      open.erase(open.begin() + long(which));
+      ASSERT_TRUE(live.end(at, bytes, nullptr));
+      for (uint64_t i = at; i < at + bytes; ++i)
+        --covered[i];
+    }
+    uint64_t expected = 0;
+    for (int count : covered)
+      expected += count > 0;
+    ASSERT_EQ(live.liveBytes(), expected);
+  }
+}
+
+TEST(LiveSet, PoisonsWhatNobodyElseHolds) {
+  std::vector<char> memory(300, 1);
+  LiveSet live;
+  live.begin(0, 200);
+  live.begin(100, 200);
+  EXPECT_TRUE(live.end(0, 200, memory.data()));
+  EXPECT_EQ(memory[99], char(0xff));
+  EXPECT_EQ(memory[100], 1);
+  size_t mark = live.mark();
+  live.begin(0, 10);
+  live.rewind(mark);
+  EXPECT_EQ(live.liveBytes(), 200u);
+}
+
+TEST(AtomicFile, AppearsWholeOrNotAtAll) {
+  std::string path = testing::TempDir() + "atomic";
+  std::filesystem::remove(path);
+  {
+    AtomicFile file(path);
+    file.write("half");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  AtomicFile file(path);
+  file.write("whole");
+  file.commit();
+  EXPECT_EQ(std::filesystem::file_size(path), 5u);
+  EXPECT_THROW(AtomicFile("/nowhere/file"), Error);
+}
+
+} // namespace

@@ -1,0 +1,181 @@
+//===- program_test.cpp - Loading programs, whole and damaged -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/session.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <random>
+
+using namespace grt;
+
+namespace {
+
+std::string readAll(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+std::string bigram(int ranks) {
+  return std::string(TEST_PROGRAMS) + "/bigram" + std::to_string(ranks) +
+         ".gvx";
+}
+
+void expectRefused(std::string_view bytes, const std::string &message) {
+  std::shared_ptr<const Program> program;
+  Status status = Program::loadMemory(bytes, "p.gvx", program);
+  EXPECT_EQ(status.exitCode(), 2);
+  EXPECT_NE(status.message().find(message), std::string::npos)
+      << status.message();
+  EXPECT_EQ(program, nullptr);
+}
+
+TEST(Program, LoadsAndTrains) {
+  double loss[2][5];
+  for (int ranks : {1, 2}) {
+    std::shared_ptr<const Program> program;
+    Status status = Program::loadFile(bigram(ranks), program);
+    ASSERT_TRUE(status) << status.message();
+    EXPECT_EQ(program->worldSize(), ranks);
+    std::unique_ptr<Session> session;
+    status = Session::create(program, SessionOptions(), session);
+    ASSERT_TRUE(status) << status.message();
+    std::vector<int32_t> tokens(32), labels(32);
+    for (int i = 0; i < 32; ++i) {
+      tokens[i] = i * 37 % 256;
+      labels[i] = (i + 1) * 37 % 256;
+    }
+    ASSERT_TRUE(session->setBatch(tokens, labels));
+    session->hyperparameters().learningRate = 0.1;
+    for (double &value : loss[ranks - 1]) {
+      StepResult result;
+      status = session->step(result);
+      ASSERT_TRUE(status) << status.message();
+      value = result.loss;
+    }
+    for (const RankMemory &rank : session->memory()) {
+      EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes + 65536);
+      EXPECT_GE(rank.measuredPeakBytes, rank.plannedPeakBytes * 95 / 100);
+    }
+  }
+  EXPECT_NEAR(loss[0][0], std::log(256.0), 0.01);
+  EXPECT_LT(loss[0][4], loss[0][0]);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_NEAR(loss[0][i], loss[1][i], 1e-5 * loss[0][i]);
+}
+
+TEST(Program, TheSamePathMayChangeBetweenLoads) {
+  std::string path = testing::TempDir() + "/changing.gvx";
+  std::shared_ptr<const Program> programs[2];
+  for (int ranks : {1, 2}) {
+    std::ofstream(path, std::ios::binary) << readAll(bigram(ranks));
+    ASSERT_TRUE(Program::loadFile(path, programs[ranks - 1]));
+  }
+  EXPECT_EQ(programs[0]->worldSize(), 1);
+  EXPECT_EQ(programs[1]->worldSize(), 2);
+}
+
+TEST(Program, TruncationAtAnyLengthIsAnError) {
+  std::string whole = readAll(bigram(1));
+  ASSERT_GT(whole.size(), trailerBytes);
+  for (size_t length = 0; length < whole.size(); length += 211)
+    expectRefused(std::string_view(whole).substr(0, length), "is damaged: ");
+  expectRefused(std::string_view(whole).substr(0, whole.size() - 1),
+                "no trailer at its end");
+  expectRefused("", "expected at least 48 bytes, found 0");
+}
+
+TEST(Program, DamagedBytesAreAnError) {
+  const std::string whole = readAll(bigram(1));
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::string damaged = whole;
+    damaged[random() % damaged.size()] ^= char(1 + random() % 255);
+    expectRefused(damaged, "is damaged: ");
+  }
+  // Bytes inserted before the trailer.
+  std::string longer = whole;
+  longer.insert(whole.size() - trailerBytes, "abc");
+  expectRefused(longer, "bytes before the trailer, found");
+}
+
+TEST(Program, WhatIsNoProgramIsAnError) {
+  std::shared_ptr<const Program> program;
+  EXPECT_NE(Program::loadFile("/nowhere/p.gvx", program)
+                .message()
+                .find("cannot open program '/nowhere/p.gvx': No such file"),
+            std::string::npos);
+  EXPECT_EQ(Program::loadFile(testing::TempDir(), program).exitCode(), 2);
+  auto sealed = [](const std::string &payload) {
+    auto trailer = programTrailer(payload);
+    return payload + std::string(trailer.begin(), trailer.end());
+  };
+  expectRefused(sealed("some text"), "expected an ELF shared object");
+  expectRefused(sealed("\177ELF and then nothing"), "cannot load program");
+  // A shared object of something else.
+  std::string other = readAll(bigram(1));
+  other.resize(other.size() - trailerBytes);
+  for (size_t at = 0;
+       (at = other.find("grt_program", at)) != std::string::npos;)
+    other[at] = 'x';
+  expectRefused(sealed(other), "");
+}
+
+TEST(Program, TheTableIsChecked) {
+  std::shared_ptr<const Program> good;
+  ASSERT_TRUE(Program::loadFile(bigram(1), good));
+  auto refused = [&](auto change, const std::string &message) {
+    grt_program table = good->table();
+    change(table);
+    std::shared_ptr<const Program> program;
+    Status status = Program::fromTable(&table, "p", program);
+    EXPECT_EQ(status.exitCode(), 2);
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+  };
+  refused([](grt_program &t) { t.abi_version = 7; },
+          "has ABI version 7, this runtime has 1");
+  refused([](grt_program &t) { t.manifest = nullptr; }, "incomplete table");
+  refused([](grt_program &t) { t.manifest_bytes = 100; }, "not valid JSON");
+  refused([](grt_program &t) { t.function_count = 4; },
+          "program has 4 functions, its manifest names 5");
+  refused([](grt_program &t) { t.role_count = 2; }, "program has 2 roles");
+  std::vector<grt_function> functions(5, nullptr);
+  refused([&](grt_program &t) { t.functions = functions.data(); },
+          "function 'embed.forward' is missing");
+  grt_task task{};
+  grt_schedule schedule{};
+  schedule.parts[GRT_PART_STEADY] = {&task, 1};
+  auto withTask = [&](grt_program &t) { t.schedules = &schedule; };
+  task.kind = 99;
+  refused(withTask, "task 0: unknown kind 99");
+  task = {GRT_TASK_FORWARD, 0, 3, 0, 0, 0};
+  refused(withTask, "slot 3 of 1");
+  task = {GRT_TASK_BACKWARD, 0, 0, 2, 0, 0};
+  refused(withTask, "micro-batch out of range, expected less than 2");
+  task = {GRT_TASK_TRANSFER, GRT_SEND_GRADIENT, 0, 0, 0, 0};
+  refused(withTask, "the role has no exchange for transfer flag 4");
+  task = {};
+  schedule.parts[GRT_PART_PROLOGUE] = {&task, 1};
+  refused(withTask, "prologue: expected no tasks");
+}
+
+TEST(Program, AMissingBackendIsAnError) {
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::loadFile(bigram(1), program));
+  SessionOptions options;
+  options.backendFolder = "/nowhere";
+  std::unique_ptr<Session> session;
+  Status status = Session::create(program, options, session);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_EQ(status.message().find("cannot load backend 'cpu': "), 0u)
+      << status.message();
+}
+
+} // namespace

@@ -1,0 +1,228 @@
+//===- run_test.cpp - galvatron-run from outside --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sys/wait.h>
+
+using Json = nlohmann::json;
+
+namespace {
+
+struct Result {
+  int exitCode;
+  std::string output;
+};
+
+std::string folder() {
+  std::string path = testing::TempDir() + "galvatron-run-test";
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+Result runTool(const std::string &arguments, const char *errors = "2>&1") {
+  std::string command =
+      std::string(GALVATRON_RUN) + " " + arguments + " " + errors;
+  FILE *pipe = popen(command.c_str(), "r");
+  Result result;
+  char buffer[4096];
+  while (size_t got = fread(buffer, 1, sizeof(buffer), pipe))
+    result.output.append(buffer, got);
+  int status = pclose(pipe);
+  result.exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+std::string program(int ranks) {
+  return std::string(TEST_PROGRAMS) + "/bigram" + std::to_string(ranks) +
+         ".gvx";
+}
+
+std::string writeText(const std::string &name, const std::string &text) {
+  std::string path = folder() + "/" + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+std::string readAll(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+std::string alphabet() {
+  std::string text;
+  for (int i = 0; i < 400; ++i)
+    text += "abcdefgh";
+  return writeText("alphabet.txt", text);
+}
+
+/// The header and the data of a safetensors file.
+std::pair<Json, std::string> readSafetensors(const std::string &path) {
+  std::string bytes = readAll(path);
+  uint64_t length = 0;
+  for (int i = 0; i < 8; ++i)
+    length |= uint64_t(uint8_t(bytes.at(i))) << (8 * i);
+  return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+}
+
+TEST(Run, TrainsLogsSavesAndGenerates) {
+  std::string out = folder();
+  Result result =
+      runTool(program(2) + " --data=" + alphabet() +
+              " --steps=40 --lr=0.3 --min-lr=0.05 --warmup-steps=4 --ranks=2" +
+              " --validation-fraction=0.1 --validate-every=20 --log=" + out +
+              "/log.jsonl --summary=" + out + "/summary.json --save=" + out +
+              "/model --dump-gradients=" + out +
+              "/gradients.safetensors --generate=abc --tokens=5");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_NE(result.output.find("\nstep 40 loss "), std::string::npos);
+  EXPECT_NE(result.output.find(" tok/s mfu "), std::string::npos);
+  EXPECT_NE(result.output.find("generated: abcdefgh\n"), std::string::npos)
+      << result.output;
+
+  std::ifstream log(out + "/log.jsonl");
+  std::string line;
+  std::vector<Json> steps;
+  while (std::getline(log, line))
+    steps.push_back(Json::parse(line));
+  ASSERT_EQ(steps.size(), 40u);
+  for (const char *key :
+       {"step", "loss", "grad-norm", "lr", "ms", "tokens-per-second", "mfu",
+        "peak-bytes", "planned-bytes"})
+    EXPECT_TRUE(steps[7].contains(key)) << key;
+  EXPECT_DOUBLE_EQ(steps[0]["lr"], 0.075);
+  EXPECT_DOUBLE_EQ(steps[3]["lr"], 0.3);
+  EXPECT_DOUBLE_EQ(steps[39]["lr"], 0.05);
+  EXPECT_TRUE(steps[19].contains("validation-loss"));
+  EXPECT_LT(steps[39]["loss"].get<double>(),
+            steps[0]["loss"].get<double>() / 4);
+  EXPECT_LT(steps[39]["validation-loss"].get<double>(), 1.0);
+
+  Json summary = Json::parse(readAll(out + "/summary.json"));
+  for (const char *key :
+       {"ranks", "process-peak-bytes", "steps", "final-loss",
+        "predicted-step-ms", "median-step-ms", "tokens-per-second"})
+    EXPECT_TRUE(summary.contains(key)) << key;
+  EXPECT_EQ(summary["ranks"].size(), 2u);
+  EXPECT_EQ(summary["ranks"][1]["rank"], 1);
+  EXPECT_EQ(summary["final-loss"], steps[39]["loss"]);
+  EXPECT_EQ(summary["generated"], "defgh");
+
+  auto [header, data] = readSafetensors(out + "/model/model.safetensors");
+  EXPECT_EQ(header["table.weight"]["shape"], Json({256, 256}));
+  EXPECT_EQ(header["table.weight"]["dtype"], "F32");
+  EXPECT_EQ(data.size(), 256u * 256 * 4);
+  EXPECT_EQ(Json::parse(readAll(out + "/model/config.json"))["model_type"],
+            "bigram");
+  EXPECT_FALSE(std::filesystem::exists(out + "/model/model.safetensors.tmp"));
+  auto [gradientHeader, gradients] =
+      readSafetensors(out + "/gradients.safetensors");
+  EXPECT_EQ(gradientHeader["table.weight"]["data_offsets"],
+            Json({0, 256 * 256 * 4}));
+}
+
+TEST(Run, SavedFilesDoNotDependOnThePlan) {
+  std::string files[2];
+  for (int ranks : {1, 2}) {
+    std::string out = folder() + "/initial" + std::to_string(ranks);
+    Result result =
+        runTool(program(ranks) + " --steps=0 --seed=5 --save=" + out);
+    ASSERT_EQ(result.exitCode, 0) << result.output;
+    files[ranks - 1] = readAll(out + "/model.safetensors");
+  }
+  EXPECT_GT(files[0].size(), 256u * 256 * 4);
+  EXPECT_TRUE(files[0] == files[1]);
+}
+
+TEST(Run, JsonOnStandardOutputIsTheOnlyThingThere) {
+  Result result =
+      runTool(program(1) + " --data=" + alphabet() + " --steps=2 --json",
+              "2>/dev/null");
+  ASSERT_EQ(result.exitCode, 0);
+  EXPECT_EQ(Json::parse(result.output)["steps"], 2);
+}
+
+TEST(Run, HelpAndVersion) {
+  EXPECT_EQ(runTool("--help").exitCode, 0);
+  EXPECT_EQ(runTool("--version").output.find("galvatron-run "), 0u);
+}
+
+struct WrongInput {
+  std::string arguments, message;
+  int exitCode = 2;
+};
+
+TEST(Run, WrongInputs) {
+  std::string p = program(1), data = " --data=" + alphabet();
+  std::string some = p + data + " --steps=1";
+  std::string binary = writeText("odd.u16", "abc");
+  std::string large = writeText(
+      "large.u32", std::string("\1\0\0\0\0\1\0\0", 8) + std::string(40, '\0'));
+  std::string tiny = writeText("tiny.txt", "12345678");
+  std::string other = writeText("data.bin", "some bytes that are long enough");
+  const WrongInput inputs[] = {
+      {"", "expected a program (.gvx); see --help"},
+      {p, "expected --steps=N"},
+      {p + " --steps=1", "expected --data=FILE"},
+      {p + " " + p + " --steps=0", "expected one program, found"},
+      {p + " --steps=x", "option '--steps': expected an integer of at least 0, "
+                         "found 'x'"},
+      {p + " --steps", "option '--steps' needs a value"},
+      {p + " --steps=-1", "found '-1'"},
+      {some + " --decay-all=yes", "option '--decay-all' takes no value"},
+      {some + " --what=1", "unknown option '--what'"},
+      {some + " --lr=-1", "option '--lr': expected a number of at least 0"},
+      {some + " --lr=1e-3x", "option '--lr': expected"},
+      {some + " --lr=nan", "option '--lr': expected"},
+      {some + " --clip-norm=0",
+       "option '--clip-norm': expected a number above"},
+      {some + " --betas=0.9", "option '--betas': expected two numbers"},
+      {some + " --betas=0.9,1", "option '--betas': expected two numbers"},
+      {some + " --ranks=4", "the program needs 1 ranks, --ranks gives 4"},
+      {some + " --ranks=0", "expected an integer of at least 1, found '0'"},
+      {some + " --data-format=u8", "expected text, u16 or u32, found 'u8'"},
+      {some + " --validation-fraction=1",
+       "expected a number from 0 to below 1"},
+      {some + " --validate-every=5", "--validate-every needs"},
+      {some + " --validate-every=1 --validation-fraction=0.0001",
+       "the validation fraction gives no samples"},
+      {some + " --warmup-steps=2", "expected at most 1 warm-up steps, found 2"},
+      {p + " --steps=0 --dump-gradients=x", "--dump-gradients needs"},
+      {"/nowhere.gvx --steps=0", "cannot open program '/nowhere.gvx'"},
+      {alphabet() + " --steps=0", "is damaged: no trailer at its end"},
+      {p + " --steps=1 --data=/nowhere.txt",
+       "cannot open data file '/nowhere.txt'"},
+      {p + " --steps=1 --data=" + folder(), "expected a suffix .txt"},
+      {p + " --steps=1 --data=" + other, "expected a suffix .txt"},
+      {p + " --steps=1 --data=" + binary,
+       "3 bytes are not a whole number of u16 tokens"},
+      {p + " --steps=1 --data=" + large,
+       "token 256 at position 1, expected less than the vocabulary of 256"},
+      {p + " --steps=1 --data=" + tiny,
+       "is too short: expected at least 9 tokens, found 8"},
+      {some + " --save=/proc/nowhere", "cannot make directory", 1},
+      {some + " --log=/nowhere/log", "cannot create '/nowhere/log'", 1},
+      {some + " --summary=/nowhere/s", "cannot create '/nowhere/s'", 1},
+  };
+  for (const WrongInput &input : inputs) {
+    Result result = runTool(input.arguments);
+    EXPECT_EQ(result.exitCode, input.exitCode) << input.arguments;
+    EXPECT_NE(result.output.find("galvatron-run: error: "), std::string::npos)
+        << input.arguments << "\n"
+        << result.output;
+    EXPECT_NE(result.output.find(input.message), std::string::npos)
+        << input.arguments << "\n"
+        << result.output;
+  }
+}
+
+} // namespace

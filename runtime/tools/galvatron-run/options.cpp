@@ -1,0 +1,249 @@
+//===- options.cpp - Command line of galvatron-run ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "options.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+
+namespace {
+
+using grt::Status;
+
+Status wrong(const std::string &option, const std::string &expected,
+             const std::string &found) {
+  return Status(2, "option '" + option + "': expected " + expected +
+                       ", found '" + found + "'");
+}
+
+bool parseUnsigned(const std::string &text, uint64_t &value) {
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
+    return false;
+  errno = 0;
+  value = std::strtoull(text.c_str(), nullptr, 10);
+  return errno == 0;
+}
+
+bool parseReal(const std::string &text, double &value) {
+  if (text.empty() || std::isspace(static_cast<unsigned char>(text[0])))
+    return false;
+  char *end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  return *end == 0 && std::isfinite(value);
+}
+
+/// What an option does with its value.
+using Action =
+    std::function<Status(const std::string &option, const std::string &value)>;
+
+Action integer(uint64_t least, std::function<void(uint64_t)> set) {
+  return [=](const std::string &option, const std::string &text) {
+    uint64_t value = 0;
+    if (!parseUnsigned(text, value) || value < least)
+      return wrong(option, "an integer of at least " + std::to_string(least),
+                   text);
+    set(value);
+    return Status();
+  };
+}
+
+/// A real number; `strict` excludes the lower bound itself.
+Action real(double least, bool strict, std::function<void(double)> set) {
+  return [=](const std::string &option, const std::string &text) {
+    double value = 0;
+    if (!parseReal(text, value) || value < least || (strict && value == least))
+      return wrong(
+          option, strict ? "a number above 0" : "a number of at least 0", text);
+    set(value);
+    return Status();
+  };
+}
+
+Action text(std::function<void(const std::string &)> set) {
+  return [=](const std::string &option, const std::string &value) {
+    if (value.empty())
+      return wrong(option, "a value", value);
+    set(value);
+    return Status();
+  };
+}
+
+Status parseBetas(const std::string &option, const std::string &value,
+                  Options &options) {
+  size_t comma = value.find(',');
+  double first = 0, second = 0;
+  if (comma == std::string::npos || !parseReal(value.substr(0, comma), first) ||
+      !parseReal(value.substr(comma + 1), second) || first < 0 || first >= 1 ||
+      second < 0 || second >= 1)
+    return wrong(option, "two numbers from 0 to below 1, as in 0.9,0.999",
+                 value);
+  options.betas = {first, second};
+  return Status();
+}
+
+std::map<std::string, Action> valueOptions(Options &o) {
+  return {
+      {"--data", text([&](const std::string &v) { o.data.path = v; })},
+      {"--data-format",
+       [&](const std::string &option, const std::string &v) {
+         if (v != "text" && v != "u16" && v != "u32")
+           return wrong(option, "text, u16 or u32", v);
+         o.data.format = v;
+         return Status();
+       }},
+      {"--steps", integer(0, [&](uint64_t v) { o.steps = v; })},
+      {"--ranks", integer(1, [&](uint64_t v) { o.ranks = int64_t(v); })},
+      {"--threads-per-rank",
+       integer(1, [&](uint64_t v) { o.threadsPerRank = int(v); })},
+      {"--save", text([&](const std::string &v) { o.save = v; })},
+      {"--dump-gradients",
+       text([&](const std::string &v) { o.dumpGradients = v; })},
+      {"--log", text([&](const std::string &v) { o.log = v; })},
+      {"--summary", text([&](const std::string &v) { o.summary = v; })},
+      {"--json", text([&](const std::string &v) { o.json = v; })},
+      {"--lr", real(0, false, [&](double v) { o.lr = v; })},
+      {"--min-lr", real(0, false, [&](double v) { o.minLr = v; })},
+      {"--warmup-steps", integer(0, [&](uint64_t v) { o.warmupSteps = v; })},
+      {"--betas",
+       [&](const std::string &option, const std::string &v) {
+         return parseBetas(option, v, o);
+       }},
+      {"--eps", real(0, false, [&](double v) { o.eps = v; })},
+      {"--weight-decay", real(0, false, [&](double v) { o.weightDecay = v; })},
+      {"--momentum", real(0, false, [&](double v) { o.momentum = v; })},
+      {"--clip-norm", real(0, true, [&](double v) { o.clipNorm = v; })},
+      {"--seed", integer(0,
+                         [&](uint64_t v) {
+                           o.seed = v;
+                           o.data.seed = v;
+                         })},
+      {"--validation-fraction",
+       [&](const std::string &option, const std::string &v) {
+         double value = 0;
+         if (!parseReal(v, value) || value < 0 || value >= 1)
+           return wrong(option, "a number from 0 to below 1", v);
+         o.data.validationFraction = value;
+         return Status();
+       }},
+      {"--validate-every",
+       integer(1, [&](uint64_t v) { o.validateEvery = v; })},
+      {"--validation-batches",
+       integer(1, [&](uint64_t v) { o.validationBatches = v; })},
+      {"--generate", text([&](const std::string &v) { o.generate = v; })},
+      {"--tokens", integer(1, [&](uint64_t v) { o.tokens = v; })},
+  };
+}
+
+} // namespace
+
+Status parseOptions(int count, char **arguments, Options &options) {
+  std::map<std::string, Action> actions = valueOptions(options);
+  const std::map<std::string, std::function<void()>> flags = {
+      {"--help", [&] { options.help = true; }},
+      {"-h", [&] { options.help = true; }},
+      {"--version", [&] { options.version = true; }},
+      {"--decay-all", [&] { options.decayAll = true; }},
+      {"--json", [&] { options.json = "-"; }},
+  };
+  for (int i = 0; i < count; ++i) {
+    std::string argument = arguments[i];
+    if (argument.size() < 2 || argument[0] != '-') {
+      if (!options.program.empty())
+        return Status(2, "expected one program, found '" + options.program +
+                             "' and '" + argument + "'");
+      options.program = argument;
+      continue;
+    }
+    size_t equals = argument.find('=');
+    std::string name = argument.substr(0, equals);
+    auto action = actions.find(name);
+    auto flag = flags.find(name);
+    if (equals != std::string::npos && action != actions.end()) {
+      Status status = action->second(name, argument.substr(equals + 1));
+      if (!status)
+        return status;
+    } else if (equals == std::string::npos && flag != flags.end()) {
+      flag->second();
+    } else if (action != actions.end()) {
+      return Status(2, "option '" + name + "' needs a value: " + name + "=...");
+    } else if (flag != flags.end()) {
+      return Status(2, "option '" + name + "' takes no value");
+    } else {
+      return Status(2, "unknown option '" + name + "'");
+    }
+  }
+  if (options.help || options.version)
+    return Status();
+  if (options.program.empty())
+    return Status(2, "expected a program (.gvx); see --help");
+  if (!options.steps)
+    return Status(2, "expected --steps=N");
+  if (*options.steps > 0 && options.data.path.empty())
+    return Status(2, "expected --data=FILE");
+  if (options.validateEvery && options.data.validationFraction == 0)
+    return Status(2, "--validate-every needs --validation-fraction above 0");
+  if (!options.dumpGradients.empty() && *options.steps == 0)
+    return Status(2, "--dump-gradients needs at least one step");
+  if (options.warmupSteps > *options.steps)
+    return Status(2, "expected at most " + std::to_string(*options.steps) +
+                         " warm-up steps, found " +
+                         std::to_string(options.warmupSteps));
+  return Status();
+}
+
+const char *helpText() {
+  return "usage: galvatron-run PROGRAM.gvx --data=FILE --steps=N [options]\n"
+         "\n"
+         "Runs a compiled training program. Ranks are threads of this "
+         "process.\n"
+         "\n"
+         "data\n"
+         "  --data=FILE               tokens to train on\n"
+         "  --data-format=FORMAT      text (bytes), u16 or u32; default: by "
+         "suffix\n"
+         "  --validation-fraction=F   part of the samples, at the end, kept "
+         "for "
+         "validation\n"
+         "  --validate-every=N        validation loss every N steps and at the "
+         "end\n"
+         "  --validation-batches=N    at most N batches each time (default: "
+         "all)\n"
+         "run\n"
+         "  --steps=N                 training steps; 0 trains nothing\n"
+         "  --ranks=N                 must match the program\n"
+         "  --threads-per-rank=N      default: cores / ranks, at least 1\n"
+         "  --seed=N                  of weights, dropout and sample order "
+         "(default 0)\n"
+         "optimizer\n"
+         "  --lr=X                    learning rate (default 1e-3)\n"
+         "  --min-lr=X                end of the cosine (default: --lr, no "
+         "decay)\n"
+         "  --warmup-steps=N          linear warm-up (default 0)\n"
+         "  --betas=B1,B2             default 0.9,0.999\n"
+         "  --eps=X                   default 1e-8\n"
+         "  --weight-decay=X          default 0.01 for adamw, else 0\n"
+         "  --decay-all               decay on vectors too\n"
+         "  --momentum=X              of sgd (default 0.9)\n"
+         "  --clip-norm=X             largest gradient norm (default 1)\n"
+         "output\n"
+         "  --save=DIR                writes model.safetensors and "
+         "config.json\n"
+         "  --log=FILE                one JSON object per step\n"
+         "  --summary=FILE            one JSON object at the end\n"
+         "  --json[=FILE]             the summary on standard output, or in "
+         "FILE\n"
+         "  --dump-gradients=FILE     gradients of step 1 as safetensors\n"
+         "  --generate=TEXT           prints a greedy continuation of TEXT\n"
+         "  --tokens=N                its length (default 64)\n"
+         "  --version, --help\n"
+         "\n"
+         "exit codes: 0 done, 1 failed, 2 wrong usage or invalid input\n";
+}

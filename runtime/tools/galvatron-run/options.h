@@ -1,0 +1,45 @@
+//===- options.h - Command line of galvatron-run --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_OPTIONS_H
+#define GALVATRON_RUN_OPTIONS_H
+
+#include "grt/data.h"
+#include "grt/session.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+struct Options {
+  bool help = false, version = false;
+  std::string program;
+  grt::DataOptions data;
+  std::optional<uint64_t> steps;
+  std::optional<int64_t> ranks;
+  int threadsPerRank = 0;
+  std::string save, log, summary, dumpGradients;
+  /// Where the summary also goes with --json; "-" is standard output.
+  std::string json;
+  std::optional<double> lr, minLr, eps, weightDecay, momentum, clipNorm;
+  std::optional<std::pair<double, double>> betas;
+  uint64_t warmupSteps = 0;
+  uint64_t seed = 0;
+  bool decayAll = false;
+  uint64_t validateEvery = 0, validationBatches = 0;
+  std::optional<std::string> generate;
+  uint64_t tokens = 64;
+};
+
+/// Parses the arguments after the program's name. Errors have exit code 2.
+grt::Status parseOptions(int count, char **arguments, Options &options);
+
+/// The text of --help.
+const char *helpText();
+
+#endif // GALVATRON_RUN_OPTIONS_H

@@ -1,0 +1,52 @@
+//===- report.h - What galvatron-run prints and writes --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_REPORT_H
+#define GALVATRON_RUN_REPORT_H
+
+#include "options.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Collects steps; prints the line of each, writes log and summary.
+class Report {
+public:
+  Report(const Options &options, const grt::Program &program);
+  ~Report();
+  Report(const Report &) = delete;
+  Report &operator=(const Report &) = delete;
+
+  /// Opens the log. Errors have exit code 1.
+  grt::Status open();
+  grt::Status step(const grt::StepResult &result,
+                   const std::vector<grt::RankMemory> &memory,
+                   std::optional<double> validationLoss);
+  void generated(const std::string &prompt, const std::string &continuation);
+  /// The closing lines and the summary.
+  grt::Status finish(const std::vector<grt::RankMemory> &memory);
+
+private:
+  std::string summaryText(const std::vector<grt::RankMemory> &memory) const;
+  double medianMilliseconds() const;
+
+  const Options &options;
+  const grt::Program &program;
+  /// Lines for people; standard error if standard output is for a machine.
+  FILE *people;
+  FILE *log = nullptr;
+  std::vector<double> milliseconds;
+  uint64_t steps = 0;
+  double firstLoss = 0, finalLoss = 0;
+  std::optional<double> validation;
+  std::optional<std::string> continuation;
+};
+
+#endif // GALVATRON_RUN_REPORT_H
