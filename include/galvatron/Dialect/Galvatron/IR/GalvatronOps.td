@@ -232,7 +232,7 @@ def Galvatron_YieldOp
   let summary = "ends a stage and names what leaves it";
   let arguments = (ins Variadic<AnyType>:$operands);
   let assemblyFormat = "($operands^ `:` type($operands))? attr-dict";
-  let builders = [OpBuilder<(ins), [{}]>];
+  let builders = [OpBuilder<(ins), [{ /* no operands */ }]>];
 }
 
 def Galvatron_TransferOp
