@@ -1,0 +1,32 @@
+//===- options.h - Command line of galvatron-profile
+//-----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef GALVATRON_PROFILE_OPTIONS_H
+#define GALVATRON_PROFILE_OPTIONS_H
+
+#include "grt/session.h"
+
+#include <cstdint>
+#include <string>
+
+namespace grt::profile {
+
+struct Options {
+  bool help = false, version = false, quick = false;
+  int ranks = 0;       ///< 0: one per core
+  double seconds = 0;  ///< 0: 2 with --quick, else 10
+  uint64_t memory = 0; ///< bytes of a rank; 0: a share of the machine's
+  std::string output = "-";
+  std::string json; ///< empty: none
+};
+
+Status parseOptions(int count, char **arguments, Options &options);
+const char *helpText();
+
+} // namespace grt::profile
+
+#endif // GALVATRON_PROFILE_OPTIONS_H
