@@ -90,7 +90,7 @@ Expected<Cluster> Cluster::get(std::string name,
     total += group.count * group.devices;
     if (group.devices > 1)
       if (Error error = checkLink(group.link, where + ".link"))
-        return std::move(error);
+        return error;
     for (int64_t n = 0; n < group.count; ++n) {
       int64_t node = static_cast<int64_t>(cluster.nodeStart.size());
       cluster.nodeStart.push_back(
@@ -104,7 +104,7 @@ Expected<Cluster> Cluster::get(std::string name,
   }
   if (network) {
     if (Error error = checkLink(*network, "network"))
-      return std::move(error);
+      return error;
   } else if (cluster.nodeCount() > 1) {
     return makeError("cluster: expected 'network', because there are " +
                      Twine(cluster.nodeCount()) + " nodes");

@@ -172,7 +172,7 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
                     std::min(a.second, b.second) - std::max(a.first, b.first));
   };
   double copies = static_cast<double>(from.degree(Paradigm::DP));
-  std::map<int64_t, double> sending, receiving;
+  std::vector<double> sending(fromDevices.size(), 0);
   double latency = 0, busiest = 0;
   for (size_t r = 0; r < toDevices.size(); ++r) {
     auto wanted = tiedInterval(to, static_cast<int64_t>(r));
@@ -180,6 +180,7 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
     for (size_t s = 0; s < fromDevices.size(); ++s)
       if (fromDevices[s] == toDevices[r])
         own = tiedInterval(from, static_cast<int64_t>(s));
+    double receiving = 0;
     for (size_t s = 0; s < fromDevices.size(); ++s) {
       if (fromDevices[s] == toDevices[r])
         continue;
@@ -194,8 +195,9 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
       Link link = cluster.linkBetween(fromDevices[s], toDevices[r]);
       latency = std::max(latency, link.latency);
       double seconds = part * bytes / copies / link.bandwidth;
-      busiest = std::max(busiest, sending[fromDevices[s]] += seconds);
-      busiest = std::max(busiest, receiving[toDevices[r]] += seconds);
+      sending[s] += seconds;
+      receiving += seconds;
+      busiest = std::max({busiest, sending[s], receiving});
     }
   }
   return latency + busiest;

@@ -175,7 +175,7 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
     }
   }
   if (Error error = reader.finish(/*rejectUnknown=*/false))
-    return std::move(error);
+    return error;
   return get(std::move(name), std::move(dtype), std::move(layers), training);
 }
 

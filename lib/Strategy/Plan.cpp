@@ -65,7 +65,7 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
     reader.fail("'training.dtype': expected 'f32', 'bf16' or 'f64', found '" +
                 options.dtype + "'");
   if (Error error = reader.finish(/*rejectUnknown=*/false))
-    return std::move(error);
+    return error;
   return options;
 }
 
@@ -99,7 +99,7 @@ Expected<StageLedger> StageLedger::fromJson(const json::Value &value,
   for (const LedgerEntry &entry : ledgerEntries)
     ledger.*entry.field = reader.naturalOr(entry.name, 0);
   if (Error error = reader.finish(/*rejectUnknown=*/false))
-    return std::move(error);
+    return error;
   return ledger;
 }
 
@@ -296,9 +296,9 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       plan.layers.push_back(std::move(layer));
     }
   if (Error error = reader.finish(/*rejectUnknown=*/false))
-    return std::move(error);
+    return error;
   if (Error error = plan.check())
-    return std::move(error);
+    return error;
   return plan;
 }
 

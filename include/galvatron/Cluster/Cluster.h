@@ -80,6 +80,9 @@ public:
   }
   int64_t nodeCount() const { return static_cast<int64_t>(nodeStart.size()); }
   int64_t nodeOf(int64_t device) const { return deviceNode[device]; }
+  /// Index into nodeGroups().
+  size_t nodeGroupOf(int64_t device) const { return deviceGroup[device]; }
+  bool hasBandwidthMatrix() const { return !bandwidthMatrix.empty(); }
   const DeviceType &deviceType(int64_t device) const {
     return types[deviceTypeIndex[device]];
   }

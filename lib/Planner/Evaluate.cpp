@@ -1,0 +1,163 @@
+//===- Evaluate.cpp - Pricing a given plan --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CostTables.h"
+
+#include "galvatron/Planner/Planner.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace llvm;
+
+namespace galvatron {
+
+using planner::layerNosyncPicoseconds;
+using planner::layerPicoseconds;
+using planner::transferPicoseconds;
+
+Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
+                                 const Plan &given,
+                                 std::optional<int64_t> memory) {
+  if (Error error = given.check())
+    return error;
+  if (given.layers.size() != model.layerCount())
+    return makeError("plan: has " + Twine(given.layers.size()) +
+                     " layers, but model '" + model.name() + "' has " +
+                     Twine(model.layerCount()));
+  for (size_t l = 0; l < given.layers.size(); ++l)
+    if (given.layers[l].name != model.layerName(l))
+      return makeError("plan: layer " + Twine(l) + " is '" +
+                       given.layers[l].name + "', but the model has '" +
+                       model.layerName(l) + "' there");
+  for (const PlanStage &stage : given.stages)
+    for (int64_t device : stage.devices)
+      if (device >= cluster.deviceCount())
+        return makeError("plan: device " + Twine(device) +
+                         " does not exist, cluster '" + cluster.name() +
+                         "' has " + Twine(cluster.deviceCount()));
+
+  Plan plan = given;
+  std::string dtype = model.dtype();
+  auto stageCount = static_cast<int64_t>(plan.stages.size());
+  int64_t samples = plan.microBatchSamples();
+  std::vector<Picoseconds> time(stageCount, 0), nosync(stageCount, 0);
+  std::optional<Infeasible> worst;
+  for (int64_t s = 0; s < stageCount; ++s) {
+    PlanStage &stage = plan.stages[s];
+    if (cluster.flopsOf(stage.devices, dtype) == 0)
+      return makeError("cluster '" + cluster.name() +
+                       "': a device type has no flops for dtype '" + dtype +
+                       "'");
+    std::vector<StageLayer> memoryLayers;
+    for (int64_t i = 0; i < stage.layerCount; ++i) {
+      size_t l = stage.firstLayer + i;
+      const Strategy &strategy = plan.layers[l].strategy;
+      int64_t local = samples / strategy.sampleShards();
+      Expected<LayerFootprint> footprint =
+          model.footprint(model.kindOf(l), strategy, local);
+      if (!footprint)
+        return makeError("layer '" + plan.layers[l].name +
+                         "' cannot have strategy '" + strategy.str() +
+                         "': " + toString(footprint.takeError()));
+      LayerTime cost =
+          layerTime(*footprint, strategy, cluster, stage.devices, dtype);
+      time[s] += layerPicoseconds(cost);
+      nosync[s] += layerNosyncPicoseconds(cost);
+      memoryLayers.push_back({*footprint, local});
+      if (l + 1 == plan.layers.size())
+        continue;
+
+      // The boundary to the next layer, both directions.
+      int64_t bytes = model.boundaryBytesPerSample(l);
+      const Strategy &next = plan.layers[l + 1].strategy;
+      bool cut = i + 1 == stage.layerCount;
+      const std::vector<int64_t> &nextDevices =
+          cut ? plan.stages[s + 1].devices : stage.devices;
+      Picoseconds activation = transferPicoseconds(
+          reshardRate(cluster, strategy, next, stage.devices, nextDevices),
+          bytes, samples);
+      Picoseconds gradient = transferPicoseconds(
+          reshardRate(cluster, next, strategy, nextDevices, stage.devices),
+          bytes, samples);
+      int64_t gradientStage = cut ? s + 1 : s;
+      time[s] += activation;
+      nosync[s] += activation;
+      time[gradientStage] += gradient;
+      nosync[gradientStage] += gradient;
+    }
+
+    StageShape shape;
+    shape.inFlight =
+        inFlightMicroBatches(plan.schedule, s, stageCount, plan.microBatches);
+    shape.microBatches = plan.microBatches;
+    shape.lastStage = s + 1 == stageCount;
+    stage.ledger = stageLedger(memoryLayers, shape);
+    stage.peakBytes = stage.ledger.total();
+    int64_t available = memory.value_or(cluster.memoryOf(stage.devices));
+    int64_t excess = stage.peakBytes - available;
+    if (excess > 0 &&
+        (!worst || excess > worst->neededBytes - worst->availableBytes)) {
+      Infeasible infeasible;
+      infeasible.reason = "the plan does not fit: stage " + std::to_string(s) +
+                          " needs " + std::to_string(stage.peakBytes) +
+                          " bytes, available are " + std::to_string(available);
+      infeasible.stage = s;
+      infeasible.neededBytes = stage.peakBytes;
+      infeasible.availableBytes = available;
+      infeasible.ledger = stage.ledger;
+      worst = std::move(infeasible);
+    }
+  }
+  for (const Tie &tie : model.ties()) {
+    int64_t owner = plan.layers[tie.ownerLayer].stage;
+    int64_t borrower = plan.layers[tie.borrowerLayer].stage;
+    time[owner] += toPicoseconds(tieSeconds(
+        cluster, plan.layers[tie.ownerLayer].strategy,
+        plan.layers[tie.borrowerLayer].strategy, plan.stages[owner].devices,
+        plan.stages[borrower].devices, tie.bytes));
+  }
+
+  Picoseconds sum = 0, largest = 0;
+  for (int64_t s = 0; s < stageCount; ++s) {
+    plan.stages[s].timeMs = toMilliseconds(time[s]);
+    plan.stages[s].timeNosyncMs = toMilliseconds(nosync[s]);
+    sum += time[s];
+    largest = std::max(largest, nosync[s]);
+  }
+  Picoseconds iteration = (plan.microBatches - 1) * largest + sum;
+  plan.iterationMs = toMilliseconds(iteration);
+  plan.samplesPerSecond = iteration > 0
+                              ? static_cast<double>(plan.batch) * 1e12 /
+                                    static_cast<double>(iteration)
+                              : 0;
+  plan.exactPeak = model.exact();
+  plan.model = model.name();
+  plan.modelHash = model.hash();
+  plan.profileHash = model.profileHash();
+  plan.cluster = cluster.name().str();
+  plan.clusterHash = cluster.hash();
+  plan.seqLen = model.sequenceLength();
+
+  PlannerResult result{plan, {}};
+  if (worst) {
+    worst->relaxations.push_back("raise the memory of each device to " +
+                                 std::to_string(worst->neededBytes) +
+                                 " bytes (" +
+                                 printBytesRounded(worst->neededBytes) + ")");
+    bool allCheckpointed = all_of(plan.layers, [](const PlanLayer &layer) {
+      return layer.strategy.checkpoint();
+    });
+    if (!allCheckpointed)
+      worst->relaxations.push_back("recompute more layers of stage " +
+                                   std::to_string(worst->stage) + " ('.ckpt')");
+    worst->relaxations.push_back("use more micro-batches or a smaller batch");
+    result.outcome = std::move(*worst);
+  }
+  return result;
+}
+
+} // namespace galvatron

@@ -1,0 +1,121 @@
+//===- Spaces.cpp - The named variants of the search space ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Spaces.h"
+
+#include "galvatron/Planner/Planner.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace llvm;
+
+namespace galvatron {
+
+std::vector<std::string> plannerSpaces() {
+  return {"bmw", "base", "no-ckpt", "1f1b-time", "dp",   "tp",
+          "pp",  "sdp",  "3d",      "dp+tp",     "dp+pp"};
+}
+
+namespace planner {
+
+Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
+  Space space;
+  space.name = options.space;
+  space.trees.keepDpSdp = options.keepDpSdp;
+  auto only = [&](bool dp, bool sdp, bool tp) {
+    space.trees.dp = dp;
+    space.trees.sdp = sdp;
+    space.trees.tp = tp;
+    space.trees.checkpoint = CheckpointChoice::Never;
+  };
+  std::vector<int64_t> allDegrees = divisors(devices);
+  space.pipelineDegrees = allDegrees;
+  StringRef name = options.space;
+  if (name == "bmw") {
+    space.timeBalanced = true;
+  } else if (name == "base") {
+    // The whole tree, even partitions: the defaults.
+  } else if (name == "no-ckpt") {
+    only(true, true, true);
+  } else if (name == "1f1b-time") {
+    only(true, true, true);
+    space.even = false;
+    space.timeBalanced = true;
+  } else if (name == "dp" || name == "sdp" || name == "tp") {
+    only(name == "dp", name == "sdp", name == "tp");
+    space.pipelineDegrees = {1};
+  } else if (name == "pp") {
+    only(false, false, false);
+    space.pipelineDegrees = {devices};
+  } else if (name == "dp+tp") {
+    only(true, false, true);
+    space.trees.tpInnermostOnly = true;
+    space.pipelineDegrees = {1};
+  } else if (name == "dp+pp") {
+    only(true, false, false);
+  } else if (name == "3d") {
+    // Two-way pipelines and tensor parallelism, data parallel for the rest.
+    if (devices % 4 != 0)
+      return makeError("space '3d' needs a multiple of 4 devices, found " +
+                       Twine(devices));
+    only(true, false, true);
+    space.pipelineDegrees = {2};
+    SmallVector<Level, 2> levels;
+    if (devices > 4)
+      levels.push_back({Paradigm::DP, devices / 4});
+    levels.push_back({Paradigm::TP, 2});
+    space.fixed = cantFail(Strategy::get(levels, /*checkpoint=*/false));
+  } else if (name == "bi-obj" || name == "1f1b-mem") {
+    return makeError("space '" + name +
+                     "' needs the bi-objective search, which this version "
+                     "does not have; expected one of " +
+                     join(plannerSpaces(), ", "));
+  } else {
+    return makeError("unknown space '" + name + "', expected one of " +
+                     join(plannerSpaces(), ", "));
+  }
+
+  if (options.strategy) {
+    const Strategy &strategy = *options.strategy;
+    if (devices % strategy.devices() != 0)
+      return makeError("strategy '" + strategy.str() + "' is for " +
+                       Twine(strategy.devices()) +
+                       " devices, which does not divide " + Twine(devices));
+    space.fixed = strategy;
+    space.pipelineDegrees = {devices / strategy.devices()};
+  }
+  if (options.pipelineDegree) {
+    int64_t degree = *options.pipelineDegree;
+    if (degree < 1 || devices % degree != 0)
+      return makeError("pipeline degree " + Twine(degree) +
+                       " does not divide the " + Twine(devices) + " devices");
+    if (options.strategy && space.pipelineDegrees.front() != degree)
+      return makeError("pipeline degree " + Twine(degree) + " leaves " +
+                       Twine(devices / degree) +
+                       " devices per stage, but "
+                       "strategy '" +
+                       options.strategy->str() + "' is for " +
+                       Twine(options.strategy->devices()));
+    if (!is_contained(space.pipelineDegrees, degree))
+      return makeError("space '" + name + "' does not have pipeline degree " +
+                       Twine(degree) + " on " + Twine(devices) + " devices");
+    space.pipelineDegrees = {degree};
+  }
+  return space;
+}
+
+std::vector<Strategy> Space::strategies(int64_t groupSize) const {
+  if (!fixed)
+    return enumerateStrategies(groupSize, trees);
+  if (fixed->devices() != groupSize)
+    return {};
+  return {*fixed};
+}
+
+} // namespace planner
+} // namespace galvatron

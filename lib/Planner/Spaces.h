@@ -1,0 +1,33 @@
+//===- Spaces.h - The named variants of the search space --------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_SPACES_H
+#define GALVATRON_LIB_PLANNER_SPACES_H
+
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Support/Units.h"
+
+namespace galvatron::planner {
+
+/// A variant of arXiv 2307.02031, Sec. VII: which trees, which partitions.
+struct Space {
+  std::string name;
+  SpaceOptions trees;
+  std::optional<Strategy> fixed; ///< instead of the trees
+  std::vector<int64_t> pipelineDegrees;
+  bool even = true;          ///< try the even partition
+  bool timeBalanced = false; ///< try the time-balanced partition
+
+  std::vector<Strategy> strategies(int64_t groupSize) const;
+};
+
+/// The space that the options name, with the forced parts applied.
+llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_SPACES_H

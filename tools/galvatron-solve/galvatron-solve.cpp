@@ -1,0 +1,304 @@
+//===- galvatron-solve.cpp - The solvers without a model ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Reads a problem in JSON (layer-strategies or pipeline-partition) and prints
+// the optimum in JSON. Exit codes: 0 solved, 1 infeasible, 2 invalid input.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/LayerStrategies.h"
+#include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Support/Json.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <chrono>
+#include <cmath>
+
+using namespace llvm;
+using namespace galvatron;
+
+namespace {
+
+constexpr int exitDone = 0, exitInfeasible = 1, exitInvalid = 2;
+
+cl::OptionCategory category("galvatron-solve options");
+cl::opt<std::string> inputPath(cl::Positional, cl::desc("PROBLEM.json"),
+                               cl::init("-"), cl::cat(category));
+cl::opt<std::string> jsonPath("json", cl::ValueOptional, cl::init("-"),
+                              cl::desc("write the answer to FILE instead of "
+                                       "standard output"),
+                              cl::value_desc("FILE"), cl::cat(category));
+
+/// Milliseconds become whole picoseconds, so that equal sums are equal.
+Picoseconds readMilliseconds(ObjectReader &reader, const std::string &where,
+                             const json::Value *value) {
+  std::optional<double> number =
+      value ? value->getAsNumber() : std::optional<double>();
+  if (!number || !(*number >= 0) || *number > 8e9) {
+    reader.fail("'" + where +
+                "': expected milliseconds between 0 and 8e9, found " +
+                (value ? formatv("{0}", *value).str() : "nothing"));
+    return 0;
+  }
+  return std::llround(*number * 1e9);
+}
+
+double milliseconds(Picoseconds time) { return toMilliseconds(time); }
+
+/// What a run yields: an answer, or a reason with an exit code.
+struct Outcome {
+  int code = exitDone;
+  json::Object answer;
+  std::string message;
+};
+
+Outcome invalid(Error error) {
+  return {exitInvalid, {}, toString(std::move(error))};
+}
+
+Outcome infeasible(const Twine &reason) {
+  return {exitInfeasible,
+          json::Object{{"infeasible", json::Object{{"reason", reason.str()}}}},
+          reason.str()};
+}
+
+Outcome solveLayers(ObjectReader &reader) {
+  LayerStrategiesProblem problem;
+  problem.memory = reader.natural("memory-bytes");
+  problem.inFlight = reader.integerOr("in-flight", 1);
+  std::vector<std::string> names;
+  StringMap<size_t> indexOf;
+  if (const json::Array *array = reader.array("strategies"))
+    for (const json::Value &value : *array) {
+      std::optional<StringRef> name = value.getAsString();
+      if (!name)
+        reader.fail("'strategies': expected names");
+      else if (!indexOf.try_emplace(*name, names.size()).second)
+        reader.fail("'strategies': '" + *name + "' is listed twice");
+      else
+        names.push_back(name->str());
+    }
+  problem.classes = std::max<size_t>(names.size(), 1);
+
+  // The options of a layer, in the order of `strategies`: ties go to the first.
+  std::vector<std::vector<size_t>> strategyOf;
+  if (const json::Array *layers = reader.array("layers")) {
+    for (size_t i = 0; i < layers->size(); ++i) {
+      std::string path = "layers[" + std::to_string(i) + "]";
+      ObjectReader layer((*layers)[i], path);
+      int64_t count = layer.integerOr("count", 1);
+      if (count < 1 || count > 100000)
+        layer.fail("'" + path + ".count': expected 1 to 100000, found " +
+                   Twine(count));
+      std::vector<std::pair<size_t, LayerOption>> options;
+      if (const json::Array *array = layer.array("options"))
+        for (size_t o = 0; o < array->size(); ++o) {
+          std::string at = path + ".options[" + std::to_string(o) + "]";
+          ObjectReader item((*array)[o], at);
+          std::string name = item.string("strategy");
+          LayerOption option;
+          option.timeNosync = option.time =
+              readMilliseconds(item, at + ".time-ms", item.value("time-ms"));
+          option.kept = item.naturalOr("forward-bytes", 0);
+          option.transient = item.naturalOr("backward-bytes", 0);
+          option.state = item.naturalOr("state-bytes", 0);
+          auto it = indexOf.find(name);
+          if (it == indexOf.end())
+            item.fail("'" + at + ".strategy': '" + name +
+                      "' is not among 'strategies'");
+          else
+            option.layoutClass = it->second;
+          if (Error error = item.finish())
+            layer.fail(toString(std::move(error)));
+          options.push_back({option.layoutClass, option});
+        }
+      stable_sort(options, [](const auto &a, const auto &b) {
+        return a.first < b.first;
+      });
+      for (size_t o = 1; o < options.size(); ++o)
+        if (options[o].first == options[o - 1].first && !layer.failed())
+          layer.fail("'" + path + ".options': strategy '" +
+                     names[options[o].first] + "' is listed twice");
+      if (options.empty())
+        layer.fail("'" + path + ".options': expected at least one option");
+      layer.stringOr("name", "");
+      if (Error error = layer.finish())
+        reader.fail(toString(std::move(error)));
+      if (reader.failed())
+        break;
+      problem.optionSets.emplace_back();
+      strategyOf.emplace_back();
+      for (const auto &[strategy, option] : options) {
+        problem.optionSets.back().push_back(option);
+        strategyOf.back().push_back(strategy);
+      }
+      problem.layers.insert(problem.layers.end(), count, i);
+    }
+  }
+  size_t classes = problem.classes;
+  std::vector<Picoseconds> matrix(classes * classes, 0);
+  if (reader.has("transform-ms"))
+    if (const json::Array *rows = reader.array("transform-ms")) {
+      if (rows->size() != names.size())
+        reader.fail("'transform-ms': expected " + Twine(names.size()) +
+                    " rows, one per strategy, found " + Twine(rows->size()));
+      for (size_t i = 0; i < rows->size() && !reader.failed(); ++i) {
+        const json::Array *row = (*rows)[i].getAsArray();
+        std::string at = "transform-ms[" + std::to_string(i) + "]";
+        if (!row || row->size() != names.size()) {
+          reader.fail("'" + at + "': expected " + Twine(names.size()) +
+                      " numbers");
+          break;
+        }
+        for (size_t j = 0; j < row->size(); ++j)
+          matrix[i * classes + j] = readMilliseconds(
+              reader, at + "[" + std::to_string(j) + "]", &(*row)[j]);
+      }
+    }
+  problem.transforms.push_back(std::move(matrix));
+  if (!problem.layers.empty())
+    problem.transformAfter.assign(problem.layers.size() - 1, 0);
+  if (Error error = reader.finish())
+    return invalid(std::move(error));
+  if (Error error = problem.check())
+    return invalid(std::move(error));
+
+  auto begin = std::chrono::steady_clock::now();
+  std::optional<LayerStrategiesSolution> solution =
+      solveLayerStrategies(problem);
+  double elapsed = std::chrono::duration<double, std::milli>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
+  if (!solution) {
+    int64_t needed = minimumPeak(problem).peak;
+    Outcome outcome = infeasible("no choice fits: the least possible peak is " +
+                                 Twine(needed) + " bytes, available are " +
+                                 Twine(problem.memory));
+    json::Object *details = outcome.answer.getObject("infeasible");
+    (*details)["needed-bytes"] = needed;
+    (*details)["available-bytes"] = problem.memory;
+    return outcome;
+  }
+  json::Array choice;
+  for (size_t l = 0; l < solution->choice.size(); ++l)
+    choice.push_back(names[strategyOf[problem.layers[l]][solution->choice[l]]]);
+  return {exitDone,
+          json::Object{{"cost-ms", milliseconds(solution->time)},
+                       {"choice", std::move(choice)},
+                       {"peak-bytes", solution->peak},
+                       {"search-ms", elapsed}},
+          ""};
+}
+
+Outcome solvePartition(ObjectReader &reader) {
+  PartitionProblem problem;
+  problem.stages = reader.integer("stages");
+  problem.microBatches = reader.integerOr("micro-batches", 1);
+  if (const json::Array *array = reader.array("layer-ms"))
+    for (size_t i = 0; i < array->size(); ++i)
+      problem.layers.push_back(readMilliseconds(
+          reader, "layer-ms[" + std::to_string(i) + "]", &(*array)[i]));
+  if (reader.has("cut-ms"))
+    if (const json::Array *rows = reader.array("cut-ms"))
+      for (size_t i = 0; i < rows->size(); ++i) {
+        std::string at = "cut-ms[" + std::to_string(i) + "]";
+        const json::Array *row = (*rows)[i].getAsArray();
+        if (!row) {
+          reader.fail("'" + at + "': expected an array");
+          break;
+        }
+        problem.cuts.emplace_back();
+        for (size_t j = 0; j < row->size(); ++j)
+          problem.cuts.back().push_back(readMilliseconds(
+              reader, at + "[" + std::to_string(j) + "]", &(*row)[j]));
+      }
+  if (Error error = reader.finish())
+    return invalid(std::move(error));
+  if (Error error = problem.check())
+    return invalid(std::move(error));
+  auto begin = std::chrono::steady_clock::now();
+  std::optional<PartitionSolution> solution =
+      galvatron::solvePartition(problem);
+  double elapsed = std::chrono::duration<double, std::milli>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
+  if (!solution)
+    return infeasible(Twine(problem.layers.size()) + " layers do not fill " +
+                      Twine(problem.stages) + " stages");
+  return {
+      exitDone,
+      json::Object{{"cost-ms", milliseconds(solution->cost)},
+                   {"layers-per-stage", json::Array(solution->layersPerStage)},
+                   {"search-ms", elapsed}},
+      ""};
+}
+
+Outcome solve(StringRef text, StringRef name) {
+  Expected<json::Value> value = parseJson(text, name);
+  if (!value)
+    return invalid(value.takeError());
+  ObjectReader reader(*value, "");
+  std::string problem = reader.string("problem");
+  if (!reader.failed()) {
+    if (problem == "layer-strategies")
+      return solveLayers(reader);
+    if (problem == "pipeline-partition")
+      return solvePartition(reader);
+    reader.fail("'problem': expected 'layer-strategies' or "
+                "'pipeline-partition', found '" +
+                problem + "'");
+  }
+  return invalid(reader.finish(/*rejectUnknown=*/false));
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  InitLLVM init(argc, argv);
+  cl::HideUnrelatedOptions(category);
+  cl::SetVersionPrinter([](raw_ostream &os) {
+    os << "galvatron-solve " << GALVATRON_VERSION << "\n";
+  });
+  std::string errors;
+  raw_string_ostream errorStream(errors);
+  if (!cl::ParseCommandLineOptions(
+          argc, argv, "Solves a problem of the planner from JSON\n",
+          &errorStream)) {
+    errs() << errors;
+    return exitInvalid;
+  }
+  ErrorOr<std::unique_ptr<MemoryBuffer>> buffer =
+      MemoryBuffer::getFileOrSTDIN(inputPath, /*IsText=*/true);
+  if (!buffer) {
+    errs() << "galvatron-solve: cannot read '" << inputPath
+           << "': " << buffer.getError().message() << "\n";
+    return exitInvalid;
+  }
+  Outcome outcome = solve((*buffer)->getBuffer(), inputPath);
+  if (!outcome.message.empty())
+    errs() << "galvatron-solve: " << inputPath << ": " << outcome.message
+           << "\n";
+  if (outcome.code == exitInvalid)
+    return outcome.code;
+  std::error_code code;
+  raw_fd_ostream os(jsonPath.empty() ? "-" : jsonPath.getValue(), code,
+                    sys::fs::OF_Text);
+  if (code) {
+    errs() << "galvatron-solve: cannot write '" << jsonPath
+           << "': " << code.message() << "\n";
+    return exitInvalid;
+  }
+  os << formatv("{0:2}", json::Value(std::move(outcome.answer))) << "\n";
+  return outcome.code;
+}
