@@ -1,0 +1,23 @@
+# Configuration of lit: what a test may use. Values of the build come from
+# lit.site.cfg.py, made from lit.site.cfg.py.in.
+import os
+
+import lit.formats
+
+config.name = "Galvatron"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".test"]
+config.excludes = ["Inputs", "lib", "oracle", "bad-inputs"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.galvatron_build_folder, "test")
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.join(config.galvatron_build_folder, "bin"), config.llvm_tools_folder,
+     config.environment.get("PATH", "")])
+for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+    if variable in os.environ:
+        config.environment[variable] = os.environ[variable]
+config.substitutions += [
+    ("%examples", os.path.join(config.galvatron_source_folder, "examples")),
+    ("%docs", os.path.join(config.galvatron_source_folder, "docs")),
+    ("%python", config.python),
+]
