@@ -69,7 +69,7 @@ static const char manifest[] =
                "flops\":1e9,"
                "\"functions\":[\"embed.forward\",\"embed.backward\",\"embed."
                "update\","
-               "\"loss.forward\",\"loss.backward\"],"
+               "\"loss.forward\",\"loss.backward\",\"embed.norm\"],"
                "\"parameters\":[{\"name\":\"table.weight\",\"shape\":[256,256],"
                "\"init\":{\"kind\":\"normal\",\"std\":0.02},\"decay\":true}],"
                "\"exchanges\":[],\"ties\":[],\"roles\":[{\"stage\":0,"
@@ -84,36 +84,37 @@ static const char manifest[] =
                                               TRANSIENT) ",256],"
                                                          "\"boundary\":[[" TEXT(BOUNDARY) "," TEXT(
                                                              LOGIT_BYTES) "],"
-                                                                          "[" TEXT(BOUNDARY) "," TEXT(
-                                                                              LOGIT_BYTES) "]],"
-                                                                                           "\"data\":[" TEXT(
-                                                                                               DATA) "," TEXT(DATA_BYTES) "],"
-                                                                                                                          "\"loss\":[" TEXT(
-                                                                                                                              LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
-                                                                                                                                                                 "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"layers\":["
-                                                                                                                                                                                                                     "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
-                                                                                                                                                                                                                     "\"levels\":" LEVELS ",\"samples\":" TEXT(SAMPLES) ","
-                                                                                                                                                                                                                                                                        "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,"
-                                                                                                                                                                                                                                                                        "\"tensors\":[{\"parameter\":0,\"group\":0,\"offset\":0,"
-                                                                                                                                                                                                                                                                        "\"view\":[256,256],\"local-shape\":[256,256],\"tp-dim\":-1}],"
-                                                                                                                                                                                                                                                                        "\"groups\":[{\"elements\":65536,\"shard-elements\":65536}],"
-                                                                                                                                                                                                                                                                        "\"parameter\":0,\"gradient\":262144,\"optimizer\":524288,"
-                                                                                                                                                                                                                                                                        "\"stash\":0,\"input-bytes\":0,\"stash-bytes\":0,"
-                                                                                                                                                                                                                                                                        "\"transient\":" TEXT(TRANSIENT) ",\"transient-bytes\":0,"
-                                                                                                                                                                                                                                                                                                         "\"input\":\"data-tokens\",\"data\":\"tokens\","
-                                                                                                                                                                                                                                                                                                         "\"output\":{\"kind\":\"slot\",\"layer\":1},"
-                                                                                                                                                                                                                                                                                                         "\"grad-in\":0,\"grad-out\":null},"
-                                                                                                                                                                                                                                                                                                         "{\"name\":\"loss\",\"index\":1,\"strategy\":\"by hand\","
-                                                                                                                                                                                                                                                                                                         "\"levels\":" LEVELS ",\"samples\":" TEXT(
-                                                                                                                                                                                                                                                                                                             SAMPLES) ","
-                                                                                                                                                                                                                                                                                                                      "\"forward\":3,\"recompute\":null,\"backward\":4,\"update\":null,"
-                                                                                                                                                                                                                                                                                                                      "\"tensors\":[],\"groups\":[],\"parameter\":0,\"gradient\":0,"
-                                                                                                                                                                                                                                                                                                                      "\"optimizer\":0,\"stash\":0,\"input-bytes\":" TEXT(LOGIT_BYTES) ","
-                                                                                                                                                                                                                                                                                                                                                                                       "\"stash-bytes\":" TEXT(LOGIT_BYTES) ","
-                                                                                                                                                                                                                                                                                                                                                                                                                            "\"transient\":" TEXT(
-                                                                                                                                                                                                                                                                                                                                                                                                                                TRANSIENT) ",\"transient-bytes\":256,"
-                                                                                                                                                                                                                                                                                                                                                                                                                                           "\"input\":\"stash\",\"data\":\"labels\",\"output\":{\"kind\":\"loss\"},"
-                                                                                                                                                                                                                                                                                                                                                                                                                                           "\"grad-in\":null,\"grad-out\":0}]}]}";
+                                                                          "[" TEXT(BOUNDARY) "," TEXT(LOGIT_BYTES) "]],"
+                                                                                                                   "\"data\":[" TEXT(DATA) "," TEXT(
+                                                                                                                       DATA_BYTES) "],"
+                                                                                                                                   "\"loss\":[" TEXT(
+                                                                                                                                       LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
+                                                                                                                                                                          "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"layers\":["
+                                                                                                                                                                                                                              "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
+                                                                                                                                                                                                                              "\"levels\":" LEVELS
+                                                                                                                                                                                                                              ",\"samples\":" TEXT(SAMPLES) ","
+                                                                                                                                                                                                                                                            "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,\"norm\":5,"
+                                                                                                                                                                                                                                                            "\"tensors\":[{\"parameter\":0,\"group\":0,\"offset\":0,"
+                                                                                                                                                                                                                                                            "\"view\":[256,256],\"local-shape\":[256,256],\"tp-dim\":-1}],"
+                                                                                                                                                                                                                                                            "\"groups\":[{\"elements\":65536,\"shard-elements\":65536}],"
+                                                                                                                                                                                                                                                            "\"parameter\":0,\"gradient\":262144,\"optimizer\":524288,"
+                                                                                                                                                                                                                                                            "\"stash\":0,\"input-bytes\":0,\"stash-bytes\":0,"
+                                                                                                                                                                                                                                                            "\"transient\":" TEXT(TRANSIENT) ",\"transient-bytes\":0,"
+                                                                                                                                                                                                                                                                                             "\"input\":\"data-tokens\",\"data\":\"tokens\","
+                                                                                                                                                                                                                                                                                             "\"output\":{\"kind\":\"slot\",\"layer\":1},"
+                                                                                                                                                                                                                                                                                             "\"grad-in\":0,\"grad-out\":null},"
+                                                                                                                                                                                                                                                                                             "{\"name\":\"loss\",\"index\":1,\"strategy\":\"by hand\","
+                                                                                                                                                                                                                                                                                             "\"levels\":" LEVELS ",\"samples\":" TEXT(
+                                                                                                                                                                                                                                                                                                 SAMPLES) ","
+                                                                                                                                                                                                                                                                                                          "\"forward\":3,\"recompute\":null,\"backward\":4,\"update\":null,"
+                                                                                                                                                                                                                                                                                                          "\"tensors\":[],\"groups\":[],\"parameter\":0,\"gradient\":0,"
+                                                                                                                                                                                                                                                                                                          "\"optimizer\":0,\"stash\":0,\"input-bytes\":" TEXT(LOGIT_BYTES) ","
+                                                                                                                                                                                                                                                                                                                                                                           "\"stash-bytes\":" TEXT(
+                                                                                                                                                                                                                                                                                                                                                                               LOGIT_BYTES) ","
+                                                                                                                                                                                                                                                                                                                                                                                            "\"transient\":" TEXT(
+                                                                                                                                                                                                                                                                                                                                                                                                TRANSIENT) ",\"transient-bytes\":256,"
+                                                                                                                                                                                                                                                                                                                                                                                                           "\"input\":\"stash\",\"data\":\"labels\",\"output\":{\"kind\":\"loss\"},"
+                                                                                                                                                                                                                                                                                                                                                                                                           "\"grad-in\":null,\"grad-out\":0}]}]}";
 
 #define CALL(kernel, buffers, ints, name)                                      \
   {kernel,                                                                     \
@@ -150,6 +151,12 @@ static const int64_t updateInts[] = {2, TABLE_ELEMENTS, 1,
 static const grt_kernel_op update =
     CALL(GRT_KERNEL_OPTIMIZER, updateBuffers, updateInts, "update");
 
+static const grt_buffer normBuffers[] = {
+    {GRT_REGION_GRADIENT, GRT_F32, 0, TABLE_BYTES}};
+static const int64_t normInts[] = {TABLE_ELEMENTS, 1, 0, TABLE_ELEMENTS, 1};
+static const grt_kernel_op norm =
+    CALL(GRT_KERNEL_NORM, normBuffers, normInts, "norm");
+
 static const grt_buffer statsBuffers[] = {
     {GRT_REGION_INPUT, GRT_F32, 0, LOGIT_BYTES},
     {GRT_REGION_DATA, GRT_I32, 0, ROWS * 4},
@@ -178,6 +185,7 @@ static const grt_kernel_op copy =
 static int32_t embedForward(grt_context *c) { return grt_launch(c, &embed); }
 static int32_t embedBackward(grt_context *c) { return grt_launch(c, &grad); }
 static int32_t embedUpdate(grt_context *c) { return grt_launch(c, &update); }
+static int32_t embedNorm(grt_context *c) { return grt_launch(c, &norm); }
 
 static int32_t lossForward(grt_context *c) {
   int32_t status = grt_begin(c, &statsBuffers[2]);
@@ -195,8 +203,9 @@ static int32_t lossBackward(grt_context *c) {
   return status ? status : grt_end(c, &copyBuffers[0]);
 }
 
-static const grt_function functions[] = {
-    embedForward, embedBackward, embedUpdate, lossForward, lossBackward};
+static const grt_function functions[] = {embedForward, embedBackward,
+                                         embedUpdate,  lossForward,
+                                         lossBackward, embedNorm};
 
 static const grt_task steady[] = {{GRT_TASK_FORWARD, 0, 0, 0, 0, 0},
                                   {GRT_TASK_BACKWARD, 0, 0, 0, 0, 0},
@@ -213,5 +222,5 @@ static const grt_schedule schedule = {
 /* The struct tag and the exported symbol share a name; C keeps them apart only
    under another identifier, so the symbol is named by hand. */
 const struct grt_program programTable __asm__("grt_program") = {
-    GRT_ABI_VERSION, 5,         1,        0,
+    GRT_ABI_VERSION, 6,         1,        0,
     functions,       &schedule, manifest, sizeof(manifest) - 1};

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/safetensors.h"
+#include "core/allocation.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/init.h"
@@ -16,8 +17,10 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 using namespace grt;
 
@@ -202,6 +205,27 @@ TEST(LiveSet, PoisonsWhatNobodyElseHolds) {
   live.rewind(mark);
   EXPECT_EQ(live.liveBytes(), 200u);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Allocation, CountsThisThreadsPeak) {
+  beginAllocationCount();
+  {
+    std::vector<char> large(100000), more(50000);
+    EXPECT_GE(allocationPeakBytes(), 150000u);
+  }
+  void *volatile memory = std::malloc(1000);
+  memory = std::realloc(memory, 120000);
+  std::free(memory);
+  EXPECT_LT(allocationPeakBytes(), 160000u);
+  void *volatile aligned = std::aligned_alloc(64, 256000);
+  std::free(aligned);
+  EXPECT_GE(allocationPeakBytes(), 256000u);
+  EXPECT_LT(allocationPeakBytes(), 270000u);
+  beginAllocationCount();
+  std::thread([] { std::vector<char> elsewhere(100000); }).join();
+  EXPECT_LT(allocationPeakBytes(), 10000u);
+}
+#endif
 
 TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   std::string path = testing::TempDir() + "atomic";

@@ -144,9 +144,9 @@ TEST(Program, TheTableIsChecked) {
   refused([](grt_program &t) { t.manifest = nullptr; }, "incomplete table");
   refused([](grt_program &t) { t.manifest_bytes = 100; }, "not valid JSON");
   refused([](grt_program &t) { t.function_count = 4; },
-          "program has 4 functions, its manifest names 5");
+          "program has 4 functions, its manifest names 6");
   refused([](grt_program &t) { t.role_count = 2; }, "program has 2 roles");
-  std::vector<grt_function> functions(5, nullptr);
+  std::vector<grt_function> functions(6, nullptr);
   refused([&](grt_program &t) { t.functions = functions.data(); },
           "function 'embed.forward' is missing");
   grt_task task{};

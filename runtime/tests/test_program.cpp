@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t functionsPerLayer = 4; // forward, recompute, backward, update
+constexpr size_t functionsPerLayer = 5; // and the norm
 
 template <size_t Index> int32_t replay(grt_context *context) {
   const grt_program *table = &context->rank->program().table();
@@ -347,6 +347,14 @@ void Builder::writeFunctions(int number) {
             buffer(GRT_REGION_GRADIENT, 0, info.shard[0]),
             buffer(GRT_REGION_OPTIMIZER, 0, info.shard[0] * states)},
            ints);
+    // The same segments, with whether TP ranks hold copies of them.
+    ints.erase(ints.begin());
+    for (size_t i = 0; i < info.tensors.size(); ++i)
+      if (info.tensors[i].group == 0)
+        ints[4 + 3 * i] = info.tensors[i].tpDim < 0;
+    open(number, 4);
+    launch(GRT_KERNEL_NORM, {buffer(GRT_REGION_GRADIENT, 0, info.shard[0])},
+           ints);
   }
 }
 
@@ -432,6 +440,7 @@ Json Builder::layerJson(int number, const StagePlan &stage,
       {"recompute", info.ckpt ? Json(functionBase + 1) : Json()},
       {"backward", functionBase + 2},
       {"update", functionBase + 3},
+      {"norm", functionBase + 4},
       {"tensors", tensors},
       {"groups", groups},
       {"parameter", parameters},

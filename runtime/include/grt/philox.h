@@ -25,6 +25,12 @@
 
 namespace grt {
 
+/// The constants of the rounds and of the key schedule.
+constexpr uint32_t philoxMultiplier0 = 0xD2511F53u;
+constexpr uint32_t philoxMultiplier1 = 0xCD9E8D57u;
+constexpr uint32_t philoxWeyl0 = 0x9E3779B9u;
+constexpr uint32_t philoxWeyl1 = 0xBB67AE85u;
+
 /// Key of a stream of random numbers.
 struct PhiloxKey {
   uint32_t lo, hi;
@@ -39,16 +45,16 @@ struct PhiloxBlock {
 GRT_PHILOX_FUNCTION PhiloxBlock philox(PhiloxKey key, uint32_t c0, uint32_t c1,
                                        uint32_t c2, uint32_t c3) {
   for (int round = 0; round < 10; ++round) {
-    uint64_t product0 = uint64_t(0xD2511F53u) * c0;
-    uint64_t product1 = uint64_t(0xCD9E8D57u) * c2;
+    uint64_t product0 = uint64_t(philoxMultiplier0) * c0;
+    uint64_t product1 = uint64_t(philoxMultiplier1) * c2;
     uint32_t next0 = uint32_t(product1 >> 32) ^ c1 ^ key.lo;
     uint32_t next2 = uint32_t(product0 >> 32) ^ c3 ^ key.hi;
     c1 = uint32_t(product1);
     c3 = uint32_t(product0);
     c0 = next0;
     c2 = next2;
-    key.lo += 0x9E3779B9u;
-    key.hi += 0xBB67AE85u;
+    key.lo += philoxWeyl0;
+    key.hi += philoxWeyl1;
   }
   return PhiloxBlock{{c0, c1, c2, c3}};
 }

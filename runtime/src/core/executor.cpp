@@ -126,19 +126,6 @@ void Rank::prepareLayer(size_t number) {
     prepared.outputBytes =
         uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
   }
-
-  const FlatGroup &owned = layer.groups[0];
-  prepared.normBuffer = {GRT_REGION_GRADIENT, manifest.accumulatorType(), 0,
-                         uint64_t(owned.shardElements) *
-                             manifest.accumulatorBytes()};
-  prepared.normInts = {owned.shardElements, 0};
-  for (const LayerTensor &tensor : layer.tensors)
-    if (tensor.group == 0) {
-      ++prepared.normInts[1];
-      prepared.normInts.insert(
-          prepared.normInts.end(),
-          {tensor.offset, tensor.localElements(), int64_t(tensor.tpDim < 0)});
-    }
 }
 
 void Rank::initialiseWeights() {
@@ -514,19 +501,11 @@ void Rank::tie(bool reduce) {
 void Rank::norm() {
   step->local_norm_squared = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerState &layer = layers[i];
-    if (layer.normInts[1] == 0)
+    const Layer &layer = roleData->layers[i];
+    if (layer.norm < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
-    grt_kernel_op op{GRT_KERNEL_NORM,
-                     1,
-                     uint32_t(layer.normInts.size()),
-                     0,
-                     &layer.normBuffer,
-                     layer.normInts.data(),
-                     nullptr,
-                     "norm"};
-    launch(op);
+    call(layer.norm, layer);
   }
   gatherResults(step->local_norm_squared);
   step->clip_factor = 1;

@@ -119,9 +119,6 @@ private:
     grt_coordinates coordinates;
     int64_t block = 0;
     Group *groups[3] = {};
-    /// The global norm's contribution, as a kernel call.
-    std::vector<int64_t> normInts;
-    grt_buffer normBuffer;
     uint64_t outputBytes = 0;
   };
 

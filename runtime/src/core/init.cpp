@@ -29,20 +29,36 @@ constexpr int64_t block = 256;
 #endif
 
 /// sums[i] = sum of the upper 24 bits of the twelve numbers of element
-/// first + i, for i < block.
+/// first + i, for i < block: philox() of three counters per element, rounds
+/// outside and elements inside, so that the compiler can use whole vectors.
 GRT_VECTOR_CLONES void irwinHallSums(PhiloxKey key, uint64_t first,
                                      int32_t *sums) {
-  for (int64_t i = 0; i < block; ++i) {
-    uint64_t element = first + uint64_t(i);
-    uint32_t lo = uint32_t(element), hi = uint32_t(element >> 32);
-    uint32_t sum = 0;
-    for (uint32_t third = 0; third < 3; ++third) {
-      PhiloxBlock numbers = philox(key, lo, hi, third, 0);
-      for (int lane = 0; lane < 4; ++lane)
-        sum += numbers.lane[lane] >> 8;
+  uint32_t c0[block], c1[block], c2[block], c3[block], total[block] = {};
+  for (uint32_t third = 0; third < 3; ++third) {
+    for (int64_t i = 0; i < block; ++i) {
+      c0[i] = uint32_t(first + uint64_t(i));
+      c1[i] = uint32_t((first + uint64_t(i)) >> 32);
+      c2[i] = third;
+      c3[i] = 0;
     }
-    sums[i] = int32_t(sum);
+    PhiloxKey roundKey = key;
+    for (int round = 0; round < 10; ++round) {
+      for (int64_t i = 0; i < block; ++i) {
+        uint64_t product0 = uint64_t(philoxMultiplier0) * c0[i];
+        uint64_t product1 = uint64_t(philoxMultiplier1) * c2[i];
+        c0[i] = uint32_t(product1 >> 32) ^ c1[i] ^ roundKey.lo;
+        c2[i] = uint32_t(product0 >> 32) ^ c3[i] ^ roundKey.hi;
+        c1[i] = uint32_t(product1);
+        c3[i] = uint32_t(product0);
+      }
+      roundKey.lo += philoxWeyl0;
+      roundKey.hi += philoxWeyl1;
+    }
+    for (int64_t i = 0; i < block; ++i)
+      total[i] += (c0[i] >> 8) + (c1[i] >> 8) + (c2[i] >> 8) + (c3[i] >> 8);
   }
+  for (int64_t i = 0; i < block; ++i)
+    sums[i] = int32_t(total[i]);
 }
 
 } // namespace

@@ -244,6 +244,7 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
   layer.recompute = optionalIndex(node, "recompute", functions);
   layer.backward = int(node.at("backward").integer(0, int64_t(functions) - 1));
   layer.update = optionalIndex(node, "update", functions);
+  layer.norm = optionalIndex(node, "norm", functions);
 
   int64_t sdp = layer.degree(GRT_AXIS_SDP);
   std::vector<Node> groups = node.at("groups").list();
@@ -271,8 +272,9 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
                   " of a group of " + str(layer.groups[tensor.group].elements));
     layer.tensors.push_back(std::move(tensor));
   }
-  if (layer.groups[0].elements > 0 && layer.update < 0)
-    node.error("a layer that owns parameters needs an update function");
+  if (layer.groups[0].elements > 0 && (layer.update < 0 || layer.norm < 0))
+    node.error("a layer that owns parameters needs an update and a norm "
+               "function");
 }
 
 /// Offsets of a layer, checked against the role's regions.

@@ -99,6 +99,7 @@ struct Layer {
   int recompute = -1;
   int backward = 0;
   int update = -1;
+  int norm = -1; ///< adds to step.local_norm_squared
   std::vector<LayerTensor> tensors;
   FlatGroup groups[2];
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
