@@ -201,6 +201,13 @@ Picoseconds Candidate::tieTime(size_t tie, size_t owner,
   return (*tieTables[tie])[owner * theShape.set->strategies.size() + borrower];
 }
 
+Picoseconds Candidate::cheapestTie(size_t tie, size_t owner) const {
+  Picoseconds least = tieTime(tie, owner, 0);
+  for (size_t b = 1; b < theShape.set->strategies.size(); ++b)
+    least = std::min(least, tieTime(tie, owner, b));
+  return least;
+}
+
 void Candidate::enumerateTies() {
   size_t count = theShape.set->strategies.size();
   tieChoices = {TieChoice()};
@@ -243,7 +250,7 @@ static size_t representative(const std::vector<bool> &allowed) {
 }
 
 std::vector<Candidate::Problem>
-Candidate::stageProblems(size_t stage, const TieChoice &choice,
+Candidate::stageProblems(size_t stage, const TieChoice *choice,
                          const std::vector<int64_t> *onlyCap) const {
   size_t begin = firstLayer[stage];
   size_t count = theShape.partition[stage];
@@ -271,10 +278,12 @@ Candidate::stageProblems(size_t stage, const TieChoice &choice,
         LayerOption cost = option.cost;
         bool allowed = true;
         for (size_t t = 0; t < ties.size(); ++t) {
-          if (ties[t].borrowerLayer == l)
-            allowed &= choice[t][option.strategy];
+          if (ties[t].borrowerLayer == l && choice)
+            allowed &= (*choice)[t][option.strategy];
           if (ties[t].ownerLayer == l)
-            cost.time += tieTime(t, option.strategy, representative(choice[t]));
+            cost.time += choice ? tieTime(t, option.strategy,
+                                          representative((*choice)[t]))
+                                : cheapestTie(t, option.strategy);
         }
         if (!allowed)
           continue;
@@ -308,31 +317,23 @@ Picoseconds Candidate::boundOf(const std::vector<StageBound> &stages) const {
 }
 
 Picoseconds Candidate::freeBound() {
-  // No cap, no memory, and the cheapest tie for every owner by itself.
-  Picoseconds best = kNoBound;
-  for (const TieChoice &choice : tieChoices) {
-    std::vector<StageBound> stages;
-    for (size_t s = 0; s < firstLayer.size(); ++s) {
-      std::vector<int64_t> largest = {caps[s].back()};
-      // Memory is left out here, so the budget must not drop the problem.
-      int64_t budget = std::numeric_limits<int64_t>::max() / 4;
-      std::swap(theShape.memory[s], budget);
-      std::vector<Problem> problems = stageProblems(s, choice, &largest);
-      std::swap(theShape.memory[s], budget);
-      if (problems.empty()) {
-        stages.push_back({kNoBound, kNoBound});
-        continue;
-      }
-      const LayerStrategiesProblem &problem = problems.front().problem;
-      if (firstLayer.size() == 1)
-        stages.push_back({unconstrainedMinimum(problem, scalarWeights()), 0});
-      else
-        stages.push_back({unconstrainedMinimum(problem, {1, 0}),
-                          unconstrainedMinimum(problem, {0, 1})});
-    }
-    best = std::min(best, boundOf(stages));
+  // No cap, no memory, and every owner pays its cheapest tie.
+  std::vector<StageBound> stages;
+  for (size_t s = 0; s < firstLayer.size(); ++s) {
+    std::vector<int64_t> largest = {caps[s].back()};
+    // Memory is left out here, so the budget must not drop the problem.
+    int64_t budget = std::numeric_limits<int64_t>::max() / 4;
+    std::swap(theShape.memory[s], budget);
+    std::vector<Problem> problems = stageProblems(s, nullptr, &largest);
+    std::swap(theShape.memory[s], budget);
+    const LayerStrategiesProblem &problem = problems.front().problem;
+    if (firstLayer.size() == 1)
+      stages.push_back({unconstrainedMinimum(problem, scalarWeights()), 0});
+    else
+      stages.push_back({unconstrainedMinimum(problem, {1, 0}),
+                        unconstrainedMinimum(problem, {0, 1})});
   }
-  return best;
+  return boundOf(stages);
 }
 
 std::vector<Candidate::StageBound> Candidate::stageBounds(
@@ -356,13 +357,13 @@ Picoseconds Candidate::bound() {
   Picoseconds best = kNoBound;
   for (const TieChoice &choice : tieChoices) {
     if (firstLayer.size() == 1) {
-      for (const Problem &entry : stageProblems(0, choice, nullptr))
+      for (const Problem &entry : stageProblems(0, &choice, nullptr))
         best = std::min(best, lowerBound(entry.problem, scalarWeights()));
       continue;
     }
     std::vector<std::vector<Problem>> problems;
     for (size_t s = 0; s < firstLayer.size(); ++s)
-      problems.push_back(stageProblems(s, choice, nullptr));
+      problems.push_back(stageProblems(s, &choice, nullptr));
     best = std::min(best, boundOf(stageBounds(problems)));
   }
   return best;
@@ -386,7 +387,7 @@ std::optional<Solved> Candidate::solveSingle(const TieChoice &choice,
                                              Picoseconds atMost) {
   std::optional<Solved> best;
   CostWeights weights = scalarWeights();
-  for (const Problem &entry : stageProblems(0, choice, nullptr)) {
+  for (const Problem &entry : stageProblems(0, &choice, nullptr)) {
     auto found = solveLayerStrategies(entry.problem, weights, atMost);
     if (!found)
       continue;
@@ -407,7 +408,7 @@ std::optional<Solved> Candidate::solvePipeline(const TieChoice &choice,
   int64_t weight = theShape.microBatches - 1;
   std::vector<std::vector<Problem>> problems;
   for (size_t s = 0; s < stages; ++s) {
-    problems.push_back(stageProblems(s, choice, nullptr));
+    problems.push_back(stageProblems(s, &choice, nullptr));
     erase_if(problems.back(), [](const Problem &entry) {
       return minimumPeak(entry.problem).peak > entry.problem.memory;
     });

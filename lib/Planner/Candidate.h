@@ -105,9 +105,11 @@ private:
   void buildTransforms();
   void buildCuts();
   void enumerateTies();
-  std::vector<Problem> stageProblems(size_t stage, const TieChoice &choice,
+  /// Without a choice every owner pays its cheapest tie.
+  std::vector<Problem> stageProblems(size_t stage, const TieChoice *choice,
                                      const std::vector<int64_t> *onlyCap) const;
   Picoseconds tieTime(size_t tie, size_t owner, size_t borrower) const;
+  Picoseconds cheapestTie(size_t tie, size_t owner) const;
   size_t stageOf(size_t layer) const;
   CostWeights scalarWeights() const { return {1, theShape.microBatches - 1}; }
 

@@ -21,7 +21,8 @@ namespace {
 /// rank in `with` has reached its operation of the same key.
 struct RankOperation {
   std::string name;
-  /// (peer rank, channel, occurrence on that channel, micro-batch).
+  /// The peer's n-th operation on a channel; the micro-batch must agree (for
+  /// collectives it is a number below 0).
   struct Wait {
     int64_t peer;
     std::string channel;
@@ -133,7 +134,10 @@ private:
           append_range(group, ranksOf(tie.borrower));
         RankOperation part;
         part.name = operation.name;
-        meet(rank, part, group, "tie" + std::to_string(t), -1);
+        // Both directions use the group's one communicator: the kind is part
+        // of what has to agree.
+        meet(rank, part, group, "tie" + std::to_string(t),
+             -1 - static_cast<int64_t>(task.kind));
         operations[rank].push_back(std::move(part));
       }
       return;
@@ -163,7 +167,7 @@ private:
             if (met[wait.occurrence].second != wait.microBatch)
               return "rank " + std::to_string(rank) + " at '" +
                      operations[rank][at[rank]].name +
-                     "' meets another micro-batch of rank " +
+                     "' meets another operation of rank " +
                      std::to_string(wait.peer);
           }
           if (!free)

@@ -82,7 +82,8 @@ std::string PipelineStrategy::str() const {
 std::vector<PipelineStrategy> listStrategies(int64_t devices,
                                              const SpaceOptions &options) {
   std::vector<PipelineStrategy> all;
-  for (int64_t degree : reverse(divisors(devices)))
+  std::vector<int64_t> degrees = divisors(devices);
+  for (int64_t degree : reverse(degrees))
     for (const Strategy &strategy :
          enumerateStrategies(devices / degree, options))
       all.push_back({degree, strategy});

@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 using namespace llvm;
 
@@ -25,32 +26,44 @@ Error makeError(const Twine &message) {
 
 namespace {
 
+/// A power of ten times a power of two: decimal prefixes are applied to the
+/// digits, so that "15us" is the double nearest to 15e-6.
 struct Unit {
   StringLiteral name;
-  double factor;
+  int decimal;
+  int binary = 0;
+
+  double factor() const { return std::pow(10.0, decimal) * std::exp2(binary); }
 };
 
-constexpr Unit byteUnits[] = {{"B", 1},
-                              {"kB", 1e3},
-                              {"KB", 1e3},
-                              {"MB", 1e6},
-                              {"GB", 1e9},
-                              {"TB", 1e12},
-                              {"KiB", 1024.0},
-                              {"MiB", 1048576.0},
-                              {"GiB", 1073741824.0},
-                              {"TiB", 1099511627776.0}};
+constexpr Unit byteUnits[] = {
+    {"B", 0},   {"kB", 3},      {"KB", 3},      {"MB", 6},      {"GB", 9},
+    {"TB", 12}, {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}};
 constexpr Unit bandwidthUnits[] = {
-    {"B/s", 1},           {"kB/s", 1e3},          {"MB/s", 1e6},
-    {"GB/s", 1e9},        {"TB/s", 1e12},         {"KiB/s", 1024.0},
-    {"MiB/s", 1048576.0}, {"GiB/s", 1073741824.0}};
-constexpr Unit timeUnits[] = {
-    {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
-constexpr Unit flopsUnits[] = {{"FLOPS", 1},
-                               {"MFLOPS", 1e6},
-                               {"GFLOPS", 1e9},
-                               {"TFLOPS", 1e12},
-                               {"PFLOPS", 1e15}};
+    {"B/s", 0},   {"kB/s", 3},      {"MB/s", 6},      {"GB/s", 9},
+    {"TB/s", 12}, {"KiB/s", 0, 10}, {"MiB/s", 0, 20}, {"GiB/s", 0, 30}};
+constexpr Unit timeUnits[] = {{"s", 0}, {"ms", -3}, {"us", -6}, {"ns", -9}};
+constexpr Unit flopsUnits[] = {
+    {"FLOPS", 0}, {"MFLOPS", 6}, {"GFLOPS", 9}, {"TFLOPS", 12}, {"PFLOPS", 15}};
+
+/// `digits` is a decimal number, perhaps with an exponent.
+std::optional<double> scale(StringRef digits, const Unit &unit) {
+  size_t split = digits.find_first_of("eE");
+  int exponent = 0;
+  if (split != StringRef::npos) {
+    StringRef text = digits.substr(split + 1);
+    text.consume_front("+");
+    if (text.getAsInteger(10, exponent) || std::abs(exponent) > 1000)
+      return std::nullopt;
+  }
+  std::string shifted = digits.substr(0, split).str() + "e" +
+                        std::to_string(exponent + unit.decimal);
+  double value = 0;
+  if (StringRef(shifted).getAsDouble(value))
+    return std::nullopt;
+  value *= std::exp2(unit.binary);
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
 
 Expected<double> parseQuantity(StringRef text, ArrayRef<Unit> units,
                                StringRef what, StringRef example) {
@@ -67,18 +80,24 @@ Expected<double> parseQuantity(StringRef text, ArrayRef<Unit> units,
       split = trimmed.find_first_not_of("0123456789", after);
   }
   StringRef digits = trimmed.substr(0, split);
-  double value = 0;
-  if (digits.empty() || digits.getAsDouble(value) || !std::isfinite(value))
+  auto malformed = [&] {
     return makeError("expected " + what + " like '" + example + "', found '" +
                      text + "'");
+  };
+  if (digits.empty() || !scale(digits, {"", 0}))
+    return malformed();
   StringRef unit =
       split == StringRef::npos ? StringRef() : trimmed.substr(split).ltrim();
   if (unit.empty())
     return makeError("expected " + what + " with a unit, like '" + example +
                      "', found the bare number '" + text + "'");
   for (const Unit &candidate : units)
-    if (unit == candidate.name)
-      return value * candidate.factor;
+    if (unit == candidate.name) {
+      std::optional<double> value = scale(digits, candidate);
+      if (!value)
+        return malformed();
+      return *value;
+    }
   std::string known;
   for (const Unit &candidate : units)
     known += (known.empty() ? "" : ", ") + candidate.name.str();
@@ -86,34 +105,38 @@ Expected<double> parseQuantity(StringRef text, ArrayRef<Unit> units,
                    "', expected one of " + known);
 }
 
-/// The shortest decimal that reads back as `value`.
-std::string shortest(double value) {
+/// The shortest plain decimal that reads back as `value` in `unit`; empty if
+/// there is none.
+std::string shortest(double value, const Unit &unit) {
   for (int digits = 1; digits <= 17; ++digits) {
     std::string text;
-    raw_string_ostream(text) << format("%.*g", digits, value);
-    if (std::strtod(text.c_str(), nullptr) == value)
+    raw_string_ostream(text) << format("%.*g", digits, value / unit.factor());
+    if (text.find('e') == std::string::npos && scale(text, unit) == value)
       return text;
   }
-  return std::to_string(value);
+  return "";
 }
 
+/// In the largest unit that is not above the value, or else in one that loses
+/// no digits.
 std::string printScaled(double value, ArrayRef<Unit> units) {
-  const Unit *best = &units.front();
-  for (const Unit &unit : units)
-    if (value >= unit.factor && unit.factor >= best->factor)
-      best = &unit;
-  if (value > 0 && value < best->factor)
-    for (const Unit &unit : units)
-      if (value >= unit.factor || unit.factor < best->factor)
-        best = &unit;
-  // Scaling must not lose digits: fall back to the base unit if it would.
-  std::string text = shortest(value / best->factor);
-  if (std::strtod(text.c_str(), nullptr) * best->factor != value) {
-    for (const Unit &unit : units)
-      if (unit.factor == 1)
-        return shortest(value) + unit.name.str();
-  }
-  return text + best->name.str();
+  SmallVector<Unit, 8> order(units.begin(), units.end());
+  llvm::sort(order, [&](const Unit &a, const Unit &b) {
+    bool fitsA = a.factor() <= value, fitsB = b.factor() <= value;
+    if (fitsA != fitsB)
+      return fitsA;
+    return fitsA ? a.decimal > b.decimal : a.decimal < b.decimal;
+  });
+  if (value != 0)
+    for (const Unit &unit : order)
+      if (std::string text = shortest(value, unit); !text.empty())
+        return text + unit.name.str();
+  // Zero, or far outside all units.
+  std::string text;
+  raw_string_ostream(text) << format("%.17g", value);
+  return text + find_if(units, [](const Unit &unit) {
+                  return unit.decimal == 0 && unit.binary == 0;
+                })->name.str();
 }
 
 } // namespace

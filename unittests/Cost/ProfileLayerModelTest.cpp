@@ -1,0 +1,115 @@
+//===- ProfileLayerModelTest.cpp - Models from profiles -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Support/Json.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+const char *profile = R"({"version": 1, "dtype": "f32", "layers": [
+  {"name": "embed", "forward-flops": 0, "parameter-bytes": 4096,
+   "boundary-bytes": 0, "intermediate-bytes": 0},
+  {"name": "block", "count": 2, "forward-ms": 2, "backward-ms": [[1, 4], [2, 6]],
+   "parameter-bytes": 8192, "boundary-bytes": 640,
+   "intermediate-bytes": 6400, "tp-replicated-bytes": 1280},
+  {"name": "head", "forward-ms": 1, "backward-ms": 2, "parameter-bytes": 64,
+   "boundary-bytes": 640, "intermediate-bytes": 0}]})";
+
+Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
+
+std::unique_ptr<ProfileLayerModel> model(const std::string &text) {
+  return llvm::cantFail(ProfileLayerModel::fromJson(
+      llvm::cantFail(parseJson(text, "profile")), "toy"));
+}
+
+std::string errorOf(std::string text, const std::string &from,
+                    const std::string &to) {
+  text.replace(text.find(from), from.size(), to);
+  llvm::Expected<llvm::json::Value> json = parseJson(text, "profile");
+  if (!json)
+    return llvm::toString(json.takeError());
+  auto result = ProfileLayerModel::fromJson(*json, "toy");
+  return result ? "no error" : llvm::toString(result.takeError());
+}
+
+LayerFootprint footprint(size_t kind, const char *strategy, int64_t samples) {
+  return llvm::cantFail(
+      model(profile)->footprint(kind, get(strategy), samples));
+}
+
+TEST(ProfileLayerModel, layers_and_kinds) {
+  auto toy = model(profile);
+  EXPECT_EQ(toy->layerCount(), 4u);
+  EXPECT_EQ(toy->layerName(0), "embed");
+  EXPECT_EQ(toy->layerName(2), "block.1");
+  EXPECT_EQ(toy->kindOf(1), toy->kindOf(2));
+  EXPECT_EQ(toy->boundaryBytesPerSample(0), 640);
+  EXPECT_EQ(toy->boundaryBytesPerSample(3), 0);
+  EXPECT_FALSE(toy->exact());
+  EXPECT_EQ(toy->hash(), model(profile)->hash());
+}
+
+TEST(ProfileLayerModel, memory) {
+  LayerFootprint plain = footprint(1, "dp2", 2);
+  EXPECT_EQ(plain.inputBytes, 1280);
+  EXPECT_EQ(plain.stashBytes, 12800);
+  EXPECT_EQ(plain.parameterBytes, 8192);
+  EXPECT_EQ(plain.optimizerBytes, 2 * 8192);
+  EXPECT_EQ(plain.gradientSyncBytes, 8192);
+  LayerFootprint checkpointed = footprint(1, "dp2.ckpt", 2);
+  EXPECT_EQ(checkpointed.stashBytes, 0);
+  EXPECT_EQ(checkpointed.backwardTransient, 12800);
+  LayerFootprint split = footprint(1, "tp2", 2);
+  EXPECT_EQ(split.stashBytes, 2560 + 5120);
+  EXPECT_EQ(split.parameterBytes, 4096);
+  EXPECT_EQ(split.tpForwardBytes, 2 * 2 * 640);
+  LayerFootprint sharded = footprint(1, "sdp4", 2);
+  EXPECT_EQ(sharded.parameterBytes, 2048);
+  EXPECT_EQ(sharded.gatherBytes, 8192);
+  EXPECT_EQ(sharded.backwardTransient, 2 * 8192);
+}
+
+TEST(ProfileLayerModel, times) {
+  EXPECT_DOUBLE_EQ(footprint(1, "dp2", 3).forwardSeconds, 6e-3);
+  EXPECT_DOUBLE_EQ(footprint(1, "tp2", 2).forwardSeconds, 2e-3);
+  // Measured points: linear between and beyond, through the origin below.
+  EXPECT_DOUBLE_EQ(footprint(1, "dp2", 1).backwardSeconds, 4e-3);
+  EXPECT_DOUBLE_EQ(footprint(1, "dp2", 2).backwardSeconds, 6e-3);
+  EXPECT_DOUBLE_EQ(footprint(1, "dp2", 4).backwardSeconds, 10e-3);
+  EXPECT_DOUBLE_EQ(footprint(1, "dp2.ckpt", 3).recomputeSeconds, 6e-3);
+  EXPECT_DOUBLE_EQ(BatchTimes({{2, 6}}).milliseconds(1), 3);
+}
+
+TEST(ProfileLayerModel, wrong_profiles_are_refused) {
+  EXPECT_EQ(errorOf(profile, "\"version\": 1", "\"version\": 3"),
+            "'version': expected 1, found 3");
+  EXPECT_EQ(errorOf(profile, "\"boundary-bytes\": 0,", ""),
+            "missing key 'layers[0].boundary-bytes'");
+  EXPECT_EQ(
+      errorOf(profile, "\"parameter-bytes\": 4096", "\"parameter-bytes\": -1"),
+      "'layers[0].parameter-bytes': expected an integer of at least 0, "
+      "found -1");
+  EXPECT_EQ(errorOf(profile, "[[1, 4], [2, 6]]", "[[1, 4], [1, 6]]"),
+            "'layers[1].backward-ms': a batch is listed twice");
+  EXPECT_EQ(errorOf(profile, "\"count\": 2", "\"cuont\": 2"),
+            "unknown key 'layers[1].cuont'");
+  EXPECT_EQ(errorOf(profile, "\"count\": 2", "\"count\": 0"),
+            "layer 'block': expected a count from 1 to 1000000, found 0");
+  EXPECT_EQ(errorOf(profile, "f32", "f16"),
+            "profile 'toy': expected dtype 'f32', 'bf16' or 'f64', found "
+            "'f16'");
+  EXPECT_NE(errorOf(profile, "\"forward-ms\": 1",
+                    "\"forward-ms\": 1, \"forward-flops\": 3")
+                .find("either times or FLOPs"),
+            std::string::npos);
+}
+
+} // namespace

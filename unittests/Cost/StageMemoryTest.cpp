@@ -1,0 +1,166 @@
+//===- StageMemoryTest.cpp - The memory formula by hand -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/StageMemory.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+StageLayer layer(int64_t input, int64_t output, int64_t stash, int64_t forward,
+                 int64_t backward) {
+  StageLayer layer;
+  layer.footprint.inputBytes = input;
+  layer.footprint.outputBytes = output;
+  layer.footprint.stashBytes = stash;
+  layer.footprint.forwardTransient = forward;
+  layer.footprint.backwardTransient = backward;
+  layer.footprint.parameterBytes = 1024;
+  layer.footprint.gradientBytes = 1024;
+  layer.footprint.optimizerBytes = 2048;
+  layer.samples = 2;
+  return layer;
+}
+
+/// Embedding, block, head with loss.
+std::vector<StageLayer> threeLayers() {
+  std::vector<StageLayer> layers = {layer(0, 640, 0, 0, 128),
+                                    layer(640, 640, 6400, 1280, 2560),
+                                    layer(640, 0, 1280, 1920, 3200)};
+  layers[0].footprint.dataBytesPerSample = 40;
+  layers[2].footprint.dataBytesPerSample = 40;
+  return layers;
+}
+
+TEST(StageMemory, one_micro_batch_in_flight) {
+  StageLedger ledger = stageLedger(threeLayers(), {1, 3, true});
+  EXPECT_EQ(ledger.parameters, 3 * 1024);
+  EXPECT_EQ(ledger.gradients, 3 * 1024);
+  EXPECT_EQ(ledger.optimizer, 3 * 2048);
+  // 0 + (640 + 6400) + (640 + 1280).
+  EXPECT_EQ(ledger.activations, 8960);
+  // Only the last layer's temporaries find no dead stash: 3200.
+  EXPECT_EQ(ledger.backward, 3200);
+  EXPECT_EQ(ledger.communication, 2 * 640);
+  // Data: 3 micro-batches x 2 samples x 40 bytes = 240 -> 256, twice. Losses:
+  // 3 x 8 -> 64. Step block 256.
+  EXPECT_EQ(ledger.runtime, 2 * 256 + 64 + 256);
+  EXPECT_EQ(ledger.total(), 3 * 1024 * 4 + 8960 + 3200 + 1280 + 832);
+}
+
+TEST(StageMemory, temporaries_overlay_what_later_layers_keep) {
+  std::vector<StageLayer> layers = threeLayers();
+  // The block needs 5000 behind its own stash; 1920 of them lie in the head's.
+  layers[1].footprint.backwardTransient = 5120;
+  layers[2].footprint.backwardTransient = 64;
+  layers[2].footprint.forwardTransient = 0;
+  EXPECT_EQ(stageLedger(layers, {1, 1, true}).backward, 5120 - 1920);
+}
+
+TEST(StageMemory, several_micro_batches_in_flight) {
+  StageLedger ledger = stageLedger(threeLayers(), {4, 8, false});
+  EXPECT_EQ(ledger.activations, 4 * 8960);
+  EXPECT_EQ(ledger.backward, 3200);
+  EXPECT_EQ(ledger.runtime, 2 * 640 + 256);
+}
+
+TEST(StageMemory, forward_temporaries_spare_the_output) {
+  std::vector<StageLayer> layers = threeLayers();
+  layers[1].footprint.forwardTransient = 9600;
+  // The output (640) is the head's input in the slot already.
+  EXPECT_EQ(stageLedger(layers, {1, 1, true}).backward, 9600 + 640 - 1920);
+  StageLayout layout = stageLayout(layers, {1, 1, true});
+  EXPECT_EQ(layout.layers[1].forwardTransient,
+            layout.layers[1].backwardTransient + 640);
+  EXPECT_EQ(layout.layers[1].forwardTransient, layout.layers[2].stash + 640);
+}
+
+TEST(StageMemory, unaligned_sizes_are_rounded_up) {
+  std::vector<StageLayer> layers = {layer(1, 65, 1, 1, 1)};
+  layers[0].footprint.parameterBytes = 1;
+  StageLedger ledger = stageLedger(layers, {1, 1, false});
+  EXPECT_EQ(ledger.parameters, 64);
+  EXPECT_EQ(ledger.activations, 128);
+  EXPECT_EQ(ledger.backward, 64 + 128);
+  EXPECT_EQ(ledger.communication, 2 * 128);
+}
+
+TEST(StageMemory, a_lone_layer_without_boundaries_has_no_boundary_buffers) {
+  EXPECT_EQ(stageLedger({layer(0, 0, 64, 64, 64)}, {1, 1, true}).communication,
+            0);
+}
+
+/// Regions do not overlap, have the ledger's sizes, and temporaries never reach
+/// what is alive.
+TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
+  std::mt19937_64 random(1);
+  auto bytes = [&](int64_t most) {
+    return 64 * std::uniform_int_distribution<int64_t>(0, most)(random);
+  };
+  for (int trial = 0; trial < 2000; ++trial) {
+    int64_t count = 1 + trial % 5;
+    std::vector<StageLayer> layers;
+    int64_t boundary = bytes(4);
+    for (int64_t l = 0; l < count; ++l) {
+      // Equal boundaries: then the next layer's input is this one's output.
+      layers.push_back(layer(l == 0 ? bytes(4) : boundary,
+                             l + 1 == count ? 0 : boundary, bytes(10),
+                             bytes(10), bytes(30)));
+      layers.back().footprint.dataBytesPerSample = trial % 3 == 0 ? 36 : 0;
+    }
+    StageShape shape;
+    shape.inFlight = 1 + trial % 3;
+    shape.microBatches = shape.inFlight + trial % 2;
+    shape.lastStage = trial % 2;
+    StageLedger ledger = stageLedger(layers, shape);
+    StageLayout layout = stageLayout(layers, shape);
+    ASSERT_EQ(layout.bytes, ledger.total());
+    EXPECT_EQ(layout.slotBytes * layout.slotCount, ledger.activations);
+    int64_t at = 0;
+    for (const ArenaRegion *region :
+         {&layout.parameters, &layout.gradients, &layout.optimizer,
+          &layout.slots, &layout.transient, &layout.boundary[0],
+          &layout.boundary[1], &layout.data, &layout.loss, &layout.step}) {
+      EXPECT_EQ(region->offset, at);
+      EXPECT_EQ(region->offset % 64, 0);
+      at += region->bytes;
+    }
+    EXPECT_EQ(at, layout.bytes);
+    int64_t end = layout.transient.offset + layout.transient.bytes;
+    for (int64_t l = 0; l < count; ++l) {
+      const auto &placement = layout.layers[l];
+      const LayerFootprint &footprint = layers[l].footprint;
+      int64_t base = placement.transientInSlot ? layout.slots.offset : 0;
+      EXPECT_EQ(placement.transientInSlot, shape.inFlight == 1);
+      EXPECT_LE(base + placement.backwardTransient +
+                    footprint.backwardTransient,
+                end);
+      if (footprint.forwardTransient > 0) {
+        EXPECT_LE(base + placement.forwardTransient +
+                      footprint.forwardTransient,
+                  end);
+      }
+      int64_t alive =
+          placement.stash + footprint.inputBytes + footprint.stashBytes;
+      if (placement.transientInSlot) {
+        EXPECT_GE(placement.backwardTransient, alive);
+        EXPECT_GE(placement.forwardTransient, alive + footprint.outputBytes);
+      } else {
+        EXPECT_GE(placement.backwardTransient, layout.transient.offset);
+      }
+      if (l + 1 < count) {
+        EXPECT_EQ(layout.layers[l + 1].stash, alive);
+      }
+    }
+  }
+}
+
+} // namespace

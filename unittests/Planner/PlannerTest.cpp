@@ -1,0 +1,486 @@
+//===- PlannerTest.cpp - The planner against whole-plan brute force -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Search/PipelinePartition.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+int instances(int count) {
+  const char *value = std::getenv("GALVATRON_LONG");
+  return value && *value && *value != '0' ? 10 * count : count;
+}
+
+/// A model with random but fixed footprints per kind, strategy and samples.
+class RandomModel : public LayerModel {
+public:
+  RandomModel(uint64_t seed, std::vector<size_t> kinds, bool tied)
+      : seed(seed), kinds(std::move(kinds)), tied(tied) {}
+
+  std::string name() const override { return "random"; }
+  std::string hash() const override { return "0"; }
+  std::string dtype() const override { return "f32"; }
+  bool exact() const override { return true; }
+  size_t layerCount() const override { return kinds.size(); }
+  std::string layerName(size_t layer) const override {
+    return "l" + std::to_string(layer);
+  }
+  size_t kindOf(size_t layer) const override { return kinds[layer]; }
+  int64_t boundaryBytesPerSample(size_t layer) const override {
+    return layer + 1 < kinds.size() ? 60000 : 0;
+  }
+  std::vector<Tie> ties() const override {
+    if (!tied || kinds.size() < 2)
+      return {};
+    return {{0, kinds.size() - 1, 1 << 20}};
+  }
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    std::mt19937_64 random(seed ^ (kind * 7919) ^
+                           std::hash<std::string>()(strategy.str()) ^
+                           (samples << 20));
+    auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    if (pick(0, 19) == 0 && strategy.degree(Paradigm::TP) > 1)
+      return llvm::createStringError("heads do not divide");
+    int64_t tp = strategy.degree(Paradigm::TP);
+    int64_t sdp = strategy.degree(Paradigm::SDP);
+    int64_t states = (40000 + 10000 * static_cast<int64_t>(kind)) / tp / sdp;
+    LayerFootprint out;
+    out.inputBytes = kind == 0 ? 0 : samples * 60032;
+    out.outputBytes = samples * 60032;
+    int64_t intermediate = samples * pick(50000, 400000) / tp;
+    out.stashBytes = strategy.checkpoint() ? 0 : intermediate;
+    out.forwardTransient = pick(0, 100000);
+    out.backwardTransient =
+        pick(0, 200000) + (strategy.checkpoint() ? intermediate : 0);
+    out.parameterBytes = states;
+    out.gradientBytes = states;
+    out.optimizerBytes = 2 * states;
+    out.dataBytesPerSample = kind == 0 ? 100 : 0;
+    out.forwardFlops = static_cast<double>(samples * pick(1, 9)) * 1e6 / tp;
+    out.backwardFlops = 2 * out.forwardFlops;
+    out.recomputeFlops = strategy.checkpoint() ? out.forwardFlops : 0;
+    out.tpForwardBytes = tp > 1 ? samples * 60000 : 0;
+    out.tpForwardCalls = out.tpBackwardCalls = tp > 1 ? 1 : 0;
+    out.tpBackwardBytes = out.tpForwardBytes;
+    out.gatherBytes = sdp > 1 ? states * sdp : 0;
+    out.scatterBytes = out.gatherBytes;
+    out.gradientSyncBytes =
+        strategy.degree(Paradigm::DP) > 1 ? pick(1, 40) * states : 0;
+    return out;
+  }
+
+private:
+  uint64_t seed;
+  std::vector<size_t> kinds;
+  bool tied;
+};
+
+/// Every plan over P, m and strategies per layer with even or time-balanced
+/// partitions handed in, priced by evaluate(), which shares no sums with the
+/// search.
+struct BruteResult {
+  double best = -1;                ///< iteration in ms, -1: nothing fits
+  int64_t leastExcess = INT64_MAX; ///< of the memory over the budget
+  int64_t plans = 0;
+};
+
+void bruteStrategies(LayerModel &model, const Cluster &cluster, Plan &plan,
+                     size_t layer, int64_t memory, const SpaceOptions &space,
+                     BruteResult &result) {
+  if (layer == plan.layers.size()) {
+    auto priced = evaluate(model, cluster, plan, memory);
+    if (!priced) {
+      llvm::consumeError(priced.takeError());
+      return;
+    }
+    ++result.plans;
+    if (!priced->feasible()) {
+      const Infeasible &reason = priced->infeasible();
+      result.leastExcess =
+          std::min(result.leastExcess, reason.neededBytes - memory);
+      return;
+    }
+    int64_t largest = 0;
+    for (const PlanStage &stage : priced->plan().stages)
+      largest = std::max(largest, stage.peakBytes);
+    result.leastExcess = std::min(result.leastExcess, largest - memory);
+    double time = priced->plan().iterationMs;
+    if (result.best < 0 || time < result.best)
+      result.best = time;
+    return;
+  }
+  int64_t size = plan.stages[plan.layers[layer].stage].devices.size();
+  for (const Strategy &strategy : enumerateStrategies(size, space)) {
+    plan.layers[layer].strategy = strategy;
+    bruteStrategies(model, cluster, plan, layer + 1, memory, space, result);
+  }
+}
+
+BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
+                  int64_t memory, ScheduleKind schedule,
+                  const SpaceOptions &space) {
+  BruteResult result;
+  int64_t devices = cluster.deviceCount();
+  auto layers = static_cast<int64_t>(model.layerCount());
+  for (int64_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+    if (devices % stages != 0)
+      continue;
+    for (int64_t m = 1; m <= batch; ++m) {
+      if (batch % m != 0)
+        continue;
+      bool divides = true;
+      for (const Strategy &strategy :
+           enumerateStrategies(devices / stages, space))
+        divides &= batch / m % strategy.sampleShards() == 0;
+      if (!divides)
+        continue;
+      Plan plan;
+      plan.batch = batch;
+      plan.microBatches = m;
+      plan.pipelineDegree = stages;
+      plan.schedule = schedule;
+      int64_t next = 0;
+      for (int64_t s = 0; s < stages; ++s) {
+        PlanStage stage;
+        for (int64_t d = 0; d < devices / stages; ++d)
+          stage.devices.push_back(s * (devices / stages) + d);
+        stage.firstLayer = next;
+        stage.layerCount = layers / stages + (s < layers % stages);
+        for (int64_t l = 0; l < stage.layerCount; ++l)
+          plan.layers.push_back({model.layerName(next + l), s, Strategy()});
+        next += stage.layerCount;
+        plan.stages.push_back(std::move(stage));
+      }
+      bruteStrategies(model, cluster, plan, 0, memory, space, result);
+    }
+  }
+  return result;
+}
+
+Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown) {
+  DeviceType type;
+  type.name = "unit";
+  type.backend = "cpu";
+  type.memory = int64_t(1) << 30;
+  type.flops = {{"f32", 10e9}};
+  type.memoryBandwidth = 10e9;
+  type.overlapSlowdown = slowdown;
+  return llvm::cantFail(Cluster::get("small", {type},
+                                     {{nodes, "unit", devices, {3e9, 2e-6}}},
+                                     Link{1e9, 9e-6}));
+}
+
+TEST(Planner, agrees_with_brute_force_over_whole_plans) {
+  std::mt19937_64 random(99);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int feasible = 0, infeasible = 0, pipelines = 0;
+  for (int trial = 0; trial < instances(120); ++trial) {
+    int64_t devices = trial % 6 == 0 ? 4 : 2;
+    Cluster cluster = pick(0, 1) ? smallCluster(1, devices, 1.3)
+                                 : smallCluster(2, devices / 2, 2);
+    size_t count = devices == 4 ? 2 : pick(2, 3);
+    std::vector<size_t> kinds = {0};
+    while (kinds.size() < count)
+      kinds.push_back(pick(1, 2));
+    RandomModel model(random(), kinds, pick(0, 1));
+    int64_t batch = devices * (int64_t(1) << pick(0, 2));
+    ScheduleKind schedule =
+        pick(0, 2) ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
+    int64_t memory = pick(200000, 600000) * batch;
+    SpaceOptions space;
+    if (devices == 4)
+      space.checkpoint = CheckpointChoice::Never;
+    BruteResult expected =
+        brute(model, cluster, batch, memory, schedule, space);
+    PlannerOptions options;
+    options.space = devices == 4 ? "no-ckpt" : "base";
+    options.batch = batch;
+    options.memory = memory;
+    options.schedule = schedule;
+    auto found = plan(model, cluster, options);
+    ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
+    if (expected.plans == 0)
+      continue;
+    ASSERT_EQ(found->feasible(), expected.best >= 0) << "trial " << trial;
+    if (!found->feasible()) {
+      ++infeasible;
+      const Infeasible &reason = found->infeasible();
+      EXPECT_EQ(reason.neededBytes - reason.availableBytes,
+                expected.leastExcess);
+      EXPECT_EQ(reason.ledger.total(), reason.neededBytes);
+      // The budget that the message asks for is enough, one byte less is not.
+      options.memory = reason.neededBytes;
+      EXPECT_TRUE(llvm::cantFail(plan(model, cluster, options)).feasible());
+      options.memory = reason.neededBytes - 1;
+      EXPECT_FALSE(llvm::cantFail(plan(model, cluster, options)).feasible());
+      continue;
+    }
+    ++feasible;
+    pipelines += found->plan().pipelineDegree > 1;
+    EXPECT_EQ(found->plan().iterationMs, expected.best) << "trial " << trial;
+  }
+  EXPECT_GT(feasible, 40);
+  EXPECT_GT(infeasible, 5);
+  EXPECT_GT(pipelines, 5);
+}
+
+/// A model whose figures can be worked out by hand.
+class PlainModel : public RandomModel {
+public:
+  explicit PlainModel(size_t layers)
+      : RandomModel(0, std::vector<size_t>(layers, 1), false) {}
+  llvm::Expected<LayerFootprint> footprint(size_t, const Strategy &strategy,
+                                           int64_t samples) override {
+    LayerFootprint out;
+    out.inputBytes = out.outputBytes = 64 * samples;
+    out.stashBytes = strategy.checkpoint() ? 0 : 640 * samples;
+    out.backwardTransient = strategy.checkpoint() ? 640 * samples : 0;
+    out.parameterBytes = out.gradientBytes =
+        6400 / strategy.degree(Paradigm::TP) / strategy.degree(Paradigm::SDP);
+    out.forwardFlops = 10e6 * static_cast<double>(samples) /
+                       static_cast<double>(strategy.degree(Paradigm::TP));
+    out.backwardFlops = 2 * out.forwardFlops;
+    out.recomputeFlops = strategy.checkpoint() ? out.forwardFlops : 0;
+    return out;
+  }
+  int64_t boundaryBytesPerSample(size_t layer) const override {
+    return layer + 1 < layerCount() ? 64 : 0;
+  }
+};
+
+PlannerOptions forced(int64_t batch, const char *strategy, int64_t degree,
+                      int64_t microBatches) {
+  PlannerOptions options;
+  options.batch = batch;
+  options.strategy = llvm::cantFail(Strategy::parse(strategy));
+  options.pipelineDegree = degree;
+  options.microBatches = microBatches;
+  return options;
+}
+
+TEST(Planner, forced_plans_are_priced_by_the_formula) {
+  PlainModel model(5);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  PlannerResult result =
+      llvm::cantFail(plan(model, cluster, forced(16, "dp2", 2, 4)));
+  ASSERT_TRUE(result.feasible());
+  const Plan &found = result.plan();
+  // 3 and 2 layers; 2 local samples; 2 ms forward and 4 ms backward a layer.
+  EXPECT_EQ(found.stages[0].layerCount, 3);
+  // 128 bytes over 3 GB/s, 2 us of latency, one transfer on each side.
+  double send = 2e-3 + 128 / 3e9 * 1e3;
+  EXPECT_NEAR(found.stages[0].timeMs, 18 + send, 1e-6);
+  EXPECT_NEAR(found.stages[1].timeMs, 12 + send, 1e-6);
+  EXPECT_NEAR(found.iterationMs, 3 * (18 + send) + 30 + 2 * send, 1e-6);
+  EXPECT_NEAR(found.samplesPerSecond, 16 / found.iterationMs * 1e3, 1e-6);
+  // Stage 0 keeps two micro-batches in flight.
+  const StageLedger &ledger = found.stages[0].ledger;
+  EXPECT_EQ(ledger.parameters, 3 * 6400);
+  EXPECT_EQ(ledger.activations, 2 * 3 * 2 * (64 + 640));
+  EXPECT_EQ(ledger.communication, 2 * 128);
+  EXPECT_EQ(ledger.runtime, 256);
+  EXPECT_EQ(found.stages[1].ledger.runtime, 256 + 64);
+  EXPECT_EQ(found.stages[0].peakBytes, ledger.total());
+  EXPECT_TRUE(found.exactPeak);
+  EXPECT_FALSE(result.decisions.empty());
+}
+
+TEST(Planner, one_byte_below_the_need_is_refused) {
+  PlainModel model(4);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  for (const char *strategy : {"dp4", "sdp2.tp2", "tp4.ckpt"}) {
+    PlannerOptions options = forced(16, strategy, 1, 2);
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    int64_t peak = result.plan().stages[0].peakBytes;
+    options.memory = peak;
+    EXPECT_TRUE(llvm::cantFail(plan(model, cluster, options)).feasible());
+    options.memory = peak - 1;
+    result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_FALSE(result.feasible());
+    EXPECT_EQ(result.infeasible().neededBytes, peak);
+    EXPECT_EQ(result.infeasible().availableBytes, peak - 1);
+    EXPECT_EQ(result.infeasible().stage, 0);
+    EXPECT_FALSE(result.infeasible().relaxations.empty());
+  }
+}
+
+TEST(Planner, relaxations_are_tried_before_they_are_offered) {
+  PlainModel model(4);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  PlannerOptions options = forced(64, "dp4", 1, 1);
+  options.memory = 90000;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_FALSE(result.feasible());
+  auto offered = [&](const std::string &text) {
+    for (const std::string &relaxation : result.infeasible().relaxations)
+      if (relaxation.find(text) != std::string::npos)
+        return true;
+    return false;
+  };
+  EXPECT_TRUE(offered("raise the memory"));
+  EXPECT_TRUE(offered("use strategy 'dp4.ckpt'"));
+  EXPECT_TRUE(offered("leave the number of micro-batches to the search"));
+  EXPECT_TRUE(offered("reduce the batch to"));
+}
+
+TEST(Planner, the_same_input_gives_the_same_plan) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    std::string first;
+    for (int round = 0; round < 2; ++round) {
+      RandomModel model(seed, {0, 1, 1, 1, 2}, true);
+      PlannerOptions options;
+      options.batch = 8;
+      options.memory = 8000000;
+      PlannerResult result =
+          llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
+      ASSERT_TRUE(result.feasible());
+      Plan found = result.plan();
+      found.searchMs = 0;
+      std::string text;
+      llvm::raw_string_ostream(text) << found.toJson();
+      if (round == 0)
+        first = text;
+      EXPECT_EQ(text, first);
+    }
+  }
+}
+
+TEST(Planner, spaces_nest) {
+  RandomModel model(3, {0, 1, 1, 2, 1, 1, 2, 1}, true);
+  Cluster cluster = smallCluster(1, 8, 1.3);
+  auto timeOf = [&](const char *space) {
+    PlannerOptions options;
+    options.batch = 16;
+    options.memory = 200000000;
+    options.space = space;
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    EXPECT_TRUE(result.feasible()) << space;
+    return result.feasible() ? result.plan().iterationMs : 0;
+  };
+  double bmw = timeOf("bmw"), base = timeOf("base"), plain = timeOf("no-ckpt");
+  EXPECT_LE(bmw, base);
+  EXPECT_LE(bmw, timeOf("1f1b-time"));
+  EXPECT_LE(base, plain);
+  for (const char *space : {"dp", "tp", "pp", "sdp", "3d", "dp+tp", "dp+pp"})
+    EXPECT_LE(plain, timeOf(space)) << space;
+}
+
+TEST(Planner, the_batch_sweep_ends) {
+  PlainModel model(4);
+  PlannerOptions options;
+  options.space = "base";
+  PlannerResult result =
+      llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
+  ASSERT_TRUE(result.feasible());
+  EXPECT_EQ(result.plan().batch % 8, 0);
+  EXPECT_LT(result.plan().batch, 2048);
+}
+
+TEST(Planner, odd_device_counts_are_planned) {
+  PlainModel model(6);
+  PlannerOptions options;
+  options.batch = 12;
+  PlannerResult result =
+      llvm::cantFail(plan(model, smallCluster(1, 6, 1.3), options));
+  EXPECT_TRUE(result.feasible());
+}
+
+TEST(Planner, wrong_usage_is_refused) {
+  PlainModel model(3);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  auto errorOf = [&](PlannerOptions options) {
+    auto result = plan(model, cluster, options);
+    return result ? std::string("no error")
+                  : llvm::toString(result.takeError());
+  };
+  PlannerOptions options;
+  options.batch = 8;
+  options.space = "all";
+  EXPECT_NE(errorOf(options).find("unknown space 'all', expected one of bmw"),
+            std::string::npos);
+  options.space = "bi-obj";
+  EXPECT_NE(errorOf(options).find("bi-objective search"), std::string::npos);
+  options.space = "base";
+  options.pipelineDegree = 3;
+  EXPECT_EQ(errorOf(options),
+            "pipeline degree 3 does not divide the 4 devices");
+  options.pipelineDegree = 4;
+  EXPECT_EQ(errorOf(options), "model 'random' has 3 layers, fewer than the 4 "
+                              "stages of the pipeline");
+  EXPECT_EQ(errorOf(forced(8, "dp8", 1, 1)),
+            "strategy 'dp8' is for 8 devices, which does not divide 4");
+  EXPECT_EQ(errorOf(forced(8, "dp2", 1, 1)),
+            "pipeline degree 1 leaves 4 devices per stage, but strategy 'dp2' "
+            "is for 2");
+  EXPECT_EQ(errorOf(forced(8, "dp4", 1, 3)),
+            "3 micro-batches do not divide the batch of 8");
+  EXPECT_EQ(errorOf(forced(8, "dp4", 1, 4)),
+            "strategy 'dp4' cuts a micro-batch into 4 blocks, which does not "
+            "divide its 2 samples");
+  PlannerOptions three;
+  three.batch = 3;
+  three.space = "dp";
+  PlannerResult result = llvm::cantFail(plan(model, cluster, three));
+  ASSERT_FALSE(result.feasible());
+  EXPECT_EQ(result.infeasible().reason,
+            "no pipeline degree and number of micro-batches of space 'dp' "
+            "divides a batch of 3 on 4 devices");
+}
+
+TEST(Planner, hand_edited_plans_are_checked) {
+  PlainModel model(4);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  Plan good =
+      llvm::cantFail(plan(model, cluster, forced(16, "dp2", 2, 2))).plan();
+  PlannerResult again = llvm::cantFail(evaluate(model, cluster, good));
+  EXPECT_EQ(again.plan().iterationMs, good.iterationMs);
+  auto errorOf = [&](std::function<void(Plan &)> change) {
+    Plan edited = good;
+    change(edited);
+    auto result = evaluate(model, cluster, edited);
+    return result ? std::string("no error")
+                  : llvm::toString(result.takeError());
+  };
+  EXPECT_EQ(errorOf([](Plan &p) { p.layers[2].name = "x"; }),
+            "plan: layer 2 is 'x', but the model has 'l2' there");
+  EXPECT_EQ(errorOf([](Plan &p) { p.stages[1].devices = {4, 5}; }),
+            "plan: device 4 does not exist, cluster 'small' has 4");
+  EXPECT_EQ(errorOf([](Plan &p) {
+              p.layers.pop_back();
+              --p.stages[1].layerCount;
+            }),
+            "plan: has 3 layers, but model 'random' has 4");
+  PlannerResult small = llvm::cantFail(evaluate(model, cluster, good, 1000));
+  ASSERT_FALSE(small.feasible());
+  EXPECT_EQ(small.infeasible().stage, 0);
+  EXPECT_EQ(small.infeasible().neededBytes, good.stages[0].peakBytes);
+}
+
+TEST(Planner, even_partition_counts_every_layer) {
+  EXPECT_EQ(evenPartition(14, 4), (std::vector<int64_t>{4, 4, 3, 3}));
+  EXPECT_EQ(evenPartition(4, 4), (std::vector<int64_t>{1, 1, 1, 1}));
+  EXPECT_EQ(stageDevices(4, 2),
+            (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}}));
+}
+
+} // namespace

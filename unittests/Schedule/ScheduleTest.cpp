@@ -1,0 +1,111 @@
+//===- ScheduleTest.cpp - Task orders -------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Schedule/TaskProgram.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+
+using namespace galvatron;
+
+namespace {
+
+std::vector<std::string> steadyOf(const TaskProgram &program, size_t role) {
+  std::vector<std::string> lines;
+  for (const Task &task : program.roles[role].part(SchedulePart::Steady))
+    lines.push_back(task.str());
+  return lines;
+}
+
+TEST(Schedule, one_stage_alternates) {
+  EXPECT_EQ(steadyOf(make1F1B(1, 2), 0),
+            (std::vector<std::string>{
+                "forward mb 0 slot 0", "backward mb 0 slot 0",
+                "forward mb 1 slot 0", "backward mb 1 slot 0"}));
+}
+
+TEST(Schedule, two_stages_group_opposite_transfers) {
+  TaskProgram program = make1F1B(2, 3);
+  EXPECT_EQ(steadyOf(program, 0),
+            (std::vector<std::string>{
+                "forward mb 0 slot 0", "transfer send-activation mb 0",
+                "forward mb 1 slot 1",
+                "transfer send-activation mb 1, recv-gradient mb 0",
+                "backward mb 0 slot 0", "forward mb 2 slot 0",
+                "transfer send-activation mb 2, recv-gradient mb 1",
+                "backward mb 1 slot 1", "transfer recv-gradient mb 2",
+                "backward mb 2 slot 0"}));
+  EXPECT_EQ(steadyOf(program, 1),
+            (std::vector<std::string>{
+                "transfer recv-activation mb 0", "forward mb 0 slot 0",
+                "backward mb 0 slot 0",
+                "transfer send-gradient mb 0, recv-activation mb 1",
+                "forward mb 1 slot 0", "backward mb 1 slot 0",
+                "transfer send-gradient mb 1, recv-activation mb 2",
+                "forward mb 2 slot 0", "backward mb 2 slot 0",
+                "transfer send-gradient mb 2"}));
+}
+
+TEST(Schedule, gpipe_runs_all_forwards_first) {
+  EXPECT_EQ(steadyOf(makeGPipe(2, 2), 1),
+            (std::vector<std::string>{
+                "transfer recv-activation mb 0", "forward mb 0 slot 0",
+                "transfer recv-activation mb 1", "forward mb 1 slot 1",
+                "backward mb 0 slot 0", "transfer send-gradient mb 0",
+                "backward mb 1 slot 1", "transfer send-gradient mb 1"}));
+}
+
+/// Never more micro-batches in flight than there are slots, and that many once.
+TEST(Schedule, slots_are_what_is_in_flight) {
+  for (int64_t stages = 1; stages <= 8; ++stages)
+    for (int64_t microBatches = 1; microBatches <= 16; ++microBatches)
+      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB}) {
+        TaskProgram program = makeSchedule(kind, stages, microBatches);
+        for (int64_t s = 0; s < stages; ++s) {
+          EXPECT_EQ(program.roles[s].slots,
+                    inFlightMicroBatches(kind, s, stages, microBatches));
+          int64_t alive = 0, most = 0;
+          for (const Task &task : program.roles[s].part(SchedulePart::Steady)) {
+            alive += task.kind == TaskKind::Forward;
+            alive -= task.kind == TaskKind::Backward;
+            most = std::max(most, alive);
+          }
+          EXPECT_EQ(alive, 0);
+          EXPECT_EQ(most, program.roles[s].slots);
+        }
+      }
+}
+
+TEST(Schedule, evaluation_is_forward_only) {
+  TaskProgram program = make1F1B(3, 4);
+  for (const RoleProgram &role : program.roles)
+    for (const Task &task : role.part(SchedulePart::Evaluate)) {
+      EXPECT_NE(task.kind, TaskKind::Backward);
+      EXPECT_EQ(task.flags & (SendGradient | RecvGradient), 0);
+    }
+}
+
+TEST(Schedule, step_end_has_ties_where_they_are) {
+  TaskProgram program = make1F1B(3, 2, {{0, 2}});
+  auto kinds = [&](size_t role) {
+    std::vector<TaskKind> list;
+    for (const Task &task : program.roles[role].part(SchedulePart::StepEnd))
+      list.push_back(task.kind);
+    return list;
+  };
+  EXPECT_EQ(kinds(0),
+            (std::vector<TaskKind>{TaskKind::SyncGradients, TaskKind::TieReduce,
+                                   TaskKind::Norm, TaskKind::Update,
+                                   TaskKind::TieBroadcast}));
+  EXPECT_EQ(kinds(1),
+            (std::vector<TaskKind>{TaskKind::SyncGradients, TaskKind::Norm,
+                                   TaskKind::Update}));
+  EXPECT_EQ(kinds(0), kinds(2));
+}
+
+} // namespace

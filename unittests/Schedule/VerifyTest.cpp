@@ -1,0 +1,264 @@
+//===- VerifyTest.cpp - The deadlock proof and its faults -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Schedule/Verify.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+std::vector<Task> &steady(TaskProgram &program, size_t role) {
+  return program.roles[role].part(SchedulePart::Steady);
+}
+
+bool has(const std::vector<ScheduleFault> &faults, ScheduleFaultKind kind,
+         const std::string &text) {
+  return std::any_of(faults.begin(), faults.end(),
+                     [&](const ScheduleFault &fault) {
+                       return fault.kind == kind &&
+                              fault.message.find(text) != std::string::npos;
+                     });
+}
+
+std::string all(const std::vector<ScheduleFault> &faults) {
+  std::string text;
+  for (const ScheduleFault &fault : faults)
+    text += fault.message + "\n";
+  return text;
+}
+
+#define EXPECT_FAULT(program, kind, text)                                      \
+  do {                                                                         \
+    auto faults = verifySchedule(program);                                     \
+    EXPECT_TRUE(has(faults, ScheduleFaultKind::kind, text)) << all(faults);    \
+  } while (false)
+
+TEST(Verify, schedules_are_proven) {
+  for (int64_t stages = 1; stages <= 8; ++stages)
+    for (int64_t microBatches = 1; microBatches <= 16; ++microBatches)
+      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB})
+        for (bool tied : {false, true}) {
+          std::vector<TieRoles> ties;
+          if (tied)
+            ties = {{0, stages - 1}, {stages / 2, 0}};
+          TaskProgram program = makeSchedule(kind, stages, microBatches, ties);
+          auto faults = verifySchedule(program);
+          EXPECT_TRUE(faults.empty()) << all(faults);
+        }
+}
+
+TEST(Verify, expanded_programs_run) {
+  for (int64_t stages = 1; stages <= 4; ++stages)
+    for (int64_t microBatches = 1; microBatches <= 6; ++microBatches)
+      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB})
+        for (int64_t width : {1, 2, 3}) {
+          std::vector<int64_t> ranks;
+          for (int64_t s = 0; s < stages; ++s)
+            ranks.push_back(1 + (s + width) % 3);
+          TaskProgram program =
+              makeSchedule(kind, stages, microBatches, {{0, stages - 1}});
+          EXPECT_EQ(runExpanded(program, ranks), "");
+        }
+}
+
+TEST(Verify, a_missing_receive_is_found) {
+  TaskProgram program = makeGPipe(2, 2);
+  auto &tasks = steady(program, 1);
+  tasks.erase(tasks.begin() + 2); // recv-activation mb 1
+  EXPECT_FAULT(program, UnmatchedTransfer,
+               "role 0 steady task 3 'transfer send-activation mb 1': no "
+               "receive of the activation of micro-batch 1 in role 1");
+  EXPECT_FAULT(program, TaskOrder, "its activation has not been received");
+  EXPECT_NE(runExpanded(program, {2, 2}), "");
+}
+
+TEST(Verify, a_missing_send_is_found) {
+  TaskProgram program = make1F1B(2, 2);
+  auto &tasks = steady(program, 1);
+  tasks.pop_back(); // send-gradient mb 1
+  EXPECT_FAULT(program, UnmatchedTransfer,
+               "no send of the gradient of micro-batch 1 in role 1");
+  EXPECT_FAULT(program, MissingTask,
+               "the gradient of micro-batch 1 is never sent");
+}
+
+TEST(Verify, a_send_beyond_the_last_role_is_found) {
+  TaskProgram program = makeGPipe(2, 1);
+  Task task;
+  task.kind = TaskKind::Transfer;
+  task.flags = SendActivation;
+  steady(program, 1).push_back(task);
+  EXPECT_FAULT(program, UnmatchedTransfer, "in a neighbour, there is none");
+}
+
+TEST(Verify, another_micro_batch_is_found) {
+  TaskProgram program = makeGPipe(2, 2);
+  std::swap(steady(program, 1)[0].recvMicroBatch,
+            steady(program, 1)[2].recvMicroBatch);
+  EXPECT_FAULT(program, MicroBatchMismatch,
+               "the activation of micro-batch 0 where micro-batch 1 is "
+               "expected");
+  EXPECT_NE(runExpanded(program, {1, 1}), "");
+}
+
+/// Ungrouped opposite transfers: each side sends and waits for the other's
+/// receive. The classic deadlock of 1F1B with rendezvous sends.
+TEST(Verify, opposite_sends_deadlock) {
+  TaskProgram program = make1F1B(2, 3);
+  for (size_t role = 0; role < 2; ++role) {
+    std::vector<Task> split;
+    for (const Task &task : steady(program, role)) {
+      int sends = task.flags & (SendActivation | SendGradient);
+      int recvs = task.flags & (RecvActivation | RecvGradient);
+      if (task.kind != TaskKind::Transfer || !sends || !recvs) {
+        split.push_back(task);
+        continue;
+      }
+      Task send = task, recv = task;
+      send.flags = sends;
+      send.slot = 0;
+      send.recvMicroBatch = 0;
+      recv.flags = recvs;
+      recv.sendMicroBatch = 0;
+      split.push_back(send);
+      split.push_back(recv);
+    }
+    steady(program, role) = split;
+  }
+  auto faults = verifySchedule(program, {{0, 1}, {2, 3}});
+  ASSERT_TRUE(has(faults, ScheduleFaultKind::Deadlock, "deadlock: waits for"))
+      << all(faults);
+  EXPECT_TRUE(has(faults, ScheduleFaultKind::Deadlock,
+                  "role 0 (ranks 0, 1) steady task 3 'transfer "
+                  "send-activation mb 1'"))
+      << all(faults);
+  EXPECT_TRUE(has(faults, ScheduleFaultKind::Deadlock, "role 1 (ranks 2, 3)"));
+  EXPECT_NE(runExpanded(program, {2, 2}).find("is stuck"), std::string::npos);
+}
+
+TEST(Verify, collectives_in_another_order_are_found) {
+  TaskProgram program = make1F1B(2, 1, {{0, 1}});
+  auto &tasks = program.roles[1].part(SchedulePart::StepEnd);
+  std::swap(tasks[1], tasks[2]); // tie-reduce and norm
+  EXPECT_FAULT(program, CollectiveMismatch,
+               "role 0 step-end task 1 'tie-reduce': meets role 1 step-end "
+               "task 1 'norm'");
+  EXPECT_FAULT(program, TaskOrder, "expected the order sync-gradients");
+  EXPECT_NE(runExpanded(program, {1, 2}), "");
+}
+
+TEST(Verify, a_missing_collective_is_found) {
+  TaskProgram program = make1F1B(3, 1);
+  auto &tasks = program.roles[2].part(SchedulePart::StepEnd);
+  tasks.erase(tasks.begin() + 1); // norm
+  EXPECT_FAULT(program, CollectiveMismatch, "has no counterpart in role 2");
+  EXPECT_NE(runExpanded(program, {1, 1, 1}), "");
+}
+
+TEST(Verify, slots_in_use_are_found) {
+  TaskProgram program = make1F1B(2, 3);
+  for (Task &task : steady(program, 0))
+    if (task.microBatch == 1 && task.kind != TaskKind::Transfer)
+      task.slot = 0;
+  EXPECT_FAULT(program, SlotConflict, "slot 0 still holds micro-batch 0");
+  TaskProgram beyond = make1F1B(1, 2);
+  steady(beyond, 0)[2].slot = 1;
+  EXPECT_FAULT(beyond, SlotConflict, "slot 1 does not exist, there are 1");
+  TaskProgram wrong = makeGPipe(1, 2);
+  std::swap(steady(wrong, 0)[2].slot, steady(wrong, 0)[3].slot);
+  EXPECT_FAULT(wrong, SlotConflict, "slot 1 does not hold its activations");
+}
+
+TEST(Verify, missing_and_repeated_work_is_found) {
+  TaskProgram program = makeGPipe(1, 2);
+  auto tasks = steady(program, 0);
+  steady(program, 0).pop_back();
+  EXPECT_FAULT(program, MissingTask, "micro-batch 1 is never run backward");
+  steady(program, 0) = tasks;
+  steady(program, 0).push_back(tasks.back());
+  EXPECT_FAULT(program, TaskOrder, "the micro-batch was already run backward");
+  steady(program, 0) = tasks;
+  std::swap(steady(program, 0)[2], steady(program, 0)[3]);
+  EXPECT_FAULT(program, TaskOrder, "micro-batches ascending");
+  steady(program, 0)[0].microBatch = 9;
+  EXPECT_FAULT(program, TaskOrder, "micro-batch 9 does not exist");
+}
+
+TEST(Verify, an_output_that_is_overwritten_is_found) {
+  TaskProgram program = makeGPipe(2, 2);
+  auto &tasks = steady(program, 0);
+  std::swap(tasks[1], tasks[2]); // send mb 0 after forward mb 1
+  EXPECT_FAULT(program, TaskOrder,
+               "the output of micro-batch 0 has not been sent yet");
+}
+
+TEST(Verify, step_end_needs_its_tasks) {
+  TaskProgram program = make1F1B(1, 1, {{0, 0}});
+  program.roles[0].part(SchedulePart::StepEnd).clear();
+  auto faults = verifySchedule(program);
+  for (const char *task :
+       {"'sync-gradients'", "'update'", "'tie-reduce'", "'tie-broadcast'"})
+    EXPECT_TRUE(has(faults, ScheduleFaultKind::MissingTask, task));
+}
+
+/// Whenever the proof accepts the transfers and collectives of a mutated
+/// program, the expanded program runs, and the other way round.
+TEST(Verify, proof_and_expanded_run_agree) {
+  std::mt19937_64 random(17);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int stuck = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    int64_t stages = pick(2, 4);
+    TaskProgram program =
+        makeSchedule(pick(0, 1) ? ScheduleKind::GPipe : ScheduleKind::OneFOneB,
+                     stages, pick(1, 5), {{0, stages - 1}});
+    std::vector<int64_t> ranks;
+    for (int64_t s = 0; s < stages; ++s)
+      ranks.push_back(pick(1, 3));
+    for (int64_t change = pick(0, 3); change > 0; --change) {
+      auto part = pick(0, 4) ? SchedulePart::Steady : SchedulePart::StepEnd;
+      auto &tasks = program.roles[pick(0, stages - 1)].part(part);
+      if (tasks.empty())
+        continue;
+      size_t a = pick(0, tasks.size() - 1), b = pick(0, tasks.size() - 1);
+      switch (pick(0, 2)) {
+      case 0:
+        std::swap(tasks[a], tasks[b]);
+        break;
+      case 1:
+        tasks.erase(tasks.begin() + a);
+        break;
+      case 2:
+        tasks[a].sendMicroBatch = tasks[b].sendMicroBatch;
+        break;
+      }
+    }
+    bool refused = false;
+    for (const ScheduleFault &fault : verifySchedule(program))
+      refused |= fault.part != SchedulePart::Evaluate &&
+                 (fault.kind == ScheduleFaultKind::UnmatchedTransfer ||
+                  fault.kind == ScheduleFaultKind::MicroBatchMismatch ||
+                  fault.kind == ScheduleFaultKind::CollectiveMismatch ||
+                  fault.kind == ScheduleFaultKind::Deadlock);
+    std::string expanded = runExpanded(program, ranks);
+    stuck += !expanded.empty();
+    // A send without a receive that nobody waits behind still ends nowhere: the
+    // expanded run notices every one of them, as its sender never gets on.
+    EXPECT_EQ(refused, !expanded.empty()) << expanded << "\n"
+                                          << all(verifySchedule(program));
+  }
+  EXPECT_GT(stuck, 500);
+}
+
+} // namespace

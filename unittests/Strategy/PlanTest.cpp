@@ -1,0 +1,144 @@
+//===- PlanTest.cpp - Plans and their JSON --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/Plan.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+Plan smallPlan() {
+  Plan plan;
+  plan.toolVersion = "0.1.0";
+  plan.model = "toy";
+  plan.cluster = "4xcpu";
+  plan.space = "base";
+  plan.batch = 8;
+  plan.microBatches = 2;
+  plan.pipelineDegree = 2;
+  plan.iterationMs = 12.5;
+  for (int64_t s = 0; s < 2; ++s) {
+    PlanStage stage;
+    stage.devices = {2 * s, 2 * s + 1};
+    stage.firstLayer = 2 * s;
+    stage.layerCount = 2 - s;
+    stage.timeMs = 3;
+    stage.ledger.parameters = 640;
+    stage.ledger.runtime = 256;
+    stage.peakBytes = stage.ledger.total();
+    plan.stages.push_back(stage);
+  }
+  for (const char *strategy : {"dp2", "tp2.ckpt", "sdp2"})
+    plan.layers.push_back({"l" + std::to_string(plan.layers.size()),
+                           plan.layers.size() == 2 ? 1 : 0,
+                           llvm::cantFail(Strategy::parse(strategy))});
+  return plan;
+}
+
+std::string checkOf(const Plan &plan) { return llvm::toString(plan.check()); }
+
+TEST(Plan, json_round_trips) {
+  Plan plan = smallPlan();
+  llvm::json::Value json = plan.toJson();
+  llvm::Expected<Plan> again = Plan::fromJson(json);
+  ASSERT_TRUE(static_cast<bool>(again));
+  EXPECT_EQ(again->toJson(), json);
+}
+
+TEST(Plan, json_has_every_key_of_version_one) {
+  llvm::json::Value json = smallPlan().toJson();
+  const llvm::json::Object &object = *json.getAsObject();
+  for (const char *key :
+       {"version",   "tool-version",    "model",        "model-hash",
+        "cluster",   "cluster-hash",    "profile-hash", "space",
+        "training",  "seq-len",         "batch",        "micro-batches",
+        "schedule",  "pipeline-degree", "iteration-ms", "samples-per-second",
+        "search-ms", "peak-is",         "stages",       "layers"})
+    EXPECT_TRUE(object.get(key)) << key;
+  const llvm::json::Object &stage =
+      *(*object.getArray("stages"))[0].getAsObject();
+  for (const char *key : {"devices", "first-layer", "layer-count", "time-ms",
+                          "time-nosync-ms", "peak-bytes", "ledger"})
+    EXPECT_TRUE(stage.get(key)) << key;
+  EXPECT_EQ(stage.getObject("ledger")->size(), 8u);
+}
+
+TEST(Plan, structure_is_checked) {
+  EXPECT_FALSE(llvm::errorToBool(smallPlan().check()));
+  Plan plan = smallPlan();
+  plan.microBatches = 3;
+  EXPECT_EQ(checkOf(plan),
+            "plan: 3 micro-batches do not divide the batch of 8");
+  plan = smallPlan();
+  plan.layers[0].strategy = llvm::cantFail(Strategy::parse("dp4"));
+  EXPECT_EQ(checkOf(plan), "plan: layer 'l0': strategy 'dp4' is for 4 devices, "
+                           "but stage 0 has 2");
+  plan = smallPlan();
+  plan.batch = 6;
+  EXPECT_EQ(checkOf(plan),
+            "plan: layer 'l0': strategy 'dp2' cuts a micro-batch into 2 "
+            "blocks, which does not divide its 3 samples");
+  plan = smallPlan();
+  plan.stages[1].devices = {1, 2};
+  EXPECT_EQ(checkOf(plan), "plan: stage 1: device 1 is used twice");
+  plan = smallPlan();
+  plan.stages[1].firstLayer = 1;
+  EXPECT_EQ(checkOf(plan),
+            "plan: stage 1: expected its first layer to be 2, found 1");
+  plan = smallPlan();
+  plan.layers[1].stage = 1;
+  EXPECT_EQ(checkOf(plan), "plan: layer 'l1': expected stage 0, found 1");
+  plan = smallPlan();
+  plan.layers.pop_back();
+  EXPECT_EQ(checkOf(plan), "plan: the stages hold 3 layers, but 2 are listed");
+  plan = smallPlan();
+  plan.pipelineDegree = 4;
+  EXPECT_EQ(checkOf(plan), "plan: pipeline degree 4, but 2 stages");
+}
+
+TEST(Plan, wrong_json_is_refused) {
+  auto errorOf = [](auto change) {
+    llvm::json::Value json = smallPlan().toJson();
+    change(*json.getAsObject());
+    llvm::Expected<Plan> plan = Plan::fromJson(json);
+    return plan ? std::string("no error") : llvm::toString(plan.takeError());
+  };
+  using Object = llvm::json::Object;
+  EXPECT_EQ(errorOf([](Object &o) { o["version"] = 2; }),
+            "'version': expected 1, found 2");
+  EXPECT_EQ(errorOf([](Object &o) { o.erase("batch"); }),
+            "missing key 'batch'");
+  EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
+            "'schedule': unknown schedule 'zigzag', expected '1f1b' or "
+            "'gpipe'");
+  EXPECT_EQ(errorOf([](Object &o) {
+              (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
+            }),
+            "'layers[1].strategy': invalid strategy 'xp2': expected a level "
+            "like 'dp2', 'sdp4' or 'tp8', found 'xp2'");
+}
+
+TEST(Plan, in_flight_micro_batches) {
+  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 0, 4, 8), 4);
+  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 3, 4, 8), 1);
+  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 0, 4, 2), 2);
+  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::GPipe, 3, 4, 8), 8);
+}
+
+TEST(Plan, table_shows_stages_and_runs_of_layers) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  smallPlan().print(os);
+  EXPECT_NE(text.find("batch 8 in 2 micro-batches, schedule 1f1b"),
+            std::string::npos);
+  EXPECT_NE(text.find("tp2.ckpt"), std::string::npos);
+  EXPECT_NE(text.find("parameters 640 B"), std::string::npos);
+}
+
+} // namespace

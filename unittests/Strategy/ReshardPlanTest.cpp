@@ -1,0 +1,165 @@
+//===- ReshardPlanTest.cpp - Reshards against who holds what --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/ReshardPlan.h"
+#include "galvatron/Strategy/DecisionTree.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+using namespace galvatron;
+
+namespace {
+
+Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
+
+std::vector<int64_t> ranks(int64_t first, int64_t count) {
+  std::vector<int64_t> list(count);
+  std::iota(list.begin(), list.end(), first);
+  return list;
+}
+
+/// The samples a rank holds, worked out from the definition alone: walk the
+/// levels from the outermost and cut the micro-batch at each dp or sdp level.
+std::vector<int64_t> heldSamples(const Strategy &strategy, int64_t localRank,
+                                 int64_t samples) {
+  int64_t begin = 0, length = samples, span = strategy.devices();
+  for (const Level &level : strategy.levels()) {
+    span /= level.degree;
+    int64_t coordinate = localRank / span;
+    localRank %= span;
+    if (level.paradigm == Paradigm::TP)
+      continue;
+    length /= level.degree;
+    begin += coordinate * length;
+  }
+  std::vector<int64_t> held(length);
+  std::iota(held.begin(), held.end(), begin);
+  return held;
+}
+
+/// Moves sample numbers as the plan says and checks that every rank ends up
+/// with exactly its samples, each written once.
+void simulate(const Strategy &from, const Strategy &to,
+              const std::vector<int64_t> &fromDevices,
+              const std::vector<int64_t> &toDevices, int64_t samples) {
+  ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
+  SCOPED_TRACE(from.str() + " -> " + to.str());
+  std::map<int64_t, std::vector<int64_t>> source, target;
+  for (size_t r = 0; r < fromDevices.size(); ++r)
+    source[fromDevices[r]] = heldSamples(from, r, samples);
+  for (size_t r = 0; r < toDevices.size(); ++r)
+    target[toDevices[r]].assign(heldSamples(to, r, samples).size(), -1);
+  if (plan.kind == ReshardKind::None) {
+    EXPECT_TRUE(plan.transfers.empty());
+    for (size_t r = 0; r < toDevices.size(); ++r)
+      EXPECT_EQ(source[toDevices[r]], heldSamples(to, r, samples));
+    return;
+  }
+  for (const ReshardTransfer &transfer : plan.transfers) {
+    ASSERT_GT(transfer.units, 0);
+    for (int64_t u = 0; u < transfer.units; ++u) {
+      int64_t &slot = target.at(transfer.dstRank).at(transfer.dstUnit + u);
+      EXPECT_EQ(slot, -1) << "written twice";
+      slot = source.at(transfer.srcRank).at(transfer.srcUnit + u);
+    }
+  }
+  for (size_t r = 0; r < toDevices.size(); ++r)
+    EXPECT_EQ(target[toDevices[r]], heldSamples(to, r, samples));
+
+  // Nothing travels that the receiver has.
+  if (fromDevices == toDevices)
+    for (const ReshardTransfer &transfer : plan.transfers)
+      if (!transfer.isLocal()) {
+        const std::vector<int64_t> &own = source[transfer.dstRank];
+        int64_t sample = source[transfer.srcRank][transfer.srcUnit];
+        EXPECT_EQ(std::count(own.begin(), own.end(), sample), 0);
+      }
+  if (plan.kind == ReshardKind::Slice) {
+    EXPECT_EQ(plan.totalUnits(), 0);
+  }
+}
+
+TEST(ReshardPlan, every_pair_inside_a_stage) {
+  SpaceOptions all;
+  all.keepDpSdp = true;
+  all.checkpoint = CheckpointChoice::Never;
+  for (int64_t devices : {1, 2, 4, 8, 6}) {
+    std::vector<Strategy> strategies = enumerateStrategies(devices, all);
+    for (const Strategy &from : strategies)
+      for (const Strategy &to : strategies) {
+        int64_t samples = 3 * std::lcm(from.sampleShards(), to.sampleShards());
+        simulate(from, to, ranks(0, devices), ranks(0, devices), samples);
+      }
+  }
+}
+
+TEST(ReshardPlan, every_pair_across_a_cut) {
+  SpaceOptions all;
+  all.keepDpSdp = true;
+  all.checkpoint = CheckpointChoice::Never;
+  for (auto [before, after] :
+       {std::pair<int64_t, int64_t>{8, 8}, {4, 8}, {8, 4}, {2, 6}, {1, 4}})
+    for (const Strategy &from : enumerateStrategies(before, all))
+      for (const Strategy &to : enumerateStrategies(after, all)) {
+        int64_t samples = 2 * std::lcm(from.sampleShards(), to.sampleShards());
+        simulate(from, to, ranks(4, before), ranks(4 + before, after), samples);
+      }
+}
+
+TEST(ReshardPlan, kinds) {
+  auto kind = [](const char *from, const char *to) {
+    Strategy a = get(from), b = get(to);
+    return reshardPlan(a, b, ranks(0, a.devices()), ranks(0, b.devices()), 8)
+        .kind;
+  };
+  EXPECT_EQ(kind("dp8", "sdp8"), ReshardKind::None);
+  EXPECT_EQ(kind("dp8", "dp8.ckpt"), ReshardKind::None);
+  EXPECT_EQ(kind("tp8", "dp8"), ReshardKind::Slice);
+  EXPECT_EQ(kind("dp8", "tp8"), ReshardKind::AllGather);
+  EXPECT_EQ(kind("dp2.tp4", "dp4.tp2"), ReshardKind::Slice);
+  EXPECT_EQ(kind("dp4.tp2", "dp2.tp4"), ReshardKind::AllGather);
+  EXPECT_EQ(kind("dp2.tp2", "tp2.dp2"), ReshardKind::Permute);
+  EXPECT_EQ(kind("dp2.tp4", "tp2.dp4"), ReshardKind::AllToAll);
+}
+
+TEST(ReshardPlan, equal_degrees_in_another_order_need_an_exchange) {
+  ReshardPlan plan =
+      reshardPlan(get("dp2.tp2"), get("tp2.dp2"), ranks(0, 4), ranks(0, 4), 4);
+  // Ranks 0 and 3 keep their blocks, ranks 1 and 2 change.
+  EXPECT_EQ(plan.totalUnits(), 4);
+  EXPECT_EQ(plan.maxSentUnits(), 2);
+  EXPECT_EQ(plan.maxReceivedUnits(), 2);
+}
+
+TEST(ReshardPlan, owners_share_the_sending) {
+  // Four owners of everything, four receivers of a quarter each.
+  ReshardPlan cut =
+      reshardPlan(get("tp4"), get("dp4"), ranks(0, 4), ranks(4, 4), 8);
+  EXPECT_EQ(cut.kind, ReshardKind::Send);
+  EXPECT_EQ(cut.maxSentUnits(), 2);
+  // The other half comes from the four ranks that hold it, one each.
+  ReshardPlan gather =
+      reshardPlan(get("dp2.tp4"), get("tp8"), ranks(0, 8), ranks(0, 8), 8);
+  EXPECT_EQ(gather.maxSentUnits(), 4);
+  EXPECT_EQ(gather.maxReceivedUnits(), 4);
+}
+
+TEST(ReshardPlan, backward_moves_as_much_for_slice_and_gather) {
+  ReshardPlan forward =
+      reshardPlan(get("dp8"), get("tp8"), ranks(0, 8), ranks(0, 8), 8);
+  ReshardPlan backward =
+      reshardPlan(get("tp8"), get("dp8"), ranks(0, 8), ranks(0, 8), 8);
+  EXPECT_EQ(forward.totalUnits(), 56);
+  EXPECT_EQ(backward.totalUnits(), 0);
+}
+
+} // namespace

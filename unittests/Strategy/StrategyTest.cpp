@@ -1,0 +1,96 @@
+//===- StrategyTest.cpp - Strategies --------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Strategy/DecisionTree.h"
+
+#include "gtest/gtest.h"
+
+#include <set>
+
+using namespace galvatron;
+
+namespace {
+
+Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
+
+std::string errorOf(const char *text) {
+  llvm::Expected<Strategy> strategy = Strategy::parse(text);
+  if (strategy)
+    return "no error";
+  return llvm::toString(strategy.takeError());
+}
+
+TEST(Strategy, notation_round_trips) {
+  for (const char *text : {"single", "single.ckpt", "dp2.tp4", "sdp8",
+                           "tp2.sdp4.ckpt", "dp2.sdp3.tp5", "tp12"})
+    EXPECT_EQ(get(text).str(), text);
+}
+
+TEST(Strategy, wrong_notation_is_refused) {
+  EXPECT_EQ(errorOf(""), "invalid strategy '': expected a level like 'dp2', "
+                         "'sdp4' or 'tp8', found ''");
+  EXPECT_EQ(errorOf("dp2.dp4"),
+            "invalid strategy 'dp2.dp4': paradigm 'dp' "
+            "occurs twice, expected at most one level each");
+  EXPECT_EQ(errorOf("dp1"), "invalid strategy 'dp1': level 'dp1': expected a "
+                            "degree of at least 2");
+  for (const char *text :
+       {"ckpt", "dp", "dp2.ckpt.tp2", "pp2", "dp2,tp2", "single.dp2",
+        "dp2.single", "dp02", "dp-2", "dp2.", ".dp2", "DP2", "dp2.ckpt.ckpt",
+        "dp99999999999999999999", "dp65536.tp65536", "dp 2"})
+    EXPECT_NE(errorOf(text), "no error") << text;
+}
+
+TEST(Strategy, degrees_and_strides) {
+  Strategy strategy = get("tp2.sdp3.dp4");
+  EXPECT_EQ(strategy.devices(), 24);
+  EXPECT_EQ(strategy.degree(Paradigm::SDP), 3);
+  EXPECT_EQ(strategy.stride(size_t(0)), 12);
+  EXPECT_EQ(strategy.stride(Paradigm::SDP), 4);
+  EXPECT_EQ(strategy.stride(Paradigm::DP), 1);
+  EXPECT_EQ(get("tp8").degree(Paradigm::DP), 1);
+  EXPECT_EQ(strategy.sampleShards(), 12);
+  EXPECT_TRUE(get("dp2").withCheckpoint(true) == get("dp2.ckpt"));
+}
+
+TEST(Strategy, sample_blocks_follow_the_levels) {
+  using Layout = std::vector<int64_t>;
+  EXPECT_EQ(get("dp2.tp2").sampleLayout(), (Layout{0, 0, 1, 1}));
+  EXPECT_EQ(get("tp2.dp2").sampleLayout(), (Layout{0, 1, 0, 1}));
+  EXPECT_EQ(get("tp4").sampleLayout(), (Layout{0, 0, 0, 0}));
+  EXPECT_EQ(get("sdp4").sampleLayout(), (Layout{0, 1, 2, 3}));
+  EXPECT_EQ(get("sdp2.tp2.dp2").sampleLayout(),
+            (Layout{0, 1, 0, 1, 2, 3, 2, 3}));
+}
+
+TEST(Strategy, groups_partition_the_ranks) {
+  SpaceOptions all;
+  all.keepDpSdp = true;
+  for (int64_t devices : {1, 2, 4, 6, 8, 12})
+    for (const Strategy &strategy : enumerateStrategies(devices, all))
+      for (Paradigm paradigm : {Paradigm::DP, Paradigm::SDP, Paradigm::TP}) {
+        std::multiset<int64_t> seen;
+        for (int64_t rank = 0; rank < devices; ++rank) {
+          auto group = strategy.group(rank, paradigm);
+          ASSERT_EQ(static_cast<int64_t>(group.size()),
+                    strategy.degree(paradigm));
+          EXPECT_EQ(group[strategy.coordinate(rank, paradigm)], rank);
+          for (Paradigm other : {Paradigm::DP, Paradigm::SDP, Paradigm::TP})
+            for (int64_t member : group)
+              if (other != paradigm) {
+                EXPECT_EQ(strategy.coordinate(member, other),
+                          strategy.coordinate(rank, other));
+              }
+          if (strategy.coordinate(rank, paradigm) == 0)
+            seen.insert(group.begin(), group.end());
+        }
+        EXPECT_EQ(static_cast<int64_t>(seen.size()), devices);
+      }
+}
+
+} // namespace

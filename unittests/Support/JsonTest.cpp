@@ -1,0 +1,77 @@
+//===- JsonTest.cpp - Strict JSON objects ---------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Support/Json.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+llvm::json::Value parse(const char *text) {
+  return llvm::cantFail(parseJson(text, "test"));
+}
+
+std::string messageOf(llvm::Error error) {
+  return llvm::toString(std::move(error));
+}
+
+TEST(Json, members_are_read) {
+  llvm::json::Value value =
+      parse(R"({"n": 3, "x": 1.5, "s": "text", "b": true, "a": [1]})");
+  ObjectReader reader(value, "");
+  EXPECT_EQ(reader.natural("n"), 3);
+  EXPECT_EQ(reader.number("x"), 1.5);
+  EXPECT_EQ(reader.string("s"), "text");
+  EXPECT_TRUE(reader.booleanOr("b", false));
+  EXPECT_EQ(reader.array("a")->size(), 1u);
+  EXPECT_EQ(reader.naturalOr("missing", 7), 7);
+  EXPECT_FALSE(llvm::errorToBool(reader.finish()));
+}
+
+TEST(Json, errors_name_the_path) {
+  llvm::json::Value value = parse(R"({"n": "three", "extra": 1, "m": -1})");
+  {
+    ObjectReader reader(value, "layers[3]");
+    reader.integer("n");
+    EXPECT_EQ(messageOf(reader.finish()),
+              "'layers[3].n': expected an integer, found a string");
+  }
+  {
+    ObjectReader reader(value, "");
+    reader.integer("count");
+    EXPECT_EQ(messageOf(reader.finish()), "missing key 'count'");
+  }
+  {
+    ObjectReader reader(value, "");
+    reader.natural("m");
+    EXPECT_EQ(messageOf(reader.finish()),
+              "'m': expected an integer of at least 0, found -1");
+  }
+  {
+    ObjectReader reader(value, "");
+    reader.has("n");
+    reader.has("m");
+    EXPECT_EQ(messageOf(reader.finish()), "unknown key 'extra'");
+  }
+  {
+    ObjectReader reader(parse("[1]"), "");
+    EXPECT_EQ(messageOf(reader.finish()),
+              "document: expected an object, found an array");
+  }
+}
+
+TEST(Json, syntax_errors_carry_name_and_line) {
+  llvm::Expected<llvm::json::Value> value =
+      parseJson("{\n  \"a\": }", "x.json");
+  ASSERT_FALSE(value);
+  std::string message = messageOf(value.takeError());
+  EXPECT_EQ(message.rfind("x.json:2:", 0), 0u) << message;
+}
+
+} // namespace
