@@ -35,6 +35,21 @@ int64_t nn::countBytes(Type type, int64_t samples) {
   return countElements(type, samples) * bits / 8;
 }
 
+static constexpr StringLiteral roleNames[] = {
+    "input", "data",     "parameter",      "output",            "loss",
+    "stash", "gradient", "input_gradient", "parameter_gradient"};
+
+StringRef nn::stringifyRole(ValueRole role) {
+  return roleNames[static_cast<unsigned>(role)];
+}
+
+std::optional<ValueRole> nn::symbolizeRole(StringRef text) {
+  for (auto [index, name] : llvm::enumerate(roleNames))
+    if (name == text)
+      return static_cast<ValueRole>(index);
+  return std::nullopt;
+}
+
 LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
                                                   NamedAttribute attribute) {
   StringRef name = attribute.getName();
@@ -67,9 +82,27 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
   return success();
 }
 
+static LogicalResult verifyRole(Operation *op, NamedAttribute attribute) {
+  auto role = dyn_cast<StringAttr>(attribute.getValue());
+  if (role && symbolizeRole(role.getValue()))
+    return success();
+  return op->emitOpError() << "expected '" << kRoleAttr
+                           << "' to be a role of a layer function, got "
+                           << attribute.getValue();
+}
+
+LogicalResult NNDialect::verifyRegionResultAttribute(Operation *op, unsigned,
+                                                     unsigned,
+                                                     NamedAttribute attribute) {
+  return attribute.getName() == kRoleAttr ? verifyRole(op, attribute)
+                                          : success();
+}
+
 LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region,
                                                   unsigned argument,
                                                   NamedAttribute attribute) {
+  if (attribute.getName() == kRoleAttr)
+    return verifyRole(op, attribute);
   if (attribute.getName() != kFactorsAttr)
     return success();
   auto function = dyn_cast<FunctionOpInterface>(op);
@@ -85,6 +118,7 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region
                              << " to name one factor a dimension, got "
                              << attribute.getValue();
   auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
+  bool found = false;
   for (auto [dim, entry] : llvm::enumerate(names)) {
     auto factor = dyn_cast<StringAttr>(entry);
     if (!factor)
@@ -92,6 +126,11 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region
                                << entry;
     if (factor.empty())
       continue;
+    if (found)
+      return op->emitOpError() << "expected at most one factor in '"
+                               << kFactorsAttr << "' of argument " << argument
+                               << ", got " << attribute.getValue();
+    found = true;
     auto count = units ? units.getAs<IntegerAttr>(factor.getValue()) : nullptr;
     if (!count)
       return op->emitOpError() << "factor '" << factor.getValue()

@@ -162,10 +162,17 @@ void LayerNormGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
   int64_t n = last(getX());
+  // The kernel has one mode for both: if only one of them accumulates, the other
+  // adds to zeros.
+  int64_t mode =
+      std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
+  for (unsigned index : {1, 2})
+    if (emitter.accumulateMode(index) != mode)
+      emitter.kernel("zero", {results[index]}, {});
   emitter.kernel("layer_norm_grad",
                  {operands[0], operands[1], operands[2], operands[3],
                   results[0], results[1], results[2]},
-                 {size(getX()) / n, n, emitter.accumulateMode(1)});
+                 {size(getX()) / n, n, mode});
 }
 int LayerNormGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;

@@ -60,6 +60,36 @@ LogicalResult expectRank(Operation *op, StringRef name, Value value,
                            << ", got " << value.getType();
 }
 
+LogicalResult expectVector(Operation *op, StringRef name, Value value) {
+  if (!shapeOf(value).empty())
+    return success();
+  return op->emitOpError() << "expected '" << name << "' of rank >= 1, got "
+                           << value.getType();
+}
+
+using NamedValues = ArrayRef<std::pair<StringRef, Value>>;
+
+/// The constraint on element types that NNOps.td states for all operations:
+/// `values` have that of `like`, `statistics` its accumulator type. Null values
+/// are optional operands that are not there.
+LogicalResult expectElements(Operation *op, Value like, NamedValues values,
+                             NamedValues statistics = {}) {
+  auto elementOf = [](Value value) {
+    return cast<RankedTensorType>(value.getType()).getElementType();
+  };
+  Type compute = elementOf(like);
+  Type accumulator =
+      compute.isF64() ? compute : Float32Type::get(op->getContext());
+  for (auto [named, expected] :
+       {std::pair(values, compute), std::pair(statistics, accumulator)})
+    for (auto [name, value] : named)
+      if (value && elementOf(value) != expected)
+        return op->emitOpError()
+               << "expected '" << name << "' of element type " << expected
+               << ", got " << elementOf(value);
+  return success();
+}
+
 LogicalResult expectTrailing(Operation *op, StringRef name, Value part,
                              Value whole) {
   ArrayRef<int64_t> tail = shapeOf(part), shape = shapeOf(whole);
@@ -96,6 +126,12 @@ std::pair<SmallVector<int64_t>, int64_t> splitWeight(ArrayRef<int64_t> w,
   return {SmallVector<int64_t>(w.drop_front()), w.front()};
 }
 
+LogicalResult expectWeight(Operation *op, Value w) {
+  if (shapeOf(w).size() >= 2)
+    return success();
+  return op->emitOpError() << "expected 'w' of rank >= 2, got " << w.getType();
+}
+
 LogicalResult verifyDropout(Operation *op, Value x, double p) {
   if (failed(expectProbability(op, "p", p)))
     return failure();
@@ -116,7 +152,8 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
     return op->emitOpError() << "expected 'heads' to divide " << shape[3]
                              << ", got " << heads;
   if (failed(expectShape(op, "o", o, {shape[0], shape[1], shape[3]})) || // 3
-      failed(expectShape(op, "lse", lse, {shape[0], heads, shape[1]})))  // 4
+      failed(expectShape(op, "lse", lse, {shape[0], heads, shape[1]})) || // 4
+      failed(expectElements(op, qkv, {{"o", o}}, {{"lse", lse}})))
     return failure();
   return expectProbability(op, "dropout", dropout);
 }
@@ -124,7 +161,8 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
 } // namespace
 
 LogicalResult EmbeddingOp::verify() {
-  if (failed(expectRank(*this, "table", getTable(), 2))) // 1
+  if (failed(expectRank(*this, "table", getTable(), 2)) || // 1
+      failed(expectElements(*this, getTable(), {{"y", getY()}})))
     return failure();
   return expectShape(*this, "y", getY(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
@@ -133,41 +171,47 @@ LogicalResult EmbeddingOp::verify() {
 LogicalResult EmbeddingGradOp::verify() {
   if (failed(expectType(*this, "dtable", getDtable(),
                         getTable().getType())) || // 1
-      failed(expectRank(*this, "table", getTable(), 2)))
+      failed(expectRank(*this, "table", getTable(), 2)) ||
+      failed(expectElements(*this, getTable(), {{"dy", getDy()}})))
     return failure();
   return expectShape(*this, "dy", getDy(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
 }
 
-static LogicalResult verifyPosition(Operation *op, Value x, Value table) {
-  if (failed(expectRank(op, "x", x, 3)) ||
-      failed(expectRank(op, "table", table, 2)))
+static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
+                                    StringRef tableName, Value table) {
+  if (failed(expectRank(op, xName, x, 3)) ||
+      failed(expectRank(op, tableName, table, 2)) ||
+      failed(expectElements(op, x, {{tableName, table}})))
     return failure();
   if (shapeOf(x)[2] != shapeOf(table)[1]) // 1
-    return op->emitOpError() << "expected 'table' of width " << shapeOf(x)[2]
-                             << ", got " << shapeOf(table)[1];
+    return op->emitOpError() << "expected '" << tableName << "' of width "
+                             << shapeOf(x)[2] << ", got " << shapeOf(table)[1];
   if (shapeOf(table)[0] < shapeOf(x)[1]) // 2
-    return op->emitOpError() << "expected 'table' of at least "
+    return op->emitOpError() << "expected '" << tableName << "' of at least "
                              << shapeOf(x)[1] << " rows, got "
                              << shapeOf(table)[0];
   return success();
 }
 
 LogicalResult PositionAddOp::verify() {
-  if (failed(verifyPosition(*this, getX(), getTable())))
+  if (failed(verifyPosition(*this, "x", getX(), "table", getTable())))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 3
 }
 
 LogicalResult PositionGradOp::verify() {
-  return verifyPosition(*this, getDy(), getDtable());
+  return verifyPosition(*this, "dy", getDy(), "dtable", getDtable());
 }
 
 LogicalResult LinearOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX()), w = shapeOf(getW());
-  if (w.size() < 2) // 1
-    return emitOpError() << "expected 'w' of rank >= 2, got "
-                         << getW().getType();
+  if (failed(expectVector(*this, "x", getX())) ||
+      failed(expectWeight(*this, getW())) || // 1
+      failed(expectElements(
+          *this, getX(),
+          {{"w", getW()}, {"bias", getBias()}, {"y", getY()}})))
+    return failure();
   auto [out, in] = splitWeight(w, getTransposeWeight());
   if (x.back() != in) // 1
     return emitOpError() << "expected the contracted dimension of 'w' to be "
@@ -181,6 +225,9 @@ LogicalResult LinearOp::verify() {
 
 LogicalResult LinearInputGradOp::verify() {
   ArrayRef<int64_t> dy = shapeOf(getDy());
+  if (failed(expectWeight(*this, getW())) || // 1
+      failed(expectElements(*this, getDy(), {{"w", getW()}, {"dx", getDx()}})))
+    return failure();
   auto [out, in] = splitWeight(shapeOf(getW()), getTransposeWeight());
   if (dy.size() <= out.size() || dy.take_back(out.size()) != ArrayRef(out)) // 1
     return emitOpError() << "expected 'dy' to end in " << printShape(out)
@@ -191,6 +238,9 @@ LogicalResult LinearInputGradOp::verify() {
 
 LogicalResult LinearWeightGradOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX()), dy = shapeOf(getDy());
+  if (failed(expectVector(*this, "x", getX())) ||
+      failed(expectElements(*this, getX(), {{"dy", getDy()}, {"dw", getDw()}})))
+    return failure();
   ArrayRef<int64_t> rows = x.drop_back();
   if (dy.size() <= rows.size() || dy.take_front(rows.size()) != rows) // 1
     return emitOpError() << "expected 'dy' to start with " << printShape(rows)
@@ -202,21 +252,29 @@ LogicalResult LinearWeightGradOp::verify() {
 }
 
 LogicalResult BiasAddOp::verify() {
-  if (failed(expectTrailing(*this, "bias", getBias(), getX()))) // 1
+  if (failed(expectTrailing(*this, "bias", getBias(), getX())) || // 1
+      failed(expectElements(*this, getX(), {{"bias", getBias()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 2
 }
 
 LogicalResult BiasGradOp::verify() {
+  if (failed(expectElements(*this, getDy(), {{"dbias", getDbias()}})))
+    return failure();
   return expectTrailing(*this, "dbias", getDbias(), getDy()); // 1
 }
 
 LogicalResult LayerNormOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectVector(*this, "x", getX())))
+    return failure();
   if (failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
       failed(expectShape(*this, "beta", getBeta(), x.back())) || // 1
       failed(expectType(*this, "y", getY(), getX().getType())) || // 2
-      failed(expectShape(*this, "stats", getStats(), withLast(x, 2)))) // 3
+      failed(expectShape(*this, "stats", getStats(), withLast(x, 2))) || // 3
+      failed(expectElements(*this, getX(),
+                            {{"gamma", getGamma()}, {"beta", getBeta()}},
+                            {{"stats", getStats()}})))
     return failure();
   double eps = getEps().convertToDouble();
   if (!(eps > 0)) // 4
@@ -226,6 +284,13 @@ LogicalResult LayerNormOp::verify() {
 
 LogicalResult LayerNormGradOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectVector(*this, "x", getX())) ||
+      failed(expectElements(*this, getX(),
+                            {{"gamma", getGamma()},
+                             {"dgamma", getDgamma()},
+                             {"dbeta", getDbeta()}},
+                            {{"stats", getStats()}})))
+    return failure();
   if (failed(expectType(*this, "dy", getDy(), getX().getType())) ||
       failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1
       failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
@@ -247,6 +312,7 @@ LogicalResult GeluGradOp::verify() {
 
 LogicalResult BiasGeluOp::verify() {
   if (failed(expectTrailing(*this, "bias", getBias(), getX())) || // 1
+      failed(expectElements(*this, getX(), {{"bias", getBias()}})) ||
       failed(expectType(*this, "pre", getPre(), getX().getType())))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 2
@@ -286,6 +352,10 @@ LogicalResult AddOp::verify() {
 
 LogicalResult CrossEntropyOp::verify() {
   ArrayRef<int64_t> logits = shapeOf(getLogits());
+  if (failed(expectVector(*this, "logits", getLogits())) ||
+      failed(expectElements(*this, getLogits(), {},
+                            {{"stats", getStats()}})))
+    return failure();
   if (logits.drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
                          << printShape(logits.drop_back()) << ", got "
@@ -297,11 +367,24 @@ LogicalResult CrossEntropyOp::verify() {
   if (!getStats() && logits.back() != int64_t(getClasses())) // 4
     return emitOpError() << "expected 'logits' of " << getClasses()
                          << " classes, got " << logits.back();
+  if (!getStats())
+    return success();
+  ArrayRef<int64_t> stats = shapeOf(getStats());
+  SmallVector<int64_t> rows = withLast(logits, 3);
+  if (stats.size() != rows.size() + 1 ||
+      stats.drop_front() != ArrayRef(rows)) // 5
+    return emitOpError() << "expected 'stats' of shape [shards, "
+                         << StringRef(printShape(rows)).drop_front()
+                         << ", got " << printShape(stats);
   return success();
 }
 
 LogicalResult SoftmaxStatsOp::verify() {
   ArrayRef<int64_t> logits = shapeOf(getLogits());
+  if (failed(expectVector(*this, "logits", getLogits())) ||
+      failed(expectElements(*this, getLogits(), {},
+                            {{"stats", getStats()}})))
+    return failure();
   if (logits.drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
                          << printShape(logits.drop_back()) << ", got "

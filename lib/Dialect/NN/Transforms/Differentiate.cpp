@@ -19,21 +19,6 @@
 using namespace mlir;
 using namespace mlir::nn;
 
-static constexpr StringLiteral roleNames[] = {
-    "input", "data",     "parameter",      "output",            "loss",
-    "stash", "gradient", "input_gradient", "parameter_gradient"};
-
-StringRef nn::stringifyRole(ValueRole role) {
-  return roleNames[static_cast<unsigned>(role)];
-}
-
-std::optional<ValueRole> nn::symbolizeRole(StringRef text) {
-  for (auto [index, name] : llvm::enumerate(roleNames))
-    if (name == text)
-      return static_cast<ValueRole>(index);
-  return std::nullopt;
-}
-
 ValueRole nn::getArgRole(func::FuncOp function, unsigned index) {
   auto attr = function.getArgAttrOfType<StringAttr>(index, kRoleAttr);
   assert(attr && "layer function without roles");

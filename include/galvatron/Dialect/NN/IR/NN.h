@@ -29,6 +29,22 @@ inline constexpr llvm::StringLiteral kFactorUnitsAttr = "nn.factor_units";
 inline constexpr llvm::StringLiteral kUnevenAttr = "nn.uneven";
 inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
 
+/// What an argument or result of a layer function is: the value of `nn.role`.
+/// Transforms/Bodies.h tells their order.
+enum class ValueRole {
+  Input,
+  Data,
+  Parameter,
+  Output,
+  Loss,
+  Stash,
+  Gradient,
+  InputGradient,
+  ParameterGradient
+};
+StringRef stringifyRole(ValueRole role);
+std::optional<ValueRole> symbolizeRole(StringRef text);
+
 /// Elements of a ranked tensor; `samples` stands for every `?` dimension.
 int64_t countElements(Type type, int64_t samples);
 /// Bytes of a ranked tensor, likewise.

@@ -23,18 +23,24 @@ def NN_Dialect : Dialect {
     may be split, and the kernels they become as interfaces, so that a new
     operation needs no change in any pass (docs/rationale-nn.md).
 
+    Floating-point operands and results of an operation have one element type;
+    statistics have its accumulator type, f64 for f64 and f32 for all others;
+    losses are f64. Every operation verifies this besides its own constraints.
+
     Discardable attributes on body functions and their arguments:
 
     - `nn.factors = ["", "heads"]` on a parameter argument: the factor each
-      dimension carries (`""` for none);
+      dimension carries (`""` for none); at most one dimension carries one;
     - `nn.factor_units = {heads = 12 : i64}` on the function: how many indivisible
       units a factor has; a tensor-parallel degree must divide it;
     - `nn.uneven = ["vocab"]`: factors that may be split into ceil-sized shards
       with a short last one;
-    - `nn.role = "input"` on arguments and results after differentiation.
+    - `nn.role = "input"` on arguments and results after differentiation; the
+      roles are those of `ValueRole` (NN.h).
   }];
   let hasOperationAttrVerify = 1;
   let hasRegionArgAttrVerify = 1;
+  let hasRegionResultAttrVerify = 1;
 }
 
 // Activations, gradients and parameters.
@@ -149,7 +155,8 @@ def NN_LinearOp : NN_ForwardOp<"linear", ["getFlops"]> {
     all-reduce, and `nn-fuse` moves it in here.
 
     Constraints:
-    1. `w` has rank >= 2 and its contracted dimension equals the last of `x`.
+    1. `x` has rank >= 1, `w` rank >= 2, and the contracted dimension of `w`
+       equals the last of `x`.
     2. The shape of `y` is that of `x` without its last dimension followed by
        the output dimensions of `w`.
     3. `bias`, if present, has exactly the output dimensions.
@@ -173,7 +180,8 @@ def NN_LinearInputGradOp : NN_Op<"linear_input_grad", ["getFlops"]> {
     Contracts the output dimensions of `dy` with those of `w`.
 
     Constraints:
-    1. The trailing dimensions of `dy` are the output dimensions of `w`.
+    1. `w` has rank >= 2; the trailing dimensions of `dy` are its output
+       dimensions.
     2. The shape of `dx` is that of `dy` without them, followed by the
        contracted dimension of `w`.
   }];
@@ -191,7 +199,8 @@ def NN_LinearWeightGradOp
     `dw = x^T dy` over all rows (`dy^T x` with `transpose_weight`).
 
     Constraints:
-    1. `x` and `dy` agree in all dimensions but the trailing ones.
+    1. `x` has rank >= 1; `x` and `dy` agree in all dimensions but the trailing
+       ones.
     2. The shape of `dw` is the last dimension of `x` and the output dimensions
        of `dy`, in the order of the weight.
   }];
@@ -234,7 +243,8 @@ def NN_LayerNormOp : NN_ForwardOp<"layer_norm", ["getFlops"]> {
     `stats[.., 0]` is the mean and `stats[.., 1]` is `1/sqrt(variance + eps)`.
 
     Constraints:
-    1. `gamma` and `beta` are vectors as long as the last dimension of `x`.
+    1. `x` has rank >= 1; `gamma` and `beta` are vectors as long as its last
+       dimension.
     2. `y` has the type of `x`.
     3. `stats` has the shape of `x` with 2 for the last dimension.
     4. `eps` is positive.
@@ -431,6 +441,7 @@ def NN_CrossEntropyOp
     2. `dlogits` has the type of `logits`.
     3. `loss` is one f64.
     4. Without `stats` the last dimension of `logits` is `classes`.
+    5. `stats`, if present, is `[shards, rows.., 3]`.
   }];
   let arguments = (ins NN_Float:$logits, NN_Integer:$labels,
                        Optional<NN_Statistics>:$stats, I64Attr:$classes);

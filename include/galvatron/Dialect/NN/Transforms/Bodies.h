@@ -28,21 +28,6 @@
 
 namespace mlir::nn {
 
-/// What an argument or result of a layer function is.
-enum class ValueRole {
-  Input,
-  Data,
-  Parameter,
-  Output,
-  Loss,
-  Stash,
-  Gradient,
-  InputGradient,
-  ParameterGradient
-};
-StringRef stringifyRole(ValueRole role);
-std::optional<ValueRole> symbolizeRole(StringRef text);
-
 ValueRole getArgRole(func::FuncOp function, unsigned index);
 ValueRole getResultRole(func::FuncOp function, unsigned index);
 void setArgRole(func::FuncOp function, unsigned index, ValueRole role);
