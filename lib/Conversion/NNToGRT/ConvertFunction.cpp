@@ -282,8 +282,9 @@ void FunctionConverter::bindResults() {
     }
     auto kernelOp = value.getDefiningOp<nn::KernelOpInterface>();
     bool direct = value.getDefiningOp() && bound.insert(value).second;
+    // Who else reads the value must not see what was accumulated before it.
     if (accumulate)
-      direct = direct && kernelOp &&
+      direct = direct && value.hasOneUse() && kernelOp &&
                kernelOp.supportsAccumulation(
                    cast<OpResult>(value).getResultNumber());
     if (!direct) {

@@ -17,6 +17,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONINSERTRECOMPUTE
@@ -60,6 +61,16 @@ struct InsertRecomputePass
       if (entry->second.recompute)
         layer.setRecomputeAttr(FlatSymbolRefAttr::get(entry->second.recompute));
     });
+
+    // If every layer of a body is checkpointed, nobody keeps its stash.
+    llvm::StringSet<> used;
+    getOperation().walk([&](LayerOp layer) {
+      if (layer.getForwardAttr())
+        used.insert(layer.getForwardAttr().getValue());
+    });
+    for (StringRef name : done.keys())
+      if (!used.contains(name))
+        symbols.erase(symbols.lookup(name));
   }
 };
 

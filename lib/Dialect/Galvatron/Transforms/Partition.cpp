@@ -303,12 +303,20 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &str
                           int64_t samples, StringRef name,
                           ArrayRef<int64_t> borrowed) {
   LayerFunctions result;
+  // A layer that cannot be split leaves nothing behind.
+  auto refuse = [&]() -> LogicalResult {
+    for (func::FuncOp function :
+         {result.forward, result.recompute, result.backward})
+      if (function)
+        function.erase();
+    return failure();
+  };
   Operation *after = whole.backward;
   result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
                             "forward", strategy, samples, borrowed);
   Propagation forward(result.forward);
   if (failed(forward.run({})))
-    return failure();
+    return refuse();
   SmallVector<int64_t> stash = forward.stashStates;
   after = result.forward;
   if (whole.recompute) {
@@ -317,7 +325,7 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &str
                  "recompute", strategy, samples, borrowed);
     Propagation recompute(result.recompute);
     if (failed(recompute.run({})))
-      return failure();
+      return refuse();
     stash = recompute.stashStates;
     after = result.recompute;
   }
@@ -328,6 +336,6 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &str
                              UnitAttr::get(result.backward.getContext()));
   Propagation backward(result.backward);
   if (failed(backward.run(stash)))
-    return failure();
+    return refuse();
   return result;
 }
