@@ -1,0 +1,510 @@
+//===- ReferenceOps.cpp - nn operations with plain loops
+//-------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Written from the definitions in NNOps.td and from grt/abi.h where they speak
+// of ranks and of random numbers, not from any kernel.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ReferenceOps.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "grt/philox.h"
+
+#include <cmath>
+
+using namespace galvatron::reference;
+using namespace mlir;
+
+namespace {
+
+using Operands = ArrayRef<const Tensor *>;
+using Results = MutableArrayRef<Tensor>;
+
+template <typename OpTy>
+using TypedEvaluator = void (*)(OpTy, Operands, Results, const Context &, Rank);
+
+template <typename OpTy>
+void add(llvm::StringMap<Evaluator> &table, TypedEvaluator<OpTy> evaluator) {
+  table[OpTy::getOperationName()] =
+      [evaluator](Operation *op, Operands operands, Results results,
+                  const Context &context, Rank rank) {
+        evaluator(cast<OpTy>(op), operands, results, context, rank);
+      };
+}
+
+//===----------------------------------------------------------------------===//
+// Dropout
+//===----------------------------------------------------------------------===//
+
+/// The factors by which dropout multiplies: 0 or 1 / (1 - p).
+class DropoutMask {
+public:
+  DropoutMask(const Context &context, double p, int64_t opIndex)
+      : key(grt::dropoutKey(context.seed, context.step, context.layer)),
+        threshold(grt::dropoutThreshold(p)), kept(1 / (1 - p)),
+        opIndex(uint32_t(opIndex)), active(context.dropout && p > 0) {}
+  double operator()(int64_t row, int64_t column) const {
+    if (!active)
+      return 1;
+    grt::PhiloxBlock block =
+        grt::dropoutBlock(key, uint64_t(row), uint32_t(column / 4), opIndex);
+    return block.lane[column % 4] >= threshold ? kept : 0;
+  }
+
+private:
+  grt::PhiloxKey key;
+  uint32_t threshold;
+  double kept;
+  uint32_t opIndex;
+  bool active;
+};
+
+template <typename OpTy>
+void dropout(OpTy op, const Tensor &x, Tensor &y, const Context &context,
+             Rank rank) {
+  DropoutMask mask(context, op.getP().convertToDouble(), op.getOpIndex());
+  int64_t columns = x.last(), samples = x.shape[0];
+  int64_t rows = samples == 0 ? 0 : x.size() / columns / samples;
+  int64_t firstColumn = op.getColSharded() ? rank.index * columns : 0;
+  for (int64_t r = 0; r < samples * rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      y.values[r * columns + c] =
+          x.values[r * columns + c] *
+          mask(context.firstSample * rows + r, firstColumn + c);
+}
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+/// Calls `visit(row, local table row)` for every token of this rank's shard.
+void forEachToken(const Tensor &tokens, const Tensor &table, bool sharded,
+                  Rank rank, llvm::function_ref<void(int64_t, int64_t)> visit) {
+  int64_t rows = table.shape[0];
+  int64_t first = sharded ? rank.index * rows : 0;
+  for (int64_t r = 0; r < tokens.size(); ++r) {
+    int64_t local = int64_t(tokens.values[r]) - first;
+    if (local >= 0 && local < rows)
+      visit(r, local);
+  }
+}
+
+void embedding(nn::EmbeddingOp op, Operands in, Results out, const Context &,
+               Rank rank) {
+  int64_t width = in[1]->last();
+  forEachToken(
+      *in[0], *in[1], op.getSharded(), rank, [&](int64_t r, int64_t token) {
+        for (int64_t c = 0; c < width; ++c)
+          out[0].values[r * width + c] = in[1]->values[token * width + c];
+      });
+}
+
+void embeddingGrad(nn::EmbeddingGradOp op, Operands in, Results out,
+                   const Context &, Rank rank) {
+  int64_t width = in[1]->last();
+  forEachToken(
+      *in[0], *in[2], op.getSharded(), rank, [&](int64_t r, int64_t token) {
+        for (int64_t c = 0; c < width; ++c)
+          out[0].values[token * width + c] += in[1]->values[r * width + c];
+      });
+}
+
+void positionAdd(nn::PositionAddOp, Operands in, Results out, const Context &,
+                 Rank) {
+  int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[0]->values[i] + in[1]->values[i % perSample];
+}
+
+void positionGrad(nn::PositionGradOp, Operands in, Results out, const Context &,
+                  Rank) {
+  int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i % perSample] += in[0]->values[i];
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// Element (in, out) of a weight.
+struct Weight {
+  int64_t ins, outs;
+  bool transposed;
+  int64_t at(int64_t in, int64_t out) const {
+    return transposed ? out * ins + in : in * outs + out;
+  }
+};
+
+void linear(nn::LinearOp op, Operands in, Results out, const Context &, Rank) {
+  const Tensor &x = *in[0], &w = *in[1];
+  int64_t ins = x.last();
+  Weight weight{ins, w.size() / ins, op.getTransposeWeight()};
+  for (int64_t r = 0; r < x.size() / ins; ++r)
+    for (int64_t o = 0; o < weight.outs; ++o) {
+      double sum = in.size() > 2 ? in[2]->values[o] : 0;
+      for (int64_t i = 0; i < ins; ++i)
+        sum += x.values[r * ins + i] * w.values[weight.at(i, o)];
+      out[0].values[r * weight.outs + o] = sum;
+    }
+}
+
+void linearInputGrad(nn::LinearInputGradOp op, Operands in, Results out,
+                     const Context &, Rank) {
+  const Tensor &dy = *in[0], &w = *in[1];
+  int64_t ins = out[0].last();
+  Weight weight{ins, w.size() / ins, op.getTransposeWeight()};
+  for (int64_t r = 0; r < dy.size() / weight.outs; ++r)
+    for (int64_t i = 0; i < ins; ++i) {
+      double sum = 0;
+      for (int64_t o = 0; o < weight.outs; ++o)
+        sum += dy.values[r * weight.outs + o] * w.values[weight.at(i, o)];
+      out[0].values[r * ins + i] = sum;
+    }
+}
+
+void linearWeightGrad(nn::LinearWeightGradOp op, Operands in, Results out,
+                      const Context &, Rank) {
+  const Tensor &x = *in[0], &dy = *in[1];
+  int64_t ins = x.last();
+  Weight weight{ins, out[0].size() / ins, op.getTransposeWeight()};
+  for (int64_t r = 0; r < x.size() / ins; ++r)
+    for (int64_t i = 0; i < ins; ++i)
+      for (int64_t o = 0; o < weight.outs; ++o)
+        out[0].values[weight.at(i, o)] +=
+            x.values[r * ins + i] * dy.values[r * weight.outs + o];
+}
+
+void biasAdd(nn::BiasAddOp, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[0]->values[i] + in[1]->values[i % in[1]->size()];
+}
+
+void biasGrad(nn::BiasGradOp, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i % out[0].size()] += in[0]->values[i];
+}
+
+//===----------------------------------------------------------------------===//
+// Rows and elements
+//===----------------------------------------------------------------------===//
+
+void layerNorm(nn::LayerNormOp op, Operands in, Results out, const Context &,
+               Rank) {
+  const Tensor &x = *in[0];
+  int64_t n = x.last();
+  double eps = op.getEps().convertToDouble();
+  for (int64_t r = 0; r < x.size() / n; ++r) {
+    const double *row = &x.values[r * n];
+    double mean = 0, variance = 0;
+    for (int64_t c = 0; c < n; ++c)
+      mean += row[c] / double(n);
+    for (int64_t c = 0; c < n; ++c)
+      variance += (row[c] - mean) * (row[c] - mean) / double(n);
+    double inverse = 1 / std::sqrt(variance + eps);
+    for (int64_t c = 0; c < n; ++c)
+      out[0].values[r * n + c] =
+          (row[c] - mean) * inverse * in[1]->values[c] + in[2]->values[c];
+    out[1].values[2 * r] = mean;
+    out[1].values[2 * r + 1] = inverse;
+  }
+}
+
+// With g = dy * gamma and h = (x - mean) * inverse:
+// dx = inverse * (g - mean(g) - h * mean(g * h)).
+void layerNormGrad(nn::LayerNormGradOp, Operands in, Results out,
+                   const Context &, Rank) {
+  const Tensor &dy = *in[0], &x = *in[1], &stats = *in[2], &gamma = *in[3];
+  int64_t n = x.last();
+  for (int64_t r = 0; r < x.size() / n; ++r) {
+    double mean = stats.values[2 * r], inverse = stats.values[2 * r + 1];
+    double meanG = 0, meanGH = 0;
+    for (int64_t c = 0; c < n; ++c) {
+      double d = dy.values[r * n + c];
+      double h = (x.values[r * n + c] - mean) * inverse;
+      meanG += d * gamma.values[c] / double(n);
+      meanGH += d * gamma.values[c] * h / double(n);
+      out[1].values[c] += d * h;
+      out[2].values[c] += d;
+    }
+    for (int64_t c = 0; c < n; ++c) {
+      double g = dy.values[r * n + c] * gamma.values[c];
+      double h = (x.values[r * n + c] - mean) * inverse;
+      out[0].values[r * n + c] = inverse * (g - meanG - h * meanGH);
+    }
+  }
+}
+
+constexpr double kPi = 3.14159265358979323846;
+const double kGeluFactor = std::sqrt(2 / kPi);
+constexpr double kGeluCubic = 0.044715;
+
+double gelu(double x, bool approximate) {
+  if (approximate)
+    return 0.5 * x *
+           (1 + std::tanh(kGeluFactor * (x + kGeluCubic * x * x * x)));
+  return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+}
+
+double geluDerivative(double x, bool approximate) {
+  if (approximate) {
+    double t = std::tanh(kGeluFactor * (x + kGeluCubic * x * x * x));
+    double inner = kGeluFactor * (1 + 3 * kGeluCubic * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
+  }
+  double density = std::exp(-0.5 * x * x) / std::sqrt(2 * kPi);
+  return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * density;
+}
+
+void geluForward(nn::GeluOp op, Operands in, Results out, const Context &,
+                 Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = gelu(in[0]->values[i], op.getApproximate());
+}
+
+void geluGrad(nn::GeluGradOp op, Operands in, Results out, const Context &,
+              Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[1]->values[i] *
+                       geluDerivative(in[0]->values[i], op.getApproximate());
+}
+
+void biasGelu(nn::BiasGeluOp op, Operands in, Results out, const Context &,
+              Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    double pre = in[0]->values[i] + in[1]->values[i % in[1]->size()];
+    out[0].values[i] = pre;
+    out[1].values[i] = gelu(pre, op.getApproximate());
+  }
+}
+
+void addition(nn::AddOp, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[0]->values[i] + in[1]->values[i];
+}
+
+void dropoutForward(nn::DropoutOp op, Operands in, Results out,
+                    const Context &context, Rank rank) {
+  dropout(op, *in[0], out[0], context, rank);
+}
+
+void dropoutAdd(nn::DropoutAddOp op, Operands in, Results out,
+                const Context &context, Rank rank) {
+  dropout(op, *in[0], out[0], context, rank);
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] += in[1]->values[i];
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+/// Indices into packed queries, keys and values, and into the outputs.
+struct Heads {
+  int64_t samples, positions, heads, size, width;
+  Heads(const Tensor &qkv, int64_t heads)
+      : samples(qkv.shape[0]), positions(qkv.shape[1]), heads(heads),
+        size(qkv.shape[3] / heads), width(qkv.shape[3]) {}
+  /// `part`: 0 queries, 1 keys, 2 values.
+  int64_t packed(int64_t s, int64_t t, int64_t part, int64_t h,
+                 int64_t e) const {
+    return ((s * positions + t) * 3 + part) * width + h * size + e;
+  }
+  int64_t output(int64_t s, int64_t t, int64_t h, int64_t e) const {
+    return (s * positions + t) * width + h * size + e;
+  }
+  int64_t row(int64_t s, int64_t h, int64_t t) const {
+    return (s * heads + h) * positions + t;
+  }
+};
+
+/// Scaled scores of query `t` with the keys it sees.
+template <typename OpTy>
+std::vector<double> scores(OpTy op, const Heads &at, const Tensor &qkv,
+                           int64_t s, int64_t h, int64_t t) {
+  int64_t keys = op.getCausal() ? t + 1 : at.positions;
+  std::vector<double> result(keys);
+  for (int64_t k = 0; k < keys; ++k) {
+    for (int64_t e = 0; e < at.size; ++e)
+      result[k] += qkv.values[at.packed(s, t, 0, h, e)] *
+                   qkv.values[at.packed(s, k, 1, h, e)];
+    result[k] *= op.getScale().convertToDouble();
+  }
+  return result;
+}
+
+/// Number of a row of probabilities among all ranks' heads.
+int64_t maskRow(const Heads &at, const Context &context, Rank rank, int64_t s,
+                int64_t h, int64_t t) {
+  int64_t head = rank.index * at.heads + h, heads = rank.count * at.heads;
+  return ((context.firstSample + s) * heads + head) * at.positions + t;
+}
+
+template <typename OpTy> DropoutMask attentionMask(OpTy op, const Context &c) {
+  return DropoutMask(c, op.getDropout().convertToDouble(), op.getOpIndex());
+}
+
+template <typename Visit> void forEachRow(const Heads &at, Visit visit) {
+  for (int64_t s = 0; s < at.samples; ++s)
+    for (int64_t h = 0; h < at.heads; ++h)
+      for (int64_t t = 0; t < at.positions; ++t)
+        visit(s, h, t);
+}
+
+void attention(nn::AttentionOp op, Operands in, Results out,
+               const Context &context, Rank rank) {
+  const Tensor &qkv = *in[0];
+  Heads at(qkv, op.getHeads());
+  DropoutMask mask = attentionMask(op, context);
+  forEachRow(at, [&](int64_t s, int64_t h, int64_t t) {
+    std::vector<double> row = scores(op, at, qkv, s, h, t);
+    double maximum = *std::max_element(row.begin(), row.end()), sum = 0;
+    for (double score : row)
+      sum += std::exp(score - maximum);
+    out[1].values[at.row(s, h, t)] = maximum + std::log(sum);
+    for (size_t k = 0; k < row.size(); ++k) {
+      double weight = std::exp(row[k] - maximum) / sum *
+                      mask(maskRow(at, context, rank, s, h, t), int64_t(k));
+      for (int64_t e = 0; e < at.size; ++e)
+        out[0].values[at.output(s, t, h, e)] +=
+            weight * qkv.values[at.packed(s, int64_t(k), 2, h, e)];
+    }
+  });
+}
+
+// With probabilities p, mask m, w = m * p, o = w v: dv = w^T do,
+// dp = m * (do v^T), ds = p * (dp - sum(p * dp)); that sum is do . o.
+void attentionGrad(nn::AttentionGradOp op, Operands in, Results out,
+                   const Context &context, Rank rank) {
+  const Tensor &qkv = *in[0], &o = *in[1], &lse = *in[2], &dout = *in[3];
+  Heads at(qkv, op.getHeads());
+  DropoutMask mask = attentionMask(op, context);
+  double scale = op.getScale().convertToDouble();
+  std::vector<double> &d = out[0].values;
+  forEachRow(at, [&](int64_t s, int64_t h, int64_t t) {
+    std::vector<double> row = scores(op, at, qkv, s, h, t);
+    double delta = 0;
+    for (int64_t e = 0; e < at.size; ++e)
+      delta +=
+          dout.values[at.output(s, t, h, e)] * o.values[at.output(s, t, h, e)];
+    for (int64_t k = 0; k < int64_t(row.size()); ++k) {
+      double p = std::exp(row[k] - lse.values[at.row(s, h, t)]);
+      double m = mask(maskRow(at, context, rank, s, h, t), k);
+      double dp = 0;
+      for (int64_t e = 0; e < at.size; ++e) {
+        double g = dout.values[at.output(s, t, h, e)];
+        dp += m * g * qkv.values[at.packed(s, k, 2, h, e)];
+        d[at.packed(s, k, 2, h, e)] += p * m * g;
+      }
+      double ds = p * (dp - delta) * scale;
+      for (int64_t e = 0; e < at.size; ++e) {
+        d[at.packed(s, t, 0, h, e)] +=
+            ds * qkv.values[at.packed(s, k, 1, h, e)];
+        d[at.packed(s, k, 1, h, e)] +=
+            ds * qkv.values[at.packed(s, t, 0, h, e)];
+      }
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Loss
+//===----------------------------------------------------------------------===//
+
+/// Columns of the logits that are classes: a short last shard is padded.
+struct Classes {
+  int64_t first, valid;
+  Classes(const Tensor &logits, int64_t classes, bool sharded, Rank rank)
+      : first(sharded ? rank.index * logits.last() : 0),
+        valid(std::clamp<int64_t>(classes - first, 0, logits.last())) {}
+  bool contains(int64_t label) const {
+    return label >= first && label < first + valid;
+  }
+};
+
+void rowStats(const Tensor &logits, const Tensor &labels,
+              const Classes &classes, int64_t r, double *stats) {
+  const double *row = &logits.values[r * logits.last()];
+  int64_t label = int64_t(labels.values[r]);
+  stats[0] = -INFINITY;
+  for (int64_t c = 0; c < classes.valid; ++c)
+    stats[0] = std::max(stats[0], row[c]);
+  stats[1] = 0;
+  for (int64_t c = 0; c < classes.valid; ++c)
+    stats[1] += std::exp(row[c] - stats[0]);
+  stats[2] = classes.contains(label) ? row[label - classes.first] : 0;
+}
+
+void softmaxStats(nn::SoftmaxStatsOp op, Operands in, Results out,
+                  const Context &, Rank rank) {
+  Classes classes(*in[0], op.getClasses(), /*sharded=*/true, rank);
+  for (int64_t r = 0; r < in[1]->size(); ++r)
+    rowStats(*in[0], *in[1], classes, r, &out[0].values[3 * r]);
+}
+
+void crossEntropy(nn::CrossEntropyOp op, Operands in, Results out,
+                  const Context &context, Rank rank) {
+  const Tensor &logits = *in[0], &labels = *in[1];
+  bool sharded = bool(op.getStats());
+  int64_t rows = labels.size(), shards = sharded ? in[2]->shape[0] : 1;
+  Classes classes(logits, op.getClasses(), sharded, rank);
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t label = int64_t(labels.values[r]);
+    if (label < 0)
+      continue;
+    std::vector<double> stats(3 * shards);
+    for (int64_t shard = 0; shard < shards; ++shard)
+      if (sharded)
+        std::copy_n(&in[2]->values[3 * (shard * rows + r)], 3,
+                    &stats[3 * shard]);
+      else
+        rowStats(logits, labels, classes, r, stats.data());
+    double maximum = -INFINITY, sum = 0, target = 0;
+    for (int64_t shard = 0; shard < shards; ++shard)
+      maximum = std::max(maximum, stats[3 * shard]);
+    for (int64_t shard = 0; shard < shards; ++shard) {
+      sum += stats[3 * shard + 1] * std::exp(stats[3 * shard] - maximum);
+      target += stats[3 * shard + 2];
+    }
+    double lse = maximum + std::log(sum);
+    out[0].values[0] += lse - target;
+    for (int64_t c = 0; c < classes.valid; ++c) {
+      double p = std::exp(logits.values[r * logits.last() + c] - lse);
+      double wanted = classes.first + c == label ? 1 : 0;
+      out[1].values[r * logits.last() + c] =
+          (p - wanted) * context.inverseTokens;
+    }
+  }
+}
+
+} // namespace
+
+void ::galvatron::reference::addNNEvaluators(
+    llvm::StringMap<Evaluator> &table) {
+  add<nn::EmbeddingOp>(table, embedding);
+  add<nn::EmbeddingGradOp>(table, embeddingGrad);
+  add<nn::PositionAddOp>(table, positionAdd);
+  add<nn::PositionGradOp>(table, positionGrad);
+  add<nn::LinearOp>(table, linear);
+  add<nn::LinearInputGradOp>(table, linearInputGrad);
+  add<nn::LinearWeightGradOp>(table, linearWeightGrad);
+  add<nn::BiasAddOp>(table, biasAdd);
+  add<nn::BiasGradOp>(table, biasGrad);
+  add<nn::LayerNormOp>(table, layerNorm);
+  add<nn::LayerNormGradOp>(table, layerNormGrad);
+  add<nn::GeluOp>(table, geluForward);
+  add<nn::GeluGradOp>(table, geluGrad);
+  add<nn::BiasGeluOp>(table, biasGelu);
+  add<nn::AttentionOp>(table, attention);
+  add<nn::AttentionGradOp>(table, attentionGrad);
+  add<nn::DropoutOp>(table, dropoutForward);
+  add<nn::DropoutAddOp>(table, dropoutAdd);
+  add<nn::AddOp>(table, addition);
+  add<nn::CrossEntropyOp>(table, crossEntropy);
+  add<nn::SoftmaxStatsOp>(table, softmaxStats);
+}

@@ -1,0 +1,25 @@
+//===- TestNN.h - Operations that only the tests know -----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_TEST_LIB_TESTNN_TESTNN_H
+#define GALVATRON_TEST_LIB_TESTNN_TESTNN_H
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+#include "TestNNDialect.h.inc"
+
+#define GET_OP_CLASSES
+#include "TestNNOps.h.inc"
+
+namespace mlir::test_nn {
+
+/// Teaches the reference executor the operations of this dialect.
+void registerReferenceEvaluators();
+
+} // namespace mlir::test_nn
+
+#endif // GALVATRON_TEST_LIB_TESTNN_TESTNN_H

@@ -1,0 +1,305 @@
+//===- GradientTest.cpp - Gradients against finite differences -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The backward function that differentiateBody makes, run by the reference
+// executor, against the five-point difference quotient of the body itself.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestBodies.h"
+#include "mlir/IR/Diagnostics.h"
+#include "gtest/gtest.h"
+
+using namespace galvatron::tests;
+using galvatron::reference::Context;
+using galvatron::reference::evaluate;
+using galvatron::reference::Tensor;
+using mlir::nn::ValueRole;
+
+namespace {
+
+constexpr int64_t kSamples = 2, kClasses = 5;
+constexpr size_t kMostElements = 40; ///< checked per argument
+constexpr double kStep = 1e-3;
+constexpr double kTolerance = 1e-6;
+
+Context makeTestContext() {
+  Context context;
+  context.seed = 7;
+  context.step = 3;
+  context.layer = 2;
+  context.firstSample = 5;
+  context.inverseTokens = 1.0 / 13;
+  return context;
+}
+
+/// The number whose gradient backward computes: the outputs weighted with their
+/// gradients, and the mean of the loss.
+double objective(mlir::func::FuncOp body, llvm::ArrayRef<Tensor> arguments,
+                 llvm::ArrayRef<Tensor> gradients) {
+  Context context = makeTestContext();
+  auto outputs = evaluate(body, arguments, context);
+  EXPECT_TRUE(bool(outputs));
+  double sum = 0;
+  size_t next = 0;
+  for (auto [type, output] :
+       llvm::zip_equal(body.getResultTypes(), *outputs)) {
+    if (mlir::nn::isLossType(type)) {
+      sum += output.values[0] * context.inverseTokens;
+      continue;
+    }
+    const Tensor &gradient = gradients[next++];
+    for (int64_t i = 0; i < output.size(); ++i)
+      sum += output.values[i] * gradient.values[i];
+  }
+  return sum;
+}
+
+double differenceQuotient(mlir::func::FuncOp body, std::vector<Tensor> arguments,
+                          llvm::ArrayRef<Tensor> gradients, size_t argument,
+                          size_t element) {
+  double &value = arguments[argument].values[element];
+  double start = value;
+  auto at = [&](double steps) {
+    value = start + steps * kStep;
+    return objective(body, arguments, gradients);
+  };
+  return (at(-2) - 8 * at(-1) + 8 * at(1) - at(2)) / (12 * kStep);
+}
+
+/// `inputs`: how many arguments of the body are not parameters.
+void checkGradients(mlir::ModuleOp module, llvm::StringRef name,
+                    unsigned inputs, int64_t classes) {
+  auto body = module.lookupSymbol<mlir::func::FuncOp>(name);
+  ASSERT_TRUE(body);
+  auto derived = mlir::nn::differentiateBody(body, inputs);
+  ASSERT_TRUE(mlir::succeeded(derived));
+
+  Numbers numbers(11);
+  std::vector<Tensor> arguments =
+      makeArguments(body, kSamples, classes, numbers);
+  // One label that does not count.
+  for (auto [type, tensor] : llvm::zip(body.getArgumentTypes(), arguments))
+    if (name.contains("cross_entropy") || name == "head")
+      if (llvm::cast<mlir::RankedTensorType>(type)
+              .getElementType()
+              .isInteger())
+        tensor.values[1] = -1;
+
+  std::vector<Tensor> gradients, backwardArguments;
+  for (unsigned index :
+       argumentsWith(derived->backward, {ValueRole::Gradient}))
+    gradients.push_back(numbers.tensor(
+        derived->backward.getArgumentTypes()[index], kSamples, classes));
+  auto forward = evaluate(derived->forward, arguments, makeTestContext());
+  ASSERT_TRUE(bool(forward));
+  backwardArguments = gradients;
+  backwardArguments.insert(backwardArguments.end(), arguments.begin(),
+                           arguments.begin() + inputs);
+  for (unsigned index : resultsWith(derived->forward, {ValueRole::Stash}))
+    backwardArguments.push_back((*forward)[index]);
+  backwardArguments.insert(backwardArguments.end(), arguments.begin() + inputs,
+                           arguments.end());
+  auto results =
+      evaluate(derived->backward, backwardArguments, makeTestContext());
+  ASSERT_TRUE(bool(results));
+
+  size_t next = 0;
+  for (auto [index, type] : llvm::enumerate(body.getArgumentTypes())) {
+    if (!llvm::isa<mlir::FloatType>(
+            llvm::cast<mlir::RankedTensorType>(type).getElementType()))
+      continue;
+    ASSERT_LT(next, results->size());
+    const Tensor &gradient = (*results)[next++];
+    ASSERT_EQ(gradient.shape, arguments[index].shape);
+    Tensor expected, actual;
+    size_t count = std::min(kMostElements, arguments[index].values.size());
+    for (size_t i = 0; i < count; ++i) {
+      size_t element = count == arguments[index].values.size()
+                           ? i
+                           : size_t(numbers.below(gradient.size()));
+      actual.values.push_back(gradient.values[element]);
+      expected.values.push_back(
+          differenceQuotient(body, arguments, gradients, index, element));
+    }
+    expected.shape = actual.shape = {int64_t(count)};
+    EXPECT_LT(relativeError(actual, expected), kTolerance)
+        << name.str() << ", argument " << index;
+  }
+  EXPECT_EQ(next, results->size());
+}
+
+/// One operation in a body of its own.
+struct OperationCase {
+  const char *name;
+  unsigned inputs;
+  const char *body;
+};
+
+const OperationCase kOperations[] = {
+    {"embedding", 1, R"(
+func.func private @embedding(%t: tensor<?x3xi32>, %w: tensor<5x4xf64>) -> tensor<?x3x4xf64> {
+  %y = nn.embedding %t, %w : (tensor<?x3xi32>, tensor<5x4xf64>) -> tensor<?x3x4xf64>
+  return %y : tensor<?x3x4xf64>
+})"},
+    {"position_add", 1, R"(
+func.func private @position_add(%x: tensor<?x3x4xf64>, %w: tensor<5x4xf64>) -> tensor<?x3x4xf64> {
+  %y = nn.position_add %x, %w : (tensor<?x3x4xf64>, tensor<5x4xf64>) -> tensor<?x3x4xf64>
+  return %y : tensor<?x3x4xf64>
+})"},
+    {"linear", 1, R"(
+func.func private @linear(%x: tensor<?x3x4xf64>, %w: tensor<4x2x5xf64>) -> tensor<?x3x2x5xf64> {
+  %y = nn.linear %x, %w : (tensor<?x3x4xf64>, tensor<4x2x5xf64>) -> tensor<?x3x2x5xf64>
+  return %y : tensor<?x3x2x5xf64>
+})"},
+    {"linear_transposed", 1, R"(
+func.func private @linear_transposed(%x: tensor<?x3x4xf64>, %w: tensor<2x5x4xf64>) -> tensor<?x3x2x5xf64> {
+  %y = nn.linear %x, %w {transpose_weight} : (tensor<?x3x4xf64>, tensor<2x5x4xf64>) -> tensor<?x3x2x5xf64>
+  return %y : tensor<?x3x2x5xf64>
+})"},
+    {"linear_with_bias", 1, R"(
+func.func private @linear_with_bias(%x: tensor<?x3x4xf64>, %w: tensor<4x5xf64>, %b: tensor<5xf64>) -> tensor<?x3x5xf64> {
+  %y = nn.linear %x, %w bias %b : (tensor<?x3x4xf64>, tensor<4x5xf64>, tensor<5xf64>) -> tensor<?x3x5xf64>
+  return %y : tensor<?x3x5xf64>
+})"},
+    {"bias_add", 1, R"(
+func.func private @bias_add(%x: tensor<?x3x2x4xf64>, %b: tensor<2x4xf64>) -> tensor<?x3x2x4xf64> {
+  %y = nn.bias_add %x, %b : (tensor<?x3x2x4xf64>, tensor<2x4xf64>) -> tensor<?x3x2x4xf64>
+  return %y : tensor<?x3x2x4xf64>
+})"},
+    {"layer_norm", 1, R"(
+func.func private @layer_norm(%x: tensor<?x3x6xf64>, %g: tensor<6xf64>, %b: tensor<6xf64>) -> tensor<?x3x6xf64> {
+  %y, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>, tensor<6xf64>, tensor<6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x2xf64>)
+  return %y : tensor<?x3x6xf64>
+})"},
+    {"gelu_tanh", 1, R"(
+func.func private @gelu_tanh(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.gelu %x {approximate} : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"gelu_erf", 1, R"(
+func.func private @gelu_erf(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.gelu %x : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"attention_causal", 1, R"(
+func.func private @attention_causal(%q: tensor<?x5x3x6xf64>) -> tensor<?x5x6xf64> {
+  %o, %l = nn.attention %q {heads = 2 : i64, causal, scale = 6.0e-1 : f64} : (tensor<?x5x3x6xf64>) -> (tensor<?x5x6xf64>, tensor<?x2x5xf64>)
+  return %o : tensor<?x5x6xf64>
+})"},
+    {"attention_both_ways_with_dropout", 1, R"(
+func.func private @attention_both_ways_with_dropout(%q: tensor<?x5x3x6xf64>) -> tensor<?x5x6xf64> {
+  %o, %l = nn.attention %q {heads = 3 : i64, scale = 6.0e-1 : f64, dropout = 3.0e-1 : f64, op_index = 4 : i64} : (tensor<?x5x3x6xf64>) -> (tensor<?x5x6xf64>, tensor<?x3x5xf64>)
+  return %o : tensor<?x5x6xf64>
+})"},
+    {"dropout", 1, R"(
+func.func private @dropout(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
+  %y = nn.dropout %x {p = 4.0e-1 : f64, op_index = 1 : i64} : (tensor<?x3x4xf64>) -> tensor<?x3x4xf64>
+  return %y : tensor<?x3x4xf64>
+})"},
+    {"add_of_one_value", 1, R"(
+func.func private @add_of_one_value(%x: tensor<?x4xf64>) -> tensor<?x4xf64> {
+  %y = nn.add %x, %x : (tensor<?x4xf64>, tensor<?x4xf64>) -> tensor<?x4xf64>
+  return %y : tensor<?x4xf64>
+})"},
+    {"cross_entropy", 2, R"(
+func.func private @cross_entropy(%x: tensor<?x3x5xf64>, %l: tensor<?x3xi32>) -> tensor<1xf64> {
+  %y, %d = nn.cross_entropy %x, %l {classes = 5 : i64} : (tensor<?x3x5xf64>, tensor<?x3xi32>) -> (tensor<1xf64>, tensor<?x3x5xf64>)
+  return %y : tensor<1xf64>
+})"},
+    {"parameter_used_twice", 1, R"(
+func.func private @parameter_used_twice(%x: tensor<?x4xf64>, %w: tensor<4x4xf64>) -> tensor<?x4xf64> {
+  %y = nn.linear %x, %w : (tensor<?x4xf64>, tensor<4x4xf64>) -> tensor<?x4xf64>
+  %z = nn.gelu %y : (tensor<?x4xf64>) -> tensor<?x4xf64>
+  %u = nn.linear %z, %w {transpose_weight} : (tensor<?x4xf64>, tensor<4x4xf64>) -> tensor<?x4xf64>
+  return %u : tensor<?x4xf64>
+})"},
+    {"two_outputs", 2, R"(
+func.func private @two_outputs(%x: tensor<?x4xf64>, %z: tensor<?x4xf64>, %b: tensor<4xf64>) -> (tensor<?x4xf64>, tensor<?x4xf64>) {
+  %y = nn.bias_add %x, %b : (tensor<?x4xf64>, tensor<4xf64>) -> tensor<?x4xf64>
+  %u = nn.gelu %y : (tensor<?x4xf64>) -> tensor<?x4xf64>
+  %v = nn.add %u, %z : (tensor<?x4xf64>, tensor<?x4xf64>) -> tensor<?x4xf64>
+  return %y, %v : tensor<?x4xf64>, tensor<?x4xf64>
+})"},
+    {"test_operations", 1, R"(
+func.func private @test_operations(%x: tensor<?x4xf64>) -> tensor<?x4xf64> {
+  %y = test_nn.scaled_gelu %x {factor = 1.5 : f64} : tensor<?x4xf64>
+  %z = test_nn.scale %y {factor = -0.5 : f64} : tensor<?x4xf64>
+  return %z : tensor<?x4xf64>
+})"},
+};
+
+class OperationGradient : public testing::TestWithParam<OperationCase> {};
+
+TEST_P(OperationGradient, AgreesWithDifferences) {
+  auto context = makeContext();
+  auto module = parseModule(*context, GetParam().body);
+  ASSERT_TRUE(module);
+  checkGradients(*module, GetParam().name, GetParam().inputs, kClasses);
+}
+
+INSTANTIATE_TEST_SUITE_P(NN, OperationGradient, testing::ValuesIn(kOperations),
+                         [](const auto &info) {
+                           return std::string(info.param.name);
+                         });
+
+class BodyGradient
+    : public testing::TestWithParam<std::pair<const char *, unsigned>> {};
+
+TEST_P(BodyGradient, AgreesWithDifferences) {
+  auto context = makeContext();
+  auto module = parseModule(*context, bodiesText());
+  ASSERT_TRUE(module);
+  checkGradients(*module, GetParam().first, GetParam().second, 33);
+}
+
+INSTANTIATE_TEST_SUITE_P(NN, BodyGradient,
+                         testing::Values(std::pair("embed", 1u),
+                                         std::pair("block", 1u),
+                                         std::pair("head", 2u),
+                                         std::pair("test", 1u)),
+                         [](const auto &info) {
+                           return std::string(info.param.first);
+                         });
+
+/// The text of the only error that differentiation reports.
+std::string differentiationError(llvm::StringRef text, unsigned inputs) {
+  auto context = makeContext();
+  std::string error;
+  mlir::ScopedDiagnosticHandler handler(
+      context.get(), [&](mlir::Diagnostic &diagnostic) {
+        error = diagnostic.str();
+        return mlir::success();
+      });
+  auto module = parseModule(*context, text);
+  auto body = *module->getOps<mlir::func::FuncOp>().begin();
+  EXPECT_TRUE(mlir::failed(mlir::nn::differentiateBody(body, inputs)));
+  return error;
+}
+
+TEST(Differentiate, RefusesAnOperationWithoutGradient) {
+  EXPECT_EQ(differentiationError(R"(
+func.func private @body(%x: tensor<?x4xf64>) -> tensor<?x4xf64> {
+  %y = test_nn.opaque %x : tensor<?x4xf64>
+  return %y : tensor<?x4xf64>
+})",
+                                 1),
+            "expected an operation with a gradient, got 'test_nn.opaque'");
+}
+
+TEST(Differentiate, RefusesAParameterThatIsNotUsed) {
+  EXPECT_EQ(differentiationError(R"(
+func.func private @body(%x: tensor<?x4xf64>, %b: tensor<4xf64>) -> tensor<?x4xf64> {
+  %y = nn.gelu %x : (tensor<?x4xf64>) -> tensor<?x4xf64>
+  return %y : tensor<?x4xf64>
+})",
+                                 1),
+            "expected every floating-point argument to reach the result, "
+            "argument 1 does not");
+}
+
+} // namespace

@@ -1,0 +1,188 @@
+//===- LayerModelTest.cpp - Footprints against hand counts -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// GPT-2 124M: 12 layers of width 768 with 12 heads, 1024 positions, 50257
+// tokens. The expected numbers are worked out here from those five.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestBodies.h"
+#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Import/HuggingFace.h"
+#include "gtest/gtest.h"
+
+using namespace galvatron::tests;
+using galvatron::LayerFootprint;
+using galvatron::LayerModel;
+using galvatron::Strategy;
+
+namespace {
+
+constexpr int64_t kWidth = 768, kLayers = 12, kVocabulary = 50257,
+                  kPositions = 1024, kTokens = 64, kHeads = 12;
+// Query, key and value; output projection; both halves of the feed-forward
+// network; each with its bias; two layer norms.
+constexpr int64_t kBlockParameters =
+    kWidth * 3 * kWidth + 3 * kWidth + kWidth * kWidth + kWidth +
+    2 * kWidth * 4 * kWidth + 4 * kWidth + kWidth + 4 * kWidth;
+constexpr int64_t kEmbedding = kVocabulary * kWidth;
+constexpr size_t kEmbed = 0, kBlock = 1, kHead = 2; ///< kinds
+
+class Gpt2Footprints : public testing::Test {
+protected:
+  void SetUp() override {
+    context = makeContext();
+    auto imported = galvatron::importHuggingFaceConfig(
+        R"({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12,
+            "n_positions": 1024, "vocab_size": 50257})",
+        "config.json", {kTokens, "f32"}, *context);
+    ASSERT_TRUE(bool(imported)) << llvm::toString(imported.takeError());
+    module = std::move(*imported);
+    auto created = mlir::createIRLayerModel(*module, "adamw");
+    ASSERT_TRUE(bool(created)) << llvm::toString(created.takeError());
+    model = std::move(*created);
+  }
+
+  LayerFootprint footprint(size_t kind, llvm::StringRef strategy,
+                           int64_t samples) {
+    auto parsed = Strategy::parse(strategy);
+    EXPECT_TRUE(bool(parsed));
+    auto result = model->footprint(kind, *parsed, samples);
+    EXPECT_TRUE(bool(result)) << llvm::toString(result.takeError());
+    return result ? *result : LayerFootprint();
+  }
+  std::string refusal(size_t kind, llvm::StringRef strategy) {
+    auto result = model->footprint(kind, *Strategy::parse(strategy), 4);
+    return result ? "accepted" : llvm::toString(result.takeError());
+  }
+
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::unique_ptr<LayerModel> model;
+};
+
+TEST_F(Gpt2Footprints, LayersAndKinds) {
+  ASSERT_EQ(model->layerCount(), size_t(kLayers + 2));
+  EXPECT_EQ(model->kindOf(0), kEmbed);
+  for (int64_t i = 1; i <= kLayers; ++i)
+    EXPECT_EQ(model->kindOf(i), kBlock);
+  EXPECT_EQ(model->kindOf(kLayers + 1), kHead);
+  EXPECT_EQ(model->boundaryBytesPerSample(0), kTokens * kWidth * 4);
+  EXPECT_EQ(model->boundaryBytesPerSample(kLayers + 1), 0);
+  ASSERT_EQ(model->ties().size(), 1u);
+  EXPECT_EQ(model->ties()[0].ownerLayer, 0u);
+  EXPECT_EQ(model->ties()[0].borrowerLayer, size_t(kLayers + 1));
+  EXPECT_EQ(model->ties()[0].bytes, kEmbedding * 4);
+}
+
+TEST_F(Gpt2Footprints, ParametersOfTheWholeModel) {
+  EXPECT_EQ(kBlockParameters, 7087872);
+  EXPECT_EQ(footprint(kEmbed, "single", 1).parameterBytes,
+            (kEmbedding + kPositions * kWidth) * 4);
+  EXPECT_EQ(footprint(kBlock, "single", 1).parameterBytes,
+            kBlockParameters * 4);
+  EXPECT_EQ(footprint(kHead, "single", 1).parameterBytes,
+            (2 * kWidth + kEmbedding) * 4);
+
+  int64_t bytes = 0, optimizer = 0;
+  for (size_t layer = 0; layer < model->layerCount(); ++layer) {
+    LayerFootprint each = footprint(model->kindOf(layer), "single", 1);
+    bytes += each.parameterBytes;
+    optimizer += each.optimizerBytes;
+    EXPECT_EQ(each.gradientBytes, each.parameterBytes);
+  }
+  // The head borrows the embedding: it holds a value, but no optimizer state.
+  EXPECT_EQ(bytes - model->ties()[0].bytes, 124439808 * 4);
+  EXPECT_EQ(optimizer, 2 * 124439808ll * 4);
+}
+
+TEST_F(Gpt2Footprints, ShardsOfTheParameters) {
+  // Only the layer norms and the biases of the row products stay whole.
+  int64_t replicated = 4 * kWidth + 2 * kWidth;
+  EXPECT_EQ(footprint(kBlock, "tp4", 1).parameterBytes,
+            ((kBlockParameters - replicated) / 4 + replicated) * 4);
+  EXPECT_EQ(footprint(kBlock, "sdp4", 1).parameterBytes, kBlockParameters);
+  EXPECT_EQ(footprint(kBlock, "sdp4", 1).gatherBytes, kBlockParameters * 4);
+  // ceil(50257 / 4) = 12565 rows.
+  EXPECT_EQ(footprint(kHead, "tp4", 1).parameterBytes,
+            (12565 * kWidth + 2 * kWidth) * 4);
+}
+
+TEST_F(Gpt2Footprints, FlopsOfMatrixProducts) {
+  constexpr int64_t samples = 4;
+  double rows = samples * kTokens;
+  // 12 * width^2 multiply-adds a token in the four products.
+  double products = 2.0 * rows * 12 * kWidth * kWidth;
+  // Scores and weighted values, half of them under the causal mask.
+  double attention = 2 * (2.0 * rows * kTokens * kWidth) / 2;
+  LayerFootprint block = footprint(kBlock, "single", samples);
+  EXPECT_DOUBLE_EQ(block.forwardFlops, products + attention);
+  EXPECT_DOUBLE_EQ(block.backwardFlops, 2 * products + 2.5 * attention);
+  LayerFootprint half = footprint(kBlock, "tp2", samples);
+  EXPECT_DOUBLE_EQ(half.forwardFlops, (products + attention) / 2);
+  EXPECT_DOUBLE_EQ(half.backwardFlops, products + 1.25 * attention);
+  EXPECT_DOUBLE_EQ(footprint(kHead, "single", samples).forwardFlops,
+                   2.0 * rows * kEmbedding);
+  EXPECT_EQ(footprint(kEmbed, "single", samples).forwardFlops, 0);
+}
+
+TEST_F(Gpt2Footprints, Communication) {
+  constexpr int64_t samples = 4, activation = samples * kTokens * kWidth * 4;
+  LayerFootprint block = footprint(kBlock, "tp2", samples);
+  EXPECT_EQ(block.tpForwardCalls, 2);
+  EXPECT_EQ(block.tpForwardBytes, 2 * activation);
+  EXPECT_EQ(block.tpBackwardCalls, 2);
+  EXPECT_EQ(block.tpBackwardBytes, 2 * activation);
+  EXPECT_EQ(footprint(kBlock, "single", samples).tpForwardCalls, 0);
+  EXPECT_EQ(footprint(kBlock, "sdp2", samples).gradientSyncBytes, 0);
+  EXPECT_EQ(footprint(kBlock, "dp2", samples).gradientSyncBytes,
+            kBlockParameters * 4);
+  // The recomputation leaves out the last product and so its all-reduce.
+  LayerFootprint checkpointed = footprint(kBlock, "tp2.ckpt", samples);
+  EXPECT_EQ(checkpointed.tpRecomputeCalls, 1);
+  EXPECT_EQ(checkpointed.tpRecomputeBytes, activation);
+  // Three numbers a row of each shard, counted as half an all-reduce.
+  LayerFootprint head = footprint(kHead, "tp2", samples);
+  EXPECT_EQ(head.tpForwardCalls, 1);
+  EXPECT_EQ(head.tpForwardBytes, 2 * samples * kTokens * 3 * 4 / 2);
+  EXPECT_EQ(head.tpBackwardCalls, 1);
+}
+
+TEST_F(Gpt2Footprints, StashOfABlock) {
+  constexpr int64_t samples = 4;
+  int64_t rows = samples * kTokens;
+  // Both normalised rows and their statistics, queries to values, the output of
+  // attention and its sums, the first residual sum, the feed-forward network
+  // before and after GELU.
+  int64_t elements = rows * (2 * kWidth + 2 * 2 + 3 * kWidth + kWidth + kHeads +
+                             kWidth + 2 * 4 * kWidth);
+  EXPECT_EQ(footprint(kBlock, "single", samples).stashBytes, elements * 4);
+  EXPECT_EQ(footprint(kBlock, "single.ckpt", samples).stashBytes, 0);
+  EXPECT_EQ(footprint(kBlock, "single", samples).inputBytes,
+            rows * kWidth * 4);
+  EXPECT_EQ(footprint(kEmbed, "single", samples).stashBytes, 0);
+  EXPECT_EQ(footprint(kEmbed, "single", samples).inputBytes, 0);
+  EXPECT_EQ(footprint(kEmbed, "single", samples).dataBytesPerSample,
+            kTokens * 4);
+}
+
+TEST_F(Gpt2Footprints, Refusals) {
+  EXPECT_EQ(refusal(kBlock, "tp8"),
+            "factor 'heads' has 12 units, which tensor parallel degree 8 does "
+            "not divide");
+  EXPECT_EQ(refusal(kHead, "tp8"), "accepted");
+}
+
+TEST_F(Gpt2Footprints, FlopsOfATokenForUtilisation) {
+  // Six FLOPs a parameter in products, and attention; nothing for the tables.
+  double products = 6.0 * (kLayers * 12.0 * kWidth * kWidth + kEmbedding);
+  double attention = 3.0 * kLayers * 2 * (2.0 * kTokens * kWidth) / 2;
+  EXPECT_DOUBLE_EQ(mlir::countModelFlopsPerToken(*module),
+                   products + attention);
+}
+
+} // namespace

@@ -1,0 +1,158 @@
+//===- TestBodies.cpp - Layer bodies for tests -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestBodies.h"
+#include "TestNN.h"
+#include "galvatron/InitAllDialects.h"
+#include "mlir/Parser/Parser.h"
+
+#include <cmath>
+
+using namespace galvatron::tests;
+using galvatron::reference::Tensor;
+
+std::unique_ptr<mlir::MLIRContext> galvatron::tests::makeContext() {
+  mlir::test_nn::registerReferenceEvaluators();
+  mlir::DialectRegistry registry;
+  galvatron::registerAllDialects(registry);
+  registry.insert<mlir::test_nn::TestNNDialect>();
+  auto context = std::make_unique<mlir::MLIRContext>(
+      registry, mlir::MLIRContext::Threading::DISABLED);
+  context->loadAllAvailableDialects();
+  return context;
+}
+
+mlir::OwningOpRef<mlir::ModuleOp>
+galvatron::tests::parseModule(mlir::MLIRContext &context,
+                              llvm::StringRef text) {
+  return mlir::parseSourceString<mlir::ModuleOp>(text, &context);
+}
+
+llvm::StringRef galvatron::tests::bodiesText() {
+  return R"mlir(
+func.func private @embed(%tokens: tensor<?x8xi32>,
+    %wte: tensor<33x16xf64> {nn.factors = ["vocab", ""]},
+    %wpe: tensor<12x16xf64>) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  %0 = nn.embedding %tokens, %wte : (tensor<?x8xi32>, tensor<33x16xf64>) -> tensor<?x8x16xf64>
+  %1 = nn.position_add %0, %wpe : (tensor<?x8x16xf64>, tensor<12x16xf64>) -> tensor<?x8x16xf64>
+  %2 = nn.dropout %1 {p = 1.0e-1 : f64, op_index = 0 : i64} : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  return %2 : tensor<?x8x16xf64>
+}
+func.func private @block(%x: tensor<?x8x16xf64>, %g1: tensor<16xf64>, %b1: tensor<16xf64>,
+    %wqkv: tensor<16x3x16xf64> {nn.factors = ["", "", "heads"]},
+    %bqkv: tensor<3x16xf64> {nn.factors = ["", "heads"]},
+    %wo: tensor<16x16xf64> {nn.factors = ["heads", ""]}, %bo: tensor<16xf64>,
+    %g2: tensor<16xf64>, %b2: tensor<16xf64>,
+    %wi: tensor<16x24xf64> {nn.factors = ["", "ffn"]},
+    %bi: tensor<24xf64> {nn.factors = ["ffn"]},
+    %wf: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %bf: tensor<16xf64>) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {heads = 4 : i64, ffn = 24 : i64}} {
+  %n1, %s1 = nn.layer_norm %x, %g1, %b1 {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
+  %q = nn.linear %n1, %wqkv : (tensor<?x8x16xf64>, tensor<16x3x16xf64>) -> tensor<?x8x3x16xf64>
+  %qb = nn.bias_add %q, %bqkv : (tensor<?x8x3x16xf64>, tensor<3x16xf64>) -> tensor<?x8x3x16xf64>
+  %o, %lse = nn.attention %qb {heads = 4 : i64, causal, scale = 5.0e-1 : f64, dropout = 1.0e-1 : f64, op_index = 0 : i64} : (tensor<?x8x3x16xf64>) -> (tensor<?x8x16xf64>, tensor<?x4x8xf64>)
+  %p = nn.linear %o, %wo : (tensor<?x8x16xf64>, tensor<16x16xf64>) -> tensor<?x8x16xf64>
+  %pb = nn.bias_add %p, %bo : (tensor<?x8x16xf64>, tensor<16xf64>) -> tensor<?x8x16xf64>
+  %pd = nn.dropout %pb {p = 1.0e-1 : f64, op_index = 1 : i64} : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %r1 = nn.add %x, %pd : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %n2, %s2 = nn.layer_norm %r1, %g2, %b2 {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
+  %h = nn.linear %n2, %wi : (tensor<?x8x16xf64>, tensor<16x24xf64>) -> tensor<?x8x24xf64>
+  %hb = nn.bias_add %h, %bi : (tensor<?x8x24xf64>, tensor<24xf64>) -> tensor<?x8x24xf64>
+  %a = nn.gelu %hb {approximate} : (tensor<?x8x24xf64>) -> tensor<?x8x24xf64>
+  %f = nn.linear %a, %wf : (tensor<?x8x24xf64>, tensor<24x16xf64>) -> tensor<?x8x16xf64>
+  %fb = nn.bias_add %f, %bf : (tensor<?x8x16xf64>, tensor<16xf64>) -> tensor<?x8x16xf64>
+  %fd = nn.dropout %fb {p = 1.0e-1 : f64, op_index = 2 : i64} : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %r2 = nn.add %r1, %fd : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  return %r2 : tensor<?x8x16xf64>
+}
+func.func private @head(%x: tensor<?x8x16xf64>, %labels: tensor<?x8xi32>,
+    %g: tensor<16xf64>, %b: tensor<16xf64>,
+    %wte: tensor<33x16xf64> {nn.factors = ["vocab", ""]}) -> tensor<1xf64>
+    attributes {nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  %n, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
+  %l = nn.linear %n, %wte {transpose_weight} : (tensor<?x8x16xf64>, tensor<33x16xf64>) -> tensor<?x8x33xf64>
+  %loss, %d = nn.cross_entropy %l, %labels {classes = 33 : i64} : (tensor<?x8x33xf64>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf64>)
+  return %loss : tensor<1xf64>
+}
+func.func private @test(%x: tensor<?x8x16xf64>,
+    %wi: tensor<16x24xf64> {nn.factors = ["", "ffn"]},
+    %wf: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %bf: tensor<16xf64>) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {ffn = 24 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf64>, tensor<16x24xf64>) -> tensor<?x8x24xf64>
+  %a = test_nn.scaled_gelu %h {factor = 1.5 : f64} : tensor<?x8x24xf64>
+  %f = nn.linear %a, %wf : (tensor<?x8x24xf64>, tensor<24x16xf64>) -> tensor<?x8x16xf64>
+  %s = test_nn.scale %f {factor = 0.5 : f64} : tensor<?x8x16xf64>
+  %r = nn.bias_add %s, %bf : (tensor<?x8x16xf64>, tensor<16xf64>) -> tensor<?x8x16xf64>
+  return %r : tensor<?x8x16xf64>
+}
+)mlir";
+}
+
+double Numbers::uniform() {
+  return double(engine()) / 4294967296.0 * 2.0 - 1.0;
+}
+
+int64_t Numbers::below(int64_t bound) { return int64_t(engine()) % bound; }
+
+Tensor Numbers::tensor(mlir::Type type, int64_t samples, int64_t classes) {
+  auto ranked = llvm::cast<mlir::RankedTensorType>(type);
+  std::vector<int64_t> shape;
+  for (int64_t dim : ranked.getShape())
+    shape.push_back(mlir::ShapedType::isDynamic(dim) ? samples : dim);
+  Tensor result = Tensor::zeros(shape);
+  for (double &value : result.values)
+    value = ranked.getElementType().isInteger() ? double(below(classes))
+                                                : uniform();
+  return result;
+}
+
+std::vector<Tensor>
+galvatron::tests::makeArguments(mlir::func::FuncOp function, int64_t samples,
+                                int64_t classes, Numbers &numbers) {
+  std::vector<Tensor> arguments;
+  for (mlir::Type type : function.getArgumentTypes())
+    arguments.push_back(numbers.tensor(type, samples, classes));
+  return arguments;
+}
+
+double galvatron::tests::relativeError(const Tensor &actual,
+                                       const Tensor &expected) {
+  if (actual.shape != expected.shape)
+    return INFINITY;
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < expected.size(); ++i) {
+    double delta = actual.values[i] - expected.values[i];
+    difference += delta * delta;
+    norm += expected.values[i] * expected.values[i];
+  }
+  if (norm == 0)
+    return difference == 0 ? 0 : INFINITY;
+  return std::sqrt(difference / norm);
+}
+
+std::vector<unsigned>
+galvatron::tests::argumentsWith(mlir::func::FuncOp function,
+                                std::vector<mlir::nn::ValueRole> roles) {
+  std::vector<unsigned> found;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (llvm::is_contained(roles, mlir::nn::getArgRole(function, i)))
+      found.push_back(i);
+  return found;
+}
+
+std::vector<unsigned>
+galvatron::tests::resultsWith(mlir::func::FuncOp function,
+                              std::vector<mlir::nn::ValueRole> roles) {
+  std::vector<unsigned> found;
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (llvm::is_contained(roles, mlir::nn::getResultRole(function, i)))
+      found.push_back(i);
+  return found;
+}
