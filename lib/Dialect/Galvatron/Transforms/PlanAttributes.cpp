@@ -22,8 +22,15 @@ using namespace mlir::galvatron;
 mlir::galvatron::getTrainingOptions(ModuleOp module) {
   ::galvatron::TrainingOptions options;
   TrainingAttr training = getTraining(module);
-  if (!training)
+  if (!training) {
+    // Nobody has chosen: the element type is that of the parameters.
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      Type type = parameter.getTensorType().getElementType();
+      options.dtype = type.isF64() ? "f64" : type.isBF16() ? "bf16" : "f32";
+      break;
+    }
     return options;
+  }
   options.optimizer = training.getOptimizer().str();
   options.dtype = training.getDtype().str();
   options.clip = training.getClip();
@@ -219,13 +226,21 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 ::galvatron::scheduleName(plan.schedule),
                                 plan.pipelineDegree, memory));
+  // The manifest wants the model's work, and is written when bodies are gone.
+  llvm::json::Value json = plan.toJson();
+  ModelOp model = *module.getOps<ModelOp>().begin();
+  SmallVector<LayerOp, 8> layers = model.getLayers();
+  if (!layers.empty() && !layers.front().isOpaque())
+    (*json.getAsObject())["flops-per-token"] = countModelFlopsPerToken(module);
   std::string report;
-  llvm::raw_string_ostream(report) << plan.toJson();
+  llvm::raw_string_ostream(report) << json;
   module->setAttr(GalvatronDialect::kPlanReportAttr,
                   StringAttr::get(context, report));
+  if (!getTraining(module))
+    module->setAttr(GalvatronDialect::kTrainingAttr,
+                    getTrainingAttr(context, plan.training));
   Builder builder(context);
-  ModelOp model = *module.getOps<ModelOp>().begin();
-  for (auto [layer, entry] : llvm::zip_equal(model.getLayers(), plan.layers)) {
+  for (auto [layer, entry] : llvm::zip_equal(layers, plan.layers)) {
     layer.setStrategyAttr(StrategyAttr::get(context, entry.strategy));
     layer.setStageAttr(builder.getI64IntegerAttr(entry.stage));
   }

@@ -1,0 +1,99 @@
+//===- Compile.h - From a model to a program --------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The way from a model to a program as functions, for the tools and for tests
+// that compile and run in one process. Nothing here reads or writes a file,
+// except for the program itself.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PIPELINES_COMPILE_H
+#define GALVATRON_PIPELINES_COMPILE_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
+#include "galvatron/Import/HuggingFace.h"
+#include "galvatron/Planner/Planner.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <optional>
+
+namespace galvatron {
+
+using mlir::galvatron::Phase;
+
+/// A compilation that failed although its input was valid; every other error of
+/// these functions means wrong usage or invalid input.
+class CompileError : public llvm::ErrorInfo<CompileError> {
+public:
+  static char ID;
+  explicit CompileError(std::string message) : message(std::move(message)) {}
+  void log(llvm::raw_ostream &os) const override { os << message; }
+  std::error_code convertToErrorCode() const override {
+    return llvm::inconvertibleErrorCode();
+  }
+
+private:
+  std::string message;
+};
+
+/// A context with every dialect registered and without threads of its own.
+std::unique_ptr<mlir::MLIRContext> createCompilerContext();
+
+/// Reads a model: IR (text or bytecode) or a Hugging Face configuration, which
+/// is imported. Errors say file and line.
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+loadModel(llvm::StringRef content, llvm::StringRef fileName,
+          const ImportOptions &options, mlir::MLIRContext &context);
+
+/// Sets the training options of a module and gives its bodies their types
+/// (galvatron-apply-training).
+llvm::Error applyTraining(mlir::ModuleOp module,
+                          const TrainingOptions &training);
+
+struct PlanRequest {
+  /// Search options. `training` and `toolVersion` are taken from the module and
+  /// this build.
+  PlannerOptions planner;
+  /// Price the plan that the module has instead of searching one. A memory in
+  /// `planner` replaces that of the plan.
+  bool keepPlan = false;
+  /// A plan to write into the module before it is priced, as if it had been
+  /// edited by hand.
+  std::optional<Plan> given;
+};
+
+/// Annotates the module, and plans it for `cluster`. On success the plan is in
+/// the module; an infeasible outcome leaves its plan as it was. Decisions also
+/// go out as remarks.
+llvm::Expected<PlannerResult> planModule(mlir::ModuleOp module,
+                                         const Cluster &cluster,
+                                         const PlanRequest &request);
+
+/// Takes a module that is through the phase `from` to the phase `to`, at most
+/// `lower`; planning is planModule's. Errors are CompileErrors.
+llvm::Error runPhases(mlir::ModuleOp module, Phase from, Phase to);
+
+/// Writes the program of a module that is through `from` (`plan` or later, at
+/// most `allocate`) to `outputPath`.
+llvm::Error compileProgram(mlir::ModuleOp module, Phase from,
+                           llvm::StringRef outputPath);
+
+/// All in one: trains, plans and compiles. If the outcome is infeasible nothing
+/// is written.
+llvm::Expected<PlannerResult> compileModel(mlir::ModuleOp module,
+                                           const Cluster &cluster,
+                                           const TrainingOptions &training,
+                                           const PlanRequest &request,
+                                           llvm::StringRef outputPath);
+
+} // namespace galvatron
+
+#endif // GALVATRON_PIPELINES_COMPILE_H

@@ -1,0 +1,105 @@
+//===- ToolOptions.h - Command line of the tools ----------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The command line that galvatron-import, galvatron-plan and galvatron-compile
+// share. Exit codes: 0 done, 1 infeasible or failed, 2 wrong usage or invalid
+// input.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PIPELINES_TOOLOPTIONS_H
+#define GALVATRON_PIPELINES_TOOLOPTIONS_H
+
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Pipelines/Compile.h"
+
+#include "llvm/Support/CommandLine.h"
+
+namespace galvatron {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitInvalid = 2;
+
+/// Name, version, and options that every tool has. Make one at the start of
+/// main, before any option.
+class Tool {
+public:
+  explicit Tool(llvm::StringRef name);
+
+  llvm::cl::OptionCategory &category() { return options; }
+  /// Parses the command line; options of the libraries underneath stay hidden.
+  /// Returns false, with the message printed, on wrong usage.
+  bool parse(int argc, char **argv, llvm::StringRef overview);
+  /// Prints an error and returns the exit code that belongs to it.
+  int report(llvm::Error error) const;
+  int report(llvm::StringRef message, int exitCode) const;
+
+private:
+  std::string name;
+  llvm::cl::OptionCategory options;
+};
+
+/// The content of a file, or of standard input for "-".
+llvm::Expected<std::string> readInput(llvm::StringRef path);
+/// Writes a file, or standard output for "-".
+llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
+
+/// What is to be planned: a module, or the layers of a measured profile.
+struct LoadedModel {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::unique_ptr<ProfileLayerModel> profile;
+};
+
+/// Options for where a model comes from.
+struct ModelOptions {
+  explicit ModelOptions(Tool &tool);
+
+  llvm::cl::opt<std::string> model;
+  llvm::cl::opt<int64_t> seqLen;
+
+  llvm::Expected<ImportOptions> importOptions() const;
+};
+
+/// Options of planning and training, and what they come to.
+struct PlanOptions {
+  explicit PlanOptions(Tool &tool);
+
+  std::string spaceHelp; ///< text that the option refers to
+  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy;
+  llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
+      microBatches;
+  llvm::cl::opt<bool> keepDpSdp, decisions;
+  llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
+  llvm::cl::opt<bool> decayAll;
+  llvm::cl::opt<std::string> json;
+
+  /// Reads the model; `training` gets what the command line says of it.
+  llvm::Expected<LoadedModel> load(const ModelOptions &options,
+                                   mlir::MLIRContext &context) const;
+  /// The training options of the command line on top of `base`.
+  llvm::Expected<TrainingOptions> training(TrainingOptions base) const;
+  /// Gives a module its training options. With `keep` they are those it was
+  /// planned with, and the command line must agree.
+  llvm::Error applyTraining(mlir::ModuleOp module, bool keep) const;
+  /// The cluster of the command line or of the module. With `keep` both must
+  /// agree.
+  llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
+                                         bool keep) const;
+  llvm::Expected<PlannerOptions> plannerOptions() const;
+  /// The first option given that asks for another plan; "" if there is none.
+  std::string searchOption() const;
+
+  /// Writes the plan JSON, the table and, if asked for, the decisions. Returns
+  /// the exit code. The table goes to standard error if standard output is
+  /// taken, as `stdoutTaken` says, or by the JSON.
+  int printResult(const Tool &tool, const PlannerResult &result,
+                  bool stdoutTaken) const;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_PIPELINES_TOOLOPTIONS_H

@@ -1,0 +1,244 @@
+//===- Compile.cpp - From a model to a program ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/Compile.h"
+
+#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/InitAllDialects.h"
+#include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Support/Units.h"
+#include "galvatron/Target/Manifest.h"
+#include "galvatron/Target/Program.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/SourceMgr.h"
+
+using namespace galvatron;
+using mlir::galvatron::GalvatronDialect;
+
+char CompileError::ID = 0;
+
+namespace {
+
+/// Collects error diagnostics, with file and line where they are known.
+class DiagnosticCollector {
+public:
+  explicit DiagnosticCollector(mlir::MLIRContext &context)
+      : handler(&context, [this](mlir::Diagnostic &diagnostic) {
+          return collect(diagnostic);
+        }) {}
+
+  std::string take(llvm::StringRef fallback) {
+    return text.empty() ? fallback.str() : std::move(text);
+  }
+
+private:
+  mlir::LogicalResult collect(mlir::Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error)
+      return mlir::failure();
+    append(diagnostic);
+    for (mlir::Diagnostic &note : diagnostic.getNotes()) {
+      text += "\nnote: ";
+      append(note);
+    }
+    return mlir::success();
+  }
+
+  void append(mlir::Diagnostic &diagnostic) {
+    llvm::raw_string_ostream os(text);
+    if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error &&
+        !text.empty())
+      os << "\n";
+    if (auto loc =
+            diagnostic.getLocation()->findInstanceOf<mlir::FileLineColLoc>())
+      os << loc.getFilename().getValue() << ":" << loc.getLine() << ":"
+         << loc.getColumn() << ": ";
+    os << diagnostic;
+  }
+
+  std::string text;
+  mlir::ScopedDiagnosticHandler handler;
+};
+
+/// Runs passes; on failure the diagnostics become the message.
+std::optional<std::string>
+runPasses(mlir::ModuleOp module,
+          llvm::function_ref<void(mlir::OpPassManager &)> build) {
+  DiagnosticCollector diagnostics(*module.getContext());
+  mlir::PassManager manager(module.getContext());
+  build(manager);
+  if (mlir::succeeded(manager.run(module)))
+    return std::nullopt;
+  return diagnostics.take("a pass failed without a message");
+}
+
+double flopsPerToken(mlir::ModuleOp module) {
+  auto report = module->getAttrOfType<mlir::StringAttr>(
+      GalvatronDialect::kPlanReportAttr);
+  if (!report)
+    return 0;
+  auto json = llvm::json::parse(report.getValue());
+  if (!json) {
+    llvm::consumeError(json.takeError());
+    return 0;
+  }
+  const llvm::json::Object *object = json->getAsObject();
+  return object ? object->getNumber("flops-per-token").value_or(0) : 0;
+}
+
+} // namespace
+
+std::unique_ptr<mlir::MLIRContext> galvatron::createCompilerContext() {
+  mlir::DialectRegistry registry;
+  registerAllDialects(registry);
+  return std::make_unique<mlir::MLIRContext>(
+      registry, mlir::MLIRContext::Threading::DISABLED);
+}
+
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
+                     const ImportOptions &options, mlir::MLIRContext &context) {
+  // No IR begins with a brace, and no JSON object with anything else.
+  if (content.ltrim().starts_with("{"))
+    return importHuggingFaceConfig(content, fileName, options, context);
+  DiagnosticCollector diagnostics(context);
+  llvm::SourceMgr sources;
+  sources.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(content, fileName), llvm::SMLoc());
+  auto module = mlir::parseSourceFile<mlir::ModuleOp>(sources, &context);
+  if (!module)
+    return makeError(diagnostics.take(fileName.str() + ": cannot be read"));
+  return module;
+}
+
+llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
+                                     const TrainingOptions &training) {
+  mlir::galvatron::GalvatronApplyTrainingOptions options;
+  options.optimizer = training.optimizer;
+  options.dtype = training.dtype;
+  options.clip = training.clip;
+  options.dropout = training.dropout;
+  options.decayAll = training.decayAll;
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    manager.addPass(mlir::galvatron::createGalvatronApplyTraining(options));
+  });
+  return message ? makeError(*message) : llvm::Error::success();
+}
+
+llvm::Expected<PlannerResult>
+galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
+                      const PlanRequest &request) {
+  namespace ir = mlir::galvatron;
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    buildPhasePipeline(manager, Phase::Annotate);
+  });
+  if (message)
+    return makeError(*message);
+
+  auto clusterAttr = ir::ClusterAttr::get(module.getContext(), cluster);
+  bool keep = request.keepPlan || request.given;
+  if (keep && !request.given && ir::getCluster(module) &&
+      ir::getCluster(module) != clusterAttr)
+    return makeError("expected the plan's cluster '" +
+                     ir::getCluster(module).getName() + "', found '" +
+                     cluster.name() + "', which differs from it");
+  module->setAttr(GalvatronDialect::kClusterAttr, clusterAttr);
+
+  DiagnosticCollector diagnostics(*module.getContext());
+  auto model = ir::createLayerModel(module);
+  if (mlir::failed(model))
+    return makeError(diagnostics.take("the model cannot be planned"));
+  int64_t memory = request.planner.memory.value_or(0);
+  llvm::Expected<PlannerResult> result =
+      [&]() -> llvm::Expected<PlannerResult> {
+    if (!keep) {
+      PlannerOptions options = request.planner;
+      options.training = ir::getTrainingOptions(module);
+      options.toolVersion = GALVATRON_VERSION;
+      return plan(**model, cluster, options);
+    }
+    if (request.given) {
+      if (request.given->layers.size() != (*model)->layerCount())
+        return makeError(
+            "expected a plan for " + llvm::Twine((*model)->layerCount()) +
+            " layers, found " + llvm::Twine(request.given->layers.size()));
+      ir::writePlan(module, *request.given, memory);
+    }
+    auto given = ir::readPlan(module, cluster);
+    if (mlir::failed(given))
+      return makeError(diagnostics.take("the module has no plan"));
+    if (!memory)
+      memory = ir::getPlan(module).getMemory();
+    return evaluate(**model, cluster, *given,
+                    memory ? std::optional(memory) : std::nullopt);
+  }();
+  if (!result)
+    return result;
+  ir::emitDecisions(module.getLoc(), result->decisions);
+  if (result->feasible())
+    ir::writePlan(module, result->plan(), memory);
+  return result;
+}
+
+llvm::Error galvatron::runPhases(mlir::ModuleOp module, Phase from, Phase to) {
+  auto run = [&](Phase first, Phase last) -> llvm::Error {
+    auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+      buildPhasePipelines(manager, first, last);
+    });
+    return message ? llvm::make_error<CompileError>(*message)
+                   : llvm::Error::success();
+  };
+  if (to < Phase::Lower)
+    return run(from, to);
+  if (from < Phase::Allocate)
+    if (llvm::Error error = run(from, Phase::Allocate))
+      return error;
+  // The manifest describes the roles, which lowering turns into tables.
+  DiagnosticCollector diagnostics(*module.getContext());
+  mlir::galvatron::ManifestOptions options;
+  options.flopsPerToken = flopsPerToken(module);
+  auto manifest = mlir::galvatron::writeManifest(module, options);
+  if (mlir::failed(manifest))
+    return llvm::make_error<CompileError>(
+        diagnostics.take("the manifest cannot be written"));
+  module->setAttr(mlir::grt::kManifestAttr,
+                  mlir::StringAttr::get(module.getContext(), *manifest));
+  return run(Phase::Allocate, Phase::Lower);
+}
+
+llvm::Error galvatron::compileProgram(mlir::ModuleOp module, Phase from,
+                                      llvm::StringRef outputPath) {
+  if (llvm::Error error = runPhases(module, from, Phase::Allocate))
+    return error;
+  DiagnosticCollector diagnostics(*module.getContext());
+  mlir::galvatron::EmitOptions options;
+  options.manifest.flopsPerToken = flopsPerToken(module);
+  if (mlir::succeeded(
+          mlir::galvatron::emitProgram(module, outputPath, options)))
+    return llvm::Error::success();
+  return llvm::make_error<CompileError>(
+      diagnostics.take("the program cannot be written"));
+}
+
+llvm::Expected<PlannerResult>
+galvatron::compileModel(mlir::ModuleOp module, const Cluster &cluster,
+                        const TrainingOptions &training,
+                        const PlanRequest &request,
+                        llvm::StringRef outputPath) {
+  if (llvm::Error error = applyTraining(module, training))
+    return error;
+  llvm::Expected<PlannerResult> result = planModule(module, cluster, request);
+  if (!result || !result->feasible())
+    return result;
+  if (llvm::Error error = compileProgram(module, Phase::Plan, outputPath))
+    return error;
+  return result;
+}

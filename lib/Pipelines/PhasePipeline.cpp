@@ -1,0 +1,146 @@
+//===- PhasePipeline.cpp - Pipelines of the phases ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/PhasePipeline.h"
+
+#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/NN/Transforms/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassRegistry.h"
+
+using namespace ::galvatron;
+using namespace mlir;
+using mlir::galvatron::GalvatronSelectPlanOptions;
+using mlir::galvatron::GalvatronVerifyPhaseOptions;
+
+void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
+                                     const GalvatronSelectPlanOptions &plan) {
+  switch (phase) {
+  case Phase::Import:
+    // Frontends make the module; there is nothing to run.
+    break;
+  case Phase::Annotate:
+    manager.addPass(mlir::galvatron::createGalvatronAnnotateCosts());
+    break;
+  case Phase::Plan:
+    // After annotation only so that the printed IR holds the costs; footprints
+    // are made by compiling layers, not read from attributes.
+    manager.addPass(mlir::galvatron::createGalvatronSelectPlan(plan));
+    break;
+  case Phase::Split:
+    manager.addPass(mlir::galvatron::createGalvatronSplitStages());
+    break;
+  case Phase::Differentiate:
+    manager.addPass(mlir::galvatron::createGalvatronDifferentiateLayers());
+    // Recompute functions are cut out of the forward functions, stash included.
+    // They must be functions of their own: in one region with the forward pass
+    // CSE would merge them.
+    manager.addPass(mlir::galvatron::createGalvatronInsertRecompute());
+    break;
+  case Phase::Partition:
+    // Dead operations are gone from recompute functions by now, so that no
+    // collective is inserted for a value that nobody needs.
+    manager.addPass(mlir::galvatron::createGalvatronPartitionLayers());
+    // Types become local here, and partial sums are reduced before the first
+    // operation that is not linear in them.
+    manager.addPass(mlir::galvatron::createGalvatronInsertCollectives());
+    break;
+  case Phase::Bufferize:
+    // Fusion comes after the collectives: an all-reduce between a product and
+    // its bias keeps the two apart.
+    manager.addNestedPass<func::FuncOp>(mlir::nn::createNNFusePass());
+    manager.addPass(mlir::createConvertNNToGRT());
+    break;
+  case Phase::Schedule:
+    manager.addPass(mlir::grt::createScheduleTasks());
+    // The proof reads the schedules back from the IR, so that it holds for what
+    // is there and not for what was meant.
+    manager.addPass(mlir::grt::createVerifySchedule());
+    break;
+  case Phase::Allocate:
+    // Slots are known once the schedule says how many micro-batches are in
+    // flight.
+    manager.addPass(mlir::grt::createAllocateArena());
+    break;
+  case Phase::Lower:
+    // Offsets are baked into descriptors: last.
+    manager.addPass(mlir::createConvertGRTToLLVM());
+    break;
+  case Phase::Emit:
+    return;
+  }
+  GalvatronVerifyPhaseOptions options;
+  options.phase = mlir::galvatron::stringifyPhase(phase).str();
+  manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
+}
+
+void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
+                                      Phase to,
+                                      const GalvatronSelectPlanOptions &plan) {
+  for (Phase phase : mlir::galvatron::allPhases())
+    if (phase > from && phase <= to)
+      buildPhasePipeline(manager, phase, plan);
+}
+
+namespace {
+
+struct PhasePipelineOptions : public PassPipelineOptions<PhasePipelineOptions> {
+  Option<std::string> phase{*this, "phase",
+                            llvm::cl::desc("run the passes of this phase")};
+  Option<std::string> from{
+      *this, "from",
+      llvm::cl::desc("run the phases after this one, up to 'to'"),
+      llvm::cl::init("import")};
+  Option<std::string> to{*this, "to", llvm::cl::desc("the last phase to run")};
+  Option<std::string> cluster{
+      *this, "cluster",
+      llvm::cl::desc("built-in name or file; the module's if not given")};
+  Option<std::string> space{*this, "space", llvm::cl::desc("search space")};
+  Option<std::string> memory{*this, "memory",
+                             llvm::cl::desc("memory of every device")};
+  Option<int64_t> batch{*this, "batch", llvm::cl::desc("samples of a step"),
+                        llvm::cl::init(0)};
+  Option<bool> keepPlan{*this, "keep-plan",
+                        llvm::cl::desc("price the plan of the module"),
+                        llvm::cl::init(false)};
+};
+
+} // namespace
+
+void ::galvatron::registerPhasePipelines() {
+  PassPipelineRegistration<PhasePipelineOptions>(
+      "galvatron-pipeline",
+      "Runs one phase of compilation (phase=NAME) or several (from=NAME "
+      "to=NAME), each with its verifier",
+      [](OpPassManager &manager, const PhasePipelineOptions &options) {
+        auto parse = [](StringRef name) {
+          std::optional<Phase> phase = mlir::galvatron::symbolizePhase(name);
+          if (!phase)
+            llvm::report_fatal_error(llvm::Twine("unknown phase '") + name +
+                                         "', expected one of " +
+                                         mlir::galvatron::phaseNames(),
+                                     /*gen_crash_diag=*/false);
+          return *phase;
+        };
+        GalvatronSelectPlanOptions plan;
+        plan.cluster = options.cluster;
+        plan.space = options.space;
+        plan.memory = options.memory;
+        plan.batch = options.batch;
+        plan.keepPlan = options.keepPlan;
+        if (!options.phase.empty())
+          buildPhasePipeline(manager, parse(options.phase), plan);
+        else
+          buildPhasePipelines(manager, parse(options.from),
+                              parse(options.to.empty() ? StringRef("lower")
+                                                       : StringRef(options.to)),
+                              plan);
+      });
+}

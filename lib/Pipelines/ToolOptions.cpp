@@ -1,0 +1,328 @@
+//===- ToolOptions.cpp - Command line of the tools ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/ToolOptions.h"
+
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+namespace ir = mlir::galvatron;
+
+//===----------------------------------------------------------------------===//
+// Tool
+//===----------------------------------------------------------------------===//
+
+Tool::Tool(llvm::StringRef name) : name(name.str()), options("options") {}
+
+bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
+  cl::HideUnrelatedOptions(options);
+  cl::SetVersionPrinter([tool = name](llvm::raw_ostream &os) {
+    os << tool << " " << GALVATRON_VERSION << "\n";
+  });
+  // With a stream the parser returns where it would else exit with 1.
+  return cl::ParseCommandLineOptions(argc, argv, overview, &llvm::errs());
+}
+
+int Tool::report(llvm::Error error) const {
+  int exitCode = error.isA<CompileError>() ? kExitFailed : kExitInvalid;
+  return report(llvm::toString(std::move(error)), exitCode);
+}
+
+int Tool::report(llvm::StringRef message, int exitCode) const {
+  llvm::errs() << name << ": error: " << message << "\n";
+  return exitCode;
+}
+
+llvm::Expected<std::string> galvatron::readInput(llvm::StringRef path) {
+  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
+  if (!buffer)
+    return makeError(path + ": " + buffer.getError().message());
+  return (*buffer)->getBuffer().str();
+}
+
+llvm::Error galvatron::writeOutput(llvm::StringRef path,
+                                   llvm::StringRef content) {
+  std::error_code code;
+  llvm::raw_fd_ostream file(path, code);
+  if (!code) {
+    file << content;
+    file.flush();
+    code = file.error();
+    file.clear_error();
+  }
+  if (code)
+    return llvm::make_error<CompileError>((path + ": " + code.message()).str());
+  return llvm::Error::success();
+}
+
+//===----------------------------------------------------------------------===//
+// ModelOptions
+//===----------------------------------------------------------------------===//
+
+ModelOptions::ModelOptions(Tool &tool)
+    : model(cl::Positional, cl::desc("MODEL"), cl::cat(tool.category())),
+      seqLen("seq-len", cl::desc("tokens of a sample"), cl::value_desc("N"),
+             cl::init(0), cl::cat(tool.category())) {}
+
+llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
+  ImportOptions options;
+  if (seqLen.getNumOccurrences() && seqLen < 1)
+    return makeError("option --seq-len: expected at least 1, found " +
+                     llvm::Twine(seqLen));
+  options.seqLen = seqLen;
+  return options;
+}
+
+//===----------------------------------------------------------------------===//
+// PlanOptions
+//===----------------------------------------------------------------------===//
+
+PlanOptions::PlanOptions(Tool &tool)
+    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ")),
+      cluster("cluster", cl::desc("built-in cluster or cluster file"),
+              cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
+      memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
+             cl::value_desc("SIZE"), cl::cat(tool.category())),
+      space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
+            cl::cat(tool.category())),
+      schedule("schedule", cl::desc("force a schedule: 1f1b or gpipe"),
+               cl::value_desc("NAME"), cl::cat(tool.category())),
+      strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
+               cl::value_desc("S"), cl::cat(tool.category())),
+      batch("batch", cl::desc("samples of a step; searched if not given"),
+            cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      maxBatch("max-batch", cl::desc("largest batch searched"),
+               cl::value_desc("N"), cl::init(2048), cl::cat(tool.category())),
+      batchStep("batch-step", cl::desc("step of the batches searched"),
+                cl::value_desc("N"), cl::init(8), cl::cat(tool.category())),
+      pipelineDegree("pipeline-degree", cl::desc("force the number of stages"),
+                     cl::value_desc("N"), cl::init(0),
+                     cl::cat(tool.category())),
+      microBatches("micro-batches", cl::desc("force the micro-batches"),
+                   cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
+                cl::cat(tool.category())),
+      decisions("decisions", cl::desc("print what the planner chose and why"),
+                cl::cat(tool.category())),
+      optimizer("optimizer", cl::desc("adamw, adam or sgd"),
+                cl::value_desc("NAME"), cl::init("adamw"),
+                cl::cat(tool.category())),
+      dtype("dtype", cl::desc("element type: f32, bf16 or f64"),
+            cl::value_desc("TYPE"), cl::init("f32"), cl::cat(tool.category())),
+      clip("clip", cl::desc("clipping by the global norm: on or off"),
+           cl::value_desc("on|off"), cl::init("on"), cl::cat(tool.category())),
+      dropout("dropout", cl::desc("dropout as the model says, or off"),
+              cl::value_desc("model|off"), cl::init("model"),
+              cl::cat(tool.category())),
+      decayAll("decay-all", cl::desc("weight decay on vectors too"),
+               cl::cat(tool.category())),
+      json("json", cl::desc("write the plan as JSON ('-': standard output)"),
+           cl::value_desc("FILE"), cl::ValueOptional,
+           cl::cat(tool.category())) {}
+
+llvm::Expected<LoadedModel>
+PlanOptions::load(const ModelOptions &options,
+                  mlir::MLIRContext &context) const {
+  if (options.model.empty())
+    return makeError("expected a model: a '.mlir' file, a 'config.json' or a "
+                     "layer profile");
+  llvm::Expected<ImportOptions> import = options.importOptions();
+  if (!import)
+    return import.takeError();
+  llvm::Expected<std::string> content = readInput(options.model);
+  if (!content)
+    return content.takeError();
+  LoadedModel loaded;
+  if (llvm::StringRef(*content).ltrim().starts_with("{")) {
+    llvm::Expected<llvm::json::Value> value =
+        parseJson(*content, options.model);
+    if (!value)
+      return value.takeError();
+    // A profile lists layers, a configuration describes them.
+    if (value->getAsObject()->get("layers") && !isHuggingFaceConfig(*value)) {
+      if (options.seqLen.getNumOccurrences())
+        return makeError("option --seq-len: a layer profile has its own "
+                         "sequence length");
+      llvm::Expected<TrainingOptions> requested = training({});
+      if (!requested)
+        return requested.takeError();
+      auto profile =
+          ProfileLayerModel::fromJson(*value, options.model, *requested);
+      if (!profile)
+        return profile.takeError();
+      loaded.profile = std::move(*profile);
+      return loaded;
+    }
+  } else if (options.seqLen.getNumOccurrences()) {
+    return makeError("option --seq-len: an imported model has its sequence "
+                     "length already");
+  }
+  auto module = loadModel(*content, options.model, *import, context);
+  if (!module)
+    return module.takeError();
+  loaded.module = std::move(*module);
+  return loaded;
+}
+
+llvm::Expected<TrainingOptions>
+PlanOptions::training(TrainingOptions base) const {
+  auto onOff = [](const cl::opt<std::string> &option, llvm::StringRef on,
+                  llvm::StringRef off, bool &value) -> llvm::Error {
+    if (option == on || option == off) {
+      value = option == on;
+      return llvm::Error::success();
+    }
+    return makeError("option --" + option.ArgStr + ": expected '" + on +
+                     "' or '" + off + "', found '" + option + "'");
+  };
+  if (optimizer.getNumOccurrences())
+    base.optimizer = optimizer;
+  if (dtype.getNumOccurrences())
+    base.dtype = dtype;
+  if (clip.getNumOccurrences())
+    if (llvm::Error error = onOff(clip, "on", "off", base.clip))
+      return error;
+  if (dropout.getNumOccurrences())
+    if (llvm::Error error = onOff(dropout, "model", "off", base.dropout))
+      return error;
+  if (decayAll.getNumOccurrences())
+    base.decayAll = decayAll;
+  if (base.optimizer != "adamw" && base.optimizer != "adam" &&
+      base.optimizer != "sgd")
+    return makeError("option --optimizer: expected 'adamw', 'adam' or 'sgd', "
+                     "found '" +
+                     base.optimizer + "'");
+  if (base.dtype != "f32" && base.dtype != "bf16" && base.dtype != "f64")
+    return makeError(
+        "option --dtype: expected 'f32', 'bf16' or 'f64', found '" +
+        base.dtype + "'");
+  return base;
+}
+
+llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep) const {
+  TrainingOptions present = ir::getTrainingOptions(module);
+  llvm::Expected<TrainingOptions> requested = training(present);
+  if (!requested)
+    return requested.takeError();
+  if (*requested == present && ir::getTraining(module))
+    return llvm::Error::success();
+  if (ir::getTraining(module)) {
+    if (keep)
+      return makeError("expected the training options that the module was "
+                       "planned with, found others: use --replan");
+    if (requested->dropout && !present.dropout)
+      return makeError("option --dropout: the module has no dropout any more");
+  }
+  return galvatron::applyTraining(module, *requested);
+}
+
+llvm::Expected<Cluster> PlanOptions::resolveCluster(mlir::ModuleOp module,
+                                                    bool keep) const {
+  ir::ClusterAttr present = module ? ir::getCluster(module) : nullptr;
+  if (cluster.empty()) {
+    if (present)
+      return present.toCluster();
+    return makeError("expected --cluster with a built-in name or a file");
+  }
+  llvm::Expected<Cluster> found = Cluster::load(cluster);
+  if (found && keep && present &&
+      present != ir::ClusterAttr::get(module.getContext(), *found))
+    return makeError("option --cluster: expected the module's cluster '" +
+                     present.getName() + "', found '" + cluster +
+                     "', which differs from it");
+  return found;
+}
+
+llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
+  PlannerOptions options;
+  auto positive = [](const cl::opt<int64_t> &option) -> llvm::Error {
+    if (!option.getNumOccurrences() || option >= 1)
+      return llvm::Error::success();
+    return makeError("option --" + option.ArgStr +
+                     ": expected at least 1, found " + llvm::Twine(option));
+  };
+  for (const cl::opt<int64_t> *option :
+       {&batch, &maxBatch, &batchStep, &pipelineDegree, &microBatches})
+    if (llvm::Error error = positive(*option))
+      return error;
+  if (batch.getNumOccurrences() && maxBatch.getNumOccurrences())
+    return makeError("options --batch and --max-batch: expected one of them");
+  if (space.getNumOccurrences())
+    options.space = space;
+  if (memory.getNumOccurrences()) {
+    llvm::Expected<int64_t> bytes = parseBytes(memory);
+    if (!bytes)
+      return makeError("option --memory: " + llvm::toString(bytes.takeError()));
+    options.memory = *bytes;
+  }
+  if (batch.getNumOccurrences())
+    options.batch = batch;
+  options.maxBatch = maxBatch;
+  options.batchStep = batchStep;
+  if (pipelineDegree.getNumOccurrences())
+    options.pipelineDegree = pipelineDegree;
+  if (microBatches.getNumOccurrences())
+    options.microBatches = microBatches;
+  if (schedule.getNumOccurrences()) {
+    llvm::Expected<ScheduleKind> kind = parseSchedule(schedule);
+    if (!kind)
+      return makeError("option --schedule: " +
+                       llvm::toString(kind.takeError()));
+    options.schedule = *kind;
+  }
+  if (strategy.getNumOccurrences()) {
+    llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
+    if (!parsed)
+      return makeError("option --strategy: " +
+                       llvm::toString(parsed.takeError()));
+    options.strategy = *parsed;
+  }
+  options.keepDpSdp = keepDpSdp;
+  options.toolVersion = GALVATRON_VERSION;
+  return options;
+}
+
+std::string PlanOptions::searchOption() const {
+  const cl::Option *search[] = {&space,          &schedule,     &strategy,
+                                &batch,          &maxBatch,     &batchStep,
+                                &pipelineDegree, &microBatches, &keepDpSdp};
+  for (const cl::Option *option : search)
+    if (option->getNumOccurrences())
+      return ("--" + option->ArgStr).str();
+  return "";
+}
+
+int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
+                             bool stdoutTaken) const {
+  if (decisions)
+    for (const std::string &decision : result.decisions)
+      llvm::errs() << decision << "\n";
+  bool feasible = result.feasible();
+  bool toStdout = false;
+  if (json.getNumOccurrences()) {
+    // A bare --json means standard output.
+    std::string path = json.empty() ? "-" : std::string(json);
+    toStdout = path == "-";
+    llvm::json::Value value =
+        feasible ? result.plan().toJson() : result.infeasible().toJson();
+    if (llvm::Error error =
+            writeOutput(path, llvm::formatv("{0:2}\n", value).str()))
+      return tool.report(std::move(error));
+  }
+  if (!feasible)
+    return tool.report(result.infeasible().str(), kExitFailed);
+  result.plan().print(toStdout || stdoutTaken ? llvm::errs() : llvm::outs());
+  return 0;
+}

@@ -1,0 +1,166 @@
+//===- galvatron-compile.cpp - Compiles a model ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/ToolOptions.h"
+
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Pipelines/PhasePipeline.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+namespace ir = mlir::galvatron;
+
+namespace {
+
+struct CompileOptions {
+  explicit CompileOptions(Tool &tool)
+      : output("o", cl::desc("where to write the program (or IR)"),
+               cl::value_desc("prog.gvx"), cl::cat(tool.category())),
+        backend("backend", cl::desc("cpu or cuda; must be the cluster's"),
+                cl::value_desc("NAME"), cl::cat(tool.category())),
+        from("compile-from",
+             cl::desc("MODEL is IR as --compile-to=PHASE prints it"),
+             cl::value_desc("PHASE"), cl::init("import"),
+             cl::cat(tool.category())),
+        to("compile-to", cl::desc("stop after this phase and print the IR"),
+           cl::value_desc("PHASE"), cl::init("emit"), cl::cat(tool.category())),
+        replan("replan", cl::desc("drop the plan that the module has"),
+               cl::cat(tool.category())) {}
+
+  cl::opt<std::string> output, backend, from, to;
+  cl::opt<bool> replan;
+};
+
+/// Prints the IR at the end of a partial compilation.
+int printModule(const Tool &tool, const CompileOptions &options,
+                mlir::ModuleOp module) {
+  std::string text;
+  llvm::raw_string_ostream(text) << module << "\n";
+  if (llvm::Error error = writeOutput(
+          options.output.empty() ? "-" : llvm::StringRef(options.output), text))
+    return tool.report(std::move(error));
+  return 0;
+}
+
+/// From the model to the planned module; sets `done` to stop there.
+int planFirst(const Tool &tool, const PlanOptions &options,
+              const CompileOptions &compile, mlir::ModuleOp module, Phase to,
+              bool &done) {
+  bool keep = ir::hasPlan(module) && !compile.replan;
+  std::string search = options.searchOption();
+  if (keep && !search.empty())
+    return tool.report("option " + search +
+                           ": the module has a plan, use --replan to drop it",
+                       kExitInvalid);
+  llvm::Expected<PlannerOptions> planner = options.plannerOptions();
+  if (!planner)
+    return tool.report(planner.takeError());
+  if (llvm::Error error = options.applyTraining(module, keep))
+    return tool.report(std::move(error));
+  if (!keep)
+    ir::removePlan(module);
+  done = to <= Phase::Annotate;
+  if (done) {
+    if (to == Phase::Annotate)
+      if (llvm::Error error = runPhases(module, Phase::Import, to))
+        return tool.report(std::move(error));
+    return printModule(tool, compile, module);
+  }
+
+  llvm::Expected<Cluster> cluster = options.resolveCluster(module, keep);
+  if (!cluster)
+    return tool.report(cluster.takeError());
+  if (!compile.backend.empty() && cluster->backend() != compile.backend)
+    return tool.report("option --backend: expected '" +
+                           cluster->backend().str() + "' as in cluster '" +
+                           cluster->name().str() + "', found '" +
+                           compile.backend + "'",
+                       kExitInvalid);
+  PlanRequest request;
+  request.planner = *planner;
+  request.keepPlan = keep;
+  llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
+  if (!result)
+    return tool.report(result.takeError());
+  bool prints = to != Phase::Emit &&
+                (compile.output.empty() || compile.output == "-");
+  if (int code = options.printResult(tool, *result, prints))
+    return code;
+  done = to == Phase::Plan;
+  return done ? printModule(tool, compile, module) : 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  Tool tool("galvatron-compile");
+  ModelOptions modelOptions(tool);
+  PlanOptions options(tool);
+  CompileOptions compile(tool);
+  if (!tool.parse(argc, argv,
+                  "Compiles a model, or a planned module, into a program\n"))
+    return kExitInvalid;
+  std::optional<Phase> from = ir::symbolizePhase(compile.from);
+  std::optional<Phase> to = ir::symbolizePhase(compile.to);
+  if (!from || !to)
+    return tool.report("option --compile-" + std::string(from ? "to" : "from") +
+                           ": expected one of " + ir::phaseNames() +
+                           ", found '" + (from ? compile.to : compile.from) +
+                           "'",
+                       kExitInvalid);
+  if (*from > *to || *from >= Phase::Lower)
+    return tool.report("option --compile-from: expected a phase before 'lower' "
+                       "and not after --compile-to, found '" +
+                           compile.from + "'",
+                       kExitInvalid);
+  if (!compile.backend.empty() && compile.backend != "cpu" &&
+      compile.backend != "cuda")
+    return tool.report("option --backend: expected 'cpu' or 'cuda', found '" +
+                           compile.backend + "'",
+                       kExitInvalid);
+  if (*to == Phase::Emit && compile.output.empty())
+    return tool.report("expected -o with the program's file name",
+                       kExitInvalid);
+
+  auto context = createCompilerContext();
+  llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
+  if (!loaded)
+    return tool.report(loaded.takeError());
+  if (loaded->profile)
+    return tool.report("a layer profile can be planned, not compiled",
+                       kExitInvalid);
+  mlir::ModuleOp module = *loaded->module;
+  if (*from < Phase::Plan) {
+    bool done = false;
+    int code = planFirst(tool, options, compile, module, *to, done);
+    if (code || done)
+      return code;
+    from = Phase::Plan;
+  }
+
+  ir::ClusterAttr cluster = ir::getCluster(module);
+  if (cluster && *to >= Phase::Lower) {
+    if (cluster.getBackend() != "cpu")
+      return tool.report("no code can be generated for the backend '" +
+                             cluster.getBackend().str() + "', only for 'cpu'",
+                         kExitFailed);
+    ir::TrainingAttr training = ir::getTraining(module);
+    if (training && training.getDtype() == "bf16")
+      return tool.report("the backend 'cpu' has no kernels for 'bf16', expected "
+                         "--dtype=f32 or --dtype=f64",
+                         kExitFailed);
+  }
+  if (*to == Phase::Emit) {
+    if (llvm::Error error = compileProgram(module, *from, compile.output))
+      return tool.report(std::move(error));
+    return 0;
+  }
+  if (llvm::Error error = runPhases(module, *from, *to))
+    return tool.report(std::move(error));
+  return printModule(tool, compile, module);
+}

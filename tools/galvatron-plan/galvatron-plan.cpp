@@ -1,0 +1,118 @@
+//===- galvatron-plan.cpp - Plans a model ---------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/ToolOptions.h"
+#include "galvatron/Strategy/DecisionTree.h"
+
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+
+/// `--list-strategies=N`: the decision trees of N devices, without a model.
+static int listAll(const Tool &tool, const PlanOptions &options,
+                   int64_t devices) {
+  if (devices < 1)
+    return tool.report("option --list-strategies: expected at least 1 device, "
+                       "found " +
+                           std::to_string(devices),
+                       kExitInvalid);
+  SpaceOptions space;
+  space.keepDpSdp = options.keepDpSdp;
+  llvm::json::Array list;
+  std::string text;
+  for (const PipelineStrategy &strategy : listStrategies(devices, space)) {
+    list.push_back(strategy.str());
+    text += strategy.str() + "\n";
+  }
+  std::string path = "-";
+  if (options.json.getNumOccurrences()) {
+    text = llvm::formatv("{0:2}\n", llvm::json::Value(std::move(list))).str();
+    if (!options.json.empty())
+      path = options.json;
+  }
+  if (llvm::Error error = writeOutput(path, text))
+    return tool.report(std::move(error));
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  Tool tool("galvatron-plan");
+  ModelOptions modelOptions(tool);
+  PlanOptions options(tool);
+  cl::opt<std::string> output("o", cl::desc("where to write the planned module"),
+                              cl::value_desc("planned.mlir"),
+                              cl::cat(tool.category()));
+  cl::opt<bool> keepPlan("keep-plan",
+                         cl::desc("price the plan that the module has"),
+                         cl::cat(tool.category()));
+  cl::opt<int64_t> list("list-strategies",
+                        cl::desc("list the strategies of N devices"),
+                        cl::value_desc("N"), cl::cat(tool.category()));
+  if (!tool.parse(argc, argv,
+                  "Plans a model for a cluster: MODEL is a module, a Hugging "
+                  "Face config.json or a layer profile\n"))
+    return kExitInvalid;
+  if (list.getNumOccurrences())
+    return listAll(tool, options, list);
+
+  llvm::Expected<PlannerOptions> planner = options.plannerOptions();
+  if (!planner)
+    return tool.report(planner.takeError());
+  if (keepPlan && !options.searchOption().empty())
+    return tool.report("options --keep-plan and " + options.searchOption() +
+                           ": expected one of them",
+                       kExitInvalid);
+  auto context = createCompilerContext();
+  llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
+  if (!loaded)
+    return tool.report(loaded.takeError());
+
+  if (loaded->profile) {
+    if (keepPlan || !output.empty())
+      return tool.report("a layer profile has no module: expected neither "
+                         "--keep-plan nor -o",
+                         kExitInvalid);
+    llvm::Expected<Cluster> cluster = options.resolveCluster({}, false);
+    if (!cluster)
+      return tool.report(cluster.takeError());
+    llvm::Expected<TrainingOptions> training = options.training({});
+    if (!training)
+      return tool.report(training.takeError());
+    planner->training = *training;
+    planner->training.dtype = loaded->profile->dtype();
+    llvm::Expected<PlannerResult> result =
+        plan(*loaded->profile, *cluster, *planner);
+    if (!result)
+      return tool.report(result.takeError());
+    return options.printResult(tool, *result, /*stdoutTaken=*/false);
+  }
+
+  mlir::ModuleOp module = *loaded->module;
+  llvm::Expected<Cluster> cluster = options.resolveCluster(module, keepPlan);
+  if (!cluster)
+    return tool.report(cluster.takeError());
+  if (llvm::Error error = options.applyTraining(module, keepPlan))
+    return tool.report(std::move(error));
+  if (!keepPlan)
+    mlir::galvatron::removePlan(module);
+  PlanRequest request;
+  request.planner = *planner;
+  request.keepPlan = keepPlan;
+  llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
+  if (!result)
+    return tool.report(result.takeError());
+  if (result->feasible() && !output.empty()) {
+    std::string text;
+    llvm::raw_string_ostream(text) << module << "\n";
+    if (llvm::Error error = writeOutput(output, text))
+      return tool.report(std::move(error));
+  }
+  return options.printResult(tool, *result, output == "-");
+}

@@ -1,0 +1,20 @@
+//===- galvatron-reduce.cpp - Test case reducer ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/InitAllDialects.h"
+#include "galvatron/InitAllPasses.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
+
+int main(int argc, char **argv) {
+  mlir::DialectRegistry registry;
+  galvatron::registerAllDialects(registry);
+  galvatron::registerAllPasses();
+  mlir::MLIRContext context(registry);
+  return mlir::failed(mlir::mlirReduceMain(argc, argv, context));
+}
