@@ -114,6 +114,9 @@ TEST(InitialValues, AreTheSameForever) {
   float values[3];
   initialValues(normalParameter("transformer.wte.weight"), 0, 0, 3, GRT_F32,
                 values);
+  EXPECT_EQ(values[0], 0x1.148186p-10f);
+  EXPECT_EQ(values[1], 0x1.437276p-8f);
+  EXPECT_EQ(values[2], -0x1.007d9ap-8f);
   double wide[3];
   initialValues(normalParameter("transformer.wte.weight"), 0, 0, 3, GRT_F64,
                 wide);

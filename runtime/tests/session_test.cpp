@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 using namespace grt;
@@ -311,6 +313,44 @@ TEST(Session, SinglePrecision) {
   plan.layers[2].levels = {{"tp", 2}, {"dp", 2}};
   plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
   expectTwins(plan, 3e-6);
+}
+
+std::string readAll(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+/// The bytes of model.safetensors before any step.
+std::string savedFile(const ModelPlan &plan, const std::string &name) {
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<Session> session;
+  EXPECT_TRUE(Program::fromTable(&code.table(), "test", program));
+  EXPECT_TRUE(Session::create(program, testOptions(), session));
+  std::string folder = testing::TempDir() + name;
+  Status status = session->save(folder);
+  EXPECT_TRUE(status) << status.message();
+  EXPECT_NE(readAll(folder + "/config.json").find("vocab_size"),
+            std::string::npos);
+  return readAll(folder + "/model.safetensors");
+}
+
+TEST(Session, SavedFilesAreTheSameForEveryPlan) {
+  for (bool tied : {false, true}) {
+    ModelPlan alone;
+    alone.tied = tied;
+    std::string expected = savedFile(alone, "alone");
+    // Header and tensors: two tables of 11 x 8, 8 x 8 and 8 values.
+    EXPECT_GT(expected.size(), size_t(88 * (tied ? 1 : 2) + 72) * 8);
+    for (const char *kind : {"dp", "sdp", "tp"}) {
+      ModelPlan plan = alone;
+      plan.layers[0].levels = {{kind, 4}};
+      plan.layers[1].levels = {{"dp", 2}, {"sdp", 2}};
+      plan.layers[2].levels = {{"sdp", 2}, {"tp", 2}};
+      plan.stages = {{{0, 1}, {3, 1, 2, 0}}, {{2}, {4, 7, 6, 5}}};
+      EXPECT_TRUE(savedFile(plan, kind) == expected) << kind;
+    }
+  }
 }
 
 TEST(Session, SeedsDecideTheWeights) {

@@ -150,9 +150,13 @@ struct StepResult {
 
 struct RankMemory {
   int rank = 0;
-  uint64_t plannedPeakBytes = 0;  ///< the arena, as the plan has it
-  uint64_t measuredPeakBytes = 0; ///< see docs/manifest.md, "Measured peak"
-  uint64_t outsideArenaBytes = 0; ///< part of it taken outside after load
+  uint64_t plannedPeakBytes = 0; ///< the arena, as the plan has it
+  /// Highest number of live bytes of the arena (states, data, losses and step
+  /// block always; other buffers between their begin and end marks), plus
+  /// `outsideArenaBytes`.
+  uint64_t measuredPeakBytes = 0;
+  /// Most heap bytes that the rank's thread held at once since loading.
+  uint64_t outsideArenaBytes = 0;
 };
 
 /// A parameter, its gradient or its optimizer state in the Hugging Face layout.
