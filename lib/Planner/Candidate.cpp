@@ -316,9 +316,9 @@ Picoseconds Candidate::boundOf(const std::vector<StageBound> &stages) const {
   return sum + (theShape.microBatches - 1) * largest;
 }
 
-Picoseconds Candidate::freeBound() {
+FreeBound Candidate::freeBound() {
   // No cap, no memory, and every owner pays its cheapest tie.
-  std::vector<StageBound> stages;
+  FreeBound bound;
   for (size_t s = 0; s < firstLayer.size(); ++s) {
     std::vector<int64_t> largest = {caps[s].back()};
     // Memory is left out here, so the budget must not drop the problem.
@@ -327,13 +327,11 @@ Picoseconds Candidate::freeBound() {
     std::vector<Problem> problems = stageProblems(s, nullptr, &largest);
     std::swap(theShape.memory[s], budget);
     const LayerStrategiesProblem &problem = problems.front().problem;
-    if (firstLayer.size() == 1)
-      stages.push_back({unconstrainedMinimum(problem, scalarWeights()), 0});
-    else
-      stages.push_back({unconstrainedMinimum(problem, {1, 0}),
-                        unconstrainedMinimum(problem, {0, 1})});
+    bound.time += unconstrainedMinimum(problem, {1, 0});
+    bound.nosync =
+        std::max(bound.nosync, unconstrainedMinimum(problem, {0, 1}));
   }
-  return boundOf(stages);
+  return bound;
 }
 
 std::vector<Candidate::StageBound> Candidate::stageBounds(

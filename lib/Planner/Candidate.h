@@ -58,6 +58,11 @@ struct MemoryNeed {
   int64_t excess() const { return needed - available; }
 };
 
+/// Lower bounds of sum C and max C_nosync.
+struct FreeBound {
+  Picoseconds time = 0, nosync = 0;
+};
+
 class Candidate {
 public:
   /// An empty result means that some layer can have no strategy of the set; the
@@ -68,8 +73,10 @@ public:
 
   const Shape &shape() const { return theShape; }
 
-  /// A lower bound that ignores memory, quick.
-  Picoseconds freeBound();
+  /// Least times without regard to memory. They depend on the samples of a
+  /// micro-batch, not on how many there are (with one micro-batch nosync may
+  /// be 0).
+  FreeBound freeBound();
   /// A lower bound with memory; kNoBound if it surely does not fit.
   Picoseconds bound();
   /// The optimum, if it costs at most `atMost`.

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <numeric>
 #include <queue>
+#include <tuple>
 
 using namespace llvm;
 
@@ -79,11 +80,12 @@ private:
     Solved solved;
   };
 
-  /// A candidate on its way: its bound gets better step by step.
+  /// A shape on its way: its bound gets better step by step. At first it is
+  /// the bound without memory, with a candidate the one with memory.
   struct Entry {
     Picoseconds bound;
-    int level; ///< 0: free bound, 1: bound with memory
     size_t order;
+    std::shared_ptr<Shape> shape;
     std::shared_ptr<Candidate> candidate;
   };
   struct Later {
@@ -95,7 +97,9 @@ private:
   std::vector<Shape> shapesOf(int64_t batch);
   std::vector<int64_t> timeBalance(const Shape &shape);
   const StrategySet &strategySet(int64_t groupSize);
+  std::shared_ptr<Candidate> candidateOf(const Shape &shape);
   std::vector<std::shared_ptr<Candidate>> candidatesOf(int64_t batch);
+  Picoseconds freeBoundOf(const Shape &shape);
   bool searchBatch(int64_t batch, size_t &tried);
   Picoseconds limitFor(int64_t batch) const;
   Plan toPlan(const Incumbent &best) const;
@@ -113,6 +117,13 @@ private:
   Space space;
   CostTables tables;
   std::map<int64_t, StrategySet> sets;
+  /// By pipeline degree, samples of a micro-batch and partition; nothing if a
+  /// layer has no strategy there.
+  std::map<std::tuple<int64_t, int64_t, std::vector<int64_t>>,
+           std::optional<FreeBound>>
+      freeBounds;
+  /// Time-balanced partitions by pipeline degree and samples.
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> balances;
   std::optional<Incumbent> best;
   std::vector<std::string> decisions;
   std::string refusal;
@@ -176,7 +187,10 @@ std::vector<Shape> Search::shapesOf(int64_t batch) {
         shapes.push_back(shape);
       }
       if (space.timeBalanced && degree > 1) {
-        std::vector<int64_t> balanced = timeBalance(shape);
+        auto [it, fresh] = balances.try_emplace({degree, shape.samples()});
+        if (fresh)
+          it->second = timeBalance(shape);
+        const std::vector<int64_t> &balanced = it->second;
         if (space.even && balanced == even)
           continue;
         shape.partition = balanced;
@@ -188,21 +202,42 @@ std::vector<Shape> Search::shapesOf(int64_t batch) {
   return shapes;
 }
 
+std::shared_ptr<Candidate> Search::candidateOf(const Shape &shape) {
+  std::string reason;
+  std::optional<Candidate> candidate =
+      Candidate::make(model, tables, shape, reason);
+  if (candidate)
+    return std::make_shared<Candidate>(std::move(*candidate));
+  log(shape.str() + ": rejected, " + reason);
+  if (refusal.empty())
+    refusal = reason;
+  return nullptr;
+}
+
 std::vector<std::shared_ptr<Candidate>> Search::candidatesOf(int64_t batch) {
   std::vector<std::shared_ptr<Candidate>> candidates;
-  for (const Shape &shape : shapesOf(batch)) {
-    std::string reason;
-    std::optional<Candidate> candidate =
-        Candidate::make(model, tables, shape, reason);
-    if (candidate) {
-      candidates.push_back(std::make_shared<Candidate>(std::move(*candidate)));
-      continue;
-    }
-    log(shape.str() + ": rejected, " + reason);
-    if (refusal.empty())
-      refusal = reason;
-  }
+  for (const Shape &shape : shapesOf(batch))
+    if (std::shared_ptr<Candidate> candidate = candidateOf(shape))
+      candidates.push_back(std::move(candidate));
   return candidates;
+}
+
+/// A bound that all batches with such micro-batches share; kNoBound if a layer
+/// has no strategy.
+Picoseconds Search::freeBoundOf(const Shape &shape) {
+  auto [it, fresh] = freeBounds.try_emplace(
+      {shape.pipelineDegree, shape.samples(), shape.partition});
+  if (fresh) {
+    // Two micro-batches, so that the times without synchronisation count.
+    Shape probe = shape;
+    probe.microBatches = 2;
+    probe.batch = 2 * shape.samples();
+    if (std::shared_ptr<Candidate> candidate = candidateOf(probe))
+      it->second = candidate->freeBound();
+  }
+  if (!it->second)
+    return kNoBound;
+  return it->second->time + (shape.microBatches - 1) * it->second->nosync;
 }
 
 /// The most that a plan of this batch may cost to be better than the best.
@@ -217,30 +252,32 @@ Picoseconds Search::limitFor(int64_t batch) const {
 bool Search::searchBatch(int64_t batch, size_t &tried) {
   std::priority_queue<Entry, std::vector<Entry>, Later> queue;
   size_t order = 0;
-  for (std::shared_ptr<Candidate> &candidate : candidatesOf(batch)) {
-    Picoseconds bound = candidate->freeBound();
-    queue.push({bound, 0, order++, std::move(candidate)});
+  for (Shape &shape : shapesOf(batch)) {
+    Picoseconds bound = freeBoundOf(shape);
+    if (bound < kNoBound)
+      queue.push(
+          {bound, order++, std::make_shared<Shape>(std::move(shape)), nullptr});
   }
   bool any = !queue.empty();
   while (!queue.empty()) {
     Entry entry = queue.top();
     queue.pop();
-    std::string name = entry.candidate->shape().str();
     Picoseconds limit = limitFor(batch);
     if (entry.bound > limit) {
-      log(name + ": rejected, at least " + milliseconds(entry.bound) +
-          " whatever its strategies");
+      log(entry.shape->str() + ": rejected, at least " +
+          milliseconds(entry.bound) + " whatever its strategies");
       continue;
     }
-    if (entry.level == 0) {
+    if (!entry.candidate) {
+      entry.candidate = candidateOf(*entry.shape);
       entry.bound = std::max(entry.bound, entry.candidate->bound());
-      entry.level = 1;
       if (entry.bound >= kNoBound)
-        log(name + ": rejected, does not fit into memory");
+        log(entry.shape->str() + ": rejected, does not fit into memory");
       else
         queue.push(std::move(entry));
       continue;
     }
+    std::string name = entry.shape->str();
     ++tried;
     std::optional<Solved> solved = entry.candidate->solve(limit);
     if (!solved) {
@@ -250,7 +287,7 @@ bool Search::searchBatch(int64_t batch, size_t &tried) {
       continue;
     }
     log(name + ": " + milliseconds(solved->cost) + ", the best so far");
-    best = Incumbent{entry.candidate->shape(), std::move(*solved)};
+    best = Incumbent{*entry.shape, std::move(*solved)};
   }
   return any;
 }

@@ -547,7 +547,7 @@ private:
     if (twoCosts)
       reduceTwoCosts(kept, groupOf);
     else
-      reduceOneCost(kept, groupOf);
+      reduceOneCost(l, kept, groupOf);
     // Ranks of the choices from here on: ties go to the first choice.
     std::vector<uint32_t> order(kept.size());
     for (uint32_t i = 0; i < order.size(); ++i)
@@ -569,11 +569,43 @@ private:
       kept[i].rank = ranks[i];
   }
 
+  /// The most that two labels of layer l can differ in what the layer before
+  /// pays for the transform to them.
+  int64_t transformSpread(size_t l) const {
+    if (l == 0)
+      return 0;
+    const auto &matrix = problem.transforms[problem.transformAfter[l - 1]];
+    int64_t spread = 0;
+    for (const Option &before : sets[problem.layers[l - 1]]) {
+      int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+      for (const Option &own : sets[problem.layers[l]]) {
+        int64_t value =
+            matrix[before.layoutClass * problem.classes + own.layoutClass];
+        least = std::min(least, value);
+        most = std::max(most, value);
+      }
+      spread = std::max(spread, most - least);
+    }
+    return spread * transformWeight[0];
+  }
+
   template <typename GroupOf>
-  void reduceOneCost(std::vector<Label> &kept, GroupOf groupOf) {
-    // Sorted by cost, then by choice: whatever came before is no worse.
+  void reduceOneCost(size_t l, std::vector<Label> &kept, GroupOf groupOf) {
+    // Sorted by cost, then by choice: whatever came before is no worse. A label
+    // of another class is beaten by one that stays cheaper whatever transform
+    // comes; strictly cheaper, so that ties keep their order.
     std::map<uint32_t, Staircase> stairs;
+    Staircase acrossClasses;
+    size_t settled = 0;
+    int64_t spread = transformSpread(l);
     for (const Label &label : fresh) {
+      while (settled < kept.size() &&
+             kept[settled].cost[0] + spread < label.cost[0]) {
+        acrossClasses.insert(kept[settled].peak, kept[settled].state);
+        ++settled;
+      }
+      if (acrossClasses.dominates(label.peak, label.state))
+        continue;
       Staircase &stair = stairs[groupOf(label)];
       if (stair.dominates(label.peak, label.state))
         continue;
@@ -633,7 +665,7 @@ solveLayerStrategies(const LayerStrategiesProblem &problem, CostWeights weights,
     return std::nullopt;
   // Guess that the optimum is close to the bound. If it is not, nothing is
   // found and the guess is widened; what is found below the guess is optimal.
-  double slack = std::max(16.0, 1e-3 * bound);
+  double slack = std::max(16.0, 1e-4 * bound);
   while (true) {
     double guess = bound + slack;
     bool final = guess >= static_cast<double>(atMost);
@@ -645,7 +677,7 @@ solveLayerStrategies(const LayerStrategiesProblem &problem, CostWeights weights,
       return evaluateChoice(problem, search.choiceOf(labels.front()));
     if (final)
       return std::nullopt;
-    slack *= 4;
+    slack *= 2;
   }
 }
 

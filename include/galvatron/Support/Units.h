@@ -53,7 +53,7 @@ inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 Picoseconds toPicoseconds(double seconds);
 inline double toMilliseconds(Picoseconds time) {
-  return static_cast<double>(time) * 1e-9;
+  return static_cast<double>(time) / 1e9;
 }
 
 } // namespace galvatron
