@@ -1,0 +1,144 @@
+// RUN: galvatron-opt %s --galvatron-differentiate-layers --galvatron-insert-recompute --galvatron-partition-layers --galvatron-insert-collectives | FileCheck %s
+
+// Under sharded data parallelism the parameters are gathered in forward and in
+// backward; with checkpointing the gather of the recomputation serves backward too.
+// Gradients are scattered in backward. Between layers of different sample layouts
+// stands a reshard, between equal ones none.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @"wte" : tensor<33x16xf32> {init = "normal", std = 2.0e-2 : f64, decay}
+galvatron.parameter @"wpe" : tensor<12x16xf32> {init = "normal", std = 2.0e-2 : f64, decay}
+galvatron.parameter @"mlp.g" : tensor<16xf32> {init = "ones"}
+galvatron.parameter @"mlp.b" : tensor<16xf32> {init = "zeros"}
+galvatron.parameter @"mlp.wi" : tensor<16x64xf32> {init = "normal", std = 2.0e-2 : f64, decay}
+galvatron.parameter @"mlp.bi" : tensor<64xf32> {init = "zeros"}
+galvatron.parameter @"mlp.wf" : tensor<64x16xf32> {init = "normal", std = 2.0e-2 : f64, decay}
+galvatron.parameter @"mlp.bf" : tensor<16xf32> {init = "zeros"}
+galvatron.parameter @"lnf.g" : tensor<16xf32> {init = "ones"}
+galvatron.parameter @"lnf.b" : tensor<16xf32> {init = "zeros"}
+func.func private @embed(%tokens: tensor<?x8xi32>, %wte: tensor<33x16xf32> {nn.factors = ["vocab", ""]}, %wpe: tensor<12x16xf32>) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  %0 = nn.embedding %tokens, %wte : (tensor<?x8xi32>, tensor<33x16xf32>) -> tensor<?x8x16xf32>
+  %1 = nn.position_add %0, %wpe : (tensor<?x8x16xf32>, tensor<12x16xf32>) -> tensor<?x8x16xf32>
+  %2 = nn.dropout %1 {p = 1.0e-1 : f64, op_index = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return %2 : tensor<?x8x16xf32>
+}
+func.func private @mlp(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>, %b: tensor<16xf32>,
+    %wi: tensor<16x64xf32> {nn.factors = ["", "ffn"]}, %bi: tensor<64xf32> {nn.factors = ["ffn"]},
+    %wf: tensor<64x16xf32> {nn.factors = ["ffn", ""]}, %bf: tensor<16xf32>) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 64 : i64}} {
+  %n, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  %h = nn.linear %n, %wi : (tensor<?x8x16xf32>, tensor<16x64xf32>) -> tensor<?x8x64xf32>
+  %hb = nn.bias_add %h, %bi : (tensor<?x8x64xf32>, tensor<64xf32>) -> tensor<?x8x64xf32>
+  %a = nn.gelu %hb {approximate} : (tensor<?x8x64xf32>) -> tensor<?x8x64xf32>
+  %f = nn.linear %a, %wf : (tensor<?x8x64xf32>, tensor<64x16xf32>) -> tensor<?x8x16xf32>
+  %fb = nn.bias_add %f, %bf : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
+  %fd = nn.dropout %fb {p = 1.0e-1 : f64, op_index = 2 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  %r = nn.add %x, %fd : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return %r : tensor<?x8x16xf32>
+}
+func.func private @head(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>, %g: tensor<16xf32>, %b: tensor<16xf32>, %wte: tensor<33x16xf32> {nn.factors = ["vocab", ""]}) -> tensor<1xf64>
+    attributes {nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  %n, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  %l = nn.linear %n, %wte {transpose_weight} : (tensor<?x8x16xf32>, tensor<33x16xf32>) -> tensor<?x8x33xf32>
+  %loss, %d = nn.cross_entropy %l, %labels {classes = 33 : i64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf32>)
+  return %loss : tensor<1xf64>
+}
+galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte", @"wpe"] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x8xi32>) -> tensor<?x8x16xf32>
+  %1 = galvatron.layer "m" @mlp(%0) params [@"mlp.g", @"mlp.b", @"mlp.wi", @"mlp.bi", @"mlp.wf", @"mlp.bf"] {strategy = #galvatron.strategy<[sdp = 2], ckpt>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  %2 = galvatron.layer "head" @head(%1, %labels) params [@"lnf.g", @"lnf.b", @"wte"] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>, tensor<?x8xi32>) -> tensor<1xf64>
+  galvatron.output %2 : tensor<1xf64>
+}
+}
+
+// CHECK-LABEL: func.func private @embed.sdp2.b2.forward(
+// CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8xi32> {nn.role = "data"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<33x16xf32> {nn.role = "parameter", nn.view = array<i64: 33, 16>}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<12x16xf32> {nn.role = "parameter", nn.view = array<i64: 12, 16>}
+// CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "output"})
+// CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
+// CHECK-NEXT: [[V4:%[a-z0-9_]+]] = nn.embedding [[A1]], [[A2]]
+// CHECK-NEXT: [[V5:%[a-z0-9_]+]] = nn.position_add [[V4]], [[A3]]
+// CHECK-NEXT: [[V6:%[a-z0-9_]+]] = nn.dropout [[V5]] {p = 1.000000e-01 : f64}
+// CHECK-NEXT: return [[V6]] : tensor<2x8x16xf32>
+
+// CHECK-LABEL: func.func private @embed.sdp2.b2.backward(
+// CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "gradient"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<2x8xi32> {nn.role = "data"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<33x16xf32> {nn.role = "parameter", nn.view = array<i64: 33, 16>}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<12x16xf32> {nn.role = "parameter", nn.view = array<i64: 12, 16>}
+// CHECK-SAME: -> (tensor<33x16xf32> {nn.role = "parameter_gradient"}, tensor<12x16xf32> {nn.role = "parameter_gradient"})
+// CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
+// CHECK-NEXT: [[V5:%[a-z0-9_]+]] = nn.dropout [[A1]] {p = 1.000000e-01 : f64}
+// CHECK-NEXT: [[V6:%[a-z0-9_]+]] = nn.position_grad [[V5]]
+// CHECK-NEXT: [[V7:%[a-z0-9_]+]] = nn.embedding_grad [[A2]], [[V5]], [[A3]]
+// CHECK-NEXT: galvatron.reduce_scatter_gradients over{{ +}}sdp
+// CHECK-NEXT: return [[V7]], [[V6]] : tensor<33x16xf32>, tensor<12x16xf32>
+
+// CHECK-LABEL: func.func private @mlp.sdp2.b2.ckpt.forward(
+// CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "input"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {nn.role = "parameter", nn.view = array<i64: 16, 64>}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {nn.role = "parameter", nn.view = array<i64: 64>}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {nn.role = "parameter", nn.view = array<i64: 64, 16>}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "output"})
+// CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
+// CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = nn.linear [[Y8]], [[A4]]
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = nn.bias_add [[V10]], [[A5]]
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = nn.gelu [[V11]] {approximate}
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = nn.linear [[V12]], [[A6]]
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = nn.bias_add [[V13]], [[A7]]
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = nn.dropout [[V14]] {op_index = 2 : i64, p = 1.000000e-01 : f64}
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = nn.add [[A1]], [[V15]]
+// CHECK-NEXT: return [[V16]] : tensor<2x8x16xf32>
+
+// CHECK-LABEL: func.func private @mlp.sdp2.b2.ckpt.recompute(
+// CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "input"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {nn.role = "parameter", nn.view = array<i64: 16, 64>}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {nn.role = "parameter", nn.view = array<i64: 64>}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {nn.role = "parameter", nn.view = array<i64: 64, 16>}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "stash"}, tensor<2x8x2xf32> {nn.role = "stash"}, tensor<2x8x64xf32> {nn.role = "stash"}, tensor<2x8x64xf32> {nn.role = "stash"})
+// CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
+// CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = nn.linear [[Y8]], [[A4]]
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = nn.bias_add [[V10]], [[A5]]
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = nn.gelu [[V11]] {approximate}
+// CHECK-NEXT: return [[Y8]], [[STATS9]], [[V11]], [[V12]] : tensor<2x8x16xf32>, tensor<2x8x2xf32>, tensor<2x8x64xf32>, tensor<2x8x64xf32>
+
+// CHECK-LABEL: func.func private @mlp.sdp2.b2.ckpt.backward(
+// CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "gradient"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "input"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "stash"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<2x8x2xf32> {nn.role = "stash"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<2x8x64xf32> {nn.role = "stash"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<2x8x64xf32> {nn.role = "stash"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x64xf32> {nn.role = "parameter", nn.view = array<i64: 16, 64>}
+// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<64xf32> {nn.role = "parameter", nn.view = array<i64: 64>}
+// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<64x16xf32> {nn.role = "parameter", nn.view = array<i64: 64, 16>}
+// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {nn.role = "parameter", nn.view = array<i64: 16>}
+// CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x64xf32> {nn.role = "parameter_gradient"}, tensor<64xf32> {nn.role = "parameter_gradient"}, tensor<64x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"})
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = nn.dropout [[A1]] {op_index = 2 : i64, p = 1.000000e-01 : f64}
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = nn.bias_grad [[V13]]
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = nn.linear_input_grad [[V13]], [[A11]]
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = nn.linear_weight_grad [[A6]], [[V13]]
+// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = nn.gelu_grad [[A5]], [[V15]] {approximate}
+// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = nn.bias_grad [[V17]]
+// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = nn.linear_input_grad [[V17]], [[A9]]
+// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = nn.linear_weight_grad [[A3]], [[V17]]
+// CHECK-NEXT: [[DX21:%[a-z0-9_]+]], [[DGAMMA22:%[a-z0-9_]+]], [[DBETA23:%[a-z0-9_]+]] = nn.layer_norm_grad [[V19]], [[A2]], [[A4]], [[A7]]
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = nn.add [[A1]], [[DX21]]
+// CHECK-NEXT: galvatron.reduce_scatter_gradients over{{ +}}sdp
+// CHECK-NEXT: return [[V24]], [[DGAMMA22]], [[DBETA23]], [[V20]], [[V18]], [[V16]], [[V14]] : tensor<2x8x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<64x16xf32>, tensor<16xf32>
+// CHECK: %{{[^ ]+}} = galvatron.layer "wte"(%{{[^ ]+}}) params [@wte, @wpe] {backward = @embed.sdp2.b2.backward, forward = @embed.sdp2.b2.forward, stage = 0 : i64, strategy = #galvatron.strategy<[sdp = 2]>}
+// CHECK: %{{[^ ]+}} = galvatron.layer "m"(%{{[^ ]+}}) params [@mlp.g, @mlp.b, @mlp.wi, @mlp.bi, @mlp.wf, @mlp.bf] {backward = @mlp.sdp2.b2.ckpt.backward, forward = @mlp.sdp2.b2.ckpt.forward, recompute = @mlp.sdp2.b2.ckpt.recompute, stage = 0 : i64, strategy = #galvatron.strategy<[sdp = 2], ckpt>}
+// CHECK: %{{[^ ]+}} = galvatron.reshard %{{[^ ]+}} from <[sdp = 2], ckpt> to <[tp = 2]> : tensor<?x8x16xf32>
+// CHECK: %{{[^ ]+}} = galvatron.layer "head"(%{{[^ ]+}}, %{{[^ ]+}}) params [@lnf.g, @lnf.b, @wte] {backward = @head.tp2.b4.borrow2.backward, forward = @head.tp2.b4.borrow2.forward, stage = 0 : i64, strategy = #galvatron.strategy<[tp = 2]>}
