@@ -322,9 +322,10 @@ OwningOpRef<ModuleOp> Gpt2Builder::build(StringRef configText) {
 
 } // namespace
 
-OwningOpRef<ModuleOp> galvatron::buildGpt2(const Gpt2Config &config,
-                                           int64_t seqLen, Type elementType,
-                                           StringRef configText,
-                                           MLIRContext &context) {
+namespace galvatron {
+OwningOpRef<ModuleOp> buildGpt2(const Gpt2Config &config, int64_t seqLen,
+                                Type elementType, StringRef configText,
+                                MLIRContext &context) {
   return Gpt2Builder(config, seqLen, elementType, context).build(configText);
 }
+} // namespace galvatron

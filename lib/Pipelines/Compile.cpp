@@ -99,8 +99,13 @@ double flopsPerToken(mlir::ModuleOp module) {
 std::unique_ptr<mlir::MLIRContext> galvatron::createCompilerContext() {
   mlir::DialectRegistry registry;
   registerAllDialects(registry);
-  return std::make_unique<mlir::MLIRContext>(
+  auto context = std::make_unique<mlir::MLIRContext>(
       registry, mlir::MLIRContext::Threading::DISABLED);
+  // A module read from a file may lack any of them.
+  context->loadAllAvailableDialects();
+  // An error about the module would print all of it.
+  context->printOpOnDiagnostic(false);
+  return context;
 }
 
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
@@ -137,6 +142,8 @@ llvm::Expected<PlannerResult>
 galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
                       const PlanRequest &request) {
   namespace ir = mlir::galvatron;
+  // Footprints come from layers that are compiled on the side.
+  module.getContext()->loadDialect<mlir::grt::GRTDialect>();
   auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
     buildPhasePipeline(manager, Phase::Annotate);
   });

@@ -24,7 +24,7 @@ namespace ir = mlir::galvatron;
 // Tool
 //===----------------------------------------------------------------------===//
 
-Tool::Tool(llvm::StringRef name) : name(name.str()), options("options") {}
+Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {}
 
 bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
   cl::HideUnrelatedOptions(options);

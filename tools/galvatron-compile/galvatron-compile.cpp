@@ -87,8 +87,8 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
-  bool prints = to != Phase::Emit &&
-                (compile.output.empty() || compile.output == "-");
+  bool prints =
+      to != Phase::Emit && (compile.output.empty() || compile.output == "-");
   if (int code = options.printResult(tool, *result, prints))
     return code;
   done = to == Phase::Plan;
@@ -151,9 +151,10 @@ int main(int argc, char **argv) {
                          kExitFailed);
     ir::TrainingAttr training = ir::getTraining(module);
     if (training && training.getDtype() == "bf16")
-      return tool.report("the backend 'cpu' has no kernels for 'bf16', expected "
-                         "--dtype=f32 or --dtype=f64",
-                         kExitFailed);
+      return tool.report(
+          "the backend 'cpu' has no kernels for 'bf16', expected "
+          "--dtype=f32 or --dtype=f64",
+          kExitFailed);
   }
   if (*to == Phase::Emit) {
     if (llvm::Error error = compileProgram(module, *from, compile.output))

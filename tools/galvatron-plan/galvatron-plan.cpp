@@ -46,9 +46,9 @@ int main(int argc, char **argv) {
   Tool tool("galvatron-plan");
   ModelOptions modelOptions(tool);
   PlanOptions options(tool);
-  cl::opt<std::string> output("o", cl::desc("where to write the planned module"),
-                              cl::value_desc("planned.mlir"),
-                              cl::cat(tool.category()));
+  cl::opt<std::string> output(
+      "o", cl::desc("where to write the planned module"),
+      cl::value_desc("planned.mlir"), cl::cat(tool.category()));
   cl::opt<bool> keepPlan("keep-plan",
                          cl::desc("price the plan that the module has"),
                          cl::cat(tool.category()));

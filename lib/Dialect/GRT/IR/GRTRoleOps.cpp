@@ -158,12 +158,12 @@ LogicalResult LayerOp::verify() {
   if (getData() && *getData() != "tokens" && *getData() != "labels")
     return emitOpError() << "expected data 'tokens' or 'labels', found '"
                          << *getData() << "'";
-  if (getStrategy().getCheckpoint() != getRecomputeAttr().operator bool())
-    return emitOpError() << "expected a recompute function exactly if the "
-                            "strategy checkpoints, found strategy '"
-                         << getStrategy().getNotation() << "' and "
-                         << (getRecomputeAttr() ? "a" : "no")
-                         << " recompute function";
+  // A layer whose backward pass needs nothing but its input, like an embedding,
+  // has nothing to recompute.
+  if (getRecomputeAttr() && !getStrategy().getCheckpoint())
+    return emitOpError() << "expected a recompute function only if the strategy "
+                            "checkpoints, found strategy '"
+                         << getStrategy().getNotation() << "'";
   if (getGroups().size() != 2)
     return emitOpError() << "expected 2 parameter groups, found "
                          << getGroups().size();

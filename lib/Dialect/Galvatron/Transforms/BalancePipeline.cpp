@@ -6,11 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Search/PipelinePartition.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
 

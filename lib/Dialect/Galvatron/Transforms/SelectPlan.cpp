@@ -5,10 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Support/Units.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONSELECTPLAN

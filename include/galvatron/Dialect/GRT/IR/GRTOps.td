@@ -367,7 +367,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - (C2) `data` is "tokens" or "labels".
     - (C3) forward, recompute, backward, update and norm name a `grt.func`,
       reshards a `grt.exchange`.
-    - (C4) `recompute` is there exactly if the strategy checkpoints.
+    - (C4) `recompute` is there only if the strategy checkpoints.
     - (C5) two groups, and every tensor lies inside its group.
     - (C6) the strategy covers as many devices as the role has.
   }];

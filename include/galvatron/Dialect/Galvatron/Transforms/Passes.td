@@ -67,6 +67,9 @@ def GalvatronSelectPlan : Pass<"galvatron-select-plan", "::mlir::ModuleOp"> {
     analysis remarks. A model that does not fit is an error with the stage, the
     bytes by purpose and the cheapest relaxations.
   }];
+  // Footprints come from layers that are compiled on the side.
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::grt::GRTDialect",
+                           "::mlir::nn::NNDialect"];
   let options = [
     Option<"cluster", "cluster", "std::string", /*default=*/"\"\"",
            "built-in name or file; the module's cluster if not given">,
@@ -101,6 +104,9 @@ def GalvatronBalancePipeline
     has a smaller largest time. A layer's time is that of its strategy on the
     cluster if both are there, or else its share of the FLOPs in `costs`.
   }];
+  // Footprints come from layers that are compiled on the side.
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::grt::GRTDialect",
+                           "::mlir::nn::NNDialect"];
   let options = [
     Option<"stages", "stages", "int64_t", /*default=*/"0",
            "number of stages; that of the plan if not given">

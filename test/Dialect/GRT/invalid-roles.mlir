@@ -1,0 +1,255 @@
+// RUN: galvatron-opt %s --split-input-file --verify-diagnostics
+
+//===----------------------------------------------------------------------===//
+// grt.role
+//===----------------------------------------------------------------------===//
+
+// C1
+// expected-error @+1 {{expected at least one device}}
+grt.role @r stage 0 devices [] slots 1 {}
+
+// -----
+
+// C1
+// expected-error @+1 {{expected distinct devices, found 1 twice}}
+grt.role @r stage 0 devices [1, 1] slots 1 {}
+
+// -----
+
+// C1
+// expected-error @+1 {{expected device numbers that are not negative, found -1}}
+grt.role @r stage 0 devices [-1] slots 1 {}
+
+// -----
+
+// C2
+// expected-error @+1 {{expected at least one slot, found 0}}
+grt.role @r stage 0 devices [0] slots 0 {}
+
+// -----
+
+// C3
+// expected-error @+1 {{expected at least one layer}}
+grt.role @r stage 0 devices [0] slots 1 {}
+
+// -----
+
+// C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{expected layer indices to ascend, found 1 after 1}}
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C4
+grt.func @f {}
+// expected-error @+1 {{expected send_activation to name a 'grt.exchange', found 'f'}}
+grt.role @r stage 0 devices [0] slots 1 attributes {send_activation = @f} {
+  grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// grt.layer
+//===----------------------------------------------------------------------===//
+
+// C1
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected at least one sample, found 0}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 0 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C2
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected data 'tokens' or 'labels', found 'pixels'}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64, data = "pixels"}
+}
+
+// -----
+
+// C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected forward to name a 'grt.func', found 'g'}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @g, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C4
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a recompute function only if the strategy checkpoints, found strategy 'single'}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, recompute = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C5
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected 2 parameter groups, found 1}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C5
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected tensor @w to lie inside the 16 elements of group 0, found elements 8 to 24}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
+    tensors = [{parameter = @w, group = 0 : i64, offset = 8 : i64, view = array<i64: 16>, local_shape = array<i64: 16>, tp_dim = -1 : i64}],
+    groups = [{elements = 16 : i64, shard_elements = 16 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C6
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a strategy for the role's 1 devices, found 'tp2' for 2}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// grt.schedule, grt.part, grt.task
+//===----------------------------------------------------------------------===//
+
+// C1
+// expected-error @+1 {{expected role to name a 'grt.role', found 'nobody'}}
+grt.schedule @s role @nobody {
+  grt.part steady {}
+}
+
+// -----
+
+// C2
+grt.schedule @s role @nobody {
+  grt.part step_end {}
+  // expected-error @+1 {{expected parts in order and each once, found 'steady' after 'step_end'}}
+  grt.part steady {}
+}
+
+// -----
+
+// C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected one of the 1 slots of 'r', found 1}}
+    grt.task forward micro_batch 0 slot 1
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a micro-batch and a slot for 'forward'}}
+    grt.task forward micro_batch 0
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a transfer to send or to receive}}
+    grt.task transfer
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected at most one send and one receive in a transfer}}
+    grt.task transfer send_activation 0 send_gradient 0
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected sends and receives in a transfer only, found one in 'norm'}}
+    grt.task norm send_activation 0
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a slot for the received activation}}
+    grt.task transfer recv_activation 0
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a slot below 65536, found 65536}}
+    grt.task forward micro_batch 0 slot 65536
+  }
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Module attributes
+//===----------------------------------------------------------------------===//
+
+// expected-error @+1 {{expected a dictionary with a string 'name' and integers 'seq_len' and 'vocab' as 'grt.model', found {seq_len = 4 : i64}}}
+module attributes {grt.model = {seq_len = 4 : i64}} {}
+
+// -----
+
+// expected-error @+1 {{expected a string as 'grt.manifest', found 1 : i64}}
+module attributes {grt.manifest = 1 : i64} {}
+
+// -----
+
+// expected-error @+1 {{expected 'grt.model' or 'grt.manifest', found 'grt.plan'}}
+module attributes {grt.plan = 1 : i64} {}
+
+// -----
+
+// expected-error @+1 {{expected 'grt.manifest' on a module, found it here}}
+grt.exchange @e bytes_per_unit 4 transfers [] {grt.manifest = "{}"}
