@@ -99,9 +99,8 @@ private:
       for (auto tensor : layer.getTensors().getAsRange<DictionaryAttr>()) {
         auto symbol = tensor.getAs<FlatSymbolRefAttr>("parameter");
         if (!parameters.contains(symbol.getAttr()))
-          return layer.emitOpError()
-                 << "expected tensor " << symbol
-                 << " to name a 'galvatron.parameter'";
+          return layer.emitOpError() << "expected tensor " << symbol
+                                     << " to name a 'galvatron.parameter'";
       }
     }
     return success();
@@ -294,8 +293,8 @@ private:
         for (StringRef name :
              {"parameters", "gradients", "optimizer", "activations", "backward",
               "communication", "workspace", "runtime"})
-          json.attribute(
-              name, role.getLedger()->getAs<IntegerAttr>(name).getInt());
+          json.attribute(name,
+                         role.getLedger()->getAs<IntegerAttr>(name).getInt());
       });
       json.attribute("slot-count", role.getSlots());
       json.attribute("slot-bytes", *role.getSlotBytes());
@@ -313,10 +312,10 @@ private:
 
   void writeTensor(DictionaryAttr tensor) {
     json.object([&] {
-      json.attribute("parameter",
-                     parameters.lookup(
-                         tensor.getAs<FlatSymbolRefAttr>("parameter")
-                             .getAttr()));
+      json.attribute(
+          "parameter",
+          parameters.lookup(
+              tensor.getAs<FlatSymbolRefAttr>("parameter").getAttr()));
       json.attribute("group", tensor.getAs<IntegerAttr>("group").getInt());
       json.attribute("offset", tensor.getAs<IntegerAttr>("offset").getInt());
       writeNumbers("view", tensor.getAs<DenseI64ArrayAttr>("view"));
@@ -405,8 +404,8 @@ private:
       else if (kind == "boundary")
         json.attribute("buffer", 1);
     });
-    for (auto [key, name] : {std::pair("grad-in", "grad_in"),
-                             std::pair("grad-out", "grad_out")}) {
+    for (auto [key, name] :
+         {std::pair("grad-in", "grad_in"), std::pair("grad-out", "grad_out")}) {
       if (auto buffer = placement.getAs<IntegerAttr>(name))
         json.attribute(key, buffer.getInt());
       else

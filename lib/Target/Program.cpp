@@ -70,8 +70,8 @@ public:
   /// Makes an empty file called `final` plus something random.
   std::error_code create(const Twine &final, StringRef suffix) {
     llvm::SmallString<128> found;
-    std::error_code error = llvm::sys::fs::createUniqueFile(
-        final + ".%%%%%%%%" + suffix, found);
+    std::error_code error =
+        llvm::sys::fs::createUniqueFile(final + ".%%%%%%%%" + suffix, found);
     if (!error)
       path = std::string(found);
     return error;
@@ -87,9 +87,8 @@ private:
 /// Writes `bytes` to a file, replacing or extending what is there.
 std::error_code writeFile(StringRef path, StringRef bytes, bool append) {
   std::error_code error;
-  llvm::raw_fd_ostream stream(path, error,
-                              append ? llvm::sys::fs::OF_Append
-                                     : llvm::sys::fs::OF_None);
+  llvm::raw_fd_ostream stream(
+      path, error, append ? llvm::sys::fs::OF_Append : llvm::sys::fs::OF_None);
   if (error)
     return error;
   stream << bytes;
@@ -123,11 +122,20 @@ LogicalResult link(ModuleOp module, StringRef object, StringRef output,
   if (std::error_code error = log.create(output, ".log"))
     return module.emitError()
            << "cannot write beside '" << output << "': " << error.message();
-  SmallVector<StringRef> arguments = {
-      *linker,         "-shared",        "--build-id=none", "--gc-sections",
-      "-z",            "now",            "-z",              "noexecstack",
-      "--hash-style=gnu", "--strip-all", "--threads=1",     "-o",
-      output,          object};
+  SmallVector<StringRef> arguments = {*linker,
+                                      "-shared",
+                                      "--build-id=none",
+                                      "--gc-sections",
+                                      "-z",
+                                      "now",
+                                      "-z",
+                                      "noexecstack",
+                                      "--hash-style=gnu",
+                                      "--strip-all",
+                                      "--threads=1",
+                                      "-o",
+                                      output,
+                                      object};
   std::optional<StringRef> redirects[] = {StringRef(""), log.getPath(),
                                           log.getPath()};
   std::string message;
@@ -155,15 +163,14 @@ std::string mlir::galvatron::programTrailer(StringRef payload) {
   char length[8];
   llvm::support::endian::write64le(length, payload.size());
   trailer.append(length, sizeof(length));
-  std::array<uint8_t, 32> hash = llvm::SHA256::hash(
-      ArrayRef(reinterpret_cast<const uint8_t *>(payload.data()),
-               payload.size()));
+  std::array<uint8_t, 32> hash = llvm::SHA256::hash(ArrayRef(
+      reinterpret_cast<const uint8_t *>(payload.data()), payload.size()));
   trailer.append(reinterpret_cast<const char *>(hash.data()), hash.size());
   return trailer;
 }
 
-FailureOr<std::string>
-mlir::galvatron::emitObject(ModuleOp module, const EmitOptions &options) {
+FailureOr<std::string> mlir::galvatron::emitObject(ModuleOp module,
+                                                   const EmitOptions &options) {
   FailureOr<std::string> manifest = writeManifest(module, options.manifest);
   if (failed(manifest))
     return failure();

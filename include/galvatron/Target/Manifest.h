@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The manifest is the JSON text inside a compiled program from which the runtime
-// learns everything that is not code: docs/manifest.md has every key.
+// The manifest is the JSON text inside a compiled program from which the
+// runtime learns everything that is not code: docs/manifest.md has every key.
 //
 //===----------------------------------------------------------------------===//
 

@@ -31,8 +31,8 @@ struct EmitOptions {
   std::string linker;
 };
 
-/// Writes the program of `module` to `outputPath`, atomically: the file is there
-/// in full or not at all. The module must have gone through
+/// Writes the program of `module` to `outputPath`, atomically: the file is
+/// there in full or not at all. The module must have gone through
 /// galvatron-allocate-arena; it stays as it is. Fails with a diagnostic.
 LogicalResult emitProgram(ModuleOp module, StringRef outputPath,
                           const EmitOptions &options = {});

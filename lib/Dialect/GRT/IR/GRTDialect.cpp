@@ -22,6 +22,32 @@ void GRTDialect::initialize() {
       >();
 }
 
+LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
+                                                   NamedAttribute attribute) {
+  StringRef name = attribute.getName();
+  if (name != "grt.model" && name != "grt.manifest")
+    return op->emitOpError()
+           << "expected 'grt.model' or 'grt.manifest', found '" << name << "'";
+  if (!isa<ModuleOp>(op))
+    return op->emitOpError()
+           << "expected '" << name << "' on a module, found it here";
+  if (name == "grt.manifest") {
+    if (!isa<StringAttr>(attribute.getValue()))
+      return op->emitOpError() << "expected a string as '" << name
+                               << "', found " << attribute.getValue();
+    return success();
+  }
+  auto model = dyn_cast<DictionaryAttr>(attribute.getValue());
+  if (!model || !model.getAs<StringAttr>("name") ||
+      !model.getAs<IntegerAttr>("seq_len") ||
+      !model.getAs<IntegerAttr>("vocab"))
+    return op->emitOpError()
+           << "expected a dictionary with a string 'name' and integers "
+              "'seq_len' and 'vocab' as '"
+           << name << "', found " << attribute.getValue();
+  return success();
+}
+
 bool mlir::grt::isBufferType(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   return memref && memref.hasStaticShape() && memref.getLayout().isIdentity() &&

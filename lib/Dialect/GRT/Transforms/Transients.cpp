@@ -21,6 +21,9 @@ namespace {
 
 using Order = std::vector<unsigned>;
 
+/// Attempts to get closer to the lower bound after the fixed orders.
+constexpr int kTries = 24;
+
 /// One placement of all intervals in a given order.
 struct Placement {
   std::vector<int64_t> offsets;
@@ -166,23 +169,24 @@ int64_t mlir::grt::placeIntervals(std::vector<Interval> &intervals) {
     if (best.bytes > lowest)
       attempt(*order);
 
-  // Whatever sticks out on top gets a better seat: it is placed first. A few
-  // rounds close most of what is left to the lower bound.
-  for (int round = 0; round < 32 && best.bytes > lowest; ++round) {
-    bool better = false;
-    for (size_t i = 0; i < bestOrder.size() && !better; ++i) {
-      unsigned top = bestOrder[i];
-      if (best.offsets[top] + intervals[top].bytes != best.bytes)
-        continue;
-      for (size_t seat = 0; seat < i && !better; seat = seat * 2 + 1) {
-        Order order = bestOrder;
-        std::rotate(order.begin() + seat, order.begin() + i,
-                    order.begin() + i + 1);
-        better = attempt(order);
-      }
-    }
-    if (!better)
-      break;
+  // Whatever sticks out on top gets an earlier seat, as does something beneath
+  // it; the seats come from a fixed sequence. A few tries close most of what is
+  // left to the lower bound, and most functions need none.
+  uint64_t state = 1;
+  auto draw = [&](uint64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return below ? (state >> 33) % below : 0;
+  };
+  for (int tries = 0; tries < kTries && best.bytes > lowest; ++tries) {
+    Order order = bestOrder;
+    size_t top = 0;
+    while (best.offsets[order[top]] + intervals[order[top]].bytes != best.bytes)
+      ++top;
+    size_t from = tries % 2 == 0 ? top : draw(order.size());
+    size_t seat = draw(from);
+    std::rotate(order.begin() + seat, order.begin() + from,
+                order.begin() + from + 1);
+    attempt(order);
   }
   for (auto [interval, offset] : llvm::zip(intervals, best.offsets))
     interval.offset = offset;

@@ -84,7 +84,7 @@ class VerifySchedulePass
       auto &tasks = read.tasks[fault.role][static_cast<size_t>(fault.part)];
       if (fault.task >= 0 && fault.task < int64_t(tasks.size()))
         op = tasks[fault.task];
-      op->emitOpError() << fault.message;
+      op->emitError() << fault.message;
     }
     return success(faults.empty());
   }

@@ -1,0 +1,349 @@
+// RUN: galvatron-opt %s --split-input-file --verify-diagnostics
+
+//===----------------------------------------------------------------------===//
+// grt.func
+//===----------------------------------------------------------------------===//
+
+// C1: used before its begin
+grt.func @f {
+  // expected-note @+1 {{buffer named here}}
+  %t = grt.buffer transient : memref<16xf32>
+  // expected-error @+1 {{uses a transient buffer before its begin}}
+  grt.kernel zero(%t) : memref<16xf32>
+}
+
+// -----
+
+// C1: used after its end
+grt.func @f {
+  %t = grt.buffer transient : memref<16xf32>
+  grt.begin %t : memref<16xf32>
+  // expected-note @+1 {{ended here}}
+  grt.end %t : memref<16xf32>
+  %v = grt.view %t at 0 : memref<16xf32> to memref<8xf32>
+  // expected-error @+1 {{uses a buffer after its end}}
+  grt.kernel zero(%v) : memref<8xf32>
+}
+
+// -----
+
+// C1: never ended
+grt.func @f {
+  // expected-error @+1 {{transient buffer is begun and never ended}}
+  %t = grt.buffer transient : memref<16xf32>
+  grt.begin %t : memref<16xf32>
+}
+
+// -----
+
+// C1: begun twice
+grt.func @f {
+  %t = grt.buffer transient : memref<16xf32>
+  // expected-note @+1 {{first begun here}}
+  grt.begin %t : memref<16xf32>
+  // expected-error @+1 {{expected one begin of a buffer, found a second}}
+  grt.begin %t : memref<16xf32>
+  grt.end %t : memref<16xf32>
+}
+
+// -----
+
+// C1: ended twice
+grt.func @f {
+  %t = grt.buffer transient : memref<16xf32>
+  grt.begin %t : memref<16xf32>
+  // expected-note @+1 {{first ended here}}
+  grt.end %t : memref<16xf32>
+  // expected-error @+1 {{expected one end of a buffer, found a second}}
+  grt.end %t : memref<16xf32>
+}
+
+// -----
+
+// C2: stash begun after a use
+grt.func @f {
+  %t = grt.buffer stash at 0 : memref<16xf32>
+  grt.kernel zero(%t) : memref<16xf32>
+  // expected-error @+1 {{expected no use of the buffer before its begin}}
+  grt.begin %t : memref<16xf32>
+}
+
+// -----
+
+// C3
+grt.func @f attributes {stash_bytes = 64 : i64} {
+  // expected-error @+1 {{expected to end within the 64 stash bytes of the function, found end 128}}
+  %t = grt.buffer stash at 64 : memref<16xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// grt.buffer, grt.view, lifetimes
+//===----------------------------------------------------------------------===//
+
+grt.func @f {
+  // expected-error @+1 {{expected an offset in region 'input'}}
+  %t = grt.buffer input : memref<16xf32>
+}
+
+// -----
+
+grt.func @f {
+  // expected-error @+1 {{expected an offset that is a multiple of 64, found 32}}
+  %t = grt.buffer input at 32 : memref<16xf32>
+}
+
+// -----
+
+grt.func @f {
+  // expected-error @+1 {{static row-major memref}}
+  %t = grt.buffer input at 0 : memref<?xf32>
+}
+
+// -----
+
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected to lie inside its source of 64 bytes, found bytes 32 to 96}}
+  %v = grt.view %t at 32 : memref<16xf32> to memref<16xf32>
+}
+
+// -----
+
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected an offset that is a multiple of the 4-byte elements, found 2}}
+  %v = grt.view %t at 2 : memref<16xf32> to memref<8xf32>
+}
+
+// -----
+
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected a stash or transient buffer, found region 'input'}}
+  grt.begin %t : memref<16xf32>
+}
+
+// -----
+
+grt.func @f {
+  %t = grt.buffer transient : memref<16xf32>
+  %v = grt.view %t at 0 : memref<16xf32> to memref<8xf32>
+  grt.begin %t : memref<16xf32>
+  // expected-error @+1 {{expected the result of a 'grt.buffer', found a view}}
+  grt.end %v : memref<8xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// grt.kernel
+//===----------------------------------------------------------------------===//
+
+// C1
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 2 buffers for kernel 'gelu', found 1}}
+  grt.kernel gelu(%t) ints [16, 1] : memref<16xf32>
+}
+
+// -----
+
+// C1: the bias of gemm is there only if the call says so
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 4 buffers for kernel 'gemm', found 3}}
+  grt.kernel gemm(%t, %t, %t) ints [4, 4, 4, 0, 0, 0, 1] : memref<16xf32>, memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C2
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 2 integers for kernel 'gelu', found 1}}
+  grt.kernel gelu(%t, %t) ints [16] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C2
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 1 reals for kernel 'scale', found 0}}
+  grt.kernel scale(%t, %t) ints [16] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C2: segments
+grt.func @f {
+  %t = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 6 integers for 2 segments, found 3}}
+  grt.kernel norm(%t) ints [16, 2, 0, 16, 0] : memref<16xf32>
+}
+
+// -----
+
+// C3
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 'i32' elements in 'tokens', found 'f32'}}
+  grt.kernel embedding(%t, %t, %t) ints [1, 4, 4, 0] : memref<16xf32>, memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C3
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xi32>
+  // expected-error @+1 {{expected floating point elements in 'x', found 'i32'}}
+  grt.kernel gelu(%t, %t) ints [16, 1] : memref<16xi32>, memref<16xi32>
+}
+
+// -----
+
+// C4
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected at least 68 bytes in 'x', found 64}}
+  grt.kernel gelu(%t, %t) ints [17, 1] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C4: a strided operand ends with the buffer that it views
+grt.func @f {
+  %qkv = grt.buffer input at 0 : memref<4x3x8xf32>
+  %o = grt.buffer output at 0 : memref<4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<1x2x4xf32>
+  %s = grt.buffer transient : memref<65536xi8>
+  %k = grt.view %qkv at 32 : memref<4x3x8xf32> to memref<4x8xf32>
+  %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected at least 332 bytes in 'v', found 320}}
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0] reals [1.0, 0.0]
+    : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<65536xi8>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: scratch of attention
+grt.func @f {
+  %qkv = grt.buffer input at 0 : memref<4x3x8xf32>
+  %o = grt.buffer output at 0 : memref<4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<1x2x4xf32>
+  %s = grt.buffer transient : memref<16xi8>
+  %k = grt.view %qkv at 32 : memref<4x3x8xf32> to memref<4x8xf32>
+  %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
+  grt.begin %s : memref<16xi8>
+  // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0] reals [1.0, 0.0]
+    : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<16xi8>
+  grt.end %s : memref<16xi8>
+}
+
+// -----
+
+// C5
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected a number that is not negative for 'n', found -1}}
+  grt.kernel gelu(%t, %t) ints [-1, 1] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C5
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 0 or 1 for 'approximate', found 2}}
+  grt.kernel gelu(%t, %t) ints [16, 2] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C5
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 0, 1 or 2 for 'acc', found 3}}
+  grt.kernel bias_grad(%t, %t) ints [1, 16, 3] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+grt.func @f {
+  %t = grt.buffer data at 0 : memref<16xi32>
+  // expected-error @+1 {{expected floating-point elements, found 'i32'}}
+  grt.all_reduce %t over tp : memref<16xi32>
+}
+
+// -----
+
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<32xf64>
+  // expected-error @+1 {{expected one element type, found 'f64' in the destination and 'f32' in the source}}
+  grt.all_gather %a to %b over tp : memref<16xf32> to memref<32xf64>
+}
+
+// -----
+
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<24xf32>
+  // expected-error @+1 {{expected the destination to hold a whole number (at least 2) of sources, found 24 and 16 elements}}
+  grt.all_gather %a to %b over tp : memref<16xf32> to memref<24xf32>
+}
+
+// -----
+
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected the source to hold a whole number (at least 2) of destinations, found 16 and 16 elements}}
+  grt.reduce_scatter %a to %b over sdp : memref<16xf32> to memref<16xf32>
+}
+
+// -----
+
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer gradient at 0 : memref<8xf32>
+  // expected-error @+1 {{expected acc 0, 1 or 2, found 4}}
+  grt.reduce_scatter %a to %b over sdp acc 4 : memref<16xf32> to memref<8xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// grt.exchange
+//===----------------------------------------------------------------------===//
+
+// C1
+// expected-error @+1 {{expected a transfer of 5 numbers, found 4}}
+grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0]]
+
+// -----
+
+// C1
+// expected-error @+1 {{expected no negative number, found one in transfer 1}}
+grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0, 1], [0, -1, 0, 0, 1]]
+
+// -----
+
+// C2
+// expected-error @+1 {{expected at least 1 unit, found none in transfer 0}}
+grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0, 0]]
+
+// -----
+
+// C3
+// expected-error @+1 {{expected every unit to be written once, found unit 1 of rank 1 written twice}}
+grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0, 2], [2, 1, 0, 1, 1]]

@@ -1,0 +1,136 @@
+// RUN: galvatron-opt %s --galvatron-schedule-tasks --galvatron-verify-schedule | FileCheck %s
+// RUN: galvatron-opt %s --galvatron-schedule-tasks --galvatron-verify-schedule --galvatron-allocate-arena | FileCheck %s --check-prefix=ARENA
+
+// Two stages of two ranks: the first changes the layout between its layers, so a
+// reshard stands between them; the head borrows the embedding's table.
+
+// CHECK: module attributes
+// CHECK-SAME: grt.model = {config = "{}", name = "toy", seq_len = 4 : i64, vocab = 16 : i64}
+module attributes {
+  galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 2>,
+  galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+  galvatron.parameter @wte : tensor<16x8xf32> {decay, init = "normal", std = 2.0e-2 : f64}
+  galvatron.parameter @w : tensor<8x8xf32> {decay, init = "zeros"}
+  grt.func @embed.forward {
+    %t = grt.buffer transient : memref<160xi8>
+    grt.begin %t : memref<160xi8>
+    grt.end %t : memref<160xi8>
+  }
+  grt.func @embed.backward {}
+  grt.func @block.forward {
+    %t = grt.buffer transient : memref<200xi8>
+    grt.begin %t : memref<200xi8>
+    grt.kernel zero(%t) : memref<200xi8>
+    grt.end %t : memref<200xi8>
+  }
+  grt.func @block.recompute {}
+  grt.func @block.backward {
+    %t = grt.buffer transient : memref<100xi8>
+    grt.begin %t : memref<100xi8>
+    grt.kernel zero(%t) : memref<100xi8>
+    grt.end %t : memref<100xi8>
+  }
+  grt.func @head.forward {}
+  grt.func @head.backward {}
+  grt.func @update {}
+  // CHECK-NOT: galvatron.model
+  galvatron.model @toy(%tokens: tensor<?x4xi32>, %labels: tensor<?x4xi32>)
+      {seq_len = 4 : i64, vocab = 16 : i64, config = "{}"} {
+    %s = galvatron.stage 0 devices [0, 1] -> tensor<?x4x8xf32> {
+      %0 = galvatron.layer "embed"(%tokens) params [@wte] {
+          strategy = #galvatron.strategy<[dp = 2]>, stage = 0 : i64,
+          forward = @embed.forward, backward = @embed.backward, update = @update, norm = @update,
+          layout = {samples = 2 : i64, input_bytes = 0 : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64,
+            recompute_stash_bytes = 0 : i64, bytes_per_unit = 128 : i64, data = "tokens",
+            tensors = [{parameter = @wte, group = 0 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
+            groups = [{elements = 128 : i64, shard_elements = 128 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}}
+          : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
+      %1 = galvatron.layer "block"(%0) params [@w] {
+          strategy = #galvatron.strategy<[tp = 2], ckpt>, stage = 0 : i64,
+          forward = @block.forward, recompute = @block.recompute, backward = @block.backward, update = @update, norm = @update,
+          layout = {samples = 4 : i64, input_bytes = 512 : i64, output_bytes = 512 : i64, stash_bytes = 0 : i64,
+            recompute_stash_bytes = 320 : i64, bytes_per_unit = 128 : i64,
+            tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 8, 8>, local_shape = array<i64: 8, 4>, tp_dim = 1 : i64}],
+            groups = [{elements = 32 : i64, shard_elements = 32 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}}
+          : (tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+      galvatron.yield %1 : tensor<?x4x8xf32>
+    }
+    %t = galvatron.transfer %s from 0 to 1 : tensor<?x4x8xf32>
+    %u = galvatron.stage 1 devices [2, 3] -> tensor<1xf64> {
+      %2 = galvatron.layer "head"(%t, %labels) params [@wte] {
+          strategy = #galvatron.strategy<[sdp = 2]>, stage = 1 : i64,
+          forward = @head.forward, backward = @head.backward,
+          layout = {samples = 2 : i64, input_bytes = 256 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64, data = "labels",
+            tensors = [{parameter = @wte, group = 1 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
+            groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 128 : i64, shard_elements = 64 : i64}]}}
+          : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+      galvatron.yield %2 : tensor<1xf64>
+    }
+    galvatron.output %u : tensor<1xf64>
+  }
+}
+
+// CHECK: grt.exchange @"stage0.dp2-to-tp2" bytes_per_unit 128 transfers {{\[\[}}0, 0, 0, 0, 2], [1, 0, 0, 2, 2], [0, 1, 0, 0, 2], [1, 1, 0, 2, 2]]
+// CHECK: grt.exchange @"stage0.tp2-to-dp2" bytes_per_unit 128 transfers {{\[\[}}0, 0, 0, 0, 2], [1, 1, 2, 0, 2]]
+// CHECK: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {recv_gradient = @cut0.gradient, send_activation = @cut0.activation} {
+// CHECK-NEXT: grt.layer "embed" {
+// CHECK-SAME: data = "tokens"
+// CHECK-SAME: forward_reshard = @"stage0.dp2-to-tp2"
+// CHECK-SAME: index = 0
+// CHECK-SAME: samples = 2
+// CHECK-NEXT: grt.layer "block" {
+// CHECK-SAME: backward_reshard = @"stage0.tp2-to-dp2"
+// CHECK-SAME: index = 1
+// CHECK-SAME: recompute = @block.recompute
+// CHECK: grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @cut0.activation, send_gradient = @cut0.gradient} {
+// CHECK-NEXT: grt.layer "head" {
+// CHECK: grt.exchange @cut0.activation bytes_per_unit 128 transfers
+// CHECK: grt.exchange @cut0.gradient bytes_per_unit 128 transfers
+
+// CHECK: grt.schedule @stage0.schedule role @stage0 {
+// CHECK-NEXT: grt.part steady {
+// CHECK-NEXT: grt.task forward micro_batch 0 slot 0
+// CHECK-NEXT: grt.task transfer send_activation 0
+// CHECK-NEXT: grt.task forward micro_batch 1 slot 1
+// CHECK-NEXT: grt.task transfer send_activation 1 recv_gradient 0
+// CHECK-NEXT: grt.task backward micro_batch 0 slot 0
+// CHECK-NEXT: grt.task transfer recv_gradient 1
+// CHECK-NEXT: grt.task backward micro_batch 1 slot 1
+// CHECK-NEXT: }
+// CHECK-NEXT: grt.part step_end {
+// CHECK-NEXT: grt.task sync_gradients
+// CHECK-NEXT: grt.task tie_reduce
+// CHECK-NEXT: grt.task norm
+// CHECK-NEXT: grt.task update
+// CHECK-NEXT: grt.task tie_broadcast
+// CHECK-NEXT: }
+// CHECK-NEXT: grt.part evaluate {
+
+// CHECK: grt.schedule @stage1.schedule role @stage1 {
+// CHECK-NEXT: grt.part steady {
+// CHECK-NEXT: grt.task transfer recv_activation 0 slot 0
+// CHECK-NEXT: grt.task forward micro_batch 0 slot 0
+// CHECK-NEXT: grt.task backward micro_batch 0 slot 0
+// CHECK-NEXT: grt.task transfer recv_activation 1 send_gradient 0 slot 0
+
+// The first stage keeps two micro-batches, so temporaries have a region of their
+// own; of the block's 512 bytes of input and 320 of recomputed stash, the latter
+// lies in front of the backward temporaries (128). Forward needs 256 + 512 of
+// output. The last stage has one slot and none.
+
+// ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
+// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 640, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 1280, 1280>, parameters = array<i64: 0, 640>, slots = array<i64: 2560, 1024>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 3584, 768>}, arena_bytes = 5696 : i64
+// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 0 : i64}
+// ARENA-SAME: slot_bytes = 512
+// ARENA-NEXT: grt.layer "embed" {
+// ARENA-SAME: grad_in = 0
+// ARENA-SAME: output = "boundary"
+// ARENA-NEXT: grt.layer "block" {
+// ARENA-SAME: grad_in = 0
+// ARENA-SAME: grad_out = 1
+// ARENA-SAME: output = "boundary"
+// ARENA: grt.role @stage1
+// ARENA-NEXT: grt.layer "head" {
+// ARENA-SAME: grad_out = 1
+// ARENA-SAME: output = "loss"
+// ARENA-SAME: transient_in_slot = true

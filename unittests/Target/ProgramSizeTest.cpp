@@ -1,0 +1,135 @@
+//===- ProgramSizeTest.cpp - Programs are never unrolled ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestModules.h"
+
+#include "galvatron/Target/Program.h"
+
+#include "llvm/Support/FileSystem.h"
+
+#include <chrono>
+
+using namespace galvatron::testing;
+
+namespace {
+
+class ProgramSizeTest : public ModuleTest {
+protected:
+  /// A model of `layers` equal layers in `stages` stages of `ranks`
+  /// data-parallel ranks each. The layer function has 40 kernels, as a
+  /// transformer block has.
+  std::string deepModel(int64_t layers, int64_t stages, int64_t ranks,
+                        int64_t microBatches) {
+    std::string levels = ranks > 1 ? "dp = " + str(ranks) : "";
+    std::string text = llvm::formatv(
+        R"mlir(
+module attributes {{
+  galvatron.plan = #galvatron.plan<batch = {0}, micro_batches = {1}, schedule = "1f1b", pipeline_degree = {2}>,
+  galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {{
+)mlir",
+        str(microBatches * ranks), str(microBatches), str(stages));
+    for (int64_t i = 0; i < layers; ++i)
+      text += "  galvatron.parameter @h." + str(i) +
+              ".weight : tensor<64xf32> {decay, init = \"zeros\"}\n";
+    for (llvm::StringRef name : {"forward", "backward"}) {
+      bool forward = name == "forward";
+      text += "  grt.func @block." + name.str() + " {\n    %x = grt.buffer " +
+              (forward ? "input" : "grad_in") +
+              " at 0 : memref<64xf32>\n    %y = grt.buffer " +
+              (forward ? "output" : "grad_out") +
+              " at 0 : memref<64xf32>\n    %t = grt.buffer transient : "
+              "memref<64xf32>\n    grt.begin %t : memref<64xf32>\n";
+      for (int i = 0; i < 40; ++i)
+        text += "    grt.kernel add(%x, %t, %y) ints [64] {label = \"op" +
+                str(i) +
+                "\"} : memref<64xf32>, memref<64xf32>, memref<64xf32>\n";
+      text += "    grt.end %t : memref<64xf32>\n  }\n";
+    }
+    text += "  galvatron.model @deep(%tokens: tensor<?x4xi32>, %labels: "
+            "tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 8 : i64} {\n";
+    std::string previous = "%tokens", type = "tensor<?x4xi32>";
+    for (int64_t stage = 0, layer = 0; stage < stages; ++stage) {
+      std::string list;
+      for (int64_t rank = 0; rank < ranks; ++rank)
+        list += (rank ? ", " : "") + str(stage * ranks + rank);
+      if (stage > 0) {
+        text += "    %t" + str(stage) + " = galvatron.transfer %s" +
+                str(stage - 1) + " from " + str(stage - 1) + " to " +
+                str(stage) + " : " + type + "\n";
+        previous = "%t" + str(stage);
+      }
+      text += "    %s" + str(stage) + " = galvatron.stage " + str(stage) +
+              " devices [" + list + "] -> tensor<?x64xf32> {\n";
+      for (; layer < layers * (stage + 1) / stages; ++layer) {
+        std::string name = str(layer);
+        text += "      %l" + name + " = galvatron.layer \"h." + name + "\"(" +
+                previous + ") params [@h." + name +
+                ".weight] {strategy = #galvatron.strategy<[" + levels +
+                "]>, stage = " + str(stage) +
+                " : i64, forward = @block.forward, backward = "
+                "@block.backward, layout = {samples = 1 : i64, input_bytes = " +
+                (layer ? "256" : "0") +
+                " : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64, "
+                "tensors = [{parameter = @h." +
+                name +
+                ".weight, group = 0 : i64, offset = 0 : i64, view = "
+                "array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : "
+                "i64}], groups = [{elements = 64 : i64, shard_elements = 64 : "
+                "i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}} : (" +
+                type + ") -> tensor<?x64xf32>\n";
+        previous = "%l" + name;
+        type = "tensor<?x64xf32>";
+      }
+      text += "      galvatron.yield " + previous + " : " + type + "\n    }\n";
+    }
+    return text + "    galvatron.output %s" + str(stages - 1) + " : " + type +
+           "\n  }\n}\n";
+  }
+
+  struct Measured {
+    double seconds = 0;
+    uint64_t bytes = 0;
+  };
+
+  Measured emit(int64_t layers, int64_t stages, int64_t ranks,
+                int64_t microBatches) {
+    auto module = parse(deepModel(layers, stages, ranks, microBatches));
+    llvm::SmallString<128> path;
+    llvm::sys::fs::createTemporaryFile("galvatron-size", "gvx", path);
+    auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(module && runPasses(*module) &&
+                mlir::succeeded(mlir::galvatron::emitProgram(*module, path)));
+    Measured result;
+    result.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+            .count();
+    llvm::sys::fs::file_size(path, result.bytes);
+    llvm::sys::fs::remove(path);
+    llvm::outs() << layers << " layers, " << microBatches << " micro-batches, "
+                 << stages << " stages of " << ranks << ": "
+                 << llvm::formatv("{0:f2}", result.seconds) << " s, "
+                 << result.bytes << " bytes\n";
+    return result;
+  }
+};
+
+TEST_F(ProgramSizeTest, eighty_layers_sixty_four_micro_batches_64_ranks) {
+  for (auto [stages, ranks] : {std::pair(8, 8), std::pair(64, 1)}) {
+    Measured measured = emit(80, stages, ranks, 64);
+    EXPECT_LT(measured.seconds, 5);
+    EXPECT_LT(measured.bytes, 2u << 20);
+  }
+}
+
+TEST_F(ProgramSizeTest, doubling_micro_batches_adds_tasks_only) {
+  Measured small = emit(16, 4, 2, 32), large = emit(16, 4, 2, 64);
+  // A micro-batch is at most four tasks in `steady` and three in `evaluate`,
+  // plus rounding of the file's segments.
+  EXPECT_LT(large.bytes, small.bytes + 4 * 32 * 7 * 16 + 8192);
+}
+
+} // namespace
