@@ -46,6 +46,13 @@ StringRef dataKind(func::FuncOp forward) {
   return !data ? "" : input ? "labels" : "tokens";
 }
 
+/// Whether weight decay acts on a parameter of a layer.
+bool decays(mlir::galvatron::LayerOp layer, FlatSymbolRefAttr symbol) {
+  return SymbolTable::lookupNearestSymbolFrom<mlir::galvatron::ParameterOp>(
+             layer, symbol)
+      .getDecay();
+}
+
 struct ConvertNNToGRTPass
     : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
   void runOnOperation() override;
@@ -98,9 +105,7 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
                      .Case("adam", 1)
                      .Default(2);
   SmallVector<int64_t> list = segments(layer, layout, [&](unsigned index) {
-    auto parameterOp = SymbolTable::lookupNearestSymbolFrom<mlir::galvatron::ParameterOp>(
-        layer, layer.getParamSymbols()[index]);
-    return parameterOp.getDecay();
+    return decays(layer, layer.getParamSymbols()[index]);
   });
   SmallVector<int64_t> ints = {kind, n, int64_t(list.size() / 3)};
   ints.append(list);
@@ -202,6 +207,15 @@ void ConvertNNToGRTPass::runOnOperation() {
     auto [entry, inserted] = facts.try_emplace(forward.getName());
     if (!inserted)
       continue;
+    int64_t dataCount = 0;
+    for (unsigned i = 0; i < forward.getNumArguments(); ++i)
+      dataCount += nn::getArgRole(forward, i) == nn::ValueRole::Data;
+    if (dataCount > 1) {
+      forward.emitError() << "expected a layer function with at most one data "
+                             "argument, got "
+                          << dataCount;
+      return signalPassFailure();
+    }
     entry->second.layout = getFlatLayout(forward);
     entry->second.data = dataKind(forward);
     int64_t samples =
@@ -221,7 +235,10 @@ void ConvertNNToGRTPass::runOnOperation() {
       return signalPassFailure();
   }
 
-  llvm::StringMap<std::pair<FuncOp, FuncOp>> steps; // update and norm, by stem
+  // By stem; updates also by the decay of the parameters, which layers of one
+  // body need not share.
+  llvm::StringMap<FuncOp> norms, updates;
+  llvm::StringMap<int64_t> variants;
   for (mlir::galvatron::LayerOp layer : layers) {
     StringRef forward = layer.getForward().value();
     LayerFacts &fact = facts[forward];
@@ -236,14 +253,22 @@ void ConvertNNToGRTPass::runOnOperation() {
       continue;
     StringRef stem = forward;
     stem.consume_back(".forward");
-    auto &pair = steps[stem];
-    if (!pair.first) {
-      pair.first = buildUpdate(layer, fact, (stem + ".update").str(),
-                               training.getOptimizer());
-      pair.second = buildNorm(layer, fact, (stem + ".norm").str());
+    std::string key = stem.str() + '/';
+    for (FlatSymbolRefAttr symbol : layer.getParamSymbols())
+      key += decays(layer, symbol) ? '1' : '0';
+    FuncOp &update = updates[key];
+    if (!update) {
+      int64_t variant = variants[stem]++;
+      std::string name = (stem + ".update").str();
+      if (variant > 0)
+        name += std::to_string(variant);
+      update = buildUpdate(layer, fact, name, training.getOptimizer());
     }
-    layer.setUpdateAttr(FlatSymbolRefAttr::get(pair.first.getSymNameAttr()));
-    layer.setNormAttr(FlatSymbolRefAttr::get(pair.second.getSymNameAttr()));
+    FuncOp &norm = norms[stem];
+    if (!norm)
+      norm = buildNorm(layer, fact, (stem + ".norm").str());
+    layer.setUpdateAttr(FlatSymbolRefAttr::get(update.getSymNameAttr()));
+    layer.setNormAttr(FlatSymbolRefAttr::get(norm.getSymNameAttr()));
   }
 }
 

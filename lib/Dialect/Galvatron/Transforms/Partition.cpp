@@ -270,14 +270,17 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strat
         uneven && llvm::any_of(uneven, [&](Attribute attr) {
           return cast<StringAttr>(attr).getValue() == factor;
         });
+    std::string has = ("factor '" + factor + "' has " +
+                       Twine(count.getInt()) + " units, ")
+                          .str();
+    if (!mayBeUneven && count.getInt() % degree != 0)
+      return has + "which tensor parallel degree " + std::to_string(degree) +
+             " does not divide";
     // A ceil-sized shard per rank; every rank needs at least one unit.
     int64_t shard = (count.getInt() + degree - 1) / degree;
-    if (mayBeUneven ? shard * (degree - 1) >= count.getInt()
-                    : count.getInt() % degree != 0)
-      return ("factor '" + factor + "' has " + Twine(count.getInt()) +
-              " units, which tensor parallel degree " + Twine(degree) +
-              " does not divide")
-          .str();
+    if (mayBeUneven && shard * (degree - 1) >= count.getInt())
+      return has + "too few for a shard on each of " + std::to_string(degree) +
+             " ranks";
   }
   return std::nullopt;
 }

@@ -327,6 +327,14 @@ func::FuncOp cloneWithResults(func::FuncOp forward, StringRef name,
 
 FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
                                                   unsigned inputCount) {
+  if (!llvm::hasSingleElement(body.getBody()))
+    return body.emitError() << "expected body '" << body.getName()
+                            << "' to be defined by one block";
+  for (auto [index, type] : llvm::enumerate(body.getArgumentTypes()))
+    if (!isa<RankedTensorType>(type))
+      return body.emitError() << "expected argument " << index << " of body '"
+                              << body.getName() << "' to be a tensor, got "
+                              << type;
   return Differentiator(body, inputCount).run();
 }
 

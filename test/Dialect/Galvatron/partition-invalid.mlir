@@ -1,0 +1,189 @@
+// RUN: galvatron-opt %s -split-input-file -verify-diagnostics --galvatron-differentiate-layers --galvatron-partition-layers
+
+// Six units do not divide by four.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<24x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 6 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x24xf32>) -> tensor<?x8x24xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 6 units, which tensor parallel degree 4 does not divide}}
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// Ceil-sized shards of two units leave nothing for the fourth rank.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x5xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<5x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x5xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<5x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 5 : i64}, nn.uneven = ["ffn"]} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x5xf32>) -> tensor<?x8x5xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x5xf32>, tensor<5x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 5 units, too few for a shard on each of 4 ranks}}
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<24x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 24 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x24xf32>) -> tensor<?x8x24xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-error@below {{expected the micro-batch of 4 samples to divide into 8 sample shards of strategy 'dp4.sdp2'}}
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[dp = 4, sdp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<24x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 24 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x24xf32>) -> tensor<?x8x24xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-error@below {{expected layer 'l' to have a strategy and to be differentiated}}
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// expected-error@below {{expected a 'galvatron.plan' with the batch and the micro-batches to partition for}}
+module attributes {galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<24x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 24 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x24xf32>) -> tensor<?x8x24xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// A norm over the split dimension.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
+galvatron.parameter @g : tensor<16xf32> {init = "zeros"}
+galvatron.parameter @b : tensor<16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %g: tensor<16xf32>, %b: tensor<16xf32>) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 16 : i64}} {
+  %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  // expected-error@below {{operand 0 is split in dimension 2, which this operation cannot split}}
+  %y, %s = nn.layer_norm %h, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@w, @g, @b] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// A column product without a row product.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
+// expected-error@below {{expected result 0 (output) to be split in dimension -1, got 2 (-1: not split)}}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 16 : i64}} {
+  %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  return %h : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// The bias of a column product must be split with it.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
+galvatron.parameter @b : tensor<16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %b: tensor<16xf32>) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 16 : i64}} {
+  %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  // expected-error@below {{operand 1 is the same on all ranks but another operand is split along its dimension}}
+  %y = nn.bias_add %h, %b : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@w, @b] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// Two column products in a row.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
+galvatron.parameter @v : tensor<16x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %v: tensor<16x16xf32> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 16 : i64}} {
+  %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  // expected-error@below {{operands are split along two different factors}}
+  %y = nn.linear %h, %v : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@w, @v] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// A body without factors is replicated, and that is said.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32>) -> tensor<?x8x16xf32> {
+  %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
+  return %h : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-remark@below {{the body of layer 'l' has no factor to split: it is replicated under 'tp2'}}
+  %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
