@@ -1,0 +1,146 @@
+// RUN: galvatron-opt %s --split-input-file --verify-diagnostics
+
+// strategy: syntax
+// expected-error @+1 {{expected a paradigm 'dp', 'sdp' or 'tp', found 'pp'}}
+func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
+
+// -----
+// strategy C1
+// expected-error @+1 {{expected every paradigm at most once in a strategy, found two levels of 'tp'}}
+func.func private @a() attributes {s = #galvatron.strategy<[tp = 2, tp = 4]>}
+
+// -----
+// strategy C2
+// expected-error @+1 {{expected a degree of at least 2 for 'dp', found 1}}
+func.func private @a() attributes {s = #galvatron.strategy<[dp = 1]>}
+
+// -----
+// plan C1
+// expected-error @+1 {{expected 'pipeline_degree' of a plan to be at least 1, found 0}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 0>}
+
+// -----
+// plan C1
+// expected-error @+1 {{expected 'memory' of a plan not to be negative, found -1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 1, memory = -1>}
+
+// -----
+// plan C2
+// expected-error @+1 {{expected 'micro_batches' to divide 'batch', found 3 and 8}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 3, schedule = "1f1b", pipeline_degree = 1>}
+
+// -----
+// plan C3
+// expected-error @+1 {{expected 'schedule' to be '1f1b' or 'gpipe', found 'fifo'}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
+
+// -----
+// training C1
+// expected-error @+1 {{expected 'optimizer' to be 'adamw', 'adam' or 'sgd', found 'lion'}}
+func.func private @a() attributes {t = #galvatron.training<optimizer = "lion", dtype = "f32", clip = true, dropout = true>}
+
+// -----
+// training C2
+// expected-error @+1 {{expected 'dtype' to be 'f32', 'bf16' or 'f64', found 'f16'}}
+func.func private @a() attributes {t = #galvatron.training<optimizer = "adam", dtype = "f16", clip = true, dropout = true>}
+
+// -----
+// link C1
+// expected-error @+1 {{expected 'bandwidth' of a link to be a positive f64, found 0.000000e+00}}
+func.func private @a() attributes {l = #galvatron.link<bandwidth = 0.0 : f64, latency = 0.0 : f64>}
+
+// -----
+// link C1
+// expected-error @+1 {{expected 'latency' of a link to be a non-negative f64, found -1.000000e+00}}
+func.func private @a() attributes {l = #galvatron.link<bandwidth = 1.0 : f64, latency = -1.0 : f64>}
+
+// -----
+// device type C1
+// expected-error @+1 {{device type 'd': expected 'memory' to be positive, found 0}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 0, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C2
+// expected-error @+1 {{device type 'd': expected 'backend' to be 'cpu' or 'cuda', found 'tpu'}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "tpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C3
+// expected-error @+1 {{device type 'd': expected 'flops' for at least one element type}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C3
+// expected-error @+1 {{device type 'd': expected 'flops' of 'f32' to be a positive f64, found 1 : i64}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1 : i64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C4
+// expected-error @+1 {{device type 'd': expected 'overlap_slowdown' to be an f64 of at least 1, found 5.000000e-01}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 0.5 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// node C1
+// expected-error @+1 {{expected 'count' and 'devices' of a node to be at least 1, found 1 and 0}}
+func.func private @a() attributes {n = #galvatron.node<count = 1, device_type = "d", devices = 0>}
+
+// -----
+// cluster C1
+// expected-error @+1 {{cluster 'c': expected at least one device type and one node}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [], nodes = []>}
+
+// -----
+// cluster C1
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': found two device types 'd'}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d, #d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>]>}
+
+// -----
+// cluster C2
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': a node has the unknown device type 'e'}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "e", devices = 1>]>}
+
+// -----
+// cluster C3
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected a link in a node of 2 devices}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2>]>}
+
+// -----
+// cluster C4
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected a network between 2 nodes}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 2, device_type = "d", devices = 1>]>}
+
+// -----
+// cluster C5
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected 'bandwidth_matrix' to have 2 rows of 2 f64 numbers}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>], bandwidth_matrix = [array<f64: 1.0, 1.0>]>}
+
+// -----
+// module attributes C1
+// expected-error @+1 {{expected attribute 'galvatron.plan' on a module, found it on 'func.func'}}
+func.func private @a() attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 1>}
+
+// -----
+// module attributes C2
+// expected-error @+1 {{expected attribute 'galvatron.plan' to be a #galvatron.plan, found 1 : i64}}
+module attributes {galvatron.plan = 1 : i64} {}
+
+// -----
+// module attributes C2
+// expected-error @+1 {{expected attribute 'galvatron.cluster' to be a #galvatron.cluster, found "4xcpu"}}
+module attributes {galvatron.cluster = "4xcpu"} {}
+
+// -----
+// module attributes C3
+// expected-error @+1 {{unknown attribute 'galvatron.plans' of the galvatron dialect}}
+module attributes {galvatron.plans = 1 : i64} {}
+
+// -----
+// module attributes C4
+// expected-error @+1 {{expected attribute 'galvatron.plan_report' to hold JSON}}
+module attributes {galvatron.plan_report = "{"} {}

@@ -1,0 +1,383 @@
+// RUN: galvatron-opt %s --split-input-file --verify-diagnostics
+
+// parameter C1
+// expected-error @+1 {{expected a tensor type of static shape with at least one element, found 'tensor<?xf32>'}}
+galvatron.parameter @p : tensor<?xf32> {init = "zeros"}
+
+// -----
+// parameter C2
+// expected-error @+1 {{expected 'init' to be 'normal', 'zeros' or 'ones', found 'uniform'}}
+galvatron.parameter @p : tensor<4xf32> {init = "uniform"}
+
+// -----
+// parameter C3
+// expected-error @+1 {{expected 'std' beside the init 'normal'}}
+galvatron.parameter @p : tensor<4xf32> {init = "normal"}
+
+// -----
+// parameter C3
+// expected-error @+1 {{expected no 'std' beside the init 'zeros'}}
+galvatron.parameter @p : tensor<4xf32> {init = "zeros", std = 1.0 : f64}
+
+// -----
+// parameter C3
+// expected-error @+1 {{expected 'std' to be positive, found}}
+galvatron.parameter @p : tensor<4xf32> {init = "normal", std = -1.0 : f64}
+
+// -----
+// model C1
+// expected-error @+1 {{expected argument 0 to be a tensor whose first dimension alone is dynamic, found 'tensor<2x4xi32>'}}
+galvatron.model @m(%t: tensor<2x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.output
+}
+
+// -----
+// model C2
+// expected-error @+1 {{expected 'seq_len' to be at least 1, found 0}}
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 0 : i64, vocab = 16 : i64} {
+  galvatron.output
+}
+
+// -----
+// model C2
+// expected-error @+1 {{expected 'vocab' to be at least 1, found -1}}
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = -1 : i64} {
+  galvatron.output
+}
+
+// -----
+// model C3
+// expected-error @+1 {{expected only layers, stages, transfers and reshards in a model, found 'galvatron.all_reduce'}}
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{it stands here}}
+  %0 = galvatron.all_reduce %t over tp : tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// model C4
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{which stands here}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  // expected-error @+1 {{has the name 'a' of another layer}}
+  %1 = galvatron.layer "a" @f(%0) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// model C5
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected the first layer in stage 0, found stage 1}}
+  %0 = galvatron.layer "a" @f(%t) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// model C5
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  // expected-error @+1 {{expected stage 0 or 1 after a layer of stage 0, found 2}}
+  %1 = galvatron.layer "b" @f(%0) {stage = 2 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// model C5
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected stage 0, found 1}}
+  galvatron.stage 1 devices [0] {
+  }
+  galvatron.output
+}
+
+// -----
+// model C6
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  // expected-error @+1 {{expected either every layer to have a stage or none, but 'b' has none}}
+  %1 = galvatron.layer "b" @f(%0) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// model C7
+// expected-error @+1 {{expected 'config' to be the text of a JSON object, found another value}}
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64, config = "[]"} {
+  galvatron.output
+}
+
+// -----
+// model C8
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{the other stage is here}}
+  galvatron.stage 0 devices [0, 1] {
+  }
+  // expected-error @+1 {{uses device 1 of stage 0}}
+  galvatron.stage 1 devices [1, 2] {
+  }
+  galvatron.output
+}
+
+// -----
+// layer C1
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected layer 'a' to have either a body or a profile, found neither}}
+  %0 = galvatron.layer "a"(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C2
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'callee' to name a function, found no 'f'}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C2
+// expected-note @+1 {{which stands here}}
+galvatron.parameter @f : tensor<4xf32> {init = "zeros"}
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'forward' to name a function, but 'f' is a 'galvatron.parameter'}}
+  %0 = galvatron.layer "a"(%t) {forward = @f} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C3
+func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'p' to name a galvatron.parameter, found no such symbol}}
+  %0 = galvatron.layer "a" @f(%t) params [@p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C3
+func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'f' to name a galvatron.parameter, but it is a 'func.func'}}
+  %0 = galvatron.layer "a" @f(%t) params [@f] : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C4
+// expected-note @+1 {{'f' is here}}
+func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{passes 1 operands and 0 parameters, but 'f' takes 2 arguments}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C4
+// expected-note @+1 {{'f' is here}}
+func.func private @f(tensor<?x8xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected operand 0 of type 'tensor<?x8xi32>', found 'tensor<?x4xi32>'}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C4
+// expected-note @+1 {{'f' is here}}
+func.func private @f(tensor<?x4xi32>) -> tensor<?x8xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected result 0 of type 'tensor<?x8xi32>', found 'tensor<?x4xi32>'}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C5
+galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
+// expected-note @+1 {{'f' is here}}
+func.func private @f(tensor<?x4xi32>, tensor<5xf32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{passes parameter 'p' of type 'tensor<4xf32>' as 'tensor<5xf32>', expected the same element type and number of elements}}
+  %0 = galvatron.layer "a" @f(%t) params [@p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C6
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'stage' not to be negative, found -1}}
+  %0 = galvatron.layer "a" @f(%t) {stage = -1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C7
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected a strategy with ckpt beside 'recompute'}}
+  %0 = galvatron.layer "a" @f(%t) {recompute = @f, strategy = #galvatron.strategy<[tp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C8
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'boundary_bytes' in the profile of 'a'}}
+  %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C8
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'forward_ms', or 'forward_flops' and 'forward_moved_bytes', in the profile of 'a'}}
+  %0 = galvatron.layer "a"(%t) {profile = {parameter_bytes = 1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C8
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected 'parameter_bytes' in the profile of 'a' to be a non-negative i64 or f64, found -1 : i64}}
+  %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = -1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C9
+galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
+func.func private @f(tensor<?x4xi32>, tensor<4xf32>, tensor<4xf32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{names the parameter 'p' twice}}
+  %0 = galvatron.layer "a" @f(%t) params [@p, @p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// stage C1
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected distinct, non-negative devices, found 1 twice}}
+  galvatron.stage 0 devices [1, 1] {
+  }
+  galvatron.output
+}
+
+// -----
+// stage C1
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected at least one device}}
+  galvatron.stage 0 devices [] {
+  }
+  galvatron.output
+}
+
+// -----
+// stage C2
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %0 = galvatron.stage 0 devices [0] -> tensor<?x8xi32> {
+    // expected-error @+1 {{expected the types of the stage's results}}
+    galvatron.yield %t : tensor<?x4xi32>
+  }
+  galvatron.output
+}
+
+// -----
+// stage C3
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.stage 0 devices [0] {
+    // expected-error @+1 {{expected stage 0 of the operation around it}}
+    %0 = galvatron.layer "a" @f(%t) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  }
+  galvatron.output
+}
+
+// -----
+// stage C4
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.stage 0 devices [0, 1] {
+    // expected-error @+1 {{has the strategy 'tp4' for 4 devices, but its stage has 2}}
+    %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  }
+  galvatron.output
+}
+
+// -----
+// stage C5
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %0 = galvatron.stage 0 devices [0] -> tensor<?x4xi32> {
+    %1 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+    galvatron.yield %1 : tensor<?x4xi32>
+  }
+  galvatron.stage 1 devices [1] {
+    // expected-error @+1 {{uses a value from outside of stage 1 that was not transferred to it}}
+    %1 = galvatron.layer "b" @f(%0) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  }
+  galvatron.output
+}
+
+// -----
+// stage C6
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected only layers and reshards in a stage, found 'galvatron.gather_parameters'}}
+  galvatron.stage 0 devices [0] {
+    galvatron.gather_parameters over sdp
+  }
+  galvatron.output
+}
+
+// -----
+// transfer C1
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected a transfer to the next stage, found from 0 to 2}}
+  %0 = galvatron.transfer %t from 0 to 2 : tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// transfer C2
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected a value of stage 0}}
+  %0 = galvatron.transfer %t from 0 to 1 : tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// reshard C1
+galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected strategies for the same devices, found 'dp2' for 2 and 'tp4' for 4}}
+  %0 = galvatron.reshard %t from <[dp = 2]> to <[tp = 4]> : tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// all_gather C1
+func.func @f(%x: tensor<2x8xf32>) {
+  // expected-error @+1 {{behind a new dimension of at least 2, found 'tensor<1x2x8xf32>'}}
+  %0 = galvatron.all_gather %x over tp : tensor<2x8xf32> -> tensor<1x2x8xf32>
+  return
+}
+
+// -----
+// gather_parameters C1
+func.func @f() {
+  // expected-error @+1 {{expected the axis 'sdp', found 'tp'}}
+  galvatron.gather_parameters over tp
+  return
+}
+
+// -----
+// reduce_scatter_gradients C1
+func.func @f() {
+  // expected-error @+1 {{expected the axis 'sdp', found 'dp'}}
+  galvatron.reduce_scatter_gradients over dp
+  return
+}
