@@ -1,4 +1,5 @@
-//===- GradientTest.cpp - Gradients against finite differences -------------===//
+//===- GradientTest.cpp - Gradients against finite differences
+//-------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -46,8 +47,7 @@ double objective(mlir::func::FuncOp body, llvm::ArrayRef<Tensor> arguments,
   EXPECT_TRUE(bool(outputs));
   double sum = 0;
   size_t next = 0;
-  for (auto [type, output] :
-       llvm::zip_equal(body.getResultTypes(), *outputs)) {
+  for (auto [type, output] : llvm::zip_equal(body.getResultTypes(), *outputs)) {
     if (mlir::nn::isLossType(type)) {
       sum += output.values[0] * context.inverseTokens;
       continue;
@@ -59,7 +59,8 @@ double objective(mlir::func::FuncOp body, llvm::ArrayRef<Tensor> arguments,
   return sum;
 }
 
-double differenceQuotient(mlir::func::FuncOp body, std::vector<Tensor> arguments,
+double differenceQuotient(mlir::func::FuncOp body,
+                          std::vector<Tensor> arguments,
                           llvm::ArrayRef<Tensor> gradients, size_t argument,
                           size_t element) {
   double &value = arguments[argument].values[element];
@@ -85,14 +86,11 @@ void checkGradients(mlir::ModuleOp module, llvm::StringRef name,
   // One label that does not count.
   for (auto [type, tensor] : llvm::zip(body.getArgumentTypes(), arguments))
     if (name.contains("cross_entropy") || name == "head")
-      if (llvm::cast<mlir::RankedTensorType>(type)
-              .getElementType()
-              .isInteger())
+      if (llvm::cast<mlir::RankedTensorType>(type).getElementType().isInteger())
         tensor.values[1] = -1;
 
   std::vector<Tensor> gradients, backwardArguments;
-  for (unsigned index :
-       argumentsWith(derived->backward, {ValueRole::Gradient}))
+  for (unsigned index : argumentsWith(derived->backward, {ValueRole::Gradient}))
     gradients.push_back(numbers.tensor(
         derived->backward.getArgumentTypes()[index], kSamples, classes));
   auto forward = evaluate(derived->forward, arguments, makeTestContext());
@@ -257,24 +255,21 @@ TEST_P(BodyGradient, AgreesWithDifferences) {
   checkGradients(*module, GetParam().first, GetParam().second, 33);
 }
 
-INSTANTIATE_TEST_SUITE_P(NN, BodyGradient,
-                         testing::Values(std::pair("embed", 1u),
-                                         std::pair("block", 1u),
-                                         std::pair("head", 2u),
-                                         std::pair("test", 1u)),
-                         [](const auto &info) {
-                           return std::string(info.param.first);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    NN, BodyGradient,
+    testing::Values(std::pair("embed", 1u), std::pair("block", 1u),
+                    std::pair("head", 2u), std::pair("test", 1u)),
+    [](const auto &info) { return std::string(info.param.first); });
 
 /// The text of the only error that differentiation reports.
 std::string differentiationError(llvm::StringRef text, unsigned inputs) {
   auto context = makeContext();
   std::string error;
-  mlir::ScopedDiagnosticHandler handler(
-      context.get(), [&](mlir::Diagnostic &diagnostic) {
-        error = diagnostic.str();
-        return mlir::success();
-      });
+  mlir::ScopedDiagnosticHandler handler(context.get(),
+                                        [&](mlir::Diagnostic &diagnostic) {
+                                          error = diagnostic.str();
+                                          return mlir::success();
+                                        });
   auto module = parseModule(*context, text);
   auto body = *module->getOps<mlir::func::FuncOp>().begin();
   EXPECT_TRUE(mlir::failed(mlir::nn::differentiateBody(body, inputs)));

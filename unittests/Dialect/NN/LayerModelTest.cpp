@@ -1,4 +1,5 @@
-//===- LayerModelTest.cpp - Footprints against hand counts -----------------===//
+//===- LayerModelTest.cpp - Footprints against hand counts
+//-----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -162,8 +163,7 @@ TEST_F(Gpt2Footprints, StashOfABlock) {
                              kWidth + 2 * 4 * kWidth);
   EXPECT_EQ(footprint(kBlock, "single", samples).stashBytes, elements * 4);
   EXPECT_EQ(footprint(kBlock, "single.ckpt", samples).stashBytes, 0);
-  EXPECT_EQ(footprint(kBlock, "single", samples).inputBytes,
-            rows * kWidth * 4);
+  EXPECT_EQ(footprint(kBlock, "single", samples).inputBytes, rows * kWidth * 4);
   EXPECT_EQ(footprint(kEmbed, "single", samples).stashBytes, 0);
   EXPECT_EQ(footprint(kEmbed, "single", samples).inputBytes, 0);
   EXPECT_EQ(footprint(kEmbed, "single", samples).dataBytesPerSample,

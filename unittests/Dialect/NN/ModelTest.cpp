@@ -1,4 +1,5 @@
-//===- ModelTest.cpp - Whole models on the reference executor --------------===//
+//===- ModelTest.cpp - Whole models on the reference executor
+//--------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -32,8 +33,7 @@ protected:
     module = std::move(*imported);
 
     Numbers numbers(17);
-    for (auto parameter :
-         module->getOps<mlir::galvatron::ParameterOp>()) {
+    for (auto parameter : module->getOps<mlir::galvatron::ParameterOp>()) {
       std::vector<double> &values =
           input.parameters[parameter.getSymName().str()];
       values.resize(parameter.getTensorType().getNumElements());

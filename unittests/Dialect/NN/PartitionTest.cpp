@@ -1,4 +1,5 @@
-//===- PartitionTest.cpp - Partitioned bodies against whole ones -----------===//
+//===- PartitionTest.cpp - Partitioned bodies against whole ones
+//-----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -11,8 +12,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "TestBodies.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "TestBodies.h"
 #include "mlir/IR/Verifier.h"
 #include "gtest/gtest.h"
 
@@ -114,8 +115,7 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
   auto whole = evaluate(derived->forward, arguments, contextAt(0));
   ASSERT_TRUE(bool(whole));
   std::vector<Tensor> outputGradients;
-  for (unsigned index :
-       argumentsWith(derived->backward, {ValueRole::Gradient}))
+  for (unsigned index : argumentsWith(derived->backward, {ValueRole::Gradient}))
     outputGradients.push_back(numbers.tensor(
         derived->backward.getArgumentTypes()[index], kSamples, 0));
   std::vector<Tensor> backwardArguments = outputGradients;
@@ -197,8 +197,7 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
 
     // Stashed shards go back as they are; parameters are cut again.
     std::vector<std::vector<Tensor>> backwardInputs(ranks);
-    auto parameters =
-        argumentsWith(local->backward, {ValueRole::Parameter});
+    auto parameters = argumentsWith(local->backward, {ValueRole::Parameter});
     for (int64_t rank = 0; rank < ranks; ++rank) {
       std::vector<Tensor> &list = backwardInputs[rank];
       list = gradients;
@@ -261,11 +260,11 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
 
 std::vector<PartitionCase> partitionCases() {
   std::vector<PartitionCase> cases;
-  for (const char *strategy : {"single", "tp2", "tp4", "single.ckpt", "tp2.ckpt",
-                               "tp4.ckpt", "dp2.tp2", "tp2.sdp2.ckpt", "sdp4"})
-    for (auto [body, inputs] :
-         {std::pair("embed", 1u), std::pair("block", 1u), std::pair("head", 2u),
-          std::pair("test", 1u)})
+  for (const char *strategy :
+       {"single", "tp2", "tp4", "single.ckpt", "tp2.ckpt", "tp4.ckpt",
+        "dp2.tp2", "tp2.sdp2.ckpt", "sdp4"})
+    for (auto [body, inputs] : {std::pair("embed", 1u), std::pair("block", 1u),
+                                std::pair("head", 2u), std::pair("test", 1u)})
       cases.push_back({body, inputs, strategy});
   return cases;
 }
@@ -291,11 +290,11 @@ func.func private @body(%x: tensor<?x4xf64>, %w: tensor<4x8xf64> {nn.factors = [
 })");
   ASSERT_TRUE(module);
   std::string error;
-  mlir::ScopedDiagnosticHandler handler(
-      context.get(), [&](mlir::Diagnostic &diagnostic) {
-        error = diagnostic.str();
-        return mlir::success();
-      });
+  mlir::ScopedDiagnosticHandler handler(context.get(),
+                                        [&](mlir::Diagnostic &diagnostic) {
+                                          error = diagnostic.str();
+                                          return mlir::success();
+                                        });
   auto body = module->lookupSymbol<mlir::func::FuncOp>("body");
   auto derived = mlir::nn::differentiateBody(body, 1);
   ASSERT_TRUE(mlir::succeeded(derived));

@@ -1,4 +1,5 @@
-//===- TestBodies.cpp - Layer bodies for tests -----------------------------===//
+//===- TestBodies.cpp - Layer bodies for tests
+//-----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -113,9 +114,10 @@ Tensor Numbers::tensor(mlir::Type type, int64_t samples, int64_t classes) {
   return result;
 }
 
-std::vector<Tensor>
-galvatron::tests::makeArguments(mlir::func::FuncOp function, int64_t samples,
-                                int64_t classes, Numbers &numbers) {
+std::vector<Tensor> galvatron::tests::makeArguments(mlir::func::FuncOp function,
+                                                    int64_t samples,
+                                                    int64_t classes,
+                                                    Numbers &numbers) {
   std::vector<Tensor> arguments;
   for (mlir::Type type : function.getArgumentTypes())
     arguments.push_back(numbers.tensor(type, samples, classes));

@@ -33,7 +33,7 @@ mlir::OwningOpRef<mlir::ModuleOp> parseModule(mlir::MLIRContext &context,
 class Numbers {
 public:
   explicit Numbers(uint32_t seed) : engine(seed) {}
-  double uniform();  ///< in [-1, 1)
+  double uniform(); ///< in [-1, 1)
   int64_t below(int64_t bound);
   /// A value for a tensor type: floats in [-1, 1), integers below `classes`.
   reference::Tensor tensor(mlir::Type type, int64_t samples, int64_t classes);
