@@ -8,7 +8,7 @@
 Every line of the table is `name | exit code | part of the message | command`. The
 command runs in a shell, in a folder of its own that holds the files of Inputs/
 and what the lines of `setup` made of them. It must end within a minute with that
-code, and say so on standard error, without a signal or an assertion.
+code, and say so on standard error, shortly, without a signal or an assertion.
 """
 
 import argparse
@@ -86,12 +86,14 @@ def main():
                 problems.append(f"expected exit code {expected}, found {code}")
             if message not in text:
                 problems.append(f"expected '{message}' in the message")
+            if len(text) > 2000:
+                problems.append(f"expected a short message, found {len(text)} bytes")
             problems += [f"found '{word}' in the message"
                          for word in CRASHES if word in text]
             if problems:
                 failures += 1
                 print(f"FAIL {name}: {'; '.join(problems)}\n  {command}")
-                print("".join(f"  > {line}\n" for line in text.splitlines()[-15:]))
+                print("".join(f"  > {line[:200]}\n" for line in text.splitlines()[:12]))
             elif options.names:
                 print(f"ok   {name}\n  {text.strip()}")
             shutil.rmtree(folder)
