@@ -1,0 +1,336 @@
+//===- OracleTest.cpp - Comparison with PyTorch ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Compiles the models of test/Execution/oracle, runs five steps and compares
+// losses, gradient norms, the gradients of step 1 and the updated parameters
+// with what PyTorch computed in f64. Weights and tokens come from the integer
+// hash that generate.py describes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/Compile.h"
+#include "grt/session.h"
+
+#include "llvm/Support/Base64.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "gtest/gtest.h"
+
+#include <cmath>
+
+namespace {
+
+using llvm::StringRef;
+using Object = llvm::json::Object;
+
+llvm::ExitOnError exitOnError("oracle: ");
+
+//===----------------------------------------------------------------------===//
+// The hash of generate.py
+//===----------------------------------------------------------------------===//
+
+uint64_t hashOf(StringRef name, uint64_t index) {
+  uint64_t key = 0xcbf29ce484222325ull;
+  for (char c : name)
+    key = (key ^ uint8_t(c)) * 0x100000001b3ull;
+  uint64_t z = key + index + 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+std::vector<double> initialValues(StringRef name,
+                                  const std::vector<int64_t> &shape) {
+  int64_t count = 1;
+  for (int64_t dim : shape)
+    count *= dim;
+  std::vector<double> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    double u = double(hashOf(name, i) >> 40) / double(1 << 23) - 1;
+    bool gain = shape.size() == 1 && name.ends_with(".weight");
+    values[i] = shape.size() > 1 ? u / 4 : gain ? 1 + u / 4 : u / 8;
+  }
+  return values;
+}
+
+void makeBatch(int64_t vocabulary, int64_t seqLen, int64_t batch, int step,
+               std::vector<int32_t> &tokens, std::vector<int32_t> &labels) {
+  std::string draw = "tokens." + std::to_string(step);
+  std::string skip = "skip." + std::to_string(step);
+  tokens.clear();
+  labels.clear();
+  for (int64_t s = 0; s < batch; ++s)
+    for (int64_t t = 0; t < seqLen; ++t) {
+      uint64_t at = s * (seqLen + 1) + t;
+      tokens.push_back(int32_t(hashOf(draw, at) % vocabulary));
+      bool counts = step == 1 || hashOf(skip, s * seqLen + t) % 5 != 0;
+      labels.push_back(counts ? int32_t(hashOf(draw, at + 1) % vocabulary)
+                              : -1);
+    }
+}
+
+//===----------------------------------------------------------------------===//
+// Golden files
+//===----------------------------------------------------------------------===//
+
+const Object &golden(const std::string &model) {
+  static std::map<std::string, llvm::json::Value> files;
+  auto it = files.find(model);
+  if (it == files.end()) {
+    std::string path = std::string(ORACLE_FOLDER "/") + model + ".json";
+    auto buffer =
+        exitOnError(llvm::errorOrToExpected(llvm::MemoryBuffer::getFile(path)));
+    it =
+        files
+            .emplace(model, exitOnError(llvm::json::parse(buffer->getBuffer())))
+            .first;
+  }
+  return *it->second.getAsObject();
+}
+
+double number(const Object &object, StringRef key, double fallback) {
+  return object.getNumber(key).value_or(fallback);
+}
+
+std::vector<double> numbers(const Object &object, StringRef key) {
+  std::vector<double> result;
+  for (const llvm::json::Value &value : *object.getArray(key))
+    result.push_back(*value.getAsNumber());
+  return result;
+}
+
+std::vector<double> decode(StringRef text) {
+  std::vector<char> bytes;
+  exitOnError(llvm::decodeBase64(text, bytes));
+  std::vector<double> values(bytes.size() / sizeof(double));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = llvm::bit_cast<double>(
+        llvm::support::endian::read64le(bytes.data() + i * sizeof(double)));
+  return values;
+}
+
+//===----------------------------------------------------------------------===//
+// The comparison
+//===----------------------------------------------------------------------===//
+
+/// A plan to run a golden run under.
+struct Case {
+  std::string model;
+  std::string optimizer;
+  std::string dtype;
+  std::string cluster;
+  std::string strategy;
+  int64_t pipelineDegree;
+  int64_t microBatches;
+  galvatron::ScheduleKind schedule;
+};
+
+std::string nameOf(const Case &c) {
+  std::string name = c.model + "_" + c.optimizer + "_" + c.dtype + "_pp" +
+                     std::to_string(c.pipelineDegree) + "_" + c.strategy +
+                     "_m" + std::to_string(c.microBatches) + "_" +
+                     galvatron::scheduleName(c.schedule).str();
+  for (char &letter : name)
+    if (!std::isalnum(static_cast<unsigned char>(letter)))
+      letter = '_';
+  return name;
+}
+
+void PrintTo(const Case &c, std::ostream *os) { *os << nameOf(c); }
+
+const Object &goldenRun(const Case &c) {
+  for (const llvm::json::Value &run : *golden(c.model).getArray("runs"))
+    if (run.getAsObject()->getString("optimizer") == c.optimizer)
+      return *run.getAsObject();
+  ADD_FAILURE() << "no run of " << c.optimizer << " in " << c.model;
+  std::abort();
+}
+
+std::shared_ptr<const grt::Program> compileCase(const Case &c) {
+  const Object &file = golden(c.model);
+  std::string config;
+  llvm::raw_string_ostream(config) << *file.get("config");
+  std::unique_ptr<mlir::MLIRContext> context =
+      galvatron::createCompilerContext();
+  galvatron::ImportOptions import;
+  import.seqLen = *file.getInteger("seq-len");
+  auto module = exitOnError(
+      galvatron::loadModel(config, "config.json", import, *context));
+
+  galvatron::TrainingOptions training;
+  training.optimizer = c.optimizer;
+  training.dtype = c.dtype;
+  training.clip = goldenRun(c).getNumber("clip-norm").has_value();
+  galvatron::PlanRequest request;
+  request.planner.batch = *file.getInteger("batch");
+  request.planner.pipelineDegree = c.pipelineDegree;
+  request.planner.microBatches = c.microBatches;
+  request.planner.schedule = c.schedule;
+  request.planner.strategy =
+      exitOnError(galvatron::Strategy::parse(c.strategy));
+
+  llvm::SmallString<128> path;
+  exitOnError(llvm::errorCodeToError(
+      llvm::sys::fs::createTemporaryFile("oracle", "gvx", path)));
+  llvm::FileRemover remover(path);
+  galvatron::PlannerResult result = exitOnError(galvatron::compileModel(
+      *module, exitOnError(galvatron::Cluster::load(c.cluster)), training,
+      request, path));
+  EXPECT_TRUE(result.feasible());
+  std::shared_ptr<const grt::Program> program;
+  grt::Status status = grt::Program::loadFile(path.str().str(), program);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return program;
+}
+
+double norm(const std::vector<double> &values) {
+  double sum = 0;
+  for (double value : values)
+    sum += value * value;
+  return std::sqrt(sum);
+}
+
+/// The digest of generate.py: norm, entries and signed sums, without the biases
+/// of attention keys.
+void compareDigest(const std::string &name, const Object &expected,
+                   std::vector<double> found, double tolerance) {
+  if (StringRef(name).ends_with("attn.c_attn.bias"))
+    std::fill(found.begin() + found.size() / 3,
+              found.begin() + 2 * found.size() / 3, 0.0);
+  double scale = *expected.getNumber("norm");
+  double bound = tolerance * scale;
+  EXPECT_NEAR(norm(found), scale, bound) << name;
+  for (const llvm::json::Value &entry : *expected.getArray("entries")) {
+    const llvm::json::Array &pair = *entry.getAsArray();
+    int64_t at = *pair[0].getAsInteger();
+    EXPECT_NEAR(found[at], *pair[1].getAsNumber(), bound)
+        << name << "[" << at << "]";
+  }
+  std::vector<double> sums = numbers(expected, "sums");
+  for (size_t i = 0; i < sums.size(); ++i) {
+    std::string key = name + ".signs." + std::to_string(i);
+    double sum = 0;
+    for (size_t j = 0; j < found.size(); ++j)
+      sum += hashOf(key, j) % 2 == 1 ? found[j] : -found[j];
+    // An error of relative norm `tolerance` moves a signed sum by about as
+    // much.
+    EXPECT_NEAR(sum, sums[i], 4 * bound) << name << " sum " << i;
+  }
+}
+
+class Oracle : public testing::TestWithParam<Case> {};
+
+TEST_P(Oracle, agrees) {
+  const Case &c = GetParam();
+  const Object &file = golden(c.model);
+  const Object &run = goldenRun(c);
+  const double tolerance = c.dtype == "f64" ? 1e-9 : 1e-4;
+
+  std::shared_ptr<const grt::Program> program = compileCase(c);
+  ASSERT_TRUE(program);
+  grt::SessionOptions options;
+  options.backendFolder = BACKEND_FOLDER;
+  options.poison = true;
+  std::unique_ptr<grt::Session> session;
+  grt::Status status = grt::Session::create(program, options, session);
+  ASSERT_TRUE(status.ok()) << status.message();
+
+  grt::TensorMap parameters;
+  status = session->parameters(parameters);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(parameters.size(), run.getObject("parameters")->size());
+  for (const auto &[name, tensor] : parameters) {
+    status = session->setParameter(name, initialValues(name, tensor.shape));
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  grt::Hyperparameters &hyper = session->hyperparameters();
+  if (const llvm::json::Array *betas = run.getArray("betas")) {
+    hyper.beta1 = *(*betas)[0].getAsNumber();
+    hyper.beta2 = *(*betas)[1].getAsNumber();
+  }
+  hyper.eps = number(run, "eps", hyper.eps);
+  hyper.momentum = number(run, "momentum", hyper.momentum);
+  hyper.weightDecay = number(run, "weight-decay", 0);
+  hyper.clipNorm = number(run, "clip-norm", hyper.clipNorm);
+  std::vector<double> rates = numbers(run, "lr");
+  std::vector<double> losses = numbers(run, "losses");
+  std::vector<double> norms = numbers(run, "gradient-norms");
+
+  std::vector<int32_t> tokens, labels;
+  for (int step = 1; step <= int(rates.size()); ++step) {
+    makeBatch(*file.getObject("config")->getInteger("vocab_size"),
+              *file.getInteger("seq-len"), *file.getInteger("batch"), step,
+              tokens, labels);
+    hyper.learningRate = rates[step - 1];
+    status = session->setBatch(tokens, labels);
+    ASSERT_TRUE(status.ok()) << status.message();
+    grt::StepResult result;
+    status = session->step(result);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_NEAR(result.loss, losses[step - 1], tolerance * losses[step - 1])
+        << "step " << step;
+    EXPECT_NEAR(result.gradientNorm, norms[step - 1],
+                tolerance * norms[step - 1])
+        << "step " << step;
+    if (step > 1)
+      continue;
+    grt::TensorMap gradients;
+    status = session->gradients(gradients);
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (const auto &entry : *file.getObject("gradients")) {
+      std::vector<double> expected = decode(*entry.second.getAsString());
+      auto it = gradients.find(entry.first.str());
+      ASSERT_NE(it, gradients.end()) << entry.first.str();
+      std::vector<double> error = it->second.values;
+      ASSERT_EQ(error.size(), expected.size());
+      for (size_t i = 0; i < error.size(); ++i)
+        error[i] -= expected[i];
+      EXPECT_LE(norm(error), tolerance * norm(expected)) << entry.first.str();
+    }
+  }
+
+  status = session->parameters(parameters);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (const auto &entry : *run.getObject("parameters")) {
+    std::string name = entry.first.str();
+    compareDigest(name, *entry.second.getAsObject(), parameters[name].values,
+                  tolerance);
+  }
+}
+
+constexpr auto gpipe = galvatron::ScheduleKind::GPipe;
+constexpr auto oneFOneB = galvatron::ScheduleKind::OneFOneB;
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Oracle,
+    testing::Values(
+        // One device: every optimizer, both types.
+        Case{"gpt2-tied", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-tied", "adam", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-tied", "sgd", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-tied", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-tied", "adam", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-tied", "sgd", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-untied", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gpt2-untied", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        // Plans; 61 and 37 words divide by nothing.
+        Case{"gpt2-tied", "adamw", "f64", "4xcpu", "tp4", 1, 1, gpipe},
+        Case{"gpt2-tied", "adamw", "f64", "4xcpu", "dp2.tp2", 1, 2, gpipe},
+        Case{"gpt2-tied", "adamw", "f64", "4xcpu", "sdp4.ckpt", 1, 2, oneFOneB},
+        Case{"gpt2-tied", "sgd", "f64", "4xcpu", "tp2.ckpt", 2, 4, oneFOneB},
+        Case{"gpt2-tied", "sgd", "f64", "4xcpu", "single", 4, 4, gpipe},
+        Case{"gpt2-tied", "adamw", "f32", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
+        Case{"gpt2-untied", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"gpt2-untied", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1, 1,
+             gpipe}),
+    [](const auto &info) { return nameOf(info.param); });
+
+} // namespace

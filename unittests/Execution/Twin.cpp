@@ -1,0 +1,343 @@
+//===- Twin.cpp - One model under many plans, compared ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/NN/Transforms/Passes.h"
+#include "galvatron/Import/HuggingFace.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Target/Program.h"
+#include "mlir/AsmParser/AsmParser.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/xxhash.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace galvatron::test {
+
+std::string TwinModel::config() const {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << "{\"model_type\":\"gpt2\",\"vocab_size\":" << vocabulary
+         << ",\"n_positions\":" << positions << ",\"n_embd\":" << width
+         << ",\"n_layer\":" << layers << ",\"n_head\":" << heads
+         << ",\"activation_function\":\"gelu_new\""
+         << ",\"layer_norm_epsilon\":1e-5,\"initializer_range\":0.02"
+         << ",\"resid_pdrop\":" << dropout << ",\"embd_pdrop\":" << dropout
+         << ",\"attn_pdrop\":" << dropout << "}";
+  return text;
+}
+
+std::string TwinPlan::str() const {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << '[';
+  llvm::interleave(stageLayers, stream, ",");
+  stream << "] x" << devicesPerStage << ' ' << schedule << " B" << batch << " m"
+         << microBatches << ": ";
+  llvm::interleave(
+      strategies, stream, [&](const Strategy &s) { stream << s.str(); }, " ");
+  return text;
+}
+
+TwinPlan singleRank(const TwinModel &model, int64_t batch,
+                    int64_t microBatches) {
+  return uniformPlan(model, 1, Strategy(), batch, microBatches, "1f1b");
+}
+
+TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
+                     const Strategy &strategy, int64_t batch,
+                     int64_t microBatches, const std::string &schedule) {
+  TwinPlan plan;
+  plan.batch = batch;
+  plan.microBatches = microBatches;
+  plan.schedule = schedule;
+  plan.stageLayers = evenPartition(model.modelLayers(), stages);
+  plan.strategies.assign(size_t(model.modelLayers()), strategy);
+  plan.devicesPerStage = strategy.devices();
+  return plan;
+}
+
+void loadTwinDialects(MLIRContext &context) {
+  loadImportDialects(context);
+  context.loadDialect<mlir::grt::GRTDialect>();
+}
+
+static void annotatePlan(ModuleOp module, const TwinPlan &plan,
+                         const TwinOptions &options) {
+  MLIRContext *context = module.getContext();
+  Builder builder(context);
+  auto model = mlir::galvatron::getModel(module);
+  size_t layer = 0, stage = 0;
+  int64_t left = plan.stageLayers[0];
+  for (mlir::galvatron::LayerOp op : model.getLayers()) {
+    while (left == 0)
+      left = plan.stageLayers[++stage];
+    --left;
+    op.setStrategyAttr(mlir::galvatron::StrategyAttr::get(
+        context, plan.strategies[layer++]));
+    op.setStageAttr(builder.getI64IntegerAttr(int64_t(stage)));
+  }
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << "#galvatron.plan<batch = " << plan.batch
+         << ", micro_batches = " << plan.microBatches << ", schedule = \""
+         << plan.schedule << "\", pipeline_degree = " << plan.stageLayers.size()
+         << ">";
+  module->setAttr("galvatron.plan", parseAttribute(text, context));
+  text.clear();
+  stream << "#galvatron.training<optimizer = \"" << options.optimizer
+         << "\", dtype = \"" << options.dtype
+         << "\", clip = " << (options.clip ? "true" : "false")
+         << ", dropout = " << (options.dropout ? "true" : "false") << ">";
+  module->setAttr("galvatron.training", parseAttribute(text, context));
+  text.clear();
+  stream << "name: twin\n"
+            "device-types:\n"
+            "  - {name: core, backend: cpu, memory: 1GiB,"
+            " flops: {f32: 50GFLOPS, f64: 8GFLOPS}, memory-bandwidth: 9GB/s}\n"
+            "nodes:\n"
+            "  - {count: 1, device-type: core, devices: "
+         << plan.world() << ", link: {bandwidth: 3GB/s, latency: 15us}}\n";
+  auto cluster = Cluster::parse(text, "twin.yaml");
+  if (!cluster)
+    llvm::report_fatal_error(cluster.takeError());
+  module->setAttr("galvatron.cluster",
+                  mlir::galvatron::ClusterAttr::get(context, *cluster));
+}
+
+std::string compileTwin(MLIRContext &context, const TwinModel &model,
+                        const TwinPlan &plan, const TwinOptions &options,
+                        std::string &programBytes) {
+  std::string error;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error && error.empty())
+      error = diagnostic.str();
+    return success();
+  });
+  ImportOptions import;
+  import.dtype = options.dtype;
+  TwinModel used = model;
+  if (!options.dropout)
+    used.dropout = 0;
+  auto module =
+      importHuggingFaceConfig(used.config(), "config.json", import, context);
+  if (!module)
+    return llvm::toString(module.takeError());
+  annotatePlan(**module, plan, options);
+
+  auto run = [&](llvm::function_ref<void(PassManager &)> add) {
+    PassManager pm(&context);
+    add(pm);
+    return succeeded(pm.run(**module));
+  };
+  bool ok = run([](PassManager &pm) {
+    pm.addPass(mlir::galvatron::createGalvatronSplitStages());
+    pm.addPass(mlir::galvatron::createGalvatronDifferentiateLayers());
+    pm.addPass(mlir::galvatron::createGalvatronInsertRecompute());
+    pm.addPass(mlir::galvatron::createGalvatronPartitionLayers());
+    pm.addPass(mlir::galvatron::createGalvatronInsertCollectives());
+  });
+  if (ok && options.corruptBodies)
+    options.corruptBodies(**module);
+  ok = ok && run([](PassManager &pm) {
+         pm.addNestedPass<func::FuncOp>(nn::createNNFusePass());
+         pm.addPass(createConvertNNToGRT());
+         pm.addPass(mlir::grt::createScheduleTasks());
+         pm.addPass(mlir::grt::createVerifySchedule());
+       });
+  if (ok && options.corrupt)
+    options.corrupt(**module);
+  ok = ok && run([](PassManager &pm) {
+         pm.addPass(mlir::grt::createAllocateArena());
+       });
+  if (!ok)
+    return error.empty() ? "a pass failed without a message" : error;
+
+  llvm::SmallString<64> path;
+  if (llvm::sys::fs::createTemporaryFile("twin", "gvx", path))
+    return "cannot create a temporary file";
+  ok = succeeded(mlir::galvatron::emitProgram(**module, path));
+  if (ok) {
+    auto buffer = llvm::MemoryBuffer::getFile(path);
+    if (buffer)
+      programBytes = (*buffer)->getBuffer().str();
+    else
+      error = "cannot read the program back";
+  }
+  llvm::sys::fs::remove(path);
+  if (!ok && error.empty())
+    return "no program was emitted";
+  return error;
+}
+
+TwinRun runTwin(MLIRContext &context, const TwinModel &model,
+                const TwinPlan &plan, const TwinOptions &options) {
+  TwinRun result;
+  std::string bytes;
+  result.error = compileTwin(context, model, plan, options, bytes);
+  if (!result.error.empty())
+    return result;
+
+  std::shared_ptr<const ::grt::Program> program;
+  std::unique_ptr<::grt::Session> session;
+  auto check = [&](::grt::Status status) {
+    if (!status.ok() && result.error.empty())
+      result.error = status.message();
+    return status.ok();
+  };
+  ::grt::SessionOptions sessionOptions;
+  sessionOptions.seed = options.seed;
+  sessionOptions.poison = options.poison;
+  sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
+  if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
+      !check(::grt::Session::create(program, sessionOptions, session)))
+    return result;
+  ::grt::Hyperparameters &h = session->hyperparameters();
+  h.eps = options.eps;
+  h.learningRate = options.learningRate;
+  h.clipNorm = options.clipNorm;
+
+  // Biases and norms start at zero and one; there they would hide faults (a bias
+  // added once a rank) and make relative distances of key biases meaningless.
+  ::grt::TensorMap initial;
+  if (!check(session->parameters(initial)))
+    return result;
+  for (auto &[name, tensor] : initial) {
+    if (tensor.shape.size() != 1)
+      continue;
+    uint32_t state = uint32_t(llvm::xxh3_64bits(name));
+    for (double &value : tensor.values) {
+      state = state * 1664525u + 1013904223u;
+      value += 0.1 * (double(state >> 8) / double(1 << 24) - 0.5);
+    }
+    if (!check(session->setParameter(name, tensor.values)))
+      return result;
+  }
+
+  // A batch with padding labels, so that the number of valid tokens differs
+  // from sample to sample: a mean of means would show.
+  int64_t count = plan.batch * model.positions;
+  for (int64_t step = 0; step < options.steps; ++step) {
+    std::vector<int32_t> tokens(count), labels(count);
+    uint32_t state = uint32_t(12345 + step);
+    for (int64_t i = 0; i < count; ++i) {
+      state = state * 1664525u + 1013904223u;
+      tokens[i] = int32_t((state >> 8) % model.vocabulary);
+      state = state * 1664525u + 1013904223u;
+      labels[i] = int32_t((state >> 8) % model.vocabulary);
+      int64_t sample = i / model.positions, position = i % model.positions;
+      if (position >= model.positions - sample % 5)
+        labels[i] = -1;
+    }
+    ::grt::StepResult out;
+    if (!check(session->setBatch(tokens, labels)) || !check(session->step(out)))
+      return result;
+    result.losses.push_back(out.loss);
+    result.norms.push_back(out.gradientNorm);
+    if (step == 0 && !check(session->gradients(result.gradients)))
+      return result;
+  }
+  check(session->parameters(result.parameters));
+  result.memory = session->memory();
+  return result;
+}
+
+double tensorDistance(const std::vector<double> &a,
+                      const std::vector<double> &b, double floor) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    double d = (i < a.size() ? a[i] : NAN) - b[i];
+    difference += d * d;
+    norm += b[i] * b[i];
+  }
+  difference = std::sqrt(difference);
+  norm = std::sqrt(norm);
+  if (std::isnan(difference))
+    return INFINITY;
+  if (norm < floor)
+    return difference <= floor ? 0 : INFINITY;
+  return norm > 0 ? difference / norm : (difference > 0 ? INFINITY : 0);
+}
+
+double largestDistance(const ::grt::TensorMap &run,
+                       const ::grt::TensorMap &reference, std::string &worst,
+                       double floorShare) {
+  double total = 0;
+  for (const auto &[name, tensor] : reference)
+    for (double value : tensor.values)
+      total += value * value;
+  double floor = floorShare * std::sqrt(total);
+  double largest = 0;
+  auto judge = [&](const std::string &name, const std::vector<double> &a,
+                   const std::vector<double> &b) {
+    double distance = tensorDistance(a, b, floor);
+    if (distance > largest) {
+      largest = distance;
+      worst = name;
+    }
+  };
+  for (const auto &[name, tensor] : reference) {
+    auto found = run.find(name);
+    if (found == run.end() ||
+        found->second.values.size() != tensor.values.size()) {
+      worst = name;
+      return INFINITY;
+    }
+    const std::vector<double> &a = found->second.values, &b = tensor.values;
+    if (name.find("c_attn") == std::string::npos) {
+      judge(name, a, b);
+      continue;
+    }
+    // Queries, keys and values are three tensors that share a name.
+    size_t columns = size_t(tensor.shape.back()), third = columns / 3;
+    for (size_t part = 0; part < 3; ++part) {
+      std::vector<double> pa, pb;
+      for (size_t row = 0; row < b.size() / columns; ++row)
+        for (size_t c = part * third; c < (part + 1) * third; ++c) {
+          pa.push_back(a[row * columns + c]);
+          pb.push_back(b[row * columns + c]);
+        }
+      judge(name + "[" + "qkv"[part] + "]", pa, pb);
+    }
+  }
+  if (run.size() != reference.size()) {
+    worst = "the number of tensors";
+    return INFINITY;
+  }
+  return largest;
+}
+
+std::string checkMemory(const TwinRun &run) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  for (const ::grt::RankMemory &rank : run.memory) {
+    uint64_t planned = rank.plannedPeakBytes, measured = rank.measuredPeakBytes;
+    if (measured > planned)
+      stream << "rank " << rank.rank << " (" << rank.outsideArenaBytes
+             << " outside the arena) touched " << measured
+             << " bytes, more than the planned " << planned << "\n";
+    // Small arenas are dominated by rounding and by the slot of one layer.
+    if (planned >= (8u << 20) &&
+        double(planned) > std::max(1.05 * double(measured),
+                                   double(measured) + 256.0 * 1024))
+      stream << "rank " << rank.rank << " planned " << planned
+             << " bytes but touched only " << measured << "\n";
+  }
+  return text;
+}
+
+} // namespace galvatron::test

@@ -1,0 +1,114 @@
+//===- Twin.h - One model under many plans, compared ------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+//
+// The promise that a plan never changes the mathematics, as a test: the same
+// model, data and seed run on one rank and under a plan on several, and what
+// comes out is compared. Everything happens in this process.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_UNITTESTS_EXECUTION_TWIN_H
+#define GALVATRON_UNITTESTS_EXECUTION_TWIN_H
+
+#include "galvatron/Strategy/Strategy.h"
+#include "grt/session.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace galvatron::test {
+
+/// A small GPT-2.
+struct TwinModel {
+  int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
+  double dropout = 0.1;
+  /// Hugging Face config.json text.
+  std::string config() const;
+  /// Layers of the imported model: blocks, embedding and head.
+  int64_t modelLayers() const { return layers + 2; }
+};
+
+/// A plan by hand: consecutive, equal device groups as stages.
+struct TwinPlan {
+  int64_t batch = 16, microBatches = 2;
+  std::string schedule = "1f1b";
+  std::vector<int64_t> stageLayers;  ///< layers of each stage
+  std::vector<Strategy> strategies;  ///< one a layer
+  int64_t devicesPerStage = 1;
+  int64_t world() const {
+    return devicesPerStage * int64_t(stageLayers.size());
+  }
+  /// `[2,4,2] 1f1b m4: dp2.tp2 | sdp4.ckpt x3 | ...`, to reproduce a failure.
+  std::string str() const;
+};
+
+/// One rank, no pipeline.
+TwinPlan singleRank(const TwinModel &model, int64_t batch,
+                    int64_t microBatches = 1);
+/// The even partition with one strategy for all layers.
+TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
+                     const Strategy &strategy, int64_t batch,
+                     int64_t microBatches, const std::string &schedule);
+
+struct TwinOptions {
+  std::string dtype = "f64", optimizer = "adamw";
+  bool dropout = true, clip = true;
+  double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
+  int64_t steps = 5;
+  uint64_t seed = 7;
+  bool poison = true;
+  /// Called on the module after conversion to grt and scheduling, just before
+  /// memory is placed: where faults are injected.
+  std::function<void(mlir::ModuleOp)> corrupt;
+  /// Called after partition and collectives, before bodies become kernels.
+  std::function<void(mlir::ModuleOp)> corruptBodies;
+};
+
+/// What a run leaves to compare.
+struct TwinRun {
+  std::string error; ///< empty if it ran
+  std::vector<double> losses, norms;
+  grt::TensorMap gradients;  ///< of step 1
+  grt::TensorMap parameters; ///< after the last step
+  std::vector<grt::RankMemory> memory;
+};
+
+/// Compiles to a program in a temporary file; returns an error message.
+std::string compileTwin(mlir::MLIRContext &context, const TwinModel &model,
+                        const TwinPlan &plan, const TwinOptions &options,
+                        std::string &programBytes);
+
+TwinRun runTwin(mlir::MLIRContext &context, const TwinModel &model,
+                const TwinPlan &plan, const TwinOptions &options);
+
+/// Relative distance |a - b| / |b| of two tensors. A reference whose norm is
+/// below `floor` counts as zero: then the distance is 0 if |a - b| is at most
+/// `floor` and infinite otherwise.
+double tensorDistance(const std::vector<double> &a,
+                      const std::vector<double> &b, double floor);
+
+/// Largest relative distance over all tensors, the parts of fused projections
+/// judged separately; `worst` names the tensor. The floor is `floorShare` times
+/// the norm of all tensors together.
+double largestDistance(const grt::TensorMap &run, const grt::TensorMap &reference,
+                       std::string &worst, double floorShare);
+
+/// All dialects a twin needs.
+void loadTwinDialects(mlir::MLIRContext &context);
+
+/// Checks planned against measured peak of every rank (promise 3): never more
+/// than planned, and at least 95% of it in arenas of 8 MiB and more.
+std::string checkMemory(const TwinRun &run);
+
+} // namespace galvatron::test
+
+#endif // GALVATRON_UNITTESTS_EXECUTION_TWIN_H

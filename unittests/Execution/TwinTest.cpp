@@ -1,0 +1,150 @@
+//===- TwinTest.cpp - A plan never changes the mathematics -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Strategy/DecisionTree.h"
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <random>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+/// Bounds of one comparison; semantics: "what is compared, and how closely".
+struct Bounds {
+  double gradients, losses, sgdParameters, adamParameters;
+};
+constexpr Bounds kF64{1e-11, 1e-11, 1e-11, 1e-11};
+constexpr Bounds kF32{1e-5, 1e-5, 1e-5, 2e-5};
+
+class TwinTest : public ::testing::Test {
+protected:
+  TwinTest() { loadTwinDialects(context); }
+
+  const TwinRun &reference(const TwinModel &model, const TwinOptions &options,
+                           int64_t batch) {
+    std::string key = model.config() + options.dtype + options.optimizer +
+                      (options.dropout ? "d" : "") + std::to_string(batch) +
+                      std::to_string(options.eps);
+    auto [entry, inserted] = references.try_emplace(key);
+    if (inserted)
+      entry->second = runTwin(context, model, singleRank(model, batch), options);
+    return entry->second;
+  }
+
+  void expectTwins(const TwinModel &model, const TwinPlan &plan,
+                   const std::string &dtype, bool dropout = true) {
+    SCOPED_TRACE(plan.str() + " " + dtype);
+    const Bounds &bounds = dtype == "f64" ? kF64 : kF32;
+    for (const char *optimizer : {"adamw", "sgd"}) {
+      TwinOptions options;
+      options.dtype = dtype;
+      options.optimizer = optimizer;
+      options.dropout = dropout;
+      // With eps 1e-8 rounding decides the sign of tiny updates; see semantics.
+      options.eps = dtype == "f64" ? 1e-8 : 1e-6;
+      const TwinRun &expected = reference(model, options, plan.batch);
+      ASSERT_EQ(expected.error, "");
+      TwinRun run = runTwin(context, model, plan, options);
+      ASSERT_EQ(run.error, "");
+      EXPECT_EQ(checkMemory(run), "");
+      std::string worst;
+      bool adam = std::string(optimizer) == "adamw";
+      EXPECT_LE(largestDistance(run.gradients, expected.gradients, worst, 1e-7),
+                bounds.gradients)
+          << "gradient of " << worst;
+      for (size_t i = 0; i < expected.losses.size(); ++i) {
+        EXPECT_NEAR(run.losses[i] / expected.losses[i], 1, bounds.losses)
+            << "loss of step " << i + 1;
+        EXPECT_NEAR(run.norms[i] / expected.norms[i], 1, bounds.gradients)
+            << "gradient norm of step " << i + 1;
+      }
+      EXPECT_LE(largestDistance(run.parameters, expected.parameters, worst, 0),
+                adam ? bounds.adamParameters : bounds.sgdParameters)
+          << "parameter " << worst << " after " << optimizer;
+    }
+  }
+
+  mlir::MLIRContext context;
+  std::map<std::string, TwinRun> references;
+};
+
+TEST_F(TwinTest, MicroBatchesOnOneRank) {
+  TwinModel model;
+  expectTwins(model, singleRank(model, 16, 4), "f64");
+  expectTwins(model, singleRank(model, 16, 4), "f32");
+}
+
+TEST_F(TwinTest, EveryStrategyOfEightRanks) {
+  TwinModel model;
+  for (int64_t stages : {8, 4, 2, 1})
+    for (const Strategy &strategy : enumerateStrategies(8 / stages, {}))
+      for (const char *schedule : {"1f1b", "gpipe"}) {
+        if (stages == 1 && std::string(schedule) == "gpipe")
+          continue;
+        int64_t microBatches = stages == 1 ? 2 : 4;
+        while (16 / microBatches % strategy.sampleShards() != 0)
+          microBatches /= 2;
+        expectTwins(model,
+                    uniformPlan(model, stages, strategy, 16, microBatches,
+                                schedule),
+                    "f64");
+      }
+}
+
+TEST_F(TwinTest, PureStrategiesInSinglePrecision) {
+  TwinModel model;
+  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "f32");
+  }
+}
+
+/// A different strategy on every layer, uneven stages.
+TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  TwinPlan plan;
+  int64_t layers = model.modelLayers();
+  int64_t world = int64_t(1) << pick(1, 3);
+  int64_t stages = int64_t(1) << pick(0, 3);
+  while (stages > world)
+    stages /= 2;
+  plan.devicesPerStage = world / stages;
+  plan.schedule = pick(0, 1) ? "1f1b" : "gpipe";
+  plan.batch = 16;
+  plan.stageLayers.assign(size_t(stages), 1);
+  for (int64_t left = layers - stages; left > 0; --left)
+    ++plan.stageLayers[size_t(pick(0, stages - 1))];
+  SpaceOptions space;
+  space.keepDpSdp = true;
+  std::vector<Strategy> all = enumerateStrategies(plan.devicesPerStage, space);
+  int64_t shards = 1;
+  for (int64_t i = 0; i < layers; ++i) {
+    plan.strategies.push_back(all[size_t(pick(0, int64_t(all.size()) - 1))]);
+    shards = std::max(shards, plan.strategies.back().sampleShards());
+  }
+  plan.microBatches = int64_t(1) << pick(0, 4);
+  while (plan.batch / plan.microBatches % shards != 0)
+    plan.microBatches /= 2;
+  return plan;
+}
+
+TEST_F(TwinTest, RandomMixedPlans) {
+  TwinModel model;
+  std::mt19937 generator(2026);
+  int64_t count = std::getenv("GALVATRON_LONG") ? 200 : 16;
+  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
+    expectTwins(model, randomPlan(model, generator), "f64");
+}
+
+} // namespace
