@@ -203,14 +203,14 @@ llvm::Error ModelRun::prepare() {
   layers = model.getLayers();
   int64_t count = input.samples * int64_t(model.getSeqLen());
   int64_t valid = 0;
-  for (auto [index, data] : llvm::enumerate(
-           ArrayRef<ArrayRef<int32_t>>{input.tokens, input.labels})) {
-    if (int64_t(data.size()) != count)
+  const std::vector<int32_t> *const data[] = {&input.tokens, &input.labels};
+  for (int index : {0, 1}) {
+    if (int64_t(data[index]->size()) != count)
       return makeError("expected " + Twine(count) + " tokens and labels, got " +
-                       Twine(data.size()));
+                       Twine(data[index]->size()));
     values[model.getBlock().getArgument(index)] =
         Tensor{{input.samples, int64_t(model.getSeqLen())},
-               {data.begin(), data.end()}};
+               {data[index]->begin(), data[index]->end()}};
   }
   for (int32_t label : input.labels)
     valid += label >= 0;

@@ -58,6 +58,9 @@ func.func private @head(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>, %g: te
   %loss, %d = nn.cross_entropy %l, %labels {classes = 33 : i64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf32>)
   return %loss : tensor<1xf64>
 }
+func.func private @called_by_no_layer(%x: tensor<?x8x16xf32>) -> tensor<?x8x16xf32> {
+  return %x : tensor<?x8x16xf32>
+}
 galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
   %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte", @"wpe"] {strategy = #galvatron.strategy<[tp = 2, dp = 2]>, stage = 0 : i64} : (tensor<?x8xi32>) -> tensor<?x8x16xf32>
   %1 = galvatron.layer "a" @attn(%0) params [@"attn.wqkv", @"attn.bqkv", @"attn.wo", @"attn.bo"] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
@@ -246,3 +249,4 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // Functions on whole tensors are gone.
 // CHECK-NOT: @mlp.forward
 // CHECK-NOT: @mlp(
+// CHECK-NOT: @called_by_no_layer

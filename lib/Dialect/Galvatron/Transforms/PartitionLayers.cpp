@@ -110,6 +110,12 @@ struct PartitionLayersPass
     // Bodies and derivatives on whole tensors have done their work.
     for (Operation *function : wholeFunctions)
       function->erase();
+    // So have bodies that no layer calls.
+    for (auto function :
+         llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+      if (function.isPrivate() && !function->hasAttr(kDirectionAttr) &&
+          SymbolTable::symbolKnownUseEmpty(function, module))
+        function.erase();
   }
 };
 
