@@ -14,6 +14,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FormatVariadic.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONANNOTATECOSTS
@@ -163,14 +164,14 @@ struct AnnotateCostsPass
       if (DictionaryAttr costs = layer.getCostsAttr())
         flops += costs.getAs<FloatAttr>("forward_flops").getValueAsDouble();
     }
+    std::string text =
+        llvm::formatv("{0} parameters of {1} bytes in {2} layers, {3} "
+                      "floating-point operations a sample in the forward pass",
+                      parameters, bytes, layers.size(), int64_t(flops));
     remark::analysis(
         model.getLoc(),
         remark::RemarkOpts::name("annotate-costs").category("galvatron"))
-        << llvm::Twine(parameters).str() << " parameters of "
-        << llvm::Twine(bytes).str() << " bytes in "
-        << llvm::Twine(layers.size()).str() << " layers, "
-        << llvm::Twine(int64_t(flops)).str()
-        << " floating-point operations a sample in the forward pass";
+        << text;
   }
 };
 

@@ -10,7 +10,6 @@
 #include "galvatron/Planner/Planner.h"
 
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Remarks.h"
 
 #include <numeric>
 
@@ -95,10 +94,8 @@ private:
     StrategyAttr attribute = StrategyAttr::get(module.getContext(), *strategy);
     for (LayerOp layer : llvm::make_range(first, last))
       layer.setStrategyAttr(attribute);
-    remark::analysis(module.getLoc(),
-                     remark::RemarkOpts::name("assign-strategies")
-                         .category("galvatron-planner"))
-        << "by hand: " << strategy->str() << " for '" << selector << "'";
+    emitDecisions(module.getLoc(), {"by hand: " + strategy->str() + " for '" +
+                                    selector.str() + "'"});
     return success();
   }
 

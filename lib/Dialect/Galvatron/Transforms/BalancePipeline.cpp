@@ -15,7 +15,6 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Remarks.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONBALANCEPIPELINE
@@ -83,10 +82,7 @@ struct BalancePipelinePass
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }
-    remark::analysis(model.getLoc(),
-                     remark::RemarkOpts::name("balance-pipeline")
-                         .category("galvatron-planner"))
-        << "layers per stage: " << sizes;
+    emitDecisions(model.getLoc(), {"layers per stage: " + sizes});
     return success();
   }
 

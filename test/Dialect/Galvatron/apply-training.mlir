@@ -1,0 +1,50 @@
+// RUN: galvatron-opt %s "--galvatron-apply-training=dtype=f64 dropout=false optimizer=sgd clip=false" | FileCheck %s --check-prefixes=CHECK,F64
+// RUN: galvatron-opt %s --galvatron-apply-training=dtype=bf16 | FileCheck %s --check-prefixes=CHECK,BF16
+// There and back again.
+// RUN: galvatron-opt %s --galvatron-apply-training=dtype=f64 --galvatron-apply-training=dtype=f32 | FileCheck %s --check-prefixes=CHECK,F32
+// RUN: not galvatron-opt %s --galvatron-apply-training=dtype=f16 2>&1 | FileCheck %s --check-prefix=BAD
+
+// F64: galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = false, dropout = false>
+// BF16: galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>
+// F64: galvatron.parameter @g : tensor<12xf64>
+// BF16: galvatron.parameter @g : tensor<12xbf16>
+// F32: galvatron.parameter @g : tensor<12xf32>
+// BAD: expected 'dtype' to be 'f32', 'bf16' or 'f64', found 'f16'
+galvatron.parameter @g : tensor<12xf32> {init = "ones"}
+galvatron.parameter @w : tensor<12x36xf32> {init = "ones"}
+galvatron.parameter @v : tensor<32x12xf32> {init = "ones"}
+
+// Row statistics have the accumulator type.
+// CHECK-LABEL: @body
+// F64: nn.layer_norm {{.*}} -> (tensor<?x4x12xf64>, tensor<?x4x2xf64>)
+// BF16: nn.layer_norm {{.*}} -> (tensor<?x4x12xbf16>, tensor<?x4x2xf32>)
+// F32: nn.layer_norm {{.*}} -> (tensor<?x4x12xf32>, tensor<?x4x2xf32>)
+// F64: nn.attention {{.*}} {causal, heads = 3 : i64, scale
+// F64-SAME: tensor<?x3x4xf64>
+// F64-NOT: nn.dropout
+// BF16: nn.attention {{.*}} dropout = 1.000000e-01 : f64{{.*}} tensor<?x3x4xf32>
+// BF16: nn.dropout
+func.func private @body(%x: tensor<?x4x12xf32>, %g: tensor<12xf32>, %w: tensor<12x3x12xf32>) -> tensor<?x4x12xf32> {
+  %y, %s = nn.layer_norm %x, %g, %g {eps = 1.0e-5 : f64} : (tensor<?x4x12xf32>, tensor<12xf32>, tensor<12xf32>) -> (tensor<?x4x12xf32>, tensor<?x4x2xf32>)
+  %q = nn.linear %y, %w : (tensor<?x4x12xf32>, tensor<12x3x12xf32>) -> tensor<?x4x3x12xf32>
+  %o, %l = nn.attention %q {heads = 3 : i64, causal, scale = 0.5 : f64, dropout = 1.0e-1 : f64} : (tensor<?x4x3x12xf32>) -> (tensor<?x4x12xf32>, tensor<?x3x4xf32>)
+  %d = nn.dropout %o {p = 1.0e-1 : f64, op_index = 1 : i64} : (tensor<?x4x12xf32>) -> tensor<?x4x12xf32>
+  return %d : tensor<?x4x12xf32>
+}
+// A loss is f64 whatever the element type.
+// CHECK-LABEL: @head
+// CHECK-SAME: -> tensor<1xf64>
+// CHECK: nn.cross_entropy {{.*}} -> (tensor<1xf64>
+func.func private @head(%x: tensor<?x4x12xf32>, %t: tensor<?x4xi32>, %v: tensor<32x12xf32>) -> tensor<1xf64> {
+  %0 = nn.linear %x, %v {transpose_weight} : (tensor<?x4x12xf32>, tensor<32x12xf32>) -> tensor<?x4x32xf32>
+  %loss, %g = nn.cross_entropy %0, %t {classes = 32 : i64} : (tensor<?x4x32xf32>, tensor<?x4xi32>) -> (tensor<1xf64>, tensor<?x4x32xf32>)
+  return %loss : tensor<1xf64>
+}
+// CHECK: galvatron.model @m
+// F64: galvatron.layer "b" {{.*}} -> tensor<?x4x12xf64>
+// CHECK: galvatron.output %{{.*}} : tensor<1xf64>
+galvatron.model @m(%x: tensor<?x4x12xf32>, %t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 32 : i64} {
+  %0 = galvatron.layer "b" @body(%x) params [@g, @w] : (tensor<?x4x12xf32>) -> tensor<?x4x12xf32>
+  %1 = galvatron.layer "h" @head(%0, %t) params [@v] : (tensor<?x4x12xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %1 : tensor<1xf64>
+}

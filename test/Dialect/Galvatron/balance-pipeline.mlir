@@ -1,0 +1,28 @@
+// RUN: galvatron-opt %s --galvatron-balance-pipeline=stages=3 --remarks-filter=galvatron-planner 2>&1 | FileCheck %s
+// RUN: galvatron-opt %examples/toy/toy.mlir --galvatron-annotate-costs --galvatron-balance-pipeline=stages=2 | FileCheck %s --check-prefix=FLOPS
+// RUN: galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=2 cluster=4xcpu" --galvatron-balance-pipeline --galvatron-annotate-costs --galvatron-select-plan=keep-plan --galvatron-verify-phase=phase=plan | FileCheck %s --check-prefix=PLANNED
+// RUN: not galvatron-opt %s --galvatron-balance-pipeline 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not galvatron-opt %s --galvatron-balance-pipeline=stages=7 2>&1 | FileCheck %s --check-prefix=MANY
+// RUN: not galvatron-opt %examples/toy/toy.mlir --galvatron-balance-pipeline=stages=2 2>&1 | FileCheck %s --check-prefix=COSTS
+
+// Times 9, 9, 18, 6, 6, 6 (forward and backward): the least largest stage is 18.
+// CHECK: Remark="layers per stage: 2, 1, 3"
+// CHECK: "b"({{.*}}stage = 0 : i64
+// CHECK: "c"({{.*}}stage = 1 : i64
+// CHECK: "d"({{.*}}stage = 2 : i64
+// FLOPS: "mlp.1" {{.*}}stage = 0 : i64
+// FLOPS: "mlp.2" {{.*}}stage = 1 : i64
+// PLANNED: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>
+// NONE: expected the option 'stages', or a 'galvatron.plan' with the pipeline degree
+// MANY: has 6 layers, expected at least one for each of 7 stages
+// COSTS: expected costs, or a strategy, a plan and a cluster: run 'galvatron-annotate-costs' first
+
+galvatron.model @measured(%x0: tensor<?x4xf32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %x1 = galvatron.layer "a"(%x0) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x2 = galvatron.layer "b"(%x1) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x3 = galvatron.layer "c"(%x2) {profile = {forward_ms = 6.0 : f64, backward_ms = 12.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x4 = galvatron.layer "d"(%x3) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x5 = galvatron.layer "e"(%x4) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x6 = galvatron.layer "f"(%x5) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  galvatron.output %x6 : tensor<?x4xf32>
+}
