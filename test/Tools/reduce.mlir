@@ -1,0 +1,13 @@
+// RUN: galvatron-reduce %s -reduction-tree='traversal-mode=0 test=%S/Inputs/holds_a_product.sh' | FileCheck %s
+
+// CHECK-NOT: @unrelated
+// CHECK: func.func private @product
+// CHECK: nn.linear
+func.func private @unrelated(%x: tensor<?x4x8xf32>) -> tensor<?x4x8xf32> {
+  %0 = nn.gelu %x : (tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+  return %0 : tensor<?x4x8xf32>
+}
+func.func private @product(%x: tensor<?x4x8xf32>, %w: tensor<8x8xf32>) -> tensor<?x4x8xf32> {
+  %0 = nn.linear %x, %w : (tensor<?x4x8xf32>, tensor<8x8xf32>) -> tensor<?x4x8xf32>
+  return %0 : tensor<?x4x8xf32>
+}
