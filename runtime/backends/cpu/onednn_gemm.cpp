@@ -38,9 +38,28 @@ struct ShapeHash {
 
 /// A primitive with its arguments; running it sets four or five addresses.
 struct Product {
+  int threads = 1;
   dnnl::matmul primitive;
   dnnl::memory a, b, c, bias, scratch;
   std::unordered_map<int, dnnl::memory> arguments;
+};
+
+/// What OpenMP's library and oneDNN take for this thread's number of threads.
+class TeamSize {
+public:
+  explicit TeamSize(int threads) : before(omp_get_max_threads()) {
+    if (threads != before)
+      omp_set_num_threads(threads);
+  }
+  ~TeamSize() {
+    if (omp_get_max_threads() != before)
+      omp_set_num_threads(before);
+  }
+  TeamSize(const TeamSize &) = delete;
+  TeamSize &operator=(const TeamSize &) = delete;
+
+private:
+  int before;
 };
 
 } // namespace
@@ -58,6 +77,13 @@ struct OneDnnGemm::Implementation {
   dnnl::stream stream;
   std::unique_ptr<Pages> scratch;
   std::unordered_map<GemmShape, Product, ShapeHash> products;
+
+  /// Operations below which waking other threads takes longer than the product.
+  static constexpr double serialOperations = 500000;
+  int threadsFor(const GemmShape &s) const {
+    return 2.0 * double(s.m * s.n) * double(s.k) < serialOperations ? 1
+                                                                    : threads;
+  }
 
   Product make(const GemmShape &shape);
   Product &product(const GemmShape &shape);
@@ -88,6 +114,7 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
   dnnl::matmul::primitive_desc chosen(description, attributes, engine);
 
   Product product;
+  product.threads = omp_get_max_threads();
   product.primitive = dnnl::matmul(chosen);
   product.a = memory(a, engine, DNNL_MEMORY_NONE);
   product.b = memory(b, engine, DNNL_MEMORY_NONE);
@@ -108,12 +135,12 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
 }
 
 Product &OneDnnGemm::Implementation::product(const GemmShape &shape) {
-  // A primitive is made for the team size of the moment.
-  if (omp_get_max_threads() != threads)
-    omp_set_num_threads(threads);
   auto found = products.find(shape);
-  if (found == products.end())
+  if (found == products.end()) {
+    // A primitive is made for the team size of the moment.
+    TeamSize team(threadsFor(shape));
     found = products.emplace(shape, make(shape)).first;
+  }
   return found->second;
 }
 
@@ -136,6 +163,7 @@ void OneDnnGemm::run(const GemmShape &shape, const float *a, const float *b,
   if (shape.bias)
     product.bias.set_data_handle(const_cast<float *>(bias));
   product.scratch.set_data_handle(self.scratch->data());
+  TeamSize team(product.threads);
   product.primitive.execute(self.stream, product.arguments);
   self.stream.wait();
 }

@@ -70,6 +70,10 @@ Rank::Rank(int threads)
       workerScratch(workerScratchBytes * size_t(this->threads - 1)) {
   // oneDNN asks libgomp for its team; the setting belongs to this thread.
   omp_set_num_threads(this->threads);
+  // Makes the team now rather than in the first step.
+#pragma omp parallel num_threads(this->threads)
+  {
+  }
 }
 
 } // namespace grt::cpu

@@ -59,7 +59,8 @@ typedef struct grt_backend {
   void (*release)(void *memory, size_t bytes);
   /// Takes now, on the rank's thread, whatever memory outside the arena the
   /// calls of `op` would take the first time (a primitive and its scratchpad).
-  /// Optional for the caller; status and message as for kernels.
+  /// The executor calls it at load for every op of the rank's program. Status
+  /// and message as for kernels; null where nothing is ever taken.
   int32_t (*prepare)(void *rank_state, const grt_kernel_op *op, char *message,
                      size_t message_bytes);
 } grt_backend;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 
 namespace grt {
@@ -23,6 +24,15 @@ std::string ownFolder() {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
+/// A kernel is followed by the next one at once, or by a rank that waits for
+/// others: threads that spin for long between kernels only take time from other
+/// ranks. OpenMP's library reads this when it is loaded; what the user says
+/// stands.
+void limitSpinning() {
+  if (!std::getenv("OMP_WAIT_POLICY"))
+    setenv("GOMP_SPINCOUNT", "5000", /*overwrite=*/0);
+}
+
 } // namespace
 
 BackendHandle::BackendHandle(const std::string &name,
@@ -30,6 +40,7 @@ BackendHandle::BackendHandle(const std::string &name,
   for (char c : name)
     if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
       invalid("backend '" + name + "': expected letters and digits");
+  limitSpinning();
   std::string file = "libgrt_" + name + ".so";
   std::string beside = folder.empty() ? ownFolder() : folder;
   std::string problem;

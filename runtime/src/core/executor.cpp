@@ -87,7 +87,24 @@ void Rank::load() {
     prepareLayer(i);
   gathered.resize(size_t(communicator.size()) * 2);
   initialiseWeights();
+  prepareKernels();
   beginAllocationCount();
+}
+
+void Rank::prepareKernels() {
+  preparing = true;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer &layer = roleData->layers[i];
+    running = &layers[i];
+    runningLayer = &layer;
+    for (int function : {layer.forward, layer.recompute, layer.backward,
+                         layer.norm, layer.update})
+      if (function >= 0)
+        call(function, layer);
+  }
+  running = nullptr;
+  runningLayer = nullptr;
+  preparing = false;
 }
 
 void Rank::prepareLayer(size_t number) {
@@ -578,10 +595,6 @@ void Rank::launch(const grt_kernel_op &op) {
   if (!kernel)
     failHere(std::string("backend '") + state.backend.name +
              "' has no kernel '" + kernelName(op.kernel) + "'");
-  void *buffers[most];
-  for (uint32_t i = 0; i < op.buffer_count; ++i)
-    buffers[i] = resolve(op.buffers[i], name, i);
-
   // Decay flags are constants of the program; decaying everything is an option
   // of the run.
   grt_kernel_op patched = op;
@@ -591,10 +604,21 @@ void Rank::launch(const grt_kernel_op &op) {
       patchedInts[i] = 1;
     patched.ints = patchedInts.data();
   }
-  grt_call call{&patched, buffers,    &running->coordinates,
-                step,     accumulate, backendState};
+  void *buffers[most];
   char message[256] = "";
-  if (kernel(&call, message, sizeof(message)) != 0) {
+  int32_t status = 0;
+  if (preparing) {
+    if (state.backend.prepare)
+      status = state.backend.prepare(backendState, &patched, message,
+                                     sizeof(message));
+  } else {
+    for (uint32_t i = 0; i < op.buffer_count; ++i)
+      buffers[i] = resolve(op.buffers[i], name, i);
+    grt_call call{&patched, buffers,    &running->coordinates,
+                  step,     accumulate, backendState};
+    status = kernel(&call, message, sizeof(message));
+  }
+  if (status != 0) {
     message[sizeof(message) - 1] = 0;
     failHere(std::string(kernelName(op.kernel)) + " '" + name +
              "': " + message);
@@ -602,6 +626,8 @@ void Rank::launch(const grt_kernel_op &op) {
 }
 
 void Rank::communicate(const grt_collective_op &op) {
+  if (preparing)
+    return;
   const char *name = op.name ? op.name : "collective";
   if (op.axis > GRT_AXIS_TP)
     failHere(std::string("'") + name + "' runs over an unknown axis");
@@ -645,12 +671,16 @@ void Rank::communicate(const grt_collective_op &op) {
 }
 
 void Rank::beginLife(const grt_buffer &buffer) {
+  if (preparing)
+    return;
   char *address = resolve(buffer, "begin", 0);
   if (buffer.bytes)
     live.begin(uint64_t(address - arena->base()), buffer.bytes);
 }
 
 void Rank::endLife(const grt_buffer &buffer) {
+  if (preparing)
+    return;
   char *address = resolve(buffer, "end", 0);
   if (buffer.bytes && !live.end(uint64_t(address - arena->base()), buffer.bytes,
                                 state.poison ? arena->base() : nullptr))

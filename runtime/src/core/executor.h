@@ -124,6 +124,9 @@ private:
 
   void initialiseWeights();
   void prepareLayer(size_t layer);
+  /// Walks every function of the role without running it: the backend takes
+  /// what memory its kernels need outside the arena.
+  void prepareKernels();
   void fillData();
   void beginStep();
   void runPart(grt_part part, bool firstMicroBatchOnly);
@@ -163,6 +166,7 @@ private:
   const LayerState *running = nullptr;
   const Layer *runningLayer = nullptr;
   uint64_t tokenBytes = 0, labelOffset = 0, labelBytes = 0;
+  bool preparing = false; ///< functions are walked, not run
   bool accumulate = false;
   bool backwardSeen = false;
   uint64_t staticBytes = 0, outsideBytes = 0;

@@ -290,10 +290,17 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
   }
 }
 
+/// Operations of one product over all scores.
+template <class T> double scoreOperations(const AttentionArguments<T> &a) {
+  return 2.0 * double(a.samples * a.heads * a.headDim) *
+         double(a.queryRows * a.keyRows) / (a.causal ? 2 : 1);
+}
+
 template <class T> void attention(const AttentionArguments<T> &a) {
   int64_t tiles = (a.queryRows + queryTile - 1) / queryTile;
   parallelFor(
-      a.workers, a.samples * a.heads * tiles, 1,
+      threadsForOperations(a.workers, 2 * scoreOperations(a)),
+      a.samples * a.heads * tiles, 1,
       [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           Head<T> head = {a, unit / tiles / a.heads, unit / tiles % a.heads};
@@ -381,7 +388,8 @@ template <class T> void attentionGrad(const AttentionArguments<T> &a) {
   int64_t group = a.heads / a.kvHeads;
   // Query heads that share a key head are one unit: its sums have one order.
   parallelFor(
-      a.workers, a.samples * a.kvHeads, 1,
+      threadsForOperations(a.workers, 5 * scoreOperations(a)),
+      a.samples * a.kvHeads, 1,
       [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           Head<T> head = {a, unit / a.kvHeads, unit % a.kvHeads * group};

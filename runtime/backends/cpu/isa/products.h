@@ -159,6 +159,7 @@ void gemm(int threads, void *pack, int64_t m, int64_t n, int64_t k, const T *a,
       blockBytes / int64_t(sizeof(T)) / blockDepth / width * width;
   int64_t aRow = transA ? 1 : k, aColumn = transA ? m : 1;
   int64_t bRow = transB ? 1 : n, bColumn = transB ? k : 1;
+  threads = threadsForOperations(threads, 2.0 * double(m * n) * double(k));
   // Threads share out columns and pack for themselves.
   parallelFor(threads, n, width, [&](int thread, int64_t begin, int64_t end) {
     T *packedB = reinterpret_cast<T *>(static_cast<char *>(pack) +

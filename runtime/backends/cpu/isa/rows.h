@@ -31,6 +31,7 @@ constexpr int64_t sumRows = 32;
 template <class T>
 void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
               Accumulator<T> *dbias, bool add) {
+  threads = threadsForElements(threads, rows * n);
   // Threads share out columns, so that their number does not change the sums.
   parallelFor(threads, n, 256, [&](int, int64_t begin, int64_t end) {
     for (int64_t r0 = 0; r0 < rows || r0 == 0; r0 += sumRows) {
@@ -143,6 +144,7 @@ void layerNormGrad(int threads, int64_t rows, int64_t n, const T *dy,
                    gamma, dx + r * n);
   };
   // dx may stand where dy stood: the sums over a block's rows come first.
+  threads = threadsForElements(threads, rows * n);
   if (threads <= 1 || rows == 0) {
     for (int64_t r0 = 0; r0 < rows || r0 == 0; r0 += sumRows) {
       int64_t r1 = smaller(r0 + sumRows, rows);
@@ -316,6 +318,7 @@ void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
                   __builtin_memset(dtable + begin, 0,
                                    size_t(end - begin) * sizeof(A));
                 });
+  threads = threadsForElements(threads, rows * width);
   // Threads share out columns: rows stay in order for every element.
   parallelFor(threads, width, 64, [&](int, int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; ++r) {

@@ -192,28 +192,39 @@ template <class T> inline T horizontalMax(Vec<T> v) {
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/// Elements below which a second thread costs more than it gives.
+constexpr int64_t elementGrain = 16384;
+/// The same in operations, for kernels that do many with an element.
+constexpr int64_t serialElements = 32768, serialOperations = 500000;
+
+/// Threads for work on so many elements, or of so many operations.
+inline int threadsForElements(int threads, int64_t elements) {
+  return elements < serialElements ? 1 : threads;
+}
+inline int threadsForOperations(int threads, double operations) {
+  return operations < serialOperations ? 1 : threads;
+}
+
 /// Splits [0, count) over the threads in chunks that are multiples of `grain`
-/// and calls body(thread, begin, end). One thread calls it directly.
+/// and calls body(thread, begin, end). One thread calls it directly. The team
+/// has all threads even where there is less to do: OpenMP's library makes a new
+/// one whenever the size changes.
 template <class Body>
 inline void parallelFor(int threads, int64_t count, int64_t grain, Body body) {
   int64_t pieces = (count + grain - 1) / grain;
-  if (pieces < threads)
-    threads = int(pieces);
-  if (threads <= 1) {
+  int parts = pieces < threads ? int(pieces) : threads;
+  if (parts <= 1) {
     if (count > 0)
       body(0, int64_t(0), count);
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < threads; ++t) {
-    int64_t begin = pieces * t / threads * grain;
-    int64_t end = smaller(pieces * (t + 1) / threads * grain, count);
+  for (int t = 0; t < parts; ++t) {
+    int64_t begin = pieces * t / parts * grain;
+    int64_t end = smaller(pieces * (t + 1) / parts * grain, count);
     body(t, begin, end);
   }
 }
-
-/// Elements below which a second thread costs more than it gives.
-constexpr int64_t elementGrain = 16384;
 
 /// Rows of `n` elements that make a chunk of that size.
 inline int64_t rowGrain(int64_t n) {
