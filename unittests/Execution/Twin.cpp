@@ -321,6 +321,35 @@ double largestDistance(const ::grt::TensorMap &run,
   return largest;
 }
 
+Bounds getBounds(const std::string &dtype, const std::string &optimizer) {
+  if (dtype == "f64")
+    return {1e-11, 1e-11, 1e-11};
+  return {1e-5, 1e-5, optimizer == "sgd" ? 1e-5 : 2e-5};
+}
+
+std::string compareRuns(const TwinRun &run, const TwinRun &reference,
+                        const Bounds &bounds) {
+  std::string text, worst;
+  llvm::raw_string_ostream stream(text);
+  double distance =
+      largestDistance(run.gradients, reference.gradients, worst, 1e-7);
+  if (!(distance <= bounds.gradients))
+    stream << "gradient of '" << worst << "' differs by " << distance << "\n";
+  for (size_t i = 0; i < reference.losses.size(); ++i) {
+    double loss = std::abs(run.losses[i] / reference.losses[i] - 1);
+    if (!(loss <= bounds.losses))
+      stream << "loss of step " << i + 1 << " differs by " << loss << "\n";
+    double norm = std::abs(run.norms[i] / reference.norms[i] - 1);
+    if (!(norm <= bounds.gradients))
+      stream << "gradient norm of step " << i + 1 << " differs by " << norm
+             << "\n";
+  }
+  distance = largestDistance(run.parameters, reference.parameters, worst, 0);
+  if (!(distance <= bounds.parameters))
+    stream << "parameter '" << worst << "' differs by " << distance << "\n";
+  return text;
+}
+
 std::string checkMemory(const TwinRun &run) {
   std::string text;
   llvm::raw_string_ostream stream(text);

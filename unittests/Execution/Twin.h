@@ -102,6 +102,17 @@ double tensorDistance(const std::vector<double> &a,
 double largestDistance(const grt::TensorMap &run, const grt::TensorMap &reference,
                        std::string &worst, double floorShare);
 
+/// Bounds of one comparison; semantics: "what is compared, and how closely".
+struct Bounds {
+  double gradients, losses, parameters;
+};
+/// Those of an element type and optimizer.
+Bounds getBounds(const std::string &dtype, const std::string &optimizer);
+
+/// What differs by more than the bounds, a line each; empty if nothing does.
+std::string compareRuns(const TwinRun &run, const TwinRun &reference,
+                        const Bounds &bounds);
+
 /// All dialects a twin needs.
 void loadTwinDialects(mlir::MLIRContext &context);
 

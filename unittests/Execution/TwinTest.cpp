@@ -10,20 +10,12 @@
 #include "galvatron/Strategy/DecisionTree.h"
 #include "gtest/gtest.h"
 
-#include <cmath>
 #include <random>
 
 using namespace galvatron;
 using namespace galvatron::test;
 
 namespace {
-
-/// Bounds of one comparison; semantics: "what is compared, and how closely".
-struct Bounds {
-  double gradients, losses, sgdParameters, adamParameters;
-};
-constexpr Bounds kF64{1e-11, 1e-11, 1e-11, 1e-11};
-constexpr Bounds kF32{1e-5, 1e-5, 1e-5, 2e-5};
 
 class TwinTest : public ::testing::Test {
 protected:
@@ -43,7 +35,6 @@ protected:
   void expectTwins(const TwinModel &model, const TwinPlan &plan,
                    const std::string &dtype, bool dropout = true) {
     SCOPED_TRACE(plan.str() + " " + dtype);
-    const Bounds &bounds = dtype == "f64" ? kF64 : kF32;
     for (const char *optimizer : {"adamw", "sgd"}) {
       TwinOptions options;
       options.dtype = dtype;
@@ -56,20 +47,8 @@ protected:
       TwinRun run = runTwin(context, model, plan, options);
       ASSERT_EQ(run.error, "");
       EXPECT_EQ(checkMemory(run), "");
-      std::string worst;
-      bool adam = std::string(optimizer) == "adamw";
-      EXPECT_LE(largestDistance(run.gradients, expected.gradients, worst, 1e-7),
-                bounds.gradients)
-          << "gradient of " << worst;
-      for (size_t i = 0; i < expected.losses.size(); ++i) {
-        EXPECT_NEAR(run.losses[i] / expected.losses[i], 1, bounds.losses)
-            << "loss of step " << i + 1;
-        EXPECT_NEAR(run.norms[i] / expected.norms[i], 1, bounds.gradients)
-            << "gradient norm of step " << i + 1;
-      }
-      EXPECT_LE(largestDistance(run.parameters, expected.parameters, worst, 0),
-                adam ? bounds.adamParameters : bounds.sgdParameters)
-          << "parameter " << worst << " after " << optimizer;
+      EXPECT_EQ(compareRuns(run, expected, getBounds(dtype, optimizer)), "")
+          << "with " << optimizer;
     }
   }
 
