@@ -17,6 +17,7 @@ for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]
 config.substitutions += [
+    ("%bin", os.path.join(config.galvatron_build_folder, "bin")),
     ("%examples", os.path.join(config.galvatron_source_folder, "examples")),
     ("%docs", os.path.join(config.galvatron_source_folder, "docs")),
     ("%python", config.python),
