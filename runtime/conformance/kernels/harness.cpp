@@ -165,8 +165,9 @@ int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
                       descriptors.data(),    ints.data(),
                       reals.data(),          "test"};
   char text[256] = "";
-  if (prepare && backend().prepare)
+  if (prepare && backend().prepare) {
     EXPECT_EQ(backend().prepare(state, &op, text, sizeof(text)), 0) << text;
+  }
   grt_call call = {&op, addresses.data(), &at, &step, accumulate, state};
   int32_t status = backend().kernels[kernel](&call, text, sizeof(text));
   message = text;

@@ -142,7 +142,7 @@ IRLayerModel::create(ModuleOp module, StringRef optimizer) {
   DiagnosticText diagnostics(module.getContext());
   if (llvm::Error error = model->build(module)) {
     if (diagnostics.text.empty())
-      return std::move(error);
+      return error;
     llvm::consumeError(std::move(error));
     return makeError(diagnostics.text);
   }
