@@ -187,3 +187,22 @@ galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64}
   galvatron.output %0 : tensor<?x8x16xf32>
 }
 }
+
+
+// -----
+
+// Attention numbers its heads by rank, so with dropout it cannot be replicated.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x3x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x3x16xf32>) -> tensor<?x8x16xf32> {
+  %q = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x3x16xf32>) -> tensor<?x8x3x16xf32>
+  // expected-error@below {{expected a factor to split 'nn.attention' by: it cannot be the same on all 2 ranks of a tensor-parallel group}}
+  %o, %lse = nn.attention %q {heads = 4 : i64, causal, scale = 0.5 : f64, dropout = 0.1 : f64, op_index = 0 : i64} : (tensor<?x8x3x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x4x8xf32>)
+  return %o : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}

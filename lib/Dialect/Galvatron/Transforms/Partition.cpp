@@ -148,6 +148,12 @@ LogicalResult Propagation::visit(Operation *op) {
     factor = found;
   }
 
+  if (degree > 1 && factor == nn::kNoFactor && !factorOp.mayBeReplicated())
+    return op->emitError()
+           << "expected a factor to split '" << op->getName()
+           << "' by: it cannot be the same on all " << degree
+           << " ranks of a tensor-parallel group";
+
   SmallVector<bool> partial;
   for (Value operand : op->getOperands())
     partial.push_back(states.lookup(operand) == kPartial);

@@ -170,6 +170,11 @@ LogicalResult AttentionOp::partition(OpBuilder &, int factor,
   return success();
 }
 
+// The kernel numbers heads as rank * local heads + head for the dropout key.
+bool AttentionOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
+}
+
 FactorRule AttentionGradOp::getFactorRule() {
   SmallVector<int> qkv = {0, kNoFactor, kNoFactor, kHeads};
   SmallVector<int> o = {0, kNoFactor, kHeads};
@@ -180,6 +185,10 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
   if (factor == kHeads)
     setHeads(getHeads() / shards.size());
   return success();
+}
+
+bool AttentionGradOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
 }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }

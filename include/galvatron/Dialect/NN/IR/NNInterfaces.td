@@ -90,6 +90,11 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       return true;
     }]>,
     InterfaceMethod<[{
+      Whether all ranks of a group that works on the same values compute the
+      same results. False where an operation takes the rank for a part of
+      itself, as attention's dropout numbers heads by rank.
+    }], "bool", "mayBeReplicated", (ins), "", [{ return true; }]>,
+    InterfaceMethod<[{
       Adapts the operation after its operands and result types became local
       because `factor` is split over `shards.size()` ranks: attributes that count
       or place the split dimension change here. May replace the operation.

@@ -321,7 +321,7 @@ def NN_BiasGeluOp
   }];
 }
 
-def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition"]> {
+def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition", "mayBeReplicated"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -344,7 +344,7 @@ def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition"]> {
   let assemblyFormat = "$qkv attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_AttentionGradOp : NN_Op<"attention_grad", ["getFlops"], ["partition"]> {
+def NN_AttentionGradOp : NN_Op<"attention_grad", ["getFlops"], ["partition", "mayBeReplicated"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
