@@ -68,6 +68,9 @@ function(galvatron_add_unittest name)
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS}
     GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
+  if(GALVATRON_LONG_TESTS)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT GALVATRON_LONG=1)
+  endif()
 endfunction()
 
 # Adds every direct subdirectory that has a CMakeLists.txt.
