@@ -20,10 +20,9 @@ namespace galvatron {
 
 /// Every dialect that a module may hold between import and emission.
 inline void registerAllDialects(mlir::DialectRegistry &registry) {
-  registry
-      .insert<mlir::func::FuncDialect, mlir::galvatron::GalvatronDialect,
-              mlir::grt::GRTDialect, mlir::LLVM::LLVMDialect,
-              mlir::nn::NNDialect>();
+  registry.insert<mlir::func::FuncDialect, mlir::galvatron::GalvatronDialect,
+                  mlir::grt::GRTDialect, mlir::LLVM::LLVMDialect,
+                  mlir::nn::NNDialect>();
   mlir::func::registerInlinerExtension(registry);
 }
 

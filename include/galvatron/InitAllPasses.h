@@ -18,8 +18,8 @@
 
 namespace galvatron {
 
-/// Every pass of this project, its pipelines, and the upstream clean-ups that go
-/// well with them.
+/// Every pass of this project, its pipelines, and the upstream clean-ups that
+/// go well with them.
 inline void registerAllPasses() {
   mlir::galvatron::registerGalvatronPasses();
   mlir::grt::registerGRTPasses();

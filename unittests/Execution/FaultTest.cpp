@@ -1,4 +1,5 @@
-//===- FaultTest.cpp - The twins catch what they are for -------------------===//
+//===- FaultTest.cpp - The twins catch what they are for
+//-------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Faults that distributed training is known for, each put into the compiled
-// program of a plan that is right without it. A comparison that does not see one
-// of them would be worth nothing.
+// program of a plan that is right without it. A comparison that does not see
+// one of them would be worth nothing.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,8 +42,7 @@ protected:
     TwinOptions clean = options;
     clean.corrupt = nullptr;
     clean.corruptBodies = nullptr;
-    TwinRun reference =
-        runTwin(context, model, singleRank(model, 16), clean);
+    TwinRun reference = runTwin(context, model, singleRank(model, 16), clean);
     ASSERT_EQ(reference.error, "");
     TwinRun right = runTwin(context, model, plan(strategy), clean);
     ASSERT_EQ(right.error, "");
@@ -74,33 +74,34 @@ protected:
 
 TEST_F(FaultTest, GradientOfReplicatedParameterCountedPerTensorRank) {
   expectCaught("tp4", inBodies([&](ModuleOp module) {
-    module.walk([&](nn::LayerNormGradOp op) {
-      OpBuilder builder(op->getContext());
-      builder.setInsertionPointAfter(op);
-      auto sum = mlir::galvatron::AllReduceOp::create(
-          builder, op.getLoc(), op.getDgamma().getType(), op.getDgamma(),
-          mlir::galvatron::Paradigm::TP);
-      op.getDgamma().replaceAllUsesExcept(sum.getOutput(), sum);
-      injected = true;
-    });
-  }));
+                 module.walk([&](nn::LayerNormGradOp op) {
+                   OpBuilder builder(op->getContext());
+                   builder.setInsertionPointAfter(op);
+                   auto sum = mlir::galvatron::AllReduceOp::create(
+                       builder, op.getLoc(), op.getDgamma().getType(),
+                       op.getDgamma(), mlir::galvatron::Paradigm::TP);
+                   op.getDgamma().replaceAllUsesExcept(sum.getOutput(), sum);
+                   injected = true;
+                 });
+               }));
 }
 
 TEST_F(FaultTest, MeanOverMicroBatchesForgotten) {
   expectCaught("dp4", inProgram([&](ModuleOp module) {
-    module.walk([&](mlir::grt::KernelOp op) {
-      if (op.getKernel() != mlir::grt::Kernel::CrossEntropy)
-        return;
-      OpBuilder builder(op->getContext());
-      builder.setInsertionPointAfter(op);
-      Value gradient = op.getBuffers()[3];
-      int64_t n = cast<MemRefType>(gradient.getType()).getNumElements();
-      mlir::grt::KernelOp::create(builder, op.getLoc(),
-                                  mlir::grt::Kernel::Scale,
-                                  ValueRange{gradient, gradient}, {n}, {4.0});
-      injected = true;
-    });
-  }));
+                 module.walk([&](mlir::grt::KernelOp op) {
+                   if (op.getKernel() != mlir::grt::Kernel::CrossEntropy)
+                     return;
+                   OpBuilder builder(op->getContext());
+                   builder.setInsertionPointAfter(op);
+                   Value gradient = op.getBuffers()[3];
+                   int64_t n =
+                       cast<MemRefType>(gradient.getType()).getNumElements();
+                   mlir::grt::KernelOp::create(
+                       builder, op.getLoc(), mlir::grt::Kernel::Scale,
+                       ValueRange{gradient, gradient}, {n}, {4.0});
+                   injected = true;
+                 });
+               }));
 }
 
 /// The task of `kind` in every schedule.
@@ -117,122 +118,128 @@ void forEachTask(ModuleOp module, mlir::grt::TaskKind kind,
 
 TEST_F(FaultTest, TiedGradientDropped) {
   expectCaught("sdp4", inProgram([&](ModuleOp module) {
-    forEachTask(module, mlir::grt::TaskKind::TieReduce,
-                [&](mlir::grt::TaskOp task) {
-                  task.erase();
-                  injected = true;
-                });
-  }));
+                 forEachTask(module, mlir::grt::TaskKind::TieReduce,
+                             [&](mlir::grt::TaskOp task) {
+                               task.erase();
+                               injected = true;
+                             });
+               }));
 }
 
 TEST_F(FaultTest, TiedGradientDoubled) {
   expectCaught("tp2.sdp2", inProgram([&](ModuleOp module) {
-    forEachTask(module, mlir::grt::TaskKind::TieReduce,
-                [&](mlir::grt::TaskOp task) {
-                  OpBuilder(task).clone(*task);
-                  injected = true;
-                });
-  }));
+                 forEachTask(module, mlir::grt::TaskKind::TieReduce,
+                             [&](mlir::grt::TaskOp task) {
+                               OpBuilder(task).clone(*task);
+                               injected = true;
+                             });
+               }));
 }
 
 TEST_F(FaultTest, TiedValueNotSentBack) {
   expectCaught("dp4", inProgram([&](ModuleOp module) {
-    forEachTask(module, mlir::grt::TaskKind::TieBroadcast,
-                [&](mlir::grt::TaskOp task) {
-                  task.erase();
-                  injected = true;
-                });
-  }));
+                 forEachTask(module, mlir::grt::TaskKind::TieBroadcast,
+                             [&](mlir::grt::TaskOp task) {
+                               task.erase();
+                               injected = true;
+                             });
+               }));
 }
 
 TEST_F(FaultTest, WrongWeightVersionForOneMicroBatch) {
   // The first stage updates before its last backward pass instead of after it.
   expectCaught("dp4", inProgram([&](ModuleOp module) {
-    auto schedule = *module.getOps<mlir::grt::ScheduleOp>().begin();
-    mlir::grt::TaskOp last, update;
-    schedule.walk([&](mlir::grt::TaskOp task) {
-      if (task.getKind() == mlir::grt::TaskKind::Backward)
-        last = task;
-      if (task.getKind() == mlir::grt::TaskKind::Update)
-        update = task;
-    });
-    update->moveBefore(last);
-    injected = true;
-  }));
+                 auto schedule =
+                     *module.getOps<mlir::grt::ScheduleOp>().begin();
+                 mlir::grt::TaskOp last, update;
+                 schedule.walk([&](mlir::grt::TaskOp task) {
+                   if (task.getKind() == mlir::grt::TaskKind::Backward)
+                     last = task;
+                   if (task.getKind() == mlir::grt::TaskKind::Update)
+                     update = task;
+                 });
+                 update->moveBefore(last);
+                 injected = true;
+               }));
 }
 
 TEST_F(FaultTest, BiasAddedOnEveryTensorRank) {
   expectCaught("tp2.dp2", inBodies([&](ModuleOp module) {
-    SmallVector<nn::BiasAddOp> biases;
-    module.walk([&](nn::BiasAddOp op) {
-      if (op.getX().getDefiningOp<mlir::galvatron::AllReduceOp>())
-        biases.push_back(op);
-    });
-    for (nn::BiasAddOp op : biases) {
-      auto reduce = op.getX().getDefiningOp<mlir::galvatron::AllReduceOp>();
-      op.getXMutable().assign(reduce.getInput());
-      reduce->moveAfter(op);
-      op.getY().replaceAllUsesExcept(reduce.getOutput(), reduce);
-      reduce.getInputMutable().assign(op.getY());
-      injected = true;
-    }
-  }));
+                 SmallVector<nn::BiasAddOp> biases;
+                 module.walk([&](nn::BiasAddOp op) {
+                   if (op.getX().getDefiningOp<mlir::galvatron::AllReduceOp>())
+                     biases.push_back(op);
+                 });
+                 for (nn::BiasAddOp op : biases) {
+                   auto reduce =
+                       op.getX().getDefiningOp<mlir::galvatron::AllReduceOp>();
+                   op.getXMutable().assign(reduce.getInput());
+                   reduce->moveAfter(op);
+                   op.getY().replaceAllUsesExcept(reduce.getOutput(), reduce);
+                   reduce.getInputMutable().assign(op.getY());
+                   injected = true;
+                 }
+               }));
 }
 
 TEST_F(FaultTest, DropoutKeyOfAnotherLayer) {
   expectCaught("dp2.tp2", inProgram([&](ModuleOp module) {
-    auto role = *module.getOps<mlir::grt::RoleOp>().begin();
-    mlir::grt::LayerOp last;
-    for (auto layer : role.getLayers().getOps<mlir::grt::LayerOp>())
-      last = layer;
-    last.setIndex(last.getIndex() + 1);
-    injected = true;
-  }));
+                 auto role = *module.getOps<mlir::grt::RoleOp>().begin();
+                 mlir::grt::LayerOp last;
+                 for (auto layer :
+                      role.getLayers().getOps<mlir::grt::LayerOp>())
+                   last = layer;
+                 last.setIndex(last.getIndex() + 1);
+                 injected = true;
+               }));
 }
 
 TEST_F(FaultTest, NormCountsReplicatedShardsTwice) {
   expectCaught("tp4", inProgram([&](ModuleOp module) {
-    module.walk([&](mlir::grt::KernelOp op) {
-      if (op.getKernel() != mlir::grt::Kernel::Norm)
-        return;
-      // ints: shard elements, segments, then begin, length, replicated.
-      SmallVector<int64_t> ints(op.getInts());
-      for (size_t i = 4; i < ints.size(); i += 3)
-        ints[i] = 0;
-      op.setInts(ints);
-      injected = true;
-    });
-  }));
+                 module.walk([&](mlir::grt::KernelOp op) {
+                   if (op.getKernel() != mlir::grt::Kernel::Norm)
+                     return;
+                   // ints: shard elements, segments, then begin, length,
+                   // replicated.
+                   SmallVector<int64_t> ints(op.getInts());
+                   for (size_t i = 4; i < ints.size(); i += 3)
+                     ints[i] = 0;
+                   op.setInts(ints);
+                   injected = true;
+                 });
+               }));
 }
 
 TEST_F(FaultTest, ParametersNotGatheredForBackward) {
   // The backward pass of a sharded layer reads what forward left behind.
   expectCaught("sdp4", inProgram([&](ModuleOp module) {
-    SmallVector<mlir::grt::AllGatherOp> gathers;
-    module.walk([&](mlir::grt::FuncOp function) {
-      if (function.getSymName().ends_with(".backward"))
-        function.walk(
-            [&](mlir::grt::AllGatherOp op) { gathers.push_back(op); });
-    });
-    for (mlir::grt::AllGatherOp op : gathers) {
-      // Every rank still sees its own shard, in place of all of them.
-      OpBuilder builder(op);
-      auto shard = cast<MemRefType>(op.getSource().getType());
-      int64_t bytes = mlir::grt::getByteSize(shard);
-      int64_t whole = mlir::grt::getByteSize(
-          cast<MemRefType>(op.getDestination().getType()));
-      for (int64_t at = 0; at < whole; at += bytes) {
-        Value view = mlir::grt::ViewOp::create(builder, op.getLoc(), shard,
-                                               op.getDestination(), at);
-        mlir::grt::KernelOp::create(builder, op.getLoc(),
-                                    mlir::grt::Kernel::Copy,
-                                    ValueRange{op.getSource(), view},
-                                    {1, bytes, bytes, bytes}, {});
-      }
-      op.erase();
-      injected = true;
-    }
-  }));
+                 SmallVector<mlir::grt::AllGatherOp> gathers;
+                 module.walk([&](mlir::grt::FuncOp function) {
+                   if (function.getSymName().ends_with(".backward"))
+                     function.walk([&](mlir::grt::AllGatherOp op) {
+                       gathers.push_back(op);
+                     });
+                 });
+                 for (mlir::grt::AllGatherOp op : gathers) {
+                   // Every rank still sees its own shard, in place of all of
+                   // them.
+                   OpBuilder builder(op);
+                   auto shard = cast<MemRefType>(op.getSource().getType());
+                   int64_t bytes = mlir::grt::getByteSize(shard);
+                   int64_t whole = mlir::grt::getByteSize(
+                       cast<MemRefType>(op.getDestination().getType()));
+                   for (int64_t at = 0; at < whole; at += bytes) {
+                     Value view = mlir::grt::ViewOp::create(
+                         builder, op.getLoc(), shard, op.getDestination(), at);
+                     mlir::grt::KernelOp::create(
+                         builder, op.getLoc(), mlir::grt::Kernel::Copy,
+                         ValueRange{op.getSource(), view},
+                         {1, bytes, bytes, bytes}, {});
+                   }
+                   op.erase();
+                   injected = true;
+                 }
+               }));
 }
 
 } // namespace

@@ -1,4 +1,5 @@
-//===- Twin.cpp - One model under many plans, compared ---------------------===//
+//===- Twin.cpp - One model under many plans, compared
+//---------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -87,8 +88,8 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
     while (left == 0)
       left = plan.stageLayers[++stage];
     --left;
-    op.setStrategyAttr(mlir::galvatron::StrategyAttr::get(
-        context, plan.strategies[layer++]));
+    op.setStrategyAttr(
+        mlir::galvatron::StrategyAttr::get(context, plan.strategies[layer++]));
     op.setStageAttr(builder.getI64IntegerAttr(int64_t(stage)));
   }
   std::string text;
@@ -211,8 +212,9 @@ TwinRun runTwin(MLIRContext &context, const TwinModel &model,
   h.learningRate = options.learningRate;
   h.clipNorm = options.clipNorm;
 
-  // Biases and norms start at zero and one; there they would hide faults (a bias
-  // added once a rank) and make relative distances of key biases meaningless.
+  // Biases and norms start at zero and one; there they would hide faults (a
+  // bias added once a rank) and make relative distances of key biases
+  // meaningless.
   ::grt::TensorMap initial;
   if (!check(session->parameters(initial)))
     return result;
@@ -361,8 +363,8 @@ std::string checkMemory(const TwinRun &run) {
              << " bytes, more than the planned " << planned << "\n";
     // Small arenas are dominated by rounding and by the slot of one layer.
     if (planned >= (8u << 20) &&
-        double(planned) > std::max(1.05 * double(measured),
-                                   double(measured) + 256.0 * 1024))
+        double(planned) >
+            std::max(1.05 * double(measured), double(measured) + 256.0 * 1024))
       stream << "rank " << rank.rank << " planned " << planned
              << " bytes but touched only " << measured << "\n";
   }

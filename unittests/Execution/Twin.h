@@ -41,8 +41,8 @@ struct TwinModel {
 struct TwinPlan {
   int64_t batch = 16, microBatches = 2;
   std::string schedule = "1f1b";
-  std::vector<int64_t> stageLayers;  ///< layers of each stage
-  std::vector<Strategy> strategies;  ///< one a layer
+  std::vector<int64_t> stageLayers; ///< layers of each stage
+  std::vector<Strategy> strategies; ///< one a layer
   int64_t devicesPerStage = 1;
   int64_t world() const {
     return devicesPerStage * int64_t(stageLayers.size());
@@ -99,8 +99,9 @@ double tensorDistance(const std::vector<double> &a,
 /// Largest relative distance over all tensors, the parts of fused projections
 /// judged separately; `worst` names the tensor. The floor is `floorShare` times
 /// the norm of all tensors together.
-double largestDistance(const grt::TensorMap &run, const grt::TensorMap &reference,
-                       std::string &worst, double floorShare);
+double largestDistance(const grt::TensorMap &run,
+                       const grt::TensorMap &reference, std::string &worst,
+                       double floorShare);
 
 /// Bounds of one comparison; semantics: "what is compared, and how closely".
 struct Bounds {

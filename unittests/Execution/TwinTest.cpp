@@ -1,4 +1,5 @@
-//===- TwinTest.cpp - A plan never changes the mathematics -----------------===//
+//===- TwinTest.cpp - A plan never changes the mathematics
+//-----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -28,7 +29,8 @@ protected:
                       std::to_string(options.eps);
     auto [entry, inserted] = references.try_emplace(key);
     if (inserted)
-      entry->second = runTwin(context, model, singleRank(model, batch), options);
+      entry->second =
+          runTwin(context, model, singleRank(model, batch), options);
     return entry->second;
   }
 
@@ -72,10 +74,10 @@ TEST_F(TwinTest, EveryStrategyOfEightRanks) {
         int64_t microBatches = stages == 1 ? 2 : 4;
         while (16 / microBatches % strategy.sampleShards() != 0)
           microBatches /= 2;
-        expectTwins(model,
-                    uniformPlan(model, stages, strategy, 16, microBatches,
-                                schedule),
-                    "f64");
+        expectTwins(
+            model,
+            uniformPlan(model, stages, strategy, 16, microBatches, schedule),
+            "f64");
       }
 }
 

@@ -1,4 +1,5 @@
-//===- ConvertFunction.cpp - One body to one function on buffers -----------===//
+//===- ConvertFunction.cpp - One body to one function on buffers
+//-----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -173,8 +174,7 @@ void FunctionConverter::bindArguments() {
 void FunctionConverter::bindParameters() {
   SmallVector<BlockArgument> parameters;
   for (BlockArgument argument : source.getArguments())
-    if (nn::getArgRole(source, argument.getArgNumber()) ==
-        ValueRole::Parameter)
+    if (nn::getArgRole(source, argument.getArgNumber()) == ValueRole::Parameter)
       parameters.push_back(argument);
   if (parameters.empty())
     return;
@@ -202,7 +202,8 @@ void FunctionConverter::bindParameters() {
       }
       if (!source->hasAttr(mlir::galvatron::kGatheredAttr)) {
         auto shardType = MemRefType::get(layout.shardElements[group], element);
-        Value shard = newBuffer(shardType, MemoryRegion::Parameter, shardOffset);
+        Value shard =
+            newBuffer(shardType, MemoryRegion::Parameter, shardOffset);
         AllGatherOp::create(builder, source.getLoc(), shard, gathered[group],
                             Axis::SDP, builder.getStringAttr("gather"));
       }
@@ -239,8 +240,8 @@ void FunctionConverter::bindResults() {
     int64_t mode = 0;
     switch (role) {
     case ValueRole::Output:
-      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Output,
-                         output);
+      buffer =
+          newBuffer(bufferType(value.getType()), MemoryRegion::Output, output);
       output += alignedBytes(value.getType());
       break;
     case ValueRole::Loss:
@@ -326,7 +327,8 @@ void FunctionConverter::shareBuffers() {
         continue;
       Value operand = op.getOperand(reusable);
       if (!operand.getDefiningOp() || classOf.count(operand) ||
-          !diesAt(operand, &op) || llvm::count(op.getOperands(), operand) != 1 ||
+          !diesAt(operand, &op) ||
+          llvm::count(op.getOperands(), operand) != 1 ||
           classes[classOf[result]].type != bufferType(operand.getType()))
         continue;
       classOf[operand] = classOf[result];
@@ -353,8 +355,8 @@ void FunctionConverter::emitCopy(Value from, Value to) {
 void FunctionConverter::emitAccumulation(Value from, Value to) {
   int64_t n = cast<MemRefType>(to.getType()).getNumElements();
   KernelOp::create(builder, source.getLoc(), Kernel::BiasGrad,
-                   ValueRange{from, to},
-                   {1, n, layout.shards > 1 ? 0 : 2}, {}, "accumulate");
+                   ValueRange{from, to}, {1, n, layout.shards > 1 ? 0 : 2}, {},
+                   "accumulate");
 }
 
 LogicalResult FunctionConverter::emit(Operation *op) {
@@ -370,7 +372,8 @@ LogicalResult FunctionConverter::emit(Operation *op) {
     return success();
   }
   if (auto reduce = dyn_cast<mlir::galvatron::AllReduceOp>(op)) {
-    Value from = getBuffer(reduce.getInput()), to = getBuffer(reduce.getOutput());
+    Value from = getBuffer(reduce.getInput()),
+          to = getBuffer(reduce.getOutput());
     if (from != to)
       emitCopy(from, to);
     AllReduceOp::create(builder, op->getLoc(), to,
@@ -386,7 +389,8 @@ LogicalResult FunctionConverter::emit(Operation *op) {
     return success();
   }
   // Their work is done around the body: see bindParameters() and run().
-  if (isa<mlir::galvatron::GatherParametersOp, mlir::galvatron::ReduceScatterGradientsOp>(op))
+  if (isa<mlir::galvatron::GatherParametersOp,
+          mlir::galvatron::ReduceScatterGradientsOp>(op))
     return success();
   return op->emitError() << "expected an operation that becomes kernels, got '"
                          << op->getName() << "'";
@@ -489,8 +493,7 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
           newBuffer(MemRefType::get(layout.shardElements[group], element),
                     MemoryRegion::Gradient, shardOffset);
       ReduceScatterOp::create(builder, source.getLoc(), full, shard, Axis::SDP,
-                              2,
-                              builder.getStringAttr("scatter"));
+                              2, builder.getStringAttr("scatter"));
     }
     shardOffset += layout.shardElements[group] * layout.accumulatorBytes;
   }

@@ -1,4 +1,5 @@
-//===- FlatLayout.cpp - Flat storage of a layer's parameters ---------------===//
+//===- FlatLayout.cpp - Flat storage of a layer's parameters
+//---------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -35,12 +36,12 @@ int64_t grt::getOptimizerSlots(StringRef optimizer) {
 
 FlatLayout grt::getFlatLayout(func::FuncOp function) {
   FlatLayout layout;
-  if (auto shards =
-          function->getAttrOfType<IntegerAttr>(mlir::galvatron::kShardedDataAttr))
+  if (auto shards = function->getAttrOfType<IntegerAttr>(
+          mlir::galvatron::kShardedDataAttr))
     layout.shards = shards.getInt();
   ArrayRef<int64_t> borrowed;
-  if (auto attr =
-          function->getAttrOfType<DenseI64ArrayAttr>(mlir::galvatron::kBorrowedAttr))
+  if (auto attr = function->getAttrOfType<DenseI64ArrayAttr>(
+          mlir::galvatron::kBorrowedAttr))
     borrowed = attr.asArrayRef();
 
   int64_t parameter = 0;
@@ -54,19 +55,19 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     FlatTensor tensor;
     tensor.group = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
     tensor.local.assign(type.getShape().begin(), type.getShape().end());
-    auto view =
-        function.getArgAttrOfType<DenseI64ArrayAttr>(index, mlir::galvatron::kViewAttr);
+    auto view = function.getArgAttrOfType<DenseI64ArrayAttr>(
+        index, mlir::galvatron::kViewAttr);
     ArrayRef<int64_t> shape = view ? view.asArrayRef() : type.getShape();
     tensor.view.assign(shape.begin(), shape.end());
-    auto shard =
-        function.getArgAttrOfType<IntegerAttr>(index, mlir::galvatron::kShardAttr);
+    auto shard = function.getArgAttrOfType<IntegerAttr>(
+        index, mlir::galvatron::kShardAttr);
     tensor.tpDim = shard ? shard.getInt() : -1;
     layout.tensors.push_back(tensor);
   }
   // The narrower of the two element types decides how many elements make 64
   // bytes in both.
-  int64_t unit = kAlignment /
-                 std::min(layout.elementBytes, layout.accumulatorBytes);
+  int64_t unit =
+      kAlignment / std::min(layout.elementBytes, layout.accumulatorBytes);
   for (FlatTensor &tensor : layout.tensors) {
     int64_t &end = layout.elements[tensor.group];
     tensor.offset = end;

@@ -1,4 +1,5 @@
-//===- NNToGRT.cpp - convert-nn-to-grt --------------------------------------===//
+//===- NNToGRT.cpp - convert-nn-to-grt
+//--------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,9 +24,9 @@ namespace {
 /// What is known of a layer's functions, collected before they are converted.
 struct LayerFacts {
   FlatLayout layout;
-  StringRef data;              ///< "tokens", "labels" or ""
-  int64_t bytesPerUnit = 0;    ///< output boundary of one sample
-  FunctionRegions forward;     ///< regions of the forward function
+  StringRef data;           ///< "tokens", "labels" or ""
+  int64_t bytesPerUnit = 0; ///< output boundary of one sample
+  FunctionRegions forward;  ///< regions of the forward function
   int64_t recomputeStash = 0;
 };
 
@@ -53,8 +54,7 @@ bool decays(mlir::galvatron::LayerOp layer, FlatSymbolRefAttr symbol) {
       .getDecay();
 }
 
-struct ConvertNNToGRTPass
-    : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
+struct ConvertNNToGRTPass : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
   void runOnOperation() override;
 
 private:
@@ -66,12 +66,13 @@ private:
                      StringRef name, StringRef optimizer);
   FuncOp buildNorm(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
                    StringRef name);
-  DictionaryAttr buildLayout(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
-                             int64_t samples);
+  DictionaryAttr buildLayout(mlir::galvatron::LayerOp layer,
+                             const LayerFacts &facts, int64_t samples);
 };
 
 SmallVector<int64_t>
-ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer, const FlatLayout &layout,
+ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer,
+                             const FlatLayout &layout,
                              llvm::function_ref<bool(unsigned)> flag) {
   SmallVector<int64_t> ints;
   for (auto [index, tensor] : llvm::enumerate(layout.tensors))
@@ -89,8 +90,8 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   auto function = FuncOp::create(builder, layer.getLoc(), name);
   builder.setInsertionPointToStart(&function.getBody().front());
   Type accumulator = accumulatorElement(&getContext(), layout);
-  Type element = layout.elementBytes == 2 ? BFloat16Type::get(&getContext())
-                                          : accumulator;
+  Type element =
+      layout.elementBytes == 2 ? BFloat16Type::get(&getContext()) : accumulator;
   int64_t n = layout.shardElements[0];
   auto buffer = [&](int64_t elements, Type type, MemoryRegion region) -> Value {
     return BufferOp::create(builder, layer.getLoc(),
@@ -148,7 +149,8 @@ DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::LayerOp layer,
          builder.getNamedAttr("group", builder.getI64IntegerAttr(tensor.group)),
          builder.getNamedAttr("offset",
                               builder.getI64IntegerAttr(tensor.offset)),
-         builder.getNamedAttr("view", builder.getDenseI64ArrayAttr(tensor.view)),
+         builder.getNamedAttr("view",
+                              builder.getDenseI64ArrayAttr(tensor.view)),
          builder.getNamedAttr("local_shape",
                               builder.getDenseI64ArrayAttr(tensor.local)),
          builder.getNamedAttr("tp_dim",
@@ -196,9 +198,10 @@ void ConvertNNToGRTPass::runOnOperation() {
   llvm::StringMap<LayerFacts> facts; // by forward function
   llvm::StringMap<FunctionRegions> regions;
   for (mlir::galvatron::LayerOp layer : layers) {
-    auto forward = layer.getForwardAttr()
-                       ? symbols.lookup<func::FuncOp>(layer.getForward().value())
-                       : nullptr;
+    auto forward =
+        layer.getForwardAttr()
+            ? symbols.lookup<func::FuncOp>(layer.getForward().value())
+            : nullptr;
     if (!forward || !forward->hasAttr(mlir::galvatron::kDirectionAttr)) {
       layer.emitError() << "expected layer '" << layer.getLayerName()
                         << "' to have partitioned functions";
@@ -218,9 +221,8 @@ void ConvertNNToGRTPass::runOnOperation() {
     }
     entry->second.layout = getFlatLayout(forward);
     entry->second.data = dataKind(forward);
-    int64_t samples =
-        plan.getBatch() / plan.getMicroBatches() /
-        layer.getStrategyAttr().toStrategy().sampleShards();
+    int64_t samples = plan.getBatch() / plan.getMicroBatches() /
+                      layer.getStrategyAttr().toStrategy().sampleShards();
     for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
       if (nn::getResultRole(forward, index) == nn::ValueRole::Output)
         entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
@@ -245,9 +247,8 @@ void ConvertNNToGRTPass::runOnOperation() {
     fact.forward = regions[forward];
     if (layer.getRecomputeAttr())
       fact.recomputeStash = regions[layer.getRecompute().value()].stashBytes;
-    int64_t samples =
-        plan.getBatch() / plan.getMicroBatches() /
-        layer.getStrategyAttr().toStrategy().sampleShards();
+    int64_t samples = plan.getBatch() / plan.getMicroBatches() /
+                      layer.getStrategyAttr().toStrategy().sampleShards();
     layer.setLayoutAttr(buildLayout(layer, fact, samples));
     if (fact.layout.shardElements[0] == 0)
       continue;

@@ -46,14 +46,14 @@ typedef enum grt_region {
   GRT_REGION_PARAMETER = 0, ///< the layer's parameters held by this rank, flat
   GRT_REGION_GRADIENT = 1,  ///< the layer's gradient accumulators, flat
   GRT_REGION_OPTIMIZER = 2, ///< the layer's optimizer state, flat
-  GRT_REGION_STASH = 3,     ///< values kept from forward (or recompute) to backward
+  GRT_REGION_STASH = 3, ///< values kept from forward (or recompute) to backward
   GRT_REGION_TRANSIENT = 4, ///< temporaries of the running function
   GRT_REGION_INPUT = 5,     ///< boundary activation coming in
   GRT_REGION_OUTPUT = 6,    ///< boundary activation going out
   GRT_REGION_GRAD_IN = 7,   ///< gradient of the output, coming in
   GRT_REGION_GRAD_OUT = 8,  ///< gradient of the input, going out
   GRT_REGION_DATA = 9,      ///< tokens or labels of the micro-batch, i32
-  GRT_REGION_LOSS = 10,     ///< one f64 per micro-batch: loss summed over tokens
+  GRT_REGION_LOSS = 10, ///< one f64 per micro-batch: loss summed over tokens
   GRT_REGION_COUNT = 11
 } grt_region;
 
@@ -61,8 +61,9 @@ typedef enum grt_region {
 typedef struct grt_buffer {
   uint32_t region; ///< grt_region
   uint32_t dtype;  ///< grt_dtype
-  uint64_t offset; ///< bytes from the region's base, a multiple of GRT_ALIGNMENT
-                   ///< except where a kernel reads columns of a packed buffer
+  uint64_t
+      offset; ///< bytes from the region's base, a multiple of GRT_ALIGNMENT
+              ///< except where a kernel reads columns of a packed buffer
   uint64_t bytes;
 } grt_buffer;
 
@@ -94,7 +95,8 @@ typedef enum grt_kernel {
   /// alias x), y = gelu(pre).
   GRT_KERNEL_BIAS_GELU = 7,
   /// bufs: q, k, v, o, lse, scratch; ints: samples, Tq, Tk, heads, kvHeads,
-  /// headDim, qStride, kStride, vStride, causal, opIndex; reals: scale, dropout.
+  /// headDim, qStride, kStride, vStride, causal, opIndex; reals: scale,
+  /// dropout.
   /// Row r of q starts qStride elements after row r-1; head h covers headDim
   /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
   /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
@@ -145,11 +147,13 @@ typedef enum grt_kernel {
   GRT_KERNEL_COPY = 19,
   /// bufs: dst; ints: none. All bytes zero.
   GRT_KERNEL_ZERO = 20,
-  /// bufs: parameter, gradient, state; ints: optimizer (0 sgd, 1 adam, 2 adamw),
+  /// bufs: parameter, gradient, state; ints: optimizer (0 sgd, 1 adam, 2
+  /// adamw),
   /// shardElements, segments, then per segment: begin, length, decay (0/1).
   /// The buffers hold elements [i*shardElements, (i+1)*shardElements) of the
   /// layer's owned flat parameters, i = the rank's sdp index; segments are in
-  /// elements of the whole flat. state is m then v (adam), or the momentum (sgd),
+  /// elements of the whole flat. state is m then v (adam), or the momentum
+  /// (sgd),
   /// shardElements each, accumulator type.
   GRT_KERNEL_OPTIMIZER = 21,
   /// bufs: gradient; ints: shardElements, segments, then per segment: begin,
@@ -163,7 +167,11 @@ typedef enum grt_kernel {
 } grt_kernel;
 
 /// Axes of a layer's strategy along which a collective runs.
-typedef enum grt_axis { GRT_AXIS_DP = 0, GRT_AXIS_SDP = 1, GRT_AXIS_TP = 2 } grt_axis;
+typedef enum grt_axis {
+  GRT_AXIS_DP = 0,
+  GRT_AXIS_SDP = 1,
+  GRT_AXIS_TP = 2
+} grt_axis;
 
 typedef enum grt_collective {
   /// in == out, summed over the group; the same bits on every member.
@@ -223,7 +231,8 @@ typedef enum grt_task_kind {
   GRT_TASK_SYNC_GRADIENTS = 3,
   /// Borrowers' gradients of tied parameters go to their owners and are added.
   GRT_TASK_TIE_REDUCE = 4,
-  /// Global gradient norm (and loss): gathered over all ranks, added in rank order.
+  /// Global gradient norm (and loss): gathered over all ranks, added in rank
+  /// order.
   GRT_TASK_NORM = 5,
   /// Runs the update function of each layer.
   GRT_TASK_UPDATE = 6,
@@ -234,9 +243,10 @@ typedef enum grt_task_kind {
 /// A transfer task may combine one send and one receive.
 typedef enum grt_transfer_flag {
   GRT_SEND_ACTIVATION = 1, ///< to the next role: output of `send_micro_batch`
-  GRT_RECV_ACTIVATION = 2, ///< from the previous role, into (recv_micro_batch, slot)
-  GRT_SEND_GRADIENT = 4,   ///< to the previous role
-  GRT_RECV_GRADIENT = 8    ///< from the next role
+  GRT_RECV_ACTIVATION =
+      2, ///< from the previous role, into (recv_micro_batch, slot)
+  GRT_SEND_GRADIENT = 4, ///< to the previous role
+  GRT_RECV_GRADIENT = 8  ///< from the next role
 } grt_transfer_flag;
 
 /// One row of a role's task table.

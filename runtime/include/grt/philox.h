@@ -59,7 +59,8 @@ GRT_PHILOX_FUNCTION PhiloxBlock philox(PhiloxKey key, uint32_t c0, uint32_t c1,
   return PhiloxBlock{{c0, c1, c2, c3}};
 }
 
-/// A bijective mix of 64 bits (the finaliser of SplitMix64, Steele et al. 2014).
+/// A bijective mix of 64 bits (the finaliser of SplitMix64, Steele et al.
+/// 2014).
 GRT_PHILOX_FUNCTION uint64_t mix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -80,18 +81,18 @@ GRT_PHILOX_FUNCTION PhiloxKey dropoutKey(uint64_t seed, uint64_t step,
   return philoxKey(mix64(seed) ^ step, uint64_t(layer));
 }
 
-/// The four numbers of columns 4*columnBlock .. 4*columnBlock+3 of `row`; column
-/// c takes lane c % 4. `row` is a global row number: sample * rowsPerSample + r
-/// for plain dropout, (sample * globalHeads + head) * queryRows + r for
-/// attention.
+/// The four numbers of columns 4*columnBlock .. 4*columnBlock+3 of `row`;
+/// column c takes lane c % 4. `row` is a global row number: sample *
+/// rowsPerSample + r for plain dropout, (sample * globalHeads + head) *
+/// queryRows + r for attention.
 GRT_PHILOX_FUNCTION PhiloxBlock dropoutBlock(PhiloxKey key, uint64_t row,
                                              uint32_t columnBlock,
                                              uint32_t opIndex) {
   return philox(key, uint32_t(row), uint32_t(row >> 32), columnBlock, opIndex);
 }
 
-/// An element is kept where its 32-bit number is at least this; the error of the
-/// probability is below 2^-32. `p` is in [0, 1).
+/// An element is kept where its 32-bit number is at least this; the error of
+/// the probability is below 2^-32. `p` is in [0, 1).
 GRT_PHILOX_FUNCTION uint32_t dropoutThreshold(double p) {
   double scaled = p * 4294967296.0;
   return scaled >= 4294967295.0 ? 4294967295u : uint32_t(scaled);

@@ -23,11 +23,11 @@ namespace mlir::grt {
 
 /// One parameter tensor in a layer's flat storage.
 struct FlatTensor {
-  int64_t group;               ///< 0 owned, 1 borrowed from another layer
-  int64_t offset;              ///< elements from the start of the group's flat
-  SmallVector<int64_t> view;   ///< whole shape, as the body sees it
-  SmallVector<int64_t> local;  ///< shape on one rank of the TP group
-  int64_t tpDim;               ///< split dimension of the view, or -1
+  int64_t group;              ///< 0 owned, 1 borrowed from another layer
+  int64_t offset;             ///< elements from the start of the group's flat
+  SmallVector<int64_t> view;  ///< whole shape, as the body sees it
+  SmallVector<int64_t> local; ///< shape on one rank of the TP group
+  int64_t tpDim;              ///< split dimension of the view, or -1
   int64_t elements() const;
 };
 
@@ -58,14 +58,15 @@ struct FunctionRegions {
   int64_t inputBytes = 0, outputBytes = 0, stashBytes = 0;
 };
 
-/// Replaces one partitioned function, with collectives inserted, by a `grt.func`
-/// of the same name: values become buffers (in place where the operation allows
-/// it and the operand dies), operations become kernels. Transient buffers have
-/// lifetimes but no offsets yet.
+/// Replaces one partitioned function, with collectives inserted, by a
+/// `grt.func` of the same name: values become buffers (in place where the
+/// operation allows it and the operand dies), operations become kernels.
+/// Transient buffers have lifetimes but no offsets yet.
 FailureOr<FuncOp> convertFunction(func::FuncOp function,
                                   FunctionRegions *regions = nullptr);
 
-/// Number of optimizer values per parameter element: "adam", "adamw" 2, "sgd" 1.
+/// Number of optimizer values per parameter element: "adam", "adamw" 2,
+/// "sgd" 1.
 int64_t getOptimizerSlots(StringRef optimizer);
 
 } // namespace mlir::grt

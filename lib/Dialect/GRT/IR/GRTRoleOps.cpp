@@ -161,9 +161,10 @@ LogicalResult LayerOp::verify() {
   // A layer whose backward pass needs nothing but its input, like an embedding,
   // has nothing to recompute.
   if (getRecomputeAttr() && !getStrategy().getCheckpoint())
-    return emitOpError() << "expected a recompute function only if the strategy "
-                            "checkpoints, found strategy '"
-                         << getStrategy().getNotation() << "'";
+    return emitOpError()
+           << "expected a recompute function only if the strategy "
+              "checkpoints, found strategy '"
+           << getStrategy().getNotation() << "'";
   if (getGroups().size() != 2)
     return emitOpError() << "expected 2 parameter groups, found "
                          << getGroups().size();

@@ -1,4 +1,5 @@
-//===- InsertCollectives.cpp - Collectives and reshards --------------------===//
+//===- InsertCollectives.cpp - Collectives and reshards
+//--------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,9 +9,9 @@
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
-#include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Strategy/Strategy.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONINSERTCOLLECTIVES
@@ -52,8 +53,8 @@ RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
 /// The values that have been all-reduced so far.
 class Reductions {
 public:
-  /// All-reduces the operands that `op` lists and redirects operands whose value
-  /// has been reduced before.
+  /// All-reduces the operands that `op` lists and redirects operands whose
+  /// value has been reduced before.
   void apply(Operation *op) {
     OpBuilder builder(op);
     if (auto list = op->getAttrOfType<DenseI64ArrayAttr>("nn.reduce"))
@@ -84,11 +85,13 @@ bool touchesParameters(func::FuncOp function) {
 }
 
 struct InsertCollectivesPass
-    : mlir::galvatron::impl::GalvatronInsertCollectivesBase<InsertCollectivesPass> {
+    : mlir::galvatron::impl::GalvatronInsertCollectivesBase<
+          InsertCollectivesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     for (auto function : module.getOps<func::FuncOp>())
-      if (function->hasAttr(kDirectionAttr) && failed(insertCollectives(function)))
+      if (function->hasAttr(kDirectionAttr) &&
+          failed(insertCollectives(function)))
         return signalPassFailure();
     module.walk([&](LayerOp layer) { insertReshard(layer); });
   }
@@ -125,8 +128,8 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
       argument.setType(localType(argument.getType(), dim.getInt(), degree));
 
   for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
-    // The factor's number is that of the whole types' rule; local types have the
-    // same one, since rules depend on ranks only.
+    // The factor's number is that of the whole types' rule; local types have
+    // the same one, since rules depend on ranks only.
     reductions.apply(&op);
     if (auto dims = op.getAttrOfType<DenseI64ArrayAttr>("nn.shards"))
       for (auto [result, dim] :

@@ -1,4 +1,5 @@
-//===- InsertRecompute.cpp - Recomputation for checkpointed layers ---------===//
+//===- InsertRecompute.cpp - Recomputation for checkpointed layers
+//---------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,15 +9,15 @@
 //
 // A checkpointed layer keeps its input only. Its forward function drops the
 // stash; a separate recompute function makes it again just before backward, and
-// computes nothing that backward does not need. They stay two functions, so that
-// no common-subexpression elimination can merge them.
+// computes nothing that backward does not need. They stay two functions, so
+// that no common-subexpression elimination can merge them.
 //
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
-#include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Strategy/Strategy.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace mlir::galvatron {

@@ -1,4 +1,5 @@
-//===- Partition.cpp - Propagates tensor-parallel factors ------------------===//
+//===- Partition.cpp - Propagates tensor-parallel factors
+//------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -71,8 +72,8 @@ void specializeSamples(func::FuncOp function, int64_t samples) {
   SmallVector<Type> results;
   for (Type type : function.getResultTypes())
     results.push_back(specialize(type, samples));
-  function.setType(FunctionType::get(
-      function.getContext(), block.getArgumentTypes(), results));
+  function.setType(FunctionType::get(function.getContext(),
+                                     block.getArgumentTypes(), results));
 }
 
 /// Propagates splits through one function and annotates it.
@@ -80,9 +81,8 @@ class Propagation {
 public:
   explicit Propagation(func::FuncOp function)
       : function(function),
-        degree(
-            function->getAttrOfType<IntegerAttr>(kTensorParallelAttr).getInt()) {
-  }
+        degree(function->getAttrOfType<IntegerAttr>(kTensorParallelAttr)
+                   .getInt()) {}
 
   /// `stash` gives the states of the stash arguments, in order.
   LogicalResult run(ArrayRef<int64_t> stash) {
@@ -104,7 +104,8 @@ public:
       }
       states[argument] = state;
       if (state >= 0)
-        function.setArgAttr(index, kShardAttr, builder.getI64IntegerAttr(state));
+        function.setArgAttr(index, kShardAttr,
+                            builder.getI64IntegerAttr(state));
     }
     Block &block = function.getBody().front();
     for (Operation &op : block.without_terminator())
@@ -149,10 +150,9 @@ LogicalResult Propagation::visit(Operation *op) {
   }
 
   if (degree > 1 && factor == nn::kNoFactor && !factorOp.mayBeReplicated())
-    return op->emitError()
-           << "expected a factor to split '" << op->getName()
-           << "' by: it cannot be the same on all " << degree
-           << " ranks of a tensor-parallel group";
+    return op->emitError() << "expected a factor to split '" << op->getName()
+                           << "' by: it cannot be the same on all " << degree
+                           << " ranks of a tensor-parallel group";
 
   SmallVector<bool> partial;
   for (Value operand : op->getOperands())
@@ -223,10 +223,10 @@ LogicalResult Propagation::visitReturn(Operation *op) {
     if (role == nn::ValueRole::ParameterGradient)
       wanted = expected[nextParameter++];
     if (state != wanted)
-      return op->emitError() << "expected result " << index << " ("
-                             << nn::stringifyRole(role)
-                             << ") to be split in dimension " << wanted
-                             << ", got " << state << " (-1: not split)";
+      return op->emitError()
+             << "expected result " << index << " (" << nn::stringifyRole(role)
+             << ") to be split in dimension " << wanted << ", got " << state
+             << " (-1: not split)";
   }
   if (!reduce.empty())
     op->setAttr("nn.reduce", builder.getDenseI64ArrayAttr(reduce));
@@ -262,7 +262,8 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
 } // namespace
 
 std::optional<std::string>
-mlir::galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strategy) {
+mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
+                                     const Strategy &strategy) {
   int64_t degree = strategy.degree(Paradigm::TP);
   if (degree == 1)
     return std::nullopt;
@@ -272,13 +273,12 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strat
     auto count = units ? units.getAs<IntegerAttr>(factor) : nullptr;
     if (!count)
       return ("factor '" + factor + "' has no number of units").str();
-    bool mayBeUneven =
-        uneven && llvm::any_of(uneven, [&](Attribute attr) {
-          return cast<StringAttr>(attr).getValue() == factor;
-        });
-    std::string has = ("factor '" + factor + "' has " +
-                       Twine(count.getInt()) + " units, ")
-                          .str();
+    bool mayBeUneven = uneven && llvm::any_of(uneven, [&](Attribute attr) {
+                         return cast<StringAttr>(attr).getValue() == factor;
+                       });
+    std::string has =
+        ("factor '" + factor + "' has " + Twine(count.getInt()) + " units, ")
+            .str();
     if (!mayBeUneven && count.getInt() % degree != 0)
       return has + "which tensor parallel degree " + std::to_string(degree) +
              " does not divide";
@@ -291,9 +291,10 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward, const Strategy &strat
   return std::nullopt;
 }
 
-std::string mlir::galvatron::partitionedName(StringRef body, const Strategy &strategy,
-                                       int64_t samples,
-                                       ArrayRef<int64_t> borrowed) {
+std::string mlir::galvatron::partitionedName(StringRef body,
+                                             const Strategy &strategy,
+                                             int64_t samples,
+                                             ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
   llvm::raw_string_ostream stream(name);
   for (Paradigm paradigm : {Paradigm::TP, Paradigm::SDP})
@@ -308,9 +309,9 @@ std::string mlir::galvatron::partitionedName(StringRef body, const Strategy &str
 }
 
 FailureOr<LayerFunctions>
-mlir::galvatron::partitionLayer(const LayerFunctions &whole, const Strategy &strategy,
-                          int64_t samples, StringRef name,
-                          ArrayRef<int64_t> borrowed) {
+mlir::galvatron::partitionLayer(const LayerFunctions &whole,
+                                const Strategy &strategy, int64_t samples,
+                                StringRef name, ArrayRef<int64_t> borrowed) {
   LayerFunctions result;
   // A layer that cannot be split leaves nothing behind.
   auto refuse = [&]() -> LogicalResult {

@@ -1,4 +1,5 @@
-//===- PartitionLayers.cpp - Layer functions per strategy ------------------===//
+//===- PartitionLayers.cpp - Layer functions per strategy
+//------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,8 +9,8 @@
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
-#include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Strategy/Strategy.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONPARTITIONLAYERS
@@ -30,8 +31,9 @@ struct PartitionLayersPass
     if (!model)
       return signalPassFailure();
     if (!plan) {
-      module.emitError() << "expected a 'galvatron.plan' with the batch and the "
-                            "micro-batches to partition for";
+      module.emitError()
+          << "expected a 'galvatron.plan' with the batch and the "
+             "micro-batches to partition for";
       return signalPassFailure();
     }
     int64_t microBatch = plan.getBatch() / plan.getMicroBatches();
@@ -80,9 +82,9 @@ struct PartitionLayersPass
       auto entry = done.find(name);
       if (entry == done.end()) {
         if (auto reason = whyNotPartitionable(whole.forward, strategy)) {
-          layer.emitError() << "layer '" << layer.getLayerName()
-                            << "' cannot have strategy '" << strategy.str()
-                            << "': " << *reason;
+          layer.emitError()
+              << "layer '" << layer.getLayerName() << "' cannot have strategy '"
+              << strategy.str() << "': " << *reason;
           return signalPassFailure();
         }
         FailureOr<LayerFunctions> functions =
@@ -100,8 +102,7 @@ struct PartitionLayersPass
       layer.setForwardAttr(FlatSymbolRefAttr::get(entry->second.forward));
       layer.setBackwardAttr(FlatSymbolRefAttr::get(entry->second.backward));
       if (entry->second.recompute)
-        layer.setRecomputeAttr(
-            FlatSymbolRefAttr::get(entry->second.recompute));
+        layer.setRecomputeAttr(FlatSymbolRefAttr::get(entry->second.recompute));
       if (layer.getCalleeAttr()) {
         wholeFunctions.insert(symbols.lookup(layer.getCallee().value()));
         layer.removeCalleeAttr();

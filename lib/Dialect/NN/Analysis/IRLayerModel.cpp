@@ -1,4 +1,5 @@
-//===- IRLayerModel.cpp - Footprints by compiling layers -------------------===//
+//===- IRLayerModel.cpp - Footprints by compiling layers
+//-------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -59,7 +60,8 @@ Work measure(func::FuncOp function, int64_t samples) {
   Work work;
   for (Operation &op : function.getBody().front().without_terminator()) {
     if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
-      double flops = cost.getFlops(samples), bytes = cost.getMovedBytes(samples);
+      double flops = cost.getFlops(samples),
+             bytes = cost.getMovedBytes(samples);
       if (flops > kComputeBound * bytes)
         work.flops += flops;
       else
@@ -98,9 +100,8 @@ public:
     return layers[layer].boundary;
   }
   std::vector<Tie> ties() const override { return tied; }
-  llvm::Expected<LayerFootprint> footprint(size_t kind,
-                                           const Strategy &strategy,
-                                           int64_t samples) override;
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
 
 private:
   struct Layer {
@@ -121,9 +122,8 @@ private:
   using Key = std::tuple<size_t, int64_t, int64_t, bool, int64_t, bool>;
 
   llvm::Error build(ModuleOp module);
-  llvm::Expected<LayerFootprint> compile(const Kind &kind,
-                                         const Strategy &strategy,
-                                         int64_t samples);
+  llvm::Expected<LayerFootprint>
+  compile(const Kind &kind, const Strategy &strategy, int64_t samples);
 
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, optimizer;
@@ -186,7 +186,9 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     for (Type type : body.getArgumentTypes())
       if (auto tensor = dyn_cast<RankedTensorType>(type))
         if (auto element = dyn_cast<FloatType>(tensor.getElementType()))
-          elementType = element.isF64() ? "f64" : element.isBF16() ? "bf16" : "f32";
+          elementType = element.isF64()    ? "f64"
+                        : element.isBF16() ? "bf16"
+                                           : "f32";
 
     Kind kind;
     kind.forward = entry->second.forward;
@@ -220,16 +222,16 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       if (!nn::isLossType(type))
         boundary += nn::countBytes(type, 1);
     stream << layer.getLayerName() << ' ' << callee << '\n';
-    layers.push_back({layer.getLayerName().str(),
-                      size_t(found - kinds.begin()), boundary});
+    layers.push_back(
+        {layer.getLayerName().str(), size_t(found - kinds.begin()), boundary});
   }
   modelHash = ::galvatron::contentHash(text);
   return llvm::Error::success();
 }
 
-llvm::Expected<LayerFootprint>
-IRLayerModel::footprint(size_t kind, const Strategy &strategy,
-                        int64_t samples) {
+llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
+                                                       const Strategy &strategy,
+                                                       int64_t samples) {
   Key key = {kind,
              strategy.degree(Paradigm::TP),
              strategy.degree(Paradigm::SDP),
@@ -253,7 +255,8 @@ IRLayerModel::footprint(size_t kind, const Strategy &strategy,
 llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                                                      const Strategy &strategy,
                                                      int64_t samples) {
-  if (auto reason = mlir::galvatron::whyNotPartitionable(kind.forward, strategy))
+  if (auto reason =
+          mlir::galvatron::whyNotPartitionable(kind.forward, strategy))
     return makeError(*reason);
   DiagnosticText diagnostics(scratch->getContext());
   mlir::galvatron::LayerFunctions whole;

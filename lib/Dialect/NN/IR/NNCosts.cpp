@@ -1,4 +1,5 @@
-//===- NNCosts.cpp - Work of nn operations ---------------------------------===//
+//===- NNCosts.cpp - Work of nn operations
+//---------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -53,8 +54,9 @@ double EmbeddingGradOp::getMovedBytes(int64_t samples) {
 }
 
 double LinearOp::getFlops(int64_t samples) {
-  double rows = elements(getX(), samples) /
-                double(cast<RankedTensorType>(getX().getType()).getShape().back());
+  double rows =
+      elements(getX(), samples) /
+      double(cast<RankedTensorType>(getX().getType()).getShape().back());
   return 2.0 * rows * elements(getW(), samples);
 }
 
@@ -66,8 +68,9 @@ double LinearInputGradOp::getFlops(int64_t samples) {
 }
 
 double LinearWeightGradOp::getFlops(int64_t samples) {
-  double rows = elements(getX(), samples) /
-                double(cast<RankedTensorType>(getX().getType()).getShape().back());
+  double rows =
+      elements(getX(), samples) /
+      double(cast<RankedTensorType>(getX().getType()).getShape().back());
   return 2.0 * rows * elements(getDw(), samples);
 }
 

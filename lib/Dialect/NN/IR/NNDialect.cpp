@@ -1,4 +1,5 @@
-//===- NNDialect.cpp - The nn dialect --------------------------------------===//
+//===- NNDialect.cpp - The nn dialect
+//--------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -36,8 +37,9 @@ int64_t nn::countBytes(Type type, int64_t samples) {
 }
 
 static constexpr StringLiteral roleNames[] = {
-    "input", "data",     "parameter",      "output",            "loss",
-    "stash", "gradient", "input_gradient", "parameter_gradient"};
+    "input",    "data",           "parameter",
+    "output",   "loss",           "stash",
+    "gradient", "input_gradient", "parameter_gradient"};
 
 StringRef nn::stringifyRole(ValueRole role) {
   return roleNames[static_cast<unsigned>(role)];
@@ -56,14 +58,15 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
   if (name == kFactorUnitsAttr) {
     auto dictionary = dyn_cast<DictionaryAttr>(attribute.getValue());
     if (!dictionary)
-      return op->emitOpError() << "expected '" << name << "' to be a dictionary";
+      return op->emitOpError()
+             << "expected '" << name << "' to be a dictionary";
     for (NamedAttribute entry : dictionary) {
       auto units = dyn_cast<IntegerAttr>(entry.getValue());
       if (!units || units.getInt() < 1)
-        return op->emitOpError() << "expected a positive number of units for "
-                                    "factor '"
-                                 << entry.getName().getValue() << "', got "
-                                 << entry.getValue();
+        return op->emitOpError()
+               << "expected a positive number of units for "
+                  "factor '"
+               << entry.getName().getValue() << "', got " << entry.getValue();
     }
   }
   if (name == kUnevenAttr) {
@@ -98,7 +101,8 @@ LogicalResult NNDialect::verifyRegionResultAttribute(Operation *op, unsigned,
                                           : success();
 }
 
-LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region,
+LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op,
+                                                  unsigned region,
                                                   unsigned argument,
                                                   NamedAttribute attribute) {
   if (attribute.getName() == kRoleAttr)
@@ -107,23 +111,21 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region
     return success();
   auto function = dyn_cast<FunctionOpInterface>(op);
   if (!function)
-    return op->emitOpError() << "expected '" << kFactorsAttr
-                             << "' on an argument of a function";
-  auto type =
-      dyn_cast<RankedTensorType>(function.getArgumentTypes()[argument]);
+    return op->emitOpError()
+           << "expected '" << kFactorsAttr << "' on an argument of a function";
+  auto type = dyn_cast<RankedTensorType>(function.getArgumentTypes()[argument]);
   auto names = dyn_cast<ArrayAttr>(attribute.getValue());
   if (!type || !names || int64_t(names.size()) != type.getRank())
-    return op->emitOpError() << "expected '" << kFactorsAttr << "' of argument "
-                             << argument
-                             << " to name one factor a dimension, got "
-                             << attribute.getValue();
+    return op->emitOpError()
+           << "expected '" << kFactorsAttr << "' of argument " << argument
+           << " to name one factor a dimension, got " << attribute.getValue();
   auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
   bool found = false;
   for (auto [dim, entry] : llvm::enumerate(names)) {
     auto factor = dyn_cast<StringAttr>(entry);
     if (!factor)
-      return op->emitOpError() << "expected factor names to be strings, got "
-                               << entry;
+      return op->emitOpError()
+             << "expected factor names to be strings, got " << entry;
     if (factor.empty())
       continue;
     if (found)
@@ -133,10 +135,9 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op, unsigned region
     found = true;
     auto count = units ? units.getAs<IntegerAttr>(factor.getValue()) : nullptr;
     if (!count)
-      return op->emitOpError() << "factor '" << factor.getValue()
-                               << "' of argument " << argument
-                               << " has no entry in '" << kFactorUnitsAttr
-                               << "'";
+      return op->emitOpError()
+             << "factor '" << factor.getValue() << "' of argument " << argument
+             << " has no entry in '" << kFactorUnitsAttr << "'";
     if (type.getDimSize(dim) % count.getInt() != 0)
       return op->emitOpError()
              << "expected dimension " << dim << " of argument " << argument

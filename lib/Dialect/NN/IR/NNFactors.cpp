@@ -1,4 +1,5 @@
-//===- NNFactors.cpp - Factors of nn operations ----------------------------===//
+//===- NNFactors.cpp - Factors of nn operations
+//----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -231,9 +232,9 @@ LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
   Type element = logits.getElementType();
   if (!element.isF64())
     element = builder.getF32Type();
-  auto stats = SoftmaxStatsOp::create(
-      builder, getLoc(), RankedTensorType::get(shape, element), getLogits(),
-      getLabels(), getClasses());
+  auto stats = SoftmaxStatsOp::create(builder, getLoc(),
+                                      RankedTensorType::get(shape, element),
+                                      getLogits(), getLabels(), getClasses());
   Value all = shards.allGather(builder, getLoc(), stats);
   getStatsMutable().assign(all);
   return success();

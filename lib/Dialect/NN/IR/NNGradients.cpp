@@ -1,4 +1,5 @@
-//===- NNGradients.cpp - Gradients of nn operations ------------------------===//
+//===- NNGradients.cpp - Gradients of nn operations
+//------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,10 +15,9 @@ void EmbeddingOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 ArrayRef<bool> needed,
                                 MutableArrayRef<Value> operandGrads) {
   if (needed[1])
-    operandGrads[1] =
-        EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
-                                getTokens(), grads[0], getTable(),
-                                getShardedAttr());
+    operandGrads[1] = EmbeddingGradOp::create(
+        builder, getLoc(), getTable().getType(), getTokens(), grads[0],
+        getTable(), getShardedAttr());
 }
 
 void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -25,8 +25,8 @@ void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                   MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = grads[0];
   if (needed[1])
-    operandGrads[1] = PositionGradOp::create(
-        builder, getLoc(), getTable().getType(), grads[0]);
+    operandGrads[1] = PositionGradOp::create(builder, getLoc(),
+                                             getTable().getType(), grads[0]);
 }
 
 void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -41,8 +41,8 @@ void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
         LinearWeightGradOp::create(builder, getLoc(), getW().getType(), getX(),
                                    grads[0], getTransposeWeightAttr());
   if (getBias() && needed[2])
-    operandGrads[2] = BiasGradOp::create(builder, getLoc(),
-                                         getBias().getType(), grads[0]);
+    operandGrads[2] =
+        BiasGradOp::create(builder, getLoc(), getBias().getType(), grads[0]);
 }
 
 void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -50,8 +50,8 @@ void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = grads[0];
   if (needed[1])
-    operandGrads[1] = BiasGradOp::create(builder, getLoc(),
-                                         getBias().getType(), grads[0]);
+    operandGrads[1] =
+        BiasGradOp::create(builder, getLoc(), getBias().getType(), grads[0]);
 }
 
 void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,

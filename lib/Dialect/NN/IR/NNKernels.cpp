@@ -1,4 +1,5 @@
-//===- NNKernels.cpp - Kernels of nn operations ----------------------------===//
+//===- NNKernels.cpp - Kernels of nn operations
+//----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -35,7 +36,7 @@ DropoutShape dropoutShape(Value x) {
 struct AttentionShape {
   int64_t samples, positions, heads, headSize, stride;
   SmallVector<int64_t> ints(bool causal, int64_t opIndex) const {
-    return {samples, positions, positions, heads,  heads,         headSize,
+    return {samples, positions, positions, heads,  heads,  headSize,
             stride,  stride,    stride,    causal, opIndex};
   }
 };
@@ -57,13 +58,12 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
 Value attentionScratch(KernelEmitter &emitter, const AttentionShape &shape,
                        RankedTensorType type, bool backward) {
   unsigned elementBytes = type.getElementTypeBitWidth() == 64 ? 8 : 4;
-  int64_t bytes = int64_t(grt_cpu_attention_scratch_bytes(
-      shape.positions, shape.positions, shape.headSize, elementBytes,
-      backward));
+  int64_t bytes = int64_t(
+      grt_cpu_attention_scratch_bytes(shape.positions, shape.positions,
+                                      shape.headSize, elementBytes, backward));
   return emitter.temporary(
       RankedTensorType::get(bytes, IntegerType::get(type.getContext(), 8)));
 }
-
 
 } // namespace
 
@@ -117,8 +117,7 @@ void LinearInputGradOp::emitKernels(KernelEmitter &emitter,
                                     ArrayRef<Value> results) {
   int64_t in = last(getDx()), rows = size(getDx()) / in;
   emitter.kernel("gemm", {operands[0], operands[1], results[0]},
-                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(), 0,
-                  0});
+                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(), 0, 0});
 }
 
 void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
@@ -162,10 +161,9 @@ void LayerNormGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
   int64_t n = last(getX());
-  // The kernel has one mode for both: if only one of them accumulates, the other
-  // adds to zeros.
-  int64_t mode =
-      std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
+  // The kernel has one mode for both: if only one of them accumulates, the
+  // other adds to zeros.
+  int64_t mode = std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
   for (unsigned index : {1, 2})
     if (emitter.accumulateMode(index) != mode)
       emitter.kernel("zero", {results[index]}, {});
@@ -210,8 +208,9 @@ void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   buffers.append(results.begin(), results.end());
   buffers.push_back(
       attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/false));
-  emitter.kernel("attention", buffers, shape.ints(getCausal(), getOpIndex()),
-                 {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitter.kernel(
+      "attention", buffers, shape.ints(getCausal(), getOpIndex()),
+      {getScale().convertToDouble(), getDropout().convertToDouble()});
 }
 
 void AttentionGradOp::emitKernels(KernelEmitter &emitter,
@@ -223,9 +222,9 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
   buffers.push_back(
       attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/true));
-  emitter.kernel("attention_grad", buffers,
-                 shape.ints(getCausal(), getOpIndex()),
-                 {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitter.kernel(
+      "attention_grad", buffers, shape.ints(getCausal(), getOpIndex()),
+      {getScale().convertToDouble(), getDropout().convertToDouble()});
 }
 
 void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -238,8 +237,7 @@ void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 }
 int DropoutOp::getReusableOperand(unsigned) { return 0; }
 
-void DropoutAddOp::emitKernels(KernelEmitter &emitter,
-                               ArrayRef<Value> operands,
+void DropoutAddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                                ArrayRef<Value> results) {
   DropoutShape shape = dropoutShape(getX());
   emitter.kernel("dropout_add", {operands[0], operands[1], results[0]},
@@ -251,8 +249,7 @@ int DropoutAddOp::getReusableOperand(unsigned) { return 0; }
 
 void AddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                         ArrayRef<Value> results) {
-  emitter.kernel("add", {operands[0], operands[1], results[0]},
-                 {size(getA())});
+  emitter.kernel("add", {operands[0], operands[1], results[0]}, {size(getA())});
 }
 int AddOp::getReusableOperand(unsigned) { return 0; }
 
@@ -293,6 +290,4 @@ bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
 bool BiasGradOp::supportsAccumulation(unsigned) { return true; }
-bool LayerNormGradOp::supportsAccumulation(unsigned index) {
-  return index > 0;
-}
+bool LayerNormGradOp::supportsAccumulation(unsigned index) { return index > 0; }

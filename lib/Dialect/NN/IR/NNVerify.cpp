@@ -1,4 +1,5 @@
-//===- NNVerify.cpp - Verifiers of nn operations ---------------------------===//
+//===- NNVerify.cpp - Verifiers of nn operations
+//---------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -84,9 +85,8 @@ LogicalResult expectElements(Operation *op, Value like, NamedValues values,
        {std::pair(values, compute), std::pair(statistics, accumulator)})
     for (auto [name, value] : named)
       if (value && elementOf(value) != expected)
-        return op->emitOpError()
-               << "expected '" << name << "' of element type " << expected
-               << ", got " << elementOf(value);
+        return op->emitOpError() << "expected '" << name << "' of element type "
+                                 << expected << ", got " << elementOf(value);
   return success();
 }
 
@@ -96,8 +96,8 @@ LogicalResult expectTrailing(Operation *op, StringRef name, Value part,
   if (tail.size() <= shape.size() && shape.take_back(tail.size()) == tail)
     return success();
   return op->emitOpError() << "expected the shape of '" << name
-                           << "' to be a trailing part of "
-                           << printShape(shape) << ", got " << printShape(tail);
+                           << "' to be a trailing part of " << printShape(shape)
+                           << ", got " << printShape(tail);
 }
 
 LogicalResult expectProbability(Operation *op, StringRef name, double p) {
@@ -136,8 +136,8 @@ LogicalResult verifyDropout(Operation *op, Value x, double p) {
   if (failed(expectProbability(op, "p", p)))
     return failure();
   if (shapeOf(x).size() < 2)
-    return op->emitOpError() << "expected 'x' of rank >= 2, got "
-                             << x.getType();
+    return op->emitOpError()
+           << "expected 'x' of rank >= 2, got " << x.getType();
   return success();
 }
 
@@ -149,9 +149,9 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
                                 "3, heads * head size], got "
                              << printShape(shape);
   if (heads < 1 || shape[3] % heads != 0) // 2
-    return op->emitOpError() << "expected 'heads' to divide " << shape[3]
-                             << ", got " << heads;
-  if (failed(expectShape(op, "o", o, {shape[0], shape[1], shape[3]})) || // 3
+    return op->emitOpError()
+           << "expected 'heads' to divide " << shape[3] << ", got " << heads;
+  if (failed(expectShape(op, "o", o, {shape[0], shape[1], shape[3]})) ||  // 3
       failed(expectShape(op, "lse", lse, {shape[0], heads, shape[1]})) || // 4
       failed(expectElements(op, qkv, {{"o", o}}, {{"lse", lse}})))
     return failure();
@@ -188,9 +188,9 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
     return op->emitOpError() << "expected '" << tableName << "' of width "
                              << shapeOf(x)[2] << ", got " << shapeOf(table)[1];
   if (shapeOf(table)[0] < shapeOf(x)[1]) // 2
-    return op->emitOpError() << "expected '" << tableName << "' of at least "
-                             << shapeOf(x)[1] << " rows, got "
-                             << shapeOf(table)[0];
+    return op->emitOpError()
+           << "expected '" << tableName << "' of at least " << shapeOf(x)[1]
+           << " rows, got " << shapeOf(table)[0];
   return success();
 }
 
@@ -209,8 +209,7 @@ LogicalResult LinearOp::verify() {
   if (failed(expectVector(*this, "x", getX())) ||
       failed(expectWeight(*this, getW())) || // 1
       failed(expectElements(
-          *this, getX(),
-          {{"w", getW()}, {"bias", getBias()}, {"y", getY()}})))
+          *this, getX(), {{"w", getW()}, {"bias", getBias()}, {"y", getY()}})))
     return failure();
   auto [out, in] = splitWeight(w, getTransposeWeight());
   if (x.back() != in) // 1
@@ -269,8 +268,8 @@ LogicalResult LayerNormOp::verify() {
   if (failed(expectVector(*this, "x", getX())))
     return failure();
   if (failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
-      failed(expectShape(*this, "beta", getBeta(), x.back())) || // 1
-      failed(expectType(*this, "y", getY(), getX().getType())) || // 2
+      failed(expectShape(*this, "beta", getBeta(), x.back())) ||         // 1
+      failed(expectType(*this, "y", getY(), getX().getType())) ||        // 2
       failed(expectShape(*this, "stats", getStats(), withLast(x, 2))) || // 3
       failed(expectElements(*this, getX(),
                             {{"gamma", getGamma()}, {"beta", getBeta()}},
@@ -353,15 +352,14 @@ LogicalResult AddOp::verify() {
 LogicalResult CrossEntropyOp::verify() {
   ArrayRef<int64_t> logits = shapeOf(getLogits());
   if (failed(expectVector(*this, "logits", getLogits())) ||
-      failed(expectElements(*this, getLogits(), {},
-                            {{"stats", getStats()}})))
+      failed(expectElements(*this, getLogits(), {}, {{"stats", getStats()}})))
     return failure();
   if (logits.drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
                          << printShape(logits.drop_back()) << ", got "
                          << printShape(shapeOf(getLabels()));
   if (failed(expectType(*this, "dlogits", getDlogits(),
-                        getLogits().getType())) || // 2
+                        getLogits().getType())) ||      // 2
       failed(expectShape(*this, "loss", getLoss(), 1))) // 3
     return failure();
   if (!getStats() && logits.back() != int64_t(getClasses())) // 4
@@ -374,16 +372,15 @@ LogicalResult CrossEntropyOp::verify() {
   if (stats.size() != rows.size() + 1 ||
       stats.drop_front() != ArrayRef(rows)) // 5
     return emitOpError() << "expected 'stats' of shape [shards, "
-                         << StringRef(printShape(rows)).drop_front()
-                         << ", got " << printShape(stats);
+                         << StringRef(printShape(rows)).drop_front() << ", got "
+                         << printShape(stats);
   return success();
 }
 
 LogicalResult SoftmaxStatsOp::verify() {
   ArrayRef<int64_t> logits = shapeOf(getLogits());
   if (failed(expectVector(*this, "logits", getLogits())) ||
-      failed(expectElements(*this, getLogits(), {},
-                            {{"stats", getStats()}})))
+      failed(expectElements(*this, getLogits(), {}, {{"stats", getStats()}})))
     return failure();
   if (logits.drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "

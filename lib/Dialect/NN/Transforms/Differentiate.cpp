@@ -1,4 +1,5 @@
-//===- Differentiate.cpp - Forward and backward of a body ------------------===//
+//===- Differentiate.cpp - Forward and backward of a body
+//------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -185,17 +186,17 @@ void Differentiator::collectStash() {
   }
 }
 
-func::FuncOp Differentiator::createFunction(
-    StringRef suffix, Operation *after,
-    ArrayRef<std::pair<Type, ValueRole>> arguments) {
+func::FuncOp
+Differentiator::createFunction(StringRef suffix, Operation *after,
+                               ArrayRef<std::pair<Type, ValueRole>> arguments) {
   OpBuilder builder(body.getContext());
   builder.setInsertionPointAfter(after);
   SmallVector<Type> types;
   for (auto [type, role] : arguments)
     types.push_back(type);
-  auto function = func::FuncOp::create(
-      builder, body.getLoc(), (body.getName() + suffix).str(),
-      builder.getFunctionType(types, {}));
+  auto function = func::FuncOp::create(builder, body.getLoc(),
+                                       (body.getName() + suffix).str(),
+                                       builder.getFunctionType(types, {}));
   function.setPrivate();
   for (StringRef name : {StringRef(kFactorUnitsAttr), StringRef(kUnevenAttr)})
     if (Attribute attr = body->getAttr(name))
@@ -332,16 +333,15 @@ FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
                             << "' to be defined by one block";
   for (auto [index, type] : llvm::enumerate(body.getArgumentTypes()))
     if (!isa<RankedTensorType>(type))
-      return body.emitError() << "expected argument " << index << " of body '"
-                              << body.getName() << "' to be a tensor, got "
-                              << type;
+      return body.emitError()
+             << "expected argument " << index << " of body '" << body.getName()
+             << "' to be a tensor, got " << type;
   return Differentiator(body, inputCount).run();
 }
 
 func::FuncOp nn::buildForwardOnly(func::FuncOp forward, StringRef name) {
-  return cloneWithResults(forward, name, [](ValueRole role) {
-    return role != ValueRole::Stash;
-  });
+  return cloneWithResults(
+      forward, name, [](ValueRole role) { return role != ValueRole::Stash; });
 }
 
 func::FuncOp nn::buildRecompute(func::FuncOp forward, StringRef name) {
@@ -350,7 +350,6 @@ func::FuncOp nn::buildRecompute(func::FuncOp forward, StringRef name) {
     hasStash |= getResultRole(forward, i) == ValueRole::Stash;
   if (!hasStash)
     return nullptr;
-  return cloneWithResults(forward, name, [](ValueRole role) {
-    return role == ValueRole::Stash;
-  });
+  return cloneWithResults(
+      forward, name, [](ValueRole role) { return role == ValueRole::Stash; });
 }

@@ -1,4 +1,5 @@
-//===- Fuse.cpp - Fusion of neighbouring nn operations ---------------------===//
+//===- Fuse.cpp - Fusion of neighbouring nn operations
+//---------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -59,7 +60,8 @@ struct FuseLinearBias : OpRewritePattern<BiasAddOp> {
       return failure();
     // A bias that feeds a GELU is fused there, where it saves a pass over
     // memory; here it would only save the same pass in another place.
-    if (llvm::any_of(op->getUsers(), [](Operation *u) { return isa<GeluOp>(u); }))
+    if (llvm::any_of(op->getUsers(),
+                     [](Operation *u) { return isa<GeluOp>(u); }))
       return failure();
     auto wType = cast<RankedTensorType>(linear.getW().getType());
     auto bType = cast<RankedTensorType>(op.getBias().getType());
@@ -77,8 +79,8 @@ struct FuseDropoutAdd : OpRewritePattern<AddOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AddOp op,
                                 PatternRewriter &rewriter) const override {
-    for (auto [x, residual] : {std::pair(op.getB(), op.getA()),
-                               std::pair(op.getA(), op.getB())}) {
+    for (auto [x, residual] :
+         {std::pair(op.getB(), op.getA()), std::pair(op.getA(), op.getB())}) {
       auto dropout = getOnlyUsed<DropoutOp>(x);
       if (!dropout)
         continue;

@@ -389,8 +389,7 @@ template <class T> void attentionGrad(const AttentionArguments<T> &a) {
   // Query heads that share a key head are one unit: its sums have one order.
   parallelFor(
       threadsForOperations(a.workers, 5 * scoreOperations(a)),
-      a.samples * a.kvHeads, 1,
-      [&](int worker, int64_t begin, int64_t end) {
+      a.samples * a.kvHeads, 1, [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           Head<T> head = {a, unit / a.kvHeads, unit % a.kvHeads * group};
           size_t bytes = size_t(a.headDim) * sizeof(T);

@@ -51,22 +51,24 @@ struct LayerFunctions {
 /// Why the body cannot be split as `strategy` asks, naming factor, units and
 /// degree; nullopt if it can.
 std::optional<std::string>
-whyNotPartitionable(func::FuncOp forward, const ::galvatron::Strategy &strategy);
+whyNotPartitionable(func::FuncOp forward,
+                    const ::galvatron::Strategy &strategy);
 
 /// The name that all layers of this body, strategy and sample count share:
-/// `gpt2.block.tp2.sdp2.b4`. The order of levels and the DP degree do not change
-/// the local functions and are not part of it.
+/// `gpt2.block.tp2.sdp2.b4`. The order of levels and the DP degree do not
+/// change the local functions and are not part of it.
 std::string partitionedName(llvm::StringRef body,
                             const ::galvatron::Strategy &strategy,
                             int64_t samples, ArrayRef<int64_t> borrowed);
 
 /// Clones `whole` behind its last function for `strategy` with `samples` local
 /// samples. `borrowed` lists parameter indices whose owner is another layer.
-/// Fails with a diagnostic if the propagation meets a dimension it cannot split.
-FailureOr<LayerFunctions>
-partitionLayer(const LayerFunctions &whole,
-               const ::galvatron::Strategy &strategy, int64_t samples,
-               llvm::StringRef name, ArrayRef<int64_t> borrowed);
+/// Fails with a diagnostic if the propagation meets a dimension it cannot
+/// split.
+FailureOr<LayerFunctions> partitionLayer(const LayerFunctions &whole,
+                                         const ::galvatron::Strategy &strategy,
+                                         int64_t samples, llvm::StringRef name,
+                                         ArrayRef<int64_t> borrowed);
 
 /// Inserts the collectives into one partitioned function and makes its types
 /// local.

@@ -34,8 +34,8 @@ FailureOr<std::unique_ptr<::galvatron::LayerModel>>
 createLayerModel(ModuleOp module);
 
 /// The module's cluster, or, if `nameOrPath` is given, that cluster, which then
-/// becomes the module's. Fails, with a diagnostic, without either, or if the two
-/// differ.
+/// becomes the module's. Fails, with a diagnostic, without either, or if the
+/// two differ.
 FailureOr<::galvatron::Cluster> resolveCluster(ModuleOp module,
                                                StringRef nameOrPath);
 

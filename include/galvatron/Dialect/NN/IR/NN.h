@@ -69,8 +69,8 @@ public:
                           Value value) const = 0;
 };
 
-/// What `KernelOpInterface::emitKernels` may ask of the conversion. Kernel names
-/// are those of `grt_kernel`, lower case; operand order is the ABI's.
+/// What `KernelOpInterface::emitKernels` may ask of the conversion. Kernel
+/// names are those of `grt_kernel`, lower case; operand order is the ABI's.
 class KernelEmitter {
 public:
   virtual ~KernelEmitter() = default;
