@@ -64,6 +64,13 @@ TEST_F(TwinTest, MicroBatchesOnOneRank) {
   expectTwins(model, singleRank(model, 16, 4), "f32");
 }
 
+/// The long sweep (GALVATRON_LONG) also runs in single precision.
+std::vector<std::string> sweptTypes() {
+  if (std::getenv("GALVATRON_LONG"))
+    return {"f64", "f32"};
+  return {"f64"};
+}
+
 TEST_F(TwinTest, EveryStrategyOfEightRanks) {
   TwinModel model;
   for (int64_t stages : {8, 4, 2, 1})
@@ -74,10 +81,11 @@ TEST_F(TwinTest, EveryStrategyOfEightRanks) {
         int64_t microBatches = stages == 1 ? 2 : 4;
         while (16 / microBatches % strategy.sampleShards() != 0)
           microBatches /= 2;
-        expectTwins(
-            model,
-            uniformPlan(model, stages, strategy, 16, microBatches, schedule),
-            "f64");
+        for (const std::string &dtype : sweptTypes())
+          expectTwins(
+              model,
+              uniformPlan(model, stages, strategy, 16, microBatches, schedule),
+              dtype);
       }
 }
 
@@ -124,8 +132,11 @@ TEST_F(TwinTest, RandomMixedPlans) {
   TwinModel model;
   std::mt19937 generator(2026);
   int64_t count = std::getenv("GALVATRON_LONG") ? 200 : 16;
-  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
-    expectTwins(model, randomPlan(model, generator), "f64");
+  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {
+    TwinPlan plan = randomPlan(model, generator);
+    for (const std::string &dtype : sweptTypes())
+      expectTwins(model, plan, dtype);
+  }
 }
 
 } // namespace
