@@ -64,16 +64,23 @@ const KernelTables &kernelTables() {
   return best;
 }
 
-Rank::Rank(int threads)
-    : threads(threads < 1 ? 1 : threads), tables(kernelTables()),
-      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)),
-      workerScratch(workerScratchBytes * size_t(this->threads - 1)) {
+/// Makes this thread's OpenMP team now, rather than in the first step, and
+/// returns its size: a limit of the environment may make it smaller.
+static int startTeam(int threads) {
   // oneDNN asks libgomp for its team; the setting belongs to this thread.
-  omp_set_num_threads(this->threads);
-  // Makes the team now rather than in the first step.
-#pragma omp parallel num_threads(this->threads)
+  omp_set_num_threads(threads < 1 ? 1 : threads);
+  int started = 0;
+#pragma omp parallel num_threads(threads < 1 ? 1 : threads)
   {
+#pragma omp atomic
+    ++started;
   }
+  return started;
 }
+
+Rank::Rank(int threads)
+    : threads(startTeam(threads)), tables(kernelTables()),
+      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)),
+      workerScratch(workerScratchBytes * size_t(this->threads - 1)) {}
 
 } // namespace grt::cpu
