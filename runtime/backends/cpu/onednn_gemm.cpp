@@ -8,7 +8,10 @@
 //
 // oneDNN 2.6 and later (matmul with plain layouts). The scratchpad is ours and
 // kept for the largest shape seen, so that a step allocates nothing once every
-// shape has run.
+// shape is prepared, but for the few hundred bytes of argument tables that
+// oneDNN makes and frees in every call. Its implementations named "gemm:..." (on
+// machines without AVX-512) also pack operands in memory of their own in every
+// call: such products are left to the backend's own code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,6 +21,7 @@
 
 #include <functional>
 #include <omp.h>
+#include <string_view>
 #include <unordered_map>
 
 namespace grt::cpu {
@@ -39,6 +43,7 @@ struct ShapeHash {
 /// A primitive with its arguments; running it sets four or five addresses.
 struct Product {
   int threads = 1;
+  bool refused = false; ///< not for oneDNN; nothing else is set
   dnnl::matmul primitive;
   dnnl::memory a, b, c, bias, scratch;
   std::unordered_map<int, dnnl::memory> arguments;
@@ -114,6 +119,10 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
   dnnl::matmul::primitive_desc chosen(description, attributes, engine);
 
   Product product;
+  if (std::string_view(chosen.impl_info_str()).starts_with("gemm")) {
+    product.refused = true;
+    return product;
+  }
   product.threads = omp_get_max_threads();
   product.primitive = dnnl::matmul(chosen);
   product.a = memory(a, engine, DNNL_MEMORY_NONE);
@@ -153,10 +162,12 @@ void OneDnnGemm::prepare(const GemmShape &shape) {
   implementation->product(shape);
 }
 
-void OneDnnGemm::run(const GemmShape &shape, const float *a, const float *b,
+bool OneDnnGemm::run(const GemmShape &shape, const float *a, const float *b,
                      float *c, const float *bias) {
   Implementation &self = *implementation;
   Product &product = self.product(shape);
+  if (product.refused)
+    return false;
   product.a.set_data_handle(const_cast<float *>(a));
   product.b.set_data_handle(const_cast<float *>(b));
   product.c.set_data_handle(c);
@@ -166,6 +177,7 @@ void OneDnnGemm::run(const GemmShape &shape, const float *a, const float *b,
   TeamSize team(product.threads);
   product.primitive.execute(self.stream, product.arguments);
   self.stream.wait();
+  return true;
 }
 
 } // namespace grt::cpu

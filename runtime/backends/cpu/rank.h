@@ -48,8 +48,9 @@ class OneDnnGemm {
 public:
   explicit OneDnnGemm(int threads);
   ~OneDnnGemm();
-  /// c = op(a) op(b) (+ c) (+ bias); throws on failure.
-  void run(const GemmShape &shape, const float *a, const float *b, float *c,
+  /// c = op(a) op(b) (+ c) (+ bias); throws on failure. False, and nothing is
+  /// done, where oneDNN would take memory of its own in every call.
+  bool run(const GemmShape &shape, const float *a, const float *b, float *c,
            const float *bias);
   /// Makes the primitive of a shape and grows the scratchpad to it.
   void prepare(const GemmShape &shape);
