@@ -33,7 +33,7 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
 }
 
 int64_t stageConstantBytes(const StageShape &shape) {
-  return kStepBlockBytes +
+  return kStepBlockBytes + kRuntimeScratchBytes +
          (shape.lastStage ? align64(8 * shape.microBatches) : 0);
 }
 
@@ -63,7 +63,8 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     ledger.backward = std::max(ledger.backward, memory.transient - overlaid);
   }
   ledger.communication = 2 * boundary;
-  ledger.runtime += stageConstantBytes(shape);
+  ledger.workspace = kRuntimeScratchBytes;
+  ledger.runtime += stageConstantBytes(shape) - kRuntimeScratchBytes;
   return ledger;
 }
 
@@ -90,6 +91,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.data, dataBytes);
   place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
   place(layout.step, kStepBlockBytes);
+  place(layout.workspace, kRuntimeScratchBytes);
   layout.bytes = at;
   layout.slotCount = shape.inFlight;
   layout.slotBytes =

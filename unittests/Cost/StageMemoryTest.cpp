@@ -53,7 +53,8 @@ TEST(StageMemory, one_micro_batch_in_flight) {
   // Data: 3 micro-batches x 2 samples x 40 bytes = 240 -> 256, twice. Losses:
   // 3 x 8 -> 64. Step block 256.
   EXPECT_EQ(ledger.runtime, 2 * 256 + 64 + 256);
-  EXPECT_EQ(ledger.total(), 3 * 1024 * 4 + 8960 + 3200 + 1280 + 832);
+  EXPECT_EQ(ledger.workspace, 4096);
+  EXPECT_EQ(ledger.total(), 3 * 1024 * 4 + 8960 + 3200 + 1280 + 832 + 4096);
 }
 
 TEST(StageMemory, temporaries_overlay_what_later_layers_keep) {
@@ -128,7 +129,8 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     for (const ArenaRegion *region :
          {&layout.parameters, &layout.gradients, &layout.optimizer,
           &layout.slots, &layout.transient, &layout.boundary[0],
-          &layout.boundary[1], &layout.data, &layout.loss, &layout.step}) {
+          &layout.boundary[1], &layout.data, &layout.loss, &layout.step,
+          &layout.workspace}) {
       EXPECT_EQ(region->offset, at);
       EXPECT_EQ(region->offset % 64, 0);
       at += region->bytes;

@@ -36,6 +36,12 @@ namespace galvatron {
 /// Bytes of the runtime's step block.
 inline constexpr int64_t kStepBlockBytes = 256;
 
+/// What a rank may take outside its arena after loading: argument tables that
+/// oneDNN makes and frees in every call (about 500 bytes), growth of standard
+/// containers. Reserved at the arena's end, so that the arena's size bounds
+/// everything that a step touches.
+inline constexpr int64_t kRuntimeScratchBytes = 4096;
+
 /// One layer of a stage as memory sees it.
 struct StageLayer {
   LayerFootprint footprint;
@@ -58,7 +64,8 @@ struct LayerMemory {
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         int64_t microBatches);
 
-/// Bytes of a stage besides its layers: loss block and step block.
+/// Bytes of a stage besides its layers: loss block, step block and the runtime's
+/// scratch.
 int64_t stageConstantBytes(const StageShape &shape);
 
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
@@ -87,6 +94,7 @@ struct StageLayout {
   ArenaRegion parameters, gradients, optimizer, slots, transient;
   ArenaRegion boundary[2];
   ArenaRegion data, loss, step;
+  ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   int64_t slotCount = 1, slotBytes = 0;
   int64_t bytes = 0; ///< of the arena; equals stageLedger().total()
   std::vector<LayerPlacement> layers;

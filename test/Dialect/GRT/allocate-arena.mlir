@@ -36,7 +36,7 @@ module attributes {
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = true, dropout = true>,
   grt.model = {name = "m", seq_len = 4 : i64, vocab = 8 : i64}} {
   grt.func @f {}
-  // expected-error @+1 {{'grt.role' op expected at most 1000 bytes, the memory of its devices, found 1856: parameters 512 B, gradients 512 B, optimizer 512 B, runtime 320 B}}
+  // expected-error @+1 {{'grt.role' op expected at most 1000 bytes, the memory of its devices, found 5952: parameters 512 B, gradients 512 B, optimizer 512 B, workspace 4.00 KiB, runtime 320 B}}
   grt.role @stage0 stage 0 devices [0] slots 1 {
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
       tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : i64}],

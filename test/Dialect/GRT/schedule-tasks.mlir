@@ -119,8 +119,8 @@ module attributes {
 // output. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 640, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 1280, 1280>, parameters = array<i64: 0, 640>, slots = array<i64: 2560, 1024>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 3584, 768>}, arena_bytes = 5696 : i64
-// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 0 : i64}
+// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 640, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 1280, 1280>, parameters = array<i64: 0, 640>, slots = array<i64: 2560, 1024>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 3584, 768>}, arena_bytes = 9792 : i64
+// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 4096 : i64}
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {
 // ARENA-SAME: grad_in = 0
