@@ -12,9 +12,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <set>
 
 using namespace grt;
 using namespace grt::test;
@@ -491,7 +493,47 @@ TEST(Session, CpuBackendAgreesWithTheReference) {
     expectSame(expected.firstGradients, found.firstGradients, bound);
     expectSame(expected.parameters, found.parameters, 10 * bound);
     EXPECT_EQ(found.predicted, expected.predicted);
+    // The compiler reserves as much (Cost/StageMemory.h).
+    for (const RankMemory &rank : found.memory)
+      EXPECT_LE(rank.outsideArenaBytes, 4096u) << "rank " << rank.rank;
   }
+}
+
+/// Integers of the products prepared, and products launched that were not.
+std::set<const int64_t *> preparedProducts;
+int unpreparedProducts = 0;
+
+TEST(Session, EveryKernelIsPreparedAtLoad) {
+  static grt_backend backend = *referenceBackend();
+  backend.prepare = [](void *, const grt_kernel_op *op, char *, size_t) {
+    if (op->kernel == GRT_KERNEL_GEMM)
+      preparedProducts.insert(op->ints);
+    return int32_t(0);
+  };
+  backend.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
+                                        size_t bytes) {
+    unpreparedProducts += !preparedProducts.count(call->op->ints);
+    return referenceBackend()->kernels[GRT_KERNEL_GEMM](call, message, bytes);
+  };
+  SessionOptions options = testOptions();
+  options.backend = &backend;
+  run(ModelPlan(), 2, options);
+  EXPECT_FALSE(preparedProducts.empty());
+  EXPECT_EQ(unpreparedProducts, 0);
+
+  backend.prepare = [](void *, const grt_kernel_op *, char *message,
+                       size_t bytes) {
+    std::snprintf(message, bytes, "nothing left");
+    return int32_t(1);
+  };
+  ModelPlan plan;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  Status status = Session::create(program, options, session);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_NE(status.message().find("nothing left"), std::string::npos);
 }
 
 } // namespace

@@ -9,9 +9,9 @@
 // oneDNN 2.6 and later (matmul with plain layouts). The scratchpad is ours and
 // kept for the largest shape seen, so that a step allocates nothing once every
 // shape is prepared, but for the few hundred bytes of argument tables that
-// oneDNN makes and frees in every call. Its implementations named "gemm:..." (on
-// machines without AVX-512) also pack operands in memory of their own in every
-// call: such products are left to the backend's own code.
+// oneDNN makes and frees in every call. Its implementations named "gemm:..."
+// (on machines without AVX-512) also pack operands in memory of their own in
+// every call: such products are left to the backend's own code.
 //
 //===----------------------------------------------------------------------===//
 

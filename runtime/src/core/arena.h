@@ -37,12 +37,14 @@ private:
 void poison(char *begin, uint64_t bytes);
 
 /// The set of live byte ranges of an arena. Ranges may overlap (a buffer that
-/// is written in place); a byte counts once. Never allocates below its
-/// capacity.
+/// is written in place); a byte counts once. Never allocates below what was
+/// reserved.
 class LiveSet {
 public:
-  LiveSet() { ranges.reserve(4096); }
-
+  void reserve(size_t count) {
+    ranges.reserve(count);
+    scratch.reserve(count);
+  }
   void begin(uint64_t offset, uint64_t bytes);
   /// Ends a range that was begun with the same bounds. If `poisonBase` is
   /// given, bytes that no other range covers are poisoned. False if there is

@@ -92,19 +92,29 @@ void Rank::load() {
 }
 
 void Rank::prepareKernels() {
+  // Ranges that are live at once: what forward functions keep in each slot, the
+  // temporaries of one function, and the buffers between layers.
+  size_t kept = 0, temporary = 0;
   preparing = true;
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = roleData->layers[i];
     running = &layers[i];
     runningLayer = &layer;
     for (int function : {layer.forward, layer.recompute, layer.backward,
-                         layer.norm, layer.update})
-      if (function >= 0)
-        call(function, layer);
+                         layer.norm, layer.update}) {
+      if (function < 0)
+        continue;
+      marks = 0;
+      call(function, layer);
+      temporary = std::max(temporary, marks);
+      if (function == layer.forward)
+        kept += marks + 1;
+    }
   }
   running = nullptr;
   runningLayer = nullptr;
   preparing = false;
+  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 8);
 }
 
 void Rank::prepareLayer(size_t number) {
@@ -671,8 +681,10 @@ void Rank::communicate(const grt_collective_op &op) {
 }
 
 void Rank::beginLife(const grt_buffer &buffer) {
-  if (preparing)
+  if (preparing) {
+    ++marks;
     return;
+  }
   char *address = resolve(buffer, "begin", 0);
   if (buffer.bytes)
     live.begin(uint64_t(address - arena->base()), buffer.bytes);

@@ -167,6 +167,7 @@ private:
   const Layer *runningLayer = nullptr;
   uint64_t tokenBytes = 0, labelOffset = 0, labelBytes = 0;
   bool preparing = false; ///< functions are walked, not run
+  size_t marks = 0;       ///< begin marks of the function walked last
   bool accumulate = false;
   bool backwardSeen = false;
   uint64_t staticBytes = 0, outsideBytes = 0;
