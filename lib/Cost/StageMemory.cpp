@@ -8,6 +8,8 @@
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/Support/MathExtras.h"
+
 #include <algorithm>
 
 using namespace llvm;
@@ -32,8 +34,13 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   return memory;
 }
 
+static int64_t workspaceBytes(const StageShape &shape) {
+  int64_t granules = shape.inFlight > 1 ? shape.inFlight + 1 : 0;
+  return kRuntimeScratchBytes + granules * kMappingGranularity;
+}
+
 int64_t stageConstantBytes(const StageShape &shape) {
-  return kStepBlockBytes + kRuntimeScratchBytes +
+  return kStepBlockBytes + workspaceBytes(shape) +
          (shape.lastStage ? align64(8 * shape.microBatches) : 0);
 }
 
@@ -53,18 +60,17 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     boundary = std::max(boundary, memory.boundary);
   }
   ledger.activations = shape.inFlight * keptSum;
-  // With one slot a layer's temporaries may use what later layers keep.
+  // A layer's temporaries may use what later layers keep.
   int64_t keptAfter = keptSum;
   for (const StageLayer &layer : layers) {
     LayerMemory memory =
         layerMemory(layer.footprint, layer.samples, shape.microBatches);
     keptAfter -= memory.kept;
-    int64_t overlaid = shape.inFlight == 1 ? keptAfter : 0;
-    ledger.backward = std::max(ledger.backward, memory.transient - overlaid);
+    ledger.backward = std::max(ledger.backward, memory.transient - keptAfter);
   }
   ledger.communication = 2 * boundary;
-  ledger.workspace = kRuntimeScratchBytes;
-  ledger.runtime += stageConstantBytes(shape) - kRuntimeScratchBytes;
+  ledger.workspace = workspaceBytes(shape);
+  ledger.runtime += stageConstantBytes(shape) - ledger.workspace;
   return ledger;
 }
 
@@ -77,11 +83,28 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     region = {at, bytes};
     at += bytes;
   };
+  // The slots come first: the arena begins at a granule.
+  layout.slotCount = shape.inFlight;
+  layout.slotBytes = ledger.activations / shape.inFlight;
+  layout.slotStride = layout.slotBytes;
+  if (shape.inFlight > 1 && ledger.backward > 0) {
+    auto slotEnd =
+        static_cast<int64_t>(alignTo(layout.slotBytes, kMappingGranularity));
+    layout.windowBytes =
+        static_cast<int64_t>(alignTo(ledger.backward, kMappingGranularity));
+    layout.slotStride = slotEnd + layout.windowBytes;
+    layout.slots.offset = slotEnd - layout.slotBytes;
+    layout.slots.bytes =
+        (shape.inFlight - 1) * layout.slotStride + layout.slotBytes;
+    layout.transient = {slotEnd, ledger.backward};
+    at = shape.inFlight * layout.slotStride;
+  } else {
+    place(layout.slots, ledger.activations);
+    place(layout.transient, ledger.backward);
+  }
   place(layout.parameters, ledger.parameters);
   place(layout.gradients, ledger.gradients);
   place(layout.optimizer, ledger.optimizer);
-  place(layout.slots, ledger.activations);
-  place(layout.transient, ledger.backward);
   place(layout.boundary[0], ledger.communication / 2);
   place(layout.boundary[1], ledger.communication / 2);
   int64_t dataBytes = 0;
@@ -91,11 +114,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.data, dataBytes);
   place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
   place(layout.step, kStepBlockBytes);
-  place(layout.workspace, kRuntimeScratchBytes);
-  layout.bytes = at;
-  layout.slotCount = shape.inFlight;
-  layout.slotBytes =
-      shape.inFlight > 0 ? ledger.activations / shape.inFlight : 0;
+  layout.bytes = ledger.total();
+  // What is left of the reserved granules stays here.
+  layout.workspace = {at, layout.addressBytes() - at};
 
   int64_t parameters = layout.parameters.offset;
   int64_t gradients = layout.gradients.offset;
@@ -112,15 +133,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     gradients += align64(footprint.gradientBytes);
     optimizer += align64(footprint.optimizerBytes);
     stash += align64(footprint.inputBytes) + align64(footprint.stashBytes);
-    if (shape.inFlight == 1) {
-      // The slot is followed by the transient region, so one range serves.
-      placement.transientInSlot = true;
-      placement.backwardTransient = stash;
-      placement.forwardTransient = stash + align64(footprint.outputBytes);
-    } else {
-      placement.backwardTransient = layout.transient.offset;
-      placement.forwardTransient = layout.transient.offset;
-    }
+    // The slot is followed by the transient region, so one range serves.
+    placement.backwardTransient = stash;
+    placement.forwardTransient = stash + align64(footprint.outputBytes);
     if (footprint.dataBytesPerSample > 0) {
       placement.data = data;
       placement.dataBytesPerMicroBatch =

@@ -91,12 +91,10 @@ bool Candidate::build(std::string &refusal) {
         option.cost.time = from.time;
         option.cost.timeNosync = from.timeNosync;
         option.cost.transient = memory.transient;
-        // With several slots, temporaries have a region of their own: what is
-        // kept counts like state then (StageMemory.h).
-        option.cost.kept = stageShape.inFlight == 1 ? memory.kept : 0;
+        option.cost.kept = memory.kept;
+        // The slots of the other micro-batches in flight count like state.
         option.cost.state =
-            memory.state +
-            (stageShape.inFlight == 1 ? 0 : stageShape.inFlight * memory.kept);
+            memory.state + (stageShape.inFlight - 1) * memory.kept;
         options[l].push_back(option);
         boundaries.insert(memory.boundary);
       }

@@ -278,6 +278,8 @@ private:
         for (StringRef name :
              {"parameters", "gradients", "optimizer", "slots", "transient"})
           writeNumbers(name, range(name));
+        if (arena.contains("window"))
+          writeNumbers("window", range("window"));
         json.attributeArray("boundary", [&] {
           for (StringRef name : {"boundary0", "boundary1"})
             json.array([&] {
@@ -381,8 +383,6 @@ private:
     json.attribute("stash-bytes", layer.getStashBytes());
     json.attribute("transient", offset("backward_transient"));
     json.attribute("forward-transient", offset("forward_transient"));
-    json.attribute("transient-in-slot",
-                   placement.getAs<BoolAttr>("transient_in_slot").getValue());
     json.attribute(
         "transient-bytes",
         transientBytes({layer.getRecomputeAttr(), layer.getBackwardAttr()}));

@@ -631,8 +631,10 @@ void Builder::build() {
     uint64_t parameterBase = place("parameters", parametersEnd);
     uint64_t gradientBase = place("gradients", gradientsEnd);
     uint64_t optimizerBase = place("optimizer", optimizerEnd);
-    place("slots", slot * uint64_t(slots));
-    uint64_t transientBase = place("transient", transient);
+    // Every slot has room for temporaries of its own: no window.
+    uint64_t slotBytes = slot + alignUp(transient);
+    place("slots", slotBytes * uint64_t(slots));
+    place("transient", 0);
     place("boundary", 2 * boundary);
     place("data", data);
     place("loss", uint64_t(plan.microBatches) * 8);
@@ -642,14 +644,14 @@ void Builder::build() {
       layer["parameter"] = layer["parameter"].get<uint64_t>() + parameterBase;
       layer["gradient"] = layer["gradient"].get<uint64_t>() + gradientBase;
       layer["optimizer"] = layer["optimizer"].get<uint64_t>() + optimizerBase;
-      layer["transient"] = transientBase;
+      layer["transient"] = slot;
     }
     roles.push_back({{"stage", s},
                      {"devices", stage.devices},
                      {"arena", arena},
                      {"ledger", {{"all", at}}},
                      {"slot-count", slots},
-                     {"slot-bytes", slot},
+                     {"slot-bytes", slotBytes},
                      {"layers", layerList}});
   }
   for (size_t s = 0; s + 1 < plan.stages.size(); ++s) {

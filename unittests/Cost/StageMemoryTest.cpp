@@ -71,6 +71,16 @@ TEST(StageMemory, several_micro_batches_in_flight) {
   EXPECT_EQ(ledger.activations, 4 * 8960);
   EXPECT_EQ(ledger.backward, 3200);
   EXPECT_EQ(ledger.runtime, 2 * 640 + 256);
+  // The granules of four slots and of the window behind them.
+  EXPECT_EQ(ledger.workspace, 4096 + 5 * 4096);
+}
+
+TEST(StageMemory, temporaries_overlay_with_several_micro_batches_too) {
+  std::vector<StageLayer> layers = threeLayers();
+  layers[1].footprint.backwardTransient = 5120;
+  layers[2].footprint.backwardTransient = 64;
+  layers[2].footprint.forwardTransient = 0;
+  EXPECT_EQ(stageLedger(layers, {4, 8, false}).backward, 5120 - 1920);
 }
 
 TEST(StageMemory, forward_temporaries_spare_the_output) {
@@ -126,38 +136,48 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     ASSERT_EQ(layout.bytes, ledger.total());
     EXPECT_EQ(layout.slotBytes * layout.slotCount, ledger.activations);
     int64_t at = 0;
+    if (layout.windowBytes > 0) {
+      // Slot, window, slot, window, ...; all windows are the same bytes.
+      EXPECT_GT(shape.inFlight, 1);
+      EXPECT_EQ(layout.transient.offset,
+                layout.slots.offset + layout.slotBytes);
+      EXPECT_LE(ledger.backward, layout.windowBytes);
+      for (int64_t bytes :
+           {layout.transient.offset, layout.windowBytes, layout.slotStride})
+        EXPECT_EQ(bytes % kMappingGranularity, 0);
+      EXPECT_GE(layout.slotStride, layout.slotBytes + layout.windowBytes);
+      at = layout.slotCount * layout.slotStride;
+    } else {
+      EXPECT_EQ(layout.slotStride, layout.slotBytes);
+      EXPECT_TRUE(shape.inFlight == 1 || ledger.backward == 0);
+      EXPECT_EQ(layout.slots.offset, 0);
+      EXPECT_EQ(layout.slots.bytes, ledger.activations);
+      EXPECT_EQ(layout.transient.offset, ledger.activations);
+      EXPECT_EQ(layout.transient.bytes, ledger.backward);
+      at = ledger.activations + ledger.backward;
+    }
     for (const ArenaRegion *region :
          {&layout.parameters, &layout.gradients, &layout.optimizer,
-          &layout.slots, &layout.transient, &layout.boundary[0],
-          &layout.boundary[1], &layout.data, &layout.loss, &layout.step,
-          &layout.workspace}) {
+          &layout.boundary[0], &layout.boundary[1], &layout.data, &layout.loss,
+          &layout.step, &layout.workspace}) {
       EXPECT_EQ(region->offset, at);
       EXPECT_EQ(region->offset % 64, 0);
       at += region->bytes;
     }
-    EXPECT_EQ(at, layout.bytes);
-    int64_t end = layout.transient.offset + layout.transient.bytes;
+    EXPECT_EQ(at, layout.addressBytes());
+    EXPECT_GE(layout.workspace.bytes, kRuntimeScratchBytes);
+    int64_t end = layout.slotBytes + layout.transient.bytes;
     for (int64_t l = 0; l < count; ++l) {
       const auto &placement = layout.layers[l];
       const LayerFootprint &footprint = layers[l].footprint;
-      int64_t base = placement.transientInSlot ? layout.slots.offset : 0;
-      EXPECT_EQ(placement.transientInSlot, shape.inFlight == 1);
-      EXPECT_LE(base + placement.backwardTransient +
-                    footprint.backwardTransient,
-                end);
+      EXPECT_LE(placement.backwardTransient + footprint.backwardTransient, end);
       if (footprint.forwardTransient > 0) {
-        EXPECT_LE(base + placement.forwardTransient +
-                      footprint.forwardTransient,
-                  end);
+        EXPECT_LE(placement.forwardTransient + footprint.forwardTransient, end);
       }
       int64_t alive =
           placement.stash + footprint.inputBytes + footprint.stashBytes;
-      if (placement.transientInSlot) {
-        EXPECT_GE(placement.backwardTransient, alive);
-        EXPECT_GE(placement.forwardTransient, alive + footprint.outputBytes);
-      } else {
-        EXPECT_GE(placement.backwardTransient, layout.transient.offset);
-      }
+      EXPECT_GE(placement.backwardTransient, alive);
+      EXPECT_GE(placement.forwardTransient, alive + footprint.outputBytes);
       if (l + 1 < count) {
         EXPECT_EQ(layout.layers[l + 1].stash, alive);
       }

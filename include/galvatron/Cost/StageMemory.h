@@ -12,13 +12,20 @@
 //   f_l = align64(input) + align64(stash)        kept per micro-batch in flight
 //   b_l = max(backward transient, forward transient + align64(output))
 //   activations = k * sum f_l                    the stash slots
-//   backward    = k == 1 ? max_l max(0, b_l - sum_{j>l} f_j) : max_l b_l
+//   backward    = max_l max(0, b_l - sum_{j>l} f_j)
 //   communication = 2 * max_l max(align64(input), align64(output))
 //
-// With one slot, temporaries overlay the stash of later layers, which is dead
-// (or not yet filled) while a layer runs. The one exception is the output of a
-// forward function, which may already be the next layer's input in the slot:
-// hence forward temporaries start behind it, and the output is part of b_l.
+// Temporaries overlay what later layers keep in the same slot, which is dead
+// (or not yet filled) while a layer runs, and go on in the transient region
+// behind it. The one exception is the output of a forward function, which may
+// already be the next layer's input in the slot: hence forward temporaries
+// start behind it, and the output is part of b_l.
+//
+// There is one transient region, yet with several slots each of them needs it
+// right behind itself. So the region is a window: the same memory is mapped
+// behind every slot (only one function runs at a time). Slots then end, and the
+// window begins, at multiples of the mapping granularity; what that may cost,
+// (k + 1) granules, is reserved.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,6 +49,9 @@ inline constexpr int64_t kStepBlockBytes = 256;
 /// everything that a step touches.
 inline constexpr int64_t kRuntimeScratchBytes = 4096;
 
+/// Granularity of memory mappings: pages on CPUs.
+inline constexpr int64_t kMappingGranularity = 4096;
+
 /// One layer of a stage as memory sees it.
 struct StageLayer {
   LayerFootprint footprint;
@@ -64,8 +74,8 @@ struct LayerMemory {
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         int64_t microBatches);
 
-/// Bytes of a stage besides its layers: loss block, step block and the runtime's
-/// scratch.
+/// Bytes of a stage besides its layers: loss block, step block, the runtime's
+/// scratch and the granules of the window.
 int64_t stageConstantBytes(const StageShape &shape);
 
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
@@ -83,20 +93,26 @@ struct StageLayout {
   struct LayerPlacement {
     int64_t parameters = 0, gradients = 0, optimizer = 0;
     int64_t stash = 0; ///< in the slot: the input, then the stash behind it
-    /// Base of the temporaries of forward and of backward (and recompute). In
-    /// the slot if `transientInSlot`, from the arena's base otherwise.
+    /// In the slot: base of the temporaries of forward and of backward (and
+    /// recompute).
     int64_t forwardTransient = 0, backwardTransient = 0;
-    bool transientInSlot = false;
     int64_t data = -1; ///< tokens or labels of all micro-batches; -1: none
     int64_t dataBytesPerMicroBatch = 0;
   };
 
-  ArenaRegion parameters, gradients, optimizer, slots, transient;
+  ArenaRegion slots, transient;
+  ArenaRegion parameters, gradients, optimizer;
   ArenaRegion boundary[2];
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
-  int64_t slotCount = 1, slotBytes = 0;
+  /// Slot i begins at slots.offset + i * slotStride.
+  int64_t slotCount = 1, slotBytes = 0, slotStride = 0;
+  /// Bytes that are mapped `slotCount` times, once behind each slot: the first
+  /// time at `transient.offset`, then every `slotStride`. 0: no window.
+  int64_t windowBytes = 0;
   int64_t bytes = 0; ///< of the arena; equals stageLedger().total()
+  /// Addresses that the arena takes: its bytes and the window's repetitions.
+  int64_t addressBytes() const { return bytes + (slotCount - 1) * windowBytes; }
   std::vector<LayerPlacement> layers;
 };
 

@@ -96,7 +96,8 @@ void destroyRank(void *rankState) { delete static_cast<Rank *>(rankState); }
 template <int... Kernels>
 grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
   return {GRT_ABI_VERSION, "cpu",    {launch<Kernels>...}, createRank,
-          destroyRank,     mapPages, unmapPages,           prepare};
+          destroyRank,     mapPages, unmapPages,           mapArena,
+          unmapArena,      prepare};
 }
 
 } // namespace

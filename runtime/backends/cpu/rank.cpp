@@ -12,6 +12,7 @@
 #include <new>
 #include <omp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace grt::cpu {
 
@@ -32,6 +33,34 @@ void *mapPages(size_t bytes) {
 void unmapPages(void *memory, size_t bytes) {
   if (memory)
     munmap(memory, bytes == 0 ? 1 : bytes);
+}
+
+/// Addresses that an arena with a window takes.
+static size_t addressBytes(const grt_arena &arena) {
+  return arena.bytes + (arena.window_count - 1) * arena.window_bytes;
+}
+
+void *mapArena(const grt_arena *arena) {
+  char *memory = static_cast<char *>(mapPages(addressBytes(*arena)));
+  if (!memory)
+    return nullptr;
+  // The private pages under the views are replaced before any was touched.
+  int file = memfd_create("grt-window", MFD_CLOEXEC);
+  bool mapped = file >= 0 && ftruncate(file, off_t(arena->window_bytes)) == 0;
+  for (uint64_t i = 0; mapped && i < arena->window_count; ++i)
+    mapped = mmap(memory + arena->window_offset + i * arena->window_stride,
+                  arena->window_bytes, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+  if (file >= 0)
+    close(file);
+  if (mapped)
+    return memory;
+  unmapArena(memory, arena);
+  return nullptr;
+}
+
+void unmapArena(void *memory, const grt_arena *arena) {
+  unmapPages(memory, addressBytes(*arena));
 }
 
 Pages::Pages(size_t bytes)

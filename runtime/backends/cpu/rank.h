@@ -8,6 +8,7 @@
 #ifndef GRT_BACKENDS_CPU_RANK_H
 #define GRT_BACKENDS_CPU_RANK_H
 
+#include "grt/backend.h"
 #include "kernels.h"
 
 #include <cstddef>
@@ -19,6 +20,11 @@ namespace grt::cpu {
 /// Null when there are none. Large ones ask for huge pages.
 void *mapPages(size_t bytes);
 void unmapPages(void *memory, size_t bytes);
+
+/// Memory of an arena with a window; null if there is no such memory or the
+/// window does not lie at multiples of the page size.
+void *mapArena(const grt_arena *arena);
+void unmapArena(void *memory, const grt_arena *arena);
 
 /// Owns mapped pages.
 class Pages {

@@ -47,6 +47,20 @@ typedef struct grt_call {
 typedef int32_t (*grt_kernel_function)(const grt_call *call, char *message,
                                        size_t message_bytes);
 
+/// An arena of `bytes` bytes. `window_bytes` of them, at `window_offset`, are
+/// mapped `window_count` times, `window_stride` apart: several micro-batches in
+/// flight share one region for temporaries that each of them has right behind
+/// what it keeps. The arena takes bytes + (window_count - 1) * window_bytes
+/// addresses. Without a window `window_bytes` is 0 and the other fields say
+/// nothing.
+typedef struct grt_arena {
+  uint64_t bytes;
+  uint64_t window_offset;
+  uint64_t window_bytes;
+  uint64_t window_stride;
+  uint64_t window_count;
+} grt_arena;
+
 typedef struct grt_backend {
   uint32_t abi_version;
   const char *name; ///< "cpu"
@@ -54,9 +68,14 @@ typedef struct grt_backend {
   /// State of one rank (primitive cache, thread count). `threads` >= 1.
   void *(*create_rank)(int32_t rank, int32_t threads);
   void (*destroy_rank)(void *rank_state);
-  /// One arena; NULL when the device has less.
+  /// Plain memory; NULL when the device has less.
   void *(*allocate)(size_t bytes);
   void (*release)(void *memory, size_t bytes);
+  /// An arena with a window; NULL when the device has less, or cannot map the
+  /// window at these offsets (CPUs need multiples of the page size). Both
+  /// functions are null where the backend knows no windows.
+  void *(*map_arena)(const grt_arena *arena);
+  void (*unmap_arena)(void *memory, const grt_arena *arena);
   /// Takes now, on the rank's thread, whatever memory outside the arena the
   /// calls of `op` would take the first time (a primitive and its scratchpad).
   /// The executor calls it at load for every op of the rank's program. Status

@@ -13,15 +13,27 @@
 
 namespace grt {
 
-Arena::Arena(const grt_backend &backend, uint64_t bytes, int rank)
-    : backend(backend), memory(static_cast<char *>(backend.allocate(bytes))),
-      size(bytes) {
+Arena::Arena(const grt_backend &backend, const grt_arena &shape, int rank)
+    : backend(backend), shape(shape) {
+  std::string who = "rank " + std::to_string(rank);
+  if (shape.window_bytes && !backend.map_arena)
+    fail(who + ": backend '" + backend.name +
+         "' cannot share one region for temporaries between the " +
+         std::to_string(shape.window_count) + " slots of the program");
+  memory =
+      static_cast<char *>(shape.window_bytes ? backend.map_arena(&shape)
+                                             : backend.allocate(shape.bytes));
   if (!memory)
-    fail("rank " + std::to_string(rank) + ": cannot allocate an arena of " +
-         std::to_string(bytes) + " bytes");
+    fail(who + ": cannot allocate an arena of " + std::to_string(shape.bytes) +
+         " bytes");
 }
 
-Arena::~Arena() { backend.release(memory, size); }
+Arena::~Arena() {
+  if (shape.window_bytes)
+    backend.unmap_arena(memory, &shape);
+  else
+    backend.release(memory, shape.bytes);
+}
 
 void poison(char *begin, uint64_t bytes) { std::memset(begin, 0xff, bytes); }
 

@@ -19,18 +19,17 @@ namespace grt {
 /// every access is checked against the pieces it is cut into.
 class Arena {
 public:
-  Arena(const grt_backend &backend, uint64_t bytes, int rank);
+  Arena(const grt_backend &backend, const grt_arena &shape, int rank);
   ~Arena();
   Arena(const Arena &) = delete;
   Arena &operator=(const Arena &) = delete;
 
   char *base() const { return memory; }
-  uint64_t bytes() const { return size; }
 
 private:
   const grt_backend &backend;
+  grt_arena shape;
   char *memory;
-  uint64_t size;
 };
 
 /// All bytes set: a NaN in every floating-point type, -1 as an integer.

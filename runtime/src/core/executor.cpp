@@ -67,10 +67,14 @@ Rank::~Rank() {
 
 void Rank::load() {
   const Role &role = *roleData;
-  arena = std::make_unique<Arena>(state.backend, role.arenaBytes, self);
+  arena = std::make_unique<Arena>(state.backend,
+                                  grt_arena{role.arenaBytes, role.window.offset,
+                                            role.window.bytes, role.slotStride,
+                                            uint64_t(role.slotCount)},
+                                  self);
   backendState = state.backend.create_rank(self, state.threadsPerRank);
   if (state.poison)
-    poison(arena->base(), arena->bytes());
+    poison(arena->base(), role.addressBytes());
   for (const Extent &extent :
        {role.parameters, role.optimizer, role.loss, role.step, role.data})
     std::memset(arena->base() + extent.offset, 0, extent.bytes);
@@ -279,7 +283,7 @@ void Rank::runTask(const grt_task &task) {
 
 Extent Rank::inputExtent(size_t number, uint32_t slot) const {
   const Layer &layer = roleData->layers[number];
-  return {roleData->slots.offset + slot * roleData->slotBytes + layer.stash,
+  return {roleData->slots.offset + slot * roleData->slotStride + layer.stash,
           layer.inputBytes};
 }
 
@@ -325,8 +329,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
       owned * uint64_t(manifest.optimizerStates()) *
           manifest.accumulatorBytes());
 
-  uint64_t slotBase = role.slots.offset + slot * role.slotBytes;
-  uint64_t transient = layer.transient + (layer.transientInSlot ? slotBase : 0);
+  uint64_t slotBase = role.slots.offset + slot * role.slotStride;
+  uint64_t transient = slotBase + layer.transient;
   uint64_t recomputed = alignUp(layer.recomputeStashBytes);
   bool stashIsTransient = layer.recompute >= 0 && (phase == Phase::Recompute ||
                                                    phase == Phase::Backward);
@@ -336,8 +340,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   } else if (phase == Phase::Forward) {
     set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
         layer.stashBytes);
-    set(GRT_REGION_TRANSIENT,
-        layer.forwardTransient + (layer.transientInSlot ? slotBase : 0),
+    set(GRT_REGION_TRANSIENT, slotBase + layer.forwardTransient,
         layer.forwardTransientBytes);
   } else {
     set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),

@@ -308,23 +308,25 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
                                        layer.stashBytes)) +
                            " of a slot of " + str(int64_t(role.slotBytes)));
   layer.transient = node.at("transient").offset();
-  layer.transientInSlot =
-      node.has("transient-in-slot") && node.at("transient-in-slot").boolean();
   layer.transientBytes = uint64_t(node.at("transient-bytes").integer());
   layer.recomputeStashBytes =
       node.has("recompute-stash-bytes")
           ? uint64_t(node.at("recompute-stash-bytes").integer())
           : 0;
-  if (layer.transientInSlot && role.slotCount > 1)
-    node.at("transient-in-slot")
-        .error("needs a single slot, found " + str(role.slotCount));
-  uint64_t transientEnd = (layer.transientInSlot ? role.slots.offset : 0) +
-                          layer.transient + alignUp(layer.recomputeStashBytes) +
-                          layer.transientBytes;
-  if (transientEnd > role.arenaBytes)
-    node.at("transient")
-        .error("transients end at byte " + str(int64_t(transientEnd)) +
-               " of an arena of " + str(int64_t(role.arenaBytes)));
+  // Behind the only slot, and behind every slot with a window, the transient
+  // region follows.
+  uint64_t limit = role.slotBytes;
+  if (role.transient.offset == role.slots.offset + role.slotBytes &&
+      (role.slotCount == 1 || role.window.offset == role.transient.offset))
+    limit += role.slotCount == 1 ? role.transient.bytes : role.window.bytes;
+  auto checkEnd = [&](const char *name, uint64_t begin, uint64_t bytes) {
+    if (bytes && begin + bytes > limit)
+      node.at(name).error("transients end at byte " +
+                          str(int64_t(begin + bytes)) + " of the " +
+                          str(int64_t(limit)) + " of a slot");
+  };
+  checkEnd("transient", layer.transient,
+           alignUp(layer.recomputeStashBytes) + layer.transientBytes);
   layer.forwardTransient = layer.transient;
   layer.forwardTransientBytes =
       alignUp(layer.recomputeStashBytes) + layer.transientBytes;
@@ -333,12 +335,8 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.forwardTransient = node.at("forward-transient").offset();
   layer.forwardTransientBytes =
       uint64_t(node.at("forward-transient-bytes").integer());
-  uint64_t forwardEnd = (layer.transientInSlot ? role.slots.offset : 0) +
-                        layer.forwardTransient + layer.forwardTransientBytes;
-  if (layer.forwardTransientBytes && forwardEnd > role.arenaBytes)
-    node.at("forward-transient")
-        .error("transients end at byte " + str(int64_t(forwardEnd)) +
-               " of an arena of " + str(int64_t(role.arenaBytes)));
+  checkEnd("forward-transient", layer.forwardTransient,
+           layer.forwardTransientBytes);
 }
 
 /// Where the layer's boundary values come from and go to.
@@ -413,6 +411,33 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   return layer;
 }
 
+/// Where the slots lie that one window follows. Without a window they stand
+/// shoulder to shoulder.
+void parseWindow(const Node &node, Role &role) {
+  role.slotStride = role.slotBytes;
+  if (!node.has("window"))
+    return;
+  Node window = node.at("window");
+  std::vector<int64_t> numbers = window.integers(0);
+  if (numbers.size() != 3)
+    window.error("expected an offset, bytes and a stride, found " +
+                 str(numbers.size()) + " numbers");
+  role.window = {uint64_t(numbers[0]), uint64_t(numbers[1])};
+  role.slotStride = uint64_t(numbers[2]);
+  if (role.slotStride < role.slotBytes + role.window.bytes)
+    window.error("expected a stride of at least " +
+                 str(int64_t(role.slotBytes + role.window.bytes)) +
+                 " bytes, found " + str(numbers[2]));
+  if (role.slotStride > uint64_t(largest) / uint64_t(role.slotCount))
+    window.error("is too large");
+  uint64_t last = role.window.offset +
+                  uint64_t(role.slotCount - 1) * role.slotStride +
+                  role.window.bytes;
+  if (last > role.addressBytes())
+    window.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
+                 " bytes");
+}
+
 void parseArena(const Node &node, Role &role) {
   role.arenaBytes = uint64_t(node.at("bytes").integer(1));
   const std::pair<const char *, Extent *> regions[] = {
@@ -424,7 +449,8 @@ void parseArena(const Node &node, Role &role) {
       {"data", &role.data},
       {"loss", &role.loss},
       {"step", &role.step}};
-  Extent whole{0, role.arenaBytes};
+  parseWindow(node, role);
+  Extent whole{0, role.addressBytes()};
   for (const auto &[name, extent] : regions) {
     *extent = parseExtent(node.at(name));
     if (!contains(whole, extent->offset, extent->bytes))
@@ -496,6 +522,10 @@ Role parseRole(const Node &node, const Manifest &manifest) {
   }
   if (role.devices.empty())
     node.at("devices").error("expected at least one rank");
+  role.slotCount = node.at("slot-count").integer(1);
+  role.slotBytes = node.at("slot-bytes").offset();
+  if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
+    node.error("slots are too large");
   parseArena(node.at("arena"), role);
   if (node.has("ledger")) {
     uint64_t sum = 0;
@@ -510,11 +540,8 @@ Role parseRole(const Node &node, const Manifest &manifest) {
                               " bytes, expected the arena's " +
                               str(int64_t(role.arenaBytes)));
   }
-  role.slotCount = node.at("slot-count").integer(1);
-  role.slotBytes = node.at("slot-bytes").offset();
-  if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
-    node.error("slots are too large");
-  if (uint64_t(role.slotCount) * role.slotBytes > role.slots.bytes)
+  if (uint64_t(role.slotCount - 1) * role.slotStride + role.slotBytes >
+      role.slots.bytes)
     node.at("slot-count")
         .error(str(role.slotCount) + " slots of " +
                str(int64_t(role.slotBytes)) + " bytes, found " +

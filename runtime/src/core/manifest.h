@@ -105,11 +105,10 @@ struct Layer {
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
-  uint64_t transient = 0; ///< in the arena, or in the slot if transientInSlot
-  bool transientInSlot = false;
+  uint64_t transient = 0; ///< offset in a slot, may go on behind it
   uint64_t transientBytes = 0, recomputeStashBytes = 0;
-  /// Temporaries of the forward function: in a single slot they lie behind the
-  /// output, which may be the next layer's input there.
+  /// Temporaries of the forward function lie behind the output, which may be
+  /// the next layer's input in the slot.
   uint64_t forwardTransient = 0, forwardTransientBytes = 0;
   bool readsTokens = false, readsLabels = false;
   OutputKind output = OutputKind::Slot;
@@ -129,6 +128,15 @@ struct Role {
   std::map<std::string, uint64_t> ledger;
   int64_t slotCount = 0;
   uint64_t slotBytes = 0;
+  uint64_t slotStride = 0;
+  /// Memory that lies behind every slot: as many views of the same bytes as
+  /// there are slots. No bytes: no window.
+  Extent window;
+
+  /// Addresses that the arena takes: its bytes and the window's repetitions.
+  uint64_t addressBytes() const {
+    return arenaBytes + uint64_t(slotCount - 1) * window.bytes;
+  }
   std::vector<Layer> layers;
   int sendActivation = -1, recvActivation = -1, sendGradient = -1,
       recvGradient = -1;

@@ -113,14 +113,14 @@ module attributes {
 // CHECK-NEXT: grt.task backward micro_batch 0 slot 0
 // CHECK-NEXT: grt.task transfer recv_activation 1 send_gradient 0 slot 0
 
-// The first stage keeps two micro-batches, so temporaries have a region of their
-// own; of the block's 512 bytes of input and 320 of recomputed stash, the latter
+// The first stage keeps two micro-batches, and the 768 bytes of temporaries behind
+// the block's slot are mapped behind both, at multiples of 4096; of the block's 512 bytes of input and 320 of recomputed stash, the latter
 // lies in front of the backward temporaries (128). Forward needs 256 + 512 of
 // output. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 640, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 1280, 1280>, parameters = array<i64: 0, 640>, slots = array<i64: 2560, 1024>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 3584, 768>}, arena_bytes = 9792 : i64
-// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 4096 : i64}
+// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22080 : i64
+// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 16384 : i64}
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {
 // ARENA-SAME: grad_in = 0
@@ -133,4 +133,3 @@ module attributes {
 // ARENA-NEXT: grt.layer "head" {
 // ARENA-SAME: grad_out = 1
 // ARENA-SAME: output = "loss"
-// ARENA-SAME: transient_in_slot = true

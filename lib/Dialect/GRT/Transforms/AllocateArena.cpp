@@ -172,17 +172,23 @@ private:
     };
     role.setArenaBytes(layout.bytes);
     role.setSlotBytes(layout.slotBytes);
-    role.setArenaAttr(builder.getDictionaryAttr(
-        {builder.getNamedAttr("parameters", range(layout.parameters)),
-         builder.getNamedAttr("gradients", range(layout.gradients)),
-         builder.getNamedAttr("optimizer", range(layout.optimizer)),
-         builder.getNamedAttr("slots", range(layout.slots)),
-         builder.getNamedAttr("transient", range(layout.transient)),
-         builder.getNamedAttr("boundary0", range(layout.boundary[0])),
-         builder.getNamedAttr("boundary1", range(layout.boundary[1])),
-         builder.getNamedAttr("data", range(layout.data)),
-         builder.getNamedAttr("loss", range(layout.loss)),
-         builder.getNamedAttr("step", range(layout.step))}));
+    SmallVector<NamedAttribute> arena = {
+        builder.getNamedAttr("parameters", range(layout.parameters)),
+        builder.getNamedAttr("gradients", range(layout.gradients)),
+        builder.getNamedAttr("optimizer", range(layout.optimizer)),
+        builder.getNamedAttr("slots", range(layout.slots)),
+        builder.getNamedAttr("transient", range(layout.transient)),
+        builder.getNamedAttr("boundary0", range(layout.boundary[0])),
+        builder.getNamedAttr("boundary1", range(layout.boundary[1])),
+        builder.getNamedAttr("data", range(layout.data)),
+        builder.getNamedAttr("loss", range(layout.loss)),
+        builder.getNamedAttr("step", range(layout.step))};
+    if (layout.windowBytes > 0)
+      arena.push_back(builder.getNamedAttr(
+          "window", builder.getDenseI64ArrayAttr({layout.transient.offset,
+                                                  layout.windowBytes,
+                                                  layout.slotStride})));
+    role.setArenaAttr(builder.getDictionaryAttr(arena));
     auto bytes = [&](StringRef name, int64_t value) {
       return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
     };
@@ -210,9 +216,7 @@ private:
           bytes("optimizer", at.optimizer),
           bytes("stash", at.stash),
           bytes("forward_transient", at.forwardTransient),
-          bytes("backward_transient", at.backwardTransient),
-          builder.getNamedAttr("transient_in_slot",
-                               builder.getBoolAttr(at.transientInSlot))};
+          bytes("backward_transient", at.backwardTransient)};
       if (at.data >= 0) {
         entries.push_back(bytes("data", at.data));
         entries.push_back(

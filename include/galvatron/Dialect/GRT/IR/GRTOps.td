@@ -315,6 +315,8 @@ def GRT_RoleOp : GRT_Op<"role", [
     `slots` is the number of stash slots, that is of micro-batches in flight.
     `arena` and `ledger` are set by `galvatron-allocate-arena`: the byte ranges
     `[offset, bytes]` of the arena's regions, and the arena's bytes by purpose.
+    A `window` in `arena`, `[offset, bytes, stride]`, is memory mapped once
+    behind every slot (docs/manifest.md).
 
     Constraints:
     - (C1) at least one device, none twice, none negative.
