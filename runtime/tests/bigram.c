@@ -36,8 +36,9 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-/* Temporaries follow the slot. Regions: parameters, gradients, m and v, two slots of input
-   and kept values, statistics, two boundary buffers, data, losses, step. */
+/* Temporaries follow the slot. Regions: parameters, gradients, m and v, two
+   slots of input and kept values, statistics, two boundary buffers, data,
+   losses, step. */
 #if RANKS == 1
 #define SLOT_BYTES 32768
 #define TRANSIENT 1081344
@@ -56,65 +57,74 @@
 #define ARENA 1073728
 #endif
 
-static const char manifest[] =
-    "{\"abi\":1,\"tool-version\":\"by hand\",\"target\":{\"backend\":\"cpu\"},"
-    "\"dtype\":\"f32\",\"world\":" TEXT(
-        RANKS) ",\"batch\":4,"
-               "\"micro-batches\":2,\"seq-len\":8,\"vocab\":256,\"schedule\":"
-               "\"gpipe\","
-               "\"training\":{\"optimizer\":\"adamw\",\"clip\":true},"
-               "\"model-config\":{\"model_type\":\"bigram\",\"vocab_size\":256}"
-               ","
-               "\"predicted-step-ms\":1.5,\"flops-per-token\":1000,\"peak-"
-               "flops\":1e9,"
-               "\"functions\":[\"embed.forward\",\"embed.backward\",\"embed."
-               "update\","
-               "\"loss.forward\",\"loss.backward\",\"embed.norm\"],"
-               "\"parameters\":[{\"name\":\"table.weight\",\"shape\":[256,256],"
-               "\"init\":{\"kind\":\"normal\",\"std\":0.02},\"decay\":true}],"
-               "\"exchanges\":[],\"ties\":[],\"roles\":[{\"stage\":0,"
-               "\"devices\":" DEVICES ",\"arena\":{\"bytes\":" TEXT(
-                   ARENA) ","
-                          "\"parameters\":[0,262144],\"gradients\":[262144,"
-                          "262144],"
-                          "\"optimizer\":[524288,524288],\"slots\":["
-                          "1048576," TEXT(
-                              SLOT_BYTES) "],"
-                                          "\"transient\":[" TEXT(
-                                              TRANSIENT) ",256],"
-                                                         "\"boundary\":[[" TEXT(BOUNDARY) "," TEXT(
-                                                             LOGIT_BYTES) "],"
-                                                                          "[" TEXT(BOUNDARY) "," TEXT(LOGIT_BYTES) "]],"
-                                                                                                                   "\"data\":[" TEXT(DATA) "," TEXT(
-                                                                                                                       DATA_BYTES) "],"
-                                                                                                                                   "\"loss\":[" TEXT(
-                                                                                                                                       LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
-                                                                                                                                                                          "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"layers\":["
-                                                                                                                                                                                                                              "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
-                                                                                                                                                                                                                              "\"levels\":" LEVELS
-                                                                                                                                                                                                                              ",\"samples\":" TEXT(SAMPLES) ","
-                                                                                                                                                                                                                                                            "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,\"norm\":5,"
-                                                                                                                                                                                                                                                            "\"tensors\":[{\"parameter\":0,\"group\":0,\"offset\":0,"
-                                                                                                                                                                                                                                                            "\"view\":[256,256],\"local-shape\":[256,256],\"tp-dim\":-1}],"
-                                                                                                                                                                                                                                                            "\"groups\":[{\"elements\":65536,\"shard-elements\":65536}],"
-                                                                                                                                                                                                                                                            "\"parameter\":0,\"gradient\":262144,\"optimizer\":524288,"
-                                                                                                                                                                                                                                                            "\"stash\":0,\"input-bytes\":0,\"stash-bytes\":0,"
-                                                                                                                                                                                                                                                            "\"transient\":" TEXT(SLOT_BYTES) ",\"transient-bytes\":0,"
+static const char
+    manifest
+        [] =
+            "{\"abi\":1,\"tool-version\":\"by "
+            "hand\",\"target\":{\"backend\":\"cpu\"},"
+            "\"dtype\":\"f32\",\"world\":" TEXT(
+                RANKS) ",\"batch\":4,"
+                       "\"micro-batches\":2,\"seq-len\":8,\"vocab\":256,"
+                       "\"schedule\":"
+                       "\"gpipe\","
+                       "\"training\":{\"optimizer\":\"adamw\",\"clip\":true},"
+                       "\"model-config\":{\"model_type\":\"bigram\",\"vocab_"
+                       "size\":256}"
+                       ","
+                       "\"predicted-step-ms\":1.5,\"flops-per-token\":1000,"
+                       "\"peak-"
+                       "flops\":1e9,"
+                       "\"functions\":[\"embed.forward\",\"embed.backward\","
+                       "\"embed."
+                       "update\","
+                       "\"loss.forward\",\"loss.backward\",\"embed.norm\"],"
+                       "\"parameters\":[{\"name\":\"table.weight\",\"shape\":["
+                       "256,256],"
+                       "\"init\":{\"kind\":\"normal\",\"std\":0.02},\"decay\":"
+                       "true}],"
+                       "\"exchanges\":[],\"ties\":[],\"roles\":[{\"stage\":0,"
+                       "\"devices\":" DEVICES ",\"arena\":{\"bytes\":" TEXT(
+                           ARENA) ","
+                                  "\"parameters\":[0,262144],\"gradients\":["
+                                  "262144,"
+                                  "262144],"
+                                  "\"optimizer\":[524288,524288],\"slots\":["
+                                  "1048576," TEXT(
+                                      SLOT_BYTES) "],"
+                                                  "\"transient\":[" TEXT(
+                                                      TRANSIENT) ",256],"
+                                                                 "\"boundary\":"
+                                                                 "[[" TEXT(BOUNDARY) "," TEXT(
+                                                                     LOGIT_BYTES) "],"
+                                                                                  "[" TEXT(BOUNDARY) "," TEXT(
+                                                                                      LOGIT_BYTES) "]],"
+                                                                                                   "\"data\":[" TEXT(
+                                                                                                       DATA) "," TEXT(DATA_BYTES) "],"
+                                                                                                                                  "\"loss\":[" TEXT(
+                                                                                                                                      LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
+                                                                                                                                                                         "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"layers\":["
+                                                                                                                                                                                                                             "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
+                                                                                                                                                                                                                             "\"levels\":" LEVELS
+                                                                                                                                                                                                                             ",\"samples\":" TEXT(SAMPLES) ","
+                                                                                                                                                                                                                                                           "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,\"norm\":5,"
+                                                                                                                                                                                                                                                           "\"tensors\":[{\"parameter\":0,\"group\":0,\"offset\":0,"
+                                                                                                                                                                                                                                                           "\"view\":[256,256],\"local-shape\":[256,256],\"tp-dim\":-1}],"
+                                                                                                                                                                                                                                                           "\"groups\":[{\"elements\":65536,\"shard-elements\":65536}],"
+                                                                                                                                                                                                                                                           "\"parameter\":0,\"gradient\":262144,\"optimizer\":524288,"
+                                                                                                                                                                                                                                                           "\"stash\":0,\"input-bytes\":0,\"stash-bytes\":0,"
+                                                                                                                                                                                                                                                           "\"transient\":" TEXT(SLOT_BYTES) ",\"transient-bytes\":0,"
                                                                                                                                                                                                                                                                                              "\"input\":\"data-tokens\",\"data\":\"tokens\","
                                                                                                                                                                                                                                                                                              "\"output\":{\"kind\":\"slot\",\"layer\":1},"
                                                                                                                                                                                                                                                                                              "\"grad-in\":0,\"grad-out\":null},"
                                                                                                                                                                                                                                                                                              "{\"name\":\"loss\",\"index\":1,\"strategy\":\"by hand\","
-                                                                                                                                                                                                                                                                                             "\"levels\":" LEVELS ",\"samples\":" TEXT(
-                                                                                                                                                                                                                                                                                                 SAMPLES) ","
-                                                                                                                                                                                                                                                                                                          "\"forward\":3,\"recompute\":null,\"backward\":4,\"update\":null,"
-                                                                                                                                                                                                                                                                                                          "\"tensors\":[],\"groups\":[],\"parameter\":0,\"gradient\":0,"
-                                                                                                                                                                                                                                                                                                          "\"optimizer\":0,\"stash\":0,\"input-bytes\":" TEXT(LOGIT_BYTES) ","
-                                                                                                                                                                                                                                                                                                                                                                           "\"stash-bytes\":" TEXT(
-                                                                                                                                                                                                                                                                                                                                                                               LOGIT_BYTES) ","
-                                                                                                                                                                                                                                                                                                                                                                                            "\"transient\":" TEXT(
-                                                                                                                                                                                                                                                                                                                                                                                                SLOT_BYTES) ",\"transient-bytes\":256,"
-                                                                                                                                                                                                                                                                                                                                                                                                           "\"input\":\"stash\",\"data\":\"labels\",\"output\":{\"kind\":\"loss\"},"
-                                                                                                                                                                                                                                                                                                                                                                                                           "\"grad-in\":null,\"grad-out\":0}]}]}";
+                                                                                                                                                                                                                                                                                             "\"levels\":" LEVELS ",\"samples\":" TEXT(SAMPLES) ","
+                                                                                                                                                                                                                                                                                                                                                "\"forward\":3,\"recompute\":null,\"backward\":4,\"update\":null,"
+                                                                                                                                                                                                                                                                                                                                                "\"tensors\":[],\"groups\":[],\"parameter\":0,\"gradient\":0,"
+                                                                                                                                                                                                                                                                                                                                                "\"optimizer\":0,\"stash\":0,\"input-bytes\":" TEXT(LOGIT_BYTES) ","
+                                                                                                                                                                                                                                                                                                                                                                                                                 "\"stash-bytes\":" TEXT(LOGIT_BYTES) ","
+                                                                                                                                                                                                                                                                                                                                                                                                                                                      "\"transient\":" TEXT(SLOT_BYTES) ",\"transient-bytes\":256,"
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                        "\"input\":\"stash\",\"data\":\"labels\",\"output\":{\"kind\":\"loss\"},"
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                        "\"grad-in\":null,\"grad-out\":0}]}]}";
 
 #define CALL(kernel, buffers, ints, name)                                      \
   {kernel,                                                                     \
