@@ -64,6 +64,27 @@ LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
                     const StrategyLinks &links, const Cluster &cluster,
                     ArrayRef<int64_t> devices, StringRef dtype) {
+  return layerTime(
+      layerTimeParts(footprint, strategy, links, cluster, devices, dtype));
+}
+
+LayerTime layerTime(const LayerTimeParts &parts) {
+  double compute = parts.backward + parts.recompute;
+  double tp = parts.tpBackward + parts.tpRecompute;
+  double exchange = parts.gather + parts.scatter;
+  LayerTime time;
+  time.forward = parts.forward + parts.gather + parts.tpForward;
+  time.backwardNosync = overlapSeconds(compute, exchange, parts.slowdown) + tp;
+  time.backward =
+      overlapSeconds(compute, exchange + parts.sync, parts.slowdown) + tp;
+  return time;
+}
+
+LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
+                              const Strategy &strategy,
+                              const StrategyLinks &links,
+                              const Cluster &cluster,
+                              ArrayRef<int64_t> devices, StringRef dtype) {
   double flops = cluster.flopsOf(devices, dtype);
   double bandwidth = 0, overhead = 0, slowdown = 1;
   for (int64_t device : devices) {
@@ -82,42 +103,37 @@ LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
       time += operations / flops;
     return time;
   };
-  double forward =
+  LayerTimeParts parts;
+  parts.slowdown = slowdown;
+  parts.forward =
       compute(footprint.forwardSeconds, footprint.forwardFlops,
               footprint.forwardMovedBytes, footprint.forwardKernels);
-  double backward =
+  parts.backward =
       compute(footprint.backwardSeconds, footprint.backwardFlops,
-              footprint.backwardMovedBytes, footprint.backwardKernels) +
+              footprint.backwardMovedBytes, footprint.backwardKernels);
+  parts.recompute =
       compute(footprint.recomputeSeconds, footprint.recomputeFlops,
               footprint.recomputeMovedBytes, footprint.recomputeKernels);
 
   int64_t dp = strategy.degree(Paradigm::DP);
   int64_t sdp = strategy.degree(Paradigm::SDP);
   int64_t tp = strategy.degree(Paradigm::TP);
-  double gather = 0, scatter = 0, sync = 0;
   if (sdp > 1 && footprint.gatherBytes > 0)
-    gather = allGatherSeconds(links.sdp, sdp,
-                              static_cast<double>(footprint.gatherBytes));
+    parts.gather = allGatherSeconds(links.sdp, sdp,
+                                    static_cast<double>(footprint.gatherBytes));
   if (sdp > 1 && footprint.scatterBytes > 0)
-    scatter = reduceScatterSeconds(links.sdp, sdp,
-                                   static_cast<double>(footprint.scatterBytes));
+    parts.scatter = reduceScatterSeconds(
+        links.sdp, sdp, static_cast<double>(footprint.scatterBytes));
   if (dp > 1 && footprint.gradientSyncBytes > 0)
-    sync = allReduceSeconds(links.dp, dp,
-                            static_cast<double>(footprint.gradientSyncBytes));
-  double tpForward = allReduceCalls(links.tp, tp, footprint.tpForwardBytes,
-                                    footprint.tpForwardCalls);
-  double tpBackward = allReduceCalls(links.tp, tp, footprint.tpBackwardBytes,
-                                     footprint.tpBackwardCalls) +
-                      allReduceCalls(links.tp, tp, footprint.tpRecomputeBytes,
+    parts.sync = allReduceSeconds(
+        links.dp, dp, static_cast<double>(footprint.gradientSyncBytes));
+  parts.tpForward = allReduceCalls(links.tp, tp, footprint.tpForwardBytes,
+                                   footprint.tpForwardCalls);
+  parts.tpBackward = allReduceCalls(links.tp, tp, footprint.tpBackwardBytes,
+                                    footprint.tpBackwardCalls);
+  parts.tpRecompute = allReduceCalls(links.tp, tp, footprint.tpRecomputeBytes,
                                      footprint.tpRecomputeCalls);
-
-  LayerTime time;
-  time.forward = forward + gather + tpForward;
-  time.backwardNosync =
-      overlapSeconds(backward, gather + scatter, slowdown) + tpBackward;
-  time.backward =
-      overlapSeconds(backward, gather + scatter + sync, slowdown) + tpBackward;
-  return time;
+  return parts;
 }
 
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
@@ -203,14 +219,23 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
   return latency + busiest;
 }
 
+TieTime tieTime(const Cluster &cluster, const Strategy &owner,
+                const Strategy &borrower, ArrayRef<int64_t> ownerDevices,
+                ArrayRef<int64_t> borrowerDevices, int64_t bytes) {
+  double size = static_cast<double>(bytes);
+  TieTime time;
+  time.reduce = tieDirection(cluster, borrower, owner, borrowerDevices,
+                             ownerDevices, size);
+  time.broadcast = tieDirection(cluster, owner, borrower, ownerDevices,
+                                borrowerDevices, size);
+  return time;
+}
+
 double tieSeconds(const Cluster &cluster, const Strategy &owner,
                   const Strategy &borrower, ArrayRef<int64_t> ownerDevices,
                   ArrayRef<int64_t> borrowerDevices, int64_t bytes) {
-  double size = static_cast<double>(bytes);
-  return tieDirection(cluster, borrower, owner, borrowerDevices, ownerDevices,
-                      size) +
-         tieDirection(cluster, owner, borrower, ownerDevices, borrowerDevices,
-                      size);
+  return tieTime(cluster, owner, borrower, ownerDevices, borrowerDevices, bytes)
+      .total();
 }
 
 } // namespace galvatron
