@@ -97,7 +97,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     shape.lastStage = s + 1 == stageCount;
     stage.ledger = stageLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
-    int64_t available = memory.value_or(cluster.memoryOf(stage.devices));
+    int64_t available = cluster.budgetOf(stage.devices, memory);
     int64_t excess = stage.peakBytes - available;
     if (excess > 0 &&
         (!worst || excess > worst->neededBytes - worst->availableBytes)) {

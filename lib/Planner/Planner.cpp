@@ -178,8 +178,7 @@ std::vector<Shape> Search::shapesOf(int64_t batch) {
       shape.set = &set;
       shape.devices = stageDevices(devices, degree);
       for (const std::vector<int64_t> &group : shape.devices)
-        shape.memory.push_back(
-            options.memory.value_or(cluster.memoryOf(group)));
+        shape.memory.push_back(cluster.budgetOf(group, options.memory));
       std::vector<int64_t> even = evenPartition(layers, degree);
       if (space.even || degree == 1) {
         shape.partition = even;

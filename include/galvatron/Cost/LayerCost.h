@@ -21,9 +21,9 @@
 
 namespace galvatron {
 
-/// The link that each paradigm's collectives see on given devices.
+/// What each paradigm's collectives meet on given devices.
 struct StrategyLinks {
-  Link dp, sdp, tp;
+  GroupLink dp, sdp, tp;
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       llvm::ArrayRef<int64_t> devices);
@@ -55,7 +55,15 @@ struct LayerTime {
 /// down.
 double overlapSeconds(double x, double y, double slowdown);
 
-/// The slowest of `devices` decides.
+/// Seconds that one device of a type computes, alone on its core:
+///   sum over products of flops / (FLOP/s * efficiency(size))
+///   + moved bytes / memory bandwidth + kernels * kernel overhead.
+/// Products of unknown size reach the full rate.
+double computeSeconds(const ComputeWork &work, const DeviceType &type,
+                      llvm::StringRef dtype);
+
+/// The slowest of `devices`, which all have flops for `dtype`, decides each
+/// part.
 LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Strategy &strategy,
                               const StrategyLinks &links,
