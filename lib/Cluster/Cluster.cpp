@@ -140,8 +140,8 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
     }
   }
   for (size_t i = 0; i < description.collectives.size(); ++i)
-    if (Error error = description.collectives[i].check(
-            "collectives[" + Twine(i) + "]"))
+    if (Error error =
+            description.collectives[i].check("collectives[" + Twine(i) + "]"))
       return error;
   cluster.description = std::move(description);
   return cluster;
@@ -221,8 +221,7 @@ Link Cluster::pairLink(int64_t a, int64_t b) const {
   auto [bytes1, seconds1] = table->times.back();
   if (table->times.size() == 1 || seconds1 <= seconds0)
     return {static_cast<double>(bytes1) / seconds1, 0};
-  double perByte =
-      (seconds1 - seconds0) / static_cast<double>(bytes1 - bytes0);
+  double perByte = (seconds1 - seconds0) / static_cast<double>(bytes1 - bytes0);
   return {1 / perByte,
           std::max(0.0, seconds0 - perByte * static_cast<double>(bytes0))};
 }
@@ -286,7 +285,8 @@ Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
     if (ring.size() < 2)
       continue;
     bool across = nodeOf(ring.front()) != nodeOf(ring.back());
-    if (!widest || (across && nodeOf(widest->front()) == nodeOf(widest->back())))
+    if (!widest ||
+        (across && nodeOf(widest->front()) == nodeOf(widest->back())))
       widest = &ring;
   }
   if (widest) {

@@ -245,8 +245,9 @@ static Expected<CollectiveTable> toTable(const CollectiveText &text,
   CollectiveTable table;
   std::optional<Collective> kind = parseCollective(text.kind);
   if (!kind)
-    return makeError(where + ": expected kind 'all-reduce', 'all-gather', "
-                             "'reduce-scatter' or 'send', found '" +
+    return makeError(where +
+                     ": expected kind 'all-reduce', 'all-gather', "
+                     "'reduce-scatter' or 'send', found '" +
                      text.kind + "'");
   if (text.span != "node" && text.span != "network")
     return makeError(where + ": expected span 'node' or 'network', found '" +

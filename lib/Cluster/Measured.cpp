@@ -31,9 +31,9 @@ double EfficiencyCurve::at(double size) const {
     return 1;
   if (size <= curve.front().first)
     return curve.front().second * size / curve.front().first;
-  auto above = std::find_if(curve.begin(), curve.end(), [&](const Point &point) {
-    return point.first >= size;
-  });
+  auto above =
+      std::find_if(curve.begin(), curve.end(),
+                   [&](const Point &point) { return point.first >= size; });
   if (above == curve.end())
     return curve.back().second;
   const auto &[x0, y0] = *std::prev(above);
@@ -88,9 +88,10 @@ double CollectiveTable::seconds(double bytes) const {
 
 Error CollectiveTable::check(const Twine &where) const {
   if (ranks < 2 || (kind == Collective::Send && ranks != 2))
-    return makeError(where + ": expected " +
-                     (kind == Collective::Send ? "2 ranks" : "at least 2 ranks") +
-                     ", found " + Twine(ranks));
+    return makeError(
+        where + ": expected " +
+        (kind == Collective::Send ? "2 ranks" : "at least 2 ranks") +
+        ", found " + Twine(ranks));
   if (stride < 0 || concurrent < 1)
     return makeError(where + ": expected a stride of at least 1 and at least 1 "
                              "concurrent group");

@@ -101,6 +101,11 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
+      microBatchRule(
+          "micro-batch-rule",
+          cl::desc("search the micro-batches or fix them by the rule "
+                   "for the paper's tables: search or paper"),
+          cl::value_desc("NAME"), cl::init("search"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -282,6 +287,12 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(kind.takeError()));
     options.schedule = *kind;
   }
+  if (microBatchRule == "paper")
+    options.microBatchRule = MicroBatchRule::Paper;
+  else if (microBatchRule != "search")
+    return makeError("option --micro-batch-rule: expected 'search' or 'paper', "
+                     "found '" +
+                     microBatchRule + "'");
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)
@@ -295,9 +306,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
 }
 
 std::string PlanOptions::searchOption() const {
-  const cl::Option *search[] = {&space,          &schedule,     &strategy,
-                                &batch,          &maxBatch,     &batchStep,
-                                &pipelineDegree, &microBatches, &keepDpSdp};
+  const cl::Option *search[] = {
+      &microBatchRule, &space,     &schedule,       &strategy,     &batch,
+      &maxBatch,       &batchStep, &pipelineDegree, &microBatches, &keepDpSdp};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

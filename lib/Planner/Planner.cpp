@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Candidate.h"
+#include "MicroBatchRule.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Planner.h"
@@ -165,8 +166,16 @@ std::vector<Shape> Search::shapesOf(int64_t batch) {
     const StrategySet &set = strategySet(devices / degree);
     if (set.strategies.empty())
       continue;
+    std::optional<int64_t> required = options.microBatches;
+    if (options.microBatchRule == MicroBatchRule::Paper) {
+      required =
+          paperMicroBatches(batch, degree, devices / degree,
+                            options.schedule.value_or(ScheduleKind::OneFOneB));
+      if (!required)
+        continue;
+    }
     for (int64_t microBatches : divisors(batch)) {
-      if (options.microBatches && *options.microBatches != microBatches)
+      if (required && *required != microBatches)
         continue;
       if (batch / microBatches % set.sampleMultiple != 0)
         continue;
@@ -422,10 +431,21 @@ Expected<PlannerResult> Search::run() {
   // Cost and batch of the best plan with at most that batch, for the end rule.
   std::map<int64_t, std::pair<Picoseconds, int64_t>> history;
   std::optional<int64_t> firstTried;
+  int64_t misfits = 0;
   for (int64_t batch : batches) {
     if (!searchBatch(batch, tried))
       continue;
     firstTried = firstTried.value_or(batch);
+    if (options.microBatchRule == MicroBatchRule::Paper) {
+      // Algorithm 1: until nothing fits. A batch with awkward divisors may not
+      // fit although larger ones do.
+      std::optional<int64_t> excess = leastExcess(batch);
+      misfits = excess && *excess <= 0 ? 0 : misfits + 1;
+      if (misfits < kPaperSweepPatience)
+        continue;
+      log("batch " + Twine(batch) + ": the sweep ends, nothing fits any more");
+      break;
+    }
     if (!best)
       continue;
     history[batch] = {best->solved.cost, best->shape.batch};
@@ -494,6 +514,9 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
        (options.batch && *options.batch % *options.microBatches != 0)))
     return makeError(Twine(*options.microBatches) +
                      " micro-batches do not divide the batch" + ofBatch);
+  if (options.microBatches && options.microBatchRule == MicroBatchRule::Paper)
+    return makeError("expected either a number of micro-batches or a rule for "
+                     "it, found both");
   if (options.memory && *options.memory < 1)
     return makeError("expected a memory above 0");
   std::vector<int64_t> all(devices);

@@ -109,8 +109,11 @@ public:
   get(std::string name, std::vector<DeviceType> deviceTypes,
       std::vector<NodeGroup> nodes, std::optional<Link> network,
       std::vector<std::vector<double>> matrix = {}) {
-    return get(ClusterDescription{std::move(name), std::move(deviceTypes),
-                                  std::move(nodes), network, std::move(matrix),
+    return get(ClusterDescription{std::move(name),
+                                  std::move(deviceTypes),
+                                  std::move(nodes),
+                                  network,
+                                  std::move(matrix),
                                   {}});
   }
   /// Reads a cluster file's text; errors carry `fileName` and the line.
@@ -171,10 +174,9 @@ public:
   Link linkOfGroup(llvm::ArrayRef<int64_t> group) const;
   /// The slowest such link over several rings that run at the same time, with
   /// the tables that fit them. A node's uplink is shared by all ring edges that
-  /// leave the node: an edge gets no more than the uplink's bandwidth divided by
-  /// their number.
-  GroupLink
-  linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+  /// leave the node: an edge gets no more than the uplink's bandwidth divided
+  /// by their number.
+  GroupLink linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
 
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;

@@ -43,8 +43,8 @@ public:
   static EfficiencyCurve hyperbola(double half);
 
   /// Linear in the logarithm of the size between points, proportional to the
-  /// size below the first, constant above the last. 1 for a curve without points
-  /// or a size of 0 (not known).
+  /// size below the first, constant above the last. 1 for a curve without
+  /// points or a size of 0 (not known).
   double at(double size) const;
   bool empty() const { return curve.empty(); }
   llvm::ArrayRef<Point> points() const { return curve; }

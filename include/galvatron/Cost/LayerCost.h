@@ -64,12 +64,10 @@ double computeSeconds(const ComputeWork &work, const DeviceType &type,
 
 /// The slowest of `devices`, which all have flops for `dtype`, decides each
 /// part.
-LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
-                              const Strategy &strategy,
-                              const StrategyLinks &links,
-                              const Cluster &cluster,
-                              llvm::ArrayRef<int64_t> devices,
-                              llvm::StringRef dtype);
+LayerTimeParts
+layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
+               const StrategyLinks &links, const Cluster &cluster,
+               llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype);
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
 LayerTime layerTime(const LayerTimeParts &parts);

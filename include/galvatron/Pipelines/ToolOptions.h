@@ -69,7 +69,8 @@ struct PlanOptions {
   explicit PlanOptions(Tool &tool);
 
   std::string spaceHelp; ///< text that the option refers to
-  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy;
+  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy,
+      microBatchRule;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
   llvm::cl::opt<bool> keepDpSdp, decisions;

@@ -27,6 +27,11 @@
 
 namespace galvatron {
 
+/// How micro-batches are chosen: searched over all divisors of the batch, or
+/// fixed by a rule of thumb, for rerunning the paper's tables
+/// (docs/cost-model.md, "The paper's micro-batches").
+enum class MicroBatchRule { Search, Paper };
+
 struct PlannerOptions {
   /// base, no-ckpt, 1f1b-time, dp, tp, pp, sdp, 3d, dp+tp, dp+pp or bmw.
   std::string space = "bmw";
@@ -36,6 +41,7 @@ struct PlannerOptions {
   std::optional<int64_t> batch;
   int64_t maxBatch = 2048;
   int64_t batchStep = 8;
+  MicroBatchRule microBatchRule = MicroBatchRule::Search;
   // Forced parts of the plan.
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
