@@ -14,6 +14,9 @@
 #include "llvm/Support/YAMLTraits.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <array>
+#include <charconv>
+
 using namespace llvm;
 
 namespace {
@@ -33,6 +36,11 @@ struct FlopsText {
   double value = 0;
 };
 
+/// A plain number, printed so that it reads back as the same value.
+struct NumberText {
+  double value = 0;
+};
+
 struct LinkText {
   BandwidthText bandwidth;
   SecondsText latency;
@@ -45,7 +53,7 @@ struct DeviceTypeText {
   BandwidthText memoryBandwidth;
   double overlapSlowdown = 1.3;
   SecondsText kernelOverhead;
-  std::vector<std::vector<double>> efficiency, attentionEfficiency;
+  std::vector<std::vector<NumberText>> efficiency, attentionEfficiency;
 };
 
 struct NodeGroupText {
@@ -110,6 +118,19 @@ GALVATRON_QUANTITY(SecondsText, galvatron::parseSeconds,
 GALVATRON_QUANTITY(FlopsText, galvatron::parseFlops, galvatron::printFlops)
 #undef GALVATRON_QUANTITY
 
+template <> struct ScalarTraits<NumberText> {
+  static void output(const NumberText &number, void *, raw_ostream &os) {
+    std::array<char, 32> text;
+    char *end =
+        std::to_chars(text.data(), text.data() + text.size(), number.value).ptr;
+    os << StringRef(text.data(), end - text.data());
+  }
+  static StringRef input(StringRef scalar, void *, NumberText &number) {
+    return scalar.getAsDouble(number.value) ? "expected a number" : StringRef();
+  }
+  static QuotingType mustQuote(StringRef) { return QuotingType::None; }
+};
+
 template <> struct MappingTraits<LinkText> {
   static void mapping(IO &io, LinkText &link) {
     io.mapRequired("bandwidth", link.bandwidth);
@@ -143,10 +164,10 @@ template <>
 struct SequenceTraits<std::vector<BandwidthText>>
     : FlowSequence<BandwidthText> {};
 template <>
-struct SequenceTraits<std::vector<double>> : FlowSequence<double> {};
+struct SequenceTraits<std::vector<NumberText>> : FlowSequence<NumberText> {};
 template <>
-struct SequenceTraits<std::vector<std::vector<double>>>
-    : FlowSequence<std::vector<double>> {};
+struct SequenceTraits<std::vector<std::vector<NumberText>>>
+    : FlowSequence<std::vector<NumberText>> {};
 template <>
 struct SequenceTraits<std::vector<std::string>> : FlowSequence<std::string> {};
 template <>
@@ -222,21 +243,22 @@ static LinkText toText(const Link &link) {
 }
 
 static Expected<EfficiencyCurve>
-toCurve(const std::vector<std::vector<double>> &rows, const Twine &where) {
+toCurve(const std::vector<std::vector<NumberText>> &rows, const Twine &where) {
   std::vector<EfficiencyCurve::Point> points;
-  for (const std::vector<double> &row : rows) {
+  for (const std::vector<NumberText> &row : rows) {
     if (row.size() != 2)
       return makeError(where + ": expected [size, fraction], found " +
                        Twine(row.size()) + " numbers");
-    points.push_back({row[0], row[1]});
+    points.push_back({row[0].value, row[1].value});
   }
   return EfficiencyCurve(std::move(points));
 }
 
-static std::vector<std::vector<double>> toText(const EfficiencyCurve &curve) {
-  std::vector<std::vector<double>> rows;
+static std::vector<std::vector<NumberText>>
+toText(const EfficiencyCurve &curve) {
+  std::vector<std::vector<NumberText>> rows;
   for (const auto &[size, fraction] : curve.points())
-    rows.push_back({size, fraction});
+    rows.push_back({{size}, {fraction}});
   return rows;
 }
 
