@@ -119,10 +119,8 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     parts.slowdown = std::max(parts.slowdown, type.overlapSlowdown);
     double scale = cluster.coreContention(device);
     // Measured on some device: others are as much slower as their FLOP/s say.
-    if (footprint.measured)
-      scale = footprint.measuredFlops > 0
-                  ? footprint.measuredFlops / type.flops.at(dtype.str())
-                  : 1;
+    if (footprint.measured && footprint.measuredFlops > 0)
+      scale *= footprint.measuredFlops / type.flops.at(dtype.str());
     auto slowest = [&](double &part, double measured, const ComputeWork &work) {
       double seconds =
           footprint.measured ? measured : computeSeconds(work, type, dtype);
