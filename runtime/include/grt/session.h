@@ -64,6 +64,8 @@ std::array<unsigned char, trailerBytes>
 programTrailer(std::string_view payload);
 
 struct Manifest;
+struct TrainingState;
+class CheckpointFolder;
 
 /// A loaded program: its checked manifest and its functions. Immutable; any
 /// number of sessions may share it, also at the same time.
@@ -208,6 +210,19 @@ public:
   Status save(const std::string &directory);
   /// Writes the gradients of the last step as safetensors.
   Status saveGradients(const std::string &path);
+
+  /// Writes a checkpoint of the state after the last step; every rank writes
+  /// the elements that it owns. `state.step` must be `stepsDone()`.
+  Status writeCheckpoint(const CheckpointFolder &folder,
+                         const TrainingState &state);
+  /// Loads weights and optimizer state of a checkpoint (`step-...`), written
+  /// under any plan, and goes on from its step. Every rank reads what it holds
+  /// straight into its arena.
+  Status resume(const std::string &checkpoint);
+  /// Loads the weights of a Hugging Face model: a safetensors file, or a folder
+  /// with `model.safetensors` or its index (checkpoints are such folders).
+  /// Every tensor of the program must be there with its shape.
+  Status loadWeights(const std::string &path);
 
   uint64_t stepsDone() const;
   std::vector<RankMemory> memory() const;

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace grt {
@@ -86,6 +87,9 @@ void Rank::load() {
                                role.data, role.loss, role.step})
     staticBytes += extent.bytes;
 
+  std::vector<int> all(size_t(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  everyone = &communicator.group(all);
   layers.resize(role.layers.size());
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
@@ -244,6 +248,11 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   beginStep();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   gatherResults(0);
+  outsideBytes = std::max(outsideBytes, allocationPeakBytes());
+}
+
+void Rank::addOverRanks(std::span<double> values) {
+  communicator.allReduce(*everyone, values.data(), values.size(), GRT_F64);
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 

@@ -82,6 +82,8 @@ public:
   void train();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
+  /// Replaces `values` by their sum over all ranks; every rank calls it.
+  void addOverRanks(std::span<double> values);
 
   /// Results of the last `train` or `evaluate`, the same on all ranks.
   double lossSum = 0;
@@ -154,6 +156,7 @@ private:
   RunState &state;
   const Manifest &manifest;
   Communicator &communicator;
+  Group *everyone = nullptr;
   int self, local = 0, roleNumber = 0;
   const Role *roleData = nullptr;
   grt_context context;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/session.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/gather.h"
 #include "checkpoint/safetensors.h"
 #include "comm/threads.h"
@@ -56,6 +57,12 @@ struct Session::Implementation {
   /// Runs `command` on every rank's thread and waits. The first error of any
   /// rank wakes all others and is thrown here.
   void runAll(const std::function<void(Rank &)> &command);
+  /// Runs `body` here, where it may fail, and lets the ranks of all processes
+  /// agree that none of them did: what follows finds its work done.
+  void together(const std::function<void()> &body);
+  /// Whether this process has rank 0, which does what is to be done once.
+  bool leads() const { return ranks.front()->globalRank() == 0; }
+  void load(CheckpointReader reader);
   void serve(int rank);
   void stop();
   void record(int exitCode, const std::string &message);
@@ -177,6 +184,32 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
   done.wait(lock, [&] { return working == 0; });
   if (error)
     throw Error(*error);
+}
+
+void Session::Implementation::together(const std::function<void()> &body) {
+  std::exception_ptr problem;
+  try {
+    body();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  double failures = 0;
+  runAll([&](Rank &rank) {
+    bool first = &rank == ranks.front().get();
+    double count = first && problem ? 1 : 0;
+    rank.addOverRanks({&count, 1});
+    if (first)
+      failures = count;
+  });
+  if (problem)
+    std::rethrow_exception(problem);
+  if (failures > 0)
+    fail("another process of the run failed");
+}
+
+void Session::Implementation::load(CheckpointReader reader) {
+  runAll([&](Rank &rank) { reader.read(rank); });
+  reader.check();
 }
 
 void Session::Implementation::setBatch(std::span<const int32_t> tokens,
@@ -334,10 +367,9 @@ Status Session::gradients(TensorMap &result) {
 
 Status Session::optimizerState(TensorMap &result) {
   return guarded([&] {
-    if (impl->program->manifest().optimizerStates() == 1)
-      return impl->collect(Held::FirstState, ".momentum", result);
-    impl->collect(Held::FirstState, ".m", result);
-    impl->collect(Held::SecondState, ".v", result);
+    const Manifest &manifest = impl->program->manifest();
+    for (Held kind : stateKinds(manifest))
+      impl->collect(kind, stateSuffix(manifest, kind), result);
   });
 }
 
@@ -374,6 +406,53 @@ Status Session::saveGradients(const std::string &path) {
     if (!impl->gradientsKnown)
       invalid("no step was done, so there are no gradients");
     impl->writeTensors(path, Held::Gradient);
+  });
+}
+
+Status Session::writeCheckpoint(const CheckpointFolder &folder,
+                                const TrainingState &state) {
+  return guarded([&] {
+    if (state.step != impl->state.step)
+      invalid("checkpoint: expected the state of step " +
+              std::to_string(impl->state.step) + ", found step " +
+              std::to_string(state.step));
+    CheckpointWriter writer(impl->program->manifest(), impl->ranks, folder,
+                            state);
+    impl->together([&] {
+      if (impl->leads())
+        writer.prepare();
+    });
+    impl->together([&] { writer.open(); });
+    impl->runAll([&](Rank &rank) { writer.write(rank); });
+    impl->together([&] { writer.flush(); });
+    impl->together([&] {
+      if (impl->leads())
+        writer.commit();
+    });
+  });
+}
+
+Status Session::resume(const std::string &checkpoint) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::checkpoint(impl->program->manifest(),
+                                                  impl->ranks, checkpoint));
+    });
+    uint64_t step = reader->state().step;
+    impl->load(std::move(*reader));
+    impl->state.step = step;
+  });
+}
+
+Status Session::loadWeights(const std::string &path) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::weights(impl->program->manifest(),
+                                               impl->ranks, path));
+    });
+    impl->load(std::move(*reader));
   });
 }
 

@@ -104,11 +104,18 @@ Report::~Report() {
     std::fclose(log);
 }
 
-Status Report::open() {
+Status Report::open(bool resumed) {
   if (options.log.empty())
     return Status();
-  log = options.log == "-" ? stdout : std::fopen(options.log.c_str(), "w");
+  log = options.log == "-"
+            ? stdout
+            : std::fopen(options.log.c_str(), resumed ? "a" : "w");
   return log ? Status() : cannot("create", options.log);
+}
+
+void Report::note(const std::string &text) {
+  std::fprintf(people, "%s\n", text.c_str());
+  std::fflush(people);
 }
 
 Status Report::step(const grt::StepResult &result,
