@@ -13,8 +13,11 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
+#include "core/watchdog.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
@@ -65,6 +68,9 @@ struct Session::Implementation {
   void load(CheckpointReader reader);
   void serve(int rank);
   void stop();
+  /// Waits, with `lock` held, until no rank works. If the watchdog finds one
+  /// stuck, the others get some seconds to end, then it is abandoned.
+  void wait(std::unique_lock<std::mutex> &lock);
   void record(int exitCode, const std::string &message);
   void setBatch(std::span<const int32_t> tokens,
                 std::span<const int32_t> labels);
@@ -75,6 +81,7 @@ struct Session::Implementation {
   BackendHandle backend;
   RunState state;
   ThreadsWorld world;
+  std::vector<std::unique_ptr<Activity>> activities;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<Rank>> ranks;
   bool gradientsKnown = false;
@@ -85,6 +92,8 @@ struct Session::Implementation {
   uint64_t commandNumber = 0;
   int working = 0;
   bool stopping = false;
+  /// A rank did not come back; its thread still uses this object.
+  bool abandoned = false;
   std::unique_ptr<Error> error;
   std::vector<std::thread> threads;
 };
@@ -109,8 +118,11 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   for (const Tie &tie : manifest.ties)
     state.ties.push_back(tieTables(manifest, tie));
   for (int rank = 0; rank < size; ++rank) {
-    communicators.push_back(world.join(rank));
-    ranks.push_back(std::make_unique<Rank>(state, *communicators.back()));
+    activities.push_back(std::make_unique<Activity>(rank));
+    communicators.push_back(
+        watchedCommunicator(world.join(rank), *activities.back()));
+    ranks.push_back(std::make_unique<Rank>(state, *communicators.back(),
+                                           *activities.back()));
   }
   try {
     for (int rank = 0; rank < size; ++rank)
@@ -140,11 +152,14 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
     if (!error)
       error = std::make_unique<Error>(exitCode, message);
   }
+  state.failed = true;
   world.abort();
 }
 
 void Session::Implementation::serve(int number) {
   Rank *rank = ranks[number].get();
+  Activity &activity = *activities[number];
+  currentActivity = &activity;
   uint64_t served = 0;
   while (true) {
     const std::function<void(Rank &)> *body;
@@ -163,9 +178,11 @@ void Session::Implementation::serve(int number) {
     } catch (const Error &problem) {
       record(problem.exitCode(), problem.what());
     } catch (const std::exception &problem) {
-      record(1, "rank " + std::to_string(number) + ": " + problem.what());
+      record(1, "rank " + std::to_string(number) + ", " + activity.describe() +
+                    ": " + problem.what());
     }
     std::lock_guard<std::mutex> lock(mutex);
+    activity.busy = false;
     if (--working == 0)
       done.notify_one();
   }
@@ -179,11 +196,35 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
     fail("the session has failed before: " + std::string(error->what()));
   command = &body;
   working = int(threads.size());
+  for (const std::unique_ptr<Activity> &activity : activities)
+    activity->busy = true;
   ++commandNumber;
   wake.notify_all();
-  done.wait(lock, [&] { return working == 0; });
+  wait(lock);
   if (error)
     throw Error(*error);
+}
+
+void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
+  auto finished = [&] { return working == 0; };
+  double seconds = state.options.timeoutSeconds;
+  if (seconds <= 0)
+    return done.wait(lock, finished);
+  Watchdog watchdog(activities, seconds);
+  std::optional<std::string> problem;
+  while (!problem && !done.wait_for(lock, watchdog.interval(), finished))
+    problem = watchdog.look(Watchdog::Clock::now());
+  if (!problem)
+    return;
+  lock.unlock();
+  record(1, *problem);
+  lock.lock();
+  std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));
+  if (done.wait_for(lock, grace, finished))
+    return;
+  abandoned = true;
+  for (std::thread &thread : threads)
+    thread.detach();
 }
 
 void Session::Implementation::together(const std::function<void()> &body) {
@@ -263,7 +304,12 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
 }
 
 Session::Session() = default;
-Session::~Session() = default;
+
+Session::~Session() {
+  // A stuck thread cannot be ended; what it uses is left to it.
+  if (impl && impl->abandoned) [[maybe_unused]]
+    Implementation *left = impl.release();
+}
 
 Hyperparameters Hyperparameters::defaults(const Program &program) {
   Hyperparameters values;
@@ -306,6 +352,16 @@ Status Session::step(StepResult &result) {
     impl->gradientsKnown = true;
     const Rank &first = *impl->ranks[0];
     uint64_t valid = impl->state.validTokens;
+    result.skipped = first.updateLeftOut;
+    if (first.updateLeftOut && impl->state.options.onNan == OnNan::Stop) {
+      double loss = first.lossSum, norm = first.gradientNorm;
+      impl->runAll([](Rank &rank) { rank.inspect(); });
+      bool lossFinite = std::isfinite(loss);
+      fail("step " + std::to_string(impl->state.step) + ": the " +
+           (lossFinite ? "gradient norm" : "loss") + " is " +
+           (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") + "; " +
+           first.describeNotFinite());
+    }
     result.step = impl->state.step;
     result.loss = valid ? first.lossSum / double(valid) : 0;
     result.gradientNorm = first.gradientNorm;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 using namespace grt;
 
@@ -169,6 +170,8 @@ Status run(const Options &options) {
   sessionOptions.seed = state.seed;
   sessionOptions.decayAll = state.decayAll;
   sessionOptions.threadsPerRank = options.threadsPerRank;
+  sessionOptions.timeoutSeconds = options.timeout;
+  sessionOptions.onNan = options.onNan;
   std::unique_ptr<Session> session;
   status = report.open(beginning.checkpoint.has_value());
   if (status)
@@ -212,10 +215,13 @@ int main(int argc, char **argv) {
     std::printf("galvatron-run %s\n", version());
     return 0;
   }
+  reportFatalSignals("galvatron-run: error: ");
   if (status)
     status = run(options);
-  if (!status)
-    std::fprintf(stderr, "galvatron-run: error: %s\n",
-                 status.message().c_str());
-  return status.exitCode();
+  if (status)
+    return 0;
+  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
+  // Not by way of destructors: a rank that is stuck still uses what they end.
+  std::fflush(nullptr);
+  std::_Exit(status.exitCode());
 }

@@ -114,6 +114,14 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--ranks", integer(1, [&](uint64_t v) { o.ranks = int64_t(v); })},
       {"--threads-per-rank",
        integer(1, [&](uint64_t v) { o.threadsPerRank = int(v); })},
+      {"--timeout", real(0, false, [&](double v) { o.timeout = v; })},
+      {"--on-nan",
+       [&](const std::string &option, const std::string &v) {
+         if (v != "stop" && v != "skip")
+           return wrong(option, "stop or skip", v);
+         o.onNan = v == "stop" ? grt::OnNan::Stop : grt::OnNan::Skip;
+         return Status();
+       }},
       {"--save", text([&](const std::string &v) { o.save = v; })},
       {"--checkpoint", text([&](const std::string &v) { o.checkpoint = v; })},
       {"--checkpoint-every",
@@ -240,6 +248,13 @@ const char *helpText() {
          "  --threads-per-rank=N      default: cores / ranks, at least 1\n"
          "  --seed=N                  of weights, dropout and sample order "
          "(default 0)\n"
+         "  --timeout=SECONDS         a rank without progress for so long ends "
+         "the run\n"
+         "                            (default 600; 0: never)\n"
+         "  --on-nan=stop|skip        when a loss or gradient norm is not "
+         "finite: stop\n"
+         "                            and name the layer, or leave the step's "
+         "update out\n"
          "  --init=FILE|DIR           weights to start from: safetensors with "
          "Hugging\n"
          "                            Face names, or a folder with them\n"

@@ -24,6 +24,8 @@ struct Options {
   std::optional<uint64_t> steps;
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;
+  double timeout = 600;
+  grt::OnNan onNan = grt::OnNan::Stop;
   std::string save, log, summary, dumpGradients;
   /// Folder of checkpoints; weights to start from.
   std::string checkpoint, init;

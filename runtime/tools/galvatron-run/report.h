@@ -45,7 +45,7 @@ private:
   FILE *people;
   FILE *log = nullptr;
   std::vector<double> milliseconds;
-  uint64_t steps = 0;
+  uint64_t steps = 0, skipped = 0;
   double firstLoss = 0, finalLoss = 0;
   std::optional<double> validation;
   std::optional<std::string> continuation;
