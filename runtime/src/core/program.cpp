@@ -126,10 +126,11 @@ std::string_view checkedPayload(std::string_view bytes,
   std::array<unsigned char, trailerBytes> expected = programTrailer(payload);
   if (std::memcmp(expected.data(), trailer.data(), trailerBytes) != 0)
     damaged("its SHA-256 differs from the one in its trailer");
-  if (payload.size() < sizeof(Elf64_Ehdr) ||
+  if (payload.size() < SELFMAG ||
       std::memcmp(payload.data(), ELFMAG, SELFMAG) != 0)
     damaged("expected an ELF shared object");
-  checkMachine(payload, name);
+  if (payload.size() >= sizeof(Elf64_Ehdr))
+    checkMachine(payload, name);
   return payload;
 }
 
