@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace grt {
@@ -41,9 +42,9 @@ uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly) {
 
 } // namespace
 
-Rank::Rank(RunState &state, Communicator &communicator)
+Rank::Rank(RunState &state, Communicator &communicator, Activity &activity)
     : state(state), manifest(state.manifest), communicator(communicator),
-      self(communicator.rank()) {
+      activity(activity), self(communicator.rank()) {
   context.rank = this;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
@@ -86,6 +87,9 @@ void Rank::load() {
                                role.data, role.loss, role.step})
     staticBytes += extent.bytes;
 
+  std::vector<int> all(size_t(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  everyone = &communicator.group(all);
   layers.resize(role.layers.size());
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
@@ -164,6 +168,7 @@ void Rank::initialiseWeights() {
     for (const LayerTensor &tensor : layer.tensors) {
       const Parameter &parameter = manifest.parameters[tensor.parameter];
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
+        activity.advance();
         initialValues(parameter, state.options.seed, run.global, run.count,
                       manifest.dtype,
                       arena->base() + layer.parameter +
@@ -230,6 +235,8 @@ void Rank::beginStep() {
   step->local_norm_squared = 0;
   live.rewind(0);
   backwardSeen = false;
+  updateLeftOut = false;
+  activity.setStep(state.step);
   fillData();
 }
 
@@ -247,6 +254,11 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
+void Rank::addOverRanks(std::span<double> values) {
+  communicator.allReduce(*everyone, values.data(), values.size(), GRT_F64);
+  outsideBytes = std::max(outsideBytes, allocationPeakBytes());
+}
+
 void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
   const grt_task_list &list =
       state.program.table().schedules[roleNumber].parts[part];
@@ -261,6 +273,7 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
 }
 
 void Rank::runTask(const grt_task &task) {
+  activity.setLayer(nullptr);
   switch (task.kind) {
   case GRT_TASK_FORWARD:
     return forward(task.micro_batch, task.slot);
@@ -275,7 +288,7 @@ void Rank::runTask(const grt_task &task) {
   case GRT_TASK_NORM:
     return norm();
   case GRT_TASK_UPDATE:
-    return update();
+    return updateLeftOut ? void() : update();
   default:
     return tie(/*reduce=*/false);
   }
@@ -293,12 +306,12 @@ Extent Rank::boundaryExtent(int buffer, uint64_t bytes) const {
 }
 
 void Rank::begin(const Extent &extent) {
-  if (state.mode == GRT_MODE_TRAIN && extent.bytes)
+  if (tracks() && extent.bytes)
     live.begin(extent.offset, extent.bytes);
 }
 
 void Rank::end(const Extent &extent) {
-  if (state.mode == GRT_MODE_TRAIN && extent.bytes &&
+  if (tracks() && extent.bytes &&
       !live.end(extent.offset, extent.bytes,
                 state.poison ? arena->base() : nullptr))
     failHere("a boundary buffer of " + str(extent.bytes) +
@@ -312,6 +325,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   LayerState &prepared = layers[number];
   running = &prepared;
   runningLayer = &layer;
+  activity.setLayer(&layer);
   prepared.coordinates.first_sample =
       int64_t(microBatch) * manifest.samplesPerMicroBatch() +
       prepared.block * layer.samples;
@@ -407,6 +421,8 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     begin(output);
     bind(i, microBatch, slot, Phase::Forward);
     call(layer.forward, layer);
+    if (inspecting)
+      inspectLayer(i);
     if (layer.forwardReshard >= 0) {
       Extent next = inputExtent(i + 1, slot);
       begin(next);
@@ -416,7 +432,7 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     }
   }
   // Without a backward pass nothing ends what forward keeps for it.
-  if (state.mode != GRT_MODE_TRAIN)
+  if (!tracks())
     live.rewind(mark);
 }
 
@@ -497,6 +513,7 @@ void Rank::synchroniseGradients() {
     const Layer &layer = roleData->layers[i];
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    activity.setLayer(&layer);
     if (layers[i].groups[GRT_AXIS_DP])
       communicator.allReduce(*layers[i].groups[GRT_AXIS_DP],
                              arena->base() + layer.gradient, held,
@@ -538,6 +555,8 @@ void Rank::norm() {
     call(layer.norm, layer);
   }
   gatherResults(step->local_norm_squared);
+  // The same numbers on all ranks, so the same decision.
+  updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm);
   step->clip_factor = 1;
   if (manifest.clip)
     step->clip_factor =
@@ -580,6 +599,7 @@ void Rank::update() {
 
 void Rank::failHere(const std::string &what) const {
   fail("rank " + std::to_string(self) +
+       (state.step && !preparing ? ", step " + str(state.step) : "") +
        (runningLayer ? ", layer '" + runningLayer->name + "'" : "") + ": " +
        what);
 }
@@ -617,6 +637,9 @@ void Rank::launch(const grt_kernel_op &op) {
       patchedInts[i] = 1;
     patched.ints = patchedInts.data();
   }
+  if (state.failed.load(std::memory_order_relaxed))
+    throw Aborted();
+  activity.begin(kernelName(op.kernel), op.name);
   void *buffers[most];
   char message[256] = "";
   int32_t status = 0;
@@ -636,6 +659,7 @@ void Rank::launch(const grt_kernel_op &op) {
     failHere(std::string(kernelName(op.kernel)) + " '" + name +
              "': " + message);
   }
+  activity.end();
 }
 
 void Rank::communicate(const grt_collective_op &op) {
@@ -644,6 +668,7 @@ void Rank::communicate(const grt_collective_op &op) {
   const char *name = op.name ? op.name : "collective";
   if (op.axis > GRT_AXIS_TP)
     failHere(std::string("'") + name + "' runs over an unknown axis");
+  activity.begin("collective", name);
   char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
   Group *group = running->groups[op.axis];
   uint64_t members = group ? uint64_t(group->size()) : 1;
