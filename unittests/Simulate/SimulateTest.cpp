@@ -173,7 +173,8 @@ TEST(Simulate, an_unsound_schedule_is_refused) {
 // Random plans
 //===----------------------------------------------------------------------===//
 
-Cluster clusterOf(int64_t nodes, int64_t devices, double slowdown) {
+Cluster clusterOf(int64_t nodes, int64_t devices, double slowdown,
+                  double network = 1e10) {
   DeviceType type;
   type.name = "device";
   type.backend = "cuda";
@@ -187,7 +188,7 @@ Cluster clusterOf(int64_t nodes, int64_t devices, double slowdown) {
   group.devices = devices;
   group.link = {2e10, 5e-6};
   llvm::Expected<Cluster> cluster =
-      Cluster::get("test", {type}, {group}, Link{1e10, 1e-5});
+      Cluster::get("test", {type}, {group}, Link{network, 1e-5});
   EXPECT_TRUE(bool(cluster)) << llvm::toString(cluster.takeError());
   return *cluster;
 }
@@ -266,21 +267,55 @@ SimulationInput inputOf(RandomPlan &random, const Cluster &cluster) {
   return input ? *input : SimulationInput();
 }
 
+/// Eq. 9 with transfers where the schedule has them: opposite ones with one
+/// neighbour are one operation of both stages, as long as the longer one.
+double equation9WithGroupedTransfers(const SimulationInput &input) {
+  size_t count = input.roles.size();
+  double sum = 0, largest = 0;
+  for (size_t s = 0; s < count; ++s) {
+    double time = 0, nosync = 0;
+    for (const SimulatedLayer &layer : input.roles[s].layers) {
+      LayerTime layerSeconds = layerTime(layer.time);
+      double reshards =
+          layer.reshardForward.seconds + layer.reshardBackward.seconds;
+      time += layerSeconds.total() + reshards;
+      nosync += layerSeconds.totalNosync() + reshards;
+    }
+    auto longer = [](const SimulatedCut &cut) {
+      return std::max(cut.activation.seconds, cut.gradient.seconds);
+    };
+    if (s > 0)
+      nosync += longer(input.cuts[s - 1]);
+    if (s + 1 < count) {
+      nosync += longer(input.cuts[s]);
+      time += input.cuts[s].activation.seconds + input.cuts[s].gradient.seconds;
+    }
+    sum += time;
+    largest = std::max(largest, nosync);
+  }
+  return static_cast<double>(input.program.microBatches - 1) * largest + sum;
+}
+
 TEST(Simulate, random_plans_stay_below_equation_9_under_1f1b) {
   std::mt19937_64 random(11);
   Cluster cluster = clusterOf(1, 8, 1.3);
-  double lowest = 2, highest = 0;
   for (int i = 0; i < instances(300); ++i) {
     RandomPlan plan = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
-    Simulation simulation = run(inputOf(plan, cluster));
-    lowest = std::min(lowest, simulation.ratio());
-    highest = std::max(highest, simulation.ratio());
-    EXPECT_LE(simulation.ratio(), 1 + 1e-9) << "plan " << i;
-    EXPECT_GE(simulation.ratio(), 0.6) << "plan " << i;
+    SimulationInput input = inputOf(plan, cluster);
+    Simulation simulation = run(input);
+    EXPECT_LE(simulation.seconds,
+              equation9WithGroupedTransfers(input) * (1 + 1e-9))
+        << "plan " << i;
+    // Where both directions of a cut take equally long the two formulas agree;
+    // otherwise Eq. 9 as printed may be too low by the difference.
+    EXPECT_LE(simulation.ratio(), 1.005) << "plan " << i;
+    EXPECT_GE(simulation.ratio(), 0.75) << "plan " << i;
+    for (SimulatedCut &cut : input.cuts)
+      cut.activation.seconds = cut.gradient.seconds = 0;
+    EXPECT_LE(run(input).seconds,
+              equation9WithGroupedTransfers(input) * (1 + 1e-9))
+        << "plan " << i;
   }
-  RecordProperty("lowest", std::to_string(lowest));
-  RecordProperty("highest", std::to_string(highest));
-  std::printf("ratio to Eq. 9: %.4f to %.4f\n", lowest, highest);
 }
 
 TEST(Simulate, one_stage_takes_what_equation_9_says) {
@@ -376,8 +411,9 @@ TEST(Simulate, one_rank_stands_for_all_of_its_role) {
 
 TEST(Simulate, stages_that_share_an_uplink_slow_each_other_down) {
   // Four stages of two devices over two nodes, as 0,4 | 1,5 | 2,6 | 3,7: every
-  // stage's all-reduce leaves both nodes, and all run at the end of the step.
-  Cluster cluster = clusterOf(2, 4, 1.3);
+  // stage's all-reduces leave both nodes, and do so while other stages still
+  // run backward and send theirs.
+  Cluster cluster = clusterOf(2, 4, 1.3, 1e8);
   std::mt19937_64 random(16);
   RandomPlan made;
   do
@@ -395,6 +431,7 @@ TEST(Simulate, stages_that_share_an_uplink_slow_each_other_down) {
   EXPECT_EQ(input.roles[0].layers[0].dpUplinks,
             (std::vector<int32_t>{0, 1, 2, 3}));
   SimulationOptions options;
+  options.overlap = OverlapModel::Stream;
   Simulation shared = run(input, options);
   options.shareUplinks = false;
   Simulation alone = run(input, options);
