@@ -189,6 +189,9 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   }();
   if (!result)
     return result;
+  if (result->feasible() && request.inspect)
+    if (llvm::Error error = request.inspect(**model, *result))
+      return error;
   ir::emitDecisions(module.getLoc(), result->decisions);
   if (result->feasible())
     ir::writePlan(module, result->plan(), memory);

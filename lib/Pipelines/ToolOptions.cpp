@@ -316,7 +316,7 @@ std::string PlanOptions::searchOption() const {
 }
 
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
-                             bool stdoutTaken) const {
+                             bool stdoutTaken, llvm::StringRef appendix) const {
   if (decisions)
     for (const std::string &decision : result.decisions)
       llvm::errs() << decision << "\n";
@@ -334,6 +334,8 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
   }
   if (!feasible)
     return tool.report(result.infeasible().str(), kExitFailed);
-  result.plan().print(toStdout || stdoutTaken ? llvm::errs() : llvm::outs());
+  llvm::raw_ostream &os = toStdout || stdoutTaken ? llvm::errs() : llvm::outs();
+  result.plan().print(os);
+  os << appendix;
   return 0;
 }

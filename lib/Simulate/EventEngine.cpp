@@ -91,18 +91,16 @@ public:
         ++joins[operations[id].join].missing;
     }
     state.resize(count);
-    size_t uplinks = 0;
+    int32_t uplinkCount = 0;
     for (const std::vector<int32_t> &set : uplinkSets)
       for (int32_t uplink : set)
-        uplinks = std::max(uplinks, static_cast<size_t>(uplink) + 1);
-    uplinkUsers.resize(uplinks);
+        uplinkCount = std::max(uplinkCount, uplink + 1);
+    uplinks.resize(uplinkCount);
     timeline.start.assign(count, 0);
     timeline.finish.assign(count, 0);
   }
 
   Timeline run() {
-    // A head without dependencies can start; what a start makes ready follows
-    // from events.
     for (OperationId head : heads)
       if (head >= 0 && pending[head] == 0)
         arrive(head);
@@ -142,6 +140,15 @@ private:
   struct Join {
     int32_t missing = 0;
     std::vector<OperationId> waiting;
+  };
+
+  struct Flow {
+    int32_t number;
+    int32_t users;
+  };
+  struct Uplink {
+    std::vector<OperationId> users; ///< operations that run
+    SmallVector<Flow, 4> flows;
   };
 
   size_t streamOf(size_t id) const {
@@ -200,16 +207,8 @@ private:
   void enter(OperationId id, bool begins) {
     const Operation &operation = operations[id];
     if (operation.uplinkSet >= 0)
-      for (int32_t uplink : uplinkSets[operation.uplinkSet]) {
-        std::vector<OperationId> &users = uplinkUsers[uplink];
-        if (begins)
-          users.push_back(id);
-        else
-          users.erase(find(users, id));
-        for (OperationId user : users)
-          if (user != id)
-            setRate(user);
-      }
+      for (int32_t number : uplinkSets[operation.uplinkSet])
+        enterUplink(uplinks[number], id, begins);
     auto touch = [&](Stream stream) {
       OperationId other = activeOn(operation.actor, stream);
       if (other >= 0 && other != id)
@@ -222,6 +221,31 @@ private:
                operation.stream == Stream::Exchange) {
       touch(Stream::Collective);
     }
+  }
+
+  /// Operations of a flow come and go one by one; rates of others change with
+  /// the first and the last of them only.
+  void enterUplink(Uplink &uplink, OperationId id, bool begins) {
+    int32_t number = operations[id].flow;
+    auto flow = find_if(uplink.flows, [&](const Flow &candidate) {
+      return candidate.number == number;
+    });
+    if (begins) {
+      uplink.users.push_back(id);
+      if (flow != uplink.flows.end()) {
+        ++flow->users;
+        return;
+      }
+      uplink.flows.push_back({number, 1});
+    } else {
+      uplink.users.erase(find(uplink.users, id));
+      if (--flow->users > 0)
+        return;
+      uplink.flows.erase(flow);
+    }
+    for (OperationId user : uplink.users)
+      if (user != id)
+        setRate(user);
   }
 
   double rateOf(OperationId id) const {
@@ -238,14 +262,8 @@ private:
     double rate = overlaps ? 1 / slowdowns[operation.actor] : 1;
     size_t most = 1;
     if (operation.uplinkSet >= 0)
-      for (int32_t uplink : uplinkSets[operation.uplinkSet]) {
-        // Few operations share an uplink, so counting flows is cheap.
-        SmallVector<int32_t, 8> flows;
-        for (OperationId user : uplinkUsers[uplink])
-          if (!is_contained(flows, operations[user].flow))
-            flows.push_back(operations[user].flow);
-        most = std::max(most, flows.size());
-      }
+      for (int32_t number : uplinkSets[operation.uplinkSet])
+        most = std::max(most, uplinks[number].flows.size());
     return rate / static_cast<double>(most);
   }
 
@@ -272,7 +290,7 @@ private:
   std::vector<OperationId> heads, active; ///< by actor and stream
   std::vector<Join> joins;
   std::vector<State> state;
-  std::vector<std::vector<OperationId>> uplinkUsers;
+  std::vector<Uplink> uplinks;
   std::priority_queue<Event> queue;
   double now = 0;
   Timeline timeline;

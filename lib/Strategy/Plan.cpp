@@ -189,7 +189,7 @@ json::Value Plan::toJson() const {
     layerArray.push_back(json::Object{{"name", layer.name},
                                       {"stage", layer.stage},
                                       {"strategy", layer.strategy.str()}});
-  return json::Object{{"version", 1},
+  json::Object object{{"version", 1},
                       {"tool-version", toolVersion},
                       {"model", model},
                       {"model-hash", modelHash},
@@ -209,6 +209,9 @@ json::Value Plan::toJson() const {
                       {"peak-is", exactPeak ? "exact" : "estimate"},
                       {"stages", std::move(stageArray)},
                       {"layers", std::move(layerArray)}};
+  if (simulatedIterationMs)
+    object["simulated-iteration-ms"] = *simulatedIterationMs;
+  return object;
 }
 
 Expected<Plan> Plan::fromJson(const json::Value &value) {
@@ -229,6 +232,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.microBatches = reader.natural("micro-batches");
   plan.pipelineDegree = reader.natural("pipeline-degree");
   plan.iterationMs = reader.numberOr("iteration-ms", 0);
+  if (reader.has("simulated-iteration-ms"))
+    plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
   plan.searchMs = reader.numberOr("search-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Pipelines/SimulateOption.h"
 #include "galvatron/Pipelines/ToolOptions.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
@@ -46,6 +47,7 @@ int main(int argc, char **argv) {
   Tool tool("galvatron-plan");
   ModelOptions modelOptions(tool);
   PlanOptions options(tool);
+  SimulateOption simulate(tool);
   cl::opt<std::string> output(
       "o", cl::desc("where to write the planned module"),
       cl::value_desc("planned.mlir"), cl::cat(tool.category()));
@@ -91,7 +93,10 @@ int main(int argc, char **argv) {
         plan(*loaded->profile, *cluster, *planner);
     if (!result)
       return tool.report(result.takeError());
-    return options.printResult(tool, *result, /*stdoutTaken=*/false);
+    if (llvm::Error error = simulate.run(*loaded->profile, *cluster, *result))
+      return tool.report(std::move(error));
+    return options.printResult(tool, *result, /*stdoutTaken=*/false,
+                               simulate.table());
   }
 
   mlir::ModuleOp module = *loaded->module;
@@ -105,6 +110,9 @@ int main(int argc, char **argv) {
   PlanRequest request;
   request.planner = *planner;
   request.keepPlan = keepPlan;
+  request.inspect = [&](LayerModel &model, PlannerResult &planned) {
+    return simulate.run(model, *cluster, planned);
+  };
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
@@ -114,5 +122,5 @@ int main(int argc, char **argv) {
     if (llvm::Error error = writeOutput(output, text))
       return tool.report(std::move(error));
   }
-  return options.printResult(tool, *result, output == "-");
+  return options.printResult(tool, *result, output == "-", simulate.table());
 }

@@ -469,6 +469,13 @@ TEST(Simulate, a_thousand_ranks_are_as_many_operations_as_their_roles) {
   EXPECT_EQ(simulation.operations, 64u * 64 * 7 + 15 * 64 * 4 + 16);
   EXPECT_LE(simulation.ratio(), 1 + 1e-9);
   EXPECT_GT(simulation.ratio(), 0.9);
+  if (instances(1) == 1)
+    return;
+  SimulationOptions expanded;
+  expanded.expandRanks = true;
+  Simulation ranks = run(*input, expanded);
+  EXPECT_EQ(ranks.operations, 64 * simulation.operations);
+  EXPECT_NEAR(ranks.seconds, simulation.seconds, 1e-9 * simulation.seconds);
 }
 
 //===----------------------------------------------------------------------===//

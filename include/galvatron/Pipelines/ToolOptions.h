@@ -96,9 +96,9 @@ struct PlanOptions {
 
   /// Writes the plan JSON, the table and, if asked for, the decisions. Returns
   /// the exit code. The table goes to standard error if standard output is
-  /// taken, as `stdoutTaken` says, or by the JSON.
+  /// taken, as `stdoutTaken` says, or by the JSON; `appendix` follows it.
   int printResult(const Tool &tool, const PlannerResult &result,
-                  bool stdoutTaken) const;
+                  bool stdoutTaken, llvm::StringRef appendix = "") const;
 };
 
 } // namespace galvatron

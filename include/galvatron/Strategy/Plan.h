@@ -107,6 +107,8 @@ struct Plan {
   int64_t pipelineDegree = 1;
   /// (m - 1) * max C_nosync + sum C (Eq. 9).
   double iterationMs = 0;
+  /// What the simulator says of the same step, if it was asked.
+  std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;
   double searchMs = 0;
   /// Peaks are arena sizes (true) or estimates from a profile (false).
