@@ -364,13 +364,10 @@ TEST(Simulate, peak_memory_is_the_ledgers) {
         for (const SimulatedActor &actor : run(input, options).actors) {
           const StageLedger &ledger = plan.plan.stages[actor.role].ledger;
           EXPECT_EQ(actor.peakActivations, ledger.activations);
-          EXPECT_LE(actor.peakBytes, plan.plan.stages[actor.role].peakBytes);
-          // With one slot temporaries lie in the stash of later layers, and the
-          // ledger counts them together; with several they have a region.
-          if (input.program.roles[actor.role].slots == 1)
-            EXPECT_EQ(actor.peakBytes, ledger.total());
-          else
-            EXPECT_EQ(actor.peakTemporaries, ledger.backward);
+          // Temporaries use what later layers of their micro-batch keep: both
+          // peaks are of different moments, the ledger's total is one moment's.
+          EXPECT_EQ(actor.peakBytes, ledger.total());
+          EXPECT_GE(actor.peakTemporaries, ledger.backward);
           EXPECT_EQ(actor.memory.back().activations, 0);
           EXPECT_EQ(actor.memory.back().temporaries, 0);
         }
