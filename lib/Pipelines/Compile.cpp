@@ -11,6 +11,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Target/Program.h"
@@ -193,8 +194,15 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
     if (llvm::Error error = request.inspect(**model, *result))
       return error;
   ir::emitDecisions(module.getLoc(), result->decisions);
-  if (result->feasible())
-    ir::writePlan(module, result->plan(), memory);
+  if (!result->feasible())
+    return result;
+  // The runtime shows predicted times beside measured ones.
+  llvm::Expected<SimulationInput> input =
+      simulationInput(**model, cluster, result->plan());
+  if (!input)
+    return input.takeError();
+  llvm::json::Value times = predictedTimes(*input);
+  ir::writePlan(module, result->plan(), memory, &times);
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/STLExtras.h"
 
+#include <cmath>
 #include <map>
 
 using namespace llvm;
@@ -253,6 +254,62 @@ private:
 };
 
 } // namespace
+
+json::Value predictedTimes(const SimulationInput &input) {
+  auto put = [](json::Object &object, StringRef key, double seconds) {
+    // Whole nanoseconds: digits beyond are noise.
+    if (double rounded = std::round(seconds * 1e9); rounded > 0)
+      object[key] = rounded / 1e3;
+  };
+  json::Array roles, cuts, ties;
+  for (const SimulatedRole &role : input.roles) {
+    json::Array layers;
+    double slowdown = 1;
+    for (const SimulatedLayer &layer : role.layers) {
+      const LayerTimeParts &time = layer.time;
+      slowdown = std::max(slowdown, time.slowdown);
+      json::Object object;
+      put(object, "gather", time.gather);
+      put(object, "forward", time.forward);
+      put(object, "tp-forward", time.tpForward);
+      put(object, "recompute", time.recompute);
+      put(object, "backward", time.backward);
+      put(object, "tp-backward", time.tpRecompute + time.tpBackward);
+      put(object, "scatter", time.scatter);
+      put(object, "sync", time.sync);
+      put(object, "reshard-forward", layer.reshardForward.seconds);
+      put(object, "reshard-backward", layer.reshardBackward.seconds);
+      if (!layers.empty()) {
+        json::Object &before = *layers.back().getAsObject();
+        int64_t count = *before.getInteger("count");
+        object["count"] = count;
+        if (object == before) {
+          before["count"] = count + 1;
+          continue;
+        }
+      }
+      object["count"] = 1;
+      layers.push_back(std::move(object));
+    }
+    roles.push_back(
+        json::Object{{"slowdown", slowdown}, {"layers", std::move(layers)}});
+  }
+  for (const SimulatedCut &cut : input.cuts) {
+    json::Object object;
+    put(object, "activation", cut.activation.seconds);
+    put(object, "gradient", cut.gradient.seconds);
+    cuts.push_back(std::move(object));
+  }
+  for (const SimulatedTie &tie : input.ties) {
+    json::Object object;
+    put(object, "reduce", tie.reduce.seconds);
+    put(object, "broadcast", tie.broadcast.seconds);
+    ties.push_back(std::move(object));
+  }
+  return json::Object{{"roles", std::move(roles)},
+                      {"cuts", std::move(cuts)},
+                      {"ties", std::move(ties)}};
+}
 
 Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan) {

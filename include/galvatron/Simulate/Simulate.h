@@ -26,6 +26,7 @@
 #include "galvatron/Simulate/EventEngine.h"
 #include "galvatron/Strategy/Plan.h"
 
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <string>
@@ -89,6 +90,11 @@ struct SimulationInput {
 /// match the model or the cluster.
 llvm::Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
+
+/// The durations as JSON, in microseconds, for the manifest of a program: the
+/// runtime lays them out along the program's tasks. Equal neighbouring layers
+/// are one entry with a count, zeros are left out.
+llvm::json::Value predictedTimes(const SimulationInput &input);
 
 //===----------------------------------------------------------------------===//
 // What comes out

@@ -154,6 +154,9 @@ struct SessionOptions {
   std::string backendFolder;
   /// Used instead of the library of the program's target, if set.
   const grt_backend *backend = nullptr;
+  /// Steps can be recorded: see Session::record. A session without this has no
+  /// cost for it.
+  bool trace = false;
 };
 
 struct StepResult {
@@ -175,6 +178,17 @@ struct RankMemory {
   uint64_t measuredPeakBytes = 0;
   /// Most heap bytes that the rank's thread held at once since loading.
   uint64_t outsideArenaBytes = 0;
+};
+
+/// Where the time of a step goes, as shares of it over all ranks; they add up
+/// to 1.
+struct TimeShares {
+  double compute = 0;              ///< kernels run
+  double exposedCommunication = 0; ///< data moves and no kernel runs
+  double bubble = 0;               ///< waiting for other ranks
+  double idle = 0;                 ///< none of these
+  double milliseconds = 0;         ///< of a step, the average
+  uint64_t steps = 0;              ///< that were looked at
 };
 
 /// A parameter, its gradient or its optimizer state in the Hugging Face layout.
@@ -241,6 +255,14 @@ public:
   /// with `model.safetensors` or its index (checkpoints are such folders).
   /// Every tensor of the program must be there with its shape.
   Status loadWeights(const std::string &path);
+  /// Whether the next steps are recorded; needs SessionOptions::trace.
+  Status record(bool on);
+  /// Shares of the recorded steps, and of the step that the cost model expects
+  /// (`steps` is 0 if the program does not have its times).
+  Status timeShares(TimeShares &measured, TimeShares &predicted) const;
+  /// Writes the recorded steps, and what the cost model expects beside each, as
+  /// a Chrome trace.
+  Status writeTrace(const std::string &path) const;
 
   uint64_t stepsDone() const;
   std::vector<RankMemory> memory() const;

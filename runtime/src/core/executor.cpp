@@ -42,9 +42,10 @@ uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly) {
 
 } // namespace
 
-Rank::Rank(RunState &state, Communicator &communicator, Activity &activity)
+Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
+           Recorder *recorder)
     : state(state), manifest(state.manifest), communicator(communicator),
-      activity(activity), self(communicator.rank()) {
+      activity(activity), recorder(recorder), self(communicator.rank()) {
   context.rank = this;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
@@ -96,6 +97,8 @@ void Rank::load() {
   gathered.resize(size_t(communicator.size()) * 2);
   initialiseWeights();
   prepareKernels();
+  if (recorder)
+    recorder->attach(live, staticBytes);
   beginAllocationCount();
 }
 
@@ -113,7 +116,7 @@ void Rank::prepareKernels() {
       if (function < 0)
         continue;
       marks = 0;
-      call(function, layer);
+      call(function, layer, Phase::Forward);
       temporary = std::max(temporary, marks);
       if (function == layer.forward)
         kept += marks + 1;
@@ -241,9 +244,13 @@ void Rank::beginStep() {
 }
 
 void Rank::train() {
+  if (recorder)
+    recorder->beginStep(state.step);
   beginStep();
   runPart(GRT_PART_STEADY, false);
   runPart(GRT_PART_STEP_END, false);
+  if (recorder)
+    recorder->endStep();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
@@ -274,6 +281,7 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
 
 void Rank::runTask(const grt_task &task) {
   activity.setLayer(nullptr);
+  TraceSpan span(recorder, task);
   switch (task.kind) {
   case GRT_TASK_FORWARD:
     return forward(task.micro_batch, task.slot);
@@ -396,7 +404,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
         role.boundary[layer.gradOut].bytes);
 }
 
-void Rank::call(int function, const Layer &layer) {
+void Rank::call(int function, const Layer &layer, Phase phase) {
+  TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
   kept = nullptr;
   int32_t status = state.program.table().functions[function](&context);
   if (status == 0)
@@ -420,7 +429,7 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
       output = inputExtent(i + 1, slot);
     begin(output);
     bind(i, microBatch, slot, Phase::Forward);
-    call(layer.forward, layer);
+    call(layer.forward, layer, Phase::Forward);
     if (inspecting)
       inspectLayer(i);
     if (layer.forwardReshard >= 0) {
@@ -442,12 +451,12 @@ void Rank::backward(uint32_t microBatch, uint32_t slot) {
     const Layer &layer = roleData->layers[i];
     if (layer.recompute >= 0) {
       bind(i, microBatch, slot, Phase::Recompute);
-      call(layer.recompute, layer);
+      call(layer.recompute, layer, Phase::Recompute);
     }
     Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
     begin(gradOut);
     bind(i, microBatch, slot, Phase::Backward);
-    call(layer.backward, layer);
+    call(layer.backward, layer, Phase::Backward);
     end(boundaryExtent(layer.gradIn, layers[i].outputBytes));
     end(inputExtent(i, slot));
     if (layer.backwardReshard >= 0) {
@@ -514,6 +523,8 @@ void Rank::synchroniseGradients() {
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
     activity.setLayer(&layer);
+    if (recorder)
+      recorder->layer = int32_t(i);
     if (layers[i].groups[GRT_AXIS_DP])
       communicator.allReduce(*layers[i].groups[GRT_AXIS_DP],
                              arena->base() + layer.gradient, held,
@@ -552,7 +563,7 @@ void Rank::norm() {
     if (layer.norm < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
-    call(layer.norm, layer);
+    call(layer.norm, layer, Phase::Norm);
   }
   gatherResults(step->local_norm_squared);
   // The same numbers on all ranks, so the same decision.
@@ -589,7 +600,7 @@ void Rank::update() {
     if (layer.update < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
-    call(layer.update, layer);
+    call(layer.update, layer, Phase::Update);
   }
 }
 

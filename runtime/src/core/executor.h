@@ -17,6 +17,7 @@
 #include "core/activity.h"
 #include "core/arena.h"
 #include "core/layout.h"
+#include "core/trace.h"
 #include "grt/session.h"
 
 #include <memory>
@@ -74,7 +75,10 @@ struct RunState {
 
 class Rank {
 public:
-  Rank(RunState &state, Communicator &communicator, Activity &activity);
+  /// With a recorder, whose communicator and backend these are then too, steps
+  /// can be recorded.
+  Rank(RunState &state, Communicator &communicator, Activity &activity,
+       Recorder *recorder = nullptr);
   ~Rank();
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
@@ -121,7 +125,7 @@ public:
   void keep(std::exception_ptr exception) { kept = exception; }
 
 private:
-  enum class Phase { Forward, Recompute, Backward, Update };
+  using Phase = LayerPhase;
   struct Region {
     char *base = nullptr;
     uint64_t bytes = 0;
@@ -152,7 +156,7 @@ private:
   void gatherResults(double normSquared);
 
   void bind(size_t layer, uint32_t microBatch, uint32_t slot, Phase phase);
-  void call(int function, const Layer &layer);
+  void call(int function, const Layer &layer, Phase phase);
   void reshard(int exchange, const void *source, void *destination);
   char *resolve(const grt_buffer &buffer, const char *name, size_t position);
   Extent inputExtent(size_t layer, uint32_t slot) const;
@@ -169,6 +173,7 @@ private:
   Communicator &communicator;
   Activity &activity;
   Group *everyone = nullptr;
+  Recorder *recorder;
   int self, local = 0, roleNumber = 0;
   const Role *roleData = nullptr;
   grt_context context;

@@ -16,6 +16,7 @@
 #ifndef GRT_CORE_MANIFEST_H
 #define GRT_CORE_MANIFEST_H
 
+#include "core/prediction.h"
 #include "grt/abi.h"
 
 #include <cstdint>
@@ -167,6 +168,8 @@ struct Manifest {
   std::vector<Exchange> exchanges;
   std::vector<Tie> ties;
   std::vector<Role> roles;
+  /// What the cost model says of a step's parts, if the program has it.
+  std::optional<PredictedTimes> predicted;
 
   uint64_t elementBytes() const;
   grt_dtype accumulatorType() const {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
+#include "core/trace_report.h"
 #include "core/watchdog.h"
 
 #include <algorithm>
@@ -76,9 +77,14 @@ struct Session::Implementation {
                 std::span<const int32_t> labels);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   void writeTensors(const std::string &path, Held kind);
+  TraceReport report() const;
 
   std::shared_ptr<const Program> program;
   BackendHandle backend;
+  /// The backend as recorded ranks see it, and a recorder per rank; empty
+  /// without a trace.
+  grt_backend traced;
+  std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
   ThreadsWorld world;
   std::vector<std::unique_ptr<Activity>> activities;
@@ -104,8 +110,11 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
       backend(options.backend ? BackendHandle(options.backend)
                               : BackendHandle(program->manifest().backend,
                                               options.backendFolder)),
-      state{*program, program->manifest(), *backend, options,
-            Hyperparameters::defaults(*program)},
+      traced(tracedBackend(*backend)), state{*program, program->manifest(),
+                                             options.trace ? traced : *backend,
+                                             options,
+                                             Hyperparameters::defaults(
+                                                 *program)},
       world(int(program->worldSize())) {
   const Manifest &manifest = program->manifest();
   int size = int(manifest.world);
@@ -121,8 +130,14 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
     activities.push_back(std::make_unique<Activity>(rank));
     communicators.push_back(
         watchedCommunicator(world.join(rank), *activities.back()));
-    ranks.push_back(std::make_unique<Rank>(state, *communicators.back(),
-                                           *activities.back()));
+    if (options.trace) {
+      recorders.push_back(std::make_unique<Recorder>(rank, *backend));
+      communicators.back() = tracedCommunicator(std::move(communicators.back()),
+                                                *recorders.back());
+    }
+    ranks.push_back(std::make_unique<Rank>(
+        state, *communicators.back(), *activities.back(),
+        options.trace ? recorders.back().get() : nullptr));
   }
   try {
     for (int rank = 0; rank < size; ++rank)
@@ -301,6 +316,16 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
   writeSafetensors(path, entries, [&](size_t i) {
     return gatherTensor(manifest, ranks, stored[i], kind);
   });
+}
+
+TraceReport Session::Implementation::report() const {
+  if (recorders.empty())
+    invalid("the session was made without a trace");
+  std::vector<RankRecording> recordings;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
+                          ranks[i]->role().arenaBytes});
+  return TraceReport(*program, std::move(recordings));
 }
 
 Session::Session() = default;
@@ -510,6 +535,28 @@ Status Session::loadWeights(const std::string &path) {
     });
     impl->load(std::move(*reader));
   });
+}
+
+Status Session::record(bool on) {
+  return guarded([&] {
+    if (impl->recorders.empty())
+      invalid("the session was made without a trace");
+    for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+      recorder->setRecording(on);
+  });
+}
+
+Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
+  return guarded([&] {
+    TraceReport report = impl->report();
+    measured = report.measured();
+    if (!report.predicted(predicted))
+      predicted = TimeShares();
+  });
+}
+
+Status Session::writeTrace(const std::string &path) const {
+  return guarded([&] { impl->report().write(path); });
 }
 
 uint64_t Session::stepsDone() const { return impl->state.step; }

@@ -104,6 +104,8 @@ Status train(const Options &options, const Dataset &data, Session &session,
     if (status)
       status = session.setBatch(inputs, labels);
     StepResult result;
+    if (status && options.wantsRecording())
+      status = session.record(step + options.traceSteps > *options.steps);
     if (status)
       status = session.step(result);
     if (status && step == 1 && !options.dumpGradients.empty())
@@ -172,6 +174,7 @@ Status run(const Options &options) {
   sessionOptions.threadsPerRank = options.threadsPerRank;
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.onNan = options.onNan;
+  sessionOptions.trace = options.wantsRecording();
   std::unique_ptr<Session> session;
   status = report.open(beginning.checkpoint.has_value());
   if (status)
@@ -189,6 +192,10 @@ Status run(const Options &options) {
   if (data)
     status =
         train(options, *data, *session, beginning.folder.get(), state, report);
+  if (status && !options.trace.empty())
+    status = session->writeTrace(options.trace);
+  if (status && options.wantsRecording())
+    status = report.shares(*session);
   if (status && endRequested())
     return report.finish(session->memory());
   if (status && !options.save.empty())

@@ -131,6 +131,8 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
+      {"--trace", text([&](const std::string &v) { o.trace = v; })},
+      {"--trace-steps", integer(1, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},
       {"--summary", text([&](const std::string &v) { o.summary = v; })},
       {"--json", text([&](const std::string &v) { o.json = v; })},
@@ -285,6 +287,11 @@ const char *helpText() {
          "  --summary=FILE            one JSON object at the end\n"
          "  --json[=FILE]             the summary on standard output, or in "
          "FILE\n"
+         "  --trace=FILE              Chrome trace of the last steps, measured "
+         "and predicted\n"
+         "  --trace-steps=N           how many (default 3); the summary's "
+         "shares "
+         "are theirs\n"
          "  --dump-gradients=FILE     gradients of step 1 as safetensors\n"
          "  --generate=TEXT           prints a greedy continuation of TEXT\n"
          "  --tokens=N                its length (default 64)\n"

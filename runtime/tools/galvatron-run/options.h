@@ -26,12 +26,14 @@ struct Options {
   int threadsPerRank = 0;
   double timeout = 600;
   grt::OnNan onNan = grt::OnNan::Stop;
-  std::string save, log, summary, dumpGradients;
   /// Folder of checkpoints; weights to start from.
   std::string checkpoint, init;
   grt::CheckpointOptions checkpoints;
   uint64_t checkpointEvery = 0;
   bool resume = false;
+  std::string save, log, summary, dumpGradients, trace;
+  /// The last steps of the run are recorded, for the trace and the summary.
+  uint64_t traceSteps = 3;
   /// Where the summary also goes with --json; "-" is standard output.
   std::string json;
   std::optional<double> lr, minLr, eps, weightDecay, momentum, clipNorm;
@@ -41,6 +43,10 @@ struct Options {
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;
+
+  bool wantsRecording() const {
+    return !trace.empty() || !summary.empty() || !json.empty();
+  }
 };
 
 /// Parses the arguments after the program's name. Errors have exit code 2.

@@ -71,7 +71,7 @@ uint64_t largest(const std::vector<RankMemory> &memory,
 }
 
 uint64_t processPeakBytes() {
-  struct rusage usage{};
+  struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return uint64_t(usage.ru_maxrss) * 1024;
 }
@@ -215,10 +215,26 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
       {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0}};
+  auto shares = [](const grt::TimeShares &time) {
+    if (!time.steps)
+      return Json();
+    return Json{{"compute", time.compute},
+                {"exposed-communication", time.exposedCommunication},
+                {"bubble", time.bubble},
+                {"idle", time.idle},
+                {"step-ms", time.milliseconds}};
+  };
+  summary["time-shares"] = {{"steps", measuredShares.steps},
+                            {"measured", shares(measuredShares)},
+                            {"predicted", shares(predictedShares)}};
   if (continuation)
     summary["generated"] = *continuation;
   // What a byte model generates need not be valid UTF-8.
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status Report::shares(const grt::Session &session) {
+  return session.timeShares(measuredShares, predictedShares);
 }
 
 Status Report::finish(const std::vector<RankMemory> &memory) {

@@ -32,6 +32,8 @@ public:
                    const std::vector<grt::RankMemory> &memory,
                    std::optional<double> validationLoss);
   void generated(const std::string &prompt, const std::string &continuation);
+  /// Takes the shares of time for the summary.
+  grt::Status shares(const grt::Session &session);
   /// The closing lines and the summary.
   grt::Status finish(const std::vector<grt::RankMemory> &memory);
 
@@ -49,6 +51,7 @@ private:
   double firstLoss = 0, finalLoss = 0;
   std::optional<double> validation;
   std::optional<std::string> continuation;
+  grt::TimeShares measuredShares, predictedShares;
 };
 
 #endif // GALVATRON_RUN_REPORT_H
