@@ -174,6 +174,13 @@ int64_t Cluster::budgetOf(ArrayRef<int64_t> devices,
   return least;
 }
 
+int64_t Cluster::memoryFor(ArrayRef<int64_t> devices, int64_t bytes) const {
+  int64_t reserved = 0;
+  for (int64_t device : devices)
+    reserved = std::max(reserved, deviceType(device).reservedMemory);
+  return bytes + reserved;
+}
+
 double Cluster::coreContention(int64_t device) const {
   const NodeGroup &group = description.nodes[deviceGroup[device]];
   if (group.cores == 0)

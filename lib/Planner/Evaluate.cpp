@@ -144,10 +144,11 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
 
   PlannerResult result{plan, {}};
   if (worst) {
+    int64_t memoryNeeded = cluster.memoryFor(plan.stages[worst->stage].devices,
+                                             worst->neededBytes);
     worst->relaxations.push_back("raise the memory of each device to " +
-                                 std::to_string(worst->neededBytes) +
-                                 " bytes (" +
-                                 printBytesRounded(worst->neededBytes) + ")");
+                                 std::to_string(memoryNeeded) + " bytes (" +
+                                 printBytesRounded(memoryNeeded) + ")");
     bool allCheckpointed = all_of(plan.layers, [](const PlanLayer &layer) {
       return layer.strategy.checkpoint();
     });

@@ -350,6 +350,7 @@ Infeasible Search::explain(int64_t batch) {
     return infeasible;
   }
   std::optional<MemoryNeed> need;
+  std::vector<int64_t> devices; ///< of the stage in need
   std::string shape;
   for (const std::shared_ptr<Candidate> &candidate : candidates) {
     MemoryNeed own = candidate->memoryNeed();
@@ -357,6 +358,7 @@ Infeasible Search::explain(int64_t batch) {
       continue;
     need = own;
     shape = candidate->shape().str();
+    devices = candidate->shape().devices[own.stage];
   }
   infeasible.reason =
       "no plan of space '" + space.name + "' fits: with the least memory (" +
@@ -366,8 +368,9 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;
   infeasible.ledger = need->ledger;
-  infeasible.relaxations.push_back("raise the memory of each device to " +
-                                   bytesText(need->needed));
+  infeasible.relaxations.push_back(
+      "raise the memory of each device to " +
+      bytesText(cluster.memoryFor(devices, need->needed)));
 
   // Each relaxation is tried before it is offered.
   auto helps = [&](PlannerOptions changed, int64_t changedBatch) {

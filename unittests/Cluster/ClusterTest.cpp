@@ -197,6 +197,8 @@ TEST(Cluster, budgets_leave_the_reserve) {
   // A budget given by hand is that of the device, reserve included.
   EXPECT_EQ(cluster.budgetOf({4}, 8 * gib), 8 * gib);
   EXPECT_EQ(cluster.budgetOf({0, 4}, 8 * gib), 7 * gib);
+  EXPECT_EQ(cluster.memoryFor({0, 4}, 7 * gib), 8 * gib);
+  EXPECT_EQ(cluster.memoryFor({4}, 7 * gib), 7 * gib);
 }
 
 TEST(Cluster, nodes_may_differ_in_their_uplinks) {

@@ -146,8 +146,8 @@ Cluster mixed(int64_t cores = 0) {
   other.overlapSlowdown = 2;
   NodeGroup first{1, "unit", 2, {1e9, 0}}, second{1, "other", 2, {1e9, 0}};
   first.cores = cores;
-  return llvm::cantFail(Cluster::get("mixed", {unit, other}, {first, second},
-                                     Link{0.25e9, 0}));
+  return llvm::cantFail(
+      Cluster::get("mixed", {unit, other}, {first, second}, Link{0.25e9, 0}));
 }
 
 TEST(LayerCost, the_slowest_device_decides) {
@@ -201,13 +201,13 @@ TEST(LayerCost, measured_collectives_enter) {
   table.kind = Collective::AllReduce;
   table.ranks = 4;
   table.times = {{1000000000, 0.25}};
-  Cluster cluster = llvm::cantFail(
-      Cluster::get(ClusterDescription{"tables",
-                                      plain.deviceTypes().vec(),
-                                      plain.nodeGroups().vec(),
-                                      {},
-                                      {},
-                                      {table}}));
+  Cluster cluster =
+      llvm::cantFail(Cluster::get(ClusterDescription{"tables",
+                                                     plain.deviceTypes().vec(),
+                                                     plain.nodeGroups().vec(),
+                                                     {},
+                                                     {},
+                                                     {table}}));
   LayerFootprint dp = footprint();
   dp.gradientSyncBytes = 2000000000;
   // Half a second beside three, both slowed down by half of it.

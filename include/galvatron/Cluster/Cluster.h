@@ -74,7 +74,8 @@ struct NodeGroup {
 };
 
 /// What the collectives of one level meet: the slowest edge of its rings, and
-/// measured tables where the cluster has them.
+/// measured tables where the cluster has them. Not to be used after the cluster
+/// is gone: it owns the tables.
 struct GroupLink : Link {
   int64_t ranks = 1;
   /// Most ring edges that leave one node at the same time and share its uplink;
@@ -158,6 +159,8 @@ public:
   /// `memory` if given, less what the device type reserves.
   int64_t budgetOf(llvm::ArrayRef<int64_t> devices,
                    std::optional<int64_t> memory = {}) const;
+  /// The memory that each of `devices` must have for a plan to get `bytes`.
+  int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
   /// By how much a device computes slower than alone because the devices of its
   /// node share cores: max(1, devices / cores).
   double coreContention(int64_t device) const;

@@ -24,19 +24,36 @@ static ::galvatron::Link convertLink(LinkAttr link) {
           link.getLatency().getValueAsDouble()};
 }
 
+/// f64 attributes and not a dense array: those print without loss.
+static ArrayAttr convertNumbers(Builder &builder, ArrayRef<double> numbers) {
+  SmallVector<Attribute> attributes;
+  for (double number : numbers)
+    attributes.push_back(builder.getF64FloatAttr(number));
+  return builder.getArrayAttr(attributes);
+}
+
+static SmallVector<double> convertNumbers(ArrayAttr attributes) {
+  SmallVector<double> numbers;
+  for (auto number : attributes.getAsRange<FloatAttr>())
+    numbers.push_back(number.getValueAsDouble());
+  return numbers;
+}
+
 /// Sizes and fractions one after the other; null for no curve.
-static DenseF64ArrayAttr
-convertCurve(Builder &builder, const ::galvatron::EfficiencyCurve &curve) {
+static ArrayAttr convertCurve(Builder &builder,
+                              const ::galvatron::EfficiencyCurve &curve) {
   SmallVector<double> numbers;
   for (const auto &[size, fraction] : curve.points())
     numbers.append({size, fraction});
-  return numbers.empty() ? DenseF64ArrayAttr()
-                         : builder.getDenseF64ArrayAttr(numbers);
+  return numbers.empty() ? ArrayAttr() : convertNumbers(builder, numbers);
 }
 
-static ::galvatron::EfficiencyCurve convertCurve(DenseF64ArrayAttr numbers) {
+static ::galvatron::EfficiencyCurve convertCurve(ArrayAttr attributes) {
+  if (!attributes)
+    return {};
   std::vector<::galvatron::EfficiencyCurve::Point> points;
-  for (int64_t i = 0; numbers && i + 1 < numbers.size(); i += 2)
+  SmallVector<double> numbers = convertNumbers(attributes);
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2)
     points.push_back({numbers[i], numbers[i + 1]});
   return ::galvatron::EfficiencyCurve(std::move(points));
 }
@@ -70,10 +87,10 @@ ClusterAttr ClusterAttr::get(MLIRContext *context,
     SmallVector<double> times;
     for (const auto &[bytes, seconds] : table.times)
       times.append({static_cast<double>(bytes), seconds});
-    collectives.push_back(CollectiveAttr::get(
-        context, ::galvatron::collectiveName(table.kind), table.ranks,
-        table.acrossNodes, table.stride, table.concurrent,
-        builder.getDenseF64ArrayAttr(times)));
+    collectives.push_back(
+        CollectiveAttr::get(context, ::galvatron::collectiveName(table.kind),
+                            table.ranks, table.acrossNodes, table.stride,
+                            table.concurrent, convertNumbers(builder, times)));
   }
   return get(
       context, cluster.name(), builder.getArrayAttr(types),
@@ -131,7 +148,7 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
       table.acrossNodes = attribute.getAcrossNodes();
       table.stride = attribute.getStride();
       table.concurrent = attribute.getConcurrent();
-      ArrayRef<double> times = attribute.getTimes().asArrayRef();
+      SmallVector<double> times = convertNumbers(attribute.getTimes());
       for (size_t i = 0; i + 1 < times.size(); i += 2)
         table.times.push_back({static_cast<int64_t>(times[i]), times[i + 1]});
       collectives.push_back(std::move(table));

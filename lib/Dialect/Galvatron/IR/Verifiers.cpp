@@ -113,11 +113,19 @@ LogicalResult LinkAttr::verify(EmitError emitError, FloatAttr bandwidth,
   return success();
 }
 
-LogicalResult DeviceTypeAttr::verify(
-    EmitError emitError, StringRef name, StringRef backend, int64_t memory,
-    DictionaryAttr flops, FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
-    FloatAttr kernelOverhead, int64_t reservedMemory,
-    DenseF64ArrayAttr efficiency, DenseF64ArrayAttr attentionEfficiency) {
+/// Positive f64 numbers, two by two.
+static bool arePairs(ArrayAttr numbers) {
+  return numbers.size() % 2 == 0 && llvm::all_of(numbers, [](Attribute entry) {
+           return isNumber(entry, /*positive=*/true);
+         });
+}
+
+LogicalResult
+DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
+                       int64_t memory, DictionaryAttr flops,
+                       FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
+                       FloatAttr kernelOverhead, int64_t reservedMemory,
+                       ArrayAttr efficiency, ArrayAttr attentionEfficiency) {
   auto error = [&]() {
     return emitError() << "device type '" << name << "': ";
   };
@@ -149,11 +157,11 @@ LogicalResult DeviceTypeAttr::verify(
            << "expected 'kernel_overhead' to be a non-negative f64, found "
            << kernelOverhead;
   // (C5)
-  for (DenseF64ArrayAttr curve : {efficiency, attentionEfficiency})
-    if (curve && curve.size() % 2 != 0)
+  for (ArrayAttr curve : {efficiency, attentionEfficiency})
+    if (curve && !arePairs(curve))
       return error() << "expected an efficiency to be pairs of a size and a "
                         "fraction, found "
-                     << curve.size() << " numbers";
+                     << curve;
   return success();
 }
 
@@ -169,17 +177,17 @@ LogicalResult NodeAttr::verify(EmitError emitError, int64_t count, StringRef,
 
 LogicalResult CollectiveAttr::verify(EmitError emitError, StringRef kind,
                                      int64_t, bool, int64_t, int64_t,
-                                     DenseF64ArrayAttr times) {
+                                     ArrayAttr times) {
   // (C1)
   if (!::galvatron::parseCollective(kind))
     return emitError() << "expected 'all-reduce', 'all-gather', "
                           "'reduce-scatter' or 'send', found '"
                        << kind << "'";
   // (C2)
-  if (times.empty() || times.size() % 2 != 0)
+  if (times.empty() || !arePairs(times))
     return emitError() << "expected 'times' to be pairs of bytes and seconds, "
                           "found "
-                       << times.size() << " numbers";
+                       << times;
   return success();
 }
 

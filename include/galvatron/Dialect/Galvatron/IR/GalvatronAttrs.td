@@ -156,7 +156,7 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     - (C3) `flops` maps element types to positive `f64` numbers and is not empty;
     - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
       `kernel_overhead` not negative, all `f64`;
-    - (C5) `efficiency` and `attention_efficiency` have an even number of entries.
+    - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         StringRefParameter<"">:$backend, "int64_t":$memory,
@@ -165,8 +165,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
                         "::mlir::FloatAttr":$overlap_slowdown,
                         "::mlir::FloatAttr":$kernel_overhead,
                         DefaultValuedParameter<"int64_t", "0">:$reserved_memory,
-                        OptionalParameter<"::mlir::DenseF64ArrayAttr">:$efficiency,
-                        OptionalParameter<"::mlir::DenseF64ArrayAttr">:$attention_efficiency);
+                        OptionalParameter<"::mlir::ArrayAttr">:$efficiency,
+                        OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
@@ -197,11 +197,11 @@ def Galvatron_CollectiveAttr : Galvatron_Attr<"Collective", "collective"> {
 
     Constraints:
     - (C1) `kind` is one of these;
-    - (C2) `times` has an even number of entries and is not empty.
+    - (C2) `times` is not empty and holds pairs of positive `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$kind, "int64_t":$ranks,
                         "bool":$across_nodes, "int64_t":$stride,
-                        "int64_t":$concurrent, "::mlir::DenseF64ArrayAttr":$times);
+                        "int64_t":$concurrent, "::mlir::ArrayAttr":$times);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
