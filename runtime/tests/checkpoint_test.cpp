@@ -566,8 +566,8 @@ TEST(Safetensors, HalfPrecisionWidensExactly) {
                              INFINITY, double(0x555) / 4096};
   float floats[10];
   double doubles[10];
-  widen("F16", halves, 10, GRT_F32, floats);
-  widen("F16", halves, 10, GRT_F64, doubles);
+  convertStored("F16", halves, 10, GRT_F32, floats);
+  convertStored("F16", halves, 10, GRT_F64, doubles);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(double(floats[i]), expected[i]) << i;
     EXPECT_EQ(doubles[i], expected[i]) << i;

@@ -249,7 +249,8 @@ public:
                          const TrainingState &state);
   /// Loads weights and optimizer state of a checkpoint (`step-...`), written
   /// under any plan, and goes on from its step. Every rank reads what it holds
-  /// straight into its arena.
+  /// straight into its arena. Hyperparameters are the caller's to restore, see
+  /// readTrainingState.
   Status resume(const std::string &checkpoint);
   /// Loads the weights of a Hugging Face model: a safetensors file, or a folder
   /// with `model.safetensors` or its index (checkpoints are such folders).

@@ -46,12 +46,13 @@ void forEachPlace(const Manifest &manifest, const Rank &rank,
           visit(i, layer, tensor);
 }
 
-/// Reads a run and converts it, through a buffer of one page.
+/// Reads a run into elements of type `dtype`; what must be converted goes
+/// through a buffer of one page.
 void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
-             char *to) {
-  uint64_t width = dtypeBytes(place.entry.dtype);
+             grt_dtype dtype, char *to) {
+  uint64_t width = dtypeBytes(dtype);
   uint64_t stored = safetensorsTypeBytes(place.storedType);
-  if (place.storedType == safetensorsType(place.entry.dtype))
+  if (place.storedType == safetensorsType(dtype))
     return file.readAt(place.offset + uint64_t(run.global) * stored, to,
                        uint64_t(run.count) * width);
   alignas(8) char page[4096];
@@ -60,8 +61,8 @@ void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
     int64_t count = std::min(most, run.count - done);
     file.readAt(place.offset + uint64_t(run.global + done) * stored, page,
                 uint64_t(count) * stored);
-    widen(place.storedType, page, count, place.entry.dtype,
-          to + uint64_t(done) * width);
+    convertStored(place.storedType, page, count, dtype,
+                  to + uint64_t(done) * width);
   }
 }
 
@@ -118,9 +119,11 @@ void writePieces(const Manifest &manifest, const Rank &rank,
         if (!ownsTensor(layer, tensor, rank.localRank()))
           return;
         const TensorPlace &place = places[number];
+        rank.note("writing of tensor", place.entry.name.c_str());
         const char *base = heldBase(manifest, rank, layer, place.kind);
         uint64_t width = dtypeBytes(place.entry.dtype), sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+          rank.advance();
           const char *from = base + uint64_t(run.held) * width;
           files[place.file].writeAt(place.offset + uint64_t(run.global) * width,
                                     from, uint64_t(run.count) * width);
@@ -137,12 +140,24 @@ void readPieces(const Manifest &manifest, const Rank &rank,
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         const TensorPlace &place = places[number];
+        rank.note("reading of tensor", place.entry.name.c_str());
+        grt_dtype held = place.entry.dtype;
         char *base = heldBase(manifest, rank, layer, place.kind);
+        // What kernels read may be a copy of what is held, rounded; borrowers
+        // have the copy alone.
+        bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
+        char *copy = rank.memory() + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
-        uint64_t width = dtypeBytes(place.entry.dtype), sum = 0;
+        uint64_t width = dtypeBytes(held), sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+          rank.advance();
+          if (rounded)
+            readRun(files[place.file], place, run, manifest.dtype,
+                    copy + uint64_t(run.held) * manifest.elementBytes());
+          if (rounded && tensor.group == 1)
+            return;
           char *to = base + uint64_t(run.held) * width;
-          readRun(files[place.file], place, run, to);
+          readRun(files[place.file], place, run, held, to);
           if (owned)
             sum += elementSum(to, run.global, run.count, width);
         });

@@ -129,8 +129,8 @@ bool widensTo(std::string_view type, grt_dtype dtype) {
                             : false;
 }
 
-void widen(std::string_view type, const void *from, int64_t count,
-           grt_dtype dtype, void *to) {
+void convertStored(std::string_view type, const void *from, int64_t count,
+                   grt_dtype dtype, void *to) {
   constexpr int64_t block = 256;
   double values[block];
   const char *source = static_cast<const char *>(from);

@@ -85,10 +85,11 @@ const char *safetensorsType(grt_dtype dtype);
 uint64_t safetensorsTypeBytes(std::string_view type);
 
 /// Whether every value of a stored type is a value of the program's type, so
-/// that reading loses nothing; and the conversion of `count` values.
+/// that reading loses nothing.
 bool widensTo(std::string_view type, grt_dtype dtype);
-void widen(std::string_view type, const void *from, int64_t count,
-           grt_dtype dtype, void *to);
+/// Converts `count` values of F16, BF16, F32 or F64, rounding where it must.
+void convertStored(std::string_view type, const void *from, int64_t count,
+                   grt_dtype dtype, void *to);
 
 } // namespace grt
 

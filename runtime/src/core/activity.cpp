@@ -133,7 +133,6 @@ void Activity::addPeer(int peer) {
 
 void Activity::endWait() {
   store(waiting, false);
-  store(name, static_cast<const char *>(nullptr));
   end();
 }
 

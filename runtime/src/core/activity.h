@@ -45,6 +45,7 @@ public:
   }
   void end() {
     store(operation, static_cast<const char *>(nullptr));
+    store(name, static_cast<const char *>(nullptr));
     advance();
   }
   void advance() {

@@ -121,6 +121,11 @@ public:
   void communicate(const grt_collective_op &op);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
+  /// What the rank does outside its program, for the watchdog.
+  void note(const char *what, const char *name) const {
+    activity.begin(what, name);
+  }
+  void advance() const { activity.advance(); }
   /// Keeps an exception until the compiled function has returned.
   void keep(std::exception_ptr exception) { kept = exception; }
 
