@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 using namespace llvm;
 
@@ -100,6 +101,17 @@ private:
     return uplinks;
   }
 
+  /// Transfers scale with the samples, so the fewest possible tell who sends to
+  /// whom.
+  static std::vector<ReshardTransfer> whoMeets(const Strategy &from,
+                                               const Strategy &to,
+                                               ArrayRef<int64_t> fromDevices,
+                                               ArrayRef<int64_t> toDevices) {
+    return reshardPlan(from, to, fromDevices, toDevices,
+                       std::lcm(from.sampleShards(), to.sampleShards()))
+        .transfers;
+  }
+
   /// The move of a boundary of `bytes` per sample, one direction.
   SimulatedExchange makeReshard(const Strategy &from, const Strategy &to,
                                 ArrayRef<int64_t> fromDevices,
@@ -111,9 +123,10 @@ private:
     ReshardRate rate = reshardRate(cluster, from, to, fromDevices, toDevices);
     exchange.seconds =
         rate.seconds(static_cast<double>(bytes), static_cast<double>(samples));
-    for (const ReshardTransfer &transfer :
-         reshardPlan(from, to, fromDevices, toDevices, samples).transfers)
-      crossing(transfer.srcRank, transfer.dstRank, exchange.uplinks);
+    if (cluster.nodeCount() > 1)
+      for (const ReshardTransfer &transfer :
+           whoMeets(from, to, fromDevices, toDevices))
+        crossing(transfer.srcRank, transfer.dstRank, exchange.uplinks);
     llvm::sort(exchange.uplinks);
     return exchange;
   }
@@ -221,9 +234,8 @@ private:
         together.insert(device);
     for (bool back : {false, true})
       for (const ReshardTransfer &transfer :
-           (back ? reshardPlan(to, from, next.devices, stage.devices, samples)
-                 : reshardPlan(from, to, stage.devices, next.devices, samples))
-               .transfers)
+           back ? whoMeets(to, from, next.devices, stage.devices)
+                : whoMeets(from, to, stage.devices, next.devices))
         together.unionSets(transfer.srcRank, transfer.dstRank);
     std::map<int64_t, int32_t> numbers;
     auto groupOf = [&](int64_t device) {

@@ -15,8 +15,9 @@
 namespace grt {
 namespace {
 
-/// 256 MiB of addresses; backed as far as they are written.
-constexpr size_t capacity = (size_t(1) << 28) / sizeof(TraceEvent);
+/// Addresses for events, backed as far as they are written. Where memory may
+/// not be promised in advance, less has to do.
+constexpr size_t mostBytes = size_t(1) << 28, leastBytes = size_t(1) << 20;
 
 thread_local Recorder *current = nullptr;
 
@@ -109,15 +110,18 @@ private:
 
 Recorder::Recorder(int rank, const grt_backend &backend)
     : self(rank), original(backend) {
-  void *memory =
-      mmap(nullptr, capacity * sizeof(TraceEvent), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    fail("rank " + std::to_string(rank) + ": no addresses for a trace");
-  first = static_cast<TraceEvent *>(memory);
+  for (reserved = mostBytes; reserved >= leastBytes; reserved /= 4) {
+    void *memory = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      continue;
+    first = static_cast<TraceEvent *>(memory);
+    return;
+  }
+  fail("rank " + std::to_string(rank) + ": no memory for a trace");
 }
 
-Recorder::~Recorder() { munmap(first, capacity * sizeof(TraceEvent)); }
+Recorder::~Recorder() { munmap(first, reserved); }
 
 void Recorder::attach(const LiveSet &set, uint64_t bytes) {
   live = &set;
@@ -126,7 +130,7 @@ void Recorder::attach(const LiveSet &set, uint64_t bytes) {
 }
 
 TraceEvent *Recorder::open(TraceKind kind) {
-  if (count == capacity) {
+  if (count == reserved / sizeof(TraceEvent)) {
     ++lostEvents;
     return nullptr;
   }

@@ -81,7 +81,7 @@ private:
   const LiveSet *live = nullptr;
   uint64_t staticBytes = 0;
   TraceEvent *first = nullptr, *stepEvent = nullptr;
-  size_t count = 0;
+  size_t count = 0, reserved = 0; ///< events, bytes
   uint64_t lostEvents = 0;
   uint32_t step = 0;
   bool recording = false, active = false;
