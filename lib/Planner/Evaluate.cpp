@@ -19,6 +19,21 @@ using planner::layerNosyncPicoseconds;
 using planner::layerPicoseconds;
 using planner::transferPicoseconds;
 
+/// The layer's time if communication took none.
+static Picoseconds computePicoseconds(LayerFootprint footprint,
+                                      const Strategy &strategy,
+                                      const Cluster &cluster,
+                                      ArrayRef<int64_t> devices,
+                                      StringRef dtype) {
+  footprint.tpForwardBytes = footprint.tpForwardCalls = 0;
+  footprint.tpRecomputeBytes = footprint.tpRecomputeCalls = 0;
+  footprint.tpBackwardBytes = footprint.tpBackwardCalls = 0;
+  footprint.gatherBytes = footprint.scatterBytes = 0;
+  footprint.gradientSyncBytes = 0;
+  return layerNosyncPicoseconds(
+      layerTime(footprint, strategy, cluster, devices, dtype));
+}
+
 Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                                  const Plan &given,
                                  std::optional<int64_t> memory) {
@@ -45,6 +60,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   auto stageCount = static_cast<int64_t>(plan.stages.size());
   int64_t samples = plan.microBatchSamples();
   std::vector<Picoseconds> time(stageCount, 0), nosync(stageCount, 0);
+  // Parts of `nosync`.
+  std::vector<Picoseconds> forward(stageCount, 0), compute(stageCount, 0);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
     PlanStage &stage = plan.stages[s];
@@ -67,6 +84,10 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
           layerTime(*footprint, strategy, cluster, stage.devices, dtype);
       time[s] += layerPicoseconds(cost);
       nosync[s] += layerNosyncPicoseconds(cost);
+      forward[s] += toPicoseconds(cost.forward);
+      compute[s] += computePicoseconds(*footprint, strategy, cluster,
+                                       stage.devices, dtype);
+      plan.layers[l].timeMs = toMilliseconds(layerPicoseconds(cost));
       memoryLayers.push_back({*footprint, local});
       if (l + 1 == plan.layers.size())
         continue;
@@ -86,6 +107,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       int64_t gradientStage = cut ? s + 1 : s;
       time[s] += activation;
       nosync[s] += activation;
+      forward[s] += activation;
       time[gradientStage] += gradient;
       nosync[gradientStage] += gradient;
     }
@@ -97,7 +119,14 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     shape.lastStage = s + 1 == stageCount;
     stage.ledger = stageLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
+    for (int64_t i = 0; i < stage.layerCount; ++i) {
+      LayerMemory own = layerMemory(memoryLayers[i].footprint,
+                                    memoryLayers[i].samples, plan.microBatches);
+      plan.layers[stage.firstLayer + i].memoryBytes =
+          own.state + shape.inFlight * own.kept;
+    }
     int64_t available = cluster.budgetOf(stage.devices, memory);
+    stage.availableBytes = available;
     int64_t excess = stage.peakBytes - available;
     if (excess > 0 &&
         (!worst || excess > worst->neededBytes - worst->availableBytes)) {
@@ -125,6 +154,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   for (int64_t s = 0; s < stageCount; ++s) {
     plan.stages[s].timeMs = toMilliseconds(time[s]);
     plan.stages[s].timeNosyncMs = toMilliseconds(nosync[s]);
+    plan.stages[s].forwardMs = toMilliseconds(forward[s]);
+    plan.stages[s].computeMs = toMilliseconds(compute[s]);
     sum += time[s];
     largest = std::max(largest, nosync[s]);
   }

@@ -178,6 +178,15 @@ public:
   /// by their number.
   GroupLink linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
 
+  /// The same cluster with the memory of every device and the bandwidth of
+  /// every link (network and matrix, too) multiplied; latencies stay.
+  Cluster scaled(double memory, double bandwidth) const;
+  /// The same kind of cluster with `count` devices: more or fewer nodes, or, of
+  /// a single node without a network, a larger or smaller node. Nothing if the
+  /// nodes are not all alike, there is an explicit matrix, or `count` is not a
+  /// number of whole nodes.
+  std::optional<Cluster> resized(int64_t count) const;
+
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;
   /// Of everything but the name.
