@@ -164,14 +164,13 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   if (mlir::failed(model))
     return makeError(diagnostics.take("the model cannot be planned"));
   int64_t memory = request.planner.memory.value_or(0);
+  PlannerOptions options = request.planner;
+  options.training = ir::getTrainingOptions(module);
+  options.toolVersion = GALVATRON_VERSION;
   llvm::Expected<PlannerResult> result =
       [&]() -> llvm::Expected<PlannerResult> {
-    if (!keep) {
-      PlannerOptions options = request.planner;
-      options.training = ir::getTrainingOptions(module);
-      options.toolVersion = GALVATRON_VERSION;
+    if (!keep)
       return plan(**model, cluster, options);
-    }
     if (request.given) {
       if (request.given->layers.size() != (*model)->layerCount())
         return makeError(
@@ -184,12 +183,18 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
       return makeError(diagnostics.take("the module has no plan"));
     if (!memory)
       memory = ir::getPlan(module).getMemory();
+    if (memory)
+      options.memory = memory;
+    options.batch = given->batch;
     return evaluate(**model, cluster, *given,
                     memory ? std::optional(memory) : std::nullopt);
   }();
   if (!result)
     return result;
   ir::emitDecisions(module.getLoc(), result->decisions);
+  if (result->feasible() && request.inspect)
+    if (llvm::Error error = request.inspect(**model, options, result->plan()))
+      return error;
   if (result->feasible())
     ir::writePlan(module, result->plan(), memory);
   return result;

@@ -19,21 +19,6 @@ using planner::layerNosyncPicoseconds;
 using planner::layerPicoseconds;
 using planner::transferPicoseconds;
 
-/// The layer's time if communication took none.
-static Picoseconds computePicoseconds(LayerFootprint footprint,
-                                      const Strategy &strategy,
-                                      const Cluster &cluster,
-                                      ArrayRef<int64_t> devices,
-                                      StringRef dtype) {
-  footprint.tpForwardBytes = footprint.tpForwardCalls = 0;
-  footprint.tpRecomputeBytes = footprint.tpRecomputeCalls = 0;
-  footprint.tpBackwardBytes = footprint.tpBackwardCalls = 0;
-  footprint.gatherBytes = footprint.scatterBytes = 0;
-  footprint.gradientSyncBytes = 0;
-  return layerNosyncPicoseconds(
-      layerTime(footprint, strategy, cluster, devices, dtype));
-}
-
 Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                                  const Plan &given,
                                  std::optional<int64_t> memory) {
@@ -80,13 +65,15 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
         return makeError("layer '" + plan.layers[l].name +
                          "' cannot have strategy '" + strategy.str() +
                          "': " + toString(footprint.takeError()));
-      LayerTime cost =
-          layerTime(*footprint, strategy, cluster, stage.devices, dtype);
+      LayerTimeParts parts = layerTimeParts(
+          *footprint, strategy, linksOf(cluster, strategy, stage.devices),
+          cluster, stage.devices, dtype);
+      LayerTime cost = layerTime(parts);
       time[s] += layerPicoseconds(cost);
       nosync[s] += layerNosyncPicoseconds(cost);
       forward[s] += toPicoseconds(cost.forward);
-      compute[s] += computePicoseconds(*footprint, strategy, cluster,
-                                       stage.devices, dtype);
+      compute[s] +=
+          toPicoseconds(parts.forward + parts.recompute + parts.backward);
       plan.layers[l].timeMs = toMilliseconds(layerPicoseconds(cost));
       memoryLayers.push_back({*footprint, local});
       if (l + 1 == plan.layers.size())

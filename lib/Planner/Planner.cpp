@@ -9,6 +9,7 @@
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Search/PipelinePartition.h"
 
@@ -368,6 +369,8 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.ledger = need->ledger;
   infeasible.relaxations.push_back("raise the memory of each device to " +
                                    bytesText(need->needed));
+  if (!options.relaxations)
+    return infeasible;
 
   // Each relaxation is tried before it is offered.
   auto helps = [&](PlannerOptions changed, int64_t changedBatch) {
@@ -408,12 +411,6 @@ Infeasible Search::explain(int64_t batch) {
     if (helps(changed, batch))
       infeasible.relaxations.push_back("use space 'base'");
   }
-  for (int64_t smaller = batch / 2; smaller >= 1; smaller /= 2)
-    if (helps(options, smaller)) {
-      infeasible.relaxations.push_back("reduce the batch to " +
-                                       std::to_string(smaller));
-      break;
-    }
   return infeasible;
 }
 
@@ -465,7 +462,10 @@ Expected<PlannerResult> Search::run() {
                        std::chrono::steady_clock::now() - begin)
                        .count();
   if (!best) {
-    Infeasible infeasible = explain(firstTried.value_or(batches.front()));
+    int64_t batch = firstTried.value_or(batches.front());
+    Infeasible infeasible = explain(batch);
+    if (options.relaxations && infeasible.neededBytes > 0)
+      relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
     return PlannerResult{std::move(infeasible), std::move(decisions)};
   }

@@ -320,13 +320,21 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
 }
 
 json::Value Infeasible::toJson() const {
+  json::Object fits;
+  if (fittingMemory > 0)
+    fits["memory-bytes"] = fittingMemory;
+  if (fittingBatch > 0)
+    fits["batch"] = fittingBatch;
+  if (fittingDevices > 0)
+    fits["devices"] = fittingDevices;
   return json::Object{
       {"infeasible", json::Object{{"reason", reason},
                                   {"stage", stage},
                                   {"needed-bytes", neededBytes},
                                   {"available-bytes", availableBytes},
                                   {"ledger", ledger.toJson()},
-                                  {"relaxations", json::Array(relaxations)}}}};
+                                  {"relaxations", json::Array(relaxations)},
+                                  {"would-fit", std::move(fits)}}}};
 }
 
 std::string Infeasible::str() const {

@@ -89,9 +89,8 @@ std::string Plan::summary() const {
     else
       ++it->second;
   }
-  stable_sort(counts, [](const auto &a, const auto &b) {
-    return a.second > b.second;
-  });
+  stable_sort(counts,
+              [](const auto &a, const auto &b) { return a.second > b.second; });
   std::string text = "pp" + std::to_string(pipelineDegree) + " m" +
                      std::to_string(microBatches) + " batch " +
                      std::to_string(batch) + ":";
@@ -147,12 +146,11 @@ std::string Plan::binding() const {
     double mean = 0;
     for (const PlanStage &stage : stages)
       mean += stage.timeNosyncMs / static_cast<double>(stages.size());
-    time += " of stage " + std::to_string(slowest) + ": " +
-            printMilliseconds(stages[slowest].timeNosyncMs) +
-            " a micro-batch, " +
-            printPercent(mean > 0 ? stages[slowest].timeNosyncMs / mean - 1
-                                  : 0) +
-            " above the mean stage";
+    time +=
+        " of stage " + std::to_string(slowest) + ": " +
+        printMilliseconds(stages[slowest].timeNosyncMs) + " a micro-batch, " +
+        printPercent(mean > 0 ? stages[slowest].timeNosyncMs / mean - 1 : 0) +
+        " above the mean stage";
   } else {
     TimeSplit split = timeSplit(0);
     time += " of computation: " +

@@ -38,8 +38,8 @@ void TextTable::print(raw_ostream &os, unsigned indent) const {
     for (size_t c = 0; !row.isNote && c < row.cells.size(); ++c) {
       std::string padding(widths[c] - row.cells[c].size(), ' ');
       line += c > 0 ? "  " : "";
-      line += alignment[c] == 'r' ? padding + row.cells[c]
-                                  : row.cells[c] + padding;
+      line +=
+          alignment[c] == 'r' ? padding + row.cells[c] : row.cells[c] + padding;
     }
     os << StringRef(line).rtrim(' ') << "\n";
   }
@@ -67,8 +67,8 @@ std::string printChange(double fraction) {
 }
 
 std::string printBar(double fraction, int width) {
-  int full = static_cast<int>(
-      std::lround(std::clamp(fraction, 0.0, 1.0) * width));
+  int full =
+      static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * width));
   return std::string(full, '#') + std::string(width - full, '.');
 }
 

@@ -194,6 +194,10 @@ struct Infeasible {
   StageLedger ledger; ///< of the stage that does not fit
   /// What would help, cheapest first, as sentences.
   std::vector<std::string> relaxations;
+  /// Inputs with which a plan was found, all else being equal; 0: none was.
+  int64_t fittingMemory = 0; ///< the least memory of every device, bytes
+  int64_t fittingBatch = 0;
+  int64_t fittingDevices = 0;
 
   /// {"infeasible": {...}}.
   llvm::json::Value toJson() const;
