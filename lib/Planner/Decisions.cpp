@@ -13,8 +13,11 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// The sentence with every number replaced by one sign.
+/// The verdict, which stands behind the candidate's name, with every number
+/// replaced by one sign.
 static std::string shapeOf(StringRef text) {
+  if (size_t colon = text.find(": "); colon != StringRef::npos)
+    text = text.substr(colon);
   std::string shape;
   for (size_t i = 0; i < text.size(); ++i) {
     if (!isDigit(text[i])) {

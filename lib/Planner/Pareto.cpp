@@ -38,20 +38,27 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
     return fastest.takeError();
   if (!fastest->feasible())
     return points;
-  points.push_back(pointOf(fastest->plan()));
-  int64_t high = points.back().peakBytes;
+  int64_t high = pointOf(fastest->plan()).peakBytes;
   changed.memory = 1;
   Expected<PlannerResult> leanest = plan(model, cluster, changed);
   if (!leanest)
     return leanest.takeError();
   int64_t low = leanest->feasible() ? 1 : leanest->infeasible().neededBytes;
   low = std::clamp<int64_t>(low, 1, high);
+  // What no such device has is of no interest; nor is a budget that is far more
+  // than the plan needs.
+  int64_t budget = 0;
+  for (const PlanStage &stage : chosen.stages)
+    budget = std::max(budget, stage.availableBytes);
+  high = std::clamp(high, low, std::max(low, 4 * budget));
 
   double ratio = static_cast<double>(high) / static_cast<double>(low);
   for (int i = 0; i < steps; ++i) {
-    double exponent = static_cast<double>(i) / steps;
+    double exponent = static_cast<double>(i) / std::max(1, steps - 1);
     changed.memory = static_cast<int64_t>(
         std::ceil(static_cast<double>(low) * std::pow(ratio, exponent)));
+    if (i == steps - 1)
+      changed.memory = high; // however the power was rounded
     Expected<PlannerResult> result = plan(model, cluster, changed);
     if (!result)
       return result.takeError();

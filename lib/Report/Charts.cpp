@@ -224,10 +224,12 @@ private:
   void drawStage(Svg &svg, size_t row) {
     // Neighbours too short to be seen apart become one block.
     double begin = -1, end = -1;
+    int style = -1; // the blocks' own if they are of one kind
     auto flush = [&] {
       if (end > begin)
-        block(3, row, begin, end - begin);
+        block(style, row, begin, end - begin);
       begin = end = -1;
+      style = -1;
     };
     for (const TimelineSpan &span : timeline[row]) {
       if (span.beginMs >= until)
@@ -239,6 +241,8 @@ private:
           flush();
         begin = begin < 0 ? x : begin;
         end = x + width;
+        auto kind = static_cast<int>(span.kind);
+        style = style < 0 || style == kind ? kind : 3;
         continue;
       }
       flush();
@@ -259,7 +263,7 @@ private:
                    timeText(span.beginMs) + " to " + timeText(span.endMs));
       std::string text = std::to_string(span.microBatch);
       if (span.microBatch >= 0 && rows.height >= 11 &&
-          width > textWidth(text) + 2)
+          width > 0.85 * textWidth(text) + 2)
         labels.push_back({x + (width - gap) / 2, rows.middle(row) - 0.5, text});
     }
     flush();
@@ -353,7 +357,7 @@ std::string memoryChart(const Plan &plan) {
       std::string text = printBytesRounded(stage.peakBytes);
       if (stage.availableBytes > 0)
         text += " of " + printBytesRounded(stage.availableBytes) + ", " +
-                printPercent(plan.memoryFill(s), 0);
+                printPercent(plan.memoryFill(s));
       svg.text(labelWidth + width + 10, rows.middle(s), text);
     }
   }

@@ -13,6 +13,7 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace llvm;
 
@@ -59,9 +60,9 @@ svg text.small { font-size: 9.5px; }
   var(--idle) 2px 6px); }
 .idle { fill: var(--idle); background: var(--idle); }
 .forward { fill: #2f6fb0; background: #2f6fb0; }
-.backward { fill: #2d8a57; background: #2d8a57; }
-.sync { fill: #c05a1c; background: #c05a1c; }
-.mix { fill: #3d8088; background: #3d8088; }
+.backward { fill: #b3741b; background: #b3741b; }
+.sync { fill: #a2478c; background: #a2478c; }
+.mix { fill: #77736a; background: #77736a; }
 .front { fill: none; stroke: var(--accent); stroke-width: 2; }
 .point { fill: var(--accent); }
 .pointkey { background: var(--accent); border-radius: 50%; width: 9px; height: 9px; }
@@ -107,6 +108,10 @@ private:
   std::vector<bool> numeric;
 };
 
+std::string rateText(const Plan &plan) {
+  return formatv("{0:F2}", plan.samplesPerSecond).str();
+}
+
 std::string fact(StringRef name, StringRef value) {
   return "<div><dt>" + escape(name) + "</dt><dd>" + escape(value) +
          "</dd></div>\n";
@@ -127,7 +132,7 @@ std::string header(const Plan &plan) {
   for (const PlanStage &stage : plan.stages)
     devices += static_cast<int64_t>(stage.devices.size());
   const PlanStage &full = plan.stages[plan.fullestStage()];
-  html += fact("throughput", number(plan.samplesPerSecond) + " samples/s");
+  html += fact("throughput", rateText(plan) + " samples/s");
   html += fact("iteration", timeText(plan.iterationMs));
   html += fact("batch", std::to_string(plan.batch) + " in " +
                             std::to_string(plan.microBatches));
@@ -163,8 +168,8 @@ std::string layerTable(const Plan &plan) {
 std::string frontTable(ArrayRef<ParetoPoint> front) {
   HtmlTable table({">largest peak", ">samples/s", "plan"});
   for (const ParetoPoint &point : front)
-    table.row({printBytesRounded(point.peakBytes),
-               number(point.plan.samplesPerSecond), point.plan.summary()});
+    table.row({printBytesRounded(point.peakBytes), rateText(point.plan),
+               point.plan.summary()});
   return table.str();
 }
 
@@ -175,15 +180,14 @@ std::string explanationTables(const Explanation &explanation,
   auto add = [](HtmlTable &table, const Alternative &alternative,
                 const Plan &reference) {
     if (alternative.plan)
-      table.row({alternative.what, number(alternative.plan->samplesPerSecond),
+      table.row({alternative.what, rateText(*alternative.plan),
                  printChange(throughputChange(reference, *alternative.plan)),
                  alternative.plan->summary()});
     else
       table.row({alternative.what, "-", "-", alternative.reason});
   };
   HtmlTable runners({"best with", ">samples/s", ">change", "plan"});
-  runners.row(
-      {"(this plan)", number(plan.samplesPerSecond), "", plan.summary()});
+  runners.row({"(this plan)", rateText(plan), "", plan.summary()});
   for (const Alternative &alternative : explanation.runnersUp)
     add(runners, alternative, plan);
   html += runners.str();

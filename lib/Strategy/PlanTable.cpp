@@ -153,8 +153,10 @@ std::string Plan::binding() const {
         " above the mean stage";
   } else {
     TimeSplit split = timeSplit(0);
-    time += " of computation: " +
-            printPercent(iterationMs > 0 ? split.computeMs / iterationMs : 0) +
+    bool computes = split.computeMs >= split.communicationMs;
+    double part = computes ? split.computeMs : split.communicationMs;
+    time += computes ? " of computation: " : " of exposed communication: ";
+    time += printPercent(iterationMs > 0 ? part / iterationMs : 0) +
             " of the step";
   }
   if (full.availableBytes <= 0)

@@ -126,8 +126,9 @@ struct ParetoPoint {
 };
 
 /// Plans for a ladder of `steps` budgets between the least memory that any plan
-/// needs and what the fastest one takes, and the chosen plan; those that
-/// another beats in both memory and throughput are dropped. Memory ascends.
+/// needs and what the fastest one takes (at most four times the chosen plan's
+/// budget), and the chosen plan; those that another beats in both memory and
+/// throughput are dropped. Memory ascends.
 /// Every device is given the same budget.
 llvm::Expected<std::vector<ParetoPoint>>
 paretoFront(LayerModel &model, const Cluster &cluster,
@@ -146,8 +147,9 @@ void relaxInput(LayerModel &model, const Cluster &cluster,
                 const PlannerOptions &options, int64_t batch,
                 Infeasible &infeasible);
 
-/// Folds neighbouring decisions that differ in nothing but numbers: the first,
-/// how many more there are, and the last.
+/// Folds neighbouring decisions whose verdict ("rejected, at least 3.2 ms ...")
+/// differs in nothing but numbers: the first, how many more there are, and the
+/// last.
 std::vector<std::string> foldDecisions(llvm::ArrayRef<std::string> decisions);
 
 } // namespace galvatron
