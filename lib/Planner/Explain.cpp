@@ -128,9 +128,11 @@ public:
 
 private:
   Alternative replan(std::string what, const PlannerOptions &changed,
-                     const Cluster &on) {
+                     const Cluster &on, bool *refused = nullptr) {
     Alternative alternative{std::move(what), std::nullopt, ""};
     Expected<PlannerResult> result = plan(model, on, changed);
+    if (refused)
+      *refused = !result;
     if (!result)
       alternative.reason = toString(result.takeError());
     else if (!result->feasible())
@@ -189,13 +191,12 @@ void Explainer::addDegrees() {
       continue;
     PlannerOptions changed = options;
     changed.pipelineDegree = degree;
-    Expected<PlannerResult> found = plan(model, cluster, changed);
-    if (!found) {
-      // The space does not have this degree.
-      consumeError(found.takeError());
-      continue;
-    }
-    addRunnerUp(replan("pipeline degree " + std::to_string(degree), changed));
+    bool refused = false;
+    Alternative found = replan("pipeline degree " + std::to_string(degree),
+                               changed, cluster, &refused);
+    // A degree that the space does not have is nothing to tell.
+    if (!refused)
+      addRunnerUp(std::move(found));
   }
 }
 
@@ -205,14 +206,14 @@ void Explainer::addMicroBatches() {
     return;
   std::vector<int64_t> counts = divisors(chosen.batch);
   erase(counts, chosen.microBatches);
-  // A batch may have hundreds of divisors; far ones never come second.
+  // A batch may have hundreds of divisors; the next best is a near one.
   auto distance = [&](int64_t count) {
     return std::abs(std::log(static_cast<double>(count) /
                              static_cast<double>(chosen.microBatches)));
   };
   stable_sort(counts,
               [&](int64_t a, int64_t b) { return distance(a) < distance(b); });
-  constexpr size_t most = 12;
+  constexpr size_t most = 4;
   counts.resize(std::min(counts.size(), most));
   std::optional<Alternative> best;
   for (int64_t count : counts) {

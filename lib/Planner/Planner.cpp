@@ -111,6 +111,8 @@ private:
     constexpr size_t most = 4000;
     if (decisions.size() < most)
       decisions.push_back(text.str());
+    else
+      ++unlogged;
   }
 
   LayerModel &model;
@@ -128,6 +130,7 @@ private:
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> balances;
   std::optional<Incumbent> best;
   std::vector<std::string> decisions;
+  size_t unlogged = 0; ///< decisions beyond the most that are kept
   std::string refusal;
 };
 
@@ -483,8 +486,11 @@ Expected<PlannerResult> Search::run() {
                             : priced->infeasible().reason));
   Plan plan = priced->plan();
   plan.searchMs = elapsed;
-  log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
-      ", after solving " + Twine(tried) + " candidates");
+  if (unlogged > 0)
+    decisions.push_back(std::to_string(unlogged) + " more decisions like these");
+  decisions.push_back("chosen: " + best->shape.str() + ", " +
+                      milliseconds(best->solved.cost) + ", after solving " +
+                      std::to_string(tried) + " candidates");
   return PlannerResult{std::move(plan), std::move(decisions)};
 }
 
