@@ -76,12 +76,13 @@ struct RunFigures {
   const PlanLayer *first = nullptr;
 
   RunFigures(const Plan &plan, LayerRun run) : first(&plan.layers[run.begin]) {
+    // Micro-batches differ in size: compare whole steps.
+    auto others = static_cast<double>(plan.microBatches - 1);
     for (size_t l = run.begin; l < run.end; ++l) {
-      // Micro-batches differ in size: compare whole steps.
-      timeMs += plan.layers[l].timeMs;
-      memoryBytes += plan.layers[l].memoryBytes;
+      const PlanLayer &layer = plan.layers[l];
+      timeMs += others * layer.timeNosyncMs + layer.timeMs;
+      memoryBytes += layer.memoryBytes;
     }
-    timeMs *= static_cast<double>(plan.microBatches);
   }
 };
 

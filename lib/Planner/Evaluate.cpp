@@ -75,6 +75,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       compute[s] +=
           toPicoseconds(parts.forward + parts.recompute + parts.backward);
       plan.layers[l].timeMs = toMilliseconds(layerPicoseconds(cost));
+      plan.layers[l].timeNosyncMs =
+          toMilliseconds(layerNosyncPicoseconds(cost));
       memoryLayers.push_back({*footprint, local});
       if (l + 1 == plan.layers.size())
         continue;

@@ -487,7 +487,8 @@ Expected<PlannerResult> Search::run() {
   Plan plan = priced->plan();
   plan.searchMs = elapsed;
   if (unlogged > 0)
-    decisions.push_back(std::to_string(unlogged) + " more decisions like these");
+    decisions.push_back(std::to_string(unlogged) +
+                        " more decisions like these");
   decisions.push_back("chosen: " + best->shape.str() + ", " +
                       milliseconds(best->solved.cost) + ", after solving " +
                       std::to_string(tried) + " candidates");

@@ -66,8 +66,9 @@ static std::vector<std::string> outside(const Cluster &cluster,
     return reasons;
   if (strategy.degree(Paradigm::DP) > 1 && strategy.degree(Paradigm::SDP) > 1 &&
       !options.keepDpSdp)
-    reasons.push_back("Takeaway 3 of arXiv 2307.02031 drops strategies with both "
-                      "dp and sdp (--keep-dp-sdp keeps them)");
+    reasons.push_back(
+        "Takeaway 3 of arXiv 2307.02031 drops strategies with both "
+        "dp and sdp (--keep-dp-sdp keeps them)");
   else
     reasons.push_back("space '" + space->name + "' does not have strategy '" +
                       strategy.str() + "'");

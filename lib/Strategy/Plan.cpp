@@ -200,6 +200,7 @@ json::Value Plan::toJson() const {
                                       {"stage", layer.stage},
                                       {"strategy", layer.strategy.str()},
                                       {"time-ms", layer.timeMs},
+                                      {"time-nosync-ms", layer.timeNosyncMs},
                                       {"memory-bytes", layer.memoryBytes}});
   return json::Object{{"version", 1},
                       {"tool-version", toolVersion},
@@ -298,6 +299,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       layer.name = item.string("name");
       layer.stage = item.natural("stage");
       layer.timeMs = item.numberOr("time-ms", 0);
+      layer.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
       layer.memoryBytes = item.naturalOr("memory-bytes", 0);
       std::string text = item.string("strategy");
       if (!item.failed()) {

@@ -96,8 +96,9 @@ struct PlanLayer {
   std::string name;
   int64_t stage = 0;
   Strategy strategy;
-  /// The layer's part of its stage's timeMs, without reshards.
+  /// The layer's parts of its stage's times, without reshards.
   double timeMs = 0;
+  double timeNosyncMs = 0;
   /// States, and activations of all micro-batches in flight: what the layer
   /// adds to the stage's peak besides shared buffers.
   int64_t memoryBytes = 0;
