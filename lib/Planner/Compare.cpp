@@ -52,8 +52,7 @@ Expected<Comparison> compare(LayerModel &model, const Cluster &cluster,
     return priced.takeError();
   Comparison comparison{chosen, priced->plan(), {}};
   for (PlanStage &stage : comparison.other.stages)
-    stage.availableBytes =
-        options.memory.value_or(cluster.memoryOf(stage.devices));
+    stage.availableBytes = cluster.budgetOf(stage.devices, options.memory);
 
   auto same = [](const PlanLayer &a, const PlanLayer &b) {
     return a.stage == b.stage && a.strategy == b.strategy;

@@ -164,10 +164,11 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
 
   PlannerResult result{plan, {}};
   if (worst) {
+    worst->fittingMemory = worst->neededBytes + cluster.largestReservation();
     worst->relaxations.push_back("raise the memory of each device to " +
-                                 std::to_string(worst->neededBytes) +
+                                 std::to_string(worst->fittingMemory) +
                                  " bytes (" +
-                                 printBytesRounded(worst->neededBytes) + ")");
+                                 printBytesRounded(worst->fittingMemory) + ")");
     bool allCheckpointed = all_of(plan.layers, [](const PlanLayer &layer) {
       return layer.strategy.checkpoint();
     });

@@ -202,7 +202,7 @@ void Explainer::addDegrees() {
 
 /// The best plan with another number of micro-batches on as many stages.
 void Explainer::addMicroBatches() {
-  if (options.microBatches)
+  if (options.microBatches || options.microBatchRule == MicroBatchRule::Paper)
     return;
   std::vector<int64_t> counts = divisors(chosen.batch);
   erase(counts, chosen.microBatches);

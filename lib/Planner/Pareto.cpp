@@ -44,6 +44,8 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
   if (!leanest)
     return leanest.takeError();
   int64_t low = leanest->feasible() ? 1 : leanest->infeasible().neededBytes;
+  // Ladder and points are what plans may use, options say what devices have.
+  int64_t reserved = cluster.largestReservation();
   low = std::clamp<int64_t>(low, 1, high);
   // What no such device has is of no interest; nor is a budget that is far more
   // than the plan needs.
@@ -59,6 +61,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
         std::ceil(static_cast<double>(low) * std::pow(ratio, exponent)));
     if (i == steps - 1)
       changed.memory = high; // however the power was rounded
+    *changed.memory += reserved;
     Expected<PlannerResult> result = plan(model, cluster, changed);
     if (!result)
       return result.takeError();

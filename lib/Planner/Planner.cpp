@@ -370,8 +370,9 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;
   infeasible.ledger = need->ledger;
+  infeasible.fittingMemory = need->needed + cluster.largestReservation();
   infeasible.relaxations.push_back("raise the memory of each device to " +
-                                   bytesText(need->needed));
+                                   bytesText(infeasible.fittingMemory));
   if (!options.relaxations)
     return infeasible;
 

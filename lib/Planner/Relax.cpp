@@ -66,7 +66,6 @@ static int64_t fewestDevices(LayerModel &model, const Cluster &cluster,
 void relaxInput(LayerModel &model, const Cluster &cluster,
                 const PlannerOptions &options, int64_t batch,
                 Infeasible &infeasible) {
-  infeasible.fittingMemory = infeasible.neededBytes;
   infeasible.fittingBatch = largestBatch(model, cluster, options, batch);
   if (infeasible.fittingBatch > 0)
     infeasible.relaxations.push_back("reduce the batch to " +

@@ -35,10 +35,15 @@ std::unique_ptr<ProfileLayerModel> smallModel() {
 
 Cluster cluster() { return llvm::cantFail(Cluster::builtin("8xrtx-titan")); }
 
+/// The memory of a device of which plans may use `bytes`.
+int64_t memoryFor(int64_t bytes) {
+  return bytes + cluster().largestReservation();
+}
+
 PlannerOptions tight() {
   PlannerOptions options;
   options.batch = 32;
-  options.memory = 900 * MiB;
+  options.memory = memoryFor(900 * MiB);
   return options;
 }
 
@@ -64,7 +69,7 @@ TEST(Explain, time_split_adds_up_to_the_iteration) {
   for (int64_t degree : {1, 2, 4}) {
     PlannerOptions options = tight();
     options.pipelineDegree = degree;
-    options.memory = 4096 * MiB;
+    options.memory = memoryFor(4096 * MiB);
     Plan found = planOf(*model, cluster(), options);
     for (size_t s = 0; s < found.stages.size(); ++s) {
       const PlanStage &stage = found.stages[s];
@@ -135,7 +140,7 @@ TEST(Explain, changes_are_planned_again) {
       llvm::cantFail(explain(*model, cluster(), options, chosen));
   ASSERT_EQ(found.changes.size(), 4u);
   PlannerOptions more = options;
-  more.memory = 1080 * MiB;
+  more.memory = *options.memory * 6 / 5;
   EXPECT_EQ(found.changes[0].plan->iterationMs,
             planOf(*model, cluster(), more).iterationMs);
   more.memory = 1 << 20;
@@ -225,10 +230,11 @@ TEST(WhyNot, answers) {
   // It does not fit: the numbers are those of the forced plan.
   WhyNot dp = answer("dp8");
   ASSERT_TRUE(dp.infeasible);
-  EXPECT_GT(dp.infeasible->neededBytes, *options.memory);
+  EXPECT_GT(dp.infeasible->neededBytes, dp.infeasible->availableBytes);
+  EXPECT_EQ(dp.infeasible->availableBytes, 900 * MiB);
   EXPECT_EQ(dp.infeasible->ledger.total(), dp.infeasible->neededBytes);
   EXPECT_FALSE(dp.infeasible->relaxations.empty());
-  options.memory = dp.infeasible->neededBytes;
+  options.memory = dp.infeasible->fittingMemory;
   EXPECT_TRUE(answer("dp8").plan);
   options = tight();
   // It is not searched, and priced nevertheless.
@@ -269,7 +275,7 @@ TEST(Compare, a_plan_beside_itself_differs_in_nothing) {
 TEST(Compare, runs_break_where_either_plan_changes) {
   auto model = smallModel();
   PlannerOptions options = tight();
-  options.memory = 2048 * MiB;
+  options.memory = memoryFor(2048 * MiB);
   options.pipelineDegree = 2;
   Plan chosen = planOf(*model, cluster(), options);
   options.pipelineDegree = 4;
@@ -346,13 +352,13 @@ TEST(Pareto, front_has_no_dominated_point_and_begins_at_the_least_memory) {
                 front[i - 1].plan.samplesPerSecond);
     }
     // The front is no worse than the plan it is drawn for.
-    atLeastAsGood |= front[i].peakBytes <= *options.memory &&
+    atLeastAsGood |= front[i].peakBytes <= 900 * MiB &&
                      front[i].plan.samplesPerSecond >= chosen.samplesPerSecond;
   }
   EXPECT_TRUE(atLeastAsGood);
-  options.memory = front[0].peakBytes;
+  options.memory = memoryFor(front[0].peakBytes);
   EXPECT_TRUE(llvm::cantFail(plan(*model, cluster(), options)).feasible());
-  options.memory = front[0].peakBytes - 1;
+  options.memory = memoryFor(front[0].peakBytes) - 1;
   EXPECT_FALSE(llvm::cantFail(plan(*model, cluster(), options)).feasible());
 }
 
@@ -365,7 +371,7 @@ TEST(Relax, offered_inputs_fit) {
   PlannerResult result = llvm::cantFail(plan(*model, cluster(), options));
   ASSERT_FALSE(result.feasible());
   EXPECT_EQ(result.infeasible().fittingDevices, 0);
-  options.memory = result.infeasible().neededBytes - 1;
+  options.memory = result.infeasible().fittingMemory - 1;
   result = llvm::cantFail(plan(*model, cluster(), options));
   ASSERT_FALSE(result.feasible());
   const Infeasible &reasons = result.infeasible();
@@ -375,7 +381,7 @@ TEST(Relax, offered_inputs_fit) {
     changed.memory = memory;
     return llvm::cantFail(plan(*model, on, changed)).feasible();
   };
-  EXPECT_EQ(reasons.fittingMemory, reasons.neededBytes);
+  EXPECT_EQ(reasons.fittingMemory, memoryFor(reasons.neededBytes));
   EXPECT_TRUE(fits(cluster(), 64, reasons.fittingMemory));
   EXPECT_FALSE(fits(cluster(), 64, reasons.fittingMemory - 1));
   ASSERT_GT(reasons.fittingDevices, 8);
@@ -393,7 +399,7 @@ TEST(Relax, offered_inputs_fit) {
   options.microBatches = 1;
   options.batch = 256;
   options.space = "no-ckpt";
-  options.memory = 1400 * MiB;
+  options.memory = memoryFor(1400 * MiB);
   result = llvm::cantFail(plan(*model, cluster(), options));
   ASSERT_FALSE(result.feasible());
   int64_t batch = result.infeasible().fittingBatch;

@@ -158,6 +158,9 @@ public:
   /// `memory` if given, less what the device type reserves.
   int64_t budgetOf(llvm::ArrayRef<int64_t> devices,
                    std::optional<int64_t> memory = {}) const;
+  /// The most that any device type reserves: a budget of some bytes for plans
+  /// takes a memory of so many more.
+  int64_t largestReservation() const;
   /// By how much a device computes slower than alone because the devices of its
   /// node share cores: max(1, devices / cores).
   double coreContention(int64_t device) const;
