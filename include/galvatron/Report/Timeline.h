@@ -7,8 +7,10 @@
 //
 // The schedule of one step placed in time for the picture in the report: every
 // task begins as soon as its stage is free and its input is there. Durations
-// are those of the plan, in which transfers belong to the sending stage; the
-// step therefore ends no later than Eq. 9 of arXiv 2307.02031 has it.
+// are those of the plan, in which transfers belong to the sending stage. With
+// equal stages the step ends when Eq. 9 of arXiv 2307.02031 says; else it may
+// end before or, where forward is slow on one stage and backward on another,
+// after it.
 //
 //===----------------------------------------------------------------------===//
 
