@@ -294,7 +294,7 @@ std::string scheduleChart(const Plan &plan) {
     busiest = std::max(busiest, stage.timeNosyncMs);
   }
   // The beginning again where blocks of the whole step are hard to tell apart.
-  double readable = forward * (pageWidth - labelWidth - 30) / 14;
+  double readable = forward * (pageWidth - labelWidth - 30) / 16;
   if (readable < 0.7 * end && readable > busiest) {
     bool ignored = false;
     html += "<p class=\"note\">The first " + escape(timeText(readable)) +
