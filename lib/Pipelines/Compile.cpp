@@ -165,14 +165,13 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   if (mlir::failed(model))
     return makeError(diagnostics.take("the model cannot be planned"));
   int64_t memory = request.planner.memory.value_or(0);
+  PlannerOptions options = request.planner;
+  options.training = ir::getTrainingOptions(module);
+  options.toolVersion = GALVATRON_VERSION;
   llvm::Expected<PlannerResult> result =
       [&]() -> llvm::Expected<PlannerResult> {
-    if (!keep) {
-      PlannerOptions options = request.planner;
-      options.training = ir::getTrainingOptions(module);
-      options.toolVersion = GALVATRON_VERSION;
+    if (!keep)
       return plan(**model, cluster, options);
-    }
     if (request.given) {
       if (request.given->layers.size() != (*model)->layerCount())
         return makeError(
@@ -185,13 +184,16 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
       return makeError(diagnostics.take("the module has no plan"));
     if (!memory)
       memory = ir::getPlan(module).getMemory();
+    if (memory)
+      options.memory = memory;
+    options.batch = given->batch;
     return evaluate(**model, cluster, *given,
                     memory ? std::optional(memory) : std::nullopt);
   }();
   if (!result)
     return result;
   if (result->feasible() && request.inspect)
-    if (llvm::Error error = request.inspect(**model, *result))
+    if (llvm::Error error = request.inspect(**model, options, *result))
       return error;
   ir::emitDecisions(module.getLoc(), result->decisions);
   if (!result->feasible())

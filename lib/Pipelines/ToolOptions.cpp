@@ -8,6 +8,7 @@
 #include "galvatron/Pipelines/ToolOptions.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
@@ -316,9 +317,9 @@ std::string PlanOptions::searchOption() const {
 }
 
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
-                             bool stdoutTaken, llvm::StringRef appendix) const {
+                             bool stdoutTaken, PlanAnswers answers) const {
   if (decisions)
-    for (const std::string &decision : result.decisions)
+    for (const std::string &decision : foldDecisions(result.decisions))
       llvm::errs() << decision << "\n";
   bool feasible = result.feasible();
   bool toStdout = false;
@@ -328,6 +329,8 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     toStdout = path == "-";
     llvm::json::Value value =
         feasible ? result.plan().toJson() : result.infeasible().toJson();
+    for (auto &answer : answers.json)
+      (*value.getAsObject())[answer.first] = std::move(answer.second);
     if (llvm::Error error =
             writeOutput(path, llvm::formatv("{0:2}\n", value).str()))
       return tool.report(std::move(error));
@@ -336,6 +339,6 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     return tool.report(result.infeasible().str(), kExitFailed);
   llvm::raw_ostream &os = toStdout || stdoutTaken ? llvm::errs() : llvm::outs();
   result.plan().print(os);
-  os << appendix;
+  os << answers.text;
   return 0;
 }

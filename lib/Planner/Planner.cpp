@@ -9,6 +9,7 @@
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Search/PipelinePartition.h"
 
@@ -110,6 +111,8 @@ private:
     constexpr size_t most = 4000;
     if (decisions.size() < most)
       decisions.push_back(text.str());
+    else
+      ++unlogged;
   }
 
   LayerModel &model;
@@ -127,6 +130,7 @@ private:
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> balances;
   std::optional<Incumbent> best;
   std::vector<std::string> decisions;
+  size_t unlogged = 0; ///< decisions beyond the most that are kept
   std::string refusal;
 };
 
@@ -368,9 +372,11 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;
   infeasible.ledger = need->ledger;
-  infeasible.relaxations.push_back(
-      "raise the memory of each device to " +
-      bytesText(cluster.memoryFor(devices, need->needed)));
+  infeasible.fittingMemory = cluster.memoryFor(devices, need->needed);
+  infeasible.relaxations.push_back("raise the memory of each device to " +
+                                   bytesText(infeasible.fittingMemory));
+  if (!options.relaxations)
+    return infeasible;
 
   // Each relaxation is tried before it is offered.
   auto helps = [&](PlannerOptions changed, int64_t changedBatch) {
@@ -411,12 +417,6 @@ Infeasible Search::explain(int64_t batch) {
     if (helps(changed, batch))
       infeasible.relaxations.push_back("use space 'base'");
   }
-  for (int64_t smaller = batch / 2; smaller >= 1; smaller /= 2)
-    if (helps(options, smaller)) {
-      infeasible.relaxations.push_back("reduce the batch to " +
-                                       std::to_string(smaller));
-      break;
-    }
   return infeasible;
 }
 
@@ -468,7 +468,10 @@ Expected<PlannerResult> Search::run() {
                        std::chrono::steady_clock::now() - begin)
                        .count();
   if (!best) {
-    Infeasible infeasible = explain(firstTried.value_or(batches.front()));
+    int64_t batch = firstTried.value_or(batches.front());
+    Infeasible infeasible = explain(batch);
+    if (options.relaxations && infeasible.neededBytes > 0)
+      relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
     return PlannerResult{std::move(infeasible), std::move(decisions)};
   }
@@ -486,8 +489,12 @@ Expected<PlannerResult> Search::run() {
                             : priced->infeasible().reason));
   Plan plan = priced->plan();
   plan.searchMs = elapsed;
-  log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
-      ", after solving " + Twine(tried) + " candidates");
+  if (unlogged > 0)
+    decisions.push_back(std::to_string(unlogged) +
+                        " more decisions like these");
+  decisions.push_back("chosen: " + best->shape.str() + ", " +
+                      milliseconds(best->solved.cost) + ", after solving " +
+                      std::to_string(tried) + " candidates");
   return PlannerResult{std::move(plan), std::move(decisions)};
 }
 

@@ -333,4 +333,36 @@ TEST(Cluster, ring_times) {
   EXPECT_DOUBLE_EQ(pointToPointSeconds(link, 1e9), 1 + 1e-6);
 }
 
+TEST(Cluster, scaled_memory_and_bandwidth) {
+  Cluster cluster = get(mixed);
+  Cluster other = cluster.scaled(1.5, 2);
+  EXPECT_EQ(other.deviceCount(), cluster.deviceCount());
+  for (int64_t d : {0, 9})
+    EXPECT_EQ(other.deviceType(d).memory, cluster.deviceType(d).memory * 3 / 2);
+  for (auto [a, b] : {std::pair(0, 1), {8, 9}, {0, 9}}) {
+    EXPECT_EQ(other.linkBetween(a, b).bandwidth,
+              2 * cluster.linkBetween(a, b).bandwidth);
+    EXPECT_EQ(other.linkBetween(a, b).latency,
+              cluster.linkBetween(a, b).latency);
+  }
+  EXPECT_TRUE(cluster.scaled(1, 1) == cluster);
+  EXPECT_NE(other.hash(), cluster.hash());
+}
+
+TEST(Cluster, resized_by_nodes_or_within_the_node) {
+  Cluster two = llvm::cantFail(Cluster::builtin("2x8xa100-40gb"));
+  ASSERT_TRUE(two.resized(24));
+  EXPECT_EQ(two.resized(24)->nodeCount(), 3);
+  EXPECT_EQ(two.resized(64)->hash(),
+            llvm::cantFail(Cluster::builtin("8x8xa100-40gb")).hash());
+  EXPECT_FALSE(two.resized(20));
+  Cluster one = llvm::cantFail(Cluster::builtin("8xrtx-titan"));
+  ASSERT_TRUE(one.resized(12));
+  EXPECT_EQ(one.resized(12)->nodeCount(), 1);
+  EXPECT_EQ(one.resized(12)->deviceCount(), 12);
+  // One device has no link that a second could use.
+  EXPECT_FALSE(llvm::cantFail(Cluster::builtin("1xh100")).resized(2));
+  EXPECT_FALSE(get(mixed).resized(20));
+}
+
 } // namespace

@@ -161,6 +161,9 @@ public:
                    std::optional<int64_t> memory = {}) const;
   /// The memory that each of `devices` must have for a plan to get `bytes`.
   int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
+  /// The most that any device type reserves: a budget of some bytes for plans
+  /// takes a memory of so many more.
+  int64_t largestReservation() const;
   /// By how much a device computes slower than alone because the devices of its
   /// node share cores: max(1, devices / cores).
   double coreContention(int64_t device) const;
@@ -180,6 +183,15 @@ public:
   /// leave the node: an edge gets no more than the uplink's bandwidth divided
   /// by their number.
   GroupLink linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+
+  /// The same cluster with the memory of every device and the bandwidth of
+  /// every link (network and matrix, too) multiplied; latencies stay.
+  Cluster scaled(double memory, double bandwidth) const;
+  /// The same kind of cluster with `count` devices: more or fewer nodes, or, of
+  /// a single node without a network, a larger or smaller node. Nothing if the
+  /// nodes are not all alike, there is an explicit matrix, or `count` is not a
+  /// number of whole nodes.
+  std::optional<Cluster> resized(int64_t count) const;
 
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;

@@ -70,8 +70,12 @@ struct PlanRequest {
   /// edited by hand.
   std::optional<Plan> given;
   /// Sees every feasible outcome with the layers' costs behind it, which do not
-  /// outlive planModule, before the plan goes into the module.
-  std::function<llvm::Error(LayerModel &, PlannerResult &)> inspect = nullptr;
+  /// outlive planModule, before the plan goes into the module. The options are
+  /// those under which it can be planned again: those above, or, for a plan that
+  /// was kept, its batch and memory.
+  std::function<llvm::Error(LayerModel &, const PlannerOptions &,
+                            PlannerResult &)>
+      inspect = nullptr;
 };
 
 /// Annotates the module, and plans it for `cluster`. On success the plan is in

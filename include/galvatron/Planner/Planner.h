@@ -49,6 +49,9 @@ struct PlannerOptions {
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   bool keepDpSdp = false;
+  /// Whether an infeasible outcome says what would help, which takes further
+  /// searches.
+  bool relaxations = true;
   TrainingOptions training;
   std::string toolVersion;
 };

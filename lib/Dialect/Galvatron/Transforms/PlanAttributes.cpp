@@ -9,7 +9,7 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
-#include "galvatron/Planner/Planner.h"
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Units.h"
 
 #include "mlir/IR/Builders.h"
@@ -262,7 +262,7 @@ void mlir::galvatron::removePlan(ModuleOp module) {
 
 void mlir::galvatron::emitDecisions(Location loc,
                                     ArrayRef<std::string> decisions) {
-  for (const std::string &decision : decisions)
+  for (const std::string &decision : ::galvatron::foldDecisions(decisions))
     remark::analysis(
         loc, remark::RemarkOpts::name("decision").category("galvatron-planner"))
         << decision;

@@ -57,7 +57,7 @@ void writePlan(ModuleOp module, const ::galvatron::Plan &plan, int64_t memory,
 /// Removes the plan: module attributes, strategies and stages.
 void removePlan(ModuleOp module);
 
-/// Sends the planner's decisions out as analysis remarks.
+/// Sends the planner's decisions out as analysis remarks, folded.
 void emitDecisions(Location loc, ArrayRef<std::string> decisions);
 
 } // namespace mlir::galvatron
