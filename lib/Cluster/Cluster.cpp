@@ -181,13 +181,6 @@ int64_t Cluster::memoryFor(ArrayRef<int64_t> devices, int64_t bytes) const {
   return bytes + reserved;
 }
 
-int64_t Cluster::largestReservation() const {
-  int64_t largest = 0;
-  for (const DeviceType &type : description.deviceTypes)
-    largest = std::max(largest, type.reservedMemory);
-  return largest;
-}
-
 double Cluster::coreContention(int64_t device) const {
   const NodeGroup &group = description.nodes[deviceGroup[device]];
   if (group.cores == 0)

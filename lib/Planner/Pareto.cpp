@@ -10,6 +10,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <cmath>
+#include <numeric>
 
 using namespace llvm;
 
@@ -45,7 +46,8 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
     return leanest.takeError();
   int64_t low = leanest->feasible() ? 1 : leanest->infeasible().neededBytes;
   // Ladder and points are what plans may use, options say what devices have.
-  int64_t reserved = cluster.largestReservation();
+  std::vector<int64_t> devices(cluster.deviceCount());
+  std::iota(devices.begin(), devices.end(), 0);
   low = std::clamp<int64_t>(low, 1, high);
   // What no such device has is of no interest; nor is a budget that is far more
   // than the plan needs.
@@ -61,7 +63,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
         std::ceil(static_cast<double>(low) * std::pow(ratio, exponent)));
     if (i == steps - 1)
       changed.memory = high; // however the power was rounded
-    *changed.memory += reserved;
+    changed.memory = cluster.memoryFor(devices, *changed.memory);
     Expected<PlannerResult> result = plan(model, cluster, changed);
     if (!result)
       return result.takeError();

@@ -36,9 +36,7 @@ std::unique_ptr<ProfileLayerModel> smallModel() {
 Cluster cluster() { return llvm::cantFail(Cluster::builtin("8xrtx-titan")); }
 
 /// The memory of a device of which plans may use `bytes`.
-int64_t memoryFor(int64_t bytes) {
-  return bytes + cluster().largestReservation();
-}
+int64_t memoryFor(int64_t bytes) { return cluster().memoryFor({0}, bytes); }
 
 PlannerOptions tight() {
   PlannerOptions options;

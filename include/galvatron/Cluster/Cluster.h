@@ -161,9 +161,6 @@ public:
                    std::optional<int64_t> memory = {}) const;
   /// The memory that each of `devices` must have for a plan to get `bytes`.
   int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
-  /// The most that any device type reserves: a budget of some bytes for plans
-  /// takes a memory of so many more.
-  int64_t largestReservation() const;
   /// By how much a device computes slower than alone because the devices of its
   /// node share cores: max(1, devices / cores).
   double coreContention(int64_t device) const;
