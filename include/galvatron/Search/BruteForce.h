@@ -16,6 +16,7 @@
 
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Search/PipelineSearch.h"
 
 namespace galvatron::bruteforce {
 
@@ -36,6 +37,13 @@ int64_t minimumPeak(const LayerStrategiesProblem &problem);
 /// All contiguous partitions.
 std::optional<PartitionSolution>
 solvePartition(const PartitionProblem &problem);
+
+/// All contiguous partitions and all choices. Nothing if none fits.
+std::optional<PipelineSolution> solvePipeline(const PipelineProblem &problem);
+
+/// The least, over all partitions and choices, of the largest excess of a stage
+/// over its memory.
+int64_t leastExcess(const PipelineProblem &problem);
 
 } // namespace galvatron::bruteforce
 

@@ -90,8 +90,6 @@ enum class SolverFault : uint8_t {
   CutFrontTooFar              ///< labels cut a little below the bound
 };
 
-constexpr Picoseconds kNoBound = std::numeric_limits<Picoseconds>::max() / 4;
-
 /// The cheapest feasible choice with cost at most `atMost`; among equals the
 /// lexicographically first choice. Nothing if there is none.
 std::optional<LayerStrategiesSolution>

@@ -1,0 +1,880 @@
+//===- PipelineSearch.cpp - Partition and strategies together -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/PipelineSearch.h"
+
+#include "PipelineTables.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+using namespace llvm;
+
+namespace galvatron {
+
+using namespace search;
+
+namespace {
+
+/// Layers [begin, end) as a stage, with lower bounds of its functionals.
+struct Interval {
+  size_t begin = 0, end = 0;
+  Picoseconds least[kFunctionals] = {0, 0, 0};
+};
+using Intervals = std::vector<std::vector<Interval>>; ///< by stage
+
+/// What is known of an interval whatever the limit.
+struct Refined {
+  Picoseconds least[kFunctionals] = {0, 0, 0};
+  bool exact[kFunctionals] = {false, false, false};
+  bool bounded = false; ///< by the dual with transforms
+  /// Cheapest choices by one functional; they make upper bounds.
+  std::vector<StageEntry> entries;
+};
+
+/// Partial pipelines: sum of times and largest nosync, undominated.
+struct Point {
+  Picoseconds sum, largest;
+};
+using Front = std::vector<Point>;
+
+void insertPoint(Front &front, Point point) {
+  for (const Point &other : front)
+    if (other.sum <= point.sum && other.largest <= point.largest)
+      return;
+  erase_if(front, [&](const Point &other) {
+    return point.sum <= other.sum && point.largest <= other.largest;
+  });
+  front.push_back(point);
+}
+
+Point leastOf(const Front &front) {
+  Point least{kNoBound, kNoBound};
+  for (const Point &point : front) {
+    least.sum = std::min(least.sum, point.sum);
+    least.largest = std::min(least.largest, point.largest);
+  }
+  return least;
+}
+
+/// Fronts of the stages before and after every cut, by stage and first layer.
+struct Paths {
+  std::vector<std::vector<Front>> before, after;
+  std::vector<std::vector<Point>> leastBefore, leastAfter;
+};
+
+} // namespace
+
+class PipelineSearch::Impl {
+public:
+  Impl(const PipelineProblem &problem, PipelineFault fault)
+      : problem(problem), tables(problem), fault(fault) {
+    bound = firstBound();
+  }
+
+  std::optional<PipelineSolution> attempt(Picoseconds limit);
+
+  const PipelineProblem &problem;
+  PipelineTables tables;
+  PipelineFault fault;
+  Picoseconds bound = 0;
+  PipelineStatistics statistics;
+
+private:
+  using Entries =
+      std::vector<std::vector<std::pair<const Interval *, const StageEntry *>>>;
+
+  Picoseconds firstBound();
+  Picoseconds bottleneckBound();
+  Picoseconds sumBound();
+  bool positions(Picoseconds most, std::vector<size_t> &low,
+                 std::vector<size_t> &high) const;
+  bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
+  bool intervalsWithin(Picoseconds limit, Intervals &intervals);
+  bool prune(Intervals &intervals, Picoseconds limit, Paths &paths) const;
+  Refined &refined(size_t stage, const Interval &interval, size_t tieChoice);
+  StageRun makeRun(size_t stage, size_t tieChoice,
+                   ArrayRef<const Interval *> same);
+  void addLimit(StageRun &run, size_t functional, size_t stage,
+                ArrayRef<const Interval *> same, const Paths &paths,
+                Picoseconds limit);
+  template <typename Visit> void forEachEnd(Intervals &intervals, Visit visit);
+  void boundWithTransforms(Intervals &intervals, size_t tieChoice);
+  void settle(Intervals &intervals, size_t tieChoice, size_t functional,
+              const Paths &paths, Picoseconds limit);
+  std::optional<PipelineSolution> join(const Entries &entries,
+                                       const Paths &paths, Picoseconds limit);
+  std::optional<PipelineSolution>
+  solveChoice(const Intervals &all, size_t tieChoice, Picoseconds limit);
+
+  std::unordered_map<uint64_t, Refined> known;
+};
+
+//===----------------------------------------------------------------------===//
+// Bounds without a limit
+//===----------------------------------------------------------------------===//
+
+static Picoseconds floorOf(double bound) {
+  return bound <= 0 ? 0 : static_cast<Picoseconds>(std::floor(bound));
+}
+
+/// All stages' memory together, every layer at the fewest micro-batches in
+/// flight.
+Picoseconds PipelineSearch::Impl::sumBound() {
+  const Station *light = nullptr;
+  bool onePlace = true;
+  double memory = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    const Station &station = tables.station(s);
+    onePlace &= station.place == tables.station(0).place;
+    memory += static_cast<double>(station.memory);
+    if (!light || station.inFlight < light->inFlight)
+      light = &station;
+  }
+  if (onePlace)
+    return floorOf(light->curves[kTime].bound(0, tables.layers, memory));
+  // Places have different costs and multipliers: without memory.
+  constexpr double enough = 1e18;
+  double sum = 0;
+  for (size_t l = 0; l < tables.layers; ++l) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Station &station : tables.stations)
+      least = std::min(least, station.curves[kTime].bound(l, l + 1, enough));
+    sum += least > 0 ? least : 0;
+  }
+  return floorOf(sum);
+}
+
+/// The least nosync that some stage has at least, by bisection: at most `most`
+/// for every stage must leave a partition.
+Picoseconds PipelineSearch::Impl::bottleneckBound() {
+  std::vector<size_t> low, high;
+  // What cannot be is refuted with a limit that no partition is near.
+  if (!positions(kNoBound, low, high))
+    return kNoBound;
+  Picoseconds no = 0, yes = 1;
+  while (!positions(yes, low, high)) {
+    no = yes;
+    yes *= 4;
+    if (yes >= kNoBound)
+      return no;
+  }
+  for (int i = 0; i < 14 && yes - no > 1 + yes / 4096; ++i) {
+    Picoseconds middle = no + (yes - no) / 2;
+    (positions(middle, low, high) ? yes : no) = middle;
+  }
+  return no;
+}
+
+Picoseconds PipelineSearch::Impl::firstBound() {
+  if (tables.bottleneck == 0) {
+    std::vector<size_t> low, high;
+    return positions(kNoBound, low, high) ? sumBound() : kNoBound;
+  }
+  Picoseconds largest = bottleneckBound();
+  return largest >= kNoBound ? kNoBound
+                             : sumBound() + tables.bottleneck * largest;
+}
+
+//===----------------------------------------------------------------------===//
+// Windows: which stage can hold which layers
+//===----------------------------------------------------------------------===//
+
+bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
+                                  Picoseconds most) const {
+  const Station &station = tables.station(stage);
+  int64_t left = station.memory;
+  // Without what only a last layer holds: within() must not fall as runs grow.
+  if (station.inFlight > 1)
+    left -= station.reserved(begin, end);
+  if (station.leastBytes[end] - station.leastBytes[begin] > left)
+    return false;
+  return tables.bottleneck == 0 || most >= kNoBound ||
+         station.curves[kNosync].bound(begin, end, static_cast<double>(left)) <=
+             static_cast<double>(most);
+}
+
+/// First layers that each stage can have if no stage's nosync is above `most`.
+bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
+                                     std::vector<size_t> &high) const {
+  size_t stages = tables.stages, layers = tables.layers;
+  low.assign(stages + 1, layers);
+  high.assign(stages + 1, 0);
+  if (stages > layers)
+    return false;
+  if (!problem.partition.empty()) {
+    for (size_t s = 0; s < stages; ++s) {
+      low[s] = high[s];
+      high[s + 1] = high[s] + problem.partition[s];
+      if (!within(s, high[s], high[s + 1], most))
+        return false;
+    }
+    return true;
+  }
+  // A later first layer lets a stage end later. Where places differ a layer may
+  // not fit on a stage at all, so the latest first layer may have to be
+  // earlier.
+  for (size_t s = 0; s < stages; ++s) {
+    size_t begin = std::min(high[s], layers - (stages - s));
+    while (!within(s, begin, begin + 1, most)) {
+      if (begin == s)
+        return false;
+      --begin;
+    }
+    size_t end = begin + 1;
+    while (end < layers - (stages - 1 - s) && within(s, begin, end + 1, most))
+      ++end;
+    high[s + 1] = end;
+  }
+  if (high[stages] < layers)
+    return false;
+  for (size_t s = stages; s-- > 0;) {
+    size_t end = std::max(low[s + 1], s + 1);
+    while (!within(s, end - 1, end, most))
+      if (++end > high[s + 1])
+        return false;
+    size_t begin = end - 1;
+    while (begin > s && within(s, begin - 1, end, most))
+      --begin;
+    if (begin > high[s])
+      return false;
+    low[s] = begin;
+  }
+  return true;
+}
+
+bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
+                                           Intervals &intervals) {
+  size_t stages = tables.stages;
+  Picoseconds sum = sumBound();
+  if (sum > limit)
+    return false;
+  Picoseconds most =
+      tables.bottleneck > 0 ? (limit - sum) / tables.bottleneck : kNoBound;
+  std::vector<size_t> low, high;
+  if (!positions(most, low, high))
+    return false;
+  intervals.assign(stages, {});
+  for (size_t s = 0; s < stages; ++s) {
+    const Station &station = tables.station(s);
+    for (size_t begin = low[s]; begin <= high[s]; ++begin)
+      for (size_t end = std::max(begin + 1, low[s + 1]); end <= high[s + 1];
+           ++end) {
+        if (!within(s, begin, end, most))
+          break;
+        int64_t left = station.memory - station.reserved(begin, end);
+        if (station.leastBytes[end] - station.leastBytes[begin] > left)
+          continue;
+        Picoseconds charge = 0;
+        if (const auto *charges = tables.endCharge(s, end))
+          charge += *std::min_element(charges->begin(), charges->end());
+        if (const auto *charges = tables.startCharge(s, begin))
+          charge += *std::min_element(charges->begin(), charges->end());
+        Interval interval{begin, end, {}};
+        for (size_t f = 0; f < tables.functionals(); ++f)
+          interval.least[f] = floorOf(station.curves[f].bound(
+                                  begin, end, static_cast<double>(left))) +
+                              tables.weights[f].both() * charge;
+        if (tables.bottleneck > 0 && interval.least[kNosync] > most)
+          continue;
+        intervals[s].push_back(interval);
+      }
+    if (intervals[s].empty())
+      return false;
+  }
+  return true;
+}
+
+/// Drops intervals that no pipeline of cost at most `limit` can have.
+bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
+                                 Paths &paths) const {
+  size_t stages = tables.stages, layers = tables.layers;
+  int64_t weight = tables.bottleneck;
+  const Point none{kNoBound, kNoBound};
+  for (std::vector<Interval> &own : intervals) {
+    erase_if(own, [&](const Interval &interval) {
+      return interval.least[kTime] > limit || interval.least[kMix] > limit ||
+             (weight > 0 && interval.least[kNosync] > limit / weight);
+    });
+    if (own.empty())
+      return false;
+  }
+  paths.leastBefore.assign(stages + 1, std::vector<Point>(layers + 1, none));
+  paths.leastAfter = paths.leastBefore;
+  paths.before.assign(stages + 1, std::vector<Front>(layers + 1));
+  paths.after = paths.before;
+
+  paths.leastAfter[stages][layers] = {0, 0};
+  for (size_t s = stages; s-- > 0;)
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastAfter[s + 1][interval.end];
+      if (rest.sum + interval.least[kTime] > limit)
+        continue;
+      Point &at = paths.leastAfter[s][interval.begin];
+      at.sum = std::min(at.sum, rest.sum + interval.least[kTime]);
+      at.largest =
+          std::min(at.largest, std::max(rest.largest, interval.least[kNosync]));
+    }
+  /// The least cost of a pipeline with this stage between these partial ones.
+  auto costOf = [&](Point before, const Interval &interval, Point after) {
+    Picoseconds largest =
+        std::max({before.largest, after.largest, interval.least[kNosync]});
+    return before.sum + after.sum +
+           std::max(interval.least[kTime] + weight * largest,
+                    interval.least[kMix]);
+  };
+  paths.before[0][0] = {{0, 0}};
+  paths.leastBefore[0][0] = {0, 0};
+  for (size_t s = 0; s < stages; ++s) {
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastAfter[s + 1][interval.end];
+      if (rest.sum >= kNoBound)
+        continue;
+      for (const Point &point : paths.before[s][interval.begin])
+        if (costOf(point, interval, rest) <= limit)
+          insertPoint(paths.before[s + 1][interval.end],
+                      {point.sum + interval.least[kTime],
+                       std::max(point.largest, interval.least[kNosync])});
+    }
+    for (size_t l = 0; l <= layers; ++l)
+      paths.leastBefore[s + 1][l] = leastOf(paths.before[s + 1][l]);
+  }
+  if (paths.before[stages][layers].empty())
+    return false;
+  paths.after[stages][layers] = {{0, 0}};
+  paths.leastAfter.assign(stages + 1, std::vector<Point>(layers + 1, none));
+  paths.leastAfter[stages][layers] = {0, 0};
+  for (size_t s = stages; s-- > 0;) {
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastBefore[s][interval.begin];
+      if (rest.sum >= kNoBound)
+        continue;
+      for (const Point &point : paths.after[s + 1][interval.end])
+        if (costOf(rest, interval, point) <= limit)
+          insertPoint(paths.after[s][interval.begin],
+                      {point.sum + interval.least[kTime],
+                       std::max(point.largest, interval.least[kNosync])});
+    }
+    for (size_t l = 0; l <= layers; ++l)
+      paths.leastAfter[s][l] = leastOf(paths.after[s][l]);
+  }
+  for (size_t s = 0; s < stages; ++s) {
+    erase_if(intervals[s], [&](const Interval &interval) {
+      for (const Point &before : paths.before[s][interval.begin])
+        for (const Point &after : paths.after[s + 1][interval.end])
+          if (costOf(before, interval, after) <= limit)
+            return false;
+      return true;
+    });
+    if (intervals[s].empty())
+      return false;
+  }
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Runs over one stage
+//===----------------------------------------------------------------------===//
+
+Refined &PipelineSearch::Impl::refined(size_t stage, const Interval &interval,
+                                       size_t tieChoice) {
+  uint64_t key = tables.tied(interval.begin, interval.end) ? tieChoice + 1 : 0;
+  for (size_t part : {stage, interval.begin, interval.end})
+    key = key << 16 | part;
+  return known[key];
+}
+
+/// Calls visit(stage, intervals with one end) from the first stage on.
+template <typename Visit>
+void PipelineSearch::Impl::forEachEnd(Intervals &intervals, Visit visit) {
+  for (size_t s = 0; s < intervals.size(); ++s) {
+    llvm::sort(intervals[s], [](const Interval &a, const Interval &b) {
+      return std::tie(a.end, a.begin) < std::tie(b.end, b.begin);
+    });
+    for (size_t i = 0; i < intervals[s].size();) {
+      std::vector<Interval *> same;
+      size_t end = intervals[s][i].end;
+      for (; i < intervals[s].size() && intervals[s][i].end == end; ++i)
+        same.push_back(&intervals[s][i]);
+      visit(s, same);
+    }
+  }
+}
+
+StageRun PipelineSearch::Impl::makeRun(size_t stage, size_t tieChoice,
+                                       ArrayRef<const Interval *> same) {
+  StageRun run;
+  run.classes = problem.classes;
+  run.end = same.front()->end;
+  run.memory = problem.stages[stage].memory;
+  run.endCharge = tables.endCharge(stage, run.end);
+  run.fault = fault;
+  for (const Interval *interval : same) {
+    run.starts.push_back(interval->begin);
+    run.startCharge.push_back(tables.startCharge(stage, interval->begin));
+  }
+  for (size_t l = run.starts.front(); l < run.end; ++l) {
+    run.options.push_back(&tables.options(stage, l, tieChoice));
+    if (l + 1 < run.end) {
+      run.transforms.push_back(&tables.transform(stage, l));
+      run.spreads.push_back(&tables.spread(stage, l));
+    }
+  }
+  return run;
+}
+
+void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
+                                    size_t stage,
+                                    ArrayRef<const Interval *> same,
+                                    const Paths &paths, Picoseconds most) {
+  auto weight = static_cast<double>(tables.bottleneck);
+  const Point &after = paths.leastAfter[stage + 1][run.end];
+  const Station &station = tables.station(stage);
+  Limit limit;
+  limit.weights = tables.weights[functional];
+  limit.limit = static_cast<double>(most - after.sum);
+  std::vector<double> multipliers;
+  for (size_t i = 0; i < same.size(); ++i) {
+    const Interval &interval = *same[i];
+    const Point &before = paths.leastBefore[stage][interval.begin];
+    auto sum = static_cast<double>(before.sum);
+    Picoseconds largest =
+        std::max({before.largest, after.largest, interval.least[kNosync]});
+    if (functional == kTime)
+      limit.added.push_back(sum + weight * static_cast<double>(largest));
+    else if (functional == kNosync)
+      limit.added.push_back((sum + static_cast<double>(interval.least[kTime])) /
+                            weight);
+    else
+      limit.added.push_back(sum);
+    if (i == 0 || i + 1 == same.size())
+      station.curves[functional].choose(
+          interval.begin, interval.end,
+          static_cast<double>(station.memory -
+                              station.reserved(interval.begin, interval.end)),
+          2, multipliers);
+  }
+  if (functional == kNosync)
+    limit.limit /= weight;
+  llvm::sort(multipliers);
+  multipliers.erase(std::unique(multipliers.begin(), multipliers.end()),
+                    multipliers.end());
+  run.limits.push_back(std::move(limit));
+  run.multipliers.push_back(std::move(multipliers));
+}
+
+/// Better bounds for all intervals: the dual with transforms and with the tied
+/// layers' own options.
+void PipelineSearch::Impl::boundWithTransforms(Intervals &intervals,
+                                               size_t tieChoice) {
+  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
+    std::vector<const Interval *> open;
+    for (const Interval *interval : same)
+      if (!refined(stage, *interval, tieChoice).bounded)
+        open.push_back(interval);
+    if (!open.empty()) {
+      StageRun run = makeRun(stage, tieChoice, open);
+      const Station &station = tables.station(stage);
+      std::vector<int64_t> reserved;
+      for (const Interval *interval : open)
+        reserved.push_back(station.reserved(interval->begin, interval->end));
+      for (size_t f = 0; f < tables.functionals(); ++f) {
+        std::vector<double> multipliers;
+        for (const Interval *interval : {open.front(), open.back()})
+          station.curves[f].choose(
+              interval->begin, interval->end,
+              static_cast<double>(
+                  station.memory -
+                  station.reserved(interval->begin, interval->end)),
+              1, multipliers);
+        llvm::sort(multipliers);
+        multipliers.erase(std::unique(multipliers.begin(), multipliers.end()),
+                          multipliers.end());
+        std::vector<double> bounds =
+            boundStage(run, tables.weights[f], multipliers, reserved);
+        for (size_t i = 0; i < open.size(); ++i) {
+          Refined &record = refined(stage, *open[i], tieChoice);
+          record.bounded = true;
+          Picoseconds least = bounds[i] >= static_cast<double>(kNoBound)
+                                  ? kNoBound
+                                  : floorOf(bounds[i]);
+          record.least[f] = std::max(record.least[f], least);
+        }
+      }
+    }
+    for (Interval *interval : same) {
+      const Refined &record = refined(stage, *interval, tieChoice);
+      for (size_t f = 0; f < tables.functionals(); ++f)
+        interval->least[f] = std::max(interval->least[f], record.least[f]);
+    }
+  });
+}
+
+/// The exact least of one functional for every interval, or a proof that it is
+/// beyond what `limit` allows.
+void PipelineSearch::Impl::settle(Intervals &intervals, size_t tieChoice,
+                                  size_t functional, const Paths &paths,
+                                  Picoseconds limit) {
+  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
+    std::vector<const Interval *> open;
+    for (const Interval *interval : same)
+      if (!refined(stage, *interval, tieChoice).exact[functional])
+        open.push_back(interval);
+    if (!open.empty()) {
+      StageRun run = makeRun(stage, tieChoice, open);
+      run.cost = tables.weights[functional];
+      addLimit(run, functional, stage, open, paths, limit);
+      std::vector<StageEntry> entries = runStage(run, statistics);
+      std::vector<char> found(open.size(), 0);
+      for (StageEntry &entry : entries) {
+        found[entry.start] = 1;
+        Refined &record = refined(stage, *open[entry.start], tieChoice);
+        record.least[functional] = run.cost.of(entry.time, entry.nosync);
+        record.exact[functional] = true;
+        record.entries.push_back(std::move(entry));
+      }
+      for (size_t i = 0; i < open.size(); ++i) {
+        if (found[i])
+          continue;
+        double refuted = run.limits[0].limit - run.limits[0].added[i];
+        if (refuted < 0)
+          continue;
+        Refined &record = refined(stage, *open[i], tieChoice);
+        record.least[functional] =
+            std::max(record.least[functional], floorOf(refuted) + 1);
+      }
+    }
+    for (Interval *interval : same) {
+      const Refined &record = refined(stage, *interval, tieChoice);
+      interval->least[functional] =
+          std::max(interval->least[functional], record.least[functional]);
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Stages joined
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Stages 0..s joined. The last one may still grow by what it sends on.
+struct ChainLabel {
+  Picoseconds sum;     ///< of times
+  Picoseconds largest; ///< nosync of the stages before the last
+  Picoseconds current; ///< nosync of the last stage so far
+  size_t end, lastClass;
+  size_t entry, parent;
+};
+} // namespace
+
+std::optional<PipelineSolution>
+PipelineSearch::Impl::join(const Entries &entries, const Paths &paths,
+                           Picoseconds limit) {
+  size_t stages = tables.stages, classes = problem.classes;
+  int64_t weight = tables.bottleneck;
+  std::vector<std::vector<ChainLabel>> labels(stages);
+  for (size_t s = 0; s < stages; ++s) {
+    std::vector<ChainLabel> fresh;
+    auto admit = [&](const ChainLabel &label) {
+      const Point &rest = paths.leastAfter[s + 1][label.end];
+      if (rest.sum >= kNoBound)
+        return;
+      Picoseconds largest =
+          std::max({label.largest, label.current, rest.largest});
+      if (label.sum + rest.sum + weight * largest <= limit)
+        fresh.push_back(label);
+    };
+    for (size_t e = 0; e < entries[s].size(); ++e) {
+      const auto &[interval, entry] = entries[s][e];
+      Picoseconds time = tables.weights[kTime].of(entry->time, entry->nosync);
+      if (s == 0) {
+        admit({time, 0, entry->nosync, interval->end, entry->lastClass, e, 0});
+        continue;
+      }
+      for (size_t p = 0; p < labels[s - 1].size(); ++p) {
+        const ChainLabel &from = labels[s - 1][p];
+        if (from.end != interval->begin)
+          continue;
+        // What is left of both transfers after the least charges.
+        const PipelineCut &cut = tables.cut(s - 1, interval->begin);
+        size_t cell = from.lastClass * classes + entry->firstClass;
+        Picoseconds activation =
+            problem.matrices[cut.activation][cell] -
+            (*tables.endCharge(s - 1, interval->begin))[from.lastClass];
+        Picoseconds gradient =
+            problem.matrices[cut.gradient][cell] -
+            (*tables.startCharge(s, interval->begin))[entry->firstClass];
+        if (fault == PipelineFault::DropCutTransfer)
+          activation = gradient = 0;
+        admit({from.sum + time + activation + gradient,
+               std::max(from.largest, from.current + activation),
+               entry->nosync + gradient, interval->end, entry->lastClass, e,
+               p});
+      }
+    }
+    llvm::sort(fresh, [](const ChainLabel &a, const ChainLabel &b) {
+      return std::tie(a.end, a.lastClass, a.sum, a.largest, a.current, a.entry,
+                      a.parent) < std::tie(b.end, b.lastClass, b.sum, b.largest,
+                                           b.current, b.entry, b.parent);
+    });
+    size_t first = 0;
+    std::vector<ChainLabel> &kept = labels[s];
+    for (const ChainLabel &label : fresh) {
+      if (!kept.empty() && (kept.back().end != label.end ||
+                            kept.back().lastClass != label.lastClass))
+        first = kept.size();
+      bool beaten = false;
+      for (size_t i = first; i < kept.size() && !beaten; ++i)
+        beaten = weight == 0 || (kept[i].largest <= label.largest &&
+                                 kept[i].current <= label.current);
+      if (!beaten)
+        kept.push_back(label);
+    }
+  }
+  const ChainLabel *best = nullptr;
+  PipelineSolution solution;
+  for (const ChainLabel &label : labels.back()) {
+    Picoseconds cost =
+        label.sum + weight * std::max(label.largest, label.current);
+    if (cost > limit || (best && cost >= solution.cost))
+      continue;
+    best = &label;
+    solution.cost = cost;
+  }
+  if (!best)
+    return std::nullopt;
+  solution.partition.resize(stages);
+  solution.choice.resize(tables.layers);
+  for (size_t s = stages; s-- > 0;) {
+    const auto &[interval, entry] = entries[s][best->entry];
+    solution.partition[s] =
+        static_cast<int64_t>(interval->end - interval->begin);
+    std::copy(entry->choice.begin(), entry->choice.end(),
+              solution.choice.begin() + interval->begin);
+    if (s > 0)
+      best = &labels[s - 1][best->parent];
+  }
+  return solution;
+}
+
+std::optional<PipelineSolution>
+PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
+                                  Picoseconds limit) {
+  Intervals intervals = all;
+  for (size_t s = 0; s < tables.stages; ++s)
+    erase_if(intervals[s], [&](const Interval &interval) {
+      if (!tables.agrees(tieChoice, s, interval.begin, interval.end))
+        return true;
+      for (size_t l = interval.begin; l < interval.end; ++l)
+        if (tables.options(s, l, tieChoice).empty())
+          return true;
+      return false;
+    });
+  Paths paths;
+  if (!prune(intervals, limit, paths))
+    return std::nullopt;
+  boundWithTransforms(intervals, tieChoice);
+  if (!prune(intervals, limit, paths))
+    return std::nullopt;
+
+  std::optional<PipelineSolution> best;
+  if (tables.bottleneck > 0) {
+    for (size_t functional : {kNosync, kMix, kTime}) {
+      settle(intervals, tieChoice, functional, paths, limit);
+      if (!prune(intervals, limit, paths))
+        return std::nullopt;
+    }
+    // The cheapest stages by one number often make the best pipeline already.
+    Entries entries(tables.stages);
+    for (size_t s = 0; s < tables.stages; ++s)
+      for (const Interval &interval : intervals[s])
+        for (const StageEntry &entry : refined(s, interval, tieChoice).entries)
+          entries[s].push_back({&interval, &entry});
+    best = join(entries, paths, limit);
+    if (best) {
+      limit = best->cost - 1;
+      if (!prune(intervals, limit, paths))
+        return best;
+    }
+  }
+
+  std::vector<std::vector<std::vector<StageEntry>>> fronts(tables.stages);
+  Entries entries(tables.stages);
+  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
+    std::vector<const Interval *> open(same.begin(), same.end());
+    StageRun run = makeRun(stage, tieChoice, open);
+    run.twoCosts = tables.bottleneck > 0;
+    run.cost = tables.weights[kTime];
+    run.byFirstClass = stage > 0;
+    run.byLastClass = stage + 1 < tables.stages;
+    for (size_t f = 0; f < tables.functionals(); ++f)
+      addLimit(run, f, stage, open, paths, limit);
+    fronts[stage].push_back(runStage(run, statistics));
+  });
+  for (size_t s = 0; s < tables.stages; ++s) {
+    size_t group = 0;
+    for (size_t i = 0; i < intervals[s].size(); ++group) {
+      size_t first = i, end = intervals[s][i].end;
+      while (i < intervals[s].size() && intervals[s][i].end == end)
+        ++i;
+      for (const StageEntry &entry : fronts[s][group])
+        entries[s].push_back({&intervals[s][first + entry.start], &entry});
+    }
+  }
+  if (std::optional<PipelineSolution> better = join(entries, paths, limit))
+    best = std::move(better);
+  return best;
+}
+
+std::optional<PipelineSolution>
+PipelineSearch::Impl::attempt(Picoseconds limit) {
+  if (bound > limit)
+    return std::nullopt;
+  ++statistics.attempts;
+  Picoseconds given = limit;
+  std::optional<PipelineSolution> best;
+  Intervals intervals;
+  Paths paths;
+  if (intervalsWithin(limit, intervals) && prune(intervals, limit, paths))
+    for (size_t c = 0; c < tables.tieChoices.size(); ++c)
+      if (std::optional<PipelineSolution> found =
+              solveChoice(intervals, c, limit)) {
+        best = std::move(found);
+        limit = best->cost - 1;
+      }
+  bound = best ? best->cost : given + 1;
+  return best;
+}
+
+//===----------------------------------------------------------------------===//
+// PipelineSearch
+//===----------------------------------------------------------------------===//
+
+PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               PipelineFault fault)
+    : impl(std::make_unique<Impl>(problem, fault)) {}
+PipelineSearch::~PipelineSearch() = default;
+PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
+
+Picoseconds PipelineSearch::lowerBound() const {
+  return std::min(impl->bound, kNoBound);
+}
+
+std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
+  return impl->attempt(limit);
+}
+
+const PipelineStatistics &PipelineSearch::statistics() const {
+  return impl->statistics;
+}
+
+std::optional<PipelineSolution> PipelineSearch::solve(Picoseconds atMost) {
+  // No pipeline that passes check() costs more, and a few sums do not overflow.
+  atMost = std::min(atMost, Picoseconds(1) << 60);
+  Picoseconds slack = std::max<Picoseconds>(16, lowerBound() / 2000);
+  while (lowerBound() <= atMost) {
+    Picoseconds limit = std::min(atMost, lowerBound() + slack);
+    if (std::optional<PipelineSolution> found = attempt(limit))
+      return found;
+    slack *= 3;
+  }
+  return std::nullopt;
+}
+
+PipelineNeed leastNeed(const PipelineProblem &problem) {
+  PipelineTables tables(problem);
+  size_t stages = tables.stages, layers = tables.layers;
+  std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
+  std::map<const Choices *, Choices> light;
+  auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
+    auto [it, fresh] = known.try_emplace({tables.stationOf[s], begin, end});
+    if (fresh) {
+      std::vector<const Choices *> options;
+      for (size_t l = begin; l < end; ++l) {
+        const Choices *all = tables.station(s).options[l];
+        auto [own, isNew] = light.try_emplace(all);
+        if (isNew)
+          own->second = withoutDominated(*all, /*timesMatter=*/false);
+        options.push_back(&own->second);
+      }
+      it->second = leastMemory(options);
+    }
+    return it->second;
+  };
+  auto excess = [&](size_t s, size_t begin, size_t end) {
+    return least(s, begin, end).bytes - problem.stages[s].memory;
+  };
+  // need[s][i]: least largest excess of stages s.. over layers i... A stage's
+  // excess grows with its end, that of the rest falls.
+  constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
+  std::vector<std::vector<int64_t>> need(
+      stages + 1, std::vector<int64_t>(layers + 1, most));
+  std::vector<std::vector<size_t>> ends(
+      stages + 1, std::vector<size_t>(layers + 1, layers));
+  auto fixedEnd = [&](size_t s) {
+    size_t end = 0;
+    for (size_t i = 0; i <= s; ++i)
+      end += problem.partition[i];
+    return end;
+  };
+  for (size_t s = stages; s-- > 0;)
+    for (size_t i = s; i + (stages - s) <= layers; ++i) {
+      size_t low = i + 1, high = layers - (stages - 1 - s);
+      if (s + 1 == stages) {
+        low = high = layers;
+      } else if (!problem.partition.empty()) {
+        if (i + problem.partition[s] != fixedEnd(s))
+          continue;
+        low = high = fixedEnd(s);
+      }
+      // First end at which this stage is no better off than the rest.
+      while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (excess(s, i, middle) >= need[s + 1][middle])
+          high = middle;
+        else
+          low = middle + 1;
+      }
+      auto value = [&](size_t end) {
+        int64_t own = excess(s, i, end);
+        return s + 1 == stages ? own : std::max(own, need[s + 1][end]);
+      };
+      need[s][i] = value(low);
+      ends[s][i] = low;
+      if (s + 1 == stages || !problem.partition.empty())
+        continue;
+      // Later ends are no better. Earlier ones can be where the rest needs
+      // less.
+      for (size_t end = i + 1; end < low; ++end)
+        if (need[s + 1][end] < need[s][i] && value(end) < need[s][i]) {
+          need[s][i] = value(end);
+          ends[s][i] = end;
+        }
+    }
+  PipelineNeed result;
+  result.excess = need[0][0];
+  size_t at = 0;
+  bool named = false;
+  for (size_t s = 0; s < stages; ++s) {
+    size_t end = ends[s][at];
+    const LeastMemory &own = least(s, at, end);
+    if (!named && excess(s, at, end) == result.excess) {
+      result.stage = s;
+      named = true;
+    }
+    result.solution.partition.push_back(static_cast<int64_t>(end - at));
+    result.solution.choice.insert(result.solution.choice.end(),
+                                  own.choice.begin(), own.choice.end());
+    at = end;
+  }
+  return result;
+}
+
+} // namespace galvatron
