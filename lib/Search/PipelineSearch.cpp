@@ -76,10 +76,14 @@ class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault)
       : problem(problem), tables(problem), fault(fault) {
-    bound = firstBound();
+    PipelineBounds bounds = firstBounds();
+    bound = std::max(bounds.time, bounds.nosync) >= kNoBound
+                ? kNoBound
+                : bounds.time + tables.bottleneck * bounds.nosync;
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
+  PipelineBounds firstBounds();
 
   const PipelineProblem &problem;
   PipelineTables tables;
@@ -91,7 +95,6 @@ private:
   using Entries =
       std::vector<std::vector<std::pair<const Interval *, const StageEntry *>>>;
 
-  Picoseconds firstBound();
   Picoseconds bottleneckBound();
   Picoseconds sumBound();
   bool positions(Picoseconds most, std::vector<size_t> &low,
@@ -173,14 +176,15 @@ Picoseconds PipelineSearch::Impl::bottleneckBound() {
   return no;
 }
 
-Picoseconds PipelineSearch::Impl::firstBound() {
-  if (tables.bottleneck == 0) {
-    std::vector<size_t> low, high;
-    return positions(kNoBound, low, high) ? sumBound() : kNoBound;
-  }
-  Picoseconds largest = bottleneckBound();
-  return largest >= kNoBound ? kNoBound
-                             : sumBound() + tables.bottleneck * largest;
+PipelineBounds PipelineSearch::Impl::firstBounds() {
+  PipelineBounds bounds;
+  std::vector<size_t> low, high;
+  if (tables.bottleneck > 0)
+    bounds.nosync = bottleneckBound();
+  else if (!positions(kNoBound, low, high))
+    bounds.nosync = kNoBound;
+  bounds.time = bounds.nosync >= kNoBound ? kNoBound : sumBound();
+  return bounds;
 }
 
 //===----------------------------------------------------------------------===//
@@ -749,7 +753,7 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
         best = std::move(found);
         limit = best->cost - 1;
       }
-  bound = best ? best->cost : given + 1;
+  bound = best ? best->cost : std::max(bound, given + 1);
   return best;
 }
 
@@ -768,7 +772,17 @@ Picoseconds PipelineSearch::lowerBound() const {
 }
 
 std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
-  return impl->attempt(limit);
+  std::optional<PipelineSolution> found = impl->attempt(limit);
+  // Several failures near the bound: perhaps nothing fits at all.
+  constexpr uint64_t suspicious = 4;
+  if (!found && impl->statistics.attempts == suspicious &&
+      leastNeed(impl->problem).excess > 0)
+    impl->bound = kNoBound;
+  return found;
+}
+
+PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {
+  return Impl(problem, PipelineFault::None).firstBounds();
 }
 
 const PipelineStatistics &PipelineSearch::statistics() const {

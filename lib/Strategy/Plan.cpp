@@ -189,7 +189,7 @@ json::Value Plan::toJson() const {
     layerArray.push_back(json::Object{{"name", layer.name},
                                       {"stage", layer.stage},
                                       {"strategy", layer.strategy.str()}});
-  return json::Object{{"version", 1},
+  json::Object object{{"version", 1},
                       {"tool-version", toolVersion},
                       {"model", model},
                       {"model-hash", modelHash},
@@ -207,8 +207,38 @@ json::Value Plan::toJson() const {
                       {"samples-per-second", samplesPerSecond},
                       {"search-ms", searchMs},
                       {"peak-is", exactPeak ? "exact" : "estimate"},
+                      {"alpha-t", alphaTime()},
+                      {"alpha-m", alphaMemory()},
                       {"stages", std::move(stageArray)},
                       {"layers", std::move(layerArray)}};
+  if (!foundBy.empty()) {
+    object["found-by"] = foundBy;
+    object["proven-gap"] = provenGapPercent;
+  }
+  if (heuristicMs > 0)
+    object["heuristic-ms"] = heuristicMs;
+  return object;
+}
+
+/// 1 - largest / sum, 0 if there is nothing.
+static double balance(ArrayRef<PlanStage> stages,
+                      llvm::function_ref<double(const PlanStage &)> valueOf) {
+  double sum = 0, largest = 0;
+  for (const PlanStage &stage : stages) {
+    sum += valueOf(stage);
+    largest = std::max(largest, valueOf(stage));
+  }
+  return sum > 0 ? 1 - largest / sum : 0;
+}
+
+double Plan::alphaTime() const {
+  return balance(stages, [](const PlanStage &stage) { return stage.timeMs; });
+}
+
+double Plan::alphaMemory() const {
+  return balance(stages, [](const PlanStage &stage) {
+    return static_cast<double>(stage.peakBytes);
+  });
 }
 
 Expected<Plan> Plan::fromJson(const json::Value &value) {
@@ -231,6 +261,9 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.iterationMs = reader.numberOr("iteration-ms", 0);
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
   plan.searchMs = reader.numberOr("search-ms", 0);
+  plan.foundBy = reader.stringOr("found-by", "");
+  plan.provenGapPercent = reader.numberOr("proven-gap", 0);
+  plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   Expected<ScheduleKind> schedule =
       parseSchedule(reader.stringOr("schedule", "1f1b"));
@@ -328,7 +361,21 @@ void Plan::print(raw_ostream &os) const {
   os << format(
             "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
             iterationMs, samplesPerSecond, searchMs)
-     << (exactPeak ? "exact" : "estimates") << "\n\n";
+     << (exactPeak ? "exact" : "estimates") << "\n";
+  if (stages.size() > 1)
+    os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
+                 alphaMemory());
+  if (!foundBy.empty()) {
+    os << "  found by the " << foundBy << " search, ";
+    if (provenGapPercent == 0)
+      os << "proven optimal";
+    else
+      os << format("proven within %.3g%% of the optimum", provenGapPercent);
+    if (heuristicMs > 0)
+      os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
+    os << "\n";
+  }
+  os << "\n";
 
   os << "  stage  devices      layers         time        no-sync     peak\n";
   for (size_t i = 0; i < stages.size(); ++i) {

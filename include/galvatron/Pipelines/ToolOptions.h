@@ -69,9 +69,11 @@ struct PlanOptions {
   explicit PlanOptions(Tool &tool);
 
   std::string spaceHelp; ///< text that the option refers to
-  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy;
+  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy,
+      partition, microBatchRule;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
+  llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<bool> keepDpSdp, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;

@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Algorithm 1 of arXiv 2307.02031 with an exact search: over pipeline degrees,
-// micro-batch counts and, for every layer, strategies. Under the formulas of
-// docs/cost-model.md no feasible plan of the chosen space is faster than the
-// one returned. The same input gives the same plan.
+// Algorithms 1-3 of arXiv 2307.02031 with an exact search: over batches,
+// pipeline degrees, micro-batch counts, partitions and, for every layer,
+// strategies. Under the formulas of docs/cost-model.md no feasible plan of the
+// chosen space is faster than the one returned (docs/search.md). The same input
+// gives the same plan.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,8 +28,19 @@
 
 namespace galvatron {
 
+/// How the number of micro-batches is found.
+enum class MicroBatchRule : uint8_t {
+  Search, ///< every divisor of the batch is tried
+  /// One number per pipeline degree, for rerunning the paper: 1 without a
+  /// pipeline, else the largest divisor of the batch that is at most 4 times
+  /// the pipeline degree. The batch then grows until nothing fits.
+  Paper
+};
+llvm::Expected<MicroBatchRule> parseMicroBatchRule(llvm::StringRef text);
+
 struct PlannerOptions {
-  /// base, no-ckpt, 1f1b-time, dp, tp, pp, sdp, 3d, dp+tp, dp+pp or bmw.
+  /// One of plannerSpaces(): which strategies, degrees and partitions are
+  /// searched (docs/search.md, "Spaces").
   std::string space = "bmw";
   /// Replaces the memory of every device, bytes.
   std::optional<int64_t> memory;
@@ -40,9 +52,16 @@ struct PlannerOptions {
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
   std::optional<ScheduleKind> schedule; ///< 1F1B if not given
+  std::vector<int64_t> partition;       ///< layers per stage
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   bool keepDpSdp = false;
+  MicroBatchRule microBatchRule = MicroBatchRule::Search;
+  /// Stop when the best plan is proven to be within this many percent of the
+  /// optimum.
+  double gapPercent = 0;
+  /// Stop after this many seconds with the best plan so far, if there is one.
+  std::optional<double> timeLimitSeconds;
   TrainingOptions training;
   std::string toolVersion;
 };
@@ -50,8 +69,22 @@ struct PlannerOptions {
 /// Names of the spaces that plan() accepts.
 std::vector<std::string> plannerSpaces();
 
+/// Another shape than the plan's: its optimum, or a bound that proves that it
+/// is no better.
+struct Alternative {
+  int64_t batch = 0, pipelineDegree = 1, microBatches = 1;
+  /// Layers per stage where the optimum is known.
+  std::vector<int64_t> partition;
+  double iterationMs = 0; ///< at least, if not exact
+  double samplesPerSecond = 0;
+  bool exact = false;
+};
+
 struct PlannerResult {
   std::variant<Plan, Infeasible> outcome;
+  /// The next best pairs of pipeline degree and micro-batches, each at its best
+  /// batch, fastest first; at most 16.
+  std::vector<Alternative> alternatives;
   /// What was chosen and what was rejected, and why, in order.
   std::vector<std::string> decisions;
 

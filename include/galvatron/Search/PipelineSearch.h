@@ -132,6 +132,13 @@ struct PipelineStatistics {
   uint64_t labels = 0;   ///< labels kept
 };
 
+/// Lower bounds that hold for more micro-batches too, as long as the numbers in
+/// flight stay: of sum C and, with more than one stage and micro-batch, of
+/// max N. kNoBound if nothing fits for sure.
+struct PipelineBounds {
+  Picoseconds time = 0, nosync = 0;
+};
+
 class PipelineSearch {
 public:
   /// The problem must outlive the search and pass check().
@@ -150,6 +157,8 @@ public:
   std::optional<PipelineSolution> solve(Picoseconds atMost = kNoBound);
 
   const PipelineStatistics &statistics() const;
+
+  static PipelineBounds bounds(const PipelineProblem &problem);
 
 private:
   class Impl;
