@@ -314,11 +314,12 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
       options.partition.push_back(length);
     }
   }
-  llvm::Expected<MicroBatchRule> rule = parseMicroBatchRule(microBatchRule);
-  if (!rule)
-    return makeError("option --micro-batch-rule: " +
-                     llvm::toString(rule.takeError()));
-  options.microBatchRule = *rule;
+  if (microBatchRule == "paper")
+    options.microBatchRule = MicroBatchRule::Paper;
+  else if (microBatchRule != "search")
+    return makeError("option --micro-batch-rule: expected 'search' or 'paper', "
+                     "found '" +
+                     microBatchRule + "'");
   if (gap < 0 || timeLimit < 0)
     return makeError(llvm::Twine("option --") +
                      (gap < 0 ? gap.ArgStr : timeLimit.ArgStr) +
@@ -333,10 +334,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
 
 std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
-      &space,        &schedule,       &strategy,     &partition,
-      &batch,        &maxBatch,       &batchStep,    &pipelineDegree,
-      &microBatches, &microBatchRule, &gap,          &timeLimit,
-      &keepDpSdp};
+      &space,    &schedule,  &strategy,       &partition,    &batch,
+      &maxBatch, &batchStep, &pipelineDegree, &microBatches, &microBatchRule,
+      &gap,      &timeLimit, &keepDpSdp};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

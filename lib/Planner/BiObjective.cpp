@@ -80,15 +80,13 @@ std::vector<int64_t> timeBalanced(const PipelineProblem &problem) {
 std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
   return leastLargest(problem, [](const PipelineStage &stage) {
     return [inFlight = stage.inFlight, state = int64_t(0), kept = int64_t(0),
-            transient = int64_t(0), highest = int64_t(0),
+            highest = int64_t(0),
             boundary = int64_t(0)](const PipelineOption &option) mutable {
       state += option.state;
       kept += option.kept;
-      transient = std::max(transient, option.transient);
       highest = std::max(highest, kept + option.transient);
       boundary = std::max(boundary, option.boundary);
-      return state + 2 * boundary +
-             (inFlight == 1 ? highest : inFlight * kept + transient);
+      return state + (inFlight - 1) * kept + highest + 2 * boundary;
     };
   });
 }

@@ -7,6 +7,7 @@
 
 #include "BiObjective.h"
 #include "Candidate.h"
+#include "MicroBatchRule.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Planner.h"
@@ -28,14 +29,6 @@ std::vector<int64_t> evenPartition(int64_t layers, int64_t stages) {
   for (int64_t s = 0; s < layers % stages; ++s)
     ++sizes[s];
   return sizes;
-}
-
-Expected<MicroBatchRule> parseMicroBatchRule(StringRef text) {
-  if (text == "search")
-    return MicroBatchRule::Search;
-  if (text == "paper")
-    return MicroBatchRule::Paper;
-  return makeError("expected 'search' or 'paper', found '" + text + "'");
 }
 
 std::vector<std::vector<int64_t>> stageDevices(int64_t devices,
@@ -185,11 +178,12 @@ std::vector<int64_t> Search::microBatchesOf(int64_t batch,
     return batch % *options.microBatches == 0
                ? std::vector<int64_t>{*options.microBatches}
                : std::vector<int64_t>();
-  std::vector<int64_t> all = divisors(batch);
   if (options.microBatchRule == MicroBatchRule::Search)
-    return all;
-  int64_t most = degree == 1 ? 1 : 4 * degree;
-  return {*std::prev(std::upper_bound(all.begin(), all.end(), most))};
+    return divisors(batch);
+  std::optional<int64_t> fixed =
+      paperMicroBatches(batch, degree, cluster.deviceCount() / degree,
+                        options.schedule.value_or(ScheduleKind::OneFOneB));
+  return fixed ? std::vector<int64_t>{*fixed} : std::vector<int64_t>();
 }
 
 std::vector<Shape> Search::shapesOf(int64_t batch) {
@@ -426,6 +420,7 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
 }
 
 /// The batches of a sweep by doublings: the sweep may end after each group.
+/// Under the paper's rule batch by batch.
 std::vector<std::vector<int64_t>> Search::batchGroups() const {
   if (options.batch)
     return {{*options.batch}};
@@ -435,6 +430,11 @@ std::vector<std::vector<int64_t>> Search::batchGroups() const {
   std::vector<std::vector<int64_t>> groups;
   for (int64_t end = options.batchStep, batch = options.batchStep;
        batch <= most; end *= 2) {
+    if (paper) {
+      groups.push_back({batch});
+      batch += options.batchStep;
+      continue;
+    }
     groups.emplace_back();
     for (; batch <= std::min(end, most); batch += options.batchStep)
       groups.back().push_back(batch);
@@ -601,23 +601,27 @@ std::optional<Picoseconds> Search::compareHeuristic() {
 
 Expected<PlannerResult> Search::run() {
   std::optional<int64_t> firstTried;
+  int64_t misfits = 0;
   for (const std::vector<int64_t> &group : batchGroups()) {
     std::optional<Incumbent> before = best;
     if (searchBatches(group) && !firstTried)
-      for (int64_t batch : group)
-        if (!firstTried && !shapesOf(batch).empty())
-          firstTried = batch;
+      firstTried = *llvm::find_if(
+          group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
     if (options.timeLimitSeconds && best &&
         elapsedSeconds() > *options.timeLimitSeconds)
       break;
     if (options.microBatchRule == MicroBatchRule::Paper && !options.batch) {
-      if (best && before && best->shape.batch == before->shape.batch &&
-          !fits(group)) {
-        log("batch " + Twine(group.back()) +
-            ": the sweep ends, nothing fits any more");
-        break;
-      }
-      continue;
+      // Algorithm 1: until nothing fits. A batch with awkward divisors may not
+      // fit although larger ones do.
+      bool better = best && best->shape.batch == group.back();
+      misfits = better || shapesOf(group.back()).empty() || fits(group)
+                    ? 0
+                    : misfits + 1;
+      if (misfits < kPaperSweepPatience)
+        continue;
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, nothing fits any more");
+      break;
     }
     // The sweep ends when doubling the batch gained less than half a percent.
     if (before &&
@@ -700,6 +704,9 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
        (options.batch && *options.batch % *options.microBatches != 0)))
     return makeError(Twine(*options.microBatches) +
                      " micro-batches do not divide the batch" + ofBatch);
+  if (options.microBatches && options.microBatchRule == MicroBatchRule::Paper)
+    return makeError("expected either a number of micro-batches or a rule for "
+                     "it, found both");
   if (options.memory && *options.memory < 1)
     return makeError("expected a memory above 0");
   std::vector<int64_t> all(devices);

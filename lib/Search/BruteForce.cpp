@@ -216,9 +216,8 @@ public:
       kept += inFlight * option(l).kept;
       boundary = std::max(boundary, option(l).boundary);
       int64_t overlaid = 0;
-      if (inFlight == 1)
-        for (size_t later = l + 1; later < behind[s]; ++later)
-          overlaid += option(later).kept;
+      for (size_t later = l + 1; later < behind[s]; ++later)
+        overlaid += option(later).kept;
       region = std::max(region, option(l).transient - overlaid);
     }
     return state + kept + region + 2 * boundary;

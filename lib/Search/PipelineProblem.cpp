@@ -162,17 +162,16 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
   size_t next = 0;
   for (size_t s = 0; s < stages; ++s) {
     int64_t inFlight = problem.stages[s].inFlight;
-    int64_t state = 0, kept = 0, transient = 0, highest = 0, boundary = 0;
+    int64_t state = 0, kept = 0, highest = 0, boundary = 0;
     for (int64_t i = 0; i < partition[s]; ++i) {
       const PipelineOption &option = optionOf(next++);
       state += option.state;
       kept += option.kept;
       highest = std::max(highest, kept + option.transient);
-      transient = std::max(transient, option.transient);
       boundary = std::max(boundary, option.boundary);
     }
-    int64_t activations = inFlight == 1 ? highest : inFlight * kept + transient;
-    value.memory.push_back(state + activations + 2 * boundary);
+    value.memory.push_back(state + (inFlight - 1) * kept + highest +
+                           2 * boundary);
     value.fits &= value.memory.back() <= problem.stages[s].memory;
   }
   value.cost =

@@ -194,10 +194,8 @@ PipelineBounds PipelineSearch::Impl::firstBounds() {
 bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
                                   Picoseconds most) const {
   const Station &station = tables.station(stage);
-  int64_t left = station.memory;
-  // Without what only a last layer holds: within() must not fall as runs grow.
-  if (station.inFlight > 1)
-    left -= station.reserved(begin, end);
+  // Must not turn true again as runs grow.
+  int64_t left = station.memory - station.boundary(begin, end);
   if (station.leastBytes[end] - station.leastBytes[begin] > left)
     return false;
   return tables.bottleneck == 0 || most >= kNoBound ||
@@ -273,8 +271,10 @@ bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
            ++end) {
         if (!within(s, begin, end, most))
           break;
-        int64_t left = station.memory - station.reserved(begin, end);
-        if (station.leastBytes[end] - station.leastBytes[begin] > left)
+        int64_t left = station.memory - station.boundary(begin, end);
+        if (station.leastBytes[end - 1] - station.leastBytes[begin] +
+                station.leastLast[end - 1] >
+            left)
           continue;
         Picoseconds charge = 0;
         if (const auto *charges = tables.endCharge(s, end))
@@ -283,7 +283,7 @@ bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
           charge += *std::min_element(charges->begin(), charges->end());
         Interval interval{begin, end, {}};
         for (size_t f = 0; f < tables.functionals(); ++f)
-          interval.least[f] = floorOf(station.curves[f].bound(
+          interval.least[f] = floorOf(station.curves[f].boundOfStage(
                                   begin, end, static_cast<double>(left))) +
                               tables.weights[f].both() * charge;
         if (tables.bottleneck > 0 && interval.least[kNosync] > most)
@@ -462,7 +462,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       station.curves[functional].choose(
           interval.begin, interval.end,
           static_cast<double>(station.memory -
-                              station.reserved(interval.begin, interval.end)),
+                              station.boundary(interval.begin, interval.end)),
           2, multipliers);
   }
   if (functional == kNosync)
@@ -488,7 +488,7 @@ void PipelineSearch::Impl::boundWithTransforms(Intervals &intervals,
       const Station &station = tables.station(stage);
       std::vector<int64_t> reserved;
       for (const Interval *interval : open)
-        reserved.push_back(station.reserved(interval->begin, interval->end));
+        reserved.push_back(station.boundary(interval->begin, interval->end));
       for (size_t f = 0; f < tables.functionals(); ++f) {
         std::vector<double> multipliers;
         for (const Interval *interval : {open.front(), open.back()})
@@ -496,7 +496,7 @@ void PipelineSearch::Impl::boundWithTransforms(Intervals &intervals,
               interval->begin, interval->end,
               static_cast<double>(
                   station.memory -
-                  station.reserved(interval->begin, interval->end)),
+                  station.boundary(interval->begin, interval->end)),
               1, multipliers);
         llvm::sort(multipliers);
         multipliers.erase(std::unique(multipliers.begin(), multipliers.end()),

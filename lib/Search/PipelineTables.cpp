@@ -19,11 +19,31 @@ namespace galvatron::search {
 double Curve::bound(size_t begin, size_t end, double memory) const {
   size_t count = multipliers.size();
   const double *from = &sums[begin * count], *to = &sums[end * count];
-  double best = 0;
-  for (size_t k = 0; k < count; ++k)
-    best = std::max(best, to[k] - from[k] - multipliers[k] * memory);
+  double best = 0, scale = 0;
+  for (size_t k = 0; k < count; ++k) {
+    double value = to[k] - from[k] - multipliers[k] * memory;
+    if (value > best) {
+      best = value;
+      scale = to[k];
+    }
+  }
   // Prefix sums carry the rounding of all layers before.
-  return best - 2 - 1e-12 * to[count - 1];
+  return best - 2 - 1e-12 * scale;
+}
+
+double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
+  size_t count = multipliers.size();
+  const double *from = &sums[begin * count], *to = &sums[(end - 1) * count];
+  const double *own = &last[(end - 1) * count];
+  double best = 0, scale = 0;
+  for (size_t k = 0; k < count; ++k) {
+    double value = to[k] - from[k] + own[k] - multipliers[k] * memory;
+    if (value > best) {
+      best = value;
+      scale = to[k] + own[k];
+    }
+  }
+  return best - 2 - 1e-12 * scale;
 }
 
 void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
@@ -40,14 +60,11 @@ void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
     chosen.push_back(multipliers[k]);
 }
 
-int64_t Station::reserved(size_t begin, size_t end) const {
-  int64_t transient = 0, boundary = 0;
-  for (size_t l = begin; l < end; ++l) {
-    transient = std::max(transient, leastTransient[l]);
+int64_t Station::boundary(size_t begin, size_t end) const {
+  int64_t boundary = 0;
+  for (size_t l = begin; l < end; ++l)
     boundary = std::max(boundary, leastBoundary[l]);
-  }
-  // With one slot only the last layer's transient surely stands on all others.
-  return boundary + (inFlight > 1 ? transient : leastTransient[end - 1]);
+  return boundary;
 }
 
 PipelineTables::PipelineTables(const PipelineProblem &problem)
@@ -89,10 +106,9 @@ Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
     choice.layoutClass = static_cast<uint32_t>(from.layoutClass);
     choice.time = from.time;
     choice.nosync = from.nosync;
-    // With several slots temporaries have a region of their own: what is kept
-    // counts like state then.
-    choice.kept = inFlight == 1 ? from.kept : 0;
-    choice.state = from.state + (inFlight == 1 ? 0 : inFlight * from.kept);
+    // What the other micro-batches in flight keep counts like state.
+    choice.kept = from.kept;
+    choice.state = from.state + (inFlight - 1) * from.kept;
     choice.transient = from.transient;
     choice.boundary = 2 * from.boundary;
     choices.push_back(choice);
@@ -152,14 +168,14 @@ void PipelineTables::buildStation(Station &station) {
   station.leastBytes.assign(layers + 1, 0);
   for (size_t l = 0; l < layers; ++l) {
     constexpr int64_t most = std::numeric_limits<int64_t>::max();
-    int64_t bytes = most, transient = most, boundary = most;
+    int64_t bytes = most, last = most, boundary = most;
     for (const Choice &choice : *station.options[l]) {
       bytes = std::min(bytes, choice.bytes());
-      transient = std::min(transient, choice.transient);
+      last = std::min(last, choice.bytes() + choice.transient);
       boundary = std::min(boundary, choice.boundary);
     }
     station.leastBytes[l + 1] = station.leastBytes[l] + bytes;
-    station.leastTransient.push_back(transient);
+    station.leastLast.push_back(last);
     station.leastBoundary.push_back(boundary);
   }
   for (size_t f = 0; f < functionals(); ++f)
@@ -222,6 +238,26 @@ void PipelineTables::buildCurve(Station &station, size_t functional) {
         value = std::min(value, point.cost + multiplier * point.bytes);
       row.push_back(value);
     }
+  }
+  // The last layer of a stage: nothing covers its temporaries.
+  std::map<const Choices *, std::vector<double>> leastLast;
+  for (const auto &[options, hull] : hulls) {
+    std::vector<double> &row = leastLast[options];
+    for (double multiplier : curve.multipliers) {
+      double value = std::numeric_limits<double>::infinity();
+      for (const Choice &choice : *options)
+        value = std::min(
+            value, weights[functional].of(static_cast<double>(choice.time),
+                                          static_cast<double>(choice.nosync)) +
+                       multiplier * static_cast<double>(choice.bytes() +
+                                                        choice.transient));
+      row.push_back(value);
+    }
+  }
+  curve.last.reserve(layers * count);
+  for (size_t l = 0; l < layers; ++l) {
+    const std::vector<double> &row = leastLast[station.options[l]];
+    curve.last.insert(curve.last.end(), row.begin(), row.end());
   }
   curve.sums.assign((layers + 1) * count, 0);
   for (size_t l = 0; l < layers; ++l) {

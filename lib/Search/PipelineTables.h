@@ -31,9 +31,14 @@ enum Functional : size_t { kTime, kNosync, kMix, kFunctionals };
 struct Curve {
   std::vector<double> multipliers; ///< ascending, the first is 0
   std::vector<double> sums;        ///< [layer][multiplier], exclusive prefix
+  /// [layer][multiplier]: the same of one layer that ends a stage.
+  std::vector<double> last;
 
-  /// A lower bound for layers [begin, end) with `memory` bytes.
+  /// A lower bound for layers [begin, end) with `memory` bytes. Does not fall
+  /// as runs grow.
   double bound(size_t begin, size_t end, double memory) const;
+  /// A better one if they are all layers of a stage.
+  double boundOfStage(size_t begin, size_t end, double memory) const;
   /// The multiplier of the best bound and `reach` neighbours on either side,
   /// and 0, added to `chosen`.
   void choose(size_t begin, size_t end, double memory, size_t reach,
@@ -47,11 +52,12 @@ struct Station {
   int64_t inFlight = 1, memory = 0;
   std::vector<const Choices *> options; ///< by layer; ties at their cheapest
   std::vector<int64_t> leastBytes;      ///< exclusive prefix
-  std::vector<int64_t> leastTransient, leastBoundary; ///< by layer
+  std::vector<int64_t> leastBoundary;   ///< by layer
+  std::vector<int64_t> leastLast; ///< by layer: bytes if it ends the stage
   Curve curves[kFunctionals];
 
-  /// Bytes that layers [begin, end) surely hold besides sums of bytes().
-  int64_t reserved(size_t begin, size_t end) const;
+  /// Boundary buffers that layers [begin, end) need at least.
+  int64_t boundary(size_t begin, size_t end) const;
 };
 
 /// One way to settle the ties: the stages of both layers and borrowers' keys

@@ -450,11 +450,21 @@ std::vector<double> boundStage(const StageRun &run, Weights weights,
                            multiplier * static_cast<double>(option.bytes()));
       }
       if (l + 1 == count) {
-        for (size_t c = 0; c < classes; ++c)
-          next[c] =
-              own[c] + (run.endCharge
-                            ? both * static_cast<double>((*run.endCharge)[c])
-                            : 0);
+        // Nothing covers the temporaries of the last layer.
+        std::fill(next.begin(), next.end(), kInfinity);
+        for (const Choice &option : *run.options[l]) {
+          double charge =
+              run.endCharge
+                  ? static_cast<double>((*run.endCharge)[option.layoutClass])
+                  : 0;
+          next[option.layoutClass] =
+              std::min(next[option.layoutClass],
+                       weights.of(static_cast<double>(option.time),
+                                  static_cast<double>(option.nosync)) +
+                           both * charge +
+                           multiplier * static_cast<double>(option.bytes() +
+                                                            option.transient));
+        }
       } else {
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
         for (size_t x = 0; x < classes; ++x) {

@@ -24,8 +24,8 @@
 
 namespace galvatron::search {
 
-/// An option with its memory in the form of one micro-batch in flight: for
-/// several, what is kept counts as state.
+/// An option with its memory in the form of one micro-batch in flight: what the
+/// others keep counts as state.
 struct Choice {
   uint32_t index = 0; ///< in the option set
   uint32_t layoutClass = 0;
@@ -95,8 +95,8 @@ std::vector<StageEntry> runStage(const StageRun &run,
                                  PipelineStatistics &statistics);
 
 /// Lower bounds of a functional for every start: the Lagrangian dual with the
-/// transforms, over the given multipliers. `reserved` is what the memory holds
-/// besides the sum of the options' bytes at least, by start.
+/// transforms, over the given multipliers. `reserved` is what the boundary
+/// buffers take at least, by start.
 std::vector<double> boundStage(const StageRun &run, Weights weights,
                                const std::vector<double> &multipliers,
                                const std::vector<int64_t> &reserved);

@@ -28,15 +28,11 @@
 
 namespace galvatron {
 
-/// How the number of micro-batches is found.
-enum class MicroBatchRule : uint8_t {
-  Search, ///< every divisor of the batch is tried
-  /// One number per pipeline degree, for rerunning the paper: 1 without a
-  /// pipeline, else the largest divisor of the batch that is at most 4 times
-  /// the pipeline degree. The batch then grows until nothing fits.
-  Paper
-};
-llvm::Expected<MicroBatchRule> parseMicroBatchRule(llvm::StringRef text);
+/// How micro-batches are chosen: searched over all divisors of the batch, or
+/// fixed by a rule of thumb, for rerunning the paper's tables
+/// (docs/cost-model.md, "The paper's micro-batches"). Under the rule the batch
+/// grows until nothing fits, whatever `maxBatch` is.
+enum class MicroBatchRule { Search, Paper };
 
 struct PlannerOptions {
   /// One of plannerSpaces(): which strategies, degrees and partitions are

@@ -17,8 +17,8 @@
 // back; C of a tie owner's stage also has the tie. For k micro-batches in
 // flight
 //
-//   M = sum state + k sum f + (k == 1 ? max_l max(0, b_l - sum_{j>l} f_j)
-//                                     : max_l b_l) + 2 max_l boundary_l
+//   M = sum state + k sum f + max_l max(0, b_l - sum_{j>l} f_j)
+//       + 2 max_l boundary_l
 //
 // docs/search.md describes the method.
 //
