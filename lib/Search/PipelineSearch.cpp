@@ -586,15 +586,29 @@ PipelineSearch::Impl::join(const Entries &entries, const Paths &paths,
   std::vector<std::vector<ChainLabel>> labels(stages);
   for (size_t s = 0; s < stages; ++s) {
     std::vector<ChainLabel> fresh;
-    auto admit = [&](const ChainLabel &label) {
+    auto admit = [&](ChainLabel label) {
       const Point &rest = paths.leastAfter[s + 1][label.end];
       if (rest.sum >= kNoBound)
         return;
-      Picoseconds largest =
-          std::max({label.largest, label.current, rest.largest});
-      if (label.sum + rest.sum + weight * largest <= limit)
-        fresh.push_back(label);
+      Picoseconds slowest = std::max(label.largest, label.current);
+      bool within = false;
+      for (const Point &point : paths.after[s + 1][label.end])
+        within |=
+            label.sum + point.sum + weight * std::max(slowest, point.largest) <=
+            limit;
+      if (!within)
+        return;
+      // Raise what cannot decide any more: some later stage is that slow, and
+      // this one can only grow by what it sends.
+      label.largest = std::max(label.largest, rest.largest);
+      label.current = std::max(
+          label.current, label.largest - tables.endResidual(s, label.end));
+      fresh.push_back(label);
     };
+    std::map<size_t, std::vector<size_t>> formerByEnd;
+    if (s > 0)
+      for (size_t p = 0; p < labels[s - 1].size(); ++p)
+        formerByEnd[labels[s - 1][p].end].push_back(p);
     for (size_t e = 0; e < entries[s].size(); ++e) {
       const auto &[interval, entry] = entries[s][e];
       Picoseconds time = tables.weights[kTime].of(entry->time, entry->nosync);
@@ -602,19 +616,17 @@ PipelineSearch::Impl::join(const Entries &entries, const Paths &paths,
         admit({time, 0, entry->nosync, interval->end, entry->lastClass, e, 0});
         continue;
       }
-      for (size_t p = 0; p < labels[s - 1].size(); ++p) {
+      // What is left of both transfers after the least charges.
+      const PipelineCut &cut = tables.cut(s - 1, interval->begin);
+      const auto &activations = problem.matrices[cut.activation];
+      const auto &gradients = problem.matrices[cut.gradient];
+      const auto &paidBefore = *tables.endCharge(s - 1, interval->begin);
+      const auto &paidHere = *tables.startCharge(s, interval->begin);
+      for (size_t p : formerByEnd[interval->begin]) {
         const ChainLabel &from = labels[s - 1][p];
-        if (from.end != interval->begin)
-          continue;
-        // What is left of both transfers after the least charges.
-        const PipelineCut &cut = tables.cut(s - 1, interval->begin);
         size_t cell = from.lastClass * classes + entry->firstClass;
-        Picoseconds activation =
-            problem.matrices[cut.activation][cell] -
-            (*tables.endCharge(s - 1, interval->begin))[from.lastClass];
-        Picoseconds gradient =
-            problem.matrices[cut.gradient][cell] -
-            (*tables.startCharge(s, interval->begin))[entry->firstClass];
+        Picoseconds activation = activations[cell] - paidBefore[from.lastClass];
+        Picoseconds gradient = gradients[cell] - paidHere[entry->firstClass];
         if (fault == PipelineFault::DropCutTransfer)
           activation = gradient = 0;
         admit({from.sum + time + activation + gradient,
@@ -720,6 +732,12 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
     run.byLastClass = stage + 1 < tables.stages;
     for (size_t f = 0; f < tables.functionals(); ++f)
       addLimit(run, f, stage, open, paths, limit);
+    for (const Interval *interval : open)
+      run.floors.push_back(
+          std::max(paths.leastBefore[stage][interval->begin].largest,
+                   paths.leastAfter[stage + 1][interval->end].largest) -
+          tables.endResidual(stage, interval->end) -
+          tables.startResidual(stage, interval->begin));
     fronts[stage].push_back(runStage(run, statistics));
   });
   for (size_t s = 0; s < tables.stages; ++s) {

@@ -406,6 +406,32 @@ const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
   return &it->second;
 }
 
+Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
+  const std::vector<Picoseconds> *charge = endCharge(stage, end);
+  if (!charge)
+    return 0;
+  size_t index = cut(stage, end).activation, classes = problem.classes;
+  auto [it, fresh] = rowResidual.try_emplace(index, 0);
+  if (fresh)
+    for (size_t cell = 0; cell < classes * classes; ++cell)
+      it->second = std::max(it->second, problem.matrices[index][cell] -
+                                            (*charge)[cell / classes]);
+  return it->second;
+}
+
+Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
+  const std::vector<Picoseconds> *charge = startCharge(stage, begin);
+  if (!charge)
+    return 0;
+  size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
+  auto [it, fresh] = columnResidual.try_emplace(index, 0);
+  if (fresh)
+    for (size_t cell = 0; cell < classes * classes; ++cell)
+      it->second = std::max(it->second, problem.matrices[index][cell] -
+                                            (*charge)[cell % classes]);
+  return it->second;
+}
+
 const std::vector<Picoseconds> &PipelineTables::transform(size_t stage,
                                                           size_t layer) const {
   return problem

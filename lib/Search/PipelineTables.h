@@ -103,6 +103,9 @@ public:
   const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
   /// What layer `begin` pays at least for the gradient; null in the first.
   const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
+  /// The most that a transfer can cost above these charges.
+  Picoseconds endResidual(size_t stage, size_t end);
+  Picoseconds startResidual(size_t stage, size_t begin);
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
   const PipelineCut &cut(size_t stage, size_t end) const {
@@ -124,6 +127,7 @@ private:
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
   std::map<size_t, std::vector<Picoseconds>> rowLeast, columnLeast, spreads;
+  std::map<size_t, Picoseconds> rowResidual, columnResidual;
   std::vector<bool> isTied;
 };
 

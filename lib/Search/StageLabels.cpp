@@ -354,6 +354,9 @@ private:
           {label, charge, run.byFirstClass ? c : 0, label.group / classes});
       complete.back().label.time += charge;
       complete.back().label.nosync += charge;
+      if (run.twoCosts)
+        complete.back().label.nosync =
+            std::max(complete.back().label.nosync, run.floors[index]);
       complete.back().label.cost +=
           charge * (run.twoCosts ? 1 : run.cost.both());
     }

@@ -76,6 +76,9 @@ struct StageRun {
   bool twoCosts = false;
   Weights cost;
   bool byFirstClass = false, byLastClass = false;
+  /// By start, of two costs: nosync below this is as good as this, because some
+  /// other stage is slower anyway.
+  std::vector<Picoseconds> floors;
   std::vector<Limit> limits;
   /// By limit: multipliers of memory for the completion bounds.
   std::vector<std::vector<double>> multipliers;
