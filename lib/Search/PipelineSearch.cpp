@@ -30,14 +30,32 @@ struct Interval {
 };
 using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 
-/// What is known of an interval whatever the limit.
+/// What is known of an interval whatever the limit, by first and last class
+/// (where the stage has a neighbour there), first class major.
 struct Refined {
-  Picoseconds least[kFunctionals] = {0, 0, 0};
-  bool exact[kFunctionals] = {false, false, false};
-  bool bounded = false; ///< by the dual with transforms
+  std::vector<Picoseconds> least[kFunctionals]; ///< empty: not bounded yet
+  std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
 };
+
+/// An interval with its classes told apart. A dead pair of classes has times of
+/// kNoBound.
+struct Keyed {
+  size_t begin = 0, end = 0;
+  std::vector<Picoseconds> least[kFunctionals];
+
+  bool alive() const {
+    return any_of(least[kTime],
+                  [](Picoseconds time) { return time < kNoBound; });
+  }
+  void kill(size_t cell) {
+    for (std::vector<Picoseconds> &values : least)
+      if (!values.empty())
+        values[cell] = kNoBound;
+  }
+};
+using KeyedIntervals = std::vector<std::vector<Keyed>>; ///< by stage
 
 /// Partial pipelines: sum of times and largest nosync, undominated.
 struct Point {
@@ -70,6 +88,15 @@ struct Paths {
   std::vector<std::vector<Point>> leastBefore, leastAfter;
 };
 
+/// The same with the classes on both sides of the cut told apart (former
+/// major): least sum of times and least largest nosync of all stages before,
+/// and of all after. The activation belongs to what is before, the gradient to
+/// what is after. An end of the pipeline has one cell.
+struct KeyedPaths {
+  using Cells = std::vector<Point>;
+  std::vector<std::vector<Cells>> before, after; ///< [stage][first layer]
+};
+
 } // namespace
 
 class PipelineSearch::Impl {
@@ -93,7 +120,7 @@ public:
 
 private:
   using Entries =
-      std::vector<std::vector<std::pair<const Interval *, const StageEntry *>>>;
+      std::vector<std::vector<std::pair<const Keyed *, const StageEntry *>>>;
 
   Picoseconds bottleneckBound();
   Picoseconds sumBound();
@@ -102,18 +129,33 @@ private:
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
   bool intervalsWithin(Picoseconds limit, Intervals &intervals);
   bool prune(Intervals &intervals, Picoseconds limit, Paths &paths) const;
-  Refined &refined(size_t stage, const Interval &interval, size_t tieChoice);
+  size_t firstsOf(size_t stage) const {
+    return stage > 0 ? problem.classes : 1;
+  }
+  size_t lastsOf(size_t stage) const {
+    return stage + 1 < tables.stages ? problem.classes : 1;
+  }
+  struct Entering;
+  struct Leaving;
+  Entering entering(const KeyedPaths &paths, size_t stage, size_t begin,
+                    size_t first);
+  std::vector<Leaving> leaving(const KeyedPaths &paths, size_t stage,
+                               size_t end, size_t last);
+  bool pruneKeyed(KeyedIntervals &intervals, Picoseconds limit,
+                  KeyedPaths &paths);
+  Refined &refined(size_t stage, const Keyed &interval, size_t tieChoice);
   StageRun makeRun(size_t stage, size_t tieChoice,
-                   ArrayRef<const Interval *> same);
+                   ArrayRef<const Keyed *> same);
   void addLimit(StageRun &run, size_t functional, size_t stage,
-                ArrayRef<const Interval *> same, const Paths &paths,
+                ArrayRef<const Keyed *> same, const KeyedPaths &paths,
                 Picoseconds limit);
-  template <typename Visit> void forEachEnd(Intervals &intervals, Visit visit);
-  void boundWithTransforms(Intervals &intervals, size_t tieChoice);
-  void settle(Intervals &intervals, size_t tieChoice, size_t functional,
-              const Paths &paths, Picoseconds limit);
-  std::optional<PipelineSolution> join(const Entries &entries,
-                                       const Paths &paths, Picoseconds limit);
+  template <typename Visit>
+  void forEachEnd(KeyedIntervals &intervals, Visit visit);
+  void boundWithTransforms(KeyedIntervals &intervals, size_t tieChoice);
+  void settle(KeyedIntervals &intervals, size_t tieChoice, size_t functional,
+              const KeyedPaths &paths, Picoseconds limit);
+  std::optional<PipelineSolution>
+  join(const Entries &entries, const KeyedPaths &paths, Picoseconds limit);
   std::optional<PipelineSolution>
   solveChoice(const Intervals &all, size_t tieChoice, Picoseconds limit);
 
@@ -384,10 +426,211 @@ bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
 }
 
 //===----------------------------------------------------------------------===//
+// Classes told apart
+//===----------------------------------------------------------------------===//
+
+/// All pipelines before a stage with a given first class.
+struct PipelineSearch::Impl::Entering {
+  Picoseconds sum = kNoBound; ///< least, with the rest of the gradient
+  /// Largest nosync before, and the rest of the gradient; undominated.
+  std::vector<std::pair<Picoseconds, Picoseconds>> choices;
+
+  Picoseconds leastLargest() const {
+    Picoseconds least = kNoBound;
+    for (const auto &[largest, rest] : choices)
+      least = std::min(least, largest);
+    return least;
+  }
+  Picoseconds leastRest() const {
+    Picoseconds least = kNoBound;
+    for (const auto &[largest, rest] : choices)
+      least = std::min(least, rest);
+    return least;
+  }
+};
+
+/// One class of the layer behind a stage with a given last class.
+struct PipelineSearch::Impl::Leaving {
+  Picoseconds rest; ///< of the activation
+  Point after;
+};
+
+PipelineSearch::Impl::Entering
+PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
+                               size_t begin, size_t first) {
+  Entering result;
+  const KeyedPaths::Cells &cells = paths.before[stage][begin];
+  if (cells.empty())
+    return result;
+  if (stage == 0) {
+    result.sum = 0;
+    result.choices = {{0, 0}};
+    return result;
+  }
+  const std::vector<Picoseconds> &rests =
+      tables.gradientResiduals(stage, begin);
+  for (size_t a = 0; a < problem.classes; ++a) {
+    size_t cell = a * problem.classes + first;
+    if (cells[cell].sum >= kNoBound)
+      continue;
+    result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
+    std::pair<Picoseconds, Picoseconds> fresh{cells[cell].largest, rests[cell]};
+    auto beats = [](const auto &x, const auto &y) {
+      return x.first <= y.first && x.second <= y.second;
+    };
+    if (any_of(result.choices,
+               [&](const auto &other) { return beats(other, fresh); }))
+      continue;
+    erase_if(result.choices,
+             [&](const auto &other) { return beats(fresh, other); });
+    result.choices.push_back(fresh);
+  }
+  return result;
+}
+
+std::vector<PipelineSearch::Impl::Leaving>
+PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
+                              size_t last) {
+  const KeyedPaths::Cells &cells = paths.after[stage + 1][end];
+  if (cells.empty())
+    return {};
+  if (stage + 1 == tables.stages)
+    return {{0, cells[0]}};
+  const std::vector<Picoseconds> &rests =
+      tables.activationResiduals(stage, end);
+  std::vector<Leaving> result;
+  for (size_t b = 0; b < problem.classes; ++b) {
+    size_t cell = last * problem.classes + b;
+    if (cells[cell].sum < kNoBound)
+      result.push_back({rests[cell], cells[cell]});
+  }
+  return result;
+}
+
+/// Kills pairs of classes of intervals that no pipeline of cost at most `limit`
+/// can have.
+bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
+                                      Picoseconds limit, KeyedPaths &paths) {
+  size_t stages = tables.stages, layers = tables.layers;
+  size_t classes = problem.classes;
+  int64_t weight = tables.bottleneck;
+  for (std::vector<Keyed> &own : intervals)
+    for (Keyed &interval : own)
+      for (size_t cell = 0; cell < interval.least[kTime].size(); ++cell)
+        if (interval.least[kTime][cell] > limit ||
+            (weight > 0 && (interval.least[kMix][cell] > limit ||
+                            interval.least[kNosync][cell] > limit / weight)))
+          interval.kill(cell);
+  auto nosyncOf = [&](const Keyed &interval, size_t cell) {
+    return weight > 0 ? interval.least[kNosync][cell] : 0;
+  };
+  auto cellsAt = [&](std::vector<std::vector<KeyedPaths::Cells>> &side,
+                     size_t stage, size_t layer) -> KeyedPaths::Cells & {
+    KeyedPaths::Cells &cells = side[stage][layer];
+    if (cells.empty())
+      cells.assign(stage == 0 || stage == stages ? 1 : classes * classes,
+                   {kNoBound, kNoBound});
+    return cells;
+  };
+  paths.before.assign(stages + 1, std::vector<KeyedPaths::Cells>(layers + 1));
+  paths.after = paths.before;
+
+  cellsAt(paths.after, stages, layers)[0] = {0, 0};
+  for (size_t s = stages; s-- > 0;)
+    for (const Keyed &interval : intervals[s]) {
+      size_t lasts = lastsOf(s), firsts = firstsOf(s);
+      for (size_t last = 0; last < lasts; ++last) {
+        std::vector<Leaving> ways = leaving(paths, s, interval.end, last);
+        if (ways.empty())
+          continue;
+        Picoseconds sum = kNoBound;
+        for (const Leaving &way : ways)
+          sum = std::min(sum, way.rest + way.after.sum);
+        for (size_t first = 0; first < firsts; ++first) {
+          size_t cell = first * lasts + last;
+          Picoseconds time = interval.least[kTime][cell];
+          if (time >= kNoBound || time + sum > limit)
+            continue;
+          Picoseconds nosync = nosyncOf(interval, cell);
+          KeyedPaths::Cells &to = cellsAt(paths.after, s, interval.begin);
+          for (size_t a = 0; a < (s > 0 ? classes : 1); ++a) {
+            size_t target = s > 0 ? a * classes + first : 0;
+            Picoseconds rest =
+                s > 0 ? tables.gradientResiduals(s, interval.begin)[target] : 0;
+            Picoseconds largest = kNoBound;
+            for (const Leaving &way : ways)
+              largest = std::min(largest, std::max(way.after.largest,
+                                                   nosync + way.rest + rest));
+            to[target].sum = std::min(to[target].sum, time + sum + rest);
+            to[target].largest = std::min(to[target].largest, largest);
+          }
+        }
+      }
+    }
+
+  cellsAt(paths.before, 0, 0)[0] = {0, 0};
+  bool complete = false;
+  for (size_t s = 0; s < stages; ++s) {
+    size_t lasts = lastsOf(s), firsts = firstsOf(s);
+    for (Keyed &interval : intervals[s])
+      for (size_t first = 0; first < firsts; ++first) {
+        Entering from = entering(paths, s, interval.begin, first);
+        Picoseconds leastRest = from.leastRest();
+        for (size_t last = 0; last < lasts; ++last) {
+          size_t cell = first * lasts + last;
+          Picoseconds time = interval.least[kTime][cell];
+          if (time >= kNoBound)
+            continue;
+          bool alive = false;
+          Picoseconds nosync = nosyncOf(interval, cell);
+          Picoseconds mix = weight > 0 ? interval.least[kMix][cell] : 0;
+          if (from.sum < kNoBound)
+            for (size_t b = 0; b < (s + 1 < stages ? classes : 1); ++b) {
+              const KeyedPaths::Cells &ends = paths.after[s + 1][interval.end];
+              if (ends.empty())
+                break;
+              size_t target = s + 1 < stages ? last * classes + b : 0;
+              const Point &after = ends[target];
+              if (after.sum >= kNoBound)
+                continue;
+              Picoseconds rest =
+                  s + 1 < stages
+                      ? tables.activationResiduals(s, interval.end)[target]
+                      : 0;
+              Picoseconds largest = kNoBound;
+              for (const auto &[before, gradient] : from.choices)
+                largest = std::min(largest,
+                                   std::max(before, nosync + gradient + rest));
+              Picoseconds sum = from.sum + rest;
+              Picoseconds slowest = std::max(largest, after.largest);
+              if (sum + after.sum +
+                      std::max(time + weight * slowest,
+                               mix + weight * (rest + leastRest)) >
+                  limit)
+                continue;
+              alive = true;
+              Point &to = cellsAt(paths.before, s + 1, interval.end)[target];
+              to.sum = std::min(to.sum, sum + time);
+              to.largest = std::min(to.largest, largest);
+              complete |= s + 1 == stages;
+            }
+          if (!alive)
+            interval.kill(cell);
+        }
+      }
+    erase_if(intervals[s],
+             [](const Keyed &interval) { return !interval.alive(); });
+    if (intervals[s].empty())
+      return false;
+  }
+  return complete;
+}
+
+//===----------------------------------------------------------------------===//
 // Runs over one stage
 //===----------------------------------------------------------------------===//
 
-Refined &PipelineSearch::Impl::refined(size_t stage, const Interval &interval,
+Refined &PipelineSearch::Impl::refined(size_t stage, const Keyed &interval,
                                        size_t tieChoice) {
   uint64_t key = tables.tied(interval.begin, interval.end) ? tieChoice + 1 : 0;
   for (size_t part : {stage, interval.begin, interval.end})
@@ -397,13 +640,13 @@ Refined &PipelineSearch::Impl::refined(size_t stage, const Interval &interval,
 
 /// Calls visit(stage, intervals with one end) from the first stage on.
 template <typename Visit>
-void PipelineSearch::Impl::forEachEnd(Intervals &intervals, Visit visit) {
+void PipelineSearch::Impl::forEachEnd(KeyedIntervals &intervals, Visit visit) {
   for (size_t s = 0; s < intervals.size(); ++s) {
-    llvm::sort(intervals[s], [](const Interval &a, const Interval &b) {
+    llvm::sort(intervals[s], [](const Keyed &a, const Keyed &b) {
       return std::tie(a.end, a.begin) < std::tie(b.end, b.begin);
     });
     for (size_t i = 0; i < intervals[s].size();) {
-      std::vector<Interval *> same;
+      std::vector<Keyed *> same;
       size_t end = intervals[s][i].end;
       for (; i < intervals[s].size() && intervals[s][i].end == end; ++i)
         same.push_back(&intervals[s][i]);
@@ -413,14 +656,16 @@ void PipelineSearch::Impl::forEachEnd(Intervals &intervals, Visit visit) {
 }
 
 StageRun PipelineSearch::Impl::makeRun(size_t stage, size_t tieChoice,
-                                       ArrayRef<const Interval *> same) {
+                                       ArrayRef<const Keyed *> same) {
   StageRun run;
   run.classes = problem.classes;
   run.end = same.front()->end;
   run.memory = problem.stages[stage].memory;
   run.endCharge = tables.endCharge(stage, run.end);
+  run.byFirstClass = stage > 0;
+  run.byLastClass = stage + 1 < tables.stages;
   run.fault = fault;
-  for (const Interval *interval : same) {
+  for (const Keyed *interval : same) {
     run.starts.push_back(interval->begin);
     run.startCharge.push_back(tables.startCharge(stage, interval->begin));
   }
@@ -434,30 +679,65 @@ StageRun PipelineSearch::Impl::makeRun(size_t stage, size_t tieChoice,
   return run;
 }
 
+static void sortUnique(std::vector<double> &values) {
+  llvm::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
-                                    size_t stage,
-                                    ArrayRef<const Interval *> same,
-                                    const Paths &paths, Picoseconds most) {
+                                    size_t stage, ArrayRef<const Keyed *> same,
+                                    const KeyedPaths &paths, Picoseconds most) {
+  // No finite limit: lower than any cost, and sums of it stay finite.
+  constexpr double never = -1e300;
   auto weight = static_cast<double>(tables.bottleneck);
-  const Point &after = paths.leastAfter[stage + 1][run.end];
   const Station &station = tables.station(stage);
+  size_t lasts = lastsOf(stage);
   Limit limit;
   limit.weights = tables.weights[functional];
-  limit.limit = static_cast<double>(most - after.sum);
+  Picoseconds leastAfter = kNoBound;
+  for (size_t last = 0; last < lasts; ++last) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Leaving &way : leaving(paths, stage, run.end, last)) {
+      double counted = functional == kTime ? 1 : 1 + weight;
+      least = std::min(least, counted * static_cast<double>(way.rest) +
+                                  static_cast<double>(way.after.sum));
+      leastAfter = std::min(leastAfter, way.after.largest);
+    }
+    double left = static_cast<double>(most) - least;
+    limit.limit.push_back(left < never            ? never
+                          : functional == kNosync ? left / weight
+                                                  : left);
+  }
   std::vector<double> multipliers;
   for (size_t i = 0; i < same.size(); ++i) {
-    const Interval &interval = *same[i];
-    const Point &before = paths.leastBefore[stage][interval.begin];
-    auto sum = static_cast<double>(before.sum);
-    Picoseconds largest =
-        std::max({before.largest, after.largest, interval.least[kNosync]});
-    if (functional == kTime)
-      limit.added.push_back(sum + weight * static_cast<double>(largest));
-    else if (functional == kNosync)
-      limit.added.push_back((sum + static_cast<double>(interval.least[kTime])) /
-                            weight);
-    else
-      limit.added.push_back(sum);
+    const Keyed &interval = *same[i];
+    limit.added.emplace_back();
+    for (size_t first = 0; first < problem.classes; ++first) {
+      Entering from = entering(paths, stage, interval.begin, first);
+      size_t row = stage > 0 ? first : 0;
+      Picoseconds time = kNoBound, nosync = kNoBound;
+      for (size_t cell = row * lasts; cell < (row + 1) * lasts; ++cell) {
+        time = std::min(time, interval.least[kTime][cell]);
+        if (tables.bottleneck > 0)
+          nosync = std::min(nosync, interval.least[kNosync][cell]);
+      }
+      if (from.sum >= kNoBound || time >= kNoBound) {
+        limit.added.back().push_back(std::numeric_limits<double>::infinity());
+        continue;
+      }
+      auto sum = static_cast<double>(from.sum);
+      auto rest = static_cast<double>(from.leastRest());
+      double added = sum;
+      if (functional == kTime && tables.bottleneck > 0)
+        added += weight *
+                 static_cast<double>(std::max({from.leastLargest(), leastAfter,
+                                               nosync + from.leastRest()}));
+      else if (functional == kNosync)
+        added = (sum + static_cast<double>(time)) / weight + rest;
+      else if (functional == kMix)
+        added += weight * rest;
+      limit.added.back().push_back(added);
+    }
     if (i == 0 || i + 1 == same.size())
       station.curves[functional].choose(
           interval.begin, interval.end,
@@ -465,100 +745,106 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
                               station.boundary(interval.begin, interval.end)),
           2, multipliers);
   }
-  if (functional == kNosync)
-    limit.limit /= weight;
-  llvm::sort(multipliers);
-  multipliers.erase(std::unique(multipliers.begin(), multipliers.end()),
-                    multipliers.end());
+  sortUnique(multipliers);
   run.limits.push_back(std::move(limit));
   run.multipliers.push_back(std::move(multipliers));
 }
 
-/// Better bounds for all intervals: the dual with transforms and with the tied
-/// layers' own options.
-void PipelineSearch::Impl::boundWithTransforms(Intervals &intervals,
+/// Better bounds for all intervals: the dual with transforms, with the tied
+/// layers' own options and by classes.
+void PipelineSearch::Impl::boundWithTransforms(KeyedIntervals &intervals,
                                                size_t tieChoice) {
-  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
-    std::vector<const Interval *> open;
-    for (const Interval *interval : same)
-      if (!refined(stage, *interval, tieChoice).bounded)
+  forEachEnd(intervals, [&](size_t stage, std::vector<Keyed *> &same) {
+    std::vector<const Keyed *> open;
+    for (const Keyed *interval : same)
+      if (refined(stage, *interval, tieChoice).least[kTime].empty())
         open.push_back(interval);
     if (!open.empty()) {
       StageRun run = makeRun(stage, tieChoice, open);
       const Station &station = tables.station(stage);
       std::vector<int64_t> reserved;
-      for (const Interval *interval : open)
+      for (const Keyed *interval : open)
         reserved.push_back(station.boundary(interval->begin, interval->end));
       for (size_t f = 0; f < tables.functionals(); ++f) {
         std::vector<double> multipliers;
-        for (const Interval *interval : {open.front(), open.back()})
+        for (size_t i : {size_t(0), open.size() - 1})
           station.curves[f].choose(
-              interval->begin, interval->end,
-              static_cast<double>(
-                  station.memory -
-                  station.boundary(interval->begin, interval->end)),
-              1, multipliers);
-        llvm::sort(multipliers);
-        multipliers.erase(std::unique(multipliers.begin(), multipliers.end()),
-                          multipliers.end());
-        std::vector<double> bounds =
+              open[i]->begin, open[i]->end,
+              static_cast<double>(station.memory - reserved[i]), 1,
+              multipliers);
+        sortUnique(multipliers);
+        std::vector<std::vector<double>> bounds =
             boundStage(run, tables.weights[f], multipliers, reserved);
         for (size_t i = 0; i < open.size(); ++i) {
           Refined &record = refined(stage, *open[i], tieChoice);
-          record.bounded = true;
-          Picoseconds least = bounds[i] >= static_cast<double>(kNoBound)
-                                  ? kNoBound
-                                  : floorOf(bounds[i]);
-          record.least[f] = std::max(record.least[f], least);
+          for (double bound : bounds[i])
+            record.least[f].push_back(bound >= static_cast<double>(kNoBound)
+                                          ? kNoBound
+                                          : floorOf(bound));
+          record.exact[f].assign(bounds[i].size(), 0);
         }
       }
     }
-    for (Interval *interval : same) {
+    for (Keyed *interval : same) {
       const Refined &record = refined(stage, *interval, tieChoice);
       for (size_t f = 0; f < tables.functionals(); ++f)
-        interval->least[f] = std::max(interval->least[f], record.least[f]);
+        for (size_t cell = 0; cell < record.least[f].size(); ++cell)
+          interval->least[f][cell] =
+              std::max(interval->least[f][cell], record.least[f][cell]);
     }
   });
 }
 
-/// The exact least of one functional for every interval, or a proof that it is
-/// beyond what `limit` allows.
-void PipelineSearch::Impl::settle(Intervals &intervals, size_t tieChoice,
-                                  size_t functional, const Paths &paths,
-                                  Picoseconds limit) {
-  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
-    std::vector<const Interval *> open;
-    for (const Interval *interval : same)
-      if (!refined(stage, *interval, tieChoice).exact[functional])
-        open.push_back(interval);
+/// The exact least of one functional for every interval and pair of classes, or
+/// a proof that it is beyond what `most` allows.
+void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
+                                  size_t functional, const KeyedPaths &paths,
+                                  Picoseconds most) {
+  forEachEnd(intervals, [&](size_t stage, std::vector<Keyed *> &same) {
+    size_t lasts = lastsOf(stage);
+    std::vector<const Keyed *> open;
+    for (const Keyed *interval : same) {
+      const Refined &record = refined(stage, *interval, tieChoice);
+      for (size_t cell = 0; cell < record.least[functional].size(); ++cell)
+        if (interval->least[kTime][cell] < kNoBound &&
+            !record.exact[functional][cell]) {
+          open.push_back(interval);
+          break;
+        }
+    }
     if (!open.empty()) {
       StageRun run = makeRun(stage, tieChoice, open);
       run.cost = tables.weights[functional];
-      addLimit(run, functional, stage, open, paths, limit);
-      std::vector<StageEntry> entries = runStage(run, statistics);
-      std::vector<char> found(open.size(), 0);
-      for (StageEntry &entry : entries) {
-        found[entry.start] = 1;
+      addLimit(run, functional, stage, open, paths, most);
+      std::vector<std::vector<char>> found(
+          open.size(), std::vector<char>(firstsOf(stage) * lasts, 0));
+      for (StageEntry &entry : runStage(run, statistics)) {
+        size_t cell = (stage > 0 ? entry.firstClass : 0) * lasts +
+                      (run.byLastClass ? entry.lastClass : 0);
+        found[entry.start][cell] = 1;
         Refined &record = refined(stage, *open[entry.start], tieChoice);
-        record.least[functional] = run.cost.of(entry.time, entry.nosync);
-        record.exact[functional] = true;
-        record.entries.push_back(std::move(entry));
+        record.least[functional][cell] = run.cost.of(entry.time, entry.nosync);
+        if (!std::exchange(record.exact[functional][cell], 1))
+          record.entries.push_back(std::move(entry));
       }
+      const Limit &limit = run.limits[0];
       for (size_t i = 0; i < open.size(); ++i) {
-        if (found[i])
-          continue;
-        double refuted = run.limits[0].limit - run.limits[0].added[i];
-        if (refuted < 0)
-          continue;
         Refined &record = refined(stage, *open[i], tieChoice);
-        record.least[functional] =
-            std::max(record.least[functional], floorOf(refuted) + 1);
+        for (size_t cell = 0; cell < found[i].size(); ++cell) {
+          double refuted =
+              limit.limit[cell % lasts] - limit.added[i][cell / lasts];
+          if (found[i][cell] || !(refuted >= 0))
+            continue;
+          Picoseconds &least = record.least[functional][cell];
+          least = std::max(least, floorOf(refuted) + 1);
+        }
       }
     }
-    for (Interval *interval : same) {
+    for (Keyed *interval : same) {
       const Refined &record = refined(stage, *interval, tieChoice);
-      interval->least[functional] =
-          std::max(interval->least[functional], record.least[functional]);
+      for (size_t cell = 0; cell < record.least[functional].size(); ++cell)
+        interval->least[functional][cell] = std::max(
+            interval->least[functional][cell], record.least[functional][cell]);
     }
   });
 }
@@ -579,7 +865,7 @@ struct ChainLabel {
 } // namespace
 
 std::optional<PipelineSolution>
-PipelineSearch::Impl::join(const Entries &entries, const Paths &paths,
+PipelineSearch::Impl::join(const Entries &entries, const KeyedPaths &paths,
                            Picoseconds limit) {
   size_t stages = tables.stages, classes = problem.classes;
   int64_t weight = tables.bottleneck;
@@ -587,20 +873,22 @@ PipelineSearch::Impl::join(const Entries &entries, const Paths &paths,
   for (size_t s = 0; s < stages; ++s) {
     std::vector<ChainLabel> fresh;
     auto admit = [&](ChainLabel label) {
-      const Point &rest = paths.leastAfter[s + 1][label.end];
-      if (rest.sum >= kNoBound)
-        return;
-      Picoseconds slowest = std::max(label.largest, label.current);
       bool within = false;
-      for (const Point &point : paths.after[s + 1][label.end])
+      Picoseconds leastLargest = kNoBound;
+      for (const Leaving &way :
+           leaving(paths, s, label.end, s + 1 < stages ? label.lastClass : 0)) {
         within |=
-            label.sum + point.sum + weight * std::max(slowest, point.largest) <=
+            label.sum + way.rest + way.after.sum +
+                weight * std::max({label.largest, label.current + way.rest,
+                                   way.after.largest}) <=
             limit;
+        leastLargest = std::min(leastLargest, way.after.largest);
+      }
       if (!within)
         return;
       // Raise what cannot decide any more: some later stage is that slow, and
       // this one can only grow by what it sends.
-      label.largest = std::max(label.largest, rest.largest);
+      label.largest = std::max(label.largest, leastLargest);
       label.current = std::max(
           label.current, label.largest - tables.endResidual(s, label.end));
       fresh.push_back(label);
@@ -693,62 +981,77 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
           return true;
       return false;
     });
-  Paths paths;
-  if (!prune(intervals, limit, paths))
+  Paths blind;
+  if (!prune(intervals, limit, blind))
     return std::nullopt;
-  boundWithTransforms(intervals, tieChoice);
-  if (!prune(intervals, limit, paths))
+  KeyedIntervals keyed(tables.stages);
+  for (size_t s = 0; s < tables.stages; ++s)
+    for (const Interval &interval : intervals[s]) {
+      Keyed &own = keyed[s].emplace_back();
+      own.begin = interval.begin;
+      own.end = interval.end;
+      for (size_t f = 0; f < tables.functionals(); ++f)
+        own.least[f].assign(firstsOf(s) * lastsOf(s), interval.least[f]);
+    }
+  KeyedPaths paths;
+  boundWithTransforms(keyed, tieChoice);
+  if (!pruneKeyed(keyed, limit, paths))
     return std::nullopt;
 
   std::optional<PipelineSolution> best;
   if (tables.bottleneck > 0) {
     for (size_t functional : {kNosync, kMix, kTime}) {
-      settle(intervals, tieChoice, functional, paths, limit);
-      if (!prune(intervals, limit, paths))
+      settle(keyed, tieChoice, functional, paths, limit);
+      if (!pruneKeyed(keyed, limit, paths))
         return std::nullopt;
     }
     // The cheapest stages by one number often make the best pipeline already.
     Entries entries(tables.stages);
     for (size_t s = 0; s < tables.stages; ++s)
-      for (const Interval &interval : intervals[s])
+      for (const Keyed &interval : keyed[s])
         for (const StageEntry &entry : refined(s, interval, tieChoice).entries)
           entries[s].push_back({&interval, &entry});
     best = join(entries, paths, limit);
     if (best) {
       limit = best->cost - 1;
-      if (!prune(intervals, limit, paths))
+      if (!pruneKeyed(keyed, limit, paths))
         return best;
     }
   }
 
   std::vector<std::vector<std::vector<StageEntry>>> fronts(tables.stages);
+  std::vector<std::vector<const Keyed *>> intervalOf(tables.stages);
   Entries entries(tables.stages);
-  forEachEnd(intervals, [&](size_t stage, std::vector<Interval *> &same) {
-    std::vector<const Interval *> open(same.begin(), same.end());
+  forEachEnd(keyed, [&](size_t stage, std::vector<Keyed *> &same) {
+    std::vector<const Keyed *> open(same.begin(), same.end());
     StageRun run = makeRun(stage, tieChoice, open);
     run.twoCosts = tables.bottleneck > 0;
     run.cost = tables.weights[kTime];
-    run.byFirstClass = stage > 0;
-    run.byLastClass = stage + 1 < tables.stages;
     for (size_t f = 0; f < tables.functionals(); ++f)
       addLimit(run, f, stage, open, paths, limit);
-    for (const Interval *interval : open)
-      run.floors.push_back(
-          std::max(paths.leastBefore[stage][interval->begin].largest,
-                   paths.leastAfter[stage + 1][interval->end].largest) -
-          tables.endResidual(stage, interval->end) -
-          tables.startResidual(stage, interval->begin));
+    Picoseconds after = kNoBound;
+    for (size_t last = 0; last < lastsOf(stage); ++last)
+      for (const Leaving &way : leaving(paths, stage, run.end, last))
+        after = std::min(after, way.after.largest);
+    for (const Keyed *interval : open) {
+      Picoseconds before = kNoBound;
+      for (size_t first = 0; first < firstsOf(stage); ++first)
+        before = std::min(
+            before,
+            entering(paths, stage, interval->begin, first).leastLargest());
+      run.floors.push_back(std::max(before, after) -
+                           tables.endResidual(stage, interval->end) -
+                           tables.startResidual(stage, interval->begin));
+    }
     fronts[stage].push_back(runStage(run, statistics));
+    for (const StageEntry &entry : fronts[stage].back())
+      intervalOf[stage].push_back(same[entry.start]);
   });
   for (size_t s = 0; s < tables.stages; ++s) {
-    size_t group = 0;
-    for (size_t i = 0; i < intervals[s].size(); ++group) {
-      size_t first = i, end = intervals[s][i].end;
-      while (i < intervals[s].size() && intervals[s][i].end == end)
-        ++i;
-      for (const StageEntry &entry : fronts[s][group])
-        entries[s].push_back({&intervals[s][first + entry.start], &entry});
-    }
+    size_t next = 0;
+    for (const std::vector<StageEntry> &front : fronts[s])
+      for (const StageEntry &entry : front)
+        entries[s].push_back({intervalOf[s][next++], &entry});
   }
   if (std::optional<PipelineSolution> better = join(entries, paths, limit))
     best = std::move(better);

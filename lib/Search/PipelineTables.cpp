@@ -406,30 +406,44 @@ const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
   return &it->second;
 }
 
-Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
-  const std::vector<Picoseconds> *charge = endCharge(stage, end);
-  if (!charge)
-    return 0;
+const std::vector<Picoseconds> &
+PipelineTables::activationResiduals(size_t stage, size_t end) {
   size_t index = cut(stage, end).activation, classes = problem.classes;
-  auto [it, fresh] = rowResidual.try_emplace(index, 0);
-  if (fresh)
+  auto [it, fresh] = rowResiduals.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &charge = *endCharge(stage, end);
     for (size_t cell = 0; cell < classes * classes; ++cell)
-      it->second = std::max(it->second, problem.matrices[index][cell] -
-                                            (*charge)[cell / classes]);
+      it->second.push_back(problem.matrices[index][cell] -
+                           charge[cell / classes]);
+  }
   return it->second;
 }
 
-Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
-  const std::vector<Picoseconds> *charge = startCharge(stage, begin);
-  if (!charge)
-    return 0;
+const std::vector<Picoseconds> &
+PipelineTables::gradientResiduals(size_t stage, size_t begin) {
   size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
-  auto [it, fresh] = columnResidual.try_emplace(index, 0);
-  if (fresh)
+  auto [it, fresh] = columnResiduals.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &charge = *startCharge(stage, begin);
     for (size_t cell = 0; cell < classes * classes; ++cell)
-      it->second = std::max(it->second, problem.matrices[index][cell] -
-                                            (*charge)[cell % classes]);
+      it->second.push_back(problem.matrices[index][cell] -
+                           charge[cell % classes]);
+  }
   return it->second;
+}
+
+Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
+  if (stage + 1 == stages)
+    return 0;
+  const std::vector<Picoseconds> &all = activationResiduals(stage, end);
+  return *std::max_element(all.begin(), all.end());
+}
+
+Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
+  if (stage == 0)
+    return 0;
+  const std::vector<Picoseconds> &all = gradientResiduals(stage, begin);
+  return *std::max_element(all.begin(), all.end());
 }
 
 const std::vector<Picoseconds> &PipelineTables::transform(size_t stage,

@@ -106,6 +106,9 @@ public:
   /// The most that a transfer can cost above these charges.
   Picoseconds endResidual(size_t stage, size_t end);
   Picoseconds startResidual(size_t stage, size_t begin);
+  /// What transfers cost above these charges, by both classes.
+  const std::vector<Picoseconds> &activationResiduals(size_t stage, size_t end);
+  const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
   const PipelineCut &cut(size_t stage, size_t end) const {
@@ -127,7 +130,7 @@ private:
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
   std::map<size_t, std::vector<Picoseconds>> rowLeast, columnLeast, spreads;
-  std::map<size_t, Picoseconds> rowResidual, columnResidual;
+  std::map<size_t, std::vector<Picoseconds>> rowResiduals, columnResiduals;
   std::vector<bool> isTied;
 };
 

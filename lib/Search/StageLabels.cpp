@@ -76,7 +76,8 @@ public:
                             ? static_cast<double>((*run.startCharge[i])[c])
                             : 0;
         stops[(run.starts[i] - begin) * classes + c] =
-            limit.added[i] + static_cast<double>(limit.weights.both()) * charge;
+            limit.added[i][c] +
+            static_cast<double>(limit.weights.both()) * charge;
       }
     double both = static_cast<double>(limit.weights.both());
     std::vector<double> own(classes), before(classes);
@@ -138,10 +139,11 @@ public:
         count(run.end - run.starts.front()), classes(run.classes) {
     for (size_t f = 0; f < run.limits.size(); ++f) {
       completions.emplace_back(run, run.limits[f], run.multipliers[f]);
-      double limit = roomFor(run.limits[f].limit);
-      if (run.fault == PipelineFault::CutFrontTooFar)
-        limit *= 0.97;
-      rooms.push_back(limit);
+      rooms.emplace_back();
+      for (double limit : run.limits[f].limit)
+        rooms.back().push_back(
+            roomFor(limit) *
+            (run.fault == PipelineFault::CutFrontTooFar ? 0.97 : 1));
     }
     transientBefore.assign(count + 1, 0);
     boundaryBefore.assign(count + 1, 0);
@@ -251,8 +253,9 @@ private:
     for (size_t f = 0; f < run.limits.size(); ++f) {
       double cost = run.limits[f].weights.of(static_cast<double>(label.time),
                                              static_cast<double>(label.nosync));
-      if (cost + completions[f].stop(l, c) > rooms[f] &&
-          !completions[f].canContinue(l, c, cost, left, rooms[f]))
+      double room = rooms[f][label.group / classes];
+      if (cost + completions[f].stop(l, c) > room &&
+          !completions[f].canContinue(l, c, cost, left, room))
         return;
     }
     label.memory.raise(transientBefore[l], boundaryBefore[l]);
@@ -345,7 +348,7 @@ private:
         within = run.limits[f].weights.of(static_cast<double>(label.time),
                                           static_cast<double>(label.nosync)) +
                      completions[f].stop(l, c) <=
-                 rooms[f];
+                 rooms[f][label.group / classes];
       if (!within || label.memory.svd > run.memory)
         continue;
       Picoseconds charge =
@@ -404,7 +407,7 @@ private:
                 l, c,
                 run.limits[f].weights.of(static_cast<double>(label.time),
                                          static_cast<double>(label.nosync)),
-                left, rooms[f]))
+                left, rooms[f][label.group / classes]))
           return true;
       return false;
     });
@@ -414,7 +417,7 @@ private:
   PipelineStatistics &statistics;
   size_t begin, count, classes;
   std::vector<Completion> completions;
-  std::vector<double> rooms;
+  std::vector<std::vector<double>> rooms; ///< by limit and last class
   std::vector<int64_t> transientBefore, boundaryBefore, bytesBefore;
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
@@ -430,14 +433,19 @@ std::vector<StageEntry> runStage(const StageRun &run,
   return Runner(run, statistics).go();
 }
 
-std::vector<double> boundStage(const StageRun &run, Weights weights,
-                               const std::vector<double> &multipliers,
-                               const std::vector<int64_t> &reserved) {
+std::vector<std::vector<double>>
+boundStage(const StageRun &run, Weights weights,
+           const std::vector<double> &multipliers,
+           const std::vector<int64_t> &reserved) {
   size_t begin = run.starts.front(), count = run.end - begin;
   size_t classes = run.classes;
+  size_t firsts = run.byFirstClass ? classes : 1;
+  size_t lasts = run.byLastClass ? classes : 1;
   double both = static_cast<double>(weights.both());
-  std::vector<double> bounds(run.starts.size(), 0);
-  std::vector<double> own(classes), at(classes), next(classes);
+  std::vector<std::vector<double>> bounds(
+      run.starts.size(), std::vector<double>(firsts * lasts, 0));
+  // All last classes at once: [class][last class].
+  std::vector<double> own(classes), at(classes * lasts), next(classes * lasts);
   for (double multiplier : multipliers) {
     size_t s = run.starts.size();
     const Choices *reducedFor = nullptr;
@@ -452,49 +460,59 @@ std::vector<double> boundStage(const StageRun &run, Weights weights,
                                   static_cast<double>(option.nosync)) +
                            multiplier * static_cast<double>(option.bytes()));
       }
+      std::fill(next.begin(), next.end(), kInfinity);
       if (l + 1 == count) {
         // Nothing covers the temporaries of the last layer.
-        std::fill(next.begin(), next.end(), kInfinity);
         for (const Choice &option : *run.options[l]) {
+          size_t c = option.layoutClass;
           double charge =
-              run.endCharge
-                  ? static_cast<double>((*run.endCharge)[option.layoutClass])
-                  : 0;
-          next[option.layoutClass] =
-              std::min(next[option.layoutClass],
-                       weights.of(static_cast<double>(option.time),
-                                  static_cast<double>(option.nosync)) +
-                           both * charge +
-                           multiplier * static_cast<double>(option.bytes() +
+              run.endCharge ? static_cast<double>((*run.endCharge)[c]) : 0;
+          double &cell = next[c * lasts + (run.byLastClass ? c : 0)];
+          cell = std::min(cell, weights.of(static_cast<double>(option.time),
+                                           static_cast<double>(option.nosync)) +
+                                    both * charge +
+                                    multiplier *
+                                        static_cast<double>(option.bytes() +
                                                             option.transient));
         }
       } else {
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
         for (size_t x = 0; x < classes; ++x) {
-          double least = kInfinity;
-          if (own[x] < kInfinity)
-            for (size_t c = 0; c < classes; ++c)
-              least = std::min(
-                  least,
-                  at[c] + both * static_cast<double>(matrix[x * classes + c]));
-          next[x] = own[x] + least;
+          if (own[x] == kInfinity)
+            continue;
+          double *row = &next[x * lasts];
+          for (size_t c = 0; c < classes; ++c) {
+            double step =
+                own[x] + both * static_cast<double>(matrix[x * classes + c]);
+            for (size_t last = 0; last < lasts; ++last)
+              row[last] = std::min(row[last], step + at[c * lasts + last]);
+          }
         }
       }
       std::swap(at, next);
       if (s == 0 || run.starts[s - 1] != begin + l)
         continue;
       --s;
-      double least = kInfinity;
-      for (size_t c = 0; c < classes; ++c)
-        least = std::min(
-            least,
-            at[c] + (run.startCharge[s]
-                         ? both * static_cast<double>((*run.startCharge[s])[c])
-                         : 0));
       double held = multiplier * static_cast<double>(run.memory - reserved[s]);
-      // The sums' rounding error, and a little.
-      bounds[s] = std::max(bounds[s], least - held - 2 -
-                                          1e-12 * (least + std::max(held, 0.)));
+      std::vector<double> least(firsts * lasts, kInfinity);
+      for (size_t c = 0; c < classes; ++c) {
+        double charge =
+            run.startCharge[s]
+                ? both * static_cast<double>((*run.startCharge[s])[c])
+                : 0;
+        for (size_t last = 0; last < lasts; ++last) {
+          double &cell = least[(run.byFirstClass ? c : 0) * lasts + last];
+          cell = std::min(cell, at[c * lasts + last] + charge);
+        }
+      }
+      for (size_t cell = 0; cell < least.size(); ++cell)
+        // Less the sums' rounding error, and a little.
+        bounds[s][cell] =
+            std::max(bounds[s][cell],
+                     least[cell] == kInfinity
+                         ? kInfinity
+                         : least[cell] - held - 2 -
+                               1e-12 * (least[cell] + std::max(held, 0.)));
     }
   }
   return bounds;

@@ -47,12 +47,12 @@ struct Weights {
   }
 };
 
-/// A functional that every complete choice must keep below `limit`, once what a
-/// start adds to it is counted.
+/// A functional that every complete choice must keep below a limit by its last
+/// class, once what start and first class add to it is counted.
 struct Limit {
   Weights weights;
-  double limit = 0;
-  std::vector<double> added; ///< by start
+  std::vector<double> limit; ///< by last class; one entry if not asked for
+  std::vector<std::vector<double>> added; ///< by start and first class
 };
 
 struct StageRun {
@@ -97,12 +97,14 @@ struct StageEntry {
 std::vector<StageEntry> runStage(const StageRun &run,
                                  PipelineStatistics &statistics);
 
-/// Lower bounds of a functional for every start: the Lagrangian dual with the
-/// transforms, over the given multipliers. `reserved` is what the boundary
+/// Lower bounds of a functional, [start][first class][last class] as far as
+/// these are asked for: the Lagrangian dual with the transforms, over the given
+/// multipliers. `reserved` is what the boundary
 /// buffers take at least, by start.
-std::vector<double> boundStage(const StageRun &run, Weights weights,
-                               const std::vector<double> &multipliers,
-                               const std::vector<int64_t> &reserved);
+std::vector<std::vector<double>>
+boundStage(const StageRun &run, Weights weights,
+           const std::vector<double> &multipliers,
+           const std::vector<int64_t> &reserved);
 
 /// The least memory of layers options[first..last], with the choice.
 struct LeastMemory {
