@@ -324,7 +324,7 @@ bool Search::improve(Entry &entry) {
     if (!entry.candidate)
       return true;
     entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
-    entry.bound = std::max(entry.bound, entry.search->lowerBound());
+    entry.bound = std::max(entry.bound, entry.search->tighten(limit));
     entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
     return entry.bound >= kNoBound;
   }
@@ -342,7 +342,7 @@ bool Search::improve(Entry &entry) {
   }
   // Guess that the optimum is close to the bound; a failed guess is a bound.
   Picoseconds guess = std::min(limit, entry.bound + entry.slack);
-  entry.slack *= 3;
+  entry.slack *= 2;
   std::optional<PipelineSolution> found = entry.search->attempt(guess);
   if (found) {
     accept(entry, entry.candidate->toSolved(*found));

@@ -26,7 +26,7 @@ namespace {
 /// Layers [begin, end) as a stage, with lower bounds of its functionals.
 struct Interval {
   size_t begin = 0, end = 0;
-  Picoseconds least[kFunctionals] = {0, 0, 0};
+  Picoseconds least[kFunctionals] = {};
 };
 using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 
@@ -110,6 +110,7 @@ public:
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
+  void tighten(Picoseconds most);
   PipelineBounds firstBounds();
 
   const PipelineProblem &problem;
@@ -123,12 +124,15 @@ private:
       std::vector<std::vector<std::pair<const Keyed *, const StageEntry *>>>;
 
   Picoseconds bottleneckBound();
-  Picoseconds sumBound();
+  Picoseconds sumBound() const;
   bool positions(Picoseconds most, std::vector<size_t> &low,
                  std::vector<size_t> &high) const;
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
   bool intervalsWithin(Picoseconds limit, Intervals &intervals);
+  Picoseconds timeBelow(Picoseconds time, Picoseconds mix, Picoseconds balance,
+                        Picoseconds most) const;
   bool prune(Intervals &intervals, Picoseconds limit, Paths &paths) const;
+  bool pruneOnce(Intervals &intervals, Picoseconds limit, Paths &paths) const;
   size_t firstsOf(size_t stage) const {
     return stage > 0 ? problem.classes : 1;
   }
@@ -143,6 +147,8 @@ private:
                                size_t end, size_t last);
   bool pruneKeyed(KeyedIntervals &intervals, Picoseconds limit,
                   KeyedPaths &paths);
+  bool pruneKeyedOnce(KeyedIntervals &intervals, Picoseconds limit,
+                      KeyedPaths &paths);
   Refined &refined(size_t stage, const Keyed &interval, size_t tieChoice);
   StageRun makeRun(size_t stage, size_t tieChoice,
                    ArrayRef<const Keyed *> same);
@@ -156,6 +162,9 @@ private:
               const KeyedPaths &paths, Picoseconds limit);
   std::optional<PipelineSolution>
   join(const Entries &entries, const KeyedPaths &paths, Picoseconds limit);
+  bool open(const Intervals &all, size_t tieChoice, Picoseconds limit,
+            KeyedIntervals &keyed, KeyedPaths &paths);
+  bool probe(Picoseconds limit);
   std::optional<PipelineSolution>
   solveChoice(const Intervals &all, size_t tieChoice, Picoseconds limit);
 
@@ -172,7 +181,7 @@ static Picoseconds floorOf(double bound) {
 
 /// All stages' memory together, every layer at the fewest micro-batches in
 /// flight.
-Picoseconds PipelineSearch::Impl::sumBound() {
+Picoseconds PipelineSearch::Impl::sumBound() const {
   const Station *light = nullptr;
   bool onePlace = true;
   double memory = 0;
@@ -338,9 +347,43 @@ bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
   return true;
 }
 
-/// Drops intervals that no pipeline of cost at most `limit` can have.
+/// The least time of a stage whose nosync is at most `most`.
+Picoseconds PipelineSearch::Impl::timeBelow(Picoseconds time, Picoseconds mix,
+                                            Picoseconds balance,
+                                            Picoseconds most) const {
+  if (mix >= kNoBound || balance >= kNoBound)
+    return kNoBound;
+  return std::max({time, mix - tables.weights[kMix].nosync * most,
+                   balance - tables.weights[kBalance].nosync * most});
+}
+
+/// Drops intervals that no pipeline of cost at most `limit` can have. As long
+/// as the sum of the times grows, the room for the largest nosync shrinks, and
+/// with it the times grow.
 bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
                                  Paths &paths) const {
+  if (tables.bottleneck == 0)
+    return pruneOnce(intervals, limit, paths);
+  Picoseconds sum = sumBound();
+  for (int round = 0; round < 4; ++round) {
+    Picoseconds most = (limit - sum) / tables.bottleneck;
+    for (std::vector<Interval> &own : intervals)
+      for (Interval &interval : own)
+        interval.least[kTime] =
+            timeBelow(interval.least[kTime], interval.least[kMix],
+                      interval.least[kBalance], most);
+    if (!pruneOnce(intervals, limit, paths))
+      return false;
+    Picoseconds grown = paths.leastAfter[0][0].sum;
+    if (grown - sum < sum / 8192)
+      break;
+    sum = grown;
+  }
+  return true;
+}
+
+bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
+                                     Paths &paths) const {
   size_t stages = tables.stages, layers = tables.layers;
   int64_t weight = tables.bottleneck;
   const Point none{kNoBound, kNoBound};
@@ -508,9 +551,34 @@ PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
 }
 
 /// Kills pairs of classes of intervals that no pipeline of cost at most `limit`
-/// can have.
+/// can have; see prune().
 bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
                                       Picoseconds limit, KeyedPaths &paths) {
+  if (tables.bottleneck == 0)
+    return pruneKeyedOnce(intervals, limit, paths);
+  Picoseconds sum = sumBound();
+  for (int round = 0; round < 4; ++round) {
+    Picoseconds most = (limit - sum) / tables.bottleneck;
+    for (std::vector<Keyed> &own : intervals)
+      for (Keyed &interval : own)
+        for (size_t cell = 0; cell < interval.least[kTime].size(); ++cell)
+          if (interval.least[kTime][cell] < kNoBound)
+            interval.least[kTime][cell] = timeBelow(
+                interval.least[kTime][cell], interval.least[kMix][cell],
+                interval.least[kBalance][cell], most);
+    if (!pruneKeyedOnce(intervals, limit, paths))
+      return false;
+    Picoseconds grown = paths.after[0][0][0].sum;
+    if (grown - sum < sum / 8192)
+      break;
+    sum = grown;
+  }
+  return true;
+}
+
+bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
+                                          Picoseconds limit,
+                                          KeyedPaths &paths) {
   size_t stages = tables.stages, layers = tables.layers;
   size_t classes = problem.classes;
   int64_t weight = tables.bottleneck;
@@ -698,12 +766,17 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   for (size_t last = 0; last < lasts; ++last) {
     double least = std::numeric_limits<double>::infinity();
     for (const Leaving &way : leaving(paths, stage, run.end, last)) {
-      double counted = functional == kTime ? 1 : 1 + weight;
+      // Functionals that count the time alone, and those that count nosync too.
+      double counted =
+          functional == kTime || functional == kBalance ? 1 : 1 + weight;
       least = std::min(least, counted * static_cast<double>(way.rest) +
                                   static_cast<double>(way.after.sum));
       leastAfter = std::min(leastAfter, way.after.largest);
     }
     double left = static_cast<double>(most) - least;
+    if (functional == kBalance)
+      left += static_cast<double>(tables.weights[kBalance].nosync) *
+              static_cast<double>(most - sumBound()) / weight;
     limit.limit.push_back(left < never            ? never
                           : functional == kNosync ? left / weight
                                                   : left);
@@ -728,7 +801,8 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       auto sum = static_cast<double>(from.sum);
       auto rest = static_cast<double>(from.leastRest());
       double added = sum;
-      if (functional == kTime && tables.bottleneck > 0)
+      if ((functional == kTime && tables.bottleneck > 0) ||
+          functional == kBalance)
         added += weight *
                  static_cast<double>(std::max({from.leastLargest(), leastAfter,
                                                nosync + from.leastRest()}));
@@ -968,9 +1042,11 @@ PipelineSearch::Impl::join(const Entries &entries, const KeyedPaths &paths,
   return solution;
 }
 
-std::optional<PipelineSolution>
-PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
-                                  Picoseconds limit) {
+/// The intervals by classes that bounds leave open under a tie choice; false if
+/// there is no pipeline of them.
+bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
+                                Picoseconds limit, KeyedIntervals &keyed,
+                                KeyedPaths &paths) {
   Intervals intervals = all;
   for (size_t s = 0; s < tables.stages; ++s)
     erase_if(intervals[s], [&](const Interval &interval) {
@@ -983,8 +1059,8 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
     });
   Paths blind;
   if (!prune(intervals, limit, blind))
-    return std::nullopt;
-  KeyedIntervals keyed(tables.stages);
+    return false;
+  keyed.assign(tables.stages, {});
   for (size_t s = 0; s < tables.stages; ++s)
     for (const Interval &interval : intervals[s]) {
       Keyed &own = keyed[s].emplace_back();
@@ -993,14 +1069,20 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
       for (size_t f = 0; f < tables.functionals(); ++f)
         own.least[f].assign(firstsOf(s) * lastsOf(s), interval.least[f]);
     }
-  KeyedPaths paths;
   boundWithTransforms(keyed, tieChoice);
-  if (!pruneKeyed(keyed, limit, paths))
-    return std::nullopt;
+  return pruneKeyed(keyed, limit, paths);
+}
 
+std::optional<PipelineSolution>
+PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
+                                  Picoseconds limit) {
+  KeyedIntervals keyed;
+  KeyedPaths paths;
+  if (!open(all, tieChoice, limit, keyed, paths))
+    return std::nullopt;
   std::optional<PipelineSolution> best;
   if (tables.bottleneck > 0) {
-    for (size_t functional : {kNosync, kMix, kTime}) {
+    for (size_t functional : {kNosync, kBalance, kMix, kTime}) {
       settle(keyed, tieChoice, functional, paths, limit);
       if (!pruneKeyed(keyed, limit, paths))
         return std::nullopt;
@@ -1058,6 +1140,39 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   return best;
 }
 
+/// Whether bounds alone leave a pipeline of cost at most `limit`.
+bool PipelineSearch::Impl::probe(Picoseconds limit) {
+  Intervals intervals;
+  Paths paths;
+  if (!intervalsWithin(limit, intervals) || !prune(intervals, limit, paths))
+    return false;
+  KeyedIntervals keyed;
+  KeyedPaths keyedPaths;
+  for (size_t c = 0; c < tables.tieChoices.size(); ++c)
+    if (open(intervals, c, limit, keyed, keyedPaths))
+      return true;
+  return false;
+}
+
+/// Raises the bound to the least limit, nearly, that bounds alone do not
+/// refute; stops above `most`.
+void PipelineSearch::Impl::tighten(Picoseconds most) {
+  Picoseconds step = std::max<Picoseconds>(16, bound / 1000);
+  while (bound <= most && !probe(std::min(most, bound + step))) {
+    bound = std::min(most, bound + step) + 1;
+    step *= 2;
+  }
+  if (bound > most)
+    return;
+  // bound - 1 is refuted, bound + step is not.
+  Picoseconds fine = std::max<Picoseconds>(16, bound / 4000);
+  while (step > fine) {
+    step /= 2;
+    if (!probe(bound + step))
+      bound += step + 1;
+  }
+}
+
 std::optional<PipelineSolution>
 PipelineSearch::Impl::attempt(Picoseconds limit) {
   if (bound > limit)
@@ -1082,6 +1197,9 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
 // PipelineSearch
 //===----------------------------------------------------------------------===//
 
+/// No pipeline that passes check() costs more, and a few sums do not overflow.
+constexpr Picoseconds kMostCost = Picoseconds(1) << 60;
+
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                PipelineFault fault)
     : impl(std::make_unique<Impl>(problem, fault)) {}
@@ -1090,6 +1208,13 @@ PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
 Picoseconds PipelineSearch::lowerBound() const {
   return std::min(impl->bound, kNoBound);
+}
+
+Picoseconds PipelineSearch::tighten(Picoseconds most) {
+  most = std::min(most, kMostCost);
+  if (impl->bound <= most)
+    impl->tighten(most);
+  return lowerBound();
 }
 
 std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
@@ -1111,14 +1236,14 @@ const PipelineStatistics &PipelineSearch::statistics() const {
 }
 
 std::optional<PipelineSolution> PipelineSearch::solve(Picoseconds atMost) {
-  // No pipeline that passes check() costs more, and a few sums do not overflow.
-  atMost = std::min(atMost, Picoseconds(1) << 60);
+  atMost = std::min(atMost, kMostCost);
+  tighten(atMost);
   Picoseconds slack = std::max<Picoseconds>(16, lowerBound() / 2000);
   while (lowerBound() <= atMost) {
     Picoseconds limit = std::min(atMost, lowerBound() + slack);
     if (std::optional<PipelineSolution> found = attempt(limit))
       return found;
-    slack *= 3;
+    slack *= 2;
   }
   return std::nullopt;
 }

@@ -74,6 +74,8 @@ PipelineTables::PipelineTables(const PipelineProblem &problem)
   weights[kTime] = {1, stages > 1 ? 0 : problem.microBatches - 1};
   weights[kNosync] = {0, 1};
   weights[kMix] = {1, bottleneck};
+  weights[kBalance] = {
+      1, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;

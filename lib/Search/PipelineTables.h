@@ -22,9 +22,10 @@
 
 namespace galvatron::search {
 
-/// Costs that the search looks at. With one stage or one micro-batch a single
-/// number decides; then only the first is used.
-enum Functional : size_t { kTime, kNosync, kMix, kFunctionals };
+/// Costs that the search looks at: C, N, C + (m-1) N, and C + (m-1)/P N, which
+/// tells how much C costs where N is held down. With one stage or one
+/// micro-batch a single number decides; then only the first is used.
+enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
 /// The Lagrangian dual of one functional over a run of layers: sums over layers
 /// of the least cost + multiplier * bytes.

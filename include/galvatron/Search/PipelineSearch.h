@@ -150,6 +150,9 @@ public:
   /// A proven lower bound; kNoBound if nothing fits for sure. Grows with failed
   /// attempts.
   Picoseconds lowerBound() const;
+  /// Raises the lower bound as far as bounds alone can, or above `most`;
+  /// returns it.
+  Picoseconds tighten(Picoseconds most = kNoBound);
   /// The optimum if it costs at most `limit`. Nothing proves that it costs more
   /// (or that nothing fits).
   std::optional<PipelineSolution> attempt(Picoseconds limit);
