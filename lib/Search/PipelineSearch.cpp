@@ -111,6 +111,7 @@ public:
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   void tighten(Picoseconds most);
+  void refuteIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
 
   const PipelineProblem &problem;
@@ -169,6 +170,7 @@ private:
   solveChoice(const Intervals &all, size_t tieChoice, Picoseconds limit);
 
   std::unordered_map<uint64_t, Refined> known;
+  bool checkedNeed = false;
 };
 
 //===----------------------------------------------------------------------===//
@@ -1082,7 +1084,7 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
     return std::nullopt;
   std::optional<PipelineSolution> best;
   if (tables.bottleneck > 0) {
-    for (size_t functional : {kNosync, kBalance, kMix, kTime}) {
+    for (size_t functional : {kNosync, kMix}) {
       settle(keyed, tieChoice, functional, paths, limit);
       if (!pruneKeyed(keyed, limit, paths))
         return std::nullopt;
@@ -1154,13 +1156,24 @@ bool PipelineSearch::Impl::probe(Picoseconds limit) {
   return false;
 }
 
+/// Once the bound has risen above `suspicious`, perhaps nothing fits at all.
+void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
+  if (bound <= suspicious || checkedNeed)
+    return;
+  checkedNeed = true;
+  if (leastNeed(problem).excess > 0)
+    bound = kNoBound;
+}
+
 /// Raises the bound to the least limit, nearly, that bounds alone do not
 /// refute; stops above `most`.
 void PipelineSearch::Impl::tighten(Picoseconds most) {
   Picoseconds step = std::max<Picoseconds>(16, bound / 1000);
+  Picoseconds suspicious = bound + bound / 4 + 1000;
   while (bound <= most && !probe(std::min(most, bound + step))) {
     bound = std::min(most, bound + step) + 1;
     step *= 2;
+    refuteIfNothingFits(suspicious);
   }
   if (bound > most)
     return;
@@ -1190,6 +1203,10 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
         limit = best->cost - 1;
       }
   bound = best ? best->cost : std::max(bound, given + 1);
+  // The first tries are near the bound: a few of them say nothing about memory.
+  constexpr uint64_t few = 5;
+  if (!best && statistics.attempts > few)
+    refuteIfNothingFits(0);
   return best;
 }
 
@@ -1218,13 +1235,7 @@ Picoseconds PipelineSearch::tighten(Picoseconds most) {
 }
 
 std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
-  std::optional<PipelineSolution> found = impl->attempt(limit);
-  // Several failures near the bound: perhaps nothing fits at all.
-  constexpr uint64_t suspicious = 4;
-  if (!found && impl->statistics.attempts == suspicious &&
-      leastNeed(impl->problem).excess > 0)
-    impl->bound = kNoBound;
-  return found;
+  return impl->attempt(limit);
 }
 
 PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {

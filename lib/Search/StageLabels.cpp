@@ -310,19 +310,30 @@ private:
     if (l == 0 || all.size() < 2)
       return;
     const std::vector<Picoseconds> &spread = *run.spreads[l - 1];
+    // Labels are sorted by group, then by cost.
+    std::vector<size_t> groups = {0};
+    for (size_t i = 1; i < all.size(); ++i)
+      if (all[i].group != all[i - 1].group)
+        groups.push_back(i);
+    groups.push_back(all.size());
+    int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
     std::vector<char> gone(all.size(), 0);
     for (size_t b = 0; b < all.size(); ++b) {
       size_t classB = all[b].group % classes;
-      for (size_t a = 0; a < all.size() && !gone[b]; ++a) {
-        size_t classA = all[a].group % classes;
-        if (classA == classB || gone[a] ||
-            all[a].group / classes != all[b].group / classes)
+      for (size_t g = 0; g + 1 < groups.size() && !gone[b]; ++g) {
+        const Label &front = all[groups[g]];
+        if (front.group == all[b].group ||
+            front.group / classes != all[b].group / classes)
           continue;
         Picoseconds slack =
             run.fault == PipelineFault::IgnoreTransformInDominance
                 ? 0
-                : spread[classA * classes + classB];
-        gone[b] = beats(all[a], all[b], slack);
+                : spread[front.group % classes * classes + classB];
+        for (size_t a = groups[g]; a < groups[g + 1] && !gone[b]; ++a) {
+          if (all[a].cost + perSpread * slack > all[b].cost)
+            break;
+          gone[b] = !gone[a] && beats(all[a], all[b], slack);
+        }
       }
     }
     size_t to = 0;
