@@ -90,40 +90,9 @@ solveLayerStrategies(const LayerStrategiesProblem &problem,
     if (best && cost >= bestCost)
       return;
     bestCost = cost;
-    best = LayerStrategiesSolution{time, nosync, peak, choice, 0, 0};
+    best = LayerStrategiesSolution{time, nosync, peak, choice};
   });
   return best;
-}
-
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, bool byFirstClass,
-           bool byLastClass) {
-  std::vector<LayerStrategiesSolution> front;
-  forEachChoice(problem, [&](const std::vector<uint32_t> &choice) {
-    int64_t peak = peakOf(problem, choice);
-    if (peak > problem.memory)
-      return;
-    auto [time, nosync] = timesOf(problem, choice);
-    LayerStrategiesSolution fresh{time, nosync, peak, choice, 0, 0};
-    if (byFirstClass)
-      fresh.firstClass = optionOf(problem, choice, 0).layoutClass;
-    if (byLastClass)
-      fresh.lastClass =
-          optionOf(problem, choice, choice.size() - 1).layoutClass;
-    auto beats = [](const LayerStrategiesSolution &a,
-                    const LayerStrategiesSolution &b) {
-      return a.firstClass == b.firstClass && a.lastClass == b.lastClass &&
-             a.time <= b.time && a.timeNosync <= b.timeNosync;
-    };
-    for (const LayerStrategiesSolution &other : front)
-      if (beats(other, fresh))
-        return;
-    std::erase_if(front, [&](const LayerStrategiesSolution &other) {
-      return beats(fresh, other);
-    });
-    front.push_back(std::move(fresh));
-  });
-  return front;
 }
 
 int64_t minimumPeak(const LayerStrategiesProblem &problem) {

@@ -25,12 +25,6 @@ std::optional<LayerStrategiesSolution>
 solveLayerStrategies(const LayerStrategiesProblem &problem,
                      CostWeights weights = {});
 
-/// Every feasible (first class, last class, time, timeNosync) that no other of
-/// the same two classes dominates; classes are 0 where they are not asked for.
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, bool byFirstClass,
-           bool byLastClass);
-
 /// The least peak over all choices.
 int64_t minimumPeak(const LayerStrategiesProblem &problem);
 
