@@ -26,6 +26,11 @@ if(GALVATRON_SANITIZE)
   add_compile_options(-fsanitize=${GALVATRON_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GALVATRON_SANITIZE})
 endif()
+if(GALVATRON_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
 find_program(GALVATRON_LLD NAMES ld.lld-22 ld.lld HINTS ${LLVM_TOOLS_BINARY_DIR})
 
 # galvatron_add_library(NAME SOURCES... [LINK_LIBS libs...])

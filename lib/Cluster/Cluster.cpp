@@ -26,13 +26,13 @@ static Error checkLink(const Link &link, const Twine &where) {
   return Error::success();
 }
 
-Expected<Cluster> Cluster::get(std::string name,
-                               std::vector<DeviceType> deviceTypes,
-                               std::vector<NodeGroup> nodes,
-                               std::optional<Link> network,
-                               std::vector<std::vector<double>> matrix) {
+Expected<Cluster> Cluster::get(ClusterDescription description) {
   Cluster cluster;
-  if (name.empty())
+  const std::vector<DeviceType> &deviceTypes = description.deviceTypes;
+  const std::vector<NodeGroup> &nodes = description.nodes;
+  const std::optional<Link> &network = description.network;
+  const std::vector<std::vector<double>> &matrix = description.matrix;
+  if (description.name.empty())
     return makeError("cluster: expected a name");
   if (deviceTypes.empty())
     return makeError("cluster: expected at least one device type");
@@ -48,6 +48,8 @@ Expected<Cluster> Cluster::get(std::string name,
                        type.backend + "'");
     if (type.memory <= 0)
       return makeError(where + ": expected a memory above 0");
+    if (type.reservedMemory < 0 || type.reservedMemory >= type.memory)
+      return makeError(where + ": expected a reserved memory below the memory");
     if (type.flops.empty())
       return makeError(where + ": expected flops for at least one dtype");
     for (const auto &[dtype, rate] : type.flops) {
@@ -65,6 +67,11 @@ Expected<Cluster> Cluster::get(std::string name,
                        ": expected an overlap slowdown between 1 and 2");
     if (!(type.kernelOverhead >= 0))
       return makeError(where + ": expected a kernel overhead of at least 0");
+    if (Error error = type.efficiency.check(where + ".efficiency"))
+      return error;
+    if (Error error =
+            type.attentionEfficiency.check(where + ".attention-efficiency"))
+      return error;
   }
 
   constexpr int64_t maxDevices = 1 << 20;
@@ -91,6 +98,12 @@ Expected<Cluster> Cluster::get(std::string name,
     if (group.devices > 1)
       if (Error error = checkLink(group.link, where + ".link"))
         return error;
+    if (group.network)
+      if (Error error = checkLink(*group.network, where + ".network"))
+        return error;
+    if (group.cores < 0)
+      return makeError(where + ": expected at least 1 core, found " +
+                       Twine(group.cores));
     for (int64_t n = 0; n < group.count; ++n) {
       int64_t node = static_cast<int64_t>(cluster.nodeStart.size());
       cluster.nodeStart.push_back(
@@ -102,13 +115,13 @@ Expected<Cluster> Cluster::get(std::string name,
       }
     }
   }
-  if (network) {
+  if (network)
     if (Error error = checkLink(*network, "network"))
       return error;
-  } else if (cluster.nodeCount() > 1) {
+  if (!network && cluster.nodeCount() > 1 &&
+      !all_of(nodes, [](const NodeGroup &group) { return group.network; }))
     return makeError("cluster: expected 'network', because there are " +
                      Twine(cluster.nodeCount()) + " nodes");
-  }
   if (!matrix.empty()) {
     int64_t count = cluster.deviceCount();
     if (static_cast<int64_t>(matrix.size()) != count)
@@ -126,11 +139,11 @@ Expected<Cluster> Cluster::get(std::string name,
                            Twine(j));
     }
   }
-  cluster.clusterName = std::move(name);
-  cluster.types = std::move(deviceTypes);
-  cluster.groups = std::move(nodes);
-  cluster.network = network;
-  cluster.bandwidthMatrix = std::move(matrix);
+  for (size_t i = 0; i < description.collectives.size(); ++i)
+    if (Error error =
+            description.collectives[i].check("collectives[" + Twine(i) + "]"))
+      return error;
+  cluster.description = std::move(description);
   return cluster;
 }
 
@@ -151,6 +164,38 @@ int64_t Cluster::memoryOf(ArrayRef<int64_t> devices) const {
   return least;
 }
 
+int64_t Cluster::budgetOf(ArrayRef<int64_t> devices,
+                          std::optional<int64_t> memory) const {
+  int64_t least = INT64_MAX;
+  for (int64_t device : devices) {
+    const DeviceType &type = deviceType(device);
+    least = std::min(least, memory.value_or(type.memory) - type.reservedMemory);
+  }
+  return least;
+}
+
+int64_t Cluster::memoryFor(ArrayRef<int64_t> devices, int64_t bytes) const {
+  int64_t reserved = 0;
+  for (int64_t device : devices)
+    reserved = std::max(reserved, deviceType(device).reservedMemory);
+  return bytes + reserved;
+}
+
+int64_t Cluster::largestReservation() const {
+  int64_t largest = 0;
+  for (const DeviceType &type : description.deviceTypes)
+    largest = std::max(largest, type.reservedMemory);
+  return largest;
+}
+
+double Cluster::coreContention(int64_t device) const {
+  const NodeGroup &group = description.nodes[deviceGroup[device]];
+  if (group.cores == 0)
+    return 1;
+  return std::max(1.0, static_cast<double>(group.devices) /
+                           static_cast<double>(group.cores));
+}
+
 double Cluster::flopsOf(ArrayRef<int64_t> devices, StringRef dtype) const {
   double least = 0;
   for (int64_t device : devices) {
@@ -163,19 +208,64 @@ double Cluster::flopsOf(ArrayRef<int64_t> devices, StringRef dtype) const {
   return least;
 }
 
+const Link &Cluster::uplink(int64_t device) const {
+  const NodeGroup &group = description.nodes[deviceGroup[device]];
+  return group.network ? *group.network : *description.network;
+}
+
 Link Cluster::linkBetween(int64_t a, int64_t b) const {
-  Link link = nodeOf(a) == nodeOf(b) ? groups[deviceGroup[a]].link : *network;
-  if (!bandwidthMatrix.empty())
-    link.bandwidth = bandwidthMatrix[a][b];
+  Link link;
+  if (nodeOf(a) == nodeOf(b)) {
+    link = description.nodes[deviceGroup[a]].link;
+  } else {
+    const Link &from = uplink(a), &to = uplink(b);
+    link = {std::min(from.bandwidth, to.bandwidth),
+            std::max(from.latency, to.latency)};
+  }
+  if (hasBandwidthMatrix())
+    link.bandwidth = description.matrix[a][b];
   return link;
+}
+
+Link Cluster::pairLink(int64_t a, int64_t b) const {
+  const CollectiveTable *table = tableFor(Collective::Send, {a, b});
+  if (!table)
+    return linkBetween(a, b);
+  auto [bytes0, seconds0] = table->times.front();
+  auto [bytes1, seconds1] = table->times.back();
+  if (table->times.size() == 1 || seconds1 <= seconds0)
+    return {static_cast<double>(bytes1) / seconds1, 0};
+  double perByte = (seconds1 - seconds0) / static_cast<double>(bytes1 - bytes0);
+  return {1 / perByte,
+          std::max(0.0, seconds0 - perByte * static_cast<double>(bytes0))};
+}
+
+/// The first table of a kind for such a ring; one with a stride wins.
+const CollectiveTable *Cluster::tableFor(Collective kind,
+                                         ArrayRef<int64_t> ring) const {
+  auto ranks = static_cast<int64_t>(ring.size());
+  bool across = any_of(
+      ring, [&](int64_t rank) { return nodeOf(rank) != nodeOf(ring[0]); });
+  const CollectiveTable *found = nullptr;
+  for (const CollectiveTable &table : description.collectives) {
+    if (table.kind != kind || table.ranks != ranks ||
+        table.acrossNodes != across)
+      continue;
+    if (table.stride == 0)
+      found = found ? found : &table;
+    else if (table.stride == std::abs(ring[1] - ring[0]))
+      return &table;
+  }
+  return found;
 }
 
 Link Cluster::linkOfGroup(ArrayRef<int64_t> group) const {
   return linkOfGroups(std::vector<int64_t>(group.begin(), group.end()));
 }
 
-Link Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
-  // How many rings leave each node: they share its network link.
+GroupLink
+Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
+  // How many ring edges leave each node: they share its uplink.
   std::vector<int64_t> leaving(nodeStart.size(), 0);
   auto edges = [&](auto visit) {
     for (const std::vector<int64_t> &ring : concurrent)
@@ -186,28 +276,68 @@ Link Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
     if (nodeOf(from) != nodeOf(to))
       ++leaving[nodeOf(from)];
   });
-  Link slowest;
+  GroupLink slowest;
   edges([&](int64_t from, int64_t to) {
     Link link = linkBetween(from, to);
-    if (bandwidthMatrix.empty() && nodeOf(from) != nodeOf(to))
-      link.bandwidth /= static_cast<double>(leaving[nodeOf(from)]);
+    if (nodeOf(from) != nodeOf(to)) {
+      // Data leaves one node's uplink and enters by the other's.
+      for (int64_t end : {from, to}) {
+        int64_t edgesThere = leaving[nodeOf(end)];
+        link.bandwidth =
+            std::min(link.bandwidth,
+                     uplink(end).bandwidth / static_cast<double>(edgesThere));
+        slowest.sharing = std::max(slowest.sharing, edgesThere);
+      }
+    }
     if (slowest.bandwidth == 0 || link.bandwidth < slowest.bandwidth)
       slowest.bandwidth = link.bandwidth;
     slowest.latency = std::max(slowest.latency, link.latency);
   });
+  // The groups of a level are of one size; those that span nodes decide.
+  const std::vector<int64_t> *widest = nullptr;
+  for (const std::vector<int64_t> &ring : concurrent) {
+    if (ring.size() < 2)
+      continue;
+    bool across = nodeOf(ring.front()) != nodeOf(ring.back());
+    if (!widest ||
+        (across && nodeOf(widest->front()) == nodeOf(widest->back())))
+      widest = &ring;
+  }
+  if (widest) {
+    slowest.ranks = static_cast<int64_t>(widest->size());
+    for (int kind = 0; kind < kCollectiveCount; ++kind)
+      slowest.tables[kind] = tableFor(static_cast<Collective>(kind), *widest);
+  }
   return slowest;
+}
+
+double GroupLink::seconds(Collective kind, double bytes) const {
+  if (ranks < 2)
+    return 0;
+  if (const CollectiveTable *table = tables[static_cast<int>(kind)]) {
+    // More groups on the same uplink than were measured: as if each moved more.
+    double more = std::max(1.0, static_cast<double>(sharing) /
+                                    static_cast<double>(table->concurrent));
+    return table->seconds(bytes * more);
+  }
+  switch (kind) {
+  case Collective::AllReduce:
+    return seconds(Collective::ReduceScatter, bytes) +
+           seconds(Collective::AllGather, bytes);
+  case Collective::AllGather:
+    return allGatherSeconds(*this, ranks, bytes);
+  case Collective::ReduceScatter:
+    return reduceScatterSeconds(*this, ranks, bytes);
+  case Collective::Send:
+    return pointToPointSeconds(*this, bytes);
+  }
+  return 0;
 }
 
 std::string Cluster::hash() const {
   Cluster copy = *this;
-  copy.clusterName = "cluster";
+  copy.description.name = "cluster";
   return contentHash(copy.toYaml());
-}
-
-bool Cluster::operator==(const Cluster &other) const {
-  return clusterName == other.clusterName && types == other.types &&
-         groups == other.groups && network == other.network &&
-         bandwidthMatrix == other.bandwidthMatrix;
 }
 
 double allReduceSeconds(const Link &link, int64_t ranks, double bytes) {

@@ -14,6 +14,9 @@
 #include "llvm/Support/YAMLTraits.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <array>
+#include <charconv>
+
 using namespace llvm;
 
 namespace {
@@ -33,6 +36,11 @@ struct FlopsText {
   double value = 0;
 };
 
+/// A plain number, printed so that it reads back as the same value.
+struct NumberText {
+  double value = 0;
+};
+
 struct LinkText {
   BandwidthText bandwidth;
   SecondsText latency;
@@ -40,18 +48,26 @@ struct LinkText {
 
 struct DeviceTypeText {
   std::string name, backend;
-  BytesText memory;
+  BytesText memory, reservedMemory;
   std::map<std::string, FlopsText> flops;
   BandwidthText memoryBandwidth;
   double overlapSlowdown = 1.3;
   SecondsText kernelOverhead;
+  std::vector<std::vector<NumberText>> efficiency, attentionEfficiency;
 };
 
 struct NodeGroupText {
   int64_t count = 1;
   std::string deviceType;
   int64_t devices = 1;
-  std::optional<LinkText> link;
+  std::optional<LinkText> link, network;
+  int64_t cores = 0;
+};
+
+struct CollectiveText {
+  std::string kind, span = "node";
+  int64_t ranks = 2, stride = 0, concurrent = 1;
+  std::vector<std::vector<std::string>> times; ///< [size, time]
 };
 
 struct ClusterText {
@@ -60,6 +76,7 @@ struct ClusterText {
   std::vector<NodeGroupText> nodes;
   std::optional<LinkText> network;
   std::vector<std::vector<BandwidthText>> matrix;
+  std::vector<CollectiveText> collectives;
 };
 
 /// llvm::yaml keeps the StringRef: the message must outlive the call.
@@ -101,6 +118,19 @@ GALVATRON_QUANTITY(SecondsText, galvatron::parseSeconds,
 GALVATRON_QUANTITY(FlopsText, galvatron::parseFlops, galvatron::printFlops)
 #undef GALVATRON_QUANTITY
 
+template <> struct ScalarTraits<NumberText> {
+  static void output(const NumberText &number, void *, raw_ostream &os) {
+    std::array<char, 32> text;
+    char *end =
+        std::to_chars(text.data(), text.data() + text.size(), number.value).ptr;
+    os << StringRef(text.data(), end - text.data());
+  }
+  static StringRef input(StringRef scalar, void *, NumberText &number) {
+    return scalar.getAsDouble(number.value) ? "expected a number" : StringRef();
+  }
+  static QuotingType mustQuote(StringRef) { return QuotingType::None; }
+};
+
 template <> struct MappingTraits<LinkText> {
   static void mapping(IO &io, LinkText &link) {
     io.mapRequired("bandwidth", link.bandwidth);
@@ -120,15 +150,43 @@ template <> struct CustomMappingTraits<std::map<std::string, FlopsText>> {
   }
 };
 
+/// Lists inside lists, on one line.
+template <typename T> struct FlowSequence {
+  static size_t size(IO &, std::vector<T> &row) { return row.size(); }
+  static T &element(IO &, std::vector<T> &row, size_t index) {
+    if (index >= row.size())
+      row.resize(index + 1);
+    return row[index];
+  }
+  static const bool flow = true;
+};
+template <>
+struct SequenceTraits<std::vector<BandwidthText>>
+    : FlowSequence<BandwidthText> {};
+template <>
+struct SequenceTraits<std::vector<NumberText>> : FlowSequence<NumberText> {};
+template <>
+struct SequenceTraits<std::vector<std::vector<NumberText>>>
+    : FlowSequence<std::vector<NumberText>> {};
+template <>
+struct SequenceTraits<std::vector<std::string>> : FlowSequence<std::string> {};
+template <>
+struct SequenceTraits<std::vector<std::vector<std::string>>>
+    : FlowSequence<std::vector<std::string>> {};
+
 template <> struct MappingTraits<DeviceTypeText> {
   static void mapping(IO &io, DeviceTypeText &type) {
     io.mapRequired("name", type.name);
     io.mapRequired("backend", type.backend);
     io.mapRequired("memory", type.memory);
+    if (!io.outputting() || type.reservedMemory.value > 0)
+      io.mapOptional("reserved-memory", type.reservedMemory);
     io.mapRequired("flops", type.flops);
     io.mapRequired("memory-bandwidth", type.memoryBandwidth);
     io.mapOptional("overlap-slowdown", type.overlapSlowdown);
     io.mapOptional("kernel-overhead", type.kernelOverhead);
+    io.mapOptional("efficiency", type.efficiency);
+    io.mapOptional("attention-efficiency", type.attentionEfficiency);
   }
 };
 
@@ -138,26 +196,27 @@ template <> struct MappingTraits<NodeGroupText> {
     io.mapRequired("device-type", group.deviceType);
     io.mapRequired("devices", group.devices);
     io.mapOptional("link", group.link);
+    io.mapOptional("network", group.network);
+    io.mapOptional("cores", group.cores, int64_t(0));
   }
 };
 
-template <> struct SequenceTraits<std::vector<BandwidthText>> {
-  static size_t size(IO &, std::vector<BandwidthText> &row) {
-    return row.size();
+template <> struct MappingTraits<CollectiveText> {
+  static void mapping(IO &io, CollectiveText &table) {
+    io.mapRequired("kind", table.kind);
+    io.mapRequired("ranks", table.ranks);
+    io.mapOptional("span", table.span, std::string("node"));
+    io.mapOptional("stride", table.stride, int64_t(0));
+    io.mapOptional("concurrent", table.concurrent, int64_t(1));
+    io.mapRequired("times", table.times);
   }
-  static BandwidthText &element(IO &, std::vector<BandwidthText> &row,
-                                size_t index) {
-    if (index >= row.size())
-      row.resize(index + 1);
-    return row[index];
-  }
-  static const bool flow = true;
 };
 
 } // namespace llvm::yaml
 
 LLVM_YAML_IS_SEQUENCE_VECTOR(DeviceTypeText)
 LLVM_YAML_IS_SEQUENCE_VECTOR(NodeGroupText)
+LLVM_YAML_IS_SEQUENCE_VECTOR(CollectiveText)
 LLVM_YAML_IS_SEQUENCE_VECTOR(std::vector<BandwidthText>)
 
 namespace llvm::yaml {
@@ -168,6 +227,7 @@ template <> struct MappingTraits<ClusterText> {
     io.mapRequired("nodes", cluster.nodes);
     io.mapOptional("network", cluster.network);
     io.mapOptional("bandwidth-matrix", cluster.matrix);
+    io.mapOptional("collectives", cluster.collectives);
   }
 };
 } // namespace llvm::yaml
@@ -180,6 +240,70 @@ static Link toLink(const LinkText &text) {
 
 static LinkText toText(const Link &link) {
   return {{link.bandwidth}, {link.latency}};
+}
+
+static Expected<EfficiencyCurve>
+toCurve(const std::vector<std::vector<NumberText>> &rows, const Twine &where) {
+  std::vector<EfficiencyCurve::Point> points;
+  for (const std::vector<NumberText> &row : rows) {
+    if (row.size() != 2)
+      return makeError(where + ": expected [size, fraction], found " +
+                       Twine(row.size()) + " numbers");
+    points.push_back({row[0].value, row[1].value});
+  }
+  return EfficiencyCurve(std::move(points));
+}
+
+static std::vector<std::vector<NumberText>>
+toText(const EfficiencyCurve &curve) {
+  std::vector<std::vector<NumberText>> rows;
+  for (const auto &[size, fraction] : curve.points())
+    rows.push_back({{size}, {fraction}});
+  return rows;
+}
+
+static Expected<CollectiveTable> toTable(const CollectiveText &text,
+                                         const Twine &where) {
+  CollectiveTable table;
+  std::optional<Collective> kind = parseCollective(text.kind);
+  if (!kind)
+    return makeError(where +
+                     ": expected kind 'all-reduce', 'all-gather', "
+                     "'reduce-scatter' or 'send', found '" +
+                     text.kind + "'");
+  if (text.span != "node" && text.span != "network")
+    return makeError(where + ": expected span 'node' or 'network', found '" +
+                     text.span + "'");
+  table.kind = *kind;
+  table.ranks = text.ranks;
+  table.acrossNodes = text.span == "network";
+  table.stride = text.stride;
+  table.concurrent = text.concurrent;
+  for (size_t i = 0; i < text.times.size(); ++i) {
+    std::string at = (where + ".times[" + Twine(i) + "]").str();
+    if (text.times[i].size() != 2)
+      return makeError(at + ": expected [size, time]");
+    Expected<int64_t> bytes = parseBytes(text.times[i][0]);
+    if (!bytes)
+      return makeError(at + ": " + toString(bytes.takeError()));
+    Expected<double> seconds = parseSeconds(text.times[i][1]);
+    if (!seconds)
+      return makeError(at + ": " + toString(seconds.takeError()));
+    table.times.push_back({*bytes, *seconds});
+  }
+  return table;
+}
+
+static CollectiveText toText(const CollectiveTable &table) {
+  CollectiveText text;
+  text.kind = collectiveName(table.kind).str();
+  text.ranks = table.ranks;
+  text.span = table.acrossNodes ? "network" : "node";
+  text.stride = table.stride;
+  text.concurrent = table.concurrent;
+  for (const auto &[bytes, seconds] : table.times)
+    text.times.push_back({printBytes(bytes), printSeconds(seconds)});
+  return text;
 }
 
 Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
@@ -205,34 +329,61 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
                          ? fileName + ": expected a cluster file (YAML)"
                          : Twine(diagnostics.first));
 
-  std::vector<DeviceType> types;
-  for (DeviceTypeText &from : text.deviceTypes) {
-    DeviceType type;
-    type.name = from.name;
-    type.backend = from.backend;
-    type.memory = from.memory.value;
-    for (const auto &[dtype, rate] : from.flops)
-      type.flops[dtype] = rate.value;
-    type.memoryBandwidth = from.memoryBandwidth.value;
-    type.overlapSlowdown = from.overlapSlowdown;
-    type.kernelOverhead = from.kernelOverhead.value;
-    types.push_back(std::move(type));
-  }
-  std::vector<NodeGroup> nodes;
-  for (const NodeGroupText &from : text.nodes)
-    nodes.push_back({from.count, from.deviceType, from.devices,
-                     from.link ? toLink(*from.link) : Link()});
-  std::optional<Link> network;
-  if (text.network)
-    network = toLink(*text.network);
-  std::vector<std::vector<double>> matrix;
-  for (const auto &row : text.matrix) {
-    matrix.emplace_back();
-    for (const BandwidthText &entry : row)
-      matrix.back().push_back(entry.value);
-  }
-  Expected<Cluster> cluster = get(text.name, std::move(types), std::move(nodes),
-                                  network, std::move(matrix));
+  auto described = [&]() -> Expected<ClusterDescription> {
+    ClusterDescription to;
+    to.name = text.name;
+    for (DeviceTypeText &from : text.deviceTypes) {
+      DeviceType type;
+      type.name = from.name;
+      type.backend = from.backend;
+      type.memory = from.memory.value;
+      type.reservedMemory = from.reservedMemory.value;
+      for (const auto &[dtype, rate] : from.flops)
+        type.flops[dtype] = rate.value;
+      type.memoryBandwidth = from.memoryBandwidth.value;
+      type.overlapSlowdown = from.overlapSlowdown;
+      type.kernelOverhead = from.kernelOverhead.value;
+      std::string where = "device type '" + from.name + "'";
+      Expected<EfficiencyCurve> curve =
+          toCurve(from.efficiency, where + ".efficiency");
+      if (!curve)
+        return curve.takeError();
+      type.efficiency = *curve;
+      curve =
+          toCurve(from.attentionEfficiency, where + ".attention-efficiency");
+      if (!curve)
+        return curve.takeError();
+      type.attentionEfficiency = *curve;
+      to.deviceTypes.push_back(std::move(type));
+    }
+    for (const NodeGroupText &from : text.nodes) {
+      NodeGroup group{from.count, from.deviceType, from.devices,
+                      from.link ? toLink(*from.link) : Link()};
+      if (from.network)
+        group.network = toLink(*from.network);
+      group.cores = from.cores;
+      to.nodes.push_back(std::move(group));
+    }
+    if (text.network)
+      to.network = toLink(*text.network);
+    for (const auto &row : text.matrix) {
+      to.matrix.emplace_back();
+      for (const BandwidthText &entry : row)
+        to.matrix.back().push_back(entry.value);
+    }
+    for (size_t i = 0; i < text.collectives.size(); ++i) {
+      Expected<CollectiveTable> table =
+          toTable(text.collectives[i], "collectives[" + Twine(i) + "]");
+      if (!table)
+        return table.takeError();
+      to.collectives.push_back(std::move(*table));
+    }
+    return to;
+  };
+  Expected<ClusterDescription> description = described();
+  if (!description)
+    return makeError(fileName + ": " + toString(description.takeError()));
+  Expected<Cluster> cluster = get(std::move(*description));
   if (!cluster)
     return makeError(fileName + ": " + toString(cluster.takeError()));
   return cluster;
@@ -240,28 +391,36 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
 
 std::string Cluster::toYaml() const {
   ClusterText text;
-  text.name = clusterName;
-  for (const DeviceType &from : types) {
+  text.name = description.name;
+  for (const DeviceType &from : description.deviceTypes) {
     DeviceTypeText type;
     type.name = from.name;
     type.backend = from.backend;
     type.memory.value = from.memory;
+    type.reservedMemory.value = from.reservedMemory;
     for (const auto &[dtype, rate] : from.flops)
       type.flops[dtype].value = rate;
     type.memoryBandwidth.value = from.memoryBandwidth;
     type.overlapSlowdown = from.overlapSlowdown;
     type.kernelOverhead.value = from.kernelOverhead;
+    type.efficiency = toText(from.efficiency);
+    type.attentionEfficiency = toText(from.attentionEfficiency);
     text.deviceTypes.push_back(std::move(type));
   }
-  for (const NodeGroup &from : groups) {
-    NodeGroupText group{from.count, from.deviceType, from.devices, {}};
+  for (const NodeGroup &from : description.nodes) {
+    NodeGroupText group{from.count, from.deviceType, from.devices, {}, {}};
     if (from.link.bandwidth > 0)
       group.link = toText(from.link);
+    if (from.network)
+      group.network = toText(*from.network);
+    group.cores = from.cores;
     text.nodes.push_back(std::move(group));
   }
-  if (network)
-    text.network = toText(*network);
-  for (const std::vector<double> &row : bandwidthMatrix) {
+  if (description.network)
+    text.network = toText(*description.network);
+  for (const CollectiveTable &from : description.collectives)
+    text.collectives.push_back(toText(from));
+  for (const std::vector<double> &row : description.matrix) {
     text.matrix.emplace_back();
     for (double entry : row)
       text.matrix.back().push_back({entry});

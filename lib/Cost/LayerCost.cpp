@@ -8,6 +8,8 @@
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -45,13 +47,31 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
   return {link(Paradigm::DP), link(Paradigm::SDP), link(Paradigm::TP)};
 }
 
-/// Seconds of `calls` ring all-reduces of `bytes` bytes in sum.
-static double allReduceCalls(const Link &link, int64_t ranks, int64_t bytes,
+/// Seconds of `calls` all-reduces of `bytes` bytes in sum.
+static double allReduceCalls(const GroupLink &link, int64_t bytes,
                              int64_t calls) {
-  if (ranks < 2 || calls == 0)
+  if (calls == 0)
     return 0;
   double average = static_cast<double>(bytes) / static_cast<double>(calls);
-  return static_cast<double>(calls) * allReduceSeconds(link, ranks, average);
+  return static_cast<double>(calls) *
+         link.seconds(Collective::AllReduce, average);
+}
+
+double computeSeconds(const ComputeWork &work, const DeviceType &type,
+                      StringRef dtype) {
+  double rate = type.flops.at(dtype.str());
+  double seconds = work.movedBytes / type.memoryBandwidth +
+                   static_cast<double>(work.kernels) * type.kernelOverhead;
+  double sized = 0;
+  for (const ProductWork &product : work.products) {
+    const EfficiencyCurve &curve =
+        product.attention && !type.attentionEfficiency.empty()
+            ? type.attentionEfficiency
+            : type.efficiency;
+    seconds += product.flops / (rate * curve.at(product.size));
+    sized += product.flops;
+  }
+  return seconds + (work.flops - sized) / rate;
 }
 
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
@@ -64,60 +84,71 @@ LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
                     const StrategyLinks &links, const Cluster &cluster,
                     ArrayRef<int64_t> devices, StringRef dtype) {
-  double flops = cluster.flopsOf(devices, dtype);
-  double bandwidth = 0, overhead = 0, slowdown = 1;
+  return layerTime(
+      layerTimeParts(footprint, strategy, links, cluster, devices, dtype));
+}
+
+LayerTime layerTime(const LayerTimeParts &parts) {
+  double compute = parts.backward + parts.recompute;
+  double tp = parts.tpBackward + parts.tpRecompute;
+  double exchange = parts.gather + parts.scatter;
+  LayerTime time;
+  time.forward = parts.forward + parts.gather + parts.tpForward;
+  time.backwardNosync = overlapSeconds(compute, exchange, parts.slowdown) + tp;
+  time.backward =
+      overlapSeconds(compute, exchange + parts.sync, parts.slowdown) + tp;
+  return time;
+}
+
+LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
+                              const Strategy &strategy,
+                              const StrategyLinks &links,
+                              const Cluster &cluster, ArrayRef<int64_t> devices,
+                              StringRef dtype) {
+  LayerTimeParts parts;
+  // Devices of one type in one kind of node compute alike; collectives make all
+  // wait for the slowest.
+  SmallVector<std::pair<const DeviceType *, size_t>, 2> seen;
   for (int64_t device : devices) {
     const DeviceType &type = cluster.deviceType(device);
-    bandwidth = bandwidth == 0 ? type.memoryBandwidth
-                               : std::min(bandwidth, type.memoryBandwidth);
-    overhead = std::max(overhead, type.kernelOverhead);
-    slowdown = std::max(slowdown, type.overlapSlowdown);
+    std::pair<const DeviceType *, size_t> kind = {&type,
+                                                  cluster.nodeGroupOf(device)};
+    if (is_contained(seen, kind))
+      continue;
+    seen.push_back(kind);
+    parts.slowdown = std::max(parts.slowdown, type.overlapSlowdown);
+    double scale = cluster.coreContention(device);
+    // Measured on some device: others are as much slower as their FLOP/s say.
+    if (footprint.measured && footprint.measuredFlops > 0)
+      scale *= footprint.measuredFlops / type.flops.at(dtype.str());
+    auto slowest = [&](double &part, double measured, const ComputeWork &work) {
+      double seconds =
+          footprint.measured ? measured : computeSeconds(work, type, dtype);
+      part = std::max(part, scale * seconds);
+    };
+    slowest(parts.forward, footprint.forwardSeconds, footprint.forwardWork());
+    slowest(parts.backward, footprint.backwardSeconds,
+            footprint.backwardWork());
+    slowest(parts.recompute, footprint.recomputeSeconds,
+            footprint.recomputeWork());
   }
-  auto compute = [&](double seconds, double operations, double moved,
-                     int64_t kernels) {
-    if (footprint.measured)
-      return seconds;
-    double time = moved / bandwidth + static_cast<double>(kernels) * overhead;
-    if (operations > 0)
-      time += operations / flops;
-    return time;
+
+  auto collective = [](const GroupLink &link, Collective kind, int64_t bytes) {
+    return bytes > 0 ? link.seconds(kind, static_cast<double>(bytes)) : 0.0;
   };
-  double forward =
-      compute(footprint.forwardSeconds, footprint.forwardFlops,
-              footprint.forwardMovedBytes, footprint.forwardKernels);
-  double backward =
-      compute(footprint.backwardSeconds, footprint.backwardFlops,
-              footprint.backwardMovedBytes, footprint.backwardKernels) +
-      compute(footprint.recomputeSeconds, footprint.recomputeFlops,
-              footprint.recomputeMovedBytes, footprint.recomputeKernels);
-
-  int64_t dp = strategy.degree(Paradigm::DP);
-  int64_t sdp = strategy.degree(Paradigm::SDP);
-  int64_t tp = strategy.degree(Paradigm::TP);
-  double gather = 0, scatter = 0, sync = 0;
-  if (sdp > 1 && footprint.gatherBytes > 0)
-    gather = allGatherSeconds(links.sdp, sdp,
-                              static_cast<double>(footprint.gatherBytes));
-  if (sdp > 1 && footprint.scatterBytes > 0)
-    scatter = reduceScatterSeconds(links.sdp, sdp,
-                                   static_cast<double>(footprint.scatterBytes));
-  if (dp > 1 && footprint.gradientSyncBytes > 0)
-    sync = allReduceSeconds(links.dp, dp,
-                            static_cast<double>(footprint.gradientSyncBytes));
-  double tpForward = allReduceCalls(links.tp, tp, footprint.tpForwardBytes,
-                                    footprint.tpForwardCalls);
-  double tpBackward = allReduceCalls(links.tp, tp, footprint.tpBackwardBytes,
-                                     footprint.tpBackwardCalls) +
-                      allReduceCalls(links.tp, tp, footprint.tpRecomputeBytes,
+  parts.gather =
+      collective(links.sdp, Collective::AllGather, footprint.gatherBytes);
+  parts.scatter =
+      collective(links.sdp, Collective::ReduceScatter, footprint.scatterBytes);
+  parts.sync =
+      collective(links.dp, Collective::AllReduce, footprint.gradientSyncBytes);
+  parts.tpForward = allReduceCalls(links.tp, footprint.tpForwardBytes,
+                                   footprint.tpForwardCalls);
+  parts.tpBackward = allReduceCalls(links.tp, footprint.tpBackwardBytes,
+                                    footprint.tpBackwardCalls);
+  parts.tpRecompute = allReduceCalls(links.tp, footprint.tpRecomputeBytes,
                                      footprint.tpRecomputeCalls);
-
-  LayerTime time;
-  time.forward = forward + gather + tpForward;
-  time.backwardNosync =
-      overlapSeconds(backward, gather + scatter, slowdown) + tpBackward;
-  time.backward =
-      overlapSeconds(backward, gather + scatter + sync, slowdown) + tpBackward;
-  return time;
+  return parts;
 }
 
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
@@ -132,7 +163,7 @@ ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
   for (const ReshardTransfer &transfer : plan.transfers) {
     if (transfer.isLocal())
       continue;
-    Link link = cluster.linkBetween(transfer.srcRank, transfer.dstRank);
+    Link link = cluster.pairLink(transfer.srcRank, transfer.dstRank);
     rate.latency = std::max(rate.latency, link.latency);
     double seconds = static_cast<double>(transfer.units) / link.bandwidth;
     busiest = std::max(busiest, sending[transfer.srcRank] += seconds);
@@ -192,7 +223,7 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
         part -= overlap(shared, own);
       if (part <= 1e-12)
         continue;
-      Link link = cluster.linkBetween(fromDevices[s], toDevices[r]);
+      Link link = cluster.pairLink(fromDevices[s], toDevices[r]);
       latency = std::max(latency, link.latency);
       double seconds = part * bytes / copies / link.bandwidth;
       sending[s] += seconds;
@@ -203,14 +234,23 @@ static double tieDirection(const Cluster &cluster, const Strategy &from,
   return latency + busiest;
 }
 
+TieTime tieTime(const Cluster &cluster, const Strategy &owner,
+                const Strategy &borrower, ArrayRef<int64_t> ownerDevices,
+                ArrayRef<int64_t> borrowerDevices, int64_t bytes) {
+  double size = static_cast<double>(bytes);
+  TieTime time;
+  time.reduce = tieDirection(cluster, borrower, owner, borrowerDevices,
+                             ownerDevices, size);
+  time.broadcast = tieDirection(cluster, owner, borrower, ownerDevices,
+                                borrowerDevices, size);
+  return time;
+}
+
 double tieSeconds(const Cluster &cluster, const Strategy &owner,
                   const Strategy &borrower, ArrayRef<int64_t> ownerDevices,
                   ArrayRef<int64_t> borrowerDevices, int64_t bytes) {
-  double size = static_cast<double>(bytes);
-  return tieDirection(cluster, borrower, owner, borrowerDevices, ownerDevices,
-                      size) +
-         tieDirection(cluster, owner, borrower, ownerDevices, borrowerDevices,
-                      size);
+  return tieTime(cluster, owner, borrower, ownerDevices, borrowerDevices, bytes)
+      .total();
 }
 
 } // namespace galvatron

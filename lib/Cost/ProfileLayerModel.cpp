@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Cluster/Measured.h"
 #include "galvatron/Support/Hash.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -47,7 +48,7 @@ static int64_t elementBytes(StringRef dtype) {
 Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
-                       const TrainingOptions &training) {
+                       const TrainingOptions &training, double measuredFlops) {
   if (!is_contained({"f32", "bf16", "f64"}, dtype))
     return makeError("profile '" + name +
                      "': expected dtype 'f32', 'bf16' or 'f64', found '" +
@@ -58,8 +59,10 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   model->modelName = name;
   model->elementType = dtype;
   model->optimizer = training.optimizer;
+  model->measuredFlops = measuredFlops;
   std::string text = dtype + "/" + training.optimizer;
   raw_string_ostream os(text);
+  os << format("/%.17g", measuredFlops);
   for (size_t kind = 0; kind < layers.size(); ++kind) {
     const ProfileLayer &layer = layers[kind];
     if (layer.count < 1 || layer.count > 1000000)
@@ -79,7 +82,9 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     os << "/" << layer.name << "," << layer.count << "," << layer.parameterBytes
        << "," << layer.boundaryBytes << "," << layer.intermediateBytes << ","
        << layer.tpAllReduceBytes << "," << layer.tpReplicatedBytes << ","
-       << format("%.17g,%.17g", layer.forwardFlops, layer.forwardMovedBytes);
+       << format("%.17g,%.17g,%.17g", layer.forwardFlops,
+                 layer.forwardMovedBytes, layer.forwardProductBytes)
+       << "," << layer.forwardKernels;
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
@@ -143,6 +148,14 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       !reader.failed() && version != 1)
     reader.fail("'version': expected 1, found " + Twine(version));
   std::string dtype = reader.stringOr("dtype", "f32");
+  double measuredFlops = 0;
+  if (reader.has("measured-flops")) {
+    Expected<double> flops = parseFlops(reader.string("measured-flops"));
+    if (flops)
+      measuredFlops = *flops;
+    else
+      reader.fail("'measured-flops': " + toString(flops.takeError()));
+  }
   std::vector<ProfileLayer> layers;
   if (const json::Array *array = reader.array("layers")) {
     for (size_t i = 0; i < array->size(); ++i) {
@@ -161,6 +174,10 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
                     "': expected either times or FLOPs, found both");
         layer.forwardFlops = item.number("forward-flops");
         layer.forwardMovedBytes = item.numberOr("forward-moved-bytes", 0);
+        if (item.has("forward-product-bytes"))
+          layer.forwardProductBytes =
+              static_cast<double>(item.natural("forward-product-bytes"));
+        layer.forwardKernels = item.naturalOr("forward-kernels", 0);
         if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0)
           item.fail("'" + item.pathOf("forward-flops") +
                     "': expected FLOPs and bytes of at least 0");
@@ -176,7 +193,8 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
   }
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
-  return get(std::move(name), std::move(dtype), std::move(layers), training);
+  return get(std::move(name), std::move(dtype), std::move(layers), training,
+             measuredFlops);
 }
 
 std::string ProfileLayerModel::layerName(size_t layer) const {
@@ -236,16 +254,42 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   double count = static_cast<double>(samples);
   if (layer.measured) {
     out.measured = true;
+    out.measuredFlops = measuredFlops;
     out.forwardSeconds = layer.forward.milliseconds(count) * 1e-3 * share;
     out.backwardSeconds = layer.backward.milliseconds(count) * 1e-3 * share;
     out.recomputeSeconds = checkpoint ? out.forwardSeconds : 0;
   } else {
+    // What TP does not split of the activations it does not split of the bytes
+    // that move either.
+    double replicated = static_cast<double>(layer.tpReplicatedBytes);
+    double kept = static_cast<double>(layer.intermediateBytes);
+    double fraction = kept > 0 ? replicated / kept : 0;
+    double bytesShare = fraction + (1 - fraction) * share;
     out.forwardFlops = layer.forwardFlops * count * share;
-    out.forwardMovedBytes = layer.forwardMovedBytes * count * share;
+    out.forwardMovedBytes = layer.forwardMovedBytes * count * bytesShare;
+    out.forwardKernels = layer.forwardKernels;
+    double touched = layer.forwardProductBytes >= 0
+                         ? layer.forwardProductBytes
+                         : kept + static_cast<double>(layer.boundaryBytes);
+    double elements = (static_cast<double>(layer.parameterBytes) * share +
+                       count * touched * bytesShare) /
+                      static_cast<double>(width);
+    if (out.forwardFlops > 0)
+      out.forwardProducts.push_back(
+          {out.forwardFlops, productSize(out.forwardFlops, elements)});
+    // Backward has each product twice, with the same three dimensions.
     out.backwardFlops = 2 * out.forwardFlops;
     out.backwardMovedBytes = 2 * out.forwardMovedBytes;
-    out.recomputeFlops = checkpoint ? out.forwardFlops : 0;
-    out.recomputeMovedBytes = checkpoint ? out.forwardMovedBytes : 0;
+    out.backwardKernels = 2 * out.forwardKernels;
+    out.backwardProducts = out.forwardProducts;
+    for (ProductWork &product : out.backwardProducts)
+      product.flops *= 2;
+    if (checkpoint) {
+      out.recomputeFlops = out.forwardFlops;
+      out.recomputeMovedBytes = out.forwardMovedBytes;
+      out.recomputeKernels = out.forwardKernels;
+      out.recomputeProducts = out.forwardProducts;
+    }
   }
 
   if (tp > 1) {

@@ -11,6 +11,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Target/Program.h"
@@ -164,14 +165,13 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   if (mlir::failed(model))
     return makeError(diagnostics.take("the model cannot be planned"));
   int64_t memory = request.planner.memory.value_or(0);
+  PlannerOptions options = request.planner;
+  options.training = ir::getTrainingOptions(module);
+  options.toolVersion = GALVATRON_VERSION;
   llvm::Expected<PlannerResult> result =
       [&]() -> llvm::Expected<PlannerResult> {
-    if (!keep) {
-      PlannerOptions options = request.planner;
-      options.training = ir::getTrainingOptions(module);
-      options.toolVersion = GALVATRON_VERSION;
+    if (!keep)
       return plan(**model, cluster, options);
-    }
     if (request.given) {
       if (request.given->layers.size() != (*model)->layerCount())
         return makeError(
@@ -184,14 +184,27 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
       return makeError(diagnostics.take("the module has no plan"));
     if (!memory)
       memory = ir::getPlan(module).getMemory();
+    if (memory)
+      options.memory = memory;
+    options.batch = given->batch;
     return evaluate(**model, cluster, *given,
                     memory ? std::optional(memory) : std::nullopt);
   }();
   if (!result)
     return result;
+  if (result->feasible() && request.inspect)
+    if (llvm::Error error = request.inspect(**model, options, *result))
+      return error;
   ir::emitDecisions(module.getLoc(), result->decisions);
-  if (result->feasible())
-    ir::writePlan(module, result->plan(), memory);
+  if (!result->feasible())
+    return result;
+  // The runtime shows predicted times beside measured ones.
+  llvm::Expected<SimulationInput> input =
+      simulationInput(**model, cluster, result->plan());
+  if (!input)
+    return input.takeError();
+  llvm::json::Value times = predictedTimes(*input);
+  ir::writePlan(module, result->plan(), memory, &times);
   return result;
 }
 

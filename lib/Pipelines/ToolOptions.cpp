@@ -8,6 +8,7 @@
 #include "galvatron/Pipelines/ToolOptions.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
@@ -295,6 +296,12 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(kind.takeError()));
     options.schedule = *kind;
   }
+  if (microBatchRule == "paper")
+    options.microBatchRule = MicroBatchRule::Paper;
+  else if (microBatchRule != "search")
+    return makeError("option --micro-batch-rule: expected 'search' or 'paper', "
+                     "found '" +
+                     microBatchRule + "'");
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)
@@ -314,12 +321,6 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
       options.partition.push_back(length);
     }
   }
-  if (microBatchRule == "paper")
-    options.microBatchRule = MicroBatchRule::Paper;
-  else if (microBatchRule != "search")
-    return makeError("option --micro-batch-rule: expected 'search' or 'paper', "
-                     "found '" +
-                     microBatchRule + "'");
   if (gap < 0 || timeLimit < 0)
     return makeError(llvm::Twine("option --") +
                      (gap < 0 ? gap.ArgStr : timeLimit.ArgStr) +
@@ -344,9 +345,9 @@ std::string PlanOptions::searchOption() const {
 }
 
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
-                             bool stdoutTaken) const {
+                             bool stdoutTaken, PlanAnswers answers) const {
   if (decisions)
-    for (const std::string &decision : result.decisions)
+    for (const std::string &decision : foldDecisions(result.decisions))
       llvm::errs() << decision << "\n";
   bool feasible = result.feasible();
   bool toStdout = false;
@@ -356,12 +357,16 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     toStdout = path == "-";
     llvm::json::Value value =
         feasible ? result.plan().toJson() : result.infeasible().toJson();
+    for (auto &answer : answers.json)
+      (*value.getAsObject())[answer.first] = std::move(answer.second);
     if (llvm::Error error =
             writeOutput(path, llvm::formatv("{0:2}\n", value).str()))
       return tool.report(std::move(error));
   }
   if (!feasible)
     return tool.report(result.infeasible().str(), kExitFailed);
-  result.plan().print(toStdout || stdoutTaken ? llvm::errs() : llvm::outs());
+  llvm::raw_ostream &os = toStdout || stdoutTaken ? llvm::errs() : llvm::outs();
+  result.plan().print(os);
+  os << answers.text;
   return 0;
 }

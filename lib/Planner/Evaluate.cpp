@@ -45,6 +45,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   auto stageCount = static_cast<int64_t>(plan.stages.size());
   int64_t samples = plan.microBatchSamples();
   std::vector<Picoseconds> time(stageCount, 0), nosync(stageCount, 0);
+  // Parts of `nosync`.
+  std::vector<Picoseconds> forward(stageCount, 0), compute(stageCount, 0);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
     PlanStage &stage = plan.stages[s];
@@ -63,10 +65,18 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
         return makeError("layer '" + plan.layers[l].name +
                          "' cannot have strategy '" + strategy.str() +
                          "': " + toString(footprint.takeError()));
-      LayerTime cost =
-          layerTime(*footprint, strategy, cluster, stage.devices, dtype);
+      LayerTimeParts parts = layerTimeParts(
+          *footprint, strategy, linksOf(cluster, strategy, stage.devices),
+          cluster, stage.devices, dtype);
+      LayerTime cost = layerTime(parts);
       time[s] += layerPicoseconds(cost);
       nosync[s] += layerNosyncPicoseconds(cost);
+      forward[s] += toPicoseconds(cost.forward);
+      compute[s] +=
+          toPicoseconds(parts.forward + parts.recompute + parts.backward);
+      plan.layers[l].timeMs = toMilliseconds(layerPicoseconds(cost));
+      plan.layers[l].timeNosyncMs =
+          toMilliseconds(layerNosyncPicoseconds(cost));
       memoryLayers.push_back({*footprint, local});
       if (l + 1 == plan.layers.size())
         continue;
@@ -86,6 +96,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       int64_t gradientStage = cut ? s + 1 : s;
       time[s] += activation;
       nosync[s] += activation;
+      forward[s] += activation;
       time[gradientStage] += gradient;
       nosync[gradientStage] += gradient;
     }
@@ -97,7 +108,14 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     shape.lastStage = s + 1 == stageCount;
     stage.ledger = stageLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
-    int64_t available = memory.value_or(cluster.memoryOf(stage.devices));
+    for (int64_t i = 0; i < stage.layerCount; ++i) {
+      LayerMemory own = layerMemory(memoryLayers[i].footprint,
+                                    memoryLayers[i].samples, plan.microBatches);
+      plan.layers[stage.firstLayer + i].memoryBytes =
+          own.state + shape.inFlight * own.kept;
+    }
+    int64_t available = cluster.budgetOf(stage.devices, memory);
+    stage.availableBytes = available;
     int64_t excess = stage.peakBytes - available;
     if (excess > 0 &&
         (!worst || excess > worst->neededBytes - worst->availableBytes)) {
@@ -125,6 +143,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   for (int64_t s = 0; s < stageCount; ++s) {
     plan.stages[s].timeMs = toMilliseconds(time[s]);
     plan.stages[s].timeNosyncMs = toMilliseconds(nosync[s]);
+    plan.stages[s].forwardMs = toMilliseconds(forward[s]);
+    plan.stages[s].computeMs = toMilliseconds(compute[s]);
     sum += time[s];
     largest = std::max(largest, nosync[s]);
   }
@@ -142,12 +162,14 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   plan.clusterHash = cluster.hash();
   plan.seqLen = model.sequenceLength();
 
-  PlannerResult result{plan, {}};
+  PlannerResult result{plan, {}, {}};
   if (worst) {
+    worst->fittingMemory = cluster.memoryFor(plan.stages[worst->stage].devices,
+                                             worst->neededBytes);
     worst->relaxations.push_back("raise the memory of each device to " +
-                                 std::to_string(worst->neededBytes) +
+                                 std::to_string(worst->fittingMemory) +
                                  " bytes (" +
-                                 printBytesRounded(worst->neededBytes) + ")");
+                                 printBytesRounded(worst->fittingMemory) + ")");
     bool allCheckpointed = all_of(plan.layers, [](const PlanLayer &layer) {
       return layer.strategy.checkpoint();
     });

@@ -19,7 +19,7 @@ std::optional<int64_t> paperMicroBatches(int64_t batch, int64_t pipelineDegree,
   int64_t aim = schedule == ScheduleKind::GPipe ? 4 : 16;
   std::optional<int64_t> best;
   for (int64_t m : divisors(batch)) {
-    if (batch / m % stageDevices != 0)
+    if (batch / m % stageDevices != 0 || 2 * m < aim || m > 2 * aim)
       continue;
     // m / aim below 1 against aim / m above: divisors ascend, so m is nearer
     // than the one before if m * best < aim^2.

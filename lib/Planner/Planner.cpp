@@ -10,6 +10,7 @@
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -143,7 +144,7 @@ private:
   std::optional<Incumbent> best;
   bool bestIsHeuristic = false;
   double gapPercent = 0;
-  std::map<std::pair<int64_t, int64_t>, Alternative> alternatives;
+  std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
   std::vector<std::string> decisions;
   std::string refusal;
   size_t solvedCount = 0, order = 0;
@@ -163,7 +164,7 @@ const Layout *Search::layoutOf(int64_t degree) {
   layout.devices = stageDevices(devices, degree);
   for (size_t s = 0; s < layout.devices.size(); ++s) {
     layout.memory.push_back(
-        options.memory.value_or(cluster.memoryOf(layout.devices[s])));
+        cluster.budgetOf(layout.devices[s], options.memory));
     layout.place.push_back(tables.placeOf(layout.devices[s]));
     if (s > 0)
       layout.cutPlace.push_back(
@@ -284,7 +285,7 @@ Picoseconds Search::limitFor(int64_t batch) const {
 }
 
 void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
-  Alternative fresh;
+  RunnerUp fresh;
   fresh.batch = shape.batch;
   fresh.pipelineDegree = shape.degree();
   fresh.microBatches = shape.microBatches;
@@ -294,8 +295,8 @@ void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
   fresh.exact = solved != nullptr;
   if (solved)
     fresh.partition = solved->partition;
-  auto [it, isNew] = alternatives.try_emplace(
-      {fresh.pipelineDegree, fresh.microBatches}, fresh);
+  auto [it, isNew] =
+      runnersUp.try_emplace({fresh.pipelineDegree, fresh.microBatches}, fresh);
   if (!isNew && fresh.samplesPerSecond > it->second.samplesPerSecond)
     it->second = fresh;
 }
@@ -481,6 +482,7 @@ std::optional<int64_t> Search::leastExcess(int64_t batch) {
 Infeasible Search::explain(int64_t batch) {
   Infeasible infeasible;
   std::optional<MemoryNeed> need;
+  std::vector<int64_t> devices; ///< of the stage in need
   std::string name;
   for (const Shape &shape : shapesOf(batch)) {
     std::unique_ptr<Candidate> candidate = candidateOf(shape);
@@ -491,6 +493,7 @@ Infeasible Search::explain(int64_t batch) {
       continue;
     need = own;
     name = shape.str();
+    devices = shape.layout->devices[own.stage];
   }
   if (!need) {
     infeasible.reason =
@@ -512,8 +515,11 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;
   infeasible.ledger = need->ledger;
+  infeasible.fittingMemory = cluster.memoryFor(devices, need->needed);
   infeasible.relaxations.push_back("raise the memory of each device to " +
-                                   bytesText(need->needed));
+                                   bytesText(infeasible.fittingMemory));
+  if (!options.relaxations)
+    return infeasible;
 
   // Each relaxation is tried before it is offered.
   auto helps = [&](PlannerOptions changed, int64_t changedBatch) {
@@ -556,12 +562,6 @@ Infeasible Search::explain(int64_t batch) {
     if (helps(changed, batch))
       infeasible.relaxations.push_back("use space 'bmw'");
   }
-  for (int64_t smaller = batch / 2; smaller >= 1; smaller /= 2)
-    if (helps(options, smaller)) {
-      infeasible.relaxations.push_back("reduce the batch to " +
-                                       std::to_string(smaller));
-      break;
-    }
   return infeasible;
 }
 
@@ -633,10 +633,13 @@ Expected<PlannerResult> Search::run() {
     }
   }
   if (!best) {
-    Infeasible infeasible =
-        explain(firstTried.value_or(options.batch.value_or(options.batchStep)));
+    int64_t batch =
+        firstTried.value_or(options.batch.value_or(options.batchStep));
+    Infeasible infeasible = explain(batch);
+    if (options.relaxations && infeasible.neededBytes > 0)
+      relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
-    return PlannerResult{std::move(infeasible), {}, std::move(decisions)};
+    return PlannerResult{std::move(infeasible), std::move(decisions), {}};
   }
   std::optional<Picoseconds> heuristic = compareHeuristic();
   double elapsed = elapsedSeconds() * 1e3;
@@ -662,19 +665,18 @@ Expected<PlannerResult> Search::run() {
   plan.heuristicMs = heuristic ? toMilliseconds(*heuristic) : 0;
   log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
       ", after solving " + Twine(solvedCount) + " problems");
-  PlannerResult result{std::move(plan), {}, std::move(decisions)};
+  PlannerResult result{std::move(plan), std::move(decisions), {}};
   // Another entry may stand for the same shape with another batch.
-  alternatives.erase({best->shape.degree(), best->shape.microBatches});
-  for (const auto &[key, alternative] : alternatives)
-    result.alternatives.push_back(alternative);
-  llvm::sort(
-      result.alternatives, [](const Alternative &a, const Alternative &b) {
-        return std::tie(b.samplesPerSecond, a.pipelineDegree, a.microBatches) <
-               std::tie(a.samplesPerSecond, b.pipelineDegree, b.microBatches);
-      });
-  constexpr size_t mostAlternatives = 16;
-  if (result.alternatives.size() > mostAlternatives)
-    result.alternatives.resize(mostAlternatives);
+  runnersUp.erase({best->shape.degree(), best->shape.microBatches});
+  for (const auto &[key, runnerUp] : runnersUp)
+    result.runnersUp.push_back(runnerUp);
+  llvm::sort(result.runnersUp, [](const RunnerUp &a, const RunnerUp &b) {
+    return std::tie(b.samplesPerSecond, a.pipelineDegree, a.microBatches) <
+           std::tie(a.samplesPerSecond, b.pipelineDegree, b.microBatches);
+  });
+  constexpr size_t mostRunnersUp = 16;
+  if (result.runnersUp.size() > mostRunnersUp)
+    result.runnersUp.resize(mostRunnersUp);
   return result;
 }
 

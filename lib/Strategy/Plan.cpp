@@ -85,6 +85,13 @@ constexpr LedgerEntry ledgerEntries[] = {
     {"runtime", &StageLedger::runtime}};
 } // namespace
 
+std::vector<std::pair<StringRef, int64_t>> StageLedger::entries() const {
+  std::vector<std::pair<StringRef, int64_t>> list;
+  for (const LedgerEntry &entry : ledgerEntries)
+    list.push_back({entry.name, this->*entry.field});
+  return list;
+}
+
 json::Value StageLedger::toJson() const {
   json::Object object;
   for (const LedgerEntry &entry : ledgerEntries)
@@ -182,13 +189,19 @@ json::Value Plan::toJson() const {
                                       {"layer-count", stage.layerCount},
                                       {"time-ms", stage.timeMs},
                                       {"time-nosync-ms", stage.timeNosyncMs},
+                                      {"forward-ms", stage.forwardMs},
+                                      {"compute-ms", stage.computeMs},
                                       {"peak-bytes", stage.peakBytes},
+                                      {"available-bytes", stage.availableBytes},
                                       {"ledger", stage.ledger.toJson()}});
   json::Array layerArray;
   for (const PlanLayer &layer : layers)
     layerArray.push_back(json::Object{{"name", layer.name},
                                       {"stage", layer.stage},
-                                      {"strategy", layer.strategy.str()}});
+                                      {"strategy", layer.strategy.str()},
+                                      {"time-ms", layer.timeMs},
+                                      {"time-nosync-ms", layer.timeNosyncMs},
+                                      {"memory-bytes", layer.memoryBytes}});
   json::Object object{{"version", 1},
                       {"tool-version", toolVersion},
                       {"model", model},
@@ -217,6 +230,8 @@ json::Value Plan::toJson() const {
   }
   if (heuristicMs > 0)
     object["heuristic-ms"] = heuristicMs;
+  if (simulatedIterationMs)
+    object["simulated-iteration-ms"] = *simulatedIterationMs;
   return object;
 }
 
@@ -259,6 +274,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.microBatches = reader.natural("micro-batches");
   plan.pipelineDegree = reader.natural("pipeline-degree");
   plan.iterationMs = reader.numberOr("iteration-ms", 0);
+  if (reader.has("simulated-iteration-ms"))
+    plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
   plan.searchMs = reader.numberOr("search-ms", 0);
   plan.foundBy = reader.stringOr("found-by", "");
@@ -295,7 +312,10 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.layerCount = item.natural("layer-count");
       stage.timeMs = item.numberOr("time-ms", 0);
       stage.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
+      stage.forwardMs = item.numberOr("forward-ms", 0);
+      stage.computeMs = item.numberOr("compute-ms", 0);
       stage.peakBytes = item.naturalOr("peak-bytes", 0);
+      stage.availableBytes = item.naturalOr("available-bytes", 0);
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");
@@ -315,6 +335,9 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       PlanLayer layer;
       layer.name = item.string("name");
       layer.stage = item.natural("stage");
+      layer.timeMs = item.numberOr("time-ms", 0);
+      layer.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
+      layer.memoryBytes = item.naturalOr("memory-bytes", 0);
       std::string text = item.string("strategy");
       if (!item.failed()) {
         Expected<Strategy> strategy = Strategy::parse(text);
@@ -335,85 +358,22 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   return plan;
 }
 
-/// "0-3" for consecutive devices, "0,2,4" otherwise.
-static std::string deviceRange(ArrayRef<int64_t> devices) {
-  bool consecutive = true;
-  for (size_t i = 1; i < devices.size(); ++i)
-    consecutive &= devices[i] == devices[i - 1] + 1;
-  if (devices.size() == 1)
-    return std::to_string(devices[0]);
-  if (consecutive)
-    return std::to_string(devices.front()) + "-" +
-           std::to_string(devices.back());
-  std::string text;
-  for (int64_t device : devices)
-    text += (text.empty() ? "" : ",") + std::to_string(device);
-  return text;
-}
-
-void Plan::print(raw_ostream &os) const {
-  os << "plan for '" << model << "' on '" << cluster << "' (space " << space
-     << ", " << training.dtype << ", " << training.optimizer << ")\n";
-  os << "  batch " << batch << " in " << microBatches << " micro-batch"
-     << (microBatches == 1 ? "" : "es") << ", schedule "
-     << scheduleName(schedule) << ", pipeline degree " << pipelineDegree
-     << "\n";
-  os << format(
-            "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
-            iterationMs, samplesPerSecond, searchMs)
-     << (exactPeak ? "exact" : "estimates") << "\n";
-  if (stages.size() > 1)
-    os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
-                 alphaMemory());
-  if (!foundBy.empty()) {
-    os << "  found by the " << foundBy << " search, ";
-    if (provenGapPercent == 0)
-      os << "proven optimal";
-    else
-      os << format("proven within %.3g%% of the optimum", provenGapPercent);
-    if (heuristicMs > 0)
-      os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
-    os << "\n";
-  }
-  os << "\n";
-
-  os << "  stage  devices      layers         time        no-sync     peak\n";
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const PlanStage &stage = stages[i];
-    std::string range = std::to_string(stage.firstLayer) + "-" +
-                        std::to_string(stage.firstLayer + stage.layerCount - 1);
-    os << format("  %-5d  %-11s  %-9s  %9.3f ms  %9.3f ms  ",
-                 static_cast<int>(i), deviceRange(stage.devices).c_str(),
-                 range.c_str(), stage.timeMs, stage.timeNosyncMs)
-       << printBytesRounded(stage.peakBytes) << "\n";
-    os << "         " << stage.ledger.str() << "\n";
-  }
-
-  os << "\n  layers                      stage  strategy\n";
-  for (size_t begin = 0; begin < layers.size();) {
-    size_t end = begin + 1;
-    while (end < layers.size() && layers[end].stage == layers[begin].stage &&
-           layers[end].strategy == layers[begin].strategy)
-      ++end;
-    std::string names = layers[begin].name;
-    if (end - begin > 1)
-      names += " .. " + layers[end - 1].name + " (" +
-               std::to_string(end - begin) + ")";
-    os << "  " << left_justify(names, 26) << "  "
-       << format("%-5d  ", static_cast<int>(layers[begin].stage))
-       << layers[begin].strategy.str() << "\n";
-    begin = end;
-  }
-}
-
 json::Value Infeasible::toJson() const {
+  json::Object fits;
+  if (fittingMemory > 0)
+    fits["memory-bytes"] = fittingMemory;
+  if (fittingBatch > 0)
+    fits["batch"] = fittingBatch;
+  if (fittingDevices > 0)
+    fits["devices"] = fittingDevices;
   return json::Object{
       {"infeasible", json::Object{{"reason", reason},
                                   {"stage", stage},
                                   {"needed-bytes", neededBytes},
                                   {"available-bytes", availableBytes},
                                   {"ledger", ledger.toJson()},
-                                  {"relaxations", json::Array(relaxations)}}}};
+                                  {"relaxations", json::Array(relaxations)},
+                                  {"would-fit", std::move(fits)}}}};
 }
 
 std::string Infeasible::str() const {

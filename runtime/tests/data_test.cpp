@@ -49,15 +49,15 @@ TEST(Permutation, DependsOnSeedAndEpoch) {
   EXPECT_LT(fixedPoints, 10);
 }
 
-TEST(TokenFile, SamplesAndLabels) {
+TEST(Dataset, SamplesAndLabels) {
   std::string text;
   for (int i = 0; i < 43; ++i) // ten samples of four, two tokens dropped
     text.push_back(char(i));
-  std::unique_ptr<TokenFile> file;
+  std::unique_ptr<Dataset> file;
   DataOptions options;
-  options.path = write("samples.txt", text);
+  options.paths = {write("samples.txt", text)};
   options.validationFraction = 0.25;
-  Status status = TokenFile::open(options, 64, 4, file);
+  Status status = Dataset::open(options, 64, 4, file);
   ASSERT_TRUE(status) << status.message();
   EXPECT_EQ(file->tokenCount(), 43u);
   EXPECT_EQ(file->trainingSamples(), 8u);
@@ -68,7 +68,8 @@ TEST(TokenFile, SamplesAndLabels) {
     std::multiset<int32_t> firsts;
     std::vector<int32_t> inputs, labels;
     for (uint64_t step = 1; step <= uint64_t(8 / batch); ++step) {
-      ASSERT_TRUE(file->trainingBatch(step, batch, inputs, labels));
+      ASSERT_TRUE(file->trainingBatch((step - 1) * uint64_t(batch), batch,
+                                      inputs, labels));
       for (int64_t s = 0; s < batch; ++s) {
         firsts.insert(inputs[s * 4]);
         EXPECT_EQ(inputs[s * 4] % 4, 0);
@@ -88,7 +89,7 @@ TEST(TokenFile, SamplesAndLabels) {
   EXPECT_EQ(labels[8], -1);
 }
 
-TEST(TokenFile, WideTokens) {
+TEST(Dataset, WideTokens) {
   std::string narrow, wide;
   for (int i = 0; i < 9; ++i) {
     int token = 1000 * i;
@@ -96,22 +97,95 @@ TEST(TokenFile, WideTokens) {
     wide += {char(token), char(token >> 8), 0, 0};
   }
   for (bool isWide : {false, true}) {
-    std::unique_ptr<TokenFile> file;
+    std::unique_ptr<Dataset> file;
     DataOptions options;
-    options.path = write(isWide ? "t.u32" : "t.u16", isWide ? wide : narrow);
-    ASSERT_TRUE(TokenFile::open(options, 8001, 8, file));
+    options.paths = {write(isWide ? "t.u32" : "t.u16", isWide ? wide : narrow)};
+    ASSERT_TRUE(Dataset::open(options, 8001, 8, file));
     std::vector<int32_t> inputs, labels;
-    ASSERT_TRUE(file->trainingBatch(3, 1, inputs, labels));
+    ASSERT_TRUE(file->trainingBatch(2, 1, inputs, labels));
     for (int i = 0; i < 8; ++i) {
       EXPECT_EQ(inputs[i], 1000 * i);
       EXPECT_EQ(labels[i], 1000 * (i + 1));
     }
-    Status status = TokenFile::open(options, 7000, 8, file);
+    Status status = Dataset::open(options, 7000, 8, file);
     EXPECT_EQ(status.exitCode(), 2);
     EXPECT_NE(status.message().find("token 7000 at position 7, expected less "
                                     "than the vocabulary of 7000"),
               std::string::npos);
   }
+}
+
+TEST(Dataset, SeveralFiles) {
+  // Three samples of four, then two: no sample crosses the border, whatever is
+  // left at a file's end is dropped.
+  std::string first, second;
+  for (int i = 0; i < 15; ++i)
+    first.push_back(char(i));
+  for (int i = 100; i < 109; ++i)
+    second += {char(i), 0};
+  std::unique_ptr<Dataset> data;
+  DataOptions options;
+  options.paths = {write("first.txt", first), write("second.u16", second)};
+  Status status = Dataset::open(options, 128, 4, data);
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(data->tokenCount(), 24u);
+  EXPECT_EQ(data->trainingSamples(), 5u);
+  std::vector<int32_t> inputs, labels;
+  ASSERT_TRUE(data->trainingBatch(0, 5, inputs, labels));
+  std::set<int32_t> firsts;
+  for (int s = 0; s < 5; ++s) {
+    firsts.insert(inputs[s * 4]);
+    for (int t = 0; t < 4; ++t)
+      EXPECT_EQ(labels[s * 4 + t], inputs[s * 4 + t] + 1);
+  }
+  EXPECT_EQ(firsts, (std::set<int32_t>{0, 4, 8, 100, 104}));
+
+  // The order is the files', and every file is known again.
+  std::vector<DataIdentity> identity = data->identity();
+  ASSERT_EQ(identity.size(), 2u);
+  EXPECT_EQ(identity[1].format, "u16");
+  EXPECT_EQ(identity[1].tokens, 9u);
+  second[3] ^= 1;
+  write("second.u16", second);
+  std::unique_ptr<Dataset> other;
+  ASSERT_TRUE(Dataset::open(options, 512, 4, other));
+  EXPECT_EQ(other->identity()[0], identity[0]);
+  EXPECT_NE(other->identity()[1], identity[1]);
+}
+
+TEST(Dataset, BatchesDoNotDependOnHowTheyAreCut) {
+  std::string text;
+  for (int i = 0; i < 101; ++i)
+    text.push_back(char(i));
+  std::unique_ptr<Dataset> data;
+  DataOptions options;
+  options.paths = {write("cut.txt", text)};
+  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+  std::vector<int32_t> whole, part, labels;
+  ASSERT_TRUE(data->trainingBatch(0, 60, whole, labels)); // over two epochs
+  for (uint64_t first : {0, 7, 20, 24, 25, 49})
+    for (int64_t batch : {1, 4, 11}) {
+      ASSERT_TRUE(data->trainingBatch(first, batch, part, labels));
+      EXPECT_TRUE(std::equal(part.begin(), part.end(),
+                             whole.begin() + long(first) * 4));
+    }
+}
+
+TEST(Dataset, FilesThatChangeAreErrors) {
+  std::unique_ptr<Dataset> data;
+  DataOptions options;
+  options.paths = {write("change.txt", std::string(4096, 'a'))};
+  ASSERT_TRUE(Dataset::open(options, 256, 8, data));
+  std::vector<int32_t> inputs, labels;
+  ASSERT_TRUE(data->trainingBatch(0, 2, inputs, labels));
+  write("change.txt", "short");
+  Status status = data->trainingBatch(2, 2, inputs, labels);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
+            std::string::npos);
+  options.paths = {write("empty.txt", "")};
+  EXPECT_NE(Dataset::open(options, 256, 8, data).message().find("is empty"),
+            std::string::npos);
 }
 
 TEST(LearningRate, WarmsUpAndFalls) {

@@ -127,6 +127,41 @@ TEST(Program, WhatIsNoProgramIsAnError) {
   expectRefused(sealed(other), "");
 }
 
+TEST(Program, OtherHardwareIsRefused) {
+  std::string bytes = readAll(bigram(1));
+  std::string payload = bytes.substr(0, bytes.size() - trailerBytes);
+  auto sealed = [](const std::string &payload) {
+    std::array<unsigned char, trailerBytes> trailer = programTrailer(payload);
+    return payload + std::string(reinterpret_cast<const char *>(trailer.data()),
+                                 trailer.size());
+  };
+  std::string other = payload;
+  other[18] = char(243); // e_machine: RISC-V
+  expectRefused(sealed(other), "was built for another processor");
+
+  // The manifest names the level of the processor's instructions.
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::loadMemory(bytes, "p.gvx", program));
+  std::string manifest(program->table().manifest,
+                       program->table().manifest_bytes);
+  std::string place = "\"backend\":\"cpu\"";
+  for (const auto &[level, message] :
+       {std::pair("x86-64-v9", "which this runtime does not know"),
+        std::pair("x86-64", "")}) {
+    std::string text = manifest;
+    text.insert(text.find(place) + place.size(),
+                std::string(",\"cpu\":\"") + level + "\"");
+    grt_program table = program->table();
+    table.manifest = text.data();
+    table.manifest_bytes = text.size();
+    std::shared_ptr<const Program> changed;
+    Status status = Program::fromTable(&table, "p", changed);
+    EXPECT_EQ(status.exitCode(), *message ? 2 : 0) << status.message();
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+  }
+}
+
 TEST(Program, TheTableIsChecked) {
   std::shared_ptr<const Program> good;
   ASSERT_TRUE(Program::loadFile(bigram(1), good));

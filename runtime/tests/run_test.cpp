@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -156,6 +158,166 @@ TEST(Run, HelpAndVersion) {
   EXPECT_EQ(runTool("--version").output.find("galvatron-run "), 0u);
 }
 
+/// An empty folder for checkpoints.
+std::string checkpoints(const std::string &name) {
+  std::string path = folder() + "/" + name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+double finalLoss(const std::string &summary) {
+  return Json::parse(readAll(summary))["final-loss"].get<double>();
+}
+
+TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
+  std::string out = folder(), kept = checkpoints("resumed");
+  std::string copy = checkpoints("resumed-elsewhere");
+  std::string schedule = " --lr=0.3 --min-lr=0.05 --warmup-steps=4 --seed=3";
+  std::string data = " --data=" + alphabet() + "," + alphabet();
+  std::string summary = " --steps=30 --summary=" + out + "/summary.json";
+  ASSERT_EQ(runTool(program(2) + data + schedule + summary).exitCode, 0);
+  double whole = finalLoss(out + "/summary.json");
+
+  // What is not given again is taken from the checkpoint.
+  std::string common =
+      program(2) + data + " --checkpoint=" + kept + " --checkpoint-every=10";
+  Result result =
+      runTool(common + schedule +
+              " --steps=30 --keep-checkpoints=9 --log=" + out + "/log.jsonl");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_NE(result.output.find("checkpoint: '" + kept + "/step-00000030'"),
+            std::string::npos);
+  std::filesystem::remove_all(kept + "/step-00000030");
+  std::filesystem::copy(kept, copy, std::filesystem::copy_options::recursive);
+  result = runTool(common + summary + " --resume --log=" + out + "/log.jsonl");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_NE(result.output.find("resumed from '" + kept + "/step-00000020'"),
+            std::string::npos)
+      << result.output;
+  EXPECT_EQ(finalLoss(out + "/summary.json"), whole);
+  std::string log = readAll(out + "/log.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 40); // ten of them again
+
+  result = runTool(program(1) + data + " --checkpoint=" + copy + summary +
+                   " --resume");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_NEAR(finalLoss(out + "/summary.json"), whole, 1e-5 * whole);
+
+  struct Refusal {
+    std::string arguments, message;
+    int exitCode;
+  };
+  const Refusal refusals[] = {
+      {common + " --steps=40", "holds checkpoints of another run", 2},
+      {common + " --steps=40 --resume --seed=4",
+       "was made with seed 3, --seed gives 4", 2},
+      {program(2) + " --steps=40 --resume --checkpoint=" + kept +
+           " --data=" + alphabet(),
+       "was made with 2 data files, found 1", 2},
+      {program(2) + " --steps=40 --resume --checkpoint=" + kept + " --data=" +
+           alphabet() + "," + writeText("other.txt", std::string(3200, 'x')),
+       "'" + folder() + "/other.txt' has 3200 text tokens and differs", 2},
+      {common + " --steps=40 --resume --validation-fraction=0.5",
+       "was made with --validation-fraction=", 2}};
+  for (const Refusal &refusal : refusals) {
+    result = runTool(refusal.arguments);
+    EXPECT_EQ(result.exitCode, refusal.exitCode) << refusal.arguments;
+    EXPECT_NE(result.output.find(refusal.message), std::string::npos)
+        << result.output;
+  }
+
+  // Without a step left it is a way to get the model out.
+  result = runTool(common + " --steps=0 --resume --save=" + out + "/exported");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  auto [header, values] = readSafetensors(out + "/exported/model.safetensors");
+  auto [stored, storedValues] =
+      readSafetensors(kept + "/step-00000030/model-00001-of-00001.safetensors");
+  EXPECT_EQ(header, stored);
+  EXPECT_TRUE(values == storedValues);
+  result = runTool(program(1) + " --steps=0 --init=" + kept +
+                   "/step-00000030 --save=" + out + "/again");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(readAll(out + "/again/model.safetensors") ==
+              readAll(out + "/exported/model.safetensors"));
+}
+
+TEST(Run, ASignalFinishesTheStepAndWritesACheckpoint) {
+  std::string out = folder() + "/signal.log";
+  for (const char *signal : {"TERM", "INT"}) {
+    std::string kept = checkpoints("signalled");
+    std::string command = std::string(GALVATRON_RUN) + " " + program(2) +
+                          " --data=" + alphabet() +
+                          " --steps=1000000000 --checkpoint=" + kept;
+    // The first `step 3` shows that training has begun. Jobs of a shell
+    // without job control would ignore SIGINT.
+    std::string script = writeText(
+        "signal.sh", "set -m\nrm -f " + out + "\n" + command + " >" + out +
+                         " 2>&1 &\npid=$!\nfor i in $(seq 500); do grep -q "
+                         "'^step 3 ' " +
+                         out + " 2>/dev/null && break; sleep 0.02; done\n" +
+                         "kill -" + signal + " $pid\nwait $pid\n");
+    int status = std::system(("timeout -k 1 60 bash " + script).c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    std::string text = readAll(out);
+    size_t at =
+        text.find(std::string("ended by SIG") + signal + " after step ");
+    ASSERT_NE(at, std::string::npos) << text;
+    int step = std::atoi(text.c_str() + text.find("step ", at) + 5);
+    char name[32];
+    std::snprintf(name, sizeof(name), "/step-%08d", step);
+    EXPECT_NE(text.find("checkpoint: '" + kept + name + "'"), std::string::npos)
+        << text;
+    Result resumed = runTool(program(2) + " --data=" + alphabet() +
+                             " --resume --checkpoint=" + kept +
+                             " --steps=" + std::to_string(step + 2));
+    EXPECT_EQ(resumed.exitCode, 0) << resumed.output;
+    EXPECT_NE(
+        resumed.output.find("\nstep " + std::to_string(step + 2) + " loss"),
+        std::string::npos)
+        << resumed.output;
+  }
+}
+
+TEST(Run, AFullDiskIsAnErrorAndTheOldCheckpointStays) {
+  std::string kept = checkpoints("full");
+  std::string common =
+      program(2) + " --data=" + alphabet() + " --lr=0.1 --checkpoint=" + kept;
+  ASSERT_EQ(runTool(common + " --steps=4").exitCode, 0);
+  std::string command = "(ulimit -f 300; " + std::string(GALVATRON_RUN) + " " +
+                        common + " --resume --steps=8)";
+  std::string text = folder() + "/full.log";
+  int status =
+      std::system(("bash -c '" + command + "' >" + text + " 2>&1").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(readAll(text).find("error: cannot reserve space for '" + kept +
+                               "/step-00000008.partial/optimizer-00001-of-"
+                               "00001.safetensors': File too large"),
+            std::string::npos)
+      << readAll(text);
+  Result result = runTool(common + " --resume --steps=8");
+  EXPECT_EQ(result.exitCode, 0);
+  EXPECT_NE(result.output.find("resumed from '" + kept + "/step-00000004'"),
+            std::string::npos)
+      << result.output;
+}
+
+TEST(Run, ALossThatIsNotFinite) {
+  std::string common = program(2) + " --data=" + alphabet() +
+                       " --lr=1e38 --weight-decay=0 --steps=6";
+  Result result = runTool(common);
+  EXPECT_EQ(result.exitCode, 1);
+  EXPECT_NE(result.output.find("; the first layer with a value that is not "
+                               "finite is '"),
+            std::string::npos)
+      << result.output;
+  std::string summary = folder() + "/skipped.json";
+  result = runTool(common + " --on-nan=skip --summary=" + summary);
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_NE(result.output.find(" update left out"), std::string::npos)
+      << result.output;
+  EXPECT_GT(Json::parse(readAll(summary))["skipped-steps"], 0);
+}
+
 struct WrongInput {
   std::string arguments, message;
   int exitCode = 2;
@@ -209,6 +371,17 @@ TEST(Run, WrongInputs) {
        "token 256 at position 1, expected less than the vocabulary of 256"},
       {p + " --steps=1 --data=" + tiny,
        "is too short: expected at least 9 tokens, found 8"},
+      {some + " --data=" + writeText("nothing.txt", ""), "is empty"},
+      {some + " --data=a.txt,,b.txt", "expected files separated by commas"},
+      {some + " --resume", "--resume needs --checkpoint=DIR"},
+      {some + " --checkpoint-every=2", "--checkpoint-every needs --checkpoint"},
+      {some + " --keep-checkpoints=0", "expected an integer of at least 1"},
+      {some + " --on-nan=ignore", "expected stop or skip, found 'ignore'"},
+      {some + " --timeout=-1", "expected a number of at least 0"},
+      {some + " --init=/nowhere", "cannot open '/nowhere'"},
+      {some + " --init=" + folder(), "expected model.safetensors or"},
+      {some + " --init=" + tiny, "expected a safetensors file"},
+      {some + " --checkpoint=/proc/nowhere", "cannot make directory", 1},
       {some + " --save=/proc/nowhere", "cannot make directory", 1},
       {some + " --log=/nowhere/log", "cannot create '/nowhere/log'", 1},
       {some + " --summary=/nowhere/s", "cannot create '/nowhere/s'", 1},

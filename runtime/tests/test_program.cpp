@@ -696,6 +696,8 @@ void Builder::build() {
       {"exchanges", exchanges},
       {"ties", ties},
       {"roles", roles}};
+  if (!plan.planJson.empty())
+    manifest["plan"] = Json::parse(plan.planJson);
   program.manifestText = manifest.dump();
   schedules();
   program.holder.owner = &program;

@@ -42,6 +42,7 @@ struct ModelPlan {
   bool clip = true;
   bool oneForwardOneBackward = false; ///< two stages only; else GPipe
   std::string optimizer = "adamw";
+  std::string planJson; ///< of the manifest; empty: none
   LayerPlan layers[3];
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
   /// Faults for the tests of errors.

@@ -5,6 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Questions.h"
+
+#include "galvatron/Pipelines/SimulateOption.h"
 #include "galvatron/Pipelines/ToolOptions.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
@@ -46,12 +49,17 @@ int main(int argc, char **argv) {
   Tool tool("galvatron-plan");
   ModelOptions modelOptions(tool);
   PlanOptions options(tool);
+  SimulateOption simulate(tool);
   cl::opt<std::string> output(
       "o", cl::desc("where to write the planned module"),
       cl::value_desc("planned.mlir"), cl::cat(tool.category()));
   cl::opt<bool> keepPlan("keep-plan",
-                         cl::desc("price the plan that the module has"),
+                         cl::desc("price the plan that the module has; so it "
+                                  "is without --replan, too"),
                          cl::cat(tool.category()));
+  cl::opt<bool> replan("replan", cl::desc("drop the plan that the module has"),
+                       cl::cat(tool.category()));
+  Questions questions(tool);
   cl::opt<int64_t> list("list-strategies",
                         cl::desc("list the strategies of N devices"),
                         cl::value_desc("N"), cl::cat(tool.category()));
@@ -69,6 +77,11 @@ int main(int argc, char **argv) {
     return tool.report("options --keep-plan and " + options.searchOption() +
                            ": expected one of them",
                        kExitInvalid);
+  if (keepPlan && replan)
+    return tool.report("options --keep-plan and --replan: expected one of them",
+                       kExitInvalid);
+  if (llvm::Error error = questions.prepare())
+    return tool.report(std::move(error));
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
   if (!loaded)
@@ -91,20 +104,50 @@ int main(int argc, char **argv) {
         plan(*loaded->profile, *cluster, *planner);
     if (!result)
       return tool.report(result.takeError());
-    return options.printResult(tool, *result, /*stdoutTaken=*/false);
+    PlanAnswers answers;
+    if (result->feasible()) {
+      if (llvm::Error error = simulate.run(*loaded->profile, *cluster, *result))
+        return tool.report(std::move(error));
+      llvm::Expected<PlanAnswers> found = questions.answer(
+          *loaded->profile, *cluster, *planner, result->plan());
+      if (!found)
+        return tool.report(found.takeError());
+      answers = std::move(*found);
+    }
+    answers.text = simulate.table() + answers.text;
+    return options.printResult(tool, *result, /*stdoutTaken=*/false,
+                               std::move(answers));
   }
 
   mlir::ModuleOp module = *loaded->module;
-  llvm::Expected<Cluster> cluster = options.resolveCluster(module, keepPlan);
+  // As in galvatron-compile, a plan is never dropped without being told.
+  bool keep = keepPlan || (mlir::galvatron::hasPlan(module) && !replan);
+  if (keep && !options.searchOption().empty())
+    return tool.report("option " + options.searchOption() +
+                           ": the module has a plan, use --replan to drop it",
+                       kExitInvalid);
+  llvm::Expected<Cluster> cluster = options.resolveCluster(module, keep);
   if (!cluster)
     return tool.report(cluster.takeError());
-  if (llvm::Error error = options.applyTraining(module, keepPlan))
+  if (llvm::Error error = options.applyTraining(module, keep))
     return tool.report(std::move(error));
-  if (!keepPlan)
+  if (!keep)
     mlir::galvatron::removePlan(module);
   PlanRequest request;
   request.planner = *planner;
-  request.keepPlan = keepPlan;
+  request.keepPlan = keep;
+  PlanAnswers answers;
+  request.inspect = [&](LayerModel &model, const PlannerOptions &asked,
+                        PlannerResult &planned) -> llvm::Error {
+    if (llvm::Error error = simulate.run(model, *cluster, planned))
+      return error;
+    llvm::Expected<PlanAnswers> found =
+        questions.answer(model, *cluster, asked, planned.plan());
+    if (!found)
+      return found.takeError();
+    answers = std::move(*found);
+    return llvm::Error::success();
+  };
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
@@ -114,5 +157,6 @@ int main(int argc, char **argv) {
     if (llvm::Error error = writeOutput(output, text))
       return tool.report(std::move(error));
   }
-  return options.printResult(tool, *result, output == "-");
+  answers.text = simulate.table() + answers.text;
+  return options.printResult(tool, *result, output == "-", std::move(answers));
 }

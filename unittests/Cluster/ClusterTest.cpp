@@ -157,6 +157,173 @@ bandwidth-matrix:
             "found 2");
 }
 
+/// Everything that is optional.
+const char *full = R"(name: full
+device-types:
+  - name: fast
+    backend: cuda
+    memory: 40GiB
+    reserved-memory: 1GiB
+    flops: {f32: 10TFLOPS}
+    memory-bandwidth: 1TB/s
+    efficiency: [[64, 0.25], [256, 0.75]]
+    attention-efficiency: [[64, 0.125]]
+  - {name: slow, backend: cpu, memory: 16GiB, flops: {f32: 5TFLOPS}, memory-bandwidth: 1TB/s}
+nodes:
+  - {count: 2, device-type: fast, devices: 2, link: {bandwidth: 200GB/s}, network: {bandwidth: 20GB/s, latency: 2us}}
+  - {device-type: slow, devices: 4, link: {bandwidth: 10GB/s}, network: {bandwidth: 8GB/s, latency: 9us}, cores: 2}
+collectives:
+  - {kind: all-reduce, ranks: 2, times: [[1MiB, 10us], [3MiB, 20us]]}
+  - {kind: all-reduce, ranks: 2, stride: 2, times: [[1MiB, 40us]]}
+  - {kind: all-gather, ranks: 2, span: network, concurrent: 2, times: [[1MB, 1ms], [3MB, 2ms]]}
+  - {kind: send, ranks: 2, times: [[1MB, 5ms], [3MB, 7ms]]}
+)";
+
+TEST(Cluster, optional_parts_are_read_and_round_trip) {
+  Cluster cluster = get(full);
+  EXPECT_TRUE(cluster == get(cluster.toYaml().c_str())) << cluster.toYaml();
+  EXPECT_EQ(cluster.deviceType(0).efficiency.at(128), 0.5);
+  EXPECT_EQ(cluster.deviceType(0).attentionEfficiency.at(1000), 0.125);
+  EXPECT_EQ(cluster.collectives().size(), 4u);
+  EXPECT_EQ(cluster.coreContention(0), 1);
+  EXPECT_EQ(cluster.coreContention(5), 2);
+}
+
+TEST(Cluster, budgets_leave_the_reserve) {
+  Cluster cluster = get(full);
+  int64_t gib = int64_t(1) << 30;
+  EXPECT_EQ(cluster.budgetOf({0, 1}), 39 * gib);
+  EXPECT_EQ(cluster.budgetOf({0, 4}), 16 * gib);
+  // A budget given by hand is that of the device, reserve included.
+  EXPECT_EQ(cluster.budgetOf({4}, 8 * gib), 8 * gib);
+  EXPECT_EQ(cluster.budgetOf({0, 4}, 8 * gib), 7 * gib);
+  EXPECT_EQ(cluster.memoryFor({0, 4}, 7 * gib), 8 * gib);
+  EXPECT_EQ(cluster.memoryFor({4}, 7 * gib), 7 * gib);
+}
+
+TEST(Cluster, nodes_may_differ_in_their_uplinks) {
+  Cluster cluster = get(full);
+  // The slower uplink of the two, the larger latency.
+  EXPECT_EQ(cluster.linkBetween(0, 2), (Link{20e9, 2e-6}));
+  EXPECT_EQ(cluster.linkBetween(0, 4), (Link{8e9, 9e-6}));
+  // Two rings between fast nodes share 20 GB/s; with the slow node 8 GB/s.
+  EXPECT_EQ(cluster.linkOfGroups({{0, 2}, {1, 3}}).bandwidth, 10e9);
+  EXPECT_EQ(cluster.linkOfGroups({{0, 4}, {1, 5}}).bandwidth, 4e9);
+  // Of one ring over both nodes one edge leaves each.
+  GroupLink ring = cluster.linkOfGroups({{0, 1, 4, 5}});
+  EXPECT_EQ(ring.bandwidth, 8e9);
+  EXPECT_EQ(ring.sharing, 1);
+  EXPECT_EQ(ring.ranks, 4);
+}
+
+TEST(Cluster, measured_collectives_replace_rings) {
+  Cluster cluster = get(full);
+  double mib = 1 << 20;
+  // Between two points; the table with the ring's stride wins.
+  GroupLink neighbours = cluster.linkOfGroups({{0, 1}});
+  EXPECT_DOUBLE_EQ(neighbours.seconds(Collective::AllReduce, 2 * mib), 15e-6);
+  GroupLink strided = cluster.linkOfGroups({{4, 6}});
+  EXPECT_DOUBLE_EQ(strided.seconds(Collective::AllReduce, 2 * mib), 80e-6);
+  // No table: the ring of 200 GB/s.
+  EXPECT_DOUBLE_EQ(neighbours.seconds(Collective::AllGather, 4e6), 10e-6);
+  // Measured with two groups at once, two groups run: as it is.
+  GroupLink two = cluster.linkOfGroups({{0, 2}, {1, 3}});
+  EXPECT_EQ(two.sharing, 2);
+  EXPECT_DOUBLE_EQ(two.seconds(Collective::AllGather, 2e6), 1.5e-3);
+  // An all-reduce is the table's all-gather and a ring's reduce-scatter:
+  // 2 us + 1 MB / 10 GB/s.
+  EXPECT_DOUBLE_EQ(two.seconds(Collective::AllReduce, 2e6),
+                   1.5e-3 + 2e-6 + 1e6 / 10e9);
+  // The line through a send table: 1 ms a megabyte, 4 ms ahead.
+  EXPECT_NEAR(cluster.pairLink(0, 1).bandwidth, 1e9, 1);
+  EXPECT_NEAR(cluster.pairLink(0, 1).latency, 4e-3, 1e-12);
+  EXPECT_EQ(cluster.pairLink(0, 2), cluster.linkBetween(0, 2));
+}
+
+TEST(Cluster, more_groups_than_measured_move_more) {
+  std::string one = replaced(full, "concurrent: 2, ", "");
+  Cluster cluster = get(one.c_str());
+  GroupLink two = cluster.linkOfGroups({{0, 2}, {1, 3}});
+  // As if one group moved 2 MB, then 4 MB: 1.5 ms, and 0.5 ms more past 3 MB.
+  EXPECT_DOUBLE_EQ(two.seconds(Collective::AllGather, 1e6), 1.5e-3);
+  EXPECT_DOUBLE_EQ(two.seconds(Collective::AllGather, 2e6), 2.5e-3);
+}
+
+TEST(Cluster, wrong_optional_parts_are_refused) {
+  auto error = [&](const char *from, const char *to) {
+    return errorOf(replaced(full, from, to));
+  };
+  EXPECT_EQ(error("[64, 0.25]", "[64]"),
+            "test.yaml: device type 'fast'.efficiency: expected [size, "
+            "fraction], found 1 numbers");
+  EXPECT_EQ(error("[256, 0.75]", "[256, 1.75]"),
+            "test.yaml: device type 'fast'.efficiency: expected fractions "
+            "above 0 and up to 1");
+  EXPECT_EQ(error("[256, 0.75]", "[32, 0.75]"),
+            "test.yaml: device type 'fast'.efficiency: expected sizes above 0 "
+            "in ascending order");
+  EXPECT_EQ(error("reserved-memory: 1GiB", "reserved-memory: 40GiB"),
+            "test.yaml: device type 'fast': expected a reserved memory below "
+            "the memory");
+  EXPECT_EQ(error("kind: send, ranks: 2", "kind: send, ranks: 4"),
+            "test.yaml: collectives[3]: expected 2 ranks, found 4");
+  EXPECT_EQ(error("kind: all-gather", "kind: gossip"),
+            "test.yaml: collectives[2]: expected kind 'all-reduce', "
+            "'all-gather', 'reduce-scatter' or 'send', found 'gossip'");
+  EXPECT_NE(error("[3MiB, 20us]", "[3MiB, 20]")
+                .find("test.yaml: collectives[0].times[1]: expected"),
+            std::string::npos);
+  EXPECT_EQ(error("[3MiB, 20us]", "[3MiB, 2us]"),
+            "test.yaml: collectives[0]: expected sizes in ascending order, and "
+            "times above 0 that do not fall");
+  EXPECT_EQ(error("cores: 2", "cores: -2"),
+            "test.yaml: nodes[1]: expected at least 1 core, found -2");
+  EXPECT_EQ(error(", network: {bandwidth: 8GB/s, latency: 9us}", ""),
+            "test.yaml: cluster: expected 'network', because there are 3 "
+            "nodes");
+}
+
+TEST(Cluster, a_matrix_does_not_widen_an_uplink) {
+  Cluster cluster = get(R"(name: m
+device-types: [{name: c, backend: cpu, memory: 1GiB, flops: {f32: 1GFLOPS}, memory-bandwidth: 1GB/s}]
+nodes: [{count: 2, device-type: c, devices: 2, link: {bandwidth: 9GB/s}}]
+network: {bandwidth: 4GB/s}
+bandwidth-matrix:
+  - [0B/s, 9GB/s, 3GB/s, 3GB/s]
+  - [9GB/s, 0B/s, 3GB/s, 3GB/s]
+  - [3GB/s, 3GB/s, 0B/s, 9GB/s]
+  - [3GB/s, 3GB/s, 9GB/s, 0B/s]
+)");
+  EXPECT_EQ(cluster.linkOfGroups({{0, 2}}).bandwidth, 3e9);
+  EXPECT_EQ(cluster.linkOfGroups({{0, 2}, {1, 3}}).bandwidth, 2e9);
+}
+
+TEST(Measured, product_size_is_the_harmonic_mean) {
+  // 2 x 6 times 6 x 3: 72 FLOPs, 12 + 18 + 6 elements, 3 / (1/2 + 1/6 + 1/3).
+  EXPECT_DOUBLE_EQ(productSize(72, 36), 3);
+  EXPECT_EQ(productSize(72, 0), 0);
+}
+
+TEST(Measured, efficiency_between_points) {
+  EfficiencyCurve curve({{64, 0.25}, {256, 0.75}});
+  EXPECT_DOUBLE_EQ(curve.at(32), 0.125);
+  EXPECT_DOUBLE_EQ(curve.at(128), 0.5); // half way in the logarithm
+  EXPECT_DOUBLE_EQ(curve.at(4096), 0.75);
+  EXPECT_EQ(curve.at(0), 1);
+  EXPECT_EQ(EfficiencyCurve().at(64), 1);
+  EXPECT_DOUBLE_EQ(EfficiencyCurve::hyperbola(256).at(256), 0.5);
+}
+
+TEST(Measured, times_outside_the_points) {
+  CollectiveTable table;
+  table.times = {{1000, 3e-6}, {2000, 4e-6}, {4000, 8e-6}};
+  EXPECT_DOUBLE_EQ(table.seconds(0), 2e-6);
+  EXPECT_DOUBLE_EQ(table.seconds(3000), 6e-6);
+  EXPECT_DOUBLE_EQ(table.seconds(8000), 16e-6);
+  table.times = {{1000, 3e-6}};
+  EXPECT_DOUBLE_EQ(table.seconds(2000), 6e-6);
+}
+
 TEST(Cluster, ring_times) {
   Link link{1e9, 1e-6};
   EXPECT_DOUBLE_EQ(allReduceSeconds(link, 4, 4e9), 2 * 3 * (1e-6 + 1));
@@ -164,6 +331,38 @@ TEST(Cluster, ring_times) {
   EXPECT_DOUBLE_EQ(reduceScatterSeconds(link, 2, 4e9), 1e-6 + 2);
   EXPECT_EQ(allReduceSeconds(link, 1, 4e9), 0);
   EXPECT_DOUBLE_EQ(pointToPointSeconds(link, 1e9), 1 + 1e-6);
+}
+
+TEST(Cluster, scaled_memory_and_bandwidth) {
+  Cluster cluster = get(mixed);
+  Cluster other = cluster.scaled(1.5, 2);
+  EXPECT_EQ(other.deviceCount(), cluster.deviceCount());
+  for (int64_t d : {0, 9})
+    EXPECT_EQ(other.deviceType(d).memory, cluster.deviceType(d).memory * 3 / 2);
+  for (auto [a, b] : {std::pair(0, 1), {8, 9}, {0, 9}}) {
+    EXPECT_EQ(other.linkBetween(a, b).bandwidth,
+              2 * cluster.linkBetween(a, b).bandwidth);
+    EXPECT_EQ(other.linkBetween(a, b).latency,
+              cluster.linkBetween(a, b).latency);
+  }
+  EXPECT_TRUE(cluster.scaled(1, 1) == cluster);
+  EXPECT_NE(other.hash(), cluster.hash());
+}
+
+TEST(Cluster, resized_by_nodes_or_within_the_node) {
+  Cluster two = llvm::cantFail(Cluster::builtin("2x8xa100-40gb"));
+  ASSERT_TRUE(two.resized(24));
+  EXPECT_EQ(two.resized(24)->nodeCount(), 3);
+  EXPECT_EQ(two.resized(64)->hash(),
+            llvm::cantFail(Cluster::builtin("8x8xa100-40gb")).hash());
+  EXPECT_FALSE(two.resized(20));
+  Cluster one = llvm::cantFail(Cluster::builtin("8xrtx-titan"));
+  ASSERT_TRUE(one.resized(12));
+  EXPECT_EQ(one.resized(12)->nodeCount(), 1);
+  EXPECT_EQ(one.resized(12)->deviceCount(), 12);
+  // One device has no link that a second could use.
+  EXPECT_FALSE(llvm::cantFail(Cluster::builtin("1xh100")).resized(2));
+  EXPECT_FALSE(get(mixed).resized(20));
 }
 
 } // namespace

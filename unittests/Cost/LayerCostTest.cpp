@@ -117,6 +117,104 @@ TEST(LayerCost, measured_times_replace_the_model) {
   EXPECT_DOUBLE_EQ(time.backward, 9);
 }
 
+TEST(LayerCost, small_products_reach_less) {
+  DeviceType type = flat(1, 1).deviceType(0);
+  type.efficiency = EfficiencyCurve({{64, 0.25}, {256, 0.5}});
+  ComputeWork work;
+  work.flops = 3e9;
+  work.movedBytes = 0.5e9;
+  // Nothing known of the sizes: 3 s and half a second.
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 3.5);
+  // 1 GFLOP at a quarter, 1 at a half, 1 of unknown size: 4 + 2 + 1.
+  std::vector<ProductWork> products = {{1e9, 64}, {1e9, 1024}};
+  work.products = products;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 7.5);
+  // Attention takes the products' curve, unless it has its own: 8 + 2 + 1.
+  products[0].attention = true;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 7.5);
+  type.attentionEfficiency = EfficiencyCurve({{1, 0.125}});
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 11.5);
+}
+
+/// Two nodes of two: "unit" as in flat(), and one with four times the FLOP/s,
+/// half the memory bandwidth and a slowdown of 2.
+Cluster mixed(int64_t cores = 0) {
+  DeviceType unit = flat(1, 1).deviceType(0), other = unit;
+  other.name = "other";
+  other.flops = {{"f32", 4e9}};
+  other.memoryBandwidth = 0.5e9;
+  other.overlapSlowdown = 2;
+  NodeGroup first{1, "unit", 2, {1e9, 0}}, second{1, "other", 2, {1e9, 0}};
+  first.cores = cores;
+  return llvm::cantFail(
+      Cluster::get("mixed", {unit, other}, {first, second}, Link{0.25e9, 0}));
+}
+
+TEST(LayerCost, the_slowest_device_decides) {
+  Cluster cluster = mixed();
+  auto forward = [&](const LayerFootprint &footprint, const char *strategy,
+                     std::vector<int64_t> devices) {
+    return layerTime(footprint, get(strategy), cluster, devices, "f32").forward;
+  };
+  // 1 GFLOP and 0.5 GB: 1.5 s on a unit, 0.25 + 1 on the other.
+  EXPECT_DOUBLE_EQ(forward(footprint(), "single", {2}), 1.25);
+  EXPECT_DOUBLE_EQ(forward(footprint(), "dp2", {1, 2}), 1.5);
+  // Limited by memory it is the other way round: 0.5 and 1.
+  LayerFootprint moved = footprint();
+  moved.forwardFlops = 0;
+  EXPECT_DOUBLE_EQ(forward(moved, "dp2", {1, 2}), 1);
+  // 3 s of backward beside 2 * 1/2 * 1 GB over the 0.25 GB/s network: 4 s; with
+  // the larger slowdown nothing is gained.
+  LayerFootprint synced = footprint();
+  synced.gradientSyncBytes = 1000000000;
+  EXPECT_DOUBLE_EQ(
+      layerTime(synced, get("dp2"), cluster, {1, 2}, "f32").backward, 7);
+  EXPECT_DOUBLE_EQ(
+      layerTime(synced, get("dp2"), cluster, {0, 1}, "f32").backward, 3 + 0.5);
+}
+
+TEST(LayerCost, devices_that_share_cores_compute_slower) {
+  auto forward = [&](int64_t cores) {
+    return layerTime(footprint(), get("single"), mixed(cores), {0}, "f32")
+        .forward;
+  };
+  EXPECT_DOUBLE_EQ(forward(1), 3);
+  EXPECT_DOUBLE_EQ(forward(2), 1.5);
+}
+
+TEST(LayerCost, measured_times_scale_with_the_device) {
+  LayerFootprint measured;
+  measured.measured = true;
+  measured.forwardSeconds = 8;
+  measured.measuredFlops = 2e9;
+  auto forward = [&](int64_t device) {
+    return layerTime(measured, get("single"), mixed(), {device}, "f32").forward;
+  };
+  // Measured at 2 GFLOP/s: twice as long at 1, half as long at 4.
+  EXPECT_DOUBLE_EQ(forward(0), 16);
+  EXPECT_DOUBLE_EQ(forward(3), 4);
+}
+
+TEST(LayerCost, measured_collectives_enter) {
+  Cluster plain = flat(1, 4);
+  CollectiveTable table;
+  table.kind = Collective::AllReduce;
+  table.ranks = 4;
+  table.times = {{1000000000, 0.25}};
+  Cluster cluster =
+      llvm::cantFail(Cluster::get(ClusterDescription{"tables",
+                                                     plain.deviceTypes().vec(),
+                                                     plain.nodeGroups().vec(),
+                                                     {},
+                                                     {},
+                                                     {table}}));
+  LayerFootprint dp = footprint();
+  dp.gradientSyncBytes = 2000000000;
+  // Half a second beside three, both slowed down by half of it.
+  EXPECT_DOUBLE_EQ(
+      layerTime(dp, get("dp4"), cluster, {0, 1, 2, 3}, "f32").backward, 3.25);
+}
+
 TEST(LayerCost, reshards_take_what_the_busiest_rank_needs) {
   Cluster cluster = flat(1, 4);
   std::vector<int64_t> devices = {0, 1, 2, 3};

@@ -88,6 +88,50 @@ TEST(ProfileLayerModel, times) {
   EXPECT_DOUBLE_EQ(BatchTimes({{2, 6}}).milliseconds(1), 3);
 }
 
+TEST(ProfileLayerModel, flops_with_their_product_size) {
+  auto sized = model(R"({"version": 1, "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,
+     "forward-kernels": 5, "parameter-bytes": 4000, "boundary-bytes": 400,
+     "intermediate-bytes": 1600, "tp-replicated-bytes": 400},
+    {"name": "b", "forward-flops": 6000, "forward-product-bytes": 4000,
+     "parameter-bytes": 4000, "boundary-bytes": 400,
+     "intermediate-bytes": 1600}]})");
+  auto of = [&](size_t kind, const char *strategy, int64_t samples) {
+    return llvm::cantFail(sized->footprint(kind, get(strategy), samples));
+  };
+  // Two samples: 12000 FLOPs over 1000 parameters and 2 * 500 activations of 4
+  // bytes: 1.5 * 12000 / 2000.
+  LayerFootprint two = of(0, "single.ckpt", 2);
+  ASSERT_EQ(two.forwardProducts.size(), 1u);
+  EXPECT_EQ(two.forwardProducts[0].flops, 12000);
+  EXPECT_DOUBLE_EQ(two.forwardProducts[0].size, 9);
+  EXPECT_EQ(two.backwardProducts[0].flops, 24000);
+  EXPECT_DOUBLE_EQ(two.backwardProducts[0].size, 9);
+  EXPECT_EQ(two.recomputeProducts[0].flops, 12000);
+  EXPECT_EQ(two.recomputeKernels, 5);
+  EXPECT_EQ(two.backwardKernels, 10);
+  // Under tp4 a quarter of the activations stays whole, 1/4 + 3/4 / 4 = 7/16 of
+  // the bytes are left: 1.5 * 3000 / (250 + 2 * 500 * 7/16).
+  LayerFootprint split = of(0, "tp4", 2);
+  EXPECT_DOUBLE_EQ(split.forwardProducts[0].size, 1.5 * 3000 / (250 + 437.5));
+  EXPECT_DOUBLE_EQ(split.forwardMovedBytes, 2 * 800 * 7 / 16.0);
+  // What the products touch may be given: 1000 elements a sample.
+  EXPECT_DOUBLE_EQ(of(1, "single", 2).forwardProducts[0].size,
+                   1.5 * 12000 / 3000);
+}
+
+TEST(ProfileLayerModel, the_measured_device_is_kept) {
+  std::string text = profile;
+  text.replace(text.find("\"dtype\""), 0, "\"measured-flops\": \"2TFLOPS\", ");
+  auto scaled = model(text);
+  EXPECT_EQ(
+      llvm::cantFail(scaled->footprint(1, get("single"), 1)).measuredFlops,
+      2e12);
+  EXPECT_NE(scaled->hash(), model(profile)->hash());
+  EXPECT_NE(errorOf(text, "2TFLOPS", "2").find("'measured-flops': expected"),
+            std::string::npos);
+}
+
 TEST(ProfileLayerModel, wrong_profiles_are_refused) {
   EXPECT_EQ(errorOf(profile, "\"version\": 1", "\"version\": 3"),
             "'version': expected 1, found 3");

@@ -1,5 +1,4 @@
-//===- Twin.cpp - One model under many plans, compared
-//---------------------===//
+//===- Twin.cpp - One model under many plans, compared --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,7 +14,9 @@
 #include "galvatron/Dialect/NN/Transforms/Passes.h"
 #include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Target/Program.h"
+#include "grt/checkpoint.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassManager.h"
@@ -69,6 +70,36 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
   plan.stageLayers = evenPartition(model.modelLayers(), stages);
   plan.strategies.assign(size_t(model.modelLayers()), strategy);
   plan.devicesPerStage = strategy.devices();
+  return plan;
+}
+
+TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  TwinPlan plan;
+  int64_t layers = model.modelLayers();
+  int64_t world = int64_t(1) << pick(1, 3);
+  int64_t stages = int64_t(1) << pick(0, 3);
+  while (stages > world)
+    stages /= 2;
+  plan.devicesPerStage = world / stages;
+  plan.schedule = pick(0, 1) ? "1f1b" : "gpipe";
+  plan.batch = 16;
+  plan.stageLayers.assign(size_t(stages), 1);
+  for (int64_t left = layers - stages; left > 0; --left)
+    ++plan.stageLayers[size_t(pick(0, stages - 1))];
+  SpaceOptions space;
+  space.keepDpSdp = true;
+  std::vector<Strategy> all = enumerateStrategies(plan.devicesPerStage, space);
+  int64_t shards = 1;
+  for (int64_t i = 0; i < layers; ++i) {
+    plan.strategies.push_back(all[size_t(pick(0, int64_t(all.size()) - 1))]);
+    shards = std::max(shards, plan.strategies.back().sampleShards());
+  }
+  plan.microBatches = int64_t(1) << pick(0, 4);
+  while (plan.batch / plan.microBatches % shards != 0)
+    plan.microBatches /= 2;
   return plan;
 }
 
@@ -185,39 +216,63 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   return error;
 }
 
-TwinRun runTwin(MLIRContext &context, const TwinModel &model,
-                const TwinPlan &plan, const TwinOptions &options) {
-  TwinRun result;
-  std::string bytes;
-  result.error = compileTwin(context, model, plan, options, bytes);
-  if (!result.error.empty())
-    return result;
+namespace {
 
-  std::shared_ptr<const ::grt::Program> program;
-  std::unique_ptr<::grt::Session> session;
-  auto check = [&](::grt::Status status) {
-    if (!status.ok() && result.error.empty())
+/// A compiled twin in execution; keeps the first error.
+class Running {
+public:
+  Running(MLIRContext &context, const TwinModel &model, const TwinPlan &plan,
+          const TwinOptions &options, TwinRun &result)
+      : model(model), plan(plan), options(options), result(result) {
+    std::string bytes;
+    result.error = compileTwin(context, model, plan, options, bytes);
+    if (!ok())
+      return;
+    std::shared_ptr<const ::grt::Program> program;
+    ::grt::SessionOptions sessionOptions;
+    sessionOptions.seed = options.seed;
+    sessionOptions.poison = options.poison;
+    sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
+    if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
+        !check(::grt::Session::create(program, sessionOptions, session)))
+      return;
+    ::grt::Hyperparameters &h = session->hyperparameters();
+    h.eps = options.eps;
+    h.learningRate = options.learningRate;
+    h.clipNorm = options.clipNorm;
+  }
+
+  bool ok() const { return result.error.empty(); }
+  bool check(const ::grt::Status &status) {
+    if (!status.ok() && ok())
       result.error = status.message();
     return status.ok();
-  };
-  ::grt::SessionOptions sessionOptions;
-  sessionOptions.seed = options.seed;
-  sessionOptions.poison = options.poison;
-  sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
-  if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
-      !check(::grt::Session::create(program, sessionOptions, session)))
-    return result;
-  ::grt::Hyperparameters &h = session->hyperparameters();
-  h.eps = options.eps;
-  h.learningRate = options.learningRate;
-  h.clipNorm = options.clipNorm;
+  }
 
-  // Biases and norms start at zero and one; there they would hide faults (a
-  // bias added once a rank) and make relative distances of key biases
-  // meaningless.
+  void disturbVectors();
+  void step(int64_t step);
+  void finish() {
+    if (ok())
+      check(session->parameters(result.parameters));
+    if (ok())
+      result.memory = session->memory();
+  }
+
+  std::unique_ptr<::grt::Session> session;
+
+private:
+  const TwinModel &model;
+  const TwinPlan &plan;
+  const TwinOptions &options;
+  TwinRun &result;
+};
+
+/// Biases and norms start at zero and one; there they would hide faults (a bias
+/// added once a rank) and make relative distances of key biases meaningless.
+void Running::disturbVectors() {
   ::grt::TensorMap initial;
-  if (!check(session->parameters(initial)))
-    return result;
+  if (!ok() || !check(session->parameters(initial)))
+    return;
   for (auto &[name, tensor] : initial) {
     if (tensor.shape.size() != 1)
       continue;
@@ -227,34 +282,72 @@ TwinRun runTwin(MLIRContext &context, const TwinModel &model,
       value += 0.1 * (double(state >> 8) / double(1 << 24) - 0.5);
     }
     if (!check(session->setParameter(name, tensor.values)))
-      return result;
+      return;
   }
+}
 
-  // A batch with padding labels, so that the number of valid tokens differs
-  // from sample to sample: a mean of means would show.
+/// One step, counted from 0, on a batch with padding labels, so that the number
+/// of valid tokens differs from sample to sample: a mean of means would show.
+void Running::step(int64_t step) {
   int64_t count = plan.batch * model.positions;
-  for (int64_t step = 0; step < options.steps; ++step) {
-    std::vector<int32_t> tokens(count), labels(count);
-    uint32_t state = uint32_t(12345 + step);
-    for (int64_t i = 0; i < count; ++i) {
-      state = state * 1664525u + 1013904223u;
-      tokens[i] = int32_t((state >> 8) % model.vocabulary);
-      state = state * 1664525u + 1013904223u;
-      labels[i] = int32_t((state >> 8) % model.vocabulary);
-      int64_t sample = i / model.positions, position = i % model.positions;
-      if (position >= model.positions - sample % 5)
-        labels[i] = -1;
-    }
-    ::grt::StepResult out;
-    if (!check(session->setBatch(tokens, labels)) || !check(session->step(out)))
-      return result;
-    result.losses.push_back(out.loss);
-    result.norms.push_back(out.gradientNorm);
-    if (step == 0 && !check(session->gradients(result.gradients)))
+  std::vector<int32_t> tokens(count), labels(count);
+  uint32_t state = uint32_t(12345 + step);
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens[i] = int32_t((state >> 8) % model.vocabulary);
+    state = state * 1664525u + 1013904223u;
+    labels[i] = int32_t((state >> 8) % model.vocabulary);
+    int64_t sample = i / model.positions, position = i % model.positions;
+    if (position >= model.positions - sample % 5)
+      labels[i] = -1;
+  }
+  ::grt::StepResult out;
+  if (!ok() || !check(session->setBatch(tokens, labels)) ||
+      !check(session->step(out)))
+    return;
+  result.losses.push_back(out.loss);
+  result.norms.push_back(out.gradientNorm);
+  if (step == 0)
+    check(session->gradients(result.gradients));
+}
+
+} // namespace
+
+TwinRun runTwin(MLIRContext &context, const TwinModel &model,
+                const TwinPlan &plan, const TwinOptions &options) {
+  TwinRun result;
+  Running run(context, model, plan, options, result);
+  run.disturbVectors();
+  for (int64_t step = 0; step < options.steps; ++step)
+    run.step(step);
+  run.finish();
+  return result;
+}
+
+TwinRun runResumedTwin(MLIRContext &context, const TwinModel &model,
+                       const TwinPlan &plan, const TwinPlan &resumed,
+                       int64_t before, const std::string &folder,
+                       const TwinOptions &options) {
+  TwinRun result;
+  std::unique_ptr<::grt::CheckpointFolder> checkpoints;
+  {
+    Running run(context, model, plan, options, result);
+    run.disturbVectors();
+    for (int64_t step = 0; step < before; ++step)
+      run.step(step);
+    ::grt::TrainingState state;
+    state.step = uint64_t(before);
+    if (!run.ok() ||
+        !run.check(::grt::CheckpointFolder::open(folder, {}, checkpoints)) ||
+        !run.check(run.session->writeCheckpoint(*checkpoints, state)))
       return result;
   }
-  check(session->parameters(result.parameters));
-  result.memory = session->memory();
+  Running run(context, model, resumed, options, result);
+  if (!run.ok() || !run.check(run.session->resume(*checkpoints->newest())))
+    return result;
+  for (int64_t step = before; step < options.steps; ++step)
+    run.step(step);
+  run.finish();
   return result;
 }
 

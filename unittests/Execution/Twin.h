@@ -22,6 +22,7 @@
 #include "mlir/IR/OwningOpRef.h"
 
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
                      const Strategy &strategy, int64_t batch,
                      int64_t microBatches, const std::string &schedule);
 
+/// A different strategy on every layer, uneven stages, 2 to 8 ranks.
+TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator);
+
 struct TwinOptions {
   std::string dtype = "f64", optimizer = "adamw";
   bool dropout = true, clip = true;
@@ -89,6 +93,14 @@ std::string compileTwin(mlir::MLIRContext &context, const TwinModel &model,
 
 TwinRun runTwin(mlir::MLIRContext &context, const TwinModel &model,
                 const TwinPlan &plan, const TwinOptions &options);
+
+/// The same in two programs: `plan` does the first `before` of `options.steps`
+/// steps and writes a checkpoint in `folder`, `resumed` goes on from it.
+/// Gradients are those of step 1.
+TwinRun runResumedTwin(mlir::MLIRContext &context, const TwinModel &model,
+                       const TwinPlan &plan, const TwinPlan &resumed,
+                       int64_t before, const std::string &folder,
+                       const TwinOptions &options);
 
 /// Relative distance |a - b| / |b| of two tensors. A reference whose norm is
 /// below `floor` counts as zero: then the distance is 0 if |a - b| is at most

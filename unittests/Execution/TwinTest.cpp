@@ -1,5 +1,4 @@
-//===- TwinTest.cpp - A plan never changes the mathematics
-//-----------------===//
+//===- TwinTest.cpp - A plan never changes the mathematics ----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,8 +9,6 @@
 
 #include "galvatron/Strategy/DecisionTree.h"
 #include "gtest/gtest.h"
-
-#include <random>
 
 using namespace galvatron;
 using namespace galvatron::test;
@@ -95,37 +92,6 @@ TEST_F(TwinTest, PureStrategiesInSinglePrecision) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "f32");
   }
-}
-
-/// A different strategy on every layer, uneven stages.
-TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(generator);
-  };
-  TwinPlan plan;
-  int64_t layers = model.modelLayers();
-  int64_t world = int64_t(1) << pick(1, 3);
-  int64_t stages = int64_t(1) << pick(0, 3);
-  while (stages > world)
-    stages /= 2;
-  plan.devicesPerStage = world / stages;
-  plan.schedule = pick(0, 1) ? "1f1b" : "gpipe";
-  plan.batch = 16;
-  plan.stageLayers.assign(size_t(stages), 1);
-  for (int64_t left = layers - stages; left > 0; --left)
-    ++plan.stageLayers[size_t(pick(0, stages - 1))];
-  SpaceOptions space;
-  space.keepDpSdp = true;
-  std::vector<Strategy> all = enumerateStrategies(plan.devicesPerStage, space);
-  int64_t shards = 1;
-  for (int64_t i = 0; i < layers; ++i) {
-    plan.strategies.push_back(all[size_t(pick(0, int64_t(all.size()) - 1))]);
-    shards = std::max(shards, plan.strategies.back().sampleShards());
-  }
-  plan.microBatches = int64_t(1) << pick(0, 4);
-  while (plan.batch / plan.microBatches % shards != 0)
-    plan.microBatches /= 2;
-  return plan;
 }
 
 TEST_F(TwinTest, RandomMixedPlans) {

@@ -528,7 +528,7 @@ TEST(Planner, bmw_is_never_worse) {
     EXPECT_LE(best.alphaTime(),
               1 - 1.0 / static_cast<double>(best.pipelineDegree) + 1e-9);
     double last = std::numeric_limits<double>::infinity();
-    for (const Alternative &other : bmw->alternatives) {
+    for (const RunnerUp &other : bmw->runnersUp) {
       EXPECT_LE(other.samplesPerSecond, best.samplesPerSecond * (1 + 1e-9));
       EXPECT_LE(other.samplesPerSecond, last);
       last = other.samplesPerSecond;

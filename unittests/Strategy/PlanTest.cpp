@@ -63,8 +63,9 @@ TEST(Plan, json_has_every_key_of_version_one) {
     EXPECT_TRUE(object.get(key)) << key;
   const llvm::json::Object &stage =
       *(*object.getArray("stages"))[0].getAsObject();
-  for (const char *key : {"devices", "first-layer", "layer-count", "time-ms",
-                          "time-nosync-ms", "peak-bytes", "ledger"})
+  for (const char *key :
+       {"devices", "first-layer", "layer-count", "time-ms", "time-nosync-ms",
+        "forward-ms", "compute-ms", "peak-bytes", "available-bytes", "ledger"})
     EXPECT_TRUE(stage.get(key)) << key;
   EXPECT_EQ(stage.getObject("ledger")->size(), 8u);
 }
@@ -131,6 +132,56 @@ TEST(Plan, in_flight_micro_batches) {
   EXPECT_EQ(inFlightMicroBatches(ScheduleKind::GPipe, 3, 4, 8), 8);
 }
 
+TEST(Plan, devices_are_ranges) {
+  EXPECT_EQ(deviceRange({4}), "4");
+  EXPECT_EQ(deviceRange({4, 5, 6}), "4-6");
+  EXPECT_EQ(deviceRange({0, 2, 3, 7}), "0,2-3,7");
+}
+
+TEST(Plan, layers_fold_into_runs) {
+  Plan plan = smallPlan();
+  plan.layers[1].strategy = plan.layers[0].strategy;
+  std::vector<LayerRun> runs = plan.runs();
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(plan.runName(runs[0]), "l0-l1 x2");
+  EXPECT_EQ(plan.runName(runs[1]), "l2");
+  // The same strategy on another stage is another run.
+  plan.layers[2].strategy = plan.layers[0].strategy;
+  EXPECT_EQ(plan.runs().size(), 2u);
+  EXPECT_EQ(plan.summary(), "pp2 m2 batch 8: dp2 x3");
+  EXPECT_EQ(smallPlan().summary(),
+            "pp2 m2 batch 8: dp2 x1, tp2.ckpt x1, sdp2 x1");
+}
+
+TEST(Plan, time_of_a_stage_is_computation_communication_and_bubble) {
+  Plan plan = smallPlan();
+  plan.iterationMs = 20;
+  plan.stages[0].timeMs = 5;
+  plan.stages[0].timeNosyncMs = 4;
+  plan.stages[0].computeMs = 3;
+  TimeSplit split = plan.timeSplit(0);
+  EXPECT_EQ(split.computeMs, 6);       // two micro-batches
+  EXPECT_EQ(split.communicationMs, 3); // one a micro-batch and one at the end
+  EXPECT_EQ(split.bubbleMs, 11);
+}
+
+TEST(Plan, the_fullest_or_the_slowest_stage_binds) {
+  Plan plan = smallPlan();
+  plan.stages[0].availableBytes = plan.stages[1].availableBytes = 1000;
+  plan.stages[0].peakBytes = 990;
+  plan.stages[1].timeNosyncMs = 3;
+  plan.stages[0].timeNosyncMs = 1;
+  EXPECT_EQ(plan.binding(),
+            "binding: memory of stage 0: 99.0% of 1000 B, 10 B free (next, "
+            "time of stage 1: 3.000 ms a micro-batch, 50.0% above the mean "
+            "stage)");
+  plan.stages[0].peakBytes = 500;
+  EXPECT_TRUE(
+      llvm::StringRef(plan.binding()).starts_with("binding: time of stage 1"));
+  plan.stages[0].peakBytes = 1010;
+  EXPECT_TRUE(llvm::StringRef(plan.binding()).contains("10 B too much"));
+}
+
 TEST(Plan, table_shows_stages_and_runs_of_layers) {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -139,6 +190,7 @@ TEST(Plan, table_shows_stages_and_runs_of_layers) {
             std::string::npos);
   EXPECT_NE(text.find("tp2.ckpt"), std::string::npos);
   EXPECT_NE(text.find("parameters 640 B"), std::string::npos);
+  EXPECT_NE(text.find("compute  exposed  bubble  memory"), std::string::npos);
 }
 
 } // namespace

@@ -15,10 +15,13 @@
 #ifndef GALVATRON_CLUSTER_CLUSTER_H
 #define GALVATRON_CLUSTER_CLUSTER_H
 
+#include "galvatron/Cluster/Measured.h"
+
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -38,9 +41,15 @@ struct Link {
 struct DeviceType {
   std::string name;
   std::string backend; ///< "cpu" or "cuda"
-  int64_t memory = 0;  ///< bytes a rank may use
+  int64_t memory = 0;  ///< bytes of the device
+  /// Bytes of it that no plan gets: the driver's context, communicators'
+  /// buffers. Taken off every budget, `--memory` included.
+  int64_t reservedMemory = 0;
   /// Achieved FLOP/s of large matrix products by dtype ("f32", "bf16", "f64").
   std::map<std::string, double> flops;
+  /// Which part of it smaller products reach, and attention kernels. No curve:
+  /// all of it; attention without one uses the products'.
+  EfficiencyCurve efficiency, attentionEfficiency;
   double memoryBandwidth = 0; ///< bytes per second
   /// Both sides' slowdown while computation and communication overlap, at least
   /// 1; exactly 2 means that nothing is gained by overlapping.
@@ -55,17 +64,59 @@ struct NodeGroup {
   std::string deviceType;
   int64_t devices = 1; ///< per node
   Link link;           ///< between devices of a node
+  /// What joins these nodes to the others; the cluster's network if not given.
+  std::optional<Link> network;
+  /// Processor cores that the node's devices share (CPU ranks); 0: every device
+  /// computes on its own.
+  int64_t cores = 0;
 
   bool operator==(const NodeGroup &other) const = default;
+};
+
+/// What the collectives of one level meet: the slowest edge of its rings, and
+/// measured tables where the cluster has them. Not to be used after the cluster
+/// is gone: it owns the tables.
+struct GroupLink : Link {
+  int64_t ranks = 1;
+  /// Most ring edges that leave one node at the same time and share its uplink;
+  /// 1 if no ring leaves a node.
+  int64_t sharing = 1;
+  /// By Collective; null where nothing was measured.
+  std::array<const CollectiveTable *, kCollectiveCount> tables = {};
+
+  /// Seconds of one collective; `bytes` is the size of the full (not sharded)
+  /// buffer. A table answers if there is one, the ring formulas below if not;
+  /// an all-reduce without a table is a reduce-scatter and an all-gather.
+  double seconds(Collective kind, double bytes) const;
+};
+
+/// Everything a cluster file says.
+struct ClusterDescription {
+  std::string name;
+  std::vector<DeviceType> deviceTypes;
+  std::vector<NodeGroup> nodes;
+  std::optional<Link> network;
+  std::vector<std::vector<double>> matrix; ///< bytes per second, or empty
+  std::vector<CollectiveTable> collectives;
+
+  bool operator==(const ClusterDescription &other) const = default;
 };
 
 class Cluster {
 public:
   /// Checks everything; the error names the entry.
+  static llvm::Expected<Cluster> get(ClusterDescription description);
   static llvm::Expected<Cluster>
   get(std::string name, std::vector<DeviceType> deviceTypes,
       std::vector<NodeGroup> nodes, std::optional<Link> network,
-      std::vector<std::vector<double>> matrix = {});
+      std::vector<std::vector<double>> matrix = {}) {
+    return get(ClusterDescription{std::move(name),
+                                  std::move(deviceTypes),
+                                  std::move(nodes),
+                                  network,
+                                  std::move(matrix),
+                                  {}});
+  }
   /// Reads a cluster file's text; errors carry `fileName` and the line.
   static llvm::Expected<Cluster> parse(llvm::StringRef yaml,
                                        llvm::StringRef fileName);
@@ -74,7 +125,7 @@ public:
   static llvm::Expected<Cluster> builtin(llvm::StringRef name);
   static std::vector<std::string> builtinNames();
 
-  llvm::StringRef name() const { return clusterName; }
+  llvm::StringRef name() const { return description.name; }
   int64_t deviceCount() const {
     return static_cast<int64_t>(deviceNode.size());
   }
@@ -82,16 +133,21 @@ public:
   int64_t nodeOf(int64_t device) const { return deviceNode[device]; }
   /// Index into nodeGroups().
   size_t nodeGroupOf(int64_t device) const { return deviceGroup[device]; }
-  bool hasBandwidthMatrix() const { return !bandwidthMatrix.empty(); }
+  bool hasBandwidthMatrix() const { return !description.matrix.empty(); }
   const DeviceType &deviceType(int64_t device) const {
-    return types[deviceTypeIndex[device]];
+    return description.deviceTypes[deviceTypeIndex[device]];
   }
-  llvm::ArrayRef<DeviceType> deviceTypes() const { return types; }
-  llvm::ArrayRef<NodeGroup> nodeGroups() const { return groups; }
-  const std::optional<Link> &networkLink() const { return network; }
+  llvm::ArrayRef<DeviceType> deviceTypes() const {
+    return description.deviceTypes;
+  }
+  llvm::ArrayRef<NodeGroup> nodeGroups() const { return description.nodes; }
+  const std::optional<Link> &networkLink() const { return description.network; }
   /// The explicit bandwidth matrix, bytes per second; empty if there is none.
   const std::vector<std::vector<double>> &matrix() const {
-    return bandwidthMatrix;
+    return description.matrix;
+  }
+  llvm::ArrayRef<CollectiveTable> collectives() const {
+    return description.collectives;
   }
   /// The one backend of all devices, or "" if they differ.
   llvm::StringRef backend() const;
@@ -99,32 +155,60 @@ public:
   bool isUniform() const;
   /// Smallest memory among `devices`, bytes.
   int64_t memoryOf(llvm::ArrayRef<int64_t> devices) const;
+  /// What a plan may use of each of `devices`, bytes: the smallest memory, or
+  /// `memory` if given, less what the device type reserves.
+  int64_t budgetOf(llvm::ArrayRef<int64_t> devices,
+                   std::optional<int64_t> memory = {}) const;
+  /// The memory that each of `devices` must have for a plan to get `bytes`.
+  int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
+  /// The most that any device type reserves: a budget of some bytes for plans
+  /// takes a memory of so many more.
+  int64_t largestReservation() const;
+  /// By how much a device computes slower than alone because the devices of its
+  /// node share cores: max(1, devices / cores).
+  double coreContention(int64_t device) const;
   /// Smallest FLOP/s for `dtype` among `devices`; 0 if some type has no entry.
   double flopsOf(llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype) const;
 
-  /// The link between two different devices.
+  /// The link between two different devices, one pair at a time.
   Link linkBetween(int64_t a, int64_t b) const;
+  /// The same for sends and receives: with a `send` table, the line through its
+  /// first and last point.
+  Link pairLink(int64_t a, int64_t b) const;
   /// The slowest link between neighbours of the ring that visits `group` in
   /// order; {0, 0} for fewer than two devices.
   Link linkOfGroup(llvm::ArrayRef<int64_t> group) const;
-  /// The slowest such link over several rings that run at the same time. A
-  /// node's network link is shared by all rings that leave it, so its bandwidth
-  /// is divided by their number.
-  Link linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+  /// The slowest such link over several rings that run at the same time, with
+  /// the tables that fit them. A node's uplink is shared by all ring edges that
+  /// leave the node: an edge gets no more than the uplink's bandwidth divided
+  /// by their number.
+  GroupLink linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+
+  /// The same cluster with the memory of every device and the bandwidth of
+  /// every link (network and matrix, too) multiplied; latencies stay.
+  Cluster scaled(double memory, double bandwidth) const;
+  /// The same kind of cluster with `count` devices: more or fewer nodes, or, of
+  /// a single node without a network, a larger or smaller node. Nothing if the
+  /// nodes are not all alike, there is an explicit matrix, or `count` is not a
+  /// number of whole nodes.
+  std::optional<Cluster> resized(int64_t count) const;
 
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;
   /// Of everything but the name.
   std::string hash() const;
 
-  bool operator==(const Cluster &other) const;
+  bool operator==(const Cluster &other) const {
+    return description == other.description;
+  }
 
 private:
-  std::string clusterName;
-  std::vector<DeviceType> types;
-  std::vector<NodeGroup> groups;
-  std::optional<Link> network;
-  std::vector<std::vector<double>> bandwidthMatrix;
+  /// What joins a device's node to the others.
+  const Link &uplink(int64_t device) const;
+  const CollectiveTable *tableFor(Collective kind,
+                                  llvm::ArrayRef<int64_t> ring) const;
+
+  ClusterDescription description;
   std::vector<int64_t> deviceNode;
   std::vector<size_t> deviceTypeIndex;
   std::vector<size_t> deviceGroup;

@@ -21,12 +21,25 @@
 
 namespace galvatron {
 
-/// The link that each paradigm's collectives see on given devices.
+/// What each paradigm's collectives meet on given devices.
 struct StrategyLinks {
-  Link dp, sdp, tp;
+  GroupLink dp, sdp, tp;
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       llvm::ArrayRef<int64_t> devices);
+
+/// Seconds of one layer for one micro-batch, each part as if it ran alone.
+/// Communication is per direction: `gather` is one SDP gather, needed before
+/// forward and again before backward.
+struct LayerTimeParts {
+  double forward = 0; ///< computation
+  double recompute = 0;
+  double backward = 0; ///< computation, without the recomputation
+  double tpForward = 0, tpRecompute = 0, tpBackward = 0;
+  double gather = 0, scatter = 0;
+  double sync = 0;     ///< the DP all-reduce, once a step
+  double slowdown = 1; ///< of both sides while they overlap
+};
 
 /// Seconds of one layer for one micro-batch.
 struct LayerTime {
@@ -42,7 +55,22 @@ struct LayerTime {
 /// down.
 double overlapSeconds(double x, double y, double slowdown);
 
-/// The slowest of `devices` decides.
+/// Seconds that one device of a type computes, alone on its core:
+///   sum over products of flops / (FLOP/s * efficiency(size))
+///   + moved bytes / memory bandwidth + kernels * kernel overhead.
+/// Products of unknown size reach the full rate.
+double computeSeconds(const ComputeWork &work, const DeviceType &type,
+                      llvm::StringRef dtype);
+
+/// The slowest of `devices`, which all have flops for `dtype`, decides each
+/// part.
+LayerTimeParts
+layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
+               const StrategyLinks &links, const Cluster &cluster,
+               llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype);
+/// The parts put together: communication of backward overlaps its computation,
+/// everything else is a sum.
+LayerTime layerTime(const LayerTimeParts &parts);
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
                     const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
                     llvm::StringRef dtype);
@@ -67,8 +95,18 @@ ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
                         const Strategy &to, llvm::ArrayRef<int64_t> fromDevices,
                         llvm::ArrayRef<int64_t> toDevices);
 
-/// Seconds of both exchanges of a tied parameter of `bytes` bytes: the
-/// borrower's gradient to the owner, the value back.
+/// Seconds of the two exchanges of a tied parameter.
+struct TieTime {
+  double reduce = 0;    ///< the borrower's gradient to the owner
+  double broadcast = 0; ///< the value back
+
+  double total() const { return reduce + broadcast; }
+};
+/// `bytes` is the size of the whole tensor.
+TieTime tieTime(const Cluster &cluster, const Strategy &owner,
+                const Strategy &borrower, llvm::ArrayRef<int64_t> ownerDevices,
+                llvm::ArrayRef<int64_t> borrowerDevices, int64_t bytes);
+/// Both exchanges in sum.
 double tieSeconds(const Cluster &cluster, const Strategy &owner,
                   const Strategy &borrower,
                   llvm::ArrayRef<int64_t> ownerDevices,

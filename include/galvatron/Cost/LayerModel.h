@@ -15,6 +15,8 @@
 #define GALVATRON_COST_LAYERMODEL_H
 
 #include "galvatron/Strategy/Strategy.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
@@ -22,6 +24,23 @@
 #include <vector>
 
 namespace galvatron {
+
+/// Matrix products of one size: FLOPs and the harmonic mean of the dimensions
+/// (Cluster/Measured.h), 0 if it is not known.
+struct ProductWork {
+  double flops = 0;
+  double size = 0;
+  bool attention = false; ///< of an attention kernel
+};
+
+/// Computation of one direction of a layer on one rank.
+struct ComputeWork {
+  double flops = 0;      ///< of all products
+  double movedBytes = 0; ///< of kernels limited by memory bandwidth
+  int64_t kernels = 0;
+  /// Sizes of the products, as far as they are known.
+  llvm::ArrayRef<ProductWork> products;
+};
 
 /// One layer under one strategy, as one rank sees it (the largest, where ranks
 /// differ), for one micro-batch with a given number of local samples. Byte
@@ -46,10 +65,27 @@ struct LayerFootprint {
   double backwardFlops = 0, backwardMovedBytes = 0;
   double recomputeFlops = 0, recomputeMovedBytes = 0; ///< 0 without ckpt
   int64_t forwardKernels = 0, backwardKernels = 0, recomputeKernels = 0;
+  /// Sizes of these products, for devices with an efficiency curve.
+  llvm::SmallVector<ProductWork, 1> forwardProducts, backwardProducts,
+      recomputeProducts;
   /// Measured seconds, which replace FLOPs, moved bytes and kernels if
   /// `measured`.
   bool measured = false;
   double forwardSeconds = 0, backwardSeconds = 0, recomputeSeconds = 0;
+  /// FLOP/s of the device that was measured; 0: times hold for every device.
+  double measuredFlops = 0;
+
+  ComputeWork forwardWork() const {
+    return {forwardFlops, forwardMovedBytes, forwardKernels, forwardProducts};
+  }
+  ComputeWork backwardWork() const {
+    return {backwardFlops, backwardMovedBytes, backwardKernels,
+            backwardProducts};
+  }
+  ComputeWork recomputeWork() const {
+    return {recomputeFlops, recomputeMovedBytes, recomputeKernels,
+            recomputeProducts};
+  }
 
   // Communication: sums over all calls of one direction. TP counts all-reduce
   // payloads (an all-gather of n bytes in full counts n/2).

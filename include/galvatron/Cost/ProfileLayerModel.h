@@ -43,6 +43,10 @@ struct ProfileLayer {
   bool measured = false;
   BatchTimes forward, backward;
   double forwardFlops = 0, forwardMovedBytes = 0; ///< per sample
+  /// What the matrix products read and write besides parameters, per sample;
+  /// negative: boundary and intermediate bytes stand for it.
+  double forwardProductBytes = -1;
+  int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
   int64_t boundaryBytes = 0;     ///< of the layer's input, per sample
   int64_t intermediateBytes = 0; ///< kept for backward besides it, per sample
@@ -56,9 +60,11 @@ public:
   static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
   fromJson(const llvm::json::Value &value, std::string name,
            const TrainingOptions &training = {});
+  /// `measuredFlops`: FLOP/s of the device that times were measured on; 0 if
+  /// they hold for every device.
   static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
   get(std::string name, std::string dtype, std::vector<ProfileLayer> layers,
-      const TrainingOptions &training = {});
+      const TrainingOptions &training = {}, double measuredFlops = 0);
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -78,6 +84,7 @@ private:
   std::vector<size_t> kinds;        ///< by layer
   std::vector<size_t> indexInKind;  ///< by layer
   std::vector<int64_t> outputBytes; ///< by kind, per sample
+  double measuredFlops = 0;
 };
 
 } // namespace galvatron

@@ -23,6 +23,7 @@
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <functional>
 #include <optional>
 
 namespace galvatron {
@@ -68,6 +69,13 @@ struct PlanRequest {
   /// A plan to write into the module before it is priced, as if it had been
   /// edited by hand.
   std::optional<Plan> given;
+  /// Sees every feasible outcome with the layers' costs behind it, which do not
+  /// outlive planModule, before the plan goes into the module. The options are
+  /// those under which it can be planned again: those above, or, for a plan that
+  /// was kept, its batch and memory.
+  std::function<llvm::Error(LayerModel &, const PlannerOptions &,
+                            PlannerResult &)>
+      inspect = nullptr;
 };
 
 /// Annotates the module, and plans it for `cluster`. On success the plan is in

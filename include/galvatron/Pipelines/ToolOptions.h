@@ -64,6 +64,12 @@ struct ModelOptions {
   llvm::Expected<ImportOptions> importOptions() const;
 };
 
+/// What was asked about a plan, for the plan's JSON and for the terminal.
+struct PlanAnswers {
+  llvm::json::Object json;
+  std::string text;
+};
+
 /// Options of planning and training, and what they come to.
 struct PlanOptions {
   explicit PlanOptions(Tool &tool);
@@ -95,11 +101,12 @@ struct PlanOptions {
   /// The first option given that asks for another plan; "" if there is none.
   std::string searchOption() const;
 
-  /// Writes the plan JSON, the table and, if asked for, the decisions. Returns
-  /// the exit code. The table goes to standard error if standard output is
-  /// taken, as `stdoutTaken` says, or by the JSON.
+  /// Writes the plan JSON with the answers' keys, the table with the answers'
+  /// text behind it and, if asked for, the decisions. Returns the exit code.
+  /// The table goes to standard error if standard output is taken, as
+  /// `stdoutTaken` says, or by the JSON.
   int printResult(const Tool &tool, const PlannerResult &result,
-                  bool stdoutTaken) const;
+                  bool stdoutTaken, PlanAnswers answers = {}) const;
 };
 
 } // namespace galvatron

@@ -44,6 +44,7 @@ struct PlannerOptions {
   std::optional<int64_t> batch;
   int64_t maxBatch = 2048;
   int64_t batchStep = 8;
+  MicroBatchRule microBatchRule = MicroBatchRule::Search;
   // Forced parts of the plan.
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
@@ -52,12 +53,14 @@ struct PlannerOptions {
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   bool keepDpSdp = false;
-  MicroBatchRule microBatchRule = MicroBatchRule::Search;
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.
   double gapPercent = 0;
   /// Stop after this many seconds with the best plan so far, if there is one.
   std::optional<double> timeLimitSeconds;
+  /// Whether an infeasible outcome says what would help, which takes further
+  /// searches.
+  bool relaxations = true;
   TrainingOptions training;
   std::string toolVersion;
 };
@@ -67,7 +70,7 @@ std::vector<std::string> plannerSpaces();
 
 /// Another shape than the plan's: its optimum, or a bound that proves that it
 /// is no better.
-struct Alternative {
+struct RunnerUp {
   int64_t batch = 0, pipelineDegree = 1, microBatches = 1;
   /// Layers per stage where the optimum is known.
   std::vector<int64_t> partition;
@@ -78,11 +81,11 @@ struct Alternative {
 
 struct PlannerResult {
   std::variant<Plan, Infeasible> outcome;
-  /// The next best pairs of pipeline degree and micro-batches, each at its best
-  /// batch, fastest first; at most 16.
-  std::vector<Alternative> alternatives;
   /// What was chosen and what was rejected, and why, in order.
   std::vector<std::string> decisions;
+  /// The next best pairs of pipeline degree and micro-batches, each at its best
+  /// batch, fastest first; at most 16.
+  std::vector<RunnerUp> runnersUp;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }
   const Plan &plan() const { return std::get<Plan>(outcome); }

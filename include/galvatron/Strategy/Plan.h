@@ -65,6 +65,8 @@ struct StageLedger {
   }
   bool operator==(const StageLedger &other) const = default;
 
+  /// Name and bytes of every part, in a fixed order.
+  std::vector<std::pair<llvm::StringRef, int64_t>> entries() const;
   llvm::json::Value toJson() const;
   static llvm::Expected<StageLedger> fromJson(const llvm::json::Value &value,
                                               const std::string &path);
@@ -81,7 +83,12 @@ struct PlanStage {
   /// added to the sending stage, tied parameters to their owner's stage.
   double timeMs = 0;
   double timeNosyncMs = 0;
+  /// Parts of timeNosyncMs: the forward pass with its transfers, and what the
+  /// devices would take if communication took no time.
+  double forwardMs = 0;
+  double computeMs = 0;
   int64_t peakBytes = 0;
+  int64_t availableBytes = 0; ///< the budget; 0 if it is not known
   StageLedger ledger;
 };
 
@@ -89,6 +96,29 @@ struct PlanLayer {
   std::string name;
   int64_t stage = 0;
   Strategy strategy;
+  /// The layer's parts of its stage's times, without reshards.
+  double timeMs = 0;
+  double timeNosyncMs = 0;
+  /// States, and activations of all micro-batches in flight: what the layer
+  /// adds to the stage's peak besides shared buffers.
+  int64_t memoryBytes = 0;
+};
+
+/// How the devices of a stage spend one step. The parts add up to the
+/// iteration.
+struct TimeSplit {
+  double computeMs = 0;
+  /// Communication that computation does not hide, gradient synchronisation
+  /// and the slowdown of computation that runs beside communication.
+  double communicationMs = 0;
+  double bubbleMs = 0; ///< waiting for other stages
+};
+
+/// Neighbouring layers of one stage with one strategy.
+struct LayerRun {
+  size_t begin = 0, end = 0;
+
+  size_t size() const { return end - begin; }
 };
 
 struct Plan {
@@ -107,6 +137,8 @@ struct Plan {
   int64_t pipelineDegree = 1;
   /// (m - 1) * max C_nosync + sum C (Eq. 9).
   double iterationMs = 0;
+  /// What the simulator says of the same step, if it was asked.
+  std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;
   double searchMs = 0;
   /// Which search found the plan, "exact" or "heuristic"; empty if none did.
@@ -137,9 +169,36 @@ struct Plan {
   /// Reads and checks a plan JSON; unknown keys are kept out but allowed.
   static llvm::Expected<Plan> fromJson(const llvm::json::Value &value);
 
+  TimeSplit timeSplit(size_t stage) const;
+  /// Mean over all devices.
+  TimeSplit timeSplit() const;
+
+  /// The layers folded into the longest possible runs.
+  std::vector<LayerRun> runs() const;
+  /// "h.0-h.11 x12".
+  std::string runName(LayerRun run) const;
+  /// "pp2 m4 batch 32: sdp4.tp2 x12, dp8 x2", commonest strategy first.
+  std::string summary() const;
+
+  /// The stage whose memory is fullest. Bytes over the budget count, too.
+  size_t fullestStage() const;
+  /// Peak over budget of a stage; 0 if the budget is not known.
+  double memoryFill(size_t stage) const;
+  /// The stage with the longest micro-batch, which sets the pipeline's pace.
+  size_t slowestStage() const;
+  /// Whether memory rather than time is what limits the plan, judged by how
+  /// full the fullest stage is: plans come in steps, so the last few percent
+  /// are rarely of use. (Planner/Explain.h proves it by planning again.)
+  bool memoryBinds() const { return memoryFill(fullestStage()) >= 0.95; }
+  /// One sentence on what limits the plan, and how closely.
+  std::string binding() const;
+
   /// A table a person can read.
   void print(llvm::raw_ostream &os) const;
 };
+
+/// "0-3" for consecutive devices, "0-1,4" otherwise.
+std::string deviceRange(llvm::ArrayRef<int64_t> devices);
 
 /// Why there is no plan. `stage` is -1 if no stage is to blame.
 struct Infeasible {
@@ -150,6 +209,10 @@ struct Infeasible {
   StageLedger ledger; ///< of the stage that does not fit
   /// What would help, cheapest first, as sentences.
   std::vector<std::string> relaxations;
+  /// Inputs with which a plan was found, all else being equal; 0: none was.
+  int64_t fittingMemory = 0; ///< the least memory of every device, bytes
+  int64_t fittingBatch = 0;
+  int64_t fittingDevices = 0;
 
   /// {"infeasible": {...}}.
   llvm::json::Value toJson() const;

@@ -5,17 +5,19 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A file is a row of tokens. Sample i is tokens [i*T, i*T + T), its labels are
-// the same shifted by one; what is left at the end is dropped. The last samples
-// may be set aside for validation. Training samples come in a permutation per
-// epoch, keyed by the seed: step s, position j is number (s-1)*B + j in the row
-// of epochs, whatever the plan.
+// Data is one or more files, each a row of tokens. In a file, sample i is
+// tokens [i*T, i*T + T), its labels are the same shifted by one; what is left
+// at the end is dropped. Samples are numbered through the files in their order.
+// The last ones may be set aside for validation. Training samples come in a
+// permutation per epoch, keyed by the seed: the row of epochs is the same
+// whatever the plan, and a position in it is all that a run must remember.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_DATA_H
 #define GRT_DATA_H
 
+#include "grt/checkpoint.h"
 #include "grt/session.h"
 
 namespace grt {
@@ -34,50 +36,55 @@ private:
 };
 
 struct DataOptions {
-  std::string path;
-  /// "text" (bytes), "u16" or "u32" (little endian); empty: by the suffix .txt,
-  /// .u16 or .u32.
+  /// In the order in which samples are numbered.
+  std::vector<std::string> paths;
+  /// "text" (bytes), "u16" or "u32" (little endian); empty: of each file by its
+  /// suffix .txt, .u16 or .u32.
   std::string format;
-  /// Part of the samples, at the end of the file, that is never trained on.
+  /// Part of the samples, at the end, that is never trained on.
   double validationFraction = 0;
   uint64_t seed = 0;
 };
 
-/// Samples of a token file. Batches are row-major [batch][seq-len].
-class TokenFile {
+/// Samples of token files. Batches are row-major [batch][seq-len].
+class Dataset {
 public:
-  ~TokenFile();
-  TokenFile(const TokenFile &) = delete;
-  TokenFile &operator=(const TokenFile &) = delete;
+  ~Dataset();
+  Dataset(const Dataset &) = delete;
+  Dataset &operator=(const Dataset &) = delete;
 
-  /// Opens a file and checks every token against the vocabulary; errors have
-  /// exit code 2 and name the position.
+  /// Maps the files and checks every token against the vocabulary; errors have
+  /// exit code 2 and name the file and the position.
   static Status open(const DataOptions &options, int64_t vocabulary,
-                     int64_t seqLen, std::unique_ptr<TokenFile> &result);
+                     int64_t seqLen, std::unique_ptr<Dataset> &result);
 
-  uint64_t tokenCount() const { return tokens; }
+  uint64_t tokenCount() const;
   uint64_t trainingSamples() const { return training; }
   uint64_t validationSamples() const { return validation; }
+  /// What a checkpoint remembers of the files.
+  std::vector<DataIdentity> identity() const;
 
-  /// The batch of training step `step`, from 1.
-  Status trainingBatch(uint64_t step, int64_t batch,
+  /// Training samples [first, first + batch) of the row of epochs.
+  Status trainingBatch(uint64_t first, int64_t batch,
                        std::vector<int32_t> &inputs,
-                       std::vector<int32_t> &labels);
-  /// Validation batches, in the order of the file; the last may be short and
+                       std::vector<int32_t> &labels) const;
+  /// Validation batches, in the order of the files; the last may be short and
   /// then has labels -1 in the rows that are missing.
   uint64_t validationBatches(int64_t batch) const;
   Status validationBatch(uint64_t index, int64_t batch,
                          std::vector<int32_t> &inputs,
-                         std::vector<int32_t> &labels);
+                         std::vector<int32_t> &labels) const;
 
 private:
-  TokenFile() = default;
-  void read(uint64_t first, uint64_t count, int32_t *out) const;
+  class Source;
+
+  Dataset();
+  /// Throws if a file changed its size since: what is gone cannot be read.
+  void checkSizes() const;
   void readSample(uint64_t sample, int32_t *inputs, int32_t *labels) const;
 
-  std::string path;
-  int descriptor = -1;
-  uint64_t width = 1, tokens = 0, training = 0, validation = 0;
+  std::vector<std::unique_ptr<Source>> sources;
+  uint64_t training = 0, validation = 0;
   uint64_t seed = 0;
   int64_t seqLen = 0;
 };

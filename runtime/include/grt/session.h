@@ -53,6 +53,10 @@ private:
 /// The runtime's version, "0.1.0".
 const char *version();
 
+/// For tools: a fatal signal ends the process with exit code 1 and a message
+/// that begins with `prefix` and says which rank did what.
+void reportFatalSignals(const char *prefix);
+
 /// Magic of the 48-byte trailer that ends a `.gvx`: magic, payload length (8
 /// bytes, little endian), SHA-256 of the payload (32 bytes). The payload is an
 /// ELF shared object; the loader of the system ignores what follows it.
@@ -64,6 +68,8 @@ std::array<unsigned char, trailerBytes>
 programTrailer(std::string_view payload);
 
 struct Manifest;
+struct TrainingState;
+class CheckpointFolder;
 
 /// A loaded program: its checked manifest and its functions. Immutable; any
 /// number of sessions may share it, also at the same time.
@@ -124,12 +130,23 @@ struct Hyperparameters {
   static Hyperparameters defaults(const Program &program);
 };
 
+/// What to do when the loss or the gradient norm of a step is not finite. The
+/// step's update is left out on all ranks in either case.
+enum class OnNan {
+  Stop, ///< the step is an error that names the first layer with such a value
+  Skip  ///< the session goes on, see StepResult::skipped
+};
+
 struct SessionOptions {
   uint64_t seed = 0;
   /// Decay on every tensor, not only on those of rank >= 2.
   bool decayAll = false;
   /// Threads of a rank's kernels; 0 means max(1, cores / ranks).
   int threadsPerRank = 0;
+  OnNan onNan = OnNan::Stop;
+  /// A rank that makes no progress for so long is an error that names it, what
+  /// it does and who waits for it; the other ranks end. 0: wait for ever.
+  double timeoutSeconds = 0;
   /// Fill memory between lifetimes with NaNs; also on by GRT_POISON=1.
   bool poison = false;
   /// Folder of the backend's library; empty: beside the runtime's own, then the
@@ -137,6 +154,9 @@ struct SessionOptions {
   std::string backendFolder;
   /// Used instead of the library of the program's target, if set.
   const grt_backend *backend = nullptr;
+  /// Steps can be recorded: see Session::record. A session without this has no
+  /// cost for it.
+  bool trace = false;
 };
 
 struct StepResult {
@@ -146,6 +166,7 @@ struct StepResult {
   double learningRate = 0;
   double milliseconds = 0;
   uint64_t validTokens = 0;
+  bool skipped = false; ///< nothing was updated, see OnNan
 };
 
 struct RankMemory {
@@ -159,6 +180,17 @@ struct RankMemory {
   uint64_t outsideArenaBytes = 0;
 };
 
+/// Where the time of a step goes, as shares of it over all ranks; they add up
+/// to 1.
+struct TimeShares {
+  double compute = 0;              ///< kernels run
+  double exposedCommunication = 0; ///< data moves and no kernel runs
+  double bubble = 0;               ///< waiting for other ranks
+  double idle = 0;                 ///< none of these
+  double milliseconds = 0;         ///< of a step, the average
+  uint64_t steps = 0;              ///< that were looked at
+};
+
 /// A parameter, its gradient or its optimizer state in the Hugging Face layout.
 struct Tensor {
   std::vector<int64_t> shape;
@@ -167,7 +199,9 @@ struct Tensor {
 using TensorMap = std::map<std::string, Tensor>;
 
 /// A program in execution. All calls come from one thread at a time. After an
-/// error in a step the session can only be destroyed.
+/// error of a rank (in a step, or while a checkpoint is written or read) the
+/// session can only be destroyed. After a rank was stuck the process should end
+/// soon: the rank's thread cannot be, and its memory stays.
 class Session {
 public:
   ~Session();
@@ -208,6 +242,28 @@ public:
   Status save(const std::string &directory);
   /// Writes the gradients of the last step as safetensors.
   Status saveGradients(const std::string &path);
+
+  /// Writes a checkpoint of the state after the last step; every rank writes
+  /// the elements that it owns. `state.step` must be `stepsDone()`.
+  Status writeCheckpoint(const CheckpointFolder &folder,
+                         const TrainingState &state);
+  /// Loads weights and optimizer state of a checkpoint (`step-...`), written
+  /// under any plan, and goes on from its step. Every rank reads what it holds
+  /// straight into its arena. Hyperparameters are the caller's to restore, see
+  /// readTrainingState.
+  Status resume(const std::string &checkpoint);
+  /// Loads the weights of a Hugging Face model: a safetensors file, or a folder
+  /// with `model.safetensors` or its index (checkpoints are such folders).
+  /// Every tensor of the program must be there with its shape.
+  Status loadWeights(const std::string &path);
+  /// Whether the next steps are recorded; needs SessionOptions::trace.
+  Status record(bool on);
+  /// Shares of the recorded steps, and of the step that the cost model expects
+  /// (`steps` is 0 if the program does not have its times).
+  Status timeShares(TimeShares &measured, TimeShares &predicted) const;
+  /// Writes the recorded steps, and what the cost model expects beside each, as
+  /// a Chrome trace.
+  Status writeTrace(const std::string &path) const;
 
   uint64_t stepsDone() const;
   std::vector<RankMemory> memory() const;

@@ -35,6 +35,40 @@ grt_dtype heldType(const Manifest &manifest, Held kind) {
   return kind == Held::Parameter ? manifest.dtype : manifest.accumulatorType();
 }
 
+std::vector<Held> stateKinds(const Manifest &manifest) {
+  if (manifest.optimizerStates() == 1)
+    return {Held::FirstState};
+  return {Held::FirstState, Held::SecondState};
+}
+
+const char *stateSuffix(const Manifest &manifest, Held kind) {
+  if (kind == Held::SecondState)
+    return ".v";
+  return manifest.optimizerStates() == 1 ? ".momentum" : ".m";
+}
+
+char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
+               Held kind) {
+  switch (kind) {
+  case Held::Parameter:
+    return rank.memory() + layer.parameter;
+  case Held::Gradient:
+    return rank.memory() + layer.gradient;
+  case Held::FirstState:
+    return rank.memory() + layer.optimizer;
+  case Held::SecondState:
+    break;
+  }
+  return rank.memory() + layer.optimizer +
+         uint64_t(layer.groups[0].shardElements) *
+             dtypeBytes(heldType(manifest, kind));
+}
+
+bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank) {
+  return tensor.group == 0 && axisIndex(layer, localRank, GRT_AXIS_DP) == 0 &&
+         (tensor.tpDim >= 0 || axisIndex(layer, localRank, GRT_AXIS_TP) == 0);
+}
+
 std::vector<int> storedParameters(const Manifest &manifest) {
   std::vector<int> stored;
   for (const Role &role : manifest.roles)
@@ -60,15 +94,9 @@ std::vector<char> gatherTensor(const Manifest &manifest,
         // Replicas are equal; the first speaks for all.
         if (axisIndex(layer, rank.localRank(), GRT_AXIS_DP) != 0)
           return;
-        uint64_t offset = layer.parameter;
-        if (kind == Held::Gradient)
-          offset = layer.gradient;
-        else if (kind != Held::Parameter)
-          offset = layer.optimizer;
-        if (kind == Held::SecondState)
-          offset += uint64_t(layer.groups[0].shardElements) * width;
         std::memcpy(whole.data() + uint64_t(run.global) * width,
-                    rank.memory() + offset + uint64_t(run.held) * width,
+                    heldBase(manifest, rank, layer, kind) +
+                        uint64_t(run.held) * width,
                     uint64_t(run.count) * width);
       });
   return whole;

@@ -26,6 +26,21 @@ enum class Held {
 /// Element type of a kind of tensor.
 grt_dtype heldType(const Manifest &manifest, Held kind);
 
+/// The kinds of optimizer state of the program, and what follows the
+/// parameter's name in theirs: ".m", ".v", ".momentum".
+std::vector<Held> stateKinds(const Manifest &manifest);
+const char *stateSuffix(const Manifest &manifest, Held kind);
+
+/// Where the rank keeps the tensors of a kind of one of its layers; runs count
+/// elements of `heldType` from there.
+char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
+               Held kind);
+
+/// Whether the rank answers for the elements of a tensor that it holds. Exactly
+/// one holder of every element does: the first of its DP group and, where the
+/// tensor is replicated over TP, of its TP group.
+bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank);
+
 /// Indices of the parameters that are stored, by name: those that have an
 /// owner.
 std::vector<int> storedParameters(const Manifest &manifest);

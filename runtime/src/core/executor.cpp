@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace grt {
@@ -41,9 +42,10 @@ uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly) {
 
 } // namespace
 
-Rank::Rank(RunState &state, Communicator &communicator)
+Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
+           Recorder *recorder)
     : state(state), manifest(state.manifest), communicator(communicator),
-      self(communicator.rank()) {
+      activity(activity), recorder(recorder), self(communicator.rank()) {
   context.rank = this;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
@@ -86,12 +88,17 @@ void Rank::load() {
                                role.data, role.loss, role.step})
     staticBytes += extent.bytes;
 
+  std::vector<int> all(size_t(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  everyone = &communicator.group(all);
   layers.resize(role.layers.size());
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
   gathered.resize(size_t(communicator.size()) * 2);
   initialiseWeights();
   prepareKernels();
+  if (recorder)
+    recorder->attach(live, staticBytes);
   beginAllocationCount();
 }
 
@@ -109,7 +116,7 @@ void Rank::prepareKernels() {
       if (function < 0)
         continue;
       marks = 0;
-      call(function, layer);
+      call(function, layer, Phase::Forward);
       temporary = std::max(temporary, marks);
       if (function == layer.forward)
         kept += marks + 1;
@@ -164,6 +171,7 @@ void Rank::initialiseWeights() {
     for (const LayerTensor &tensor : layer.tensors) {
       const Parameter &parameter = manifest.parameters[tensor.parameter];
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
+        activity.advance();
         initialValues(parameter, state.options.seed, run.global, run.count,
                       manifest.dtype,
                       arena->base() + layer.parameter +
@@ -230,13 +238,19 @@ void Rank::beginStep() {
   step->local_norm_squared = 0;
   live.rewind(0);
   backwardSeen = false;
+  updateLeftOut = false;
+  activity.setStep(state.step);
   fillData();
 }
 
 void Rank::train() {
+  if (recorder)
+    recorder->beginStep(state.step);
   beginStep();
   runPart(GRT_PART_STEADY, false);
   runPart(GRT_PART_STEP_END, false);
+  if (recorder)
+    recorder->endStep();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
@@ -244,6 +258,11 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   beginStep();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   gatherResults(0);
+  outsideBytes = std::max(outsideBytes, allocationPeakBytes());
+}
+
+void Rank::addOverRanks(std::span<double> values) {
+  communicator.allReduce(*everyone, values.data(), values.size(), GRT_F64);
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
@@ -261,6 +280,8 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
 }
 
 void Rank::runTask(const grt_task &task) {
+  activity.setLayer(nullptr);
+  TraceSpan span(recorder, task);
   switch (task.kind) {
   case GRT_TASK_FORWARD:
     return forward(task.micro_batch, task.slot);
@@ -275,7 +296,7 @@ void Rank::runTask(const grt_task &task) {
   case GRT_TASK_NORM:
     return norm();
   case GRT_TASK_UPDATE:
-    return update();
+    return updateLeftOut ? void() : update();
   default:
     return tie(/*reduce=*/false);
   }
@@ -293,12 +314,12 @@ Extent Rank::boundaryExtent(int buffer, uint64_t bytes) const {
 }
 
 void Rank::begin(const Extent &extent) {
-  if (state.mode == GRT_MODE_TRAIN && extent.bytes)
+  if (tracks() && extent.bytes)
     live.begin(extent.offset, extent.bytes);
 }
 
 void Rank::end(const Extent &extent) {
-  if (state.mode == GRT_MODE_TRAIN && extent.bytes &&
+  if (tracks() && extent.bytes &&
       !live.end(extent.offset, extent.bytes,
                 state.poison ? arena->base() : nullptr))
     failHere("a boundary buffer of " + str(extent.bytes) +
@@ -312,6 +333,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   LayerState &prepared = layers[number];
   running = &prepared;
   runningLayer = &layer;
+  activity.setLayer(&layer);
   prepared.coordinates.first_sample =
       int64_t(microBatch) * manifest.samplesPerMicroBatch() +
       prepared.block * layer.samples;
@@ -382,7 +404,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
         role.boundary[layer.gradOut].bytes);
 }
 
-void Rank::call(int function, const Layer &layer) {
+void Rank::call(int function, const Layer &layer, Phase phase) {
+  TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
   kept = nullptr;
   int32_t status = state.program.table().functions[function](&context);
   if (status == 0)
@@ -406,7 +429,9 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
       output = inputExtent(i + 1, slot);
     begin(output);
     bind(i, microBatch, slot, Phase::Forward);
-    call(layer.forward, layer);
+    call(layer.forward, layer, Phase::Forward);
+    if (inspecting)
+      inspectLayer(i);
     if (layer.forwardReshard >= 0) {
       Extent next = inputExtent(i + 1, slot);
       begin(next);
@@ -416,7 +441,7 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     }
   }
   // Without a backward pass nothing ends what forward keeps for it.
-  if (state.mode != GRT_MODE_TRAIN)
+  if (!tracks())
     live.rewind(mark);
 }
 
@@ -426,12 +451,12 @@ void Rank::backward(uint32_t microBatch, uint32_t slot) {
     const Layer &layer = roleData->layers[i];
     if (layer.recompute >= 0) {
       bind(i, microBatch, slot, Phase::Recompute);
-      call(layer.recompute, layer);
+      call(layer.recompute, layer, Phase::Recompute);
     }
     Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
     begin(gradOut);
     bind(i, microBatch, slot, Phase::Backward);
-    call(layer.backward, layer);
+    call(layer.backward, layer, Phase::Backward);
     end(boundaryExtent(layer.gradIn, layers[i].outputBytes));
     end(inputExtent(i, slot));
     if (layer.backwardReshard >= 0) {
@@ -497,6 +522,9 @@ void Rank::synchroniseGradients() {
     const Layer &layer = roleData->layers[i];
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    activity.setLayer(&layer);
+    if (recorder)
+      recorder->layer = int32_t(i);
     if (layers[i].groups[GRT_AXIS_DP])
       communicator.allReduce(*layers[i].groups[GRT_AXIS_DP],
                              arena->base() + layer.gradient, held,
@@ -535,9 +563,11 @@ void Rank::norm() {
     if (layer.norm < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
-    call(layer.norm, layer);
+    call(layer.norm, layer, Phase::Norm);
   }
   gatherResults(step->local_norm_squared);
+  // The same numbers on all ranks, so the same decision.
+  updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm);
   step->clip_factor = 1;
   if (manifest.clip)
     step->clip_factor =
@@ -570,7 +600,7 @@ void Rank::update() {
     if (layer.update < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
-    call(layer.update, layer);
+    call(layer.update, layer, Phase::Update);
   }
 }
 
@@ -580,6 +610,7 @@ void Rank::update() {
 
 void Rank::failHere(const std::string &what) const {
   fail("rank " + std::to_string(self) +
+       (state.step && !preparing ? ", step " + str(state.step) : "") +
        (runningLayer ? ", layer '" + runningLayer->name + "'" : "") + ": " +
        what);
 }
@@ -617,6 +648,9 @@ void Rank::launch(const grt_kernel_op &op) {
       patchedInts[i] = 1;
     patched.ints = patchedInts.data();
   }
+  if (state.failed.load(std::memory_order_relaxed))
+    throw Aborted();
+  activity.begin(kernelName(op.kernel), op.name);
   void *buffers[most];
   char message[256] = "";
   int32_t status = 0;
@@ -636,6 +670,7 @@ void Rank::launch(const grt_kernel_op &op) {
     failHere(std::string(kernelName(op.kernel)) + " '" + name +
              "': " + message);
   }
+  activity.end();
 }
 
 void Rank::communicate(const grt_collective_op &op) {
@@ -644,6 +679,7 @@ void Rank::communicate(const grt_collective_op &op) {
   const char *name = op.name ? op.name : "collective";
   if (op.axis > GRT_AXIS_TP)
     failHere(std::string("'") + name + "' runs over an unknown axis");
+  activity.begin("collective", name);
   char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
   Group *group = running->groups[op.axis];
   uint64_t members = group ? uint64_t(group->size()) : 1;

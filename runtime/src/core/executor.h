@@ -14,8 +14,10 @@
 #ifndef GRT_CORE_EXECUTOR_H
 #define GRT_CORE_EXECUTOR_H
 
+#include "core/activity.h"
 #include "core/arena.h"
 #include "core/layout.h"
+#include "core/trace.h"
 #include "grt/session.h"
 
 #include <memory>
@@ -67,11 +69,16 @@ struct RunState {
   uint64_t validTokens = 0;
   uint64_t step = 0; ///< of the running or last step, from 1
   grt_mode mode = GRT_MODE_TRAIN;
+  /// Set when a rank has failed; the others stop at their next operation.
+  std::atomic<bool> failed = false;
 };
 
 class Rank {
 public:
-  Rank(RunState &state, Communicator &communicator);
+  /// With a recorder, whose communicator and backend these are then too, steps
+  /// can be recorded.
+  Rank(RunState &state, Communicator &communicator, Activity &activity,
+       Recorder *recorder = nullptr);
   ~Rank();
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
@@ -82,10 +89,18 @@ public:
   void train();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
+  /// Replaces `values` by their sum over all ranks; every rank calls it.
+  void addOverRanks(std::span<double> values);
+
+  /// Finds where the values of the last step ceased to be finite.
+  void inspect();
+  std::string describeNotFinite() const;
 
   /// Results of the last `train` or `evaluate`, the same on all ranks.
   double lossSum = 0;
   double gradientNorm = 0;
+  /// The loss or the norm is not finite, so nothing was updated.
+  bool updateLeftOut = false;
 
   const Program &program() const { return state.program; }
   int globalRank() const { return self; }
@@ -106,11 +121,16 @@ public:
   void communicate(const grt_collective_op &op);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
+  /// What the rank does outside its program, for the watchdog.
+  void note(const char *what, const char *name) const {
+    activity.begin(what, name);
+  }
+  void advance() const { activity.advance(); }
   /// Keeps an exception until the compiled function has returned.
   void keep(std::exception_ptr exception) { kept = exception; }
 
 private:
-  enum class Phase { Forward, Recompute, Backward, Update };
+  using Phase = LayerPhase;
   struct Region {
     char *base = nullptr;
     uint64_t bytes = 0;
@@ -141,12 +161,14 @@ private:
   void gatherResults(double normSquared);
 
   void bind(size_t layer, uint32_t microBatch, uint32_t slot, Phase phase);
-  void call(int function, const Layer &layer);
+  void call(int function, const Layer &layer, Phase phase);
   void reshard(int exchange, const void *source, void *destination);
   char *resolve(const grt_buffer &buffer, const char *name, size_t position);
   Extent inputExtent(size_t layer, uint32_t slot) const;
   Extent boundaryExtent(int buffer, uint64_t bytes) const;
+  void inspectLayer(size_t layer);
   /// Life of buffers that the executor itself hands on; training only.
+  bool tracks() const { return state.mode == GRT_MODE_TRAIN && !inspecting; }
   void begin(const Extent &extent);
   void end(const Extent &extent);
   [[noreturn]] void failHere(const std::string &what) const;
@@ -154,6 +176,9 @@ private:
   RunState &state;
   const Manifest &manifest;
   Communicator &communicator;
+  Activity &activity;
+  Group *everyone = nullptr;
+  Recorder *recorder;
   int self, local = 0, roleNumber = 0;
   const Role *roleData = nullptr;
   grt_context context;
@@ -170,6 +195,8 @@ private:
   size_t marks = 0;       ///< begin marks of the function walked last
   bool accumulate = false;
   bool backwardSeen = false;
+  bool inspecting = false; ///< layers' outputs are looked at
+  double notFinite = 0;    ///< where, see inspect.cpp
   uint64_t staticBytes = 0, outsideBytes = 0;
   std::vector<double> gathered;
   std::vector<int64_t> patchedInts;

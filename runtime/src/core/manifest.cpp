@@ -582,6 +582,66 @@ TieEnd parseTieEnd(const Node &node, const Manifest &manifest, int parameter,
   return end;
 }
 
+/// A duration in microseconds, 0 if absent.
+double duration(const Node &node, const char *key) {
+  if (!node.has(key))
+    return 0;
+  double time = node.at(key).number();
+  if (!(time >= 0 && time <= 1e15))
+    node.at(key).error("expected microseconds, found " + std::to_string(time));
+  return time;
+}
+
+PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
+  PredictedTimes times;
+  auto expect = [](const Node &at, size_t found, size_t expected) {
+    if (found != expected)
+      at.error("expected " + str(int64_t(expected)) + " entries, found " +
+               str(int64_t(found)));
+  };
+  for (const Node &entry : node.at("roles").list()) {
+    PredictedTimes::Role role;
+    role.slowdown = entry.at("slowdown").number();
+    if (!(role.slowdown >= 1 && role.slowdown <= 2))
+      entry.at("slowdown").error("expected a number from 1 to 2");
+    size_t most = times.roles.size() < manifest.roles.size()
+                      ? manifest.roles[times.roles.size()].layers.size()
+                      : 0;
+    for (const Node &layer : entry.at("layers").list()) {
+      LayerTimes one;
+      one.gather = duration(layer, "gather");
+      one.forward = duration(layer, "forward");
+      one.tpForward = duration(layer, "tp-forward");
+      one.recompute = duration(layer, "recompute");
+      one.backward = duration(layer, "backward");
+      one.tpBackward = duration(layer, "tp-backward");
+      one.scatter = duration(layer, "scatter");
+      one.sync = duration(layer, "sync");
+      one.reshardForward = duration(layer, "reshard-forward");
+      one.reshardBackward = duration(layer, "reshard-backward");
+      role.layers.insert(role.layers.end(),
+                         size_t(layer.at("count").integer(1, int64_t(most))),
+                         one);
+    }
+    expect(entry.at("layers"), role.layers.size(), most);
+    times.roles.push_back(std::move(role));
+  }
+  expect(node.at("roles"), times.roles.size(), manifest.roles.size());
+  for (const Node &entry : node.at("cuts").list())
+    times.cuts.push_back(
+        {duration(entry, "activation"), duration(entry, "gradient")});
+  expect(node.at("cuts"), times.cuts.size(), manifest.roles.size() - 1);
+  for (const Node &entry : node.at("ties").list()) {
+    expect(node.at("ties"), node.at("ties").list().size(),
+           manifest.ties.size());
+    const Tie &tie = manifest.ties[times.ties.size()];
+    times.ties.push_back({tie.owner.role, tie.borrower.role,
+                          duration(entry, "reduce"),
+                          duration(entry, "broadcast")});
+  }
+  return times;
+}
+
 void checkWorld(const Manifest &manifest) {
   std::vector<int> seen(manifest.world, 0);
   for (const Role &role : manifest.roles)
@@ -660,6 +720,8 @@ Manifest parseManifest(std::string_view text) {
   if (root.has("tool-version"))
     manifest.toolVersion = root.at("tool-version").string();
   manifest.backend = root.at("target").at("backend").string();
+  if (root.at("target").has("cpu"))
+    manifest.targetCpu = root.at("target").at("cpu").string();
   std::string dtype = root.at("dtype").string();
   if (dtype == "f32")
     manifest.dtype = GRT_F32;
@@ -714,6 +776,9 @@ Manifest parseManifest(std::string_view text) {
     manifest.ties.push_back(tie);
   }
   checkWorld(manifest);
+  if (root.has("plan") && root.at("plan").has("predicted-us"))
+    manifest.predicted =
+        parsePredicted(root.at("plan").at("predicted-us"), manifest);
   return manifest;
 }
 

@@ -16,6 +16,7 @@
 #ifndef GRT_CORE_MANIFEST_H
 #define GRT_CORE_MANIFEST_H
 
+#include "core/prediction.h"
 #include "grt/abi.h"
 
 #include <cstdint>
@@ -154,6 +155,7 @@ struct Tie {
 struct Manifest {
   std::string toolVersion;
   std::string backend;
+  std::string targetCpu; ///< "x86-64-v2"; empty: any
   grt_dtype dtype = GRT_F32;
   int64_t world = 0, batch = 0, microBatches = 0, seqLen = 0, vocab = 0;
   std::string schedule;
@@ -166,6 +168,8 @@ struct Manifest {
   std::vector<Exchange> exchanges;
   std::vector<Tie> ties;
   std::vector<Role> roles;
+  /// What the cost model says of a step's parts, if the program has it.
+  std::optional<PredictedTimes> predicted;
 
   uint64_t elementBytes() const;
   grt_dtype accumulatorType() const {

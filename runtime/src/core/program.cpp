@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <cstring>
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -62,6 +63,47 @@ std::string readFile(const std::string &path) {
   return bytes;
 }
 
+/// Refuses code for another kind of processor before it is loaded.
+void checkMachine(std::string_view payload, const std::string &name) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, payload.data(), sizeof(header));
+#if defined(__x86_64__)
+  constexpr unsigned expected = EM_X86_64;
+#elif defined(__aarch64__)
+  constexpr unsigned expected = EM_AARCH64;
+#else
+  const unsigned expected = header.e_machine;
+#endif
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != expected)
+    invalid("program '" + name + "' was built for another processor: ELF " +
+            "machine " + str(header.e_machine) + ", this one is " +
+            str(expected));
+}
+
+/// Refuses code that uses instructions this processor lacks.
+void checkCpu(const std::string &cpu) {
+  if (cpu.empty())
+    return;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  bool known = true, has = false;
+  if (cpu == "x86-64")
+    has = true;
+  else if (cpu == "x86-64-v2")
+    has = __builtin_cpu_supports("x86-64-v2");
+  else if (cpu == "x86-64-v3")
+    has = __builtin_cpu_supports("x86-64-v3");
+  else if (cpu == "x86-64-v4")
+    has = __builtin_cpu_supports("x86-64-v4");
+  else
+    known = false;
+  if (!known || !has)
+    invalid("it was built for CPU '" + cpu + "', " +
+            (known ? "whose instructions this one lacks"
+                   : "which this runtime does not know"));
+#endif
+}
+
 /// Checks the trailer and returns the payload.
 std::string_view checkedPayload(std::string_view bytes,
                                 const std::string &name) {
@@ -84,8 +126,11 @@ std::string_view checkedPayload(std::string_view bytes,
   std::array<unsigned char, trailerBytes> expected = programTrailer(payload);
   if (std::memcmp(expected.data(), trailer.data(), trailerBytes) != 0)
     damaged("its SHA-256 differs from the one in its trailer");
-  if (payload.size() < 4 || std::memcmp(payload.data(), "\177ELF", 4) != 0)
+  if (payload.size() < SELFMAG ||
+      std::memcmp(payload.data(), ELFMAG, SELFMAG) != 0)
     damaged("expected an ELF shared object");
+  if (payload.size() >= sizeof(Elf64_Ehdr))
+    checkMachine(payload, name);
   return payload;
 }
 
@@ -165,6 +210,7 @@ Manifest checkedManifest(const grt_program &program, const std::string &name) {
   try {
     Manifest manifest =
         parseManifest({program.manifest, size_t(program.manifest_bytes)});
+    checkCpu(manifest.targetCpu);
     checkTable(program, manifest);
     checkWiring(manifest);
     return manifest;

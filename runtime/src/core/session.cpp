@@ -6,14 +6,19 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/session.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/gather.h"
 #include "checkpoint/safetensors.h"
 #include "comm/threads.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
+#include "core/trace_report.h"
+#include "core/watchdog.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
@@ -56,18 +61,33 @@ struct Session::Implementation {
   /// Runs `command` on every rank's thread and waits. The first error of any
   /// rank wakes all others and is thrown here.
   void runAll(const std::function<void(Rank &)> &command);
+  /// Runs `body` here, where it may fail, and lets the ranks of all processes
+  /// agree that none of them did: what follows finds its work done.
+  void together(const std::function<void()> &body);
+  /// Whether this process has rank 0, which does what is to be done once.
+  bool leads() const { return ranks.front()->globalRank() == 0; }
+  void load(CheckpointReader reader);
   void serve(int rank);
   void stop();
+  /// Waits, with `lock` held, until no rank works. If the watchdog finds one
+  /// stuck, the others get some seconds to end, then it is abandoned.
+  void wait(std::unique_lock<std::mutex> &lock);
   void record(int exitCode, const std::string &message);
   void setBatch(std::span<const int32_t> tokens,
                 std::span<const int32_t> labels);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   void writeTensors(const std::string &path, Held kind);
+  TraceReport report() const;
 
   std::shared_ptr<const Program> program;
   BackendHandle backend;
+  /// The backend as recorded ranks see it, and a recorder per rank; empty
+  /// without a trace.
+  grt_backend traced;
+  std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
   ThreadsWorld world;
+  std::vector<std::unique_ptr<Activity>> activities;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<Rank>> ranks;
   bool gradientsKnown = false;
@@ -78,6 +98,8 @@ struct Session::Implementation {
   uint64_t commandNumber = 0;
   int working = 0;
   bool stopping = false;
+  /// A rank did not come back; its thread still uses this object.
+  bool abandoned = false;
   std::unique_ptr<Error> error;
   std::vector<std::thread> threads;
 };
@@ -88,8 +110,11 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
       backend(options.backend ? BackendHandle(options.backend)
                               : BackendHandle(program->manifest().backend,
                                               options.backendFolder)),
-      state{*program, program->manifest(), *backend, options,
-            Hyperparameters::defaults(*program)},
+      traced(tracedBackend(*backend)), state{*program, program->manifest(),
+                                             options.trace ? traced : *backend,
+                                             options,
+                                             Hyperparameters::defaults(
+                                                 *program)},
       world(int(program->worldSize())) {
   const Manifest &manifest = program->manifest();
   int size = int(manifest.world);
@@ -102,8 +127,17 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   for (const Tie &tie : manifest.ties)
     state.ties.push_back(tieTables(manifest, tie));
   for (int rank = 0; rank < size; ++rank) {
-    communicators.push_back(world.join(rank));
-    ranks.push_back(std::make_unique<Rank>(state, *communicators.back()));
+    activities.push_back(std::make_unique<Activity>(rank));
+    communicators.push_back(
+        watchedCommunicator(world.join(rank), *activities.back()));
+    if (options.trace) {
+      recorders.push_back(std::make_unique<Recorder>(rank, *backend));
+      communicators.back() = tracedCommunicator(std::move(communicators.back()),
+                                                *recorders.back());
+    }
+    ranks.push_back(std::make_unique<Rank>(
+        state, *communicators.back(), *activities.back(),
+        options.trace ? recorders.back().get() : nullptr));
   }
   try {
     for (int rank = 0; rank < size; ++rank)
@@ -133,11 +167,14 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
     if (!error)
       error = std::make_unique<Error>(exitCode, message);
   }
+  state.failed = true;
   world.abort();
 }
 
 void Session::Implementation::serve(int number) {
   Rank *rank = ranks[number].get();
+  Activity &activity = *activities[number];
+  currentActivity = &activity;
   uint64_t served = 0;
   while (true) {
     const std::function<void(Rank &)> *body;
@@ -156,9 +193,11 @@ void Session::Implementation::serve(int number) {
     } catch (const Error &problem) {
       record(problem.exitCode(), problem.what());
     } catch (const std::exception &problem) {
-      record(1, "rank " + std::to_string(number) + ": " + problem.what());
+      record(1, "rank " + std::to_string(number) + ", " + activity.describe() +
+                    ": " + problem.what());
     }
     std::lock_guard<std::mutex> lock(mutex);
+    activity.busy = false;
     if (--working == 0)
       done.notify_one();
   }
@@ -172,11 +211,61 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
     fail("the session has failed before: " + std::string(error->what()));
   command = &body;
   working = int(threads.size());
+  for (const std::unique_ptr<Activity> &activity : activities)
+    activity->busy = true;
   ++commandNumber;
   wake.notify_all();
-  done.wait(lock, [&] { return working == 0; });
+  wait(lock);
   if (error)
     throw Error(*error);
+}
+
+void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
+  auto finished = [&] { return working == 0; };
+  double seconds = state.options.timeoutSeconds;
+  if (seconds <= 0)
+    return done.wait(lock, finished);
+  Watchdog watchdog(activities, seconds);
+  std::optional<std::string> problem;
+  while (!problem && !done.wait_for(lock, watchdog.interval(), finished))
+    problem = watchdog.look(Watchdog::Clock::now());
+  if (!problem)
+    return;
+  lock.unlock();
+  record(1, *problem);
+  lock.lock();
+  std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));
+  if (done.wait_for(lock, grace, finished))
+    return;
+  abandoned = true;
+  for (std::thread &thread : threads)
+    thread.detach();
+}
+
+void Session::Implementation::together(const std::function<void()> &body) {
+  std::exception_ptr problem;
+  try {
+    body();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  double failures = 0;
+  runAll([&](Rank &rank) {
+    bool first = &rank == ranks.front().get();
+    double count = first && problem ? 1 : 0;
+    rank.addOverRanks({&count, 1});
+    if (first)
+      failures = count;
+  });
+  if (problem)
+    std::rethrow_exception(problem);
+  if (failures > 0)
+    fail("another process of the run failed");
+}
+
+void Session::Implementation::load(CheckpointReader reader) {
+  runAll([&](Rank &rank) { reader.read(rank); });
+  reader.check();
 }
 
 void Session::Implementation::setBatch(std::span<const int32_t> tokens,
@@ -229,8 +318,23 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
   });
 }
 
+TraceReport Session::Implementation::report() const {
+  if (recorders.empty())
+    invalid("the session was made without a trace");
+  std::vector<RankRecording> recordings;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
+                          ranks[i]->role().arenaBytes});
+  return TraceReport(*program, std::move(recordings));
+}
+
 Session::Session() = default;
-Session::~Session() = default;
+
+Session::~Session() {
+  // A stuck thread cannot be ended; what it uses is left to it.
+  if (impl && impl->abandoned) [[maybe_unused]]
+    Implementation *left = impl.release();
+}
 
 Hyperparameters Hyperparameters::defaults(const Program &program) {
   Hyperparameters values;
@@ -273,6 +377,16 @@ Status Session::step(StepResult &result) {
     impl->gradientsKnown = true;
     const Rank &first = *impl->ranks[0];
     uint64_t valid = impl->state.validTokens;
+    result.skipped = first.updateLeftOut;
+    if (first.updateLeftOut && impl->state.options.onNan == OnNan::Stop) {
+      double loss = first.lossSum, norm = first.gradientNorm;
+      impl->runAll([](Rank &rank) { rank.inspect(); });
+      bool lossFinite = std::isfinite(loss);
+      fail("step " + std::to_string(impl->state.step) + ": the " +
+           (lossFinite ? "gradient norm" : "loss") + " is " +
+           (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") + "; " +
+           first.describeNotFinite());
+    }
     result.step = impl->state.step;
     result.loss = valid ? first.lossSum / double(valid) : 0;
     result.gradientNorm = first.gradientNorm;
@@ -334,10 +448,9 @@ Status Session::gradients(TensorMap &result) {
 
 Status Session::optimizerState(TensorMap &result) {
   return guarded([&] {
-    if (impl->program->manifest().optimizerStates() == 1)
-      return impl->collect(Held::FirstState, ".momentum", result);
-    impl->collect(Held::FirstState, ".m", result);
-    impl->collect(Held::SecondState, ".v", result);
+    const Manifest &manifest = impl->program->manifest();
+    for (Held kind : stateKinds(manifest))
+      impl->collect(kind, stateSuffix(manifest, kind), result);
   });
 }
 
@@ -375,6 +488,75 @@ Status Session::saveGradients(const std::string &path) {
       invalid("no step was done, so there are no gradients");
     impl->writeTensors(path, Held::Gradient);
   });
+}
+
+Status Session::writeCheckpoint(const CheckpointFolder &folder,
+                                const TrainingState &state) {
+  return guarded([&] {
+    if (state.step != impl->state.step)
+      invalid("checkpoint: expected the state of step " +
+              std::to_string(impl->state.step) + ", found step " +
+              std::to_string(state.step));
+    CheckpointWriter writer(impl->program->manifest(), impl->ranks, folder,
+                            state);
+    impl->together([&] {
+      if (impl->leads())
+        writer.prepare();
+    });
+    impl->together([&] { writer.open(); });
+    impl->runAll([&](Rank &rank) { writer.write(rank); });
+    impl->together([&] { writer.flush(); });
+    impl->together([&] {
+      if (impl->leads())
+        writer.commit();
+    });
+  });
+}
+
+Status Session::resume(const std::string &checkpoint) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::checkpoint(impl->program->manifest(),
+                                                  impl->ranks, checkpoint));
+    });
+    uint64_t step = reader->state().step;
+    impl->load(std::move(*reader));
+    impl->state.step = step;
+  });
+}
+
+Status Session::loadWeights(const std::string &path) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::weights(impl->program->manifest(),
+                                               impl->ranks, path));
+    });
+    impl->load(std::move(*reader));
+  });
+}
+
+Status Session::record(bool on) {
+  return guarded([&] {
+    if (impl->recorders.empty())
+      invalid("the session was made without a trace");
+    for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+      recorder->setRecording(on);
+  });
+}
+
+Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
+  return guarded([&] {
+    TraceReport report = impl->report();
+    measured = report.measured();
+    if (!report.predicted(predicted))
+      predicted = TimeShares();
+  });
+}
+
+Status Session::writeTrace(const std::string &path) const {
+  return guarded([&] { impl->report().write(path); });
 }
 
 uint64_t Session::stepsDone() const { return impl->state.step; }

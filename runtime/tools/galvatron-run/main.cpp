@@ -5,13 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "grt/learning_rate.h"
 #include "options.h"
 #include "report.h"
+#include "resume.h"
+#include "signals.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <tuple>
+#include <cstdlib>
 
 using namespace grt;
 
@@ -40,18 +41,8 @@ Status checkAgainstProgram(const Options &options, const Program &program) {
   return Status();
 }
 
-void applyHyperparameters(const Options &options, Hyperparameters &values) {
-  if (options.betas)
-    std::tie(values.beta1, values.beta2) = *options.betas;
-  values.learningRate = options.lr.value_or(values.learningRate);
-  values.eps = options.eps.value_or(values.eps);
-  values.weightDecay = options.weightDecay.value_or(values.weightDecay);
-  values.momentum = options.momentum.value_or(values.momentum);
-  values.clipNorm = options.clipNorm.value_or(values.clipNorm);
-}
-
 /// Mean loss over the validation samples.
-Status validate(const Options &options, TokenFile &data, Session &session,
+Status validate(const Options &options, const Dataset &data, Session &session,
                 double &loss) {
   int64_t batch = session.program().batchSize();
   uint64_t batches = data.validationBatches(batch);
@@ -96,35 +87,56 @@ Status generate(const Options &options, Session &session, std::string &text) {
   return Status();
 }
 
-Status train(const Options &options, TokenFile &data, Session &session,
+/// Trains up to the last step, or to the one during which the run is asked to
+/// end; `state` follows.
+Status train(const Options &options, const Dataset &data, Session &session,
+             const CheckpointFolder *folder, TrainingState &state,
              Report &report) {
-  LearningRateSchedule schedule;
-  schedule.peak = session.hyperparameters().learningRate;
-  schedule.least = options.minLr.value_or(schedule.peak);
-  schedule.warmupSteps = options.warmupSteps;
-  schedule.steps = *options.steps;
+  int64_t batch = session.program().batchSize();
   std::vector<int32_t> inputs, labels;
-  for (uint64_t step = 1; step <= *options.steps; ++step) {
-    session.hyperparameters().learningRate = schedule.at(step);
-    Status status =
-        data.trainingBatch(step, session.program().batchSize(), inputs, labels);
+  uint64_t written = state.step;
+  while (state.step < *options.steps && !endRequested()) {
+    uint64_t step = state.step + 1;
+    bool last = step == *options.steps;
+    session.hyperparameters() = state.hyperparameters;
+    session.hyperparameters().learningRate = state.schedule.at(step);
+    Status status = data.trainingBatch(state.samples, batch, inputs, labels);
     if (status)
       status = session.setBatch(inputs, labels);
     StepResult result;
+    if (status && options.wantsRecording())
+      status = session.record(step + options.traceSteps > *options.steps);
     if (status)
       status = session.step(result);
     if (status && step == 1 && !options.dumpGradients.empty())
       status = session.saveGradients(options.dumpGradients);
     std::optional<double> validation;
-    bool wanted = options.validateEvery &&
-                  (step % options.validateEvery == 0 || step == *options.steps);
+    bool wanted =
+        options.validateEvery && (step % options.validateEvery == 0 || last);
     if (status && wanted)
       status = validate(options, data, session, validation.emplace());
     if (status)
       status = report.step(result, session.memory(), validation);
+    state.step = step;
+    state.samples += uint64_t(batch);
+    if (status && folder && options.checkpointEvery &&
+        step % options.checkpointEvery == 0) {
+      status = session.writeCheckpoint(*folder, state);
+      written = step;
+    }
     if (!status)
       return status;
   }
+  if (const char *signal = endRequested())
+    report.note(std::string("ended by ") + signal + " after step " +
+                std::to_string(state.step));
+  if (!folder)
+    return Status();
+  if (state.step != written)
+    if (Status status = session.writeCheckpoint(*folder, state); !status)
+      return status;
+  if (std::optional<std::string> newest = folder->newest())
+    report.note("checkpoint: '" + *newest + "'");
   return Status();
 }
 
@@ -136,33 +148,56 @@ Status run(const Options &options) {
   if (!status)
     return status;
 
-  std::unique_ptr<TokenFile> data;
-  if (*options.steps > 0)
-    status = TokenFile::open(options.data, program->vocabularySize(),
-                             program->sequenceLength(), data);
-  if (status && data && data->trainingSamples() == 0)
-    status = Status(2, "data file '" + options.data.path +
-                           "': the validation fraction leaves no samples");
-  if (status && data && options.validateEvery && data->validationSamples() == 0)
-    status = Status(2, "data file '" + options.data.path +
-                           "': the validation fraction gives no samples");
+  Beginning beginning;
+  TrainingState &state = beginning.state;
+  status = begin(options, *program, beginning);
+  std::unique_ptr<Dataset> data;
+  if (status && *options.steps > 0) {
+    DataOptions dataOptions = options.data;
+    dataOptions.seed = state.seed;
+    status = Dataset::open(dataOptions, program->vocabularySize(),
+                           program->sequenceLength(), data);
+    if (status && data->trainingSamples() == 0)
+      status = Status(2, "data: the validation fraction leaves no samples");
+    if (status && options.validateEvery && data->validationSamples() == 0)
+      status = Status(2, "data: the validation fraction gives no samples");
+    if (status)
+      status = checkData(options, *data, program->sequenceLength(), beginning);
+  }
   if (!status)
     return status;
 
   Report report(options, *program);
   SessionOptions sessionOptions;
-  sessionOptions.seed = options.seed;
-  sessionOptions.decayAll = options.decayAll;
+  sessionOptions.seed = state.seed;
+  sessionOptions.decayAll = state.decayAll;
   sessionOptions.threadsPerRank = options.threadsPerRank;
+  sessionOptions.timeoutSeconds = options.timeout;
+  sessionOptions.onNan = options.onNan;
+  sessionOptions.trace = options.wantsRecording();
   std::unique_ptr<Session> session;
-  status = report.open();
+  status = report.open(beginning.checkpoint.has_value());
   if (status)
     status = Session::create(program, sessionOptions, session);
+  if (status && beginning.checkpoint) {
+    status = session->resume(*beginning.checkpoint);
+    if (status)
+      report.note("resumed from '" + *beginning.checkpoint + "'");
+  } else if (status && !options.init.empty()) {
+    status = session->loadWeights(options.init);
+  }
   if (!status)
     return status;
-  applyHyperparameters(options, session->hyperparameters());
+  catchSignals();
   if (data)
-    status = train(options, *data, *session, report);
+    status =
+        train(options, *data, *session, beginning.folder.get(), state, report);
+  if (status && !options.trace.empty())
+    status = session->writeTrace(options.trace);
+  if (status && options.wantsRecording())
+    status = report.shares(*session);
+  if (status && endRequested())
+    return report.finish(session->memory());
   if (status && !options.save.empty())
     status = session->save(options.save);
   if (status && options.generate) {
@@ -187,10 +222,13 @@ int main(int argc, char **argv) {
     std::printf("galvatron-run %s\n", version());
     return 0;
   }
+  reportFatalSignals("galvatron-run: error: ");
   if (status)
     status = run(options);
-  if (!status)
-    std::fprintf(stderr, "galvatron-run: error: %s\n",
-                 status.message().c_str());
-  return status.exitCode();
+  if (status)
+    return 0;
+  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
+  // Not by way of destructors: a rank that is stuck still uses what they end.
+  std::fflush(nullptr);
+  std::_Exit(status.exitCode());
 }

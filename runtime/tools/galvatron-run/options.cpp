@@ -91,7 +91,18 @@ Status parseBetas(const std::string &option, const std::string &value,
 
 std::map<std::string, Action> valueOptions(Options &o) {
   return {
-      {"--data", text([&](const std::string &v) { o.data.path = v; })},
+      {"--data",
+       [&](const std::string &option, const std::string &v) {
+         // Several by commas or by several options.
+         for (size_t at = 0; at <= v.size();) {
+           size_t end = std::min(v.find(',', at), v.size());
+           if (end == at)
+             return wrong(option, "files separated by commas", v);
+           o.data.paths.push_back(v.substr(at, end - at));
+           at = end + 1;
+         }
+         return Status();
+       }},
       {"--data-format",
        [&](const std::string &option, const std::string &v) {
          if (v != "text" && v != "u16" && v != "u32")
@@ -103,9 +114,25 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--ranks", integer(1, [&](uint64_t v) { o.ranks = int64_t(v); })},
       {"--threads-per-rank",
        integer(1, [&](uint64_t v) { o.threadsPerRank = int(v); })},
+      {"--timeout", real(0, false, [&](double v) { o.timeout = v; })},
+      {"--on-nan",
+       [&](const std::string &option, const std::string &v) {
+         if (v != "stop" && v != "skip")
+           return wrong(option, "stop or skip", v);
+         o.onNan = v == "stop" ? grt::OnNan::Stop : grt::OnNan::Skip;
+         return Status();
+       }},
       {"--save", text([&](const std::string &v) { o.save = v; })},
+      {"--checkpoint", text([&](const std::string &v) { o.checkpoint = v; })},
+      {"--checkpoint-every",
+       integer(1, [&](uint64_t v) { o.checkpointEvery = v; })},
+      {"--keep-checkpoints",
+       integer(1, [&](uint64_t v) { o.checkpoints.keep = v; })},
+      {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
+      {"--trace", text([&](const std::string &v) { o.trace = v; })},
+      {"--trace-steps", integer(1, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},
       {"--summary", text([&](const std::string &v) { o.summary = v; })},
       {"--json", text([&](const std::string &v) { o.json = v; })},
@@ -120,11 +147,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--weight-decay", real(0, false, [&](double v) { o.weightDecay = v; })},
       {"--momentum", real(0, false, [&](double v) { o.momentum = v; })},
       {"--clip-norm", real(0, true, [&](double v) { o.clipNorm = v; })},
-      {"--seed", integer(0,
-                         [&](uint64_t v) {
-                           o.seed = v;
-                           o.data.seed = v;
-                         })},
+      {"--seed", integer(0, [&](uint64_t v) { o.seed = v; })},
       {"--validation-fraction",
        [&](const std::string &option, const std::string &v) {
          double value = 0;
@@ -151,6 +174,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
       {"-h", [&] { options.help = true; }},
       {"--version", [&] { options.version = true; }},
       {"--decay-all", [&] { options.decayAll = true; }},
+      {"--resume", [&] { options.resume = true; }},
       {"--json", [&] { options.json = "-"; }},
   };
   for (int i = 0; i < count; ++i) {
@@ -186,16 +210,20 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status(2, "expected a program (.gvx); see --help");
   if (!options.steps)
     return Status(2, "expected --steps=N");
-  if (*options.steps > 0 && options.data.path.empty())
+  if (*options.steps > 0 && options.data.paths.empty())
     return Status(2, "expected --data=FILE");
   if (options.validateEvery && options.data.validationFraction == 0)
     return Status(2, "--validate-every needs --validation-fraction above 0");
   if (!options.dumpGradients.empty() && *options.steps == 0)
     return Status(2, "--dump-gradients needs at least one step");
-  if (options.warmupSteps > *options.steps)
+  if (options.warmupSteps.value_or(0) > *options.steps)
     return Status(2, "expected at most " + std::to_string(*options.steps) +
                          " warm-up steps, found " +
-                         std::to_string(options.warmupSteps));
+                         std::to_string(*options.warmupSteps));
+  if (options.checkpoint.empty() && (options.resume || options.checkpointEvery))
+    return Status(
+        2, std::string(options.resume ? "--resume" : "--checkpoint-every") +
+               " needs --checkpoint=DIR");
   return Status();
 }
 
@@ -206,7 +234,7 @@ const char *helpText() {
          "process.\n"
          "\n"
          "data\n"
-         "  --data=FILE               tokens to train on\n"
+         "  --data=FILE[,FILE..]      tokens to train on; may be repeated\n"
          "  --data-format=FORMAT      text (bytes), u16 or u32; default: by "
          "suffix\n"
          "  --validation-fraction=F   part of the samples, at the end, kept "
@@ -222,6 +250,25 @@ const char *helpText() {
          "  --threads-per-rank=N      default: cores / ranks, at least 1\n"
          "  --seed=N                  of weights, dropout and sample order "
          "(default 0)\n"
+         "  --timeout=SECONDS         a rank without progress for so long ends "
+         "the run\n"
+         "                            (default 600; 0: never)\n"
+         "  --on-nan=stop|skip        when a loss or gradient norm is not "
+         "finite: stop\n"
+         "                            and name the layer, or leave the step's "
+         "update out\n"
+         "  --init=FILE|DIR           weights to start from: safetensors with "
+         "Hugging\n"
+         "                            Face names, or a folder with them\n"
+         "checkpoints\n"
+         "  --checkpoint=DIR          writes one at the end and on SIGINT or "
+         "SIGTERM\n"
+         "  --checkpoint-every=N      and every N steps\n"
+         "  --keep-checkpoints=N      the newest that stay (default 2)\n"
+         "  --resume                  goes on from the newest in DIR, if there "
+         "is one;\n"
+         "                            options that are not given are taken "
+         "from it\n"
          "optimizer\n"
          "  --lr=X                    learning rate (default 1e-3)\n"
          "  --min-lr=X                end of the cosine (default: --lr, no "
@@ -240,6 +287,11 @@ const char *helpText() {
          "  --summary=FILE            one JSON object at the end\n"
          "  --json[=FILE]             the summary on standard output, or in "
          "FILE\n"
+         "  --trace=FILE              Chrome trace of the last steps, measured "
+         "and predicted\n"
+         "  --trace-steps=N           how many (default 3); the summary's "
+         "shares "
+         "are theirs\n"
          "  --dump-gradients=FILE     gradients of step 1 as safetensors\n"
          "  --generate=TEXT           prints a greedy continuation of TEXT\n"
          "  --tokens=N                its length (default 64)\n"

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_OPTIONS_H
 #define GALVATRON_RUN_OPTIONS_H
 
+#include "grt/checkpoint.h"
 #include "grt/data.h"
 #include "grt/session.h"
 
@@ -23,17 +24,29 @@ struct Options {
   std::optional<uint64_t> steps;
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;
-  std::string save, log, summary, dumpGradients;
+  double timeout = 600;
+  grt::OnNan onNan = grt::OnNan::Stop;
+  /// Folder of checkpoints; weights to start from.
+  std::string checkpoint, init;
+  grt::CheckpointOptions checkpoints;
+  uint64_t checkpointEvery = 0;
+  bool resume = false;
+  std::string save, log, summary, dumpGradients, trace;
+  /// The last steps of the run are recorded, for the trace and the summary.
+  uint64_t traceSteps = 3;
   /// Where the summary also goes with --json; "-" is standard output.
   std::string json;
   std::optional<double> lr, minLr, eps, weightDecay, momentum, clipNorm;
   std::optional<std::pair<double, double>> betas;
-  uint64_t warmupSteps = 0;
-  uint64_t seed = 0;
+  std::optional<uint64_t> warmupSteps, seed;
   bool decayAll = false;
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;
+
+  bool wantsRecording() const {
+    return !trace.empty() || !summary.empty() || !json.empty();
+  }
 };
 
 /// Parses the arguments after the program's name. Errors have exit code 2.

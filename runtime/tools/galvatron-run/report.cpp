@@ -71,7 +71,7 @@ uint64_t largest(const std::vector<RankMemory> &memory,
 }
 
 uint64_t processPeakBytes() {
-  struct rusage usage{};
+  struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return uint64_t(usage.ru_maxrss) * 1024;
 }
@@ -104,16 +104,24 @@ Report::~Report() {
     std::fclose(log);
 }
 
-Status Report::open() {
+Status Report::open(bool resumed) {
   if (options.log.empty())
     return Status();
-  log = options.log == "-" ? stdout : std::fopen(options.log.c_str(), "w");
+  log = options.log == "-"
+            ? stdout
+            : std::fopen(options.log.c_str(), resumed ? "a" : "w");
   return log ? Status() : cannot("create", options.log);
+}
+
+void Report::note(const std::string &text) {
+  std::fprintf(people, "%s\n", text.c_str());
+  std::fflush(people);
 }
 
 Status Report::step(const grt::StepResult &result,
                     const std::vector<RankMemory> &memory,
                     std::optional<double> validationLoss) {
+  skipped += result.skipped;
   if (steps++ == 0)
     firstLoss = result.loss;
   finalLoss = result.loss;
@@ -140,6 +148,8 @@ Status Report::step(const grt::StepResult &result,
   if (hasMfu)
     line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
   line += " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
+  if (result.skipped)
+    line += " update left out";
   if (validationLoss)
     line += " validation " + format("%.4f", *validationLoss);
   std::fprintf(people, "%s\n", line.c_str());
@@ -156,6 +166,8 @@ Status Report::step(const grt::StepResult &result,
                 {"mfu", hasMfu ? Json(mfu) : Json()},
                 {"peak-bytes", measured},
                 {"planned-bytes", planned}};
+  if (result.skipped)
+    entry["skipped"] = true;
   if (validationLoss)
     entry["validation-loss"] = *validationLoss;
   std::string text = entry.dump() + "\n";
@@ -196,16 +208,33 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
       {"ranks", ranks},
       {"process-peak-bytes", processPeakBytes()},
       {"steps", steps},
+      {"skipped-steps", skipped},
       {"first-loss", steps ? Json(firstLoss) : Json()},
       {"final-loss", steps ? Json(finalLoss) : Json()},
       {"validation-loss", validation ? Json(*validation) : Json()},
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
       {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0}};
+  auto shares = [](const grt::TimeShares &time) {
+    if (!time.steps)
+      return Json();
+    return Json{{"compute", time.compute},
+                {"exposed-communication", time.exposedCommunication},
+                {"bubble", time.bubble},
+                {"idle", time.idle},
+                {"step-ms", time.milliseconds}};
+  };
+  summary["time-shares"] = {{"steps", measuredShares.steps},
+                            {"measured", shares(measuredShares)},
+                            {"predicted", shares(predictedShares)}};
   if (continuation)
     summary["generated"] = *continuation;
   // What a byte model generates need not be valid UTF-8.
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status Report::shares(const grt::Session &session) {
+  return session.timeShares(measuredShares, predictedShares);
 }
 
 Status Report::finish(const std::vector<RankMemory> &memory) {

@@ -24,12 +24,16 @@ public:
   Report(const Report &) = delete;
   Report &operator=(const Report &) = delete;
 
-  /// Opens the log. Errors have exit code 1.
-  grt::Status open();
+  /// Opens the log, to add to it if the run goes on. Errors have exit code 1.
+  grt::Status open(bool resumed);
+  /// A line for people.
+  void note(const std::string &text);
   grt::Status step(const grt::StepResult &result,
                    const std::vector<grt::RankMemory> &memory,
                    std::optional<double> validationLoss);
   void generated(const std::string &prompt, const std::string &continuation);
+  /// Takes the shares of time for the summary.
+  grt::Status shares(const grt::Session &session);
   /// The closing lines and the summary.
   grt::Status finish(const std::vector<grt::RankMemory> &memory);
 
@@ -43,10 +47,11 @@ private:
   FILE *people;
   FILE *log = nullptr;
   std::vector<double> milliseconds;
-  uint64_t steps = 0;
+  uint64_t steps = 0, skipped = 0;
   double firstLoss = 0, finalLoss = 0;
   std::optional<double> validation;
   std::optional<std::string> continuation;
+  grt::TimeShares measuredShares, predictedShares;
 };
 
 #endif // GALVATRON_RUN_REPORT_H

@@ -80,6 +80,21 @@ func.func private @a() attributes {d = #galvatron.device_type<name = "d", backen
 func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 0.5 : f64, kernel_overhead = 0.0 : f64>}
 
 // -----
+// device type C5
+// expected-error @+1 {{device type 'd': expected an efficiency to be pairs of a size and a fraction, found [6.400000e+01, 5.000000e-01, 1.280000e+02]}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64, efficiency = [64.0 : f64, 0.5 : f64, 128.0 : f64]>}
+
+// -----
+// collective C1
+// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter' or 'send', found 'gossip'}}
+func.func private @a() attributes {c = #galvatron.collective<kind = "gossip", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0, 1.0]>}
+
+// -----
+// collective C2
+// expected-error @+1 {{expected 'times' to be pairs of bytes and seconds, found [1.000000e+00]}}
+func.func private @a() attributes {c = #galvatron.collective<kind = "send", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0]>}
+
+// -----
 // node C1
 // expected-error @+1 {{expected 'count' and 'devices' of a node to be at least 1, found 1 and 0}}
 func.func private @a() attributes {n = #galvatron.node<count = 1, device_type = "d", devices = 0>}
@@ -119,6 +134,12 @@ func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_typ
 #l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
 // expected-error @+1 {{cluster 'c': expected 'bandwidth_matrix' to have 2 rows of 2 f64 numbers}}
 func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>], bandwidth_matrix = [array<f64: 1.0, 1.0>]>}
+
+// -----
+// cluster C6
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected #galvatron.collective, found 1 : i64}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>], collectives = [1 : i64]>}
 
 // -----
 // module attributes C1

@@ -185,4 +185,32 @@ TEST_F(Gpt2Footprints, FlopsOfATokenForUtilisation) {
                    products + attention);
 }
 
+// Sizes of products are harmonic means of their dimensions.
+TEST_F(Gpt2Footprints, ProductSizes) {
+  LayerFootprint block = footprint(kBlock, "single", 2);
+  double rows = 2 * kTokens, width = kWidth, sum = 0;
+  auto size = [](double m, double n, double k) {
+    return 3 / (1 / m + 1 / n + 1 / k);
+  };
+  auto flopsOf = [&](double wanted, bool attention) {
+    double flops = 0;
+    for (const galvatron::ProductWork &product : block.forwardProducts)
+      // Biases are read beside the products.
+      if (product.attention == attention &&
+          std::abs(product.size / wanted - 1) < 0.01)
+        flops += product.flops;
+    return flops;
+  };
+  EXPECT_EQ(flopsOf(size(rows, 3 * width, width), false),
+            2 * rows * 3 * width * width);
+  EXPECT_EQ(flopsOf(size(rows, width, width), false), 2 * rows * width * width);
+  EXPECT_EQ(flopsOf(size(rows, 4 * width, width), false),
+            2 * 2 * rows * 4 * width * width);
+  // Scores of one head: 64 positions, heads of 64; half of it is causal.
+  EXPECT_EQ(flopsOf(64, true), 2 * 2 * rows * kTokens * width / 2);
+  for (const galvatron::ProductWork &product : block.forwardProducts)
+    sum += product.flops;
+  EXPECT_DOUBLE_EQ(sum, block.forwardFlops);
+}
+
 } // namespace

@@ -141,11 +141,14 @@ private:
 
   LogicalResult checkMemory(const StageLedger &ledger) {
     auto plan = mlir::galvatron::getPlan(module);
-    int64_t available = plan.getMemory();
-    if (available == 0) {
-      auto clusterAttr = mlir::galvatron::getCluster(module);
-      if (!clusterAttr)
-        return success();
+    std::optional<int64_t> memory;
+    if (plan.getMemory() > 0)
+      memory = plan.getMemory();
+    int64_t available = memory.value_or(0);
+    auto clusterAttr = mlir::galvatron::getCluster(module);
+    if (!clusterAttr && !memory)
+      return success();
+    if (clusterAttr) {
       llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
       if (!cluster)
         return role.emitOpError(llvm::toString(cluster.takeError()));
@@ -154,7 +157,7 @@ private:
           return role.emitOpError()
                  << "expected devices of the cluster's "
                  << cluster->deviceCount() << ", found device " << device;
-      available = cluster->memoryOf(role.getDevices());
+      available = cluster->budgetOf(role.getDevices(), memory);
     }
     if (ledger.total() <= available)
       return success();

@@ -24,33 +24,81 @@ static ::galvatron::Link convertLink(LinkAttr link) {
           link.getLatency().getValueAsDouble()};
 }
 
+/// f64 attributes and not a dense array: those print without loss.
+static ArrayAttr convertNumbers(Builder &builder, ArrayRef<double> numbers) {
+  SmallVector<Attribute> attributes;
+  for (double number : numbers)
+    attributes.push_back(builder.getF64FloatAttr(number));
+  return builder.getArrayAttr(attributes);
+}
+
+static SmallVector<double> convertNumbers(ArrayAttr attributes) {
+  SmallVector<double> numbers;
+  for (auto number : attributes.getAsRange<FloatAttr>())
+    numbers.push_back(number.getValueAsDouble());
+  return numbers;
+}
+
+/// Sizes and fractions one after the other; null for no curve.
+static ArrayAttr convertCurve(Builder &builder,
+                              const ::galvatron::EfficiencyCurve &curve) {
+  SmallVector<double> numbers;
+  for (const auto &[size, fraction] : curve.points())
+    numbers.append({size, fraction});
+  return numbers.empty() ? ArrayAttr() : convertNumbers(builder, numbers);
+}
+
+static ::galvatron::EfficiencyCurve convertCurve(ArrayAttr attributes) {
+  if (!attributes)
+    return {};
+  std::vector<::galvatron::EfficiencyCurve::Point> points;
+  SmallVector<double> numbers = convertNumbers(attributes);
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2)
+    points.push_back({numbers[i], numbers[i + 1]});
+  return ::galvatron::EfficiencyCurve(std::move(points));
+}
+
 ClusterAttr ClusterAttr::get(MLIRContext *context,
                              const ::galvatron::Cluster &cluster) {
   Builder builder(context);
-  SmallVector<Attribute> types, nodes, matrix;
+  SmallVector<Attribute> types, nodes, matrix, collectives;
   for (const ::galvatron::DeviceType &type : cluster.deviceTypes()) {
     NamedAttrList flops;
     for (const auto &[dtype, value] : type.flops)
       flops.set(dtype, builder.getF64FloatAttr(value));
-    types.push_back(
-        DeviceTypeAttr::get(context, type.name, type.backend, type.memory,
-                            flops.getDictionary(context),
-                            builder.getF64FloatAttr(type.memoryBandwidth),
-                            builder.getF64FloatAttr(type.overlapSlowdown),
-                            builder.getF64FloatAttr(type.kernelOverhead)));
+    types.push_back(DeviceTypeAttr::get(
+        context, type.name, type.backend, type.memory,
+        flops.getDictionary(context),
+        builder.getF64FloatAttr(type.memoryBandwidth),
+        builder.getF64FloatAttr(type.overlapSlowdown),
+        builder.getF64FloatAttr(type.kernelOverhead), type.reservedMemory,
+        convertCurve(builder, type.efficiency),
+        convertCurve(builder, type.attentionEfficiency)));
   }
   for (const ::galvatron::NodeGroup &group : cluster.nodeGroups())
     nodes.push_back(NodeAttr::get(
         context, group.count, group.deviceType, group.devices,
-        group.devices > 1 ? convertLink(builder, group.link) : LinkAttr()));
+        group.devices > 1 ? convertLink(builder, group.link) : LinkAttr(),
+        group.network ? convertLink(builder, *group.network) : LinkAttr(),
+        group.cores));
   for (const std::vector<double> &row : cluster.matrix())
     matrix.push_back(builder.getDenseF64ArrayAttr(row));
-  return get(context, cluster.name(), builder.getArrayAttr(types),
-             builder.getArrayAttr(nodes),
-             cluster.networkLink()
-                 ? convertLink(builder, *cluster.networkLink())
-                 : LinkAttr(),
-             matrix.empty() ? ArrayAttr() : builder.getArrayAttr(matrix));
+  for (const ::galvatron::CollectiveTable &table : cluster.collectives()) {
+    SmallVector<double> times;
+    for (const auto &[bytes, seconds] : table.times)
+      times.append({static_cast<double>(bytes), seconds});
+    collectives.push_back(
+        CollectiveAttr::get(context, ::galvatron::collectiveName(table.kind),
+                            table.ranks, table.acrossNodes, table.stride,
+                            table.concurrent, convertNumbers(builder, times)));
+  }
+  return get(
+      context, cluster.name(), builder.getArrayAttr(types),
+      builder.getArrayAttr(nodes),
+      cluster.networkLink() ? convertLink(builder, *cluster.networkLink())
+                            : LinkAttr(),
+      matrix.empty() ? ArrayAttr() : builder.getArrayAttr(matrix),
+      collectives.empty() ? ArrayAttr() : builder.getArrayAttr(collectives));
 }
 
 llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
@@ -66,6 +114,9 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
     type.memoryBandwidth = attribute.getMemoryBandwidth().getValueAsDouble();
     type.overlapSlowdown = attribute.getOverlapSlowdown().getValueAsDouble();
     type.kernelOverhead = attribute.getKernelOverhead().getValueAsDouble();
+    type.reservedMemory = attribute.getReservedMemory();
+    type.efficiency = convertCurve(attribute.getEfficiency());
+    type.attentionEfficiency = convertCurve(attribute.getAttentionEfficiency());
     types.push_back(std::move(type));
   }
   std::vector<::galvatron::NodeGroup> nodes;
@@ -76,6 +127,9 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
     group.devices = attribute.getDevices();
     if (attribute.getLink())
       group.link = convertLink(attribute.getLink());
+    if (attribute.getNetwork())
+      group.network = convertLink(attribute.getNetwork());
+    group.cores = attribute.getCores();
     nodes.push_back(std::move(group));
   }
   std::optional<::galvatron::Link> network;
@@ -85,7 +139,21 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
   if (getBandwidthMatrix())
     for (auto row : getBandwidthMatrix().getAsRange<DenseF64ArrayAttr>())
       matrix.emplace_back(row.asArrayRef().begin(), row.asArrayRef().end());
-  return ::galvatron::Cluster::get(getName().str(), std::move(types),
-                                   std::move(nodes), std::move(network),
-                                   std::move(matrix));
+  std::vector<::galvatron::CollectiveTable> collectives;
+  if (getCollectives())
+    for (auto attribute : getCollectives().getAsRange<CollectiveAttr>()) {
+      ::galvatron::CollectiveTable table;
+      table.kind = *::galvatron::parseCollective(attribute.getKind());
+      table.ranks = attribute.getRanks();
+      table.acrossNodes = attribute.getAcrossNodes();
+      table.stride = attribute.getStride();
+      table.concurrent = attribute.getConcurrent();
+      SmallVector<double> times = convertNumbers(attribute.getTimes());
+      for (size_t i = 0; i + 1 < times.size(); i += 2)
+        table.times.push_back({static_cast<int64_t>(times[i]), times[i + 1]});
+      collectives.push_back(std::move(table));
+    }
+  return ::galvatron::Cluster::get(::galvatron::ClusterDescription{
+      getName().str(), std::move(types), std::move(nodes), std::move(network),
+      std::move(matrix), std::move(collectives)});
 }

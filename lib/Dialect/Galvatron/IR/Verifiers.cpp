@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Cluster/Measured.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -112,12 +113,19 @@ LogicalResult LinkAttr::verify(EmitError emitError, FloatAttr bandwidth,
   return success();
 }
 
-LogicalResult DeviceTypeAttr::verify(EmitError emitError, StringRef name,
-                                     StringRef backend, int64_t memory,
-                                     DictionaryAttr flops,
-                                     FloatAttr memoryBandwidth,
-                                     FloatAttr overlapSlowdown,
-                                     FloatAttr kernelOverhead) {
+/// Positive f64 numbers, two by two.
+static bool arePairs(ArrayAttr numbers) {
+  return numbers.size() % 2 == 0 && llvm::all_of(numbers, [](Attribute entry) {
+           return isNumber(entry, /*positive=*/true);
+         });
+}
+
+LogicalResult
+DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
+                       int64_t memory, DictionaryAttr flops,
+                       FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
+                       FloatAttr kernelOverhead, int64_t reservedMemory,
+                       ArrayAttr efficiency, ArrayAttr attentionEfficiency) {
   auto error = [&]() {
     return emitError() << "device type '" << name << "': ";
   };
@@ -148,11 +156,17 @@ LogicalResult DeviceTypeAttr::verify(EmitError emitError, StringRef name,
     return error()
            << "expected 'kernel_overhead' to be a non-negative f64, found "
            << kernelOverhead;
+  // (C5)
+  for (ArrayAttr curve : {efficiency, attentionEfficiency})
+    if (curve && !arePairs(curve))
+      return error() << "expected an efficiency to be pairs of a size and a "
+                        "fraction, found "
+                     << curve;
   return success();
 }
 
 LogicalResult NodeAttr::verify(EmitError emitError, int64_t count, StringRef,
-                               int64_t devices, LinkAttr) {
+                               int64_t devices, LinkAttr, LinkAttr, int64_t) {
   // (C1)
   if (count < 1 || devices < 1)
     return emitError() << "expected 'count' and 'devices' of a node to be at "
@@ -161,9 +175,26 @@ LogicalResult NodeAttr::verify(EmitError emitError, int64_t count, StringRef,
   return success();
 }
 
+LogicalResult CollectiveAttr::verify(EmitError emitError, StringRef kind,
+                                     int64_t, bool, int64_t, int64_t,
+                                     ArrayAttr times) {
+  // (C1)
+  if (!::galvatron::parseCollective(kind))
+    return emitError() << "expected 'all-reduce', 'all-gather', "
+                          "'reduce-scatter' or 'send', found '"
+                       << kind << "'";
+  // (C2)
+  if (times.empty() || !arePairs(times))
+    return emitError() << "expected 'times' to be pairs of bytes and seconds, "
+                          "found "
+                       << times;
+  return success();
+}
+
 LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
                                   ArrayAttr deviceTypes, ArrayAttr nodes,
-                                  LinkAttr network, ArrayAttr matrix) {
+                                  LinkAttr network, ArrayAttr matrix,
+                                  ArrayAttr collectives) {
   auto error = [&]() { return emitError() << "cluster '" << name << "': "; };
   // (C1)
   llvm::StringSet<> names;
@@ -177,6 +208,7 @@ LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
       return error() << "found two device types '" << type.getName() << "'";
   }
   int64_t nodeCount = 0, deviceCount = 0;
+  bool allHaveNetwork = true;
   for (Attribute attribute : nodes) {
     auto node = dyn_cast<NodeAttr>(attribute);
     if (!node)
@@ -189,12 +221,18 @@ LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
     if (node.getDevices() > 1 && !node.getLink())
       return error() << "expected a link in a node of " << node.getDevices()
                      << " devices";
+    allHaveNetwork &= bool(node.getNetwork());
     nodeCount += node.getCount();
     deviceCount += node.getCount() * node.getDevices();
   }
   // (C4)
-  if (nodeCount > 1 && !network)
+  if (nodeCount > 1 && !network && !allHaveNetwork)
     return error() << "expected a network between " << nodeCount << " nodes";
+  // (C6)
+  if (collectives)
+    for (Attribute table : collectives)
+      if (!isa<CollectiveAttr>(table))
+        return error() << "expected #galvatron.collective, found " << table;
   // (C5)
   if (!matrix)
     return success();

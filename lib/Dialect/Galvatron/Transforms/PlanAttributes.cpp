@@ -9,7 +9,7 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
-#include "galvatron/Planner/Planner.h"
+#include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Units.h"
 
 #include "mlir/IR/Builders.h"
@@ -220,7 +220,8 @@ mlir::galvatron::readPlan(ModuleOp module,
 }
 
 void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
-                                int64_t memory) {
+                                int64_t memory,
+                                const llvm::json::Value *predictedTimes) {
   MLIRContext *context = module.getContext();
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
@@ -230,6 +231,8 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.
   (*json.getAsObject())["search-ms"] = 0.0;
+  if (predictedTimes)
+    (*json.getAsObject())["predicted-us"] = *predictedTimes;
   ModelOp model = *module.getOps<ModelOp>().begin();
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (!layers.empty() && !layers.front().isOpaque())
@@ -259,7 +262,7 @@ void mlir::galvatron::removePlan(ModuleOp module) {
 
 void mlir::galvatron::emitDecisions(Location loc,
                                     ArrayRef<std::string> decisions) {
-  for (const std::string &decision : decisions)
+  for (const std::string &decision : ::galvatron::foldDecisions(decisions))
     remark::analysis(
         loc, remark::RemarkOpts::name("decision").category("galvatron-planner"))
         << decision;

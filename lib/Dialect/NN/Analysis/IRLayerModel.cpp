@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Cluster/Measured.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
@@ -20,6 +21,7 @@ using namespace mlir;
 using ::galvatron::LayerFootprint;
 using ::galvatron::LayerModel;
 using ::galvatron::Paradigm;
+using ::galvatron::ProductWork;
 using ::galvatron::Strategy;
 using ::galvatron::Tie;
 
@@ -50,6 +52,18 @@ struct Work {
   double flops = 0, movedBytes = 0;
   int64_t kernels = 0;
   int64_t tensorParallelBytes = 0, tensorParallelCalls = 0;
+  llvm::SmallVector<ProductWork, 1> products;
+
+  /// Products of one size are one entry.
+  void addProduct(double productFlops, double size, bool attention) {
+    flops += productFlops;
+    for (ProductWork &known : products)
+      if (known.size == size && known.attention == attention) {
+        known.flops += productFlops;
+        return;
+      }
+    products.push_back({productFlops, size, attention});
+  }
 };
 
 /// Above this many FLOPs a byte an operation is taken to be limited by
@@ -63,7 +77,10 @@ Work measure(func::FuncOp function, int64_t samples) {
       double flops = cost.getFlops(samples),
              bytes = cost.getMovedBytes(samples);
       if (flops > kComputeBound * bytes)
-        work.flops += flops;
+        work.addProduct(
+            flops,
+            ::galvatron::productSize(flops, cost.getProductElements(samples)),
+            cost.isAttention());
       else
         work.movedBytes += bytes;
       ++work.kernels;
@@ -325,6 +342,9 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.forwardFlops = work[0].flops;
   footprint.forwardMovedBytes = work[0].movedBytes;
   footprint.forwardKernels = work[0].kernels;
+  footprint.forwardProducts = work[0].products;
+  footprint.recomputeProducts = work[1].products;
+  footprint.backwardProducts = work[2].products;
   footprint.tpForwardBytes = work[0].tensorParallelBytes;
   footprint.tpForwardCalls = work[0].tensorParallelCalls;
   footprint.recomputeFlops = work[1].flops;

@@ -34,6 +34,18 @@ double attentionProduct(Value qkv, bool causal, int64_t samples) {
   return 2 * perPair * positions * positions * (causal ? 0.5 : 1.0);
 }
 
+/// Elements of one of them: per head [positions x head size], its transpose and
+/// the scores, as much of them as its FLOPs count.
+double attentionProductElements(Value qkv, int64_t heads, bool causal,
+                                int64_t samples) {
+  auto type = cast<RankedTensorType>(qkv.getType());
+  double positions = double(type.getDimSize(1));
+  double vectors = elements(qkv, samples) / 3;
+  double sequences = vectors / (positions * double(type.getDimSize(3)));
+  double scores = sequences * double(heads) * positions * positions;
+  return (2 * vectors + scores) * (causal ? 0.5 : 1.0);
+}
+
 } // namespace
 
 double EmbeddingOp::getFlops(int64_t samples) { return 0; }
@@ -100,10 +112,20 @@ double DropoutAddOp::getFlops(int64_t samples) {
 double AttentionOp::getFlops(int64_t samples) {
   return 2 * attentionProduct(getQkv(), getCausal(), samples);
 }
+double AttentionOp::getProductElements(int64_t samples) {
+  return 2 *
+         attentionProductElements(getQkv(), getHeads(), getCausal(), samples);
+}
+bool AttentionOp::isAttention() { return true; }
 // Scores again, then the gradients of values, probabilities, queries and keys.
 double AttentionGradOp::getFlops(int64_t samples) {
   return 5 * attentionProduct(getQkv(), getCausal(), samples);
 }
+double AttentionGradOp::getProductElements(int64_t samples) {
+  return 5 *
+         attentionProductElements(getQkv(), getHeads(), getCausal(), samples);
+}
+bool AttentionGradOp::isAttention() { return true; }
 
 double CrossEntropyOp::getFlops(int64_t samples) {
   return (getStats() ? 4 : 8) * elements(getLogits(), samples);

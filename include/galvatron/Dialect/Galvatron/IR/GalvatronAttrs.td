@@ -146,21 +146,27 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
   let description = [{
     Memory in bytes, peak FLOP/s per element type, memory bandwidth in bytes per
     second, the factor by which overlapping communication and computation slow
-    each other, and the fixed cost of one kernel call in seconds.
+    each other, and the fixed cost of one kernel call in seconds. Optionally the
+    bytes that no plan gets, and which part of the FLOP/s products (and attention
+    kernels) reach: pairs of a size and a fraction, one after the other.
 
     Constraints:
     - (C1) `memory` is positive;
     - (C2) `backend` is `cpu` or `cuda`;
     - (C3) `flops` maps element types to positive `f64` numbers and is not empty;
     - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
-      `kernel_overhead` not negative, all `f64`.
+      `kernel_overhead` not negative, all `f64`;
+    - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         StringRefParameter<"">:$backend, "int64_t":$memory,
                         "::mlir::DictionaryAttr":$flops,
                         "::mlir::FloatAttr":$memory_bandwidth,
                         "::mlir::FloatAttr":$overlap_slowdown,
-                        "::mlir::FloatAttr":$kernel_overhead);
+                        "::mlir::FloatAttr":$kernel_overhead,
+                        DefaultValuedParameter<"int64_t", "0">:$reserved_memory,
+                        OptionalParameter<"::mlir::ArrayAttr">:$efficiency,
+                        OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
@@ -168,12 +174,34 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
 def Galvatron_NodeAttr : Galvatron_Attr<"Node", "node"> {
   let summary = "some equal nodes of a cluster";
   let description = [{
+    `link` joins the devices of a node, `network` (the cluster's if not given) the
+    node to others; `cores`, if not 0, are shared by the node's devices.
+
     Constraints:
     - (C1) `count` and `devices` are at least 1.
   }];
   let parameters = (ins "int64_t":$count, StringRefParameter<"">:$device_type,
                         "int64_t":$devices,
-                        OptionalParameter<"LinkAttr">:$link);
+                        OptionalParameter<"LinkAttr">:$link,
+                        OptionalParameter<"LinkAttr">:$network,
+                        DefaultValuedParameter<"int64_t", "0">:$cores);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_CollectiveAttr : Galvatron_Attr<"Collective", "collective"> {
+  let summary = "measured times of one collective";
+  let description = [{
+    As in a cluster file: `kind` is `all-reduce`, `all-gather`, `reduce-scatter`
+    or `send`; `times` holds pairs of bytes and seconds, one after the other.
+
+    Constraints:
+    - (C1) `kind` is one of these;
+    - (C2) `times` is not empty and holds pairs of positive `f64`.
+  }];
+  let parameters = (ins StringRefParameter<"">:$kind, "int64_t":$ranks,
+                        "bool":$across_nodes, "int64_t":$stride,
+                        "int64_t":$concurrent, "::mlir::ArrayAttr":$times);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
@@ -197,15 +225,17 @@ def Galvatron_ClusterAttr : Galvatron_Attr<"Cluster", "cluster"> {
       types have the same name;
     - (C2) every node names a device type of this cluster;
     - (C3) a node of several devices has a link;
-    - (C4) a cluster of several nodes has a network;
+    - (C4) a cluster of several nodes has a network, or each of its nodes has;
     - (C5) `bandwidth_matrix`, if given, has one row and one column per device,
-      all `f64`.
+      all `f64`;
+    - (C6) `collectives`, if given, are `#galvatron.collective`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         "::mlir::ArrayAttr":$device_types,
                         "::mlir::ArrayAttr":$nodes,
                         OptionalParameter<"LinkAttr">:$network,
-                        OptionalParameter<"::mlir::ArrayAttr">:$bandwidth_matrix);
+                        OptionalParameter<"::mlir::ArrayAttr">:$bandwidth_matrix,
+                        OptionalParameter<"::mlir::ArrayAttr">:$collectives);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -49,13 +49,15 @@ FailureOr<::galvatron::Plan> readPlan(ModuleOp module,
                                       const ::galvatron::Cluster &cluster);
 
 /// Replaces the plan of the module. `memory` is the budget of every device that
-/// the plan was made for, 0 for the devices' own.
-void writePlan(ModuleOp module, const ::galvatron::Plan &plan, int64_t memory);
+/// the plan was made for, 0 for the devices' own. `predictedTimes` are those of
+/// Simulate/, for the program's manifest.
+void writePlan(ModuleOp module, const ::galvatron::Plan &plan, int64_t memory,
+               const llvm::json::Value *predictedTimes = nullptr);
 
 /// Removes the plan: module attributes, strategies and stages.
 void removePlan(ModuleOp module);
 
-/// Sends the planner's decisions out as analysis remarks.
+/// Sends the planner's decisions out as analysis remarks, folded.
 void emitDecisions(Location loc, ArrayRef<std::string> decisions);
 
 } // namespace mlir::galvatron

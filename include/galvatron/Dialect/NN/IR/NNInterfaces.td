@@ -40,6 +40,23 @@ def NN_CostOpInterface : OpInterface<"CostOpInterface"> {
         bytes += double(countBytes(value.getType(), samples));
       return bytes;
     }]>,
+    InterfaceMethod<[{
+      Elements that the operation's matrix products read and write, each product
+      on its own. With the FLOPs they give the size of the products
+      (`galvatron::productSize`): devices reach less of their FLOP/s in small
+      ones.
+    }], "double", "getProductElements", (ins "int64_t":$samples), "", [{
+      double elements = 0;
+      for (mlir::Value value : $_op->getOperands())
+        elements += double(countElements(value.getType(), samples));
+      for (mlir::Value value : $_op->getResults())
+        elements += double(countElements(value.getType(), samples));
+      return elements;
+    }]>,
+    InterfaceMethod<[{
+      Whether it is an attention kernel, whose products a device may reach
+      another part of its FLOP/s in.
+    }], "bool", "isAttention", (ins), "", [{ return false; }]>,
   ];
 }
 

@@ -321,7 +321,9 @@ def NN_BiasGeluOp
   }];
 }
 
-def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition", "mayBeReplicated"]> {
+def NN_AttentionOp
+    : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
+                   ["partition", "mayBeReplicated"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -344,7 +346,9 @@ def NN_AttentionOp : NN_ForwardOp<"attention", ["getFlops"], ["partition", "mayB
   let assemblyFormat = "$qkv attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_AttentionGradOp : NN_Op<"attention_grad", ["getFlops"], ["partition", "mayBeReplicated"]> {
+def NN_AttentionGradOp
+    : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
+            ["partition", "mayBeReplicated"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:

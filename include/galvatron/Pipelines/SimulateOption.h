@@ -1,0 +1,38 @@
+//===- SimulateOption.h - The option --simulate -----------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// `--simulate[=trace.json]`: runs the plan through the simulator, adds its time
+// to the plan, and keeps a table for after the plan's own.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PIPELINES_SIMULATEOPTION_H
+#define GALVATRON_PIPELINES_SIMULATEOPTION_H
+
+#include "galvatron/Pipelines/ToolOptions.h"
+
+namespace galvatron {
+
+class SimulateOption {
+public:
+  explicit SimulateOption(Tool &tool);
+
+  /// Does nothing if the option was not given or there is no plan. Errors: the
+  /// trace cannot be written.
+  llvm::Error run(LayerModel &model, const Cluster &cluster,
+                  PlannerResult &result);
+  /// What is to be printed after the plan; "" if nothing was simulated.
+  const std::string &table() const { return text; }
+
+private:
+  llvm::cl::opt<std::string> trace;
+  std::string text;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_PIPELINES_SIMULATEOPTION_H

@@ -1,0 +1,33 @@
+//===- Report.h - A plan as one page of HTML --------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One page with everything in it: styles and pictures are inline, nothing is
+// loaded from anywhere, no script runs. It follows the reader's choice of a
+// light or a dark screen.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_REPORT_REPORT_H
+#define GALVATRON_REPORT_REPORT_H
+
+#include "galvatron/Planner/Explain.h"
+
+namespace galvatron {
+
+struct ReportInput {
+  const Plan &plan;
+  /// Of paretoFront(); the picture is left out if it is empty.
+  std::vector<ParetoPoint> front;
+  const Explanation *explanation = nullptr; ///< if it was asked for
+};
+
+/// The page. The same input gives the same bytes.
+std::string htmlReport(const ReportInput &input);
+
+} // namespace galvatron
+
+#endif // GALVATRON_REPORT_REPORT_H

@@ -1,0 +1,205 @@
+//===- Simulate.h - A plan's step, operation by operation -------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Runs the task program of a plan with the durations of Cost/: every layer of
+// every micro-batch, collectives, reshards, rendezvous transfers between
+// stages. It judges Eq. 9 of arXiv 2307.02031, which knows the stages only by
+// their sums. What is simulated, and where the two differ, is in
+// docs/simulator.md.
+//
+// The ranks of a role do the same at the same time, so one of them stands for
+// all; the expanded simulation, which runs every rank, is there to prove it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SIMULATE_SIMULATE_H
+#define GALVATRON_SIMULATE_SIMULATE_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Schedule/TaskProgram.h"
+#include "galvatron/Simulate/EventEngine.h"
+#include "galvatron/Strategy/Plan.h"
+
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+//===----------------------------------------------------------------------===//
+// What is simulated
+//===----------------------------------------------------------------------===//
+
+/// Communication with a fixed duration. Uplinks are numbered 2 * node for what
+/// leaves a node and 2 * node + 1 for what enters it.
+struct SimulatedExchange {
+  double seconds = 0;
+  std::vector<int32_t> uplinks;
+};
+
+struct SimulatedLayer {
+  std::string name;
+  Strategy strategy;
+  LayerTimeParts time;
+  std::vector<int32_t> dpUplinks, sdpUplinks, tpUplinks;
+  /// To the next layer of the stage, and of the gradient back to the one
+  /// before; 0 at the stage's ends.
+  SimulatedExchange reshardForward, reshardBackward;
+  /// Bytes on a rank, multiples of 64: kept from forward to backward, and
+  /// temporaries (those of forward with the output).
+  int64_t inputBytes = 0, stashBytes = 0;
+  int64_t forwardTransient = 0, backwardTransient = 0;
+};
+
+struct SimulatedRole {
+  std::vector<int64_t> devices; ///< global ranks by local rank
+  std::vector<SimulatedLayer> layers;
+  StageLedger ledger;
+};
+
+/// The boundary between a role and the next one.
+struct SimulatedCut {
+  SimulatedExchange activation, gradient;
+  /// Which ranks of both sides wait for each other, by local rank: those that
+  /// have a transfer in common, directly or through others.
+  std::vector<int32_t> senderGroup, receiverGroup;
+  int32_t groups = 1;
+};
+
+struct SimulatedTie {
+  SimulatedExchange reduce, broadcast;
+};
+
+struct SimulationInput {
+  TaskProgram program;
+  std::vector<SimulatedRole> roles;
+  std::vector<SimulatedCut> cuts; ///< one less than roles
+  std::vector<SimulatedTie> ties; ///< as in the program
+  double predictedSeconds = 0;    ///< Eq. 9
+};
+
+/// The task program of a plan with its durations. Errors: the plan does not
+/// match the model or the cluster.
+llvm::Expected<SimulationInput>
+simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
+
+/// The durations as JSON, in microseconds, for the manifest of a program: the
+/// runtime lays them out along the program's tasks. Equal neighbouring layers
+/// are one entry with a count, zeros are left out.
+llvm::json::Value predictedTimes(const SimulationInput &input);
+
+//===----------------------------------------------------------------------===//
+// What comes out
+//===----------------------------------------------------------------------===//
+
+enum class OverlapModel : uint8_t {
+  /// As the cost model has it: communication of a layer's backward overlaps
+  /// the computation of that layer and of no other, forward gathers overlap
+  /// nothing.
+  Layer,
+  /// As far as data allows: gathers run one layer ahead, reduce-scatters and
+  /// gradient all-reduces follow their layer while others compute.
+  Stream
+};
+
+struct SimulationOptions {
+  OverlapModel overlap = OverlapModel::Layer;
+  /// Simulates every rank on its own instead of one for all of a role.
+  bool expandRanks = false;
+  /// Operations of several stages at one node's uplink share its bandwidth.
+  bool shareUplinks = true;
+};
+
+enum class Activity : uint8_t {
+  Forward,
+  Recompute,
+  Backward,
+  Gather,
+  ReduceScatter,
+  GradientSync,
+  TensorParallel,
+  Reshard,
+  SendActivation,
+  ReceiveActivation,
+  SendGradient,
+  ReceiveGradient,
+  TieReduce,
+  TieBroadcast,
+  Norm
+};
+/// "forward", "gather", "send activation", ...
+llvm::StringRef activityName(Activity activity);
+
+struct SimulatedSpan {
+  double start = 0, finish = 0; ///< seconds
+  Stream stream = Stream::Compute;
+  Activity activity = Activity::Forward;
+  int32_t layer = -1;      ///< in the role, -1 if it is no layer's
+  int32_t microBatch = -1; ///< -1 if it is no micro-batch's
+  int32_t task = 0;        ///< in the order of the role's tasks of a step
+};
+
+/// Bytes from `time` on, until the next point.
+struct MemoryPoint {
+  double time = 0;
+  int64_t activations = 0; ///< kept for backward
+  int64_t temporaries = 0; ///< of the layer that runs
+};
+
+/// A role, or a rank if ranks were expanded. Times are seconds and add up to
+/// the iteration.
+struct SimulatedActor {
+  int64_t role = 0;
+  int64_t localRank = -1; ///< -1: all of the role
+  double compute = 0;     ///< computation runs, communication or not beside it
+  double exposed = 0;     ///< communication runs and no computation
+  double bubble = 0;      ///< nothing runs
+  double overlapped = 0;  ///< part of `compute` with communication beside it
+  int64_t peakActivations = 0, peakTemporaries = 0;
+  int64_t peakBytes = 0;            ///< with the ledger's states, of one moment
+  std::vector<SimulatedSpan> spans; ///< by stream in order
+  std::vector<MemoryPoint> memory;
+};
+
+struct Simulation {
+  double seconds = 0;
+  double predictedSeconds = 0; ///< Eq. 9
+  size_t operations = 0;
+  uint64_t events = 0;
+  std::vector<SimulatedActor> actors;
+
+  /// Simulated over predicted, 0 if nothing was predicted.
+  double ratio() const {
+    return predictedSeconds > 0 ? seconds / predictedSeconds : 0;
+  }
+  /// Shares of the iteration over all ranks.
+  double bubbleShare(const SimulationInput &input) const;
+  double exposedShare(const SimulationInput &input) const;
+  double computeShare(const SimulationInput &input) const;
+};
+
+/// Errors: the schedule is not sound; the message is that of the proof.
+llvm::Expected<Simulation> simulate(const SimulationInput &input,
+                                    const SimulationOptions &options = {});
+
+/// A table: one line per stage, the iteration beside Eq. 9's.
+void printSimulation(llvm::raw_ostream &os, const SimulationInput &input,
+                     const Simulation &simulation);
+
+/// Chrome trace event format (JSON): a process per rank, or per role if all
+/// ranks together would have more than `mostEvents` slices; a thread per
+/// stream and one for the tasks; a counter for memory.
+void writeTrace(llvm::raw_ostream &os, const SimulationInput &input,
+                const Simulation &simulation, size_t mostEvents = 500000);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SIMULATE_SIMULATE_H

@@ -1,0 +1,64 @@
+//===- Variants.cpp - Clusters that differ from a given one ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cluster/Cluster.h"
+
+#include <cmath>
+
+using namespace llvm;
+
+namespace galvatron {
+
+Cluster Cluster::scaled(double memory, double bandwidth) const {
+  Cluster other = *this;
+  ClusterDescription &to = other.description;
+  for (DeviceType &type : to.deviceTypes)
+    type.memory = static_cast<int64_t>(
+        std::floor(static_cast<double>(type.memory) * memory));
+  for (NodeGroup &group : to.nodes) {
+    group.link.bandwidth *= bandwidth;
+    if (group.network)
+      group.network->bandwidth *= bandwidth;
+  }
+  if (to.network)
+    to.network->bandwidth *= bandwidth;
+  for (std::vector<double> &row : to.matrix)
+    for (double &entry : row)
+      entry *= bandwidth;
+  // What the smallest buffer takes is latency.
+  for (CollectiveTable &table : to.collectives)
+    for (CollectiveTable::Point &point : table.times) {
+      double latency = table.times.front().second;
+      point.second = latency + (point.second - latency) / bandwidth;
+    }
+  return other;
+}
+
+std::optional<Cluster> Cluster::resized(int64_t count) const {
+  if (description.nodes.size() != 1 || hasBandwidthMatrix() || count < 1)
+    return std::nullopt;
+  ClusterDescription other = description;
+  NodeGroup &group = other.nodes.front();
+  if (description.network || group.network) {
+    if (count % group.devices != 0)
+      return std::nullopt;
+    group.count = count / group.devices;
+  } else {
+    // A link is only known where there is something to link.
+    if (group.devices == 1 && count > 1)
+      return std::nullopt;
+    group.devices = count;
+  }
+  Expected<Cluster> cluster = get(std::move(other));
+  if (!cluster) {
+    consumeError(cluster.takeError());
+    return std::nullopt;
+  }
+  return std::move(*cluster);
+}
+
+} // namespace galvatron

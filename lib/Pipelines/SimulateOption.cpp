@@ -1,0 +1,51 @@
+//===- SimulateOption.cpp - The option --simulate -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/SimulateOption.h"
+#include "galvatron/Simulate/Simulate.h"
+
+#include "llvm/Support/Format.h"
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+
+SimulateOption::SimulateOption(Tool &tool)
+    : trace("simulate", cl::desc("simulate the plan; FILE: its Chrome trace"),
+            cl::value_desc("FILE"), cl::ValueOptional,
+            cl::cat(tool.category())) {}
+
+llvm::Error SimulateOption::run(LayerModel &model, const Cluster &cluster,
+                                PlannerResult &result) {
+  if (!trace.getNumOccurrences() || !result.feasible())
+    return llvm::Error::success();
+  Plan &plan = std::get<Plan>(result.outcome);
+  llvm::Expected<SimulationInput> input = simulationInput(model, cluster, plan);
+  if (!input)
+    return input.takeError();
+  SimulationOptions options;
+  llvm::Expected<Simulation> simulation = simulate(*input, options);
+  if (!simulation)
+    return simulation.takeError();
+  options.overlap = OverlapModel::Stream;
+  llvm::Expected<Simulation> ahead = simulate(*input, options);
+  if (!ahead)
+    return ahead.takeError();
+  plan.simulatedIterationMs = simulation->seconds * 1e3;
+  llvm::raw_string_ostream os(text);
+  os << "\n";
+  printSimulation(os, *input, *simulation);
+  os << llvm::format(
+      "  with collectives where data allows them: %.3f ms, %.3f of "
+      "Eq. 9\n",
+      ahead->seconds * 1e3, ahead->ratio());
+  if (trace.empty())
+    return llvm::Error::success();
+  std::string content;
+  llvm::raw_string_ostream file(content);
+  writeTrace(file, *input, *simulation);
+  return writeOutput(trace, file.str());
+}

@@ -1,0 +1,79 @@
+//===- Relax.cpp - Which inputs would fit ---------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/Explain.h"
+
+#include <optional>
+
+using namespace llvm;
+
+namespace galvatron {
+
+static constexpr int64_t mostTries = 64;
+
+static bool fits(LayerModel &model, const Cluster &cluster,
+                 const PlannerOptions &options, int64_t batch) {
+  PlannerOptions changed = options;
+  changed.batch = batch;
+  changed.relaxations = false;
+  Expected<PlannerResult> result = plan(model, cluster, changed);
+  if (!result) {
+    // Not a batch, or not a cluster, for the forced parts of the plan.
+    consumeError(result.takeError());
+    return false;
+  }
+  return result->feasible();
+}
+
+static int64_t largestBatch(LayerModel &model, const Cluster &cluster,
+                            const PlannerOptions &options, int64_t batch) {
+  int64_t good = batch / 2, bad = batch;
+  while (good >= 1 && !fits(model, cluster, options, good)) {
+    bad = good;
+    good /= 2;
+  }
+  if (good < 1)
+    return 0;
+  int64_t step = std::max<int64_t>(1, (bad - good) / mostTries);
+  for (int64_t between = bad - step; between > good; between -= step)
+    if (fits(model, cluster, options, between))
+      return between;
+  return good;
+}
+
+static int64_t fewestDevices(LayerModel &model, const Cluster &cluster,
+                             const PlannerOptions &options, int64_t batch) {
+  int64_t devices = cluster.deviceCount();
+  int64_t most = 8 * devices;
+  // Whole nodes, or any number of devices in the one node.
+  int64_t step = cluster.networkLink() && !cluster.nodeGroups().empty()
+                     ? cluster.nodeGroups().front().devices
+                     : 1;
+  while ((most - devices) / step > mostTries)
+    step *= 2;
+  for (int64_t count = devices + step; count <= most; count += step) {
+    std::optional<Cluster> larger = cluster.resized(count);
+    if (larger && fits(model, *larger, options, batch))
+      return count;
+  }
+  return 0;
+}
+
+void relaxInput(LayerModel &model, const Cluster &cluster,
+                const PlannerOptions &options, int64_t batch,
+                Infeasible &infeasible) {
+  infeasible.fittingBatch = largestBatch(model, cluster, options, batch);
+  if (infeasible.fittingBatch > 0)
+    infeasible.relaxations.push_back("reduce the batch to " +
+                                     std::to_string(infeasible.fittingBatch));
+  infeasible.fittingDevices = fewestDevices(model, cluster, options, batch);
+  if (infeasible.fittingDevices > 0)
+    infeasible.relaxations.push_back(
+        "use " + std::to_string(infeasible.fittingDevices) + " such devices");
+}
+
+} // namespace galvatron

@@ -1,0 +1,338 @@
+//===- Graph.cpp - The operations of a task program -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Graph.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+
+/// Parts in the order of a step; `evaluate` is none of it.
+static constexpr SchedulePart stepParts[] = {
+    SchedulePart::Prologue, SchedulePart::Steady, SchedulePart::StepEnd,
+    SchedulePart::Drain};
+
+static std::vector<double> slowdownsOf(const SimulationInput &input,
+                                       bool expandRanks) {
+  std::vector<double> slowdowns;
+  for (const SimulatedRole &role : input.roles) {
+    double slowdown = 1;
+    for (const SimulatedLayer &layer : role.layers)
+      slowdown = std::max(slowdown, layer.time.slowdown);
+    slowdowns.insert(slowdowns.end(), expandRanks ? role.devices.size() : 1,
+                     slowdown);
+  }
+  return slowdowns;
+}
+
+Graph::Graph(const SimulationInput &input, const SimulationOptions &options)
+    : engine(slowdownsOf(input, options.expandRanks)), input(input),
+      options(options) {
+  int32_t actors = 0;
+  for (const SimulatedRole &simulated : input.roles) {
+    RoleGraph graph;
+    graph.firstActor = actors;
+    graph.actors = options.expandRanks
+                       ? static_cast<int32_t>(simulated.devices.size())
+                       : 1;
+    actors += graph.actors;
+    roles.push_back(std::move(graph));
+  }
+  for (size_t number = 0; number < input.roles.size(); ++number)
+    buildRole(number);
+}
+
+void Graph::buildRole(size_t number) {
+  role = number;
+  tail.clear();
+  collective = -1;
+  taskNumber = 0;
+  occurrences.clear();
+  groupings.clear();
+  wholeRole.groupOf.assign(roles[role].actors, 0);
+  const RoleProgram &program = input.program.roles[role];
+  const Task *lastBackward = nullptr;
+  for (SchedulePart part : stepParts)
+    for (const Task &task : program.part(part))
+      if (task.kind == TaskKind::Backward)
+        lastBackward = &task;
+  for (SchedulePart part : stepParts)
+    for (const Task &task : program.part(part)) {
+      microBatch = -1;
+      switch (task.kind) {
+      case TaskKind::Forward:
+        forward(task);
+        break;
+      case TaskKind::Backward:
+        backward(task, &task == lastBackward);
+        break;
+      case TaskKind::Transfer:
+        transfer(task);
+        break;
+      case TaskKind::SyncGradients:
+        // Gradients were on their way since the last backward.
+        if (collective >= 0)
+          tail.push_back(collective);
+        break;
+      case TaskKind::TieReduce:
+      case TaskKind::TieBroadcast:
+        tie(task);
+        break;
+      case TaskKind::Norm:
+        norm();
+        break;
+      case TaskKind::Update:
+        // The cost model counts no time for it.
+        break;
+      }
+      ++taskNumber;
+    }
+}
+
+OperationId Graph::emit(Stream stream, Activity activity, double seconds,
+                        int32_t layer, ArrayRef<OperationId> after,
+                        ArrayRef<int32_t> uplinks, const Grouping *grouping,
+                        int32_t join, int32_t flow) {
+  RoleGraph &graph = roles[role];
+  Operation operation;
+  operation.stream = stream;
+  operation.work = seconds;
+  operation.uplinkSet = options.shareUplinks ? engine.addUplinks(uplinks) : -1;
+  operation.flow = flow >= 0 ? flow : flows++;
+  if (grouping && join < 0 && options.expandRanks)
+    join = engine.addJoins(grouping->groups);
+  auto first = static_cast<OperationId>(engine.size());
+  Ids mine(after.begin(), after.end());
+  for (int32_t actor = 0; actor < graph.actors; ++actor) {
+    operation.actor = graph.firstActor + actor;
+    operation.join = join < 0 ? -1 : join + grouping->groupOf[actor];
+    engine.add(operation, mine);
+    for (OperationId &id : mine)
+      ++id;
+  }
+  graph.operations.push_back({first, activity, layer, microBatch, taskNumber});
+  if (stream == Stream::Collective)
+    collective = first;
+  return first;
+}
+
+const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
+  auto [it, isNew] = groupings.try_emplace({layer, paradigm});
+  Grouping &grouping = it->second;
+  if (!isNew || !options.expandRanks)
+    return &grouping;
+  const Strategy &strategy = input.roles[role].layers[layer].strategy;
+  std::map<int64_t, int32_t> numbers;
+  for (int32_t rank = 0; rank < roles[role].actors; ++rank)
+    grouping.groupOf.push_back(
+        numbers
+            .try_emplace(strategy.group(rank, paradigm).front(), numbers.size())
+            .first->second);
+  grouping.groups = static_cast<int32_t>(numbers.size());
+  return &grouping;
+}
+
+Graph::Meeting &Graph::meeting(int kind, int64_t place, int64_t occurrence,
+                               int32_t groups) {
+  auto [it, isNew] = meetings.try_emplace({kind, place, occurrence});
+  if (isNew)
+    it->second = {engine.addJoins(groups), flows++};
+  return it->second;
+}
+
+//===----------------------------------------------------------------------===//
+// Layers
+//===----------------------------------------------------------------------===//
+
+void Graph::forward(const Task &task) {
+  microBatch = static_cast<int32_t>(task.microBatch);
+  const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
+  auto gather = [&](size_t number) {
+    const SimulatedLayer &layer = layers[number];
+    auto l = static_cast<int32_t>(number);
+    return layer.time.gather == 0
+               ? -1
+               : emit(Stream::Collective, Activity::Gather, layer.time.gather,
+                      l, tail, layer.sdpUplinks, groupingOf(l, Paradigm::SDP));
+  };
+  bool ahead = options.overlap == OverlapModel::Stream;
+  OperationId gathered = ahead ? gather(0) : -1;
+  for (size_t number = 0; number < layers.size(); ++number) {
+    const SimulatedLayer &layer = layers[number];
+    auto l = static_cast<int32_t>(number);
+    if (!ahead)
+      gathered = gather(number);
+    Ids start = tail;
+    if (gathered >= 0)
+      start.push_back(gathered);
+    OperationId compute =
+        emit(Stream::Compute, Activity::Forward, layer.time.forward, l, start);
+    if (ahead && number + 1 < layers.size())
+      gathered = gather(number + 1);
+    tail = {compute};
+    if (layer.time.tpForward > 0)
+      tail = {emit(Stream::Exchange, Activity::TensorParallel,
+                   layer.time.tpForward, l, tail, layer.tpUplinks,
+                   groupingOf(l, Paradigm::TP))};
+    roles[role].runs.push_back(
+        {true, l, {compute}, {tail.begin(), tail.end()}});
+    if (layer.reshardForward.seconds > 0)
+      tail = {emit(Stream::Exchange, Activity::Reshard,
+                   layer.reshardForward.seconds, l, tail,
+                   layer.reshardForward.uplinks, &wholeRole)};
+  }
+}
+
+void Graph::backward(const Task &task, bool synchronise) {
+  microBatch = static_cast<int32_t>(task.microBatch);
+  const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
+  auto collectiveOf = [&](Activity activity, double seconds, int32_t l,
+                          ArrayRef<OperationId> after, Paradigm paradigm) {
+    const SimulatedLayer &layer = layers[l];
+    return emit(Stream::Collective, activity, seconds, l, after,
+                paradigm == Paradigm::DP ? layer.dpUplinks : layer.sdpUplinks,
+                groupingOf(l, paradigm));
+  };
+  auto gather = [&](int32_t l) {
+    return layers[l].time.gather == 0
+               ? -1
+               : collectiveOf(Activity::Gather, layers[l].time.gather, l, tail,
+                              Paradigm::SDP);
+  };
+  bool ahead = options.overlap == OverlapModel::Stream;
+  auto last = static_cast<int32_t>(layers.size()) - 1;
+  OperationId gathered = ahead ? gather(last) : -1;
+  for (int32_t l = last; l >= 0; --l) {
+    const SimulatedLayer &layer = layers[l];
+    const LayerTimeParts &time = layer.time;
+    if (!ahead)
+      gathered = gather(l);
+    Ids start = tail;
+    if (ahead && gathered >= 0)
+      start.push_back(gathered);
+    LayerRun run{false, l, {}, {}};
+    OperationId compute = -1;
+    if (time.recompute > 0) {
+      compute =
+          emit(Stream::Compute, Activity::Recompute, time.recompute, l, start);
+      run.begin = {compute};
+      start = {compute};
+    }
+    compute =
+        emit(Stream::Compute, Activity::Backward, time.backward, l, start);
+    if (run.begin.empty())
+      run.begin = {compute};
+    if (ahead && l > 0)
+      gathered = gather(l - 1);
+
+    // As the cost model has it all communication starts with the layer and the
+    // layer ends with both; as data has it gradients follow the computation,
+    // and nobody waits for them before the step's end.
+    Ids ready = ahead ? Ids{compute} : tail;
+    tail = {compute};
+    OperationId communicated = ahead ? -1 : gathered;
+    auto reduce = [&](Activity activity, double seconds, Paradigm paradigm) {
+      if (seconds > 0)
+        communicated = collectiveOf(activity, seconds, l, ready, paradigm);
+    };
+    reduce(Activity::ReduceScatter, time.scatter, Paradigm::SDP);
+    if (synchronise)
+      reduce(Activity::GradientSync, time.sync, Paradigm::DP);
+    if (!ahead && communicated >= 0)
+      tail.push_back(communicated);
+
+    if (time.tpRecompute + time.tpBackward > 0)
+      tail = {emit(Stream::Exchange, Activity::TensorParallel,
+                   time.tpRecompute + time.tpBackward, l, tail, layer.tpUplinks,
+                   groupingOf(l, Paradigm::TP))};
+    run.end.assign(tail.begin(), tail.end());
+    roles[role].runs.push_back(std::move(run));
+    if (layer.reshardBackward.seconds > 0)
+      tail = {emit(Stream::Exchange, Activity::Reshard,
+                   layer.reshardBackward.seconds, l, tail,
+                   layer.reshardBackward.uplinks, &wholeRole)};
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Between roles
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Kinds of meetings.
+enum { ActivationMeeting, GradientMeeting, NormMeeting, TieMeeting };
+} // namespace
+
+void Graph::message(Activity activity, int64_t cut, uint32_t batch, bool sends,
+                    bool gradient, Ids &ends) {
+  const SimulatedCut &costs = input.cuts[cut];
+  const SimulatedExchange &exchange =
+      gradient ? costs.gradient : costs.activation;
+  int kind = gradient ? GradientMeeting : ActivationMeeting;
+  Meeting met = meeting(kind, cut, occurrences[{kind, cut}]++,
+                        options.expandRanks ? costs.groups : 1);
+  Grouping grouping;
+  if (options.expandRanks)
+    grouping.groupOf = static_cast<int64_t>(role) == cut ? costs.senderGroup
+                                                         : costs.receiverGroup;
+  else
+    grouping.groupOf = {0};
+  microBatch = static_cast<int32_t>(batch);
+  ends.push_back(emit(sends ? Stream::Send : Stream::Receive, activity,
+                      exchange.seconds, -1, tail, exchange.uplinks, &grouping,
+                      met.join, met.flow));
+}
+
+void Graph::transfer(const Task &task) {
+  // The buffers of a stage's boundary are used again by what follows: the rank
+  // waits for all parts, as the runtime does.
+  Ids ends;
+  auto here = static_cast<int64_t>(role);
+  if (task.flags & SendActivation)
+    message(Activity::SendActivation, here, task.sendMicroBatch, true, false,
+            ends);
+  if (task.flags & SendGradient)
+    message(Activity::SendGradient, here - 1, task.sendMicroBatch, true, true,
+            ends);
+  if (task.flags & RecvActivation) {
+    message(Activity::ReceiveActivation, here - 1, task.recvMicroBatch, false,
+            false, ends);
+    roles[role].arrivals.push_back({ends.back()});
+  }
+  if (task.flags & RecvGradient)
+    message(Activity::ReceiveGradient, here, task.recvMicroBatch, false, true,
+            ends);
+  tail = ends;
+}
+
+void Graph::tie(const Task &task) {
+  bool reduce = task.kind == TaskKind::TieReduce;
+  for (auto [number, roles] : enumerate(input.program.ties)) {
+    if (roles.owner != static_cast<int64_t>(role) &&
+        roles.borrower != static_cast<int64_t>(role))
+      continue;
+    const SimulatedExchange &exchange =
+        reduce ? input.ties[number].reduce : input.ties[number].broadcast;
+    Meeting met = meeting(TieMeeting, static_cast<int64_t>(number), reduce, 1);
+    tail = {emit(Stream::Exchange,
+                 reduce ? Activity::TieReduce : Activity::TieBroadcast,
+                 exchange.seconds, -1, tail, exchange.uplinks, &wholeRole,
+                 met.join, met.flow)};
+  }
+}
+
+void Graph::norm() {
+  Meeting met = meeting(NormMeeting, 0, 0, 1);
+  tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
+               met.join, met.flow)};
+}
+
+} // namespace galvatron

@@ -1,0 +1,107 @@
+//===- Graph.h - The operations of a task program ---------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Turns tasks into operations of the engine. An operation of a role is a block
+// of operations of its actors: one if a role is one actor, else one per rank.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SIMULATE_GRAPH_H
+#define GALVATRON_LIB_SIMULATE_GRAPH_H
+
+#include "galvatron/Simulate/Simulate.h"
+
+#include <map>
+#include <tuple>
+
+namespace galvatron {
+
+/// An operation of a role; rank `r` runs the engine's operation `first + r`.
+struct RoleOperation {
+  OperationId first;
+  Activity activity;
+  int32_t layer, microBatch, task;
+};
+
+/// A layer's function in one micro-batch: it runs from the first start of
+/// `begin` to the last finish of `end`.
+struct LayerRun {
+  bool forward;
+  int32_t layer;
+  llvm::SmallVector<OperationId, 2> begin, end;
+};
+
+/// The arrival of a micro-batch's activation, which fills the first input.
+struct Arrival {
+  OperationId operation;
+};
+
+struct RoleGraph {
+  int32_t firstActor = 0;
+  int32_t actors = 1;
+  std::vector<RoleOperation> operations;
+  std::vector<LayerRun> runs;
+  std::vector<Arrival> arrivals;
+};
+
+class Graph {
+public:
+  Graph(const SimulationInput &input, const SimulationOptions &options);
+
+  EventEngine engine;
+  std::vector<RoleGraph> roles;
+
+private:
+  using Ids = llvm::SmallVector<OperationId, 4>;
+
+  /// Which members of a role wait for each other, by actor.
+  struct Grouping {
+    std::vector<int32_t> groupOf;
+    int32_t groups = 1;
+  };
+  /// A meeting of several roles: first join and flow.
+  struct Meeting {
+    int32_t join, flow;
+  };
+
+  void buildRole(size_t number);
+  void forward(const Task &task);
+  void backward(const Task &task, bool synchronise);
+  void transfer(const Task &task);
+  void message(Activity activity, int64_t cut, uint32_t microBatch, bool sends,
+               bool gradient, Ids &ends);
+  void tie(const Task &task);
+  void norm();
+
+  /// Adds an operation to all actors of the role. `join` is the first of
+  /// `grouping`'s joins; new ones are made if it is -1 and ranks are expanded.
+  OperationId emit(Stream stream, Activity activity, double seconds,
+                   int32_t layer, llvm::ArrayRef<OperationId> after,
+                   llvm::ArrayRef<int32_t> uplinks = {},
+                   const Grouping *grouping = nullptr, int32_t join = -1,
+                   int32_t flow = -1);
+  const Grouping *groupingOf(int32_t layer, Paradigm paradigm);
+  Meeting &meeting(int kind, int64_t place, int64_t occurrence, int32_t groups);
+
+  const SimulationInput &input;
+  SimulationOptions options;
+  int32_t flows = 0;
+  std::map<std::tuple<int, int64_t, int64_t>, Meeting> meetings;
+
+  // The role at hand.
+  size_t role = 0;
+  Ids tail;                    ///< what the next task comes after
+  OperationId collective = -1; ///< the last one on the collective stream
+  int32_t taskNumber = 0, microBatch = -1;
+  std::map<std::pair<int, int64_t>, int64_t> occurrences;
+  std::map<std::pair<int32_t, Paradigm>, Grouping> groupings;
+  Grouping wholeRole;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_SIMULATE_GRAPH_H

@@ -1,0 +1,331 @@
+//===- Input.cpp - Durations of a plan's operations -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Simulate/Simulate.h"
+#include "galvatron/Strategy/ReshardPlan.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+class InputMaker {
+public:
+  InputMaker(LayerModel &model, const Cluster &cluster, const Plan &plan)
+      : model(model), cluster(cluster), plan(plan),
+        samples(plan.microBatchSamples()) {}
+
+  Expected<SimulationInput> make() {
+    if (Error error = check())
+      return error;
+    SimulationInput input;
+    input.predictedSeconds = plan.iterationMs / 1e3;
+    std::vector<TieRoles> ties;
+    for (const Tie &tie : model.ties()) {
+      const PlanLayer &owner = plan.layers[tie.ownerLayer];
+      const PlanLayer &borrower = plan.layers[tie.borrowerLayer];
+      ties.push_back({owner.stage, borrower.stage});
+      input.ties.push_back(makeTie(owner, borrower, tie.bytes));
+    }
+    auto stages = static_cast<int64_t>(plan.stages.size());
+    input.program =
+        makeSchedule(plan.schedule, stages, plan.microBatches, std::move(ties));
+    for (int64_t s = 0; s < stages; ++s) {
+      Expected<SimulatedRole> role = makeRole(s);
+      if (!role)
+        return role.takeError();
+      input.roles.push_back(std::move(*role));
+      if (s + 1 < stages)
+        input.cuts.push_back(makeCut(s));
+    }
+    return input;
+  }
+
+private:
+  Error check() const {
+    if (Error error = plan.check())
+      return error;
+    if (plan.layers.size() != model.layerCount())
+      return makeError("plan: has " + Twine(plan.layers.size()) +
+                       " layers, but model '" + model.name() + "' has " +
+                       Twine(model.layerCount()));
+    for (const PlanStage &stage : plan.stages) {
+      for (int64_t device : stage.devices)
+        if (device >= cluster.deviceCount())
+          return makeError("plan: device " + Twine(device) +
+                           " does not exist, cluster '" + cluster.name() +
+                           "' has " + Twine(cluster.deviceCount()));
+      if (cluster.flopsOf(stage.devices, model.dtype()) == 0)
+        return makeError("cluster '" + cluster.name() +
+                         "': a device type has no flops for dtype '" +
+                         model.dtype() + "'");
+    }
+    return Error::success();
+  }
+
+  /// Adds the uplinks of a message; none if all links are given one by one.
+  void crossing(int64_t from, int64_t to, std::vector<int32_t> &uplinks) const {
+    int64_t source = cluster.nodeOf(from), target = cluster.nodeOf(to);
+    if (source == target || cluster.hasBandwidthMatrix())
+      return;
+    for (int64_t uplink : {2 * source, 2 * target + 1})
+      if (!is_contained(uplinks, uplink))
+        uplinks.push_back(static_cast<int32_t>(uplink));
+  }
+
+  std::vector<int32_t> ringUplinks(const Strategy &strategy, Paradigm paradigm,
+                                   ArrayRef<int64_t> devices) const {
+    std::vector<int32_t> uplinks;
+    for (int64_t rank = 0, n = strategy.devices(); rank < n; ++rank) {
+      if (strategy.coordinate(rank, paradigm) != 0)
+        continue;
+      auto ring = strategy.group(rank, paradigm);
+      for (size_t i = 0; i < ring.size(); ++i)
+        crossing(devices[ring[i]], devices[ring[(i + 1) % ring.size()]],
+                 uplinks);
+    }
+    llvm::sort(uplinks);
+    return uplinks;
+  }
+
+  /// Transfers scale with the samples, so the fewest possible tell who sends to
+  /// whom.
+  static std::vector<ReshardTransfer> whoMeets(const Strategy &from,
+                                               const Strategy &to,
+                                               ArrayRef<int64_t> fromDevices,
+                                               ArrayRef<int64_t> toDevices) {
+    return reshardPlan(from, to, fromDevices, toDevices,
+                       std::lcm(from.sampleShards(), to.sampleShards()))
+        .transfers;
+  }
+
+  /// The move of a boundary of `bytes` per sample, one direction.
+  SimulatedExchange makeReshard(const Strategy &from, const Strategy &to,
+                                ArrayRef<int64_t> fromDevices,
+                                ArrayRef<int64_t> toDevices,
+                                int64_t bytes) const {
+    SimulatedExchange exchange;
+    if (bytes == 0)
+      return exchange;
+    ReshardRate rate = reshardRate(cluster, from, to, fromDevices, toDevices);
+    exchange.seconds =
+        rate.seconds(static_cast<double>(bytes), static_cast<double>(samples));
+    if (cluster.nodeCount() > 1)
+      for (const ReshardTransfer &transfer :
+           whoMeets(from, to, fromDevices, toDevices))
+        crossing(transfer.srcRank, transfer.dstRank, exchange.uplinks);
+    llvm::sort(exchange.uplinks);
+    return exchange;
+  }
+
+  SimulatedTie makeTie(const PlanLayer &owner, const PlanLayer &borrower,
+                       int64_t bytes) const {
+    ArrayRef<int64_t> ownerDevices = plan.stages[owner.stage].devices;
+    ArrayRef<int64_t> borrowerDevices = plan.stages[borrower.stage].devices;
+    TieTime time = tieTime(cluster, owner.strategy, borrower.strategy,
+                           ownerDevices, borrowerDevices, bytes);
+    SimulatedTie tie;
+    tie.reduce.seconds = time.reduce;
+    tie.broadcast.seconds = time.broadcast;
+    for (int64_t a : ownerDevices)
+      for (int64_t b : borrowerDevices) {
+        crossing(b, a, tie.reduce.uplinks);
+        crossing(a, b, tie.broadcast.uplinks);
+      }
+    llvm::sort(tie.reduce.uplinks);
+    llvm::sort(tie.broadcast.uplinks);
+    return tie;
+  }
+
+  Expected<SimulatedRole> makeRole(int64_t number) {
+    const PlanStage &stage = plan.stages[number];
+    SimulatedRole role;
+    role.devices = stage.devices;
+    std::vector<StageLayer> memoryLayers;
+    for (int64_t i = 0; i < stage.layerCount; ++i) {
+      size_t l = stage.firstLayer + i;
+      const Strategy &strategy = plan.layers[l].strategy;
+      int64_t local = samples / strategy.sampleShards();
+      Expected<LayerFootprint> footprint =
+          model.footprint(model.kindOf(l), strategy, local);
+      if (!footprint)
+        return makeError("layer '" + plan.layers[l].name +
+                         "' cannot have strategy '" + strategy.str() +
+                         "': " + toString(footprint.takeError()));
+      memoryLayers.push_back({*footprint, local});
+      SimulatedLayer layer = makeLayer(strategy, stage.devices, *footprint);
+      layer.name = plan.layers[l].name;
+      if (i > 0) {
+        const Strategy &before = plan.layers[l - 1].strategy;
+        int64_t bytes = model.boundaryBytesPerSample(l - 1);
+        role.layers.back().reshardForward =
+            makeReshard(before, strategy, stage.devices, stage.devices, bytes);
+        layer.reshardBackward =
+            makeReshard(strategy, before, stage.devices, stage.devices, bytes);
+      }
+      role.layers.push_back(std::move(layer));
+    }
+    StageShape shape;
+    auto stages = static_cast<int64_t>(plan.stages.size());
+    shape.inFlight =
+        inFlightMicroBatches(plan.schedule, number, stages, plan.microBatches);
+    shape.microBatches = plan.microBatches;
+    shape.lastStage = number + 1 == stages;
+    role.ledger = stageLedger(memoryLayers, shape);
+    return role;
+  }
+
+  SimulatedLayer makeLayer(const Strategy &strategy, ArrayRef<int64_t> devices,
+                           const LayerFootprint &footprint) {
+    Placement &placement =
+        placements[{devices.front(), strategy.withCheckpoint(false).str()}];
+    if (!placement.known) {
+      placement.known = true;
+      placement.links = linksOf(cluster, strategy, devices);
+      placement.dp = ringUplinks(strategy, Paradigm::DP, devices);
+      placement.sdp = ringUplinks(strategy, Paradigm::SDP, devices);
+      placement.tp = ringUplinks(strategy, Paradigm::TP, devices);
+    }
+    SimulatedLayer layer;
+    layer.strategy = strategy;
+    layer.time = layerTimeParts(footprint, strategy, placement.links, cluster,
+                                devices, model.dtype());
+    layer.dpUplinks = placement.dp;
+    layer.sdpUplinks = placement.sdp;
+    layer.tpUplinks = placement.tp;
+    layer.inputBytes = align64(footprint.inputBytes);
+    layer.stashBytes = align64(footprint.stashBytes);
+    if (footprint.forwardTransient > 0)
+      layer.forwardTransient =
+          align64(footprint.forwardTransient) + align64(footprint.outputBytes);
+    layer.backwardTransient = align64(footprint.backwardTransient);
+    return layer;
+  }
+
+  SimulatedCut makeCut(int64_t number) const {
+    const PlanStage &stage = plan.stages[number];
+    const PlanStage &next = plan.stages[number + 1];
+    size_t last = next.firstLayer - 1;
+    const Strategy &from = plan.layers[last].strategy;
+    const Strategy &to = plan.layers[last + 1].strategy;
+    int64_t bytes = model.boundaryBytesPerSample(last);
+    SimulatedCut cut;
+    cut.activation = makeReshard(from, to, stage.devices, next.devices, bytes);
+    cut.gradient = makeReshard(to, from, next.devices, stage.devices, bytes);
+
+    // Both directions, so that one grouping serves grouped transfers.
+    EquivalenceClasses<int64_t> together;
+    for (ArrayRef<int64_t> devices :
+         {ArrayRef(stage.devices), ArrayRef(next.devices)})
+      for (int64_t device : devices)
+        together.insert(device);
+    for (bool back : {false, true})
+      for (const ReshardTransfer &transfer :
+           back ? whoMeets(to, from, next.devices, stage.devices)
+                : whoMeets(from, to, stage.devices, next.devices))
+        together.unionSets(transfer.srcRank, transfer.dstRank);
+    std::map<int64_t, int32_t> numbers;
+    auto groupOf = [&](int64_t device) {
+      return numbers
+          .try_emplace(together.getLeaderValue(device), numbers.size())
+          .first->second;
+    };
+    for (int64_t device : stage.devices)
+      cut.senderGroup.push_back(groupOf(device));
+    for (int64_t device : next.devices)
+      cut.receiverGroup.push_back(groupOf(device));
+    cut.groups = static_cast<int32_t>(numbers.size());
+    return cut;
+  }
+
+  struct Placement {
+    bool known = false;
+    StrategyLinks links;
+    std::vector<int32_t> dp, sdp, tp;
+  };
+
+  LayerModel &model;
+  const Cluster &cluster;
+  const Plan &plan;
+  int64_t samples;
+  /// By first device of the stage and strategy.
+  std::map<std::pair<int64_t, std::string>, Placement> placements;
+};
+
+} // namespace
+
+json::Value predictedTimes(const SimulationInput &input) {
+  auto put = [](json::Object &object, StringRef key, double seconds) {
+    // Whole nanoseconds: digits beyond are noise.
+    if (double rounded = std::round(seconds * 1e9); rounded > 0)
+      object[key] = rounded / 1e3;
+  };
+  json::Array roles, cuts, ties;
+  for (const SimulatedRole &role : input.roles) {
+    json::Array layers;
+    double slowdown = 1;
+    for (const SimulatedLayer &layer : role.layers) {
+      const LayerTimeParts &time = layer.time;
+      slowdown = std::max(slowdown, time.slowdown);
+      json::Object object;
+      put(object, "gather", time.gather);
+      put(object, "forward", time.forward);
+      put(object, "tp-forward", time.tpForward);
+      put(object, "recompute", time.recompute);
+      put(object, "backward", time.backward);
+      put(object, "tp-backward", time.tpRecompute + time.tpBackward);
+      put(object, "scatter", time.scatter);
+      put(object, "sync", time.sync);
+      put(object, "reshard-forward", layer.reshardForward.seconds);
+      put(object, "reshard-backward", layer.reshardBackward.seconds);
+      if (!layers.empty()) {
+        json::Object &before = *layers.back().getAsObject();
+        int64_t count = *before.getInteger("count");
+        object["count"] = count;
+        if (object == before) {
+          before["count"] = count + 1;
+          continue;
+        }
+      }
+      object["count"] = 1;
+      layers.push_back(std::move(object));
+    }
+    roles.push_back(
+        json::Object{{"slowdown", slowdown}, {"layers", std::move(layers)}});
+  }
+  for (const SimulatedCut &cut : input.cuts) {
+    json::Object object;
+    put(object, "activation", cut.activation.seconds);
+    put(object, "gradient", cut.gradient.seconds);
+    cuts.push_back(std::move(object));
+  }
+  for (const SimulatedTie &tie : input.ties) {
+    json::Object object;
+    put(object, "reduce", tie.reduce.seconds);
+    put(object, "broadcast", tie.broadcast.seconds);
+    ties.push_back(std::move(object));
+  }
+  return json::Object{{"roles", std::move(roles)},
+                      {"cuts", std::move(cuts)},
+                      {"ties", std::move(ties)}};
+}
+
+Expected<SimulationInput>
+simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan) {
+  return InputMaker(model, cluster, plan).make();
+}
+
+} // namespace galvatron

@@ -1,0 +1,238 @@
+//===- Simulate.cpp - A plan's step, operation by operation ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Simulate/Simulate.h"
+#include "Graph.h"
+
+#include "galvatron/Schedule/Verify.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/Format.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron {
+
+StringRef activityName(Activity activity) {
+  switch (activity) {
+  case Activity::Forward:
+    return "forward";
+  case Activity::Recompute:
+    return "recompute";
+  case Activity::Backward:
+    return "backward";
+  case Activity::Gather:
+    return "gather";
+  case Activity::ReduceScatter:
+    return "reduce-scatter";
+  case Activity::GradientSync:
+    return "gradient sync";
+  case Activity::TensorParallel:
+    return "tp all-reduce";
+  case Activity::Reshard:
+    return "reshard";
+  case Activity::SendActivation:
+    return "send activation";
+  case Activity::ReceiveActivation:
+    return "receive activation";
+  case Activity::SendGradient:
+    return "send gradient";
+  case Activity::ReceiveGradient:
+    return "receive gradient";
+  case Activity::TieReduce:
+    return "tie reduce";
+  case Activity::TieBroadcast:
+    return "tie broadcast";
+  case Activity::Norm:
+    return "norm";
+  }
+  llvm_unreachable("all activities are handled");
+}
+
+/// Splits the iteration by what runs: computation, else communication, else
+/// nothing.
+static void splitTime(SimulatedActor &actor, double iteration) {
+  struct Edge {
+    double time;
+    int computation, communication;
+  };
+  std::vector<Edge> edges;
+  for (const SimulatedSpan &span : actor.spans) {
+    if (span.finish <= span.start)
+      continue;
+    int computation = span.stream == Stream::Compute ? 1 : 0;
+    edges.push_back({span.start, computation, 1 - computation});
+    edges.push_back({span.finish, -computation, computation - 1});
+  }
+  llvm::stable_sort(
+      edges, [](const Edge &a, const Edge &b) { return a.time < b.time; });
+  int computation = 0, communication = 0;
+  double last = 0;
+  for (const Edge &edge : edges) {
+    double length = edge.time - last;
+    if (computation > 0)
+      actor.compute += length;
+    if (computation > 0 && communication > 0)
+      actor.overlapped += length;
+    if (computation == 0 && communication > 0)
+      actor.exposed += length;
+    last = edge.time;
+    computation += edge.computation;
+    communication += edge.communication;
+  }
+  actor.bubble = std::max(0.0, iteration - actor.compute - actor.exposed);
+}
+
+/// Follows what is kept and what is temporary through the layers' runs.
+static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
+                         const RoleGraph &graph, int32_t offset,
+                         const Timeline &timeline) {
+  struct Change {
+    double time;
+    OperationId order; ///< of changes at one time
+    bool begins;
+    int64_t activations, temporaries;
+  };
+  std::vector<Change> changes;
+  bool received = !graph.arrivals.empty();
+  for (const Arrival &arrival : graph.arrivals)
+    changes.push_back({timeline.start[arrival.operation + offset],
+                       arrival.operation, true, role.layers[0].inputBytes, 0});
+  for (const LayerRun &run : graph.runs) {
+    const SimulatedLayer &layer = role.layers[run.layer];
+    double begin = timeline.start[run.begin.front() + offset], end = begin;
+    for (OperationId id : run.end)
+      end = std::max(end, timeline.finish[id + offset]);
+    int64_t kept = layer.inputBytes + layer.stashBytes;
+    int64_t transient =
+        run.forward ? layer.forwardTransient : layer.backwardTransient;
+    int64_t filled = received && run.layer == 0 ? layer.stashBytes : kept;
+    changes.push_back(
+        {begin, run.begin.front(), true, run.forward ? filled : 0, transient});
+    changes.push_back(
+        {end, run.end.back(), false, run.forward ? 0 : -kept, -transient});
+  }
+  // What ends makes room for what begins at the same time, in program order.
+  llvm::stable_sort(changes, [](const Change &a, const Change &b) {
+    return std::make_tuple(a.time, a.order, !a.begins) <
+           std::make_tuple(b.time, b.order, !b.begins);
+  });
+  MemoryPoint at;
+  for (const Change &change : changes) {
+    at.activations += change.activations;
+    at.temporaries += change.temporaries;
+    actor.peakActivations = std::max(actor.peakActivations, at.activations);
+    actor.peakTemporaries = std::max(actor.peakTemporaries, at.temporaries);
+    actor.peakBytes =
+        std::max(actor.peakBytes, at.activations + at.temporaries);
+    if (!actor.memory.empty() && actor.memory.back().time == change.time)
+      actor.memory.pop_back();
+    at.time = change.time;
+    actor.memory.push_back(at);
+  }
+  actor.peakBytes +=
+      role.ledger.total() - role.ledger.activations - role.ledger.backward;
+}
+
+Expected<Simulation> simulate(const SimulationInput &input,
+                              const SimulationOptions &options) {
+  if (input.program.roles.size() != input.roles.size() ||
+      input.cuts.size() + 1 != input.roles.size() ||
+      input.program.ties.size() != input.ties.size())
+    return makeError("simulation: " + Twine(input.program.roles.size()) +
+                     " roles with " + Twine(input.roles.size()) + " costs, " +
+                     Twine(input.cuts.size()) + " cuts and " +
+                     Twine(input.ties.size()) + " ties for " +
+                     Twine(input.program.ties.size()));
+  std::vector<ScheduleFault> faults = verifySchedule(input.program);
+  if (!faults.empty())
+    return makeError("simulation: the schedule is not sound: " +
+                     faults.front().message);
+  Graph graph(input, options);
+  Timeline timeline = graph.engine.run();
+  if (timeline.stuck >= 0) {
+    const Operation &operation = graph.engine.operation(timeline.stuck);
+    return makeError("simulation: actor " + Twine(operation.actor) +
+                     " is stuck on stream '" + streamName(operation.stream) +
+                     "'");
+  }
+
+  Simulation simulation;
+  simulation.seconds = timeline.end;
+  simulation.predictedSeconds = input.predictedSeconds;
+  simulation.operations = graph.engine.size();
+  simulation.events = timeline.events;
+  for (auto [number, role] : enumerate(graph.roles))
+    for (int32_t rank = 0; rank < role.actors; ++rank) {
+      SimulatedActor actor;
+      actor.role = static_cast<int64_t>(number);
+      actor.localRank = options.expandRanks ? rank : -1;
+      actor.spans.reserve(role.operations.size());
+      for (const RoleOperation &operation : role.operations) {
+        OperationId id = operation.first + rank;
+        actor.spans.push_back({timeline.start[id], timeline.finish[id],
+                               graph.engine.operation(id).stream,
+                               operation.activity, operation.layer,
+                               operation.microBatch, operation.task});
+      }
+      splitTime(actor, timeline.end);
+      followMemory(actor, input.roles[number], role, rank, timeline);
+      simulation.actors.push_back(std::move(actor));
+    }
+  return simulation;
+}
+
+/// The average over ranks of a part of the iteration.
+static double shareOf(const SimulationInput &input,
+                      const Simulation &simulation,
+                      double SimulatedActor::*part) {
+  double sum = 0, ranks = 0;
+  for (const SimulatedActor &actor : simulation.actors) {
+    double weight =
+        actor.localRank >= 0
+            ? 1
+            : static_cast<double>(input.roles[actor.role].devices.size());
+    sum += weight * actor.*part;
+    ranks += weight;
+  }
+  return simulation.seconds > 0 ? sum / ranks / simulation.seconds : 0;
+}
+
+double Simulation::bubbleShare(const SimulationInput &input) const {
+  return shareOf(input, *this, &SimulatedActor::bubble);
+}
+double Simulation::exposedShare(const SimulationInput &input) const {
+  return shareOf(input, *this, &SimulatedActor::exposed);
+}
+double Simulation::computeShare(const SimulationInput &input) const {
+  return shareOf(input, *this, &SimulatedActor::compute);
+}
+
+void printSimulation(raw_ostream &os, const SimulationInput &input,
+                     const Simulation &simulation) {
+  os << format("simulated: %.3f ms an iteration", simulation.seconds * 1e3);
+  if (simulation.predictedSeconds > 0)
+    os << format(", %.3f of Eq. 9", simulation.ratio());
+  os << format("; compute %.1f%%, exposed communication %.1f%%, bubble "
+               "%.1f%%\n",
+               100 * simulation.computeShare(input),
+               100 * simulation.exposedShare(input),
+               100 * simulation.bubbleShare(input));
+  os << "  stage       compute       exposed        bubble  peak activations\n";
+  for (const SimulatedActor &actor : simulation.actors)
+    os << format("  %-5d  %9.3f ms  %9.3f ms  %9.3f ms  ",
+                 static_cast<int>(actor.role), actor.compute * 1e3,
+                 actor.exposed * 1e3, actor.bubble * 1e3)
+       << printBytesRounded(actor.peakActivations) << "\n";
+}
+
+} // namespace galvatron

@@ -1,0 +1,94 @@
+//===- checkpoint.h - Checkpoints of a training run -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A checkpoint is a folder `step-00000100` in the run's checkpoint folder. It
+// holds whole tensors under their Hugging Face names, whatever the plan that
+// wrote it, so any plan of the same model can go on from it (docs/operations.md
+// describes the files). A folder with that name is complete: it is written
+// under another name, flushed to the disk and renamed.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CHECKPOINT_H
+#define GRT_CHECKPOINT_H
+
+#include "grt/learning_rate.h"
+#include "grt/session.h"
+
+#include <optional>
+
+namespace grt {
+
+/// What makes a data file the same file: not its path, which may change.
+struct DataIdentity {
+  std::string format;
+  uint64_t tokens = 0;
+  uint64_t hash = 0; ///< of the first and the last 64 KiB
+  bool operator==(const DataIdentity &) const = default;
+};
+
+/// All that a run needs to go on, besides the tensors. Random numbers are
+/// counters keyed by seed, step and sample, so there is no other generator
+/// state.
+struct TrainingState {
+  uint64_t step = 0;    ///< steps done
+  uint64_t samples = 0; ///< training samples consumed: the data's position
+  uint64_t seed = 0;
+  bool decayAll = false;
+  Hyperparameters hyperparameters; ///< without the rate, which `schedule` gives
+  LearningRateSchedule schedule;
+  std::vector<DataIdentity> data;
+  int64_t sequenceLength = 0;
+  double validationFraction = 0;
+};
+
+struct CheckpointOptions {
+  /// Newest checkpoints that stay; older ones are removed after a new one is
+  /// complete. At least 1.
+  uint64_t keep = 2;
+  /// Largest size of one file of tensors; a tensor alone may be larger.
+  uint64_t shardBytes = uint64_t(1) << 30;
+  /// False in all processes of a run but the one with rank 0, which makes the
+  /// folder and keeps other runs away from it.
+  bool leads = true;
+};
+
+/// The checkpoint folder of a run. Held by one run at a time.
+class CheckpointFolder {
+public:
+  ~CheckpointFolder();
+  CheckpointFolder(const CheckpointFolder &) = delete;
+  CheckpointFolder &operator=(const CheckpointFolder &) = delete;
+
+  /// Makes the folder if it is not there, checks that it can be written to, and
+  /// takes hold of it. Errors have exit code 1.
+  static Status open(const std::string &path, const CheckpointOptions &options,
+                     std::unique_ptr<CheckpointFolder> &result);
+
+  const std::string &path() const { return folder; }
+  const CheckpointOptions &options() const { return settings; }
+  /// Steps of the complete checkpoints, ascending.
+  std::vector<uint64_t> steps() const;
+  /// The folder of the newest checkpoint, if there is one.
+  std::optional<std::string> newest() const;
+  /// The folder of one step's checkpoint.
+  std::string stepFolder(uint64_t step) const;
+
+private:
+  CheckpointFolder() = default;
+  std::string folder;
+  CheckpointOptions settings;
+  int descriptor = -1;
+};
+
+/// Reads and checks what a checkpoint (`step-...`) says besides its tensors. A
+/// damaged one has exit code 2.
+Status readTrainingState(const std::string &checkpoint, TrainingState &state);
+
+} // namespace grt
+
+#endif // GRT_CHECKPOINT_H

@@ -1,0 +1,341 @@
+//===- checkpoint.cpp - Writing and reading checkpoints -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/checkpoint.h"
+#include "core/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace grt {
+namespace {
+
+std::string str(uint64_t value) { return std::to_string(value); }
+
+std::string fiveDigits(size_t number) {
+  std::string digits = std::to_string(number);
+  return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits
+                           : digits;
+}
+
+std::string shapeText(const std::vector<int64_t> &shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+/// Room for the sums of the ranks of this process, so that their threads need
+/// not allocate.
+std::vector<HalfSums> emptySums(const Manifest &manifest,
+                                std::span<const std::unique_ptr<Rank>> ranks,
+                                size_t places) {
+  std::vector<HalfSums> sums(size_t(manifest.world));
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    sums[size_t(rank->globalRank())].resize(2 * places);
+  return sums;
+}
+
+void writeFlushed(const std::string &path, const std::string &text) {
+  File file = File::create(path);
+  file.write(text);
+  file.flush();
+}
+
+/// The sums of any rank of this process: all have the same.
+const HalfSums &anySums(const std::vector<HalfSums> &sums) {
+  return *std::find_if(sums.begin(), sums.end(),
+                       [](const HalfSums &s) { return !s.empty(); });
+}
+
+/// Buffers that Hugging Face's GPT-2 stores beside its parameters.
+bool isBuffer(const std::string &name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+/// The files of a Hugging Face model.
+std::vector<std::string> modelFiles(const std::string &path) {
+  if (!std::filesystem::is_directory(path))
+    return {path};
+  std::string single = path + "/model.safetensors";
+  if (std::filesystem::exists(single))
+    return {single};
+  std::string indexPath = path + "/model.safetensors.index.json";
+  if (!std::filesystem::exists(indexPath))
+    invalid("'" + path +
+            "': expected model.safetensors or "
+            "model.safetensors.index.json in this folder");
+  return indexedFiles(readWholeFile(indexPath, 1 << 28), indexPath, path);
+}
+
+} // namespace
+
+std::vector<std::string> indexedFiles(std::string_view text,
+                                      const std::string &name,
+                                      const std::string &folder) {
+  nlohmann::json index =
+      nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!index.is_object() || !index.contains("weight_map") ||
+      !index["weight_map"].is_object())
+    invalid("'" + name + "': expected a JSON object with 'weight_map'");
+  std::set<std::string> files;
+  for (const auto &[tensor, file] : index["weight_map"].items()) {
+    if (!file.is_string() ||
+        file.get<std::string>().find('/') != std::string::npos)
+      invalid("'" + name + "': tensor '" + tensor +
+              "': expected the name of a file in the same folder");
+    files.insert(folder + "/" + file.get<std::string>());
+  }
+  return {files.begin(), files.end()};
+}
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+CheckpointWriter::CheckpointWriter(const Manifest &manifest,
+                                   std::span<const std::unique_ptr<Rank>> ranks,
+                                   const CheckpointFolder &folder,
+                                   const TrainingState &state)
+    : manifest(manifest), folder(folder), state(state),
+      target(folder.stepFolder(state.step)), temporary(target + ".partial"),
+      places(tensorPlaces(manifest, /*states=*/true)) {
+  while (weights < places.size() && places[weights].kind == Held::Parameter)
+    ++weights;
+  layOut("model", 0, weights);
+  layOut("optimizer", weights, places.size());
+  sums = emptySums(manifest, ranks, places.size());
+}
+
+void CheckpointWriter::layOut(const std::string &prefix, size_t begin,
+                              size_t end) {
+  std::vector<size_t> cuts{begin};
+  uint64_t bytes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    uint64_t more = places[i].entry.bytes();
+    if (bytes && bytes + more > folder.options().shardBytes) {
+      cuts.push_back(i);
+      bytes = 0;
+    }
+    bytes += more;
+  }
+  cuts.push_back(end);
+  for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+    std::vector<TensorEntry> entries;
+    for (size_t i = cuts[c]; i < cuts[c + 1]; ++i)
+      entries.push_back(places[i].entry);
+    std::vector<uint64_t> offsets;
+    Part part;
+    part.name = prefix + "-" + fiveDigits(c + 1) + "-of-" +
+                fiveDigits(cuts.size() - 1) + ".safetensors";
+    part.header = safetensorsHeader(entries, offsets);
+    part.bytes = offsets.back();
+    for (size_t i = cuts[c]; i < cuts[c + 1]; ++i) {
+      places[i].file = parts.size();
+      places[i].offset = offsets[i - cuts[c]];
+    }
+    parts.push_back(std::move(part));
+  }
+}
+
+void CheckpointWriter::prepare() {
+  removePath(temporary);
+  makeDirectory(temporary);
+  for (const Part &part : parts) {
+    File file = File::create(temporary + "/" + part.name);
+    file.reserve(part.bytes);
+    file.write(part.header);
+  }
+}
+
+void CheckpointWriter::open() {
+  for (const Part &part : parts)
+    files.push_back(File::openToWrite(temporary + "/" + part.name));
+}
+
+void CheckpointWriter::write(Rank &rank) {
+  HalfSums &mine = sums[size_t(rank.globalRank())];
+  writePieces(manifest, rank, places, files, mine);
+  rank.addOverRanks(mine);
+}
+
+void CheckpointWriter::flush() {
+  for (File &file : files) {
+    file.flush();
+    file.close();
+  }
+}
+
+std::string CheckpointWriter::index(size_t begin, size_t end) const {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  uint64_t total = 0;
+  for (size_t i = begin; i < end; ++i) {
+    map[places[i].entry.name] = parts[places[i].file].name;
+    total += places[i].entry.bytes();
+  }
+  nlohmann::ordered_json document = {{"metadata", {{"total_size", total}}},
+                                     {"weight_map", map}};
+  return document.dump(2) + "\n";
+}
+
+void CheckpointWriter::commit() {
+  CheckpointManifest description;
+  description.training = state;
+  description.dtype = dtypeName(manifest.dtype);
+  description.optimizer = manifest.optimizer;
+  for (const Part &part : parts)
+    description.files.push_back({part.name, part.bytes, hashText(part.header)});
+  const HalfSums &all = anySums(sums);
+  for (size_t i = 0; i < places.size(); ++i)
+    description.sums[places[i].entry.name] = wholeSum(all, i);
+
+  std::map<std::string, std::string> texts = {
+      {"config.json", manifest.modelConfig + "\n"},
+      {"model.safetensors.index.json", index(0, weights)},
+      {"optimizer.safetensors.index.json", index(weights, places.size())},
+      {stateFileName, writeCheckpointManifest(description)}};
+  for (const auto &[name, text] : texts)
+    writeFlushed(temporary + "/" + name, text);
+  writeFlushed(temporary + "/" + sumsFileName, writeSums(texts));
+  flushDirectory(temporary);
+  renamePath(temporary, target);
+  flushDirectory(folder.path());
+
+  // A folder that is being removed must not look complete.
+  std::vector<uint64_t> steps = folder.steps();
+  for (size_t i = 0; i + folder.options().keep < steps.size(); ++i) {
+    std::string old = folder.stepFolder(steps[i]);
+    renamePath(old, old + ".partial");
+    removePath(old + ".partial");
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+CheckpointReader::CheckpointReader(const Manifest &manifest,
+                                   std::span<const std::unique_ptr<Rank>> ranks,
+                                   const std::string &path, bool states)
+    : manifest(manifest), path(path), places(tensorPlaces(manifest, states)),
+      sums(emptySums(manifest, ranks, places.size())) {}
+
+CheckpointReader
+CheckpointReader::checkpoint(const Manifest &manifest,
+                             std::span<const std::unique_ptr<Rank>> ranks,
+                             const std::string &path) {
+  CheckpointReader reader(manifest, ranks, path, /*states=*/true);
+  CheckpointManifest description = readCheckpointManifest(path);
+  auto same = [&](const char *what, const std::string &found,
+                  const std::string &expected) {
+    if (found != expected)
+      invalid("checkpoint '" + path + "' has " + what + " '" + found +
+              "', the program has '" + expected + "'");
+  };
+  same("dtype", description.dtype, dtypeName(manifest.dtype));
+  same("optimizer", description.optimizer, manifest.optimizer);
+  std::vector<SafetensorsFile> opened;
+  for (const TensorFile &file : description.files) {
+    opened.emplace_back(path + "/" + file.name);
+    const SafetensorsFile &found = opened.back();
+    if (found.file().bytes() != file.bytes)
+      invalid("'" + found.file().path() + "' has " + str(found.file().bytes()) +
+              " bytes, expected " + str(file.bytes));
+    if (hashText(found.header()) != file.headerHash)
+      invalid("'" + found.file().path() +
+              "' is damaged: the SHA-256 of its header differs from the one "
+              "in " +
+              stateFileName);
+  }
+  reader.locate(std::move(opened), /*exact=*/true);
+  for (const TensorPlace &place : reader.places)
+    if (!description.sums.count(place.entry.name))
+      invalid("'" + path + "/" + stateFileName + "' has no sum of tensor '" +
+              place.entry.name + "'");
+  reader.training = description.training;
+  reader.expected = std::move(description.sums);
+  return reader;
+}
+
+CheckpointReader
+CheckpointReader::weights(const Manifest &manifest,
+                          std::span<const std::unique_ptr<Rank>> ranks,
+                          const std::string &path) {
+  CheckpointReader reader(manifest, ranks, path, /*states=*/false);
+  std::vector<SafetensorsFile> opened;
+  for (const std::string &file : modelFiles(path))
+    opened.emplace_back(file);
+  reader.locate(std::move(opened), /*exact=*/false);
+  return reader;
+}
+
+void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
+  std::map<std::string, std::pair<size_t, const StoredTensor *>> found;
+  for (size_t i = 0; i < opened.size(); ++i)
+    for (const auto &[name, tensor] : opened[i].tensors())
+      if (!found.emplace(name, std::pair(i, &tensor)).second)
+        invalid("'" + opened[i].file().path() + "': tensor '" + name +
+                "' stands in two files");
+
+  std::set<std::string> used;
+  for (TensorPlace &place : places) {
+    std::string name = place.entry.name;
+    auto it = found.find(name);
+    if (it == found.end() && !exact) {
+      // Models saved without a head lack the prefix of the whole: "wte.weight".
+      name = name.substr(name.find('.') + 1);
+      it = found.find(name);
+    }
+    if (it == found.end())
+      invalid("'" + path + "' has no tensor '" + place.entry.name + "'");
+    const StoredTensor &stored = *it->second.second;
+    if (stored.shape != place.entry.shape)
+      invalid("'" + path + "': tensor '" + name + "' has shape " +
+              shapeText(stored.shape) + ", expected " +
+              shapeText(place.entry.shape));
+    const char *type = safetensorsType(place.entry.dtype);
+    if (exact ? stored.dtype != type
+              : !widensTo(stored.dtype, place.entry.dtype))
+      invalid("'" + path + "': tensor '" + name + "' has dtype " +
+              stored.dtype + ", expected " + type);
+    place.file = it->second.first;
+    place.offset = stored.offset;
+    place.storedType = stored.dtype;
+    used.insert(name);
+  }
+  std::set<std::string> aliases;
+  for (const Parameter &parameter : manifest.parameters)
+    aliases.insert(parameter.alias);
+  for (const auto &[name, where] : found)
+    if (!used.count(name) &&
+        (exact || (!aliases.count(name) && !isBuffer(name))))
+      invalid("'" + path + "' has tensor '" + name +
+              "', which the program does not know");
+  for (SafetensorsFile &file : opened)
+    files.push_back(file.take());
+}
+
+void CheckpointReader::read(Rank &rank) {
+  HalfSums &mine = sums[size_t(rank.globalRank())];
+  readPieces(manifest, rank, places, files, mine);
+  rank.addOverRanks(mine);
+}
+
+void CheckpointReader::check() const {
+  if (expected.empty())
+    return;
+  const HalfSums &all = anySums(sums);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (wholeSum(all, i) != expected.at(places[i].entry.name))
+      invalid("checkpoint '" + path + "' is damaged: the values of tensor '" +
+              places[i].entry.name + "' do not add up to their checksum");
+}
+
+} // namespace grt

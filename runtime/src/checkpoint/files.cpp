@@ -1,0 +1,217 @@
+//===- files.cpp - Files that survive a crash -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/files.h"
+#include "core/error.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace grt {
+
+void (*fileOperationHook)(const char *operation) = nullptr;
+
+namespace {
+
+void about(const char *operation) {
+  if (fileOperationHook)
+    fileOperationHook(operation);
+}
+
+[[noreturn]] void cannot(const char *what, const std::string &path,
+                         const std::string &reason) {
+  fail(std::string("cannot ") + what + " '" + path + "': " + reason);
+}
+
+} // namespace
+
+File::File(File &&other) noexcept
+    : name(std::move(other.name)),
+      descriptor(std::exchange(other.descriptor, -1)) {}
+
+File &File::operator=(File &&other) noexcept {
+  close();
+  name = std::move(other.name);
+  descriptor = std::exchange(other.descriptor, -1);
+  return *this;
+}
+
+File::~File() { close(); }
+
+void File::close() {
+  if (descriptor >= 0)
+    ::close(descriptor);
+  descriptor = -1;
+}
+
+void File::failed(const char *what) const {
+  cannot(what, name, strerror(errno));
+}
+
+File File::create(const std::string &path) {
+  about("create");
+  File file;
+  file.name = path;
+  file.descriptor =
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file.descriptor < 0)
+    file.failed("create");
+  return file;
+}
+
+File File::openToWrite(const std::string &path) {
+  File file;
+  file.name = path;
+  file.descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file.descriptor < 0)
+    file.failed("open");
+  return file;
+}
+
+File File::openToRead(const std::string &path) {
+  File file;
+  file.name = path;
+  file.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status{};
+  if (file.descriptor < 0 || fstat(file.descriptor, &status) != 0)
+    invalid("cannot open '" + path + "': " + strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    invalid("'" + path + "' is not a regular file");
+  return file;
+}
+
+uint64_t File::bytes() const {
+  struct stat status{};
+  if (fstat(descriptor, &status) != 0)
+    failed("look at");
+  return uint64_t(status.st_size);
+}
+
+void File::write(std::string_view bytes) {
+  about("write");
+  while (!bytes.empty()) {
+    ssize_t wrote = ::write(descriptor, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR)
+      continue;
+    if (wrote < 0)
+      failed("write");
+    bytes.remove_prefix(size_t(wrote));
+  }
+}
+
+void File::writeAt(uint64_t offset, const void *from, uint64_t bytes) const {
+  about("write");
+  const char *begin = static_cast<const char *>(from);
+  for (uint64_t done = 0; done < bytes;) {
+    ssize_t wrote =
+        pwrite(descriptor, begin + done, bytes - done, off_t(offset + done));
+    if (wrote < 0 && errno == EINTR)
+      continue;
+    if (wrote < 0)
+      failed("write");
+    done += uint64_t(wrote);
+  }
+}
+
+void File::readAt(uint64_t offset, void *to, uint64_t bytes) const {
+  char *begin = static_cast<char *>(to);
+  for (uint64_t done = 0; done < bytes;) {
+    ssize_t got =
+        pread(descriptor, begin + done, bytes - done, off_t(offset + done));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      failed("read");
+    if (got == 0)
+      invalid("'" + name + "' ends at byte " + std::to_string(offset + done) +
+              ", expected at least " + std::to_string(offset + bytes));
+    done += uint64_t(got);
+  }
+}
+
+void File::reserve(uint64_t bytes) const {
+  about("reserve");
+  // Returns its error; file systems that cannot do it get zeros written.
+  int problem = posix_fallocate(descriptor, 0, off_t(bytes));
+  if (problem)
+    cannot("reserve space for", name, strerror(problem));
+}
+
+void File::flush() const {
+  about("flush");
+  if (fsync(descriptor) != 0)
+    failed("flush");
+}
+
+AtomicFile::AtomicFile(const std::string &path)
+    : path(path), file(File::create(path + ".tmp")) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed)
+    unlink((path + ".tmp").c_str());
+}
+
+void AtomicFile::commit() {
+  file.flush();
+  renamePath(path + ".tmp", path);
+  committed = true;
+  // The new name, too, must survive a crash.
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  flushDirectory(folder.empty() ? "." : folder);
+}
+
+std::string readWholeFile(const std::string &path, uint64_t most) {
+  File file = File::openToRead(path);
+  uint64_t bytes = file.bytes();
+  if (bytes > most)
+    invalid("'" + path + "' has " + std::to_string(bytes) +
+            " bytes, expected at most " + std::to_string(most));
+  std::string text(bytes, '\0');
+  file.readAt(0, text.data(), bytes);
+  return text;
+}
+
+void makeDirectory(const std::string &path) {
+  about("make directory");
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  if (problem || !std::filesystem::is_directory(path, problem))
+    fail("cannot make directory '" + path + "'" +
+         (problem ? ": " + problem.message() : ""));
+}
+
+void flushDirectory(const std::string &path) {
+  about("flush directory");
+  int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0)
+    return;
+  // Some file systems cannot flush directories; their names are as safe as
+  // they make them.
+  fsync(directory);
+  close(directory);
+}
+
+void renamePath(const std::string &from, const std::string &to) {
+  about("rename");
+  if (rename(from.c_str(), to.c_str()) != 0)
+    cannot("rename to", to, strerror(errno));
+}
+
+void removePath(const std::string &path) {
+  about("remove");
+  std::error_code problem;
+  std::filesystem::remove_all(path, problem);
+  if (problem)
+    cannot("remove", path, problem.message());
+}
+
+} // namespace grt

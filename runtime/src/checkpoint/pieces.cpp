@@ -1,0 +1,169 @@
+//===- pieces.cpp - A rank's part of stored tensors -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/pieces.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace grt {
+namespace {
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+template <typename Bits>
+uint64_t sumOf(const void *elements, int64_t first, int64_t count) {
+  const char *at = static_cast<const char *>(elements);
+  uint64_t sum = 0, key = uint64_t(first) * 0x9e3779b97f4a7c15ull;
+  for (int64_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, at + uint64_t(i) * sizeof(Bits), sizeof(Bits));
+    sum += mix(uint64_t(bits) + key);
+    key += 0x9e3779b97f4a7c15ull;
+  }
+  return sum;
+}
+
+/// Calls `visit(place number, layer, tensor)` for every tensor of the rank that
+/// a place stores.
+template <typename Visit>
+void forEachPlace(const Manifest &manifest, const Rank &rank,
+                  std::span<const TensorPlace> places, Visit visit) {
+  for (const Layer &layer : manifest.roles[rank.roleIndex()].layers)
+    for (const LayerTensor &tensor : layer.tensors)
+      for (size_t i = 0; i < places.size(); ++i)
+        // Borrowers hold values only.
+        if (places[i].parameter == tensor.parameter &&
+            (tensor.group == 0 || places[i].kind == Held::Parameter))
+          visit(i, layer, tensor);
+}
+
+/// Reads a run into elements of type `dtype`; what must be converted goes
+/// through a buffer of one page.
+void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
+             grt_dtype dtype, char *to) {
+  uint64_t width = dtypeBytes(dtype);
+  uint64_t stored = safetensorsTypeBytes(place.storedType);
+  if (place.storedType == safetensorsType(dtype))
+    return file.readAt(place.offset + uint64_t(run.global) * stored, to,
+                       uint64_t(run.count) * width);
+  alignas(8) char page[4096];
+  int64_t most = int64_t(sizeof(page) / stored);
+  for (int64_t done = 0; done < run.count; done += most) {
+    int64_t count = std::min(most, run.count - done);
+    file.readAt(place.offset + uint64_t(run.global + done) * stored, page,
+                uint64_t(count) * stored);
+    convertStored(place.storedType, page, count, dtype,
+                  to + uint64_t(done) * width);
+  }
+}
+
+void addHalves(HalfSums &sums, size_t place, uint64_t sum) {
+  sums[2 * place] = double(sum >> 32);
+  sums[2 * place + 1] = double(sum & 0xffffffffu);
+}
+
+} // namespace
+
+std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states) {
+  std::vector<TensorPlace> places;
+  auto add = [&](int index, Held kind, const char *suffix) {
+    TensorPlace place;
+    grt_dtype dtype = heldType(manifest, kind);
+    const Parameter &parameter = manifest.parameters[index];
+    place.entry = {parameter.name + suffix, dtype, parameter.shape};
+    place.parameter = index;
+    place.kind = kind;
+    place.storedType = safetensorsType(dtype);
+    places.push_back(std::move(place));
+  };
+  std::vector<int> stored = storedParameters(manifest);
+  for (int index : stored)
+    add(index, Held::Parameter, "");
+  for (int index : states ? stored : std::vector<int>())
+    for (Held kind : stateKinds(manifest))
+      add(index, kind, stateSuffix(manifest, kind));
+  return places;
+}
+
+uint64_t elementSum(const void *elements, int64_t first, int64_t count,
+                    uint64_t elementBytes) {
+  switch (elementBytes) {
+  case 2:
+    return sumOf<uint16_t>(elements, first, count);
+  case 4:
+    return sumOf<uint32_t>(elements, first, count);
+  default:
+    return sumOf<uint64_t>(elements, first, count);
+  }
+}
+
+uint64_t wholeSum(const HalfSums &sums, size_t place) {
+  return (uint64_t(sums[2 * place]) << 32) + uint64_t(sums[2 * place + 1]);
+}
+
+void writePieces(const Manifest &manifest, const Rank &rank,
+                 std::span<const TensorPlace> places,
+                 std::span<const File> files, HalfSums &sums) {
+  forEachPlace(
+      manifest, rank, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        if (!ownsTensor(layer, tensor, rank.localRank()))
+          return;
+        const TensorPlace &place = places[number];
+        rank.note("writing of tensor", place.entry.name.c_str());
+        const char *base = heldBase(manifest, rank, layer, place.kind);
+        uint64_t width = dtypeBytes(place.entry.dtype), sum = 0;
+        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+          rank.advance();
+          const char *from = base + uint64_t(run.held) * width;
+          files[place.file].writeAt(place.offset + uint64_t(run.global) * width,
+                                    from, uint64_t(run.count) * width);
+          sum += elementSum(from, run.global, run.count, width);
+        });
+        addHalves(sums, number, sum);
+      });
+}
+
+void readPieces(const Manifest &manifest, const Rank &rank,
+                std::span<const TensorPlace> places,
+                std::span<const File> files, HalfSums &sums) {
+  forEachPlace(
+      manifest, rank, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        const TensorPlace &place = places[number];
+        rank.note("reading of tensor", place.entry.name.c_str());
+        grt_dtype held = place.entry.dtype;
+        char *base = heldBase(manifest, rank, layer, place.kind);
+        // What kernels read may be a copy of what is held, rounded; borrowers
+        // have the copy alone.
+        bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
+        char *copy = rank.memory() + layer.parameter;
+        bool owned = ownsTensor(layer, tensor, rank.localRank());
+        uint64_t width = dtypeBytes(held), sum = 0;
+        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+          rank.advance();
+          if (rounded)
+            readRun(files[place.file], place, run, manifest.dtype,
+                    copy + uint64_t(run.held) * manifest.elementBytes());
+          if (rounded && tensor.group == 1)
+            return;
+          char *to = base + uint64_t(run.held) * width;
+          readRun(files[place.file], place, run, held, to);
+          if (owned)
+            sum += elementSum(to, run.global, run.count, width);
+        });
+        if (owned)
+          addHalves(sums, number, sum);
+      });
+}
+
+} // namespace grt

@@ -1,0 +1,270 @@
+//===- state.cpp - What a checkpoint says of itself -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/state.h"
+#include "checkpoint/files.h"
+#include "core/error.h"
+#include "core/sha256.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <limits>
+
+namespace grt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char *formatName = "galvatron-checkpoint";
+constexpr uint64_t formatVersion = 1;
+/// More than any model's list of tensors needs.
+constexpr uint64_t largestText = uint64_t(1) << 30;
+
+std::string sumText(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", (unsigned long long)value);
+  return text;
+}
+
+/// A value of the document and its name, for messages.
+class Field {
+public:
+  Field(const Json &value, std::string path)
+      : value(value), path(std::move(path)) {}
+
+  [[noreturn]] void error(const std::string &what) const {
+    invalid(path + ": " + what);
+  }
+  Field at(const char *key) const {
+    if (!value.is_object())
+      error("expected an object");
+    auto it = value.find(key);
+    if (it == value.end())
+      error(std::string("missing key '") + key + "'");
+    return Field(*it, path + ", " + key);
+  }
+  std::vector<Field> list() const {
+    if (!value.is_array())
+      error("expected a list");
+    std::vector<Field> fields;
+    for (size_t i = 0; i < value.size(); ++i)
+      fields.emplace_back(value[i], path + "[" + std::to_string(i) + "]");
+    return fields;
+  }
+  uint64_t natural() const {
+    if (!value.is_number_unsigned())
+      error("expected a natural number");
+    return value.get<uint64_t>();
+  }
+  double number() const {
+    if (!value.is_number())
+      error("expected a number");
+    double number = value.get<double>();
+    if (!std::isfinite(number))
+      error("expected a finite number");
+    return number;
+  }
+  bool boolean() const {
+    if (!value.is_boolean())
+      error("expected true or false");
+    return value.get<bool>();
+  }
+  std::string string() const {
+    if (!value.is_string())
+      error("expected a string");
+    return value.get<std::string>();
+  }
+  /// Sixteen hexadecimal digits.
+  uint64_t sum() const {
+    std::string text = string();
+    if (text.size() != 16 ||
+        text.find_first_not_of("0123456789abcdef") != std::string::npos)
+      error("expected 16 hexadecimal digits, found '" + text + "'");
+    return std::stoull(text, nullptr, 16);
+  }
+  /// The name of a file in the same folder.
+  std::string fileName() const {
+    std::string text = string();
+    if (text.empty() || text.find('/') != std::string::npos || text == "." ||
+        text == "..")
+      error("expected the name of a file, found '" + text + "'");
+    return text;
+  }
+  const Json &json() const { return value; }
+
+private:
+  const Json &value;
+  std::string path;
+};
+
+Json trainingJson(const TrainingState &state) {
+  const Hyperparameters &h = state.hyperparameters;
+  Json data = Json::array();
+  for (const DataIdentity &file : state.data)
+    data.push_back({{"format", file.format},
+                    {"tokens", file.tokens},
+                    {"hash", sumText(file.hash)}});
+  return {{"step", state.step},
+          {"samples", state.samples},
+          {"seed", state.seed},
+          {"decay-all", state.decayAll},
+          {"betas", {h.beta1, h.beta2}},
+          {"eps", h.eps},
+          {"weight-decay", h.weightDecay},
+          {"momentum", h.momentum},
+          {"clip-norm", h.clipNorm},
+          {"lr", state.schedule.peak},
+          {"min-lr", state.schedule.least},
+          {"warmup-steps", state.schedule.warmupSteps},
+          {"steps", state.schedule.steps},
+          {"data", data},
+          {"seq-len", state.sequenceLength},
+          {"validation-fraction", state.validationFraction}};
+}
+
+TrainingState parseTraining(const Field &field) {
+  TrainingState state;
+  Hyperparameters &h = state.hyperparameters;
+  state.step = field.at("step").natural();
+  state.samples = field.at("samples").natural();
+  state.seed = field.at("seed").natural();
+  state.decayAll = field.at("decay-all").boolean();
+  std::vector<Field> betas = field.at("betas").list();
+  if (betas.size() != 2)
+    field.at("betas").error("expected two numbers");
+  h.beta1 = betas[0].number();
+  h.beta2 = betas[1].number();
+  h.eps = field.at("eps").number();
+  h.weightDecay = field.at("weight-decay").number();
+  h.momentum = field.at("momentum").number();
+  h.clipNorm = field.at("clip-norm").number();
+  state.schedule.peak = field.at("lr").number();
+  state.schedule.least = field.at("min-lr").number();
+  state.schedule.warmupSteps = field.at("warmup-steps").natural();
+  state.schedule.steps = field.at("steps").natural();
+  for (const Field &file : field.at("data").list())
+    state.data.push_back({file.at("format").string(),
+                          file.at("tokens").natural(), file.at("hash").sum()});
+  uint64_t length = field.at("seq-len").natural();
+  if (length > uint64_t(std::numeric_limits<int64_t>::max()))
+    field.at("seq-len").error("number too large");
+  state.sequenceLength = int64_t(length);
+  state.validationFraction = field.at("validation-fraction").number();
+  return state;
+}
+
+} // namespace
+
+std::string hexadecimal(std::string_view bytes) {
+  static const char digits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+std::string hashText(std::string_view bytes) {
+  std::array<uint8_t, 32> digest = sha256(bytes);
+  return hexadecimal(
+      {reinterpret_cast<const char *>(digest.data()), digest.size()});
+}
+
+std::string writeCheckpointManifest(const CheckpointManifest &manifest) {
+  Json files = Json::array(), sums = Json::object();
+  for (const TensorFile &file : manifest.files)
+    files.push_back({{"name", file.name},
+                     {"bytes", file.bytes},
+                     {"header-sha256", file.headerHash}});
+  for (const auto &[name, sum] : manifest.sums)
+    sums[name] = sumText(sum);
+  Json document = {{"format", formatName},
+                   {"version", formatVersion},
+                   {"tool-version", version()},
+                   {"training", trainingJson(manifest.training)},
+                   {"dtype", manifest.dtype},
+                   {"optimizer", manifest.optimizer},
+                   {"files", files},
+                   {"tensors", sums}};
+  return document.dump(2) + "\n";
+}
+
+CheckpointManifest parseCheckpointManifest(std::string_view text,
+                                           const std::string &name) {
+  Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded())
+    invalid("'" + name + "': not valid JSON");
+  Field root(document, "'" + name + "'");
+  std::string format = root.at("format").string();
+  if (format != formatName)
+    root.at("format").error(std::string("expected '") + formatName +
+                            "', found '" + format + "'");
+  uint64_t number = root.at("version").natural();
+  if (number != formatVersion)
+    root.at("version").error("expected " + std::to_string(formatVersion) +
+                             ", found " + std::to_string(number));
+  CheckpointManifest manifest;
+  manifest.training = parseTraining(root.at("training"));
+  manifest.dtype = root.at("dtype").string();
+  manifest.optimizer = root.at("optimizer").string();
+  for (const Field &file : root.at("files").list())
+    manifest.files.push_back({file.at("name").fileName(),
+                              file.at("bytes").natural(),
+                              file.at("header-sha256").string()});
+  Field tensors = root.at("tensors");
+  if (!tensors.json().is_object())
+    tensors.error("expected an object");
+  for (const auto &[tensor, sum] : tensors.json().items())
+    manifest.sums[tensor] =
+        Field(sum, "'" + name + "', tensor '" + tensor + "'").sum();
+  return manifest;
+}
+
+std::string writeSums(const std::map<std::string, std::string> &contents) {
+  std::string text;
+  for (const auto &[name, content] : contents)
+    text += hashText(content) + "  " + name + "\n";
+  return text;
+}
+
+CheckpointManifest readCheckpointManifest(const std::string &checkpoint) {
+  std::string sumsPath = checkpoint + "/" + sumsFileName;
+  std::string path = checkpoint + "/" + stateFileName;
+  std::string sums = readWholeFile(sumsPath, 1 << 20);
+  std::string text;
+  size_t at = 0;
+  while (at < sums.size()) {
+    size_t end = std::min(sums.find('\n', at), sums.size());
+    std::string line = sums.substr(at, end - at);
+    at = end + 1;
+    if (line.size() < 67 || line.substr(64, 2) != "  " ||
+        line.find('/') != std::string::npos)
+      invalid("'" + sumsPath +
+              "': expected lines of a SHA-256 and the name of "
+              "a file, found '" +
+              line + "'");
+    std::string name = line.substr(66);
+    std::string content = readWholeFile(checkpoint + "/" + name, largestText);
+    if (hashText(content) != line.substr(0, 64))
+      invalid("'" + checkpoint + "/" + name +
+              "' is damaged: its SHA-256 differs from the one in " +
+              sumsFileName);
+    if (name == stateFileName)
+      text = std::move(content);
+  }
+  if (text.empty())
+    invalid("'" + sumsPath + "': does not name " + stateFileName);
+  return parseCheckpointManifest(text, path);
+}
+
+Status readTrainingState(const std::string &checkpoint, TrainingState &state) {
+  return guarded([&] { state = readCheckpointManifest(checkpoint).training; });
+}
+
+} // namespace grt

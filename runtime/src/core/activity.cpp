@@ -1,0 +1,179 @@
+//===- activity.cpp - What a rank is doing --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/activity.h"
+
+#include <algorithm>
+
+namespace grt {
+namespace {
+
+/// Appends to a buffer of fixed size; only what may run in a signal handler.
+class Text {
+public:
+  Text(char *begin, size_t bytes) : at(begin), end(begin + bytes - 1) {
+    *at = 0;
+  }
+  Text &operator<<(const char *text) {
+    while (text && *text && at < end)
+      *at++ = *text++;
+    *at = 0;
+    return *this;
+  }
+  Text &operator<<(uint64_t number) {
+    char digits[24];
+    char *digit = digits + sizeof(digits);
+    *--digit = 0;
+    do
+      *--digit = char('0' + number % 10);
+    while (number /= 10);
+    return *this << digit;
+  }
+
+private:
+  char *at, *end;
+};
+
+template <typename T> T read(const std::atomic<T> &from) {
+  return from.load(std::memory_order_relaxed);
+}
+
+class WatchedCommunicator : public Communicator {
+public:
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, Activity &activity)
+      : inner(std::move(inner)), activity(activity) {}
+
+  int rank() const override { return inner->rank(); }
+  int size() const override { return inner->size(); }
+  Group &group(const std::vector<int> &ranks) override {
+    return inner->group(ranks);
+  }
+  void allReduce(Group &group, void *data, uint64_t count,
+                 grt_dtype dtype) override {
+    Wait wait(*this, "all-reduce", group);
+    inner->allReduce(group, data, count, dtype);
+  }
+  void allGather(Group &group, const void *in, void *out,
+                 uint64_t bytes) override {
+    Wait wait(*this, "all-gather", group);
+    inner->allGather(group, in, out, bytes);
+  }
+  void reduceScatter(Group &group, const void *in, void *out, uint64_t count,
+                     grt_dtype dtype, bool accumulate) override {
+    Wait wait(*this, "reduce-scatter", group);
+    inner->reduceScatter(group, in, out, count, dtype, accumulate);
+  }
+  void exchange(std::span<const ExchangeCall> calls) override {
+    Wait wait(*this, calls);
+    inner->exchange(calls);
+  }
+  void gather(std::span<const double> in, std::span<double> out) override {
+    Wait wait(*this);
+    inner->gather(in, out);
+  }
+  void abort() override { inner->abort(); }
+
+private:
+  /// Notes a wait as long as it lives.
+  class Wait {
+  public:
+    Wait(WatchedCommunicator &owner, const char *what, const Group &group)
+        : activity(owner.activity) {
+      activity.beginWait(what);
+      for (int peer : group.ranks())
+        activity.addPeer(peer);
+    }
+    Wait(WatchedCommunicator &owner, std::span<const ExchangeCall> calls)
+        : activity(owner.activity) {
+      activity.beginWait("exchange");
+      for (const ExchangeCall &call : calls)
+        for (const auto *side : {&call.table->receives, &call.table->sends})
+          for (const ExchangePeer &peer : *side)
+            activity.addPeer(peer.peer);
+    }
+    explicit Wait(WatchedCommunicator &owner) : activity(owner.activity) {
+      activity.beginWait("gather of loss and norm");
+      for (int peer = 0; peer < owner.size(); ++peer)
+        activity.addPeer(peer);
+    }
+    ~Wait() { activity.endWait(); }
+    Wait(const Wait &) = delete;
+    Wait &operator=(const Wait &) = delete;
+
+  private:
+    Activity &activity;
+  };
+
+  std::unique_ptr<Communicator> inner;
+  Activity &activity;
+};
+
+} // namespace
+
+thread_local Activity *currentActivity = nullptr;
+
+void Activity::beginWait(const char *what) {
+  store(peerCount, 0);
+  store(operation, what);
+  store(waiting, true);
+  advance();
+}
+
+void Activity::addPeer(int peer) {
+  int count = read(peerCount);
+  if (peer == rank || count >= mostPeers || waitsFor(peer))
+    return;
+  store(peers[count], peer);
+  store(peerCount, count + 1);
+}
+
+void Activity::endWait() {
+  store(waiting, false);
+  end();
+}
+
+bool Activity::waitsFor(int peer) const {
+  for (int i = 0; i < read(peerCount); ++i)
+    if (read(peers[i]) == peer)
+      return true;
+  return false;
+}
+
+void Activity::describeInto(char *buffer, size_t bytes) const {
+  Text text(buffer, bytes);
+  text << "step " << read(step);
+  if (const Layer *running = read(layer))
+    text << ", layer '" << running->name.c_str() << "'";
+  if (const char *what = read(operation)) {
+    text << ", " << what;
+    if (const char *called = read(name))
+      text << " '" << called << "'";
+  }
+  if (!isWaiting())
+    return;
+  int count = read(peerCount);
+  text << ", waiting for rank" << (count > 1 ? "s " : " ");
+  for (int i = 0; i < count; ++i)
+    text << (i ? ", " : "") << uint64_t(read(peers[i]));
+  if (count == mostPeers)
+    text << " and more";
+}
+
+std::string Activity::describe() const {
+  char text[512];
+  describeInto(text, sizeof(text));
+  return text;
+}
+
+std::unique_ptr<Communicator>
+watchedCommunicator(std::unique_ptr<Communicator> communicator,
+                    Activity &activity) {
+  return std::make_unique<WatchedCommunicator>(std::move(communicator),
+                                               activity);
+}
+
+} // namespace grt

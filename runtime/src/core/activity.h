@@ -1,0 +1,93 @@
+//===- activity.h - What a rank is doing ----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A rank notes what it does and whom it waits for, with relaxed stores only; a
+// watchdog on another thread, or the handler of a fatal signal, reads it when
+// something went wrong. What is read may mix two neighbouring moments; strings
+// and layers outlive the rank's work, so it is never invalid.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_ACTIVITY_H
+#define GRT_CORE_ACTIVITY_H
+
+#include "comm/communicator.h"
+#include "core/manifest.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace grt {
+
+class Activity {
+public:
+  explicit Activity(int rank) : rank(rank) {}
+
+  const int rank;
+  /// Grows with everything the rank does.
+  std::atomic<uint64_t> progress{0};
+  /// Whether it runs a command of the session at all.
+  std::atomic<bool> busy{false};
+
+  void setStep(uint64_t number) { store(step, number); }
+  void setLayer(const Layer *running) { store(layer, running); }
+  /// The rank begins an operation (a static string); `name` is the program's,
+  /// or null.
+  void begin(const char *what, const char *called) {
+    store(name, called);
+    store(operation, what);
+    advance();
+  }
+  void end() {
+    store(operation, static_cast<const char *>(nullptr));
+    store(name, static_cast<const char *>(nullptr));
+    advance();
+  }
+  void advance() {
+    progress.store(progress.load(std::memory_order_relaxed) + 1,
+                   std::memory_order_relaxed);
+  }
+
+  void beginWait(const char *what);
+  void addPeer(int peer);
+  void endWait();
+  bool isWaiting() const { return waiting.load(std::memory_order_relaxed); }
+  bool waitsFor(int peer) const;
+
+  /// "step 3, layer 'h.1', all-reduce 'h.attn.c_proj', waiting for rank 2".
+  std::string describe() const;
+  /// The same into a buffer, without what a signal handler must not do.
+  void describeInto(char *text, size_t bytes) const;
+
+private:
+  static constexpr int mostPeers = 16;
+
+  template <typename T, typename V>
+  static void store(std::atomic<T> &to, V value) {
+    to.store(value, std::memory_order_relaxed);
+  }
+
+  std::atomic<uint64_t> step{0};
+  std::atomic<const Layer *> layer{nullptr};
+  std::atomic<const char *> operation{nullptr}, name{nullptr};
+  std::atomic<bool> waiting{false};
+  std::atomic<int> peerCount{0};
+  std::atomic<int> peers[mostPeers] = {};
+};
+
+/// The activity of the rank whose thread this is, or null.
+extern thread_local Activity *currentActivity;
+
+/// A communicator that notes waits in `activity`.
+std::unique_ptr<Communicator>
+watchedCommunicator(std::unique_ptr<Communicator> communicator,
+                    Activity &activity);
+
+} // namespace grt
+
+#endif // GRT_CORE_ACTIVITY_H

@@ -1,0 +1,266 @@
+//===- prediction.cpp - The step as the cost model expects it -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/prediction.h"
+
+#include <algorithm>
+#include <map>
+
+namespace grt {
+namespace {
+
+class Layout {
+public:
+  Layout(const PredictedTimes &times, std::span<const grt_schedule> schedules)
+      : times(times), roles(schedules.size()) {
+    for (size_t r = 0; r < roles.size(); ++r) {
+      for (grt_part part : {GRT_PART_PROLOGUE, GRT_PART_STEADY,
+                            GRT_PART_STEP_END, GRT_PART_DRAIN}) {
+        const grt_task_list &list = schedules[r].parts[part];
+        roles[r].tasks.insert(roles[r].tasks.end(), list.tasks,
+                              list.tasks + list.count);
+      }
+      for (size_t t = 0; t < roles[r].tasks.size(); ++t)
+        if (roles[r].tasks[t].kind == GRT_TASK_BACKWARD)
+          roles[r].lastBackward = t;
+    }
+  }
+
+  PredictedStep run() {
+    // A role goes as far as it can, then the next one; waits are monotonic, so
+    // the order does not matter.
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (size_t r = 0; r < roles.size(); ++r)
+        while (roles[r].at < roles[r].tasks.size() && runTask(r))
+          progress = true;
+    }
+    PredictedStep step;
+    for (Role &role : roles) {
+      step.length = std::max(step.length, role.time);
+      step.roles.push_back(std::move(role.spans));
+    }
+    return step;
+  }
+
+private:
+  struct Role {
+    std::vector<grt_task> tasks;
+    size_t at = 0, lastBackward = size_t(-1);
+    double time = 0;
+    std::vector<PredictedSpan> spans;
+    /// Messages per channel so far.
+    std::map<int, size_t> messages;
+  };
+  /// Where one thing waits for another: when each side came, by side.
+  struct Meeting {
+    std::map<size_t, double> arrivals;
+  };
+
+  void add(size_t r, PredictedRow row, const char *what, double begin,
+           double end, int32_t layer) {
+    if (end > begin)
+      roles[r].spans.push_back(
+          {begin, end, row, what, roles[r].tasks[roles[r].at], layer});
+  }
+  /// Something that nothing overlaps.
+  void alone(size_t r, PredictedRow row, const char *what, double length,
+             int32_t layer = -1) {
+    add(r, row, what, roles[r].time, roles[r].time + length, layer);
+    roles[r].time += length;
+  }
+
+  void forward(size_t r) {
+    const std::vector<LayerTimes> &layers = times.roles[r].layers;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      auto layer = int32_t(l);
+      alone(r, PredictedRow::Communication, "gather", layers[l].gather, layer);
+      alone(r, PredictedRow::Compute, "forward", layers[l].forward, layer);
+      alone(r, PredictedRow::Communication, "tp all-reduce",
+            layers[l].tpForward, layer);
+      alone(r, PredictedRow::Communication, "reshard", layers[l].reshardForward,
+            layer);
+    }
+  }
+
+  void backward(size_t r) {
+    Role &role = roles[r];
+    double slowdown = times.roles[r].slowdown;
+    const std::vector<LayerTimes> &layers = times.roles[r].layers;
+    for (size_t l = layers.size(); l-- > 0;) {
+      auto layer = int32_t(l);
+      const LayerTimes &time = layers[l];
+      double sync = role.at == role.lastBackward ? time.sync : 0;
+      double compute = time.recompute + time.backward;
+      double communication = time.gather + time.scatter + sync;
+      // Where alone a point of one side would lie: both are slowed down until
+      // the shorter one ends.
+      double shorter = std::min(compute, communication);
+      auto stretch = [&](double at) {
+        return role.time + at + (slowdown - 1) * std::min(at, shorter);
+      };
+      double done = 0;
+      auto next = [&](PredictedRow row, const char *what, double length) {
+        add(r, row, what, stretch(done), stretch(done + length), layer);
+        done += length;
+      };
+      next(PredictedRow::Compute, "recompute", time.recompute);
+      next(PredictedRow::Compute, "backward", time.backward);
+      done = 0;
+      next(PredictedRow::Communication, "gather", time.gather);
+      next(PredictedRow::Communication, "reduce-scatter", time.scatter);
+      next(PredictedRow::Communication, "gradient all-reduce", sync);
+      role.time = stretch(std::max(compute, communication));
+      alone(r, PredictedRow::Communication, "tp all-reduce", time.tpBackward,
+            layer);
+      alone(r, PredictedRow::Communication, "reshard", time.reshardBackward,
+            layer);
+    }
+  }
+
+  /// Notes that role `r` has come to a meeting of `sides`; true, with the time
+  /// at which all are there, once they are.
+  bool meet(int kind, size_t place, size_t number, size_t r, size_t sides,
+            double arrival, double &start) {
+    Meeting &meeting = meetings[{kind, {place, number}}];
+    meeting.arrivals.try_emplace(r, arrival);
+    if (meeting.arrivals.size() < sides)
+      return false;
+    for (const auto &[role, time] : meeting.arrivals)
+      start = std::max(start, time);
+    return true;
+  }
+
+  enum Kind { Activation, Gradient, Norm, TieReduce, TieBroadcast };
+
+  bool transfer(size_t r, const grt_task &task) {
+    struct Part {
+      const char *what;
+      int channel;
+      size_t cut;
+      bool gradient;
+      double start, length;
+    };
+    std::vector<Part> parts;
+    auto add = [&](int flag, const char *what, bool upstream, bool gradient) {
+      if (!(task.flags & flag))
+        return;
+      size_t cut = upstream ? r - 1 : r;
+      const PredictedTimes::Cut &time = times.cuts.at(cut);
+      parts.push_back({what, flag, cut, gradient, 0,
+                       gradient ? time.gradient : time.activation});
+    };
+    add(GRT_SEND_ACTIVATION, "send activation", false, false);
+    add(GRT_SEND_GRADIENT, "send gradient", true, true);
+    add(GRT_RECV_ACTIVATION, "receive activation", true, false);
+    add(GRT_RECV_GRADIENT, "receive gradient", false, true);
+    if (parts.empty())
+      return true;
+    bool all = true;
+    for (Part &part : parts)
+      all &= meet(part.gradient ? Gradient : Activation, part.cut,
+                  roles[r].messages[part.channel], r, 2, roles[r].time,
+                  part.start);
+    if (!all)
+      return false;
+    // Both directions share a row: one slice from the first start on.
+    double begin = parts.front().start, end = roles[r].time;
+    for (const Part &part : parts) {
+      ++roles[r].messages[part.channel];
+      begin = std::min(begin, part.start);
+      end = std::max(end, part.start + part.length);
+    }
+    this->add(r, PredictedRow::Communication,
+              parts.size() == 1 ? parts[0].what : "send and receive", begin,
+              end, -1);
+    roles[r].time = end;
+    return true;
+  }
+
+  bool tie(size_t r, bool reduce) {
+    // All ties of the task are one step here, so that a role that waits can
+    // come back to it.
+    double time = roles[r].time;
+    struct Slice {
+      double begin, end;
+    };
+    std::vector<Slice> slices;
+    for (size_t t = 0; t < times.ties.size(); ++t) {
+      const PredictedTimes::Tie &tie = times.ties[t];
+      if (tie.owner != int(r) && tie.borrower != int(r))
+        continue;
+      double start = time;
+      if (!meet(reduce ? TieReduce : TieBroadcast, t, 0, r,
+                tie.owner == tie.borrower ? 1 : 2, time, start))
+        return false;
+      time = start + (reduce ? tie.reduce : tie.broadcast);
+      slices.push_back({start, time});
+    }
+    for (const Slice &slice : slices)
+      add(r, PredictedRow::Communication,
+          reduce ? "tied gradients" : "tied values", slice.begin, slice.end,
+          -1);
+    roles[r].time = time;
+    return true;
+  }
+
+  bool runTask(size_t r) {
+    Role &role = roles[r];
+    grt_task task = role.tasks[role.at];
+    size_t slices = role.spans.size();
+    switch (task.kind) {
+    case GRT_TASK_FORWARD:
+      forward(r);
+      break;
+    case GRT_TASK_BACKWARD:
+      backward(r);
+      break;
+    case GRT_TASK_TRANSFER:
+      if (!transfer(r, task))
+        return false;
+      break;
+    case GRT_TASK_TIE_REDUCE:
+    case GRT_TASK_TIE_BROADCAST:
+      if (!tie(r, task.kind == GRT_TASK_TIE_REDUCE))
+        return false;
+      break;
+    case GRT_TASK_NORM:
+      if (!meet(Norm, 0, 0, r, roles.size(), role.time, role.time))
+        return false;
+      break;
+    default:
+      // The cost model counts gradients with the last backward, and no time
+      // for updates.
+      break;
+    }
+    if (role.spans.size() > slices) {
+      PredictedSpan span = role.spans[slices];
+      for (size_t s = slices; s < role.spans.size(); ++s) {
+        span.begin = std::min(span.begin, role.spans[s].begin);
+        span.end = std::max(span.end, role.spans[s].end);
+      }
+      span.row = PredictedRow::Task;
+      span.layer = -1;
+      role.spans.push_back(span);
+    }
+    ++role.at;
+    return true;
+  }
+
+  const PredictedTimes &times;
+  std::vector<Role> roles;
+  std::map<std::pair<int, std::pair<size_t, size_t>>, Meeting> meetings;
+};
+
+} // namespace
+
+PredictedStep layOut(const PredictedTimes &times,
+                     std::span<const grt_schedule> schedules) {
+  return Layout(times, schedules).run();
+}
+
+} // namespace grt

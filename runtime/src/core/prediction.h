@@ -1,0 +1,76 @@
+//===- prediction.h - The step as the cost model expects it ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The compiler leaves the cost model's durations in the manifest, one set per
+// layer and boundary. Here they are laid out along the tasks of all roles: a
+// role runs its tasks in order, a message starts when both ends have come, the
+// communication of a layer's backward overlaps its computation. It is the
+// compiler's simulator (docs/simulator.md) with roles alone, for pictures
+// beside what was measured.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_PREDICTION_H
+#define GRT_CORE_PREDICTION_H
+
+#include "grt/abi.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace grt {
+
+/// Microseconds of one layer for one micro-batch, each as if alone.
+struct LayerTimes {
+  double gather = 0, forward = 0, tpForward = 0;
+  double recompute = 0, backward = 0, tpBackward = 0;
+  double scatter = 0, sync = 0;
+  double reshardForward = 0, reshardBackward = 0;
+};
+
+struct PredictedTimes {
+  struct Role {
+    double slowdown = 1; ///< of both sides while they overlap
+    std::vector<LayerTimes> layers;
+  };
+  struct Cut {
+    double activation = 0, gradient = 0;
+  };
+  struct Tie {
+    int owner = 0, borrower = 0; ///< roles
+    double reduce = 0, broadcast = 0;
+  };
+  std::vector<Role> roles;
+  std::vector<Cut> cuts; ///< between neighbouring roles
+  std::vector<Tie> ties;
+};
+
+enum class PredictedRow : uint8_t { Task, Compute, Communication };
+
+/// Microseconds from the beginning of the step.
+struct PredictedSpan {
+  double begin = 0, end = 0;
+  PredictedRow row = PredictedRow::Task;
+  const char *what = ""; ///< "forward", "gather", ...; unused for tasks
+  grt_task task = {};
+  int32_t layer = -1;
+};
+
+struct PredictedStep {
+  double length = 0;
+  std::vector<std::vector<PredictedSpan>> roles;
+};
+
+/// `schedules` has one entry per role. Tasks that wait for each other in a
+/// circle end the layout; a program that was compiled has none.
+PredictedStep layOut(const PredictedTimes &times,
+                     std::span<const grt_schedule> schedules);
+
+} // namespace grt
+
+#endif // GRT_CORE_PREDICTION_H

@@ -1,0 +1,181 @@
+//===- trace.cpp - Recording what a rank does -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/trace.h"
+#include "core/error.h"
+
+#include <chrono>
+#include <new>
+#include <sys/mman.h>
+
+namespace grt {
+namespace {
+
+/// Addresses for events, backed as far as they are written. Where memory may
+/// not be promised in advance, less has to do.
+constexpr size_t mostBytes = size_t(1) << 28, leastBytes = size_t(1) << 20;
+
+thread_local Recorder *current = nullptr;
+
+uint64_t now() {
+  return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                      std::chrono::steady_clock::now().time_since_epoch())
+                      .count());
+}
+
+int32_t tracedKernel(const grt_call *call, char *message, size_t bytes) {
+  Recorder &recorder = *current;
+  grt_kernel_function kernel = recorder.backend().kernels[call->op->kernel];
+  if (!recorder.isActive())
+    return kernel(call, message, bytes);
+  TraceSpan span(recorder, TraceKind::Kernel);
+  if (span) {
+    span->name = call->op->name;
+    span->detail = uint8_t(call->op->kernel);
+  }
+  return kernel(call, message, bytes);
+}
+
+class TracedCommunicator : public Communicator {
+public:
+  TracedCommunicator(std::unique_ptr<Communicator> inner, Recorder &recorder)
+      : inner(std::move(inner)), recorder(recorder) {}
+
+  int rank() const override { return inner->rank(); }
+  int size() const override { return inner->size(); }
+  Group &group(const std::vector<int> &ranks) override {
+    return inner->group(ranks);
+  }
+  void allReduce(Group &group, void *data, uint64_t count,
+                 grt_dtype dtype) override {
+    Scope scope(recorder, "all-reduce", &group);
+    inner->allReduce(group, data, count, dtype);
+  }
+  void allGather(Group &group, const void *in, void *out,
+                 uint64_t bytes) override {
+    Scope scope(recorder, "all-gather", &group);
+    inner->allGather(group, in, out, bytes);
+  }
+  void reduceScatter(Group &group, const void *in, void *out, uint64_t count,
+                     grt_dtype dtype, bool accumulate) override {
+    Scope scope(recorder, "reduce-scatter", &group);
+    inner->reduceScatter(group, in, out, count, dtype, accumulate);
+  }
+  void exchange(std::span<const ExchangeCall> calls) override {
+    Scope scope(recorder, "exchange", nullptr, calls);
+    inner->exchange(calls);
+  }
+  void gather(std::span<const double> in, std::span<double> out) override {
+    Scope scope(recorder, "gather of losses and norms", nullptr);
+    inner->gather(in, out);
+  }
+  void abort() override { inner->abort(); }
+
+private:
+  class Scope {
+  public:
+    Scope(Recorder &recorder, const char *name, const Group *group,
+          std::span<const ExchangeCall> calls = {})
+        : recorder(recorder) {
+      if (!recorder.isActive())
+        return;
+      event = recorder.open(TraceKind::Communication);
+      if (!event)
+        return;
+      event->name = name;
+      event->group = group;
+      for (const ExchangeCall &call : calls)
+        if (event->tableCount < std::size(event->tables))
+          event->tables[event->tableCount++] = call.table;
+    }
+    ~Scope() {
+      if (event)
+        recorder.close(*event);
+    }
+
+  private:
+    Recorder &recorder;
+    TraceEvent *event = nullptr;
+  };
+
+  std::unique_ptr<Communicator> inner;
+  Recorder &recorder;
+};
+
+} // namespace
+
+Recorder::Recorder(int rank, const grt_backend &backend)
+    : self(rank), original(backend) {
+  for (reserved = mostBytes; reserved >= leastBytes; reserved /= 4) {
+    void *memory = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      continue;
+    first = static_cast<TraceEvent *>(memory);
+    return;
+  }
+  fail("rank " + std::to_string(rank) + ": no memory for a trace");
+}
+
+Recorder::~Recorder() { munmap(first, reserved); }
+
+void Recorder::attach(const LiveSet &set, uint64_t bytes) {
+  live = &set;
+  staticBytes = bytes;
+  current = this;
+}
+
+TraceEvent *Recorder::open(TraceKind kind) {
+  if (count == reserved / sizeof(TraceEvent)) {
+    ++lostEvents;
+    return nullptr;
+  }
+  TraceEvent *event = new (first + count++) TraceEvent();
+  event->kind = kind;
+  event->task = task;
+  event->layer = layer;
+  event->step = step;
+  event->begin = now();
+  return event;
+}
+
+void Recorder::close(TraceEvent &event) {
+  event.end = now();
+  event.live = staticBytes + live->liveBytes();
+}
+
+void Recorder::beginStep(uint64_t number) {
+  active = recording;
+  if (!active)
+    return;
+  step = uint32_t(number);
+  task = {};
+  layer = -1;
+  stepEvent = open(TraceKind::Step);
+}
+
+void Recorder::endStep() {
+  if (active && stepEvent)
+    close(*stepEvent);
+  active = false;
+  stepEvent = nullptr;
+}
+
+grt_backend tracedBackend(const grt_backend &backend) {
+  grt_backend table = backend;
+  for (grt_kernel_function &kernel : table.kernels)
+    if (kernel)
+      kernel = tracedKernel;
+  return table;
+}
+
+std::unique_ptr<Communicator>
+tracedCommunicator(std::unique_ptr<Communicator> inner, Recorder &recorder) {
+  return std::make_unique<TracedCommunicator>(std::move(inner), recorder);
+}
+
+} // namespace grt

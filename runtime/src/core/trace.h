@@ -1,0 +1,142 @@
+//===- trace.h - Recording what a rank does -------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A recorder per rank keeps the beginning and the end of every step, task,
+// layer function, kernel and communication. Kernels are seen through a copy of
+// the backend's table, communication through a communicator around the real
+// one, so that a session without a trace runs what it would run anyway; the
+// executor's own marks are one branch on a null pointer.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_TRACE_H
+#define GRT_CORE_TRACE_H
+
+#include "comm/communicator.h"
+#include "core/arena.h"
+#include "grt/abi.h"
+
+#include <memory>
+
+namespace grt {
+
+enum class TraceKind : uint8_t { Step, Task, Function, Kernel, Communication };
+
+/// What a layer's function is for.
+enum class LayerPhase : uint8_t { Forward, Recompute, Backward, Update, Norm };
+
+struct TraceEvent {
+  uint64_t begin = 0, end = 0; ///< nanoseconds of the steady clock
+  uint64_t live = 0;           ///< bytes at the end, states included
+  const char *name = nullptr;  ///< kernel or collective, constant
+  grt_task task = {};          ///< TraceKind::Task, or the task at hand
+  int32_t layer = -1;          ///< in the role
+  uint32_t step = 0;
+  TraceKind kind = TraceKind::Step;
+  uint8_t detail = 0; ///< LayerPhase, or the kernel's number
+  /// Communication: with whom. A group, or the tables of an exchange; none:
+  /// all ranks.
+  uint8_t tableCount = 0;
+  const Group *group = nullptr;
+  const ExchangeTable *tables[4] = {};
+};
+
+/// Events in memory that is neither the arena's nor counted as the rank's: a
+/// reservation of address space, of which only what is written is ever backed.
+class Recorder {
+public:
+  Recorder(int rank, const grt_backend &backend);
+  ~Recorder();
+  Recorder(const Recorder &) = delete;
+  Recorder &operator=(const Recorder &) = delete;
+
+  /// Called on the rank's thread, once.
+  void attach(const LiveSet &live, uint64_t staticBytes);
+  /// Between steps only.
+  void setRecording(bool on) { recording = on; }
+
+  bool isActive() const { return active; }
+  TraceEvent *open(TraceKind kind);
+  void close(TraceEvent &event);
+
+  void beginStep(uint64_t step);
+  void endStep();
+
+  int rank() const { return self; }
+  std::span<const TraceEvent> events() const { return {first, count}; }
+  /// Events for which there was no room.
+  uint64_t lost() const { return lostEvents; }
+  const grt_backend &backend() const { return original; }
+
+  grt_task task = {}; ///< running
+  int32_t layer = -1; ///< running
+
+private:
+  int self;
+  const grt_backend &original;
+  const LiveSet *live = nullptr;
+  uint64_t staticBytes = 0;
+  TraceEvent *first = nullptr, *stepEvent = nullptr;
+  size_t count = 0, reserved = 0; ///< events, bytes
+  uint64_t lostEvents = 0;
+  uint32_t step = 0;
+  bool recording = false, active = false;
+};
+
+/// Records from here to the end of the scope; does nothing without a recorder.
+class TraceSpan {
+public:
+  /// A task.
+  TraceSpan(Recorder *recorder, const grt_task &task) {
+    if (recorder && recorder->isActive()) {
+      recorder->task = task;
+      recorder->layer = -1;
+      open(recorder, TraceKind::Task);
+    }
+  }
+  /// A function of a layer.
+  TraceSpan(Recorder *recorder, int32_t layer, LayerPhase phase) {
+    if (recorder && recorder->isActive()) {
+      recorder->layer = layer;
+      open(recorder, TraceKind::Function);
+      if (event)
+        event->detail = uint8_t(phase);
+    }
+  }
+  TraceSpan(Recorder &recorder, TraceKind kind) { open(&recorder, kind); }
+  ~TraceSpan() {
+    if (event)
+      recorder->close(*event);
+  }
+  TraceSpan(const TraceSpan &) = delete;
+  TraceSpan &operator=(const TraceSpan &) = delete;
+
+  /// Null if nothing is recorded.
+  TraceEvent *operator->() const { return event; }
+  explicit operator bool() const { return event; }
+
+private:
+  void open(Recorder *to, TraceKind kind) {
+    recorder = to;
+    event = to->open(kind);
+  }
+
+  Recorder *recorder = nullptr;
+  TraceEvent *event = nullptr;
+};
+
+/// The table of `backend` with kernels that record themselves on threads that a
+/// recorder is attached to.
+grt_backend tracedBackend(const grt_backend &backend);
+
+/// Records the communication of a rank, which `inner` does.
+std::unique_ptr<Communicator>
+tracedCommunicator(std::unique_ptr<Communicator> inner, Recorder &recorder);
+
+} // namespace grt
+
+#endif // GRT_CORE_TRACE_H

@@ -1,0 +1,577 @@
+//===- checkpoint_test.cpp - Writing, resuming, resharding ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/pieces.h"
+#include "checkpoint/state.h"
+#include "core/error.h"
+#include "grt/checkpoint.h"
+#include "reference_backend.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// An empty place; in memory where there is such a file system, because every
+/// checkpoint waits for the disk.
+std::string freshFolder(const std::string &name) {
+  std::string shared = "/dev/shm/";
+  std::string path =
+      (access(shared.c_str(), W_OK) == 0 ? shared : testing::TempDir()) +
+      "grt-checkpoint-test-" + std::to_string(getpid()) + "/" + name;
+  fs::remove_all(path);
+  return path;
+}
+
+std::string readAll(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+void writeAll(const std::string &path, const std::string &bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+/// Removes what the tests leave.
+class Cleaning : public testing::Environment {
+public:
+  void TearDown() override { fs::remove_all(freshFolder("")); }
+};
+[[maybe_unused]] testing::Environment *const cleaning =
+    testing::AddGlobalTestEnvironment(new Cleaning);
+
+/// A program of a plan, and a session of it.
+struct Training {
+  explicit Training(const ModelPlan &plan, uint64_t seed = 17)
+      : plan(plan), code(plan) {
+    std::shared_ptr<const Program> program;
+    Status status = Program::fromTable(&code.table(), "test", program);
+    EXPECT_TRUE(status) << status.message();
+    SessionOptions options;
+    options.seed = seed;
+    options.backend = referenceBackend();
+    options.poison = true;
+    status = Session::create(program, options, session);
+    EXPECT_TRUE(status) << status.message();
+    session->hyperparameters().learningRate = 0.05;
+    session->hyperparameters().clipNorm = 0.1;
+  }
+
+  double step() {
+    uint64_t number = session->stepsDone() + 1;
+    std::mt19937 random{unsigned(number) * 31 + 5};
+    std::vector<int32_t> tokens, labels;
+    for (int64_t i = 0; i < plan.batch * plan.seqLen; ++i) {
+      tokens.push_back(int32_t(random() % uint64_t(plan.vocab)));
+      bool gap = random() % 7 == 0;
+      labels.push_back(gap ? -1 : int32_t(random() % uint64_t(plan.vocab)));
+    }
+    EXPECT_TRUE(session->setBatch(tokens, labels));
+    StepResult result;
+    Status status = session->step(result);
+    EXPECT_TRUE(status) << status.message();
+    return result.loss;
+  }
+
+  Status write(const std::string &path, uint64_t keep = 2,
+               uint64_t shardBytes = 1 << 20) {
+    CheckpointOptions options;
+    options.keep = keep;
+    options.shardBytes = shardBytes;
+    std::unique_ptr<CheckpointFolder> folder;
+    Status status = CheckpointFolder::open(path, options, folder);
+    TrainingState state;
+    state.step = session->stepsDone();
+    return status ? session->writeCheckpoint(*folder, state) : status;
+  }
+
+  /// The files that `write` would add to.
+  static std::string newest(const std::string &path) {
+    std::unique_ptr<CheckpointFolder> folder;
+    Status status = CheckpointFolder::open(path, {}, folder);
+    EXPECT_TRUE(status) << status.message();
+    return folder->newest().value_or("");
+  }
+
+  ModelPlan plan;
+  TestProgram code;
+  std::unique_ptr<Session> session;
+};
+
+double distance(const Tensor &a, const Tensor &b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    difference += std::pow(a.values[i] - b.values[i], 2);
+    size += std::pow(a.values[i], 2);
+  }
+  return std::sqrt(difference / std::max(size, 1e-300));
+}
+
+void expectSame(const TensorMap &a, const TensorMap &b, double bound) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto &[name, tensor] : a) {
+    ASSERT_TRUE(b.count(name)) << name;
+    EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
+    EXPECT_LE(distance(tensor, b.at(name)), bound) << name;
+  }
+}
+
+/// Three steps, a checkpoint, three more under another plan: as six under the
+/// first. The values that arrive are exactly those that were written.
+void expectResumes(const ModelPlan &from, const ModelPlan &to, double bound) {
+  std::string path = freshFolder("resume");
+  Training first(from);
+  for (int i = 0; i < 3; ++i)
+    first.step();
+  Status status = first.write(path);
+  ASSERT_TRUE(status) << status.message();
+  Training second(to, /*seed=*/17);
+  status = second.session->resume(Training::newest(path));
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(second.session->stepsDone(), 3u);
+  TensorMap a, b;
+  ASSERT_TRUE(first.session->parameters(a));
+  ASSERT_TRUE(second.session->parameters(b));
+  expectSame(a, b, 0);
+  ASSERT_TRUE(first.session->optimizerState(a));
+  ASSERT_TRUE(second.session->optimizerState(b));
+  expectSame(a, b, 0);
+  for (int i = 0; i < 3; ++i) {
+    double expected = first.step();
+    EXPECT_NEAR(second.step(), expected, bound * expected);
+  }
+  ASSERT_TRUE(first.session->parameters(a));
+  ASSERT_TRUE(second.session->parameters(b));
+  expectSame(a, b, 10 * bound);
+}
+
+std::vector<ModelPlan> somePlans() {
+  std::vector<ModelPlan> plans(5);
+  for (LayerPlan &layer : plans[1].layers)
+    layer.levels = {{"sdp", 4}};
+  plans[1].stages = {{{0, 1, 2}, {3, 1, 0, 2}}};
+  for (LayerPlan &layer : plans[2].layers) // last slice of the vocabulary short
+    layer.levels = {{"tp", 4}};
+  plans[2].stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  plans[3].layers[0].levels = {{"dp", 2}, {"tp", 2}};
+  plans[3].layers[1].levels = {{"sdp", 2}, {"dp", 2}};
+  plans[3].layers[2].levels = {{"tp", 2}, {"sdp", 2}};
+  plans[3].stages = {{{0}, {0, 1, 2, 3}}, {{1, 2}, {4, 5, 6, 7}}};
+  plans[3].oneForwardOneBackward = true;
+  plans[4].layers[0].levels = plans[4].layers[1].levels = {{"tp", 2}};
+  plans[4].layers[2].levels = {{"dp", 2}};
+  plans[4].stages = {{{0, 1}, {2, 3}}, {{2}, {1, 0}}};
+  return plans;
+}
+
+TEST(Checkpoint, ResumesBitwiseUnderTheSamePlan) {
+  for (const char *optimizer : {"adamw", "sgd"})
+    for (ModelPlan plan : somePlans()) {
+      plan.optimizer = optimizer;
+      plan.f64 = false;
+      plan.tied = true;
+      expectResumes(plan, plan, 0);
+    }
+}
+
+TEST(Checkpoint, ResumesUnderEveryOtherPlan) {
+  for (bool tied : {false, true})
+    for (const ModelPlan &from : somePlans())
+      for (ModelPlan to : somePlans()) {
+        ModelPlan start = from;
+        start.tied = to.tied = tied;
+        expectResumes(start, to, 1e-11);
+      }
+}
+
+TEST(Checkpoint, ResumesInSinglePrecision) {
+  std::vector<ModelPlan> plans = somePlans();
+  for (ModelPlan &plan : plans)
+    plan.f64 = false;
+  expectResumes(plans[1], plans[2], 1e-5);
+  expectResumes(plans[3], plans[0], 1e-5);
+}
+
+TEST(Checkpoint, FilesDoNotDependOnThePlan) {
+  // The states differ by rounding after a step, so the initial one is written.
+  std::string expected;
+  for (const ModelPlan &plan : somePlans()) {
+    std::string path = freshFolder("files"), all;
+    Training run(plan);
+    ASSERT_TRUE(run.write(path, 2, 500));
+    int shards = 0;
+    std::vector<fs::path> names;
+    for (const auto &entry : fs::directory_iterator(Training::newest(path)))
+      names.push_back(entry.path());
+    std::sort(names.begin(), names.end());
+    for (const fs::path &name : names) {
+      shards += name.extension() == ".safetensors";
+      all += name.filename().string() + "\n" + readAll(name);
+    }
+    EXPECT_EQ(shards, 4 + 7); // of one tensor each, but for two small ones
+    if (expected.empty())
+      expected = all;
+    EXPECT_TRUE(all == expected);
+  }
+}
+
+TEST(Checkpoint, SumsAddUpOverAnyRuns) {
+  std::vector<float> values(1000);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = float(i) * 0.37f - 3;
+  uint64_t whole = elementSum(values.data(), 0, 1000, 4);
+  uint64_t parts = elementSum(values.data() + 700, 700, 300, 4) +
+                   elementSum(values.data(), 0, 1, 4) +
+                   elementSum(values.data() + 1, 1, 699, 4);
+  EXPECT_EQ(whole, parts);
+  std::swap(values[3], values[700]);
+  EXPECT_NE(elementSum(values.data(), 0, 1000, 4), whole);
+  std::swap(values[3], values[700]);
+  values[999] = std::nextafter(values[999], 1e9f);
+  EXPECT_NE(elementSum(values.data(), 0, 1000, 4), whole);
+}
+
+/// Neither side holds more than the arena: no rank ever has a whole tensor.
+TEST(Checkpoint, MemoryIsBounded) {
+  for (ModelPlan plan : somePlans()) {
+    plan.width = 64;
+    plan.vocab = 301; // a table of 154 kB
+    std::string path = freshFolder("memory");
+    Training writer(plan);
+    writer.step();
+    ASSERT_TRUE(writer.write(path));
+    Training reader(plan);
+    ASSERT_TRUE(reader.session->resume(Training::newest(path)));
+    for (Training *run : {&writer, &reader})
+      for (const RankMemory &rank : run->session->memory())
+        EXPECT_LE(rank.outsideArenaBytes, 4096u) << "rank " << rank.rank;
+  }
+}
+
+TEST(Checkpoint, TheNewestStay) {
+  std::string path = freshFolder("keep");
+  Training run{ModelPlan()};
+  for (int i = 0; i < 4; ++i) {
+    run.step();
+    ASSERT_TRUE(run.write(path, 3));
+  }
+  std::unique_ptr<CheckpointFolder> folder;
+  ASSERT_TRUE(CheckpointFolder::open(path, {}, folder));
+  EXPECT_EQ(folder->steps(), (std::vector<uint64_t>{2, 3, 4}));
+  EXPECT_EQ(folder->newest(), path + "/step-00000004");
+  std::unique_ptr<CheckpointFolder> second;
+  Status status = CheckpointFolder::open(path, {}, second);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_NE(status.message().find("another run writes its checkpoints to"),
+            std::string::npos);
+}
+
+//===----------------------------------------------------------------------===//
+// Crashes
+//===----------------------------------------------------------------------===//
+
+std::atomic<int> operationsLeft;
+
+/// Runs `body` in a process of its own; returns its exit code.
+template <typename Body> int inChild(Body body) {
+  std::fflush(nullptr);
+  pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
+  std::string path = freshFolder("crash");
+  ModelPlan plan = somePlans()[3];
+  std::vector<double> losses;
+  {
+    Training run(plan);
+    losses.push_back(run.step());
+    ASSERT_TRUE(run.write(path, 1));
+    for (int i = 0; i < 3; ++i)
+      losses.push_back(run.step());
+  }
+  fs::copy(path, path + "-first", fs::copy_options::recursive);
+  int crashes = 0, kept = 0;
+  while (true) {
+    int code = inChild([&] {
+      Training run(plan);
+      if (!run.session->resume(Training::newest(path)))
+        _exit(1);
+      run.step();
+      operationsLeft = crashes;
+      fileOperationHook = [](const char *) {
+        if (operationsLeft-- == 0)
+          _exit(42);
+      };
+      if (!run.write(path, 1))
+        _exit(2);
+    });
+    ASSERT_TRUE(code == 0 || code == 42) << code;
+    Training run(plan);
+    std::string newest = Training::newest(path);
+    Status status = run.session->resume(newest);
+    ASSERT_TRUE(status) << status.message();
+    kept += run.session->stepsDone() == 1;
+    for (int i = 0; i < 2; ++i) {
+      size_t index = run.session->stepsDone();
+      EXPECT_EQ(run.step(), losses[index]) << "crash " << crashes;
+    }
+    std::unique_ptr<CheckpointFolder> folder;
+    ASSERT_TRUE(CheckpointFolder::open(path, {}, folder));
+    for (const auto &entry : fs::directory_iterator(path))
+      EXPECT_FALSE(entry.path().string().ends_with(".partial"));
+    folder.reset();
+    if (code == 0)
+      break;
+    ++crashes;
+    fs::remove_all(path);
+    fs::copy(path + "-first", path, fs::copy_options::recursive);
+  }
+  EXPECT_GT(kept, 20);
+  EXPECT_GT(crashes, kept); // those between the new name and the old one's end
+}
+
+TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
+  std::string path = freshFolder("full");
+  ModelPlan plan;
+  plan.width = 64;
+  Training run(plan);
+  run.step();
+  ASSERT_TRUE(run.write(path, 1));
+  // Too little for the weights; enough for them but not for the state.
+  for (rlim_t limit : {3000, 50000}) {
+    std::string log = path + "-log";
+    int code = inChild([&] {
+      std::signal(SIGXFSZ, SIG_IGN);
+      Training other(plan);
+      if (!other.session->resume(Training::newest(path)))
+        _exit(3);
+      other.step();
+      struct rlimit limits{limit, limit};
+      setrlimit(RLIMIT_FSIZE, &limits);
+      Status status = other.write(path, 1);
+      limits = {RLIM_INFINITY, RLIM_INFINITY};
+      writeAll(log, status.message());
+      _exit(status.exitCode());
+    });
+    EXPECT_EQ(code, 1);
+    EXPECT_NE(readAll(log).find("cannot reserve space for '" + path +
+                                "/step-00000002.partial/"),
+              std::string::npos)
+        << readAll(log);
+    EXPECT_EQ(Training::newest(path), path + "/step-00000001");
+    Training after(plan);
+    EXPECT_TRUE(after.session->resume(Training::newest(path)));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Damage
+//===----------------------------------------------------------------------===//
+
+TEST(Checkpoint, DamageIsFoundAndNamed) {
+  ModelPlan plan = somePlans()[1];
+  std::string path = freshFolder("damage");
+  Training run(plan);
+  run.step();
+  ASSERT_TRUE(run.write(path));
+  std::string step = Training::newest(path);
+  std::string weights = step + "/model-00001-of-00001.safetensors";
+  std::string states = step + "/optimizer-00001-of-00001.safetensors";
+
+  auto expectRefused = [&](const std::string &file, const std::string &bytes,
+                           const std::string &message) {
+    std::string before = readAll(file);
+    if (bytes.empty())
+      fs::remove(file);
+    else
+      writeAll(file, bytes);
+    Training other(plan);
+    Status status = other.session->resume(step);
+    EXPECT_EQ(status.exitCode(), 2) << file;
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << file << ": " << status.message();
+    writeAll(file, before);
+  };
+  auto flipped = [](std::string bytes, size_t at) {
+    bytes[at] ^= 0x10;
+    return bytes;
+  };
+  std::string bytes = readAll(weights), state = readAll(states);
+  // The last tensor by name, and its state.
+  expectRefused(weights, flipped(bytes, bytes.size() - 3),
+                "the values of tensor 'wte.weight' do not add up");
+  expectRefused(states, flipped(state, state.size() - 3),
+                "the values of tensor 'wte.weight.v' do not add up");
+  expectRefused(weights, flipped(bytes, 3), "expected a safetensors file");
+  expectRefused(weights, flipped(bytes, 30), "damaged");
+  expectRefused(weights, bytes.substr(0, bytes.size() - 8), "cut short");
+  expectRefused(weights, bytes + "12345678", "tensors end at byte");
+  expectRefused(weights, "", "cannot open");
+  std::string json = readAll(step + "/checkpoint.json");
+  expectRefused(step + "/checkpoint.json", flipped(json, json.size() / 2),
+                "its SHA-256 differs from the one in SHA256SUMS");
+  expectRefused(step + "/SHA256SUMS", "nonsense\n", "expected lines of");
+  expectRefused(step + "/SHA256SUMS", "", "cannot open");
+  Training whole(plan);
+  EXPECT_TRUE(whole.session->resume(step));
+}
+
+TEST(Checkpoint, OtherProgramsAreRefused) {
+  std::string path = freshFolder("other");
+  Training run{ModelPlan()};
+  ASSERT_TRUE(run.write(path));
+  auto expectRefused = [&](const ModelPlan &plan, const std::string &message) {
+    Training other(plan);
+    Status status = other.session->resume(Training::newest(path));
+    EXPECT_EQ(status.exitCode(), 2);
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+  };
+  ModelPlan plan;
+  plan.optimizer = "sgd";
+  expectRefused(plan, "has optimizer 'adamw', the program has 'sgd'");
+  plan = ModelPlan();
+  plan.f64 = false;
+  expectRefused(plan, "has dtype 'f64', the program has 'f32'");
+  plan = ModelPlan();
+  plan.width = 16;
+  expectRefused(plan, "has shape [11, 8], expected [11, 16]");
+  plan = ModelPlan();
+  plan.tied = true;
+  expectRefused(plan, "which the program does not know");
+}
+
+//===----------------------------------------------------------------------===//
+// Starting from weights
+//===----------------------------------------------------------------------===//
+
+TEST(Weights, StartFromAFileAndFromACheckpoint) {
+  std::string path = freshFolder("weights");
+  ModelPlan single;
+  single.f64 = false;
+  Training source(single, 3);
+  source.step();
+  ASSERT_TRUE(source.session->save(path + "/saved"));
+  ASSERT_TRUE(source.write(path + "/checkpoints", 2, 300));
+  TensorMap expected;
+  ASSERT_TRUE(source.session->parameters(expected));
+  for (const std::string &from :
+       {path + "/saved", path + "/saved/model.safetensors",
+        Training::newest(path + "/checkpoints")})
+    for (ModelPlan plan : somePlans()) { // f64: widened
+      Training run(plan);
+      Status status = run.session->loadWeights(from);
+      ASSERT_TRUE(status) << status.message();
+      EXPECT_EQ(run.session->stepsDone(), 0u);
+      TensorMap found;
+      ASSERT_TRUE(run.session->parameters(found));
+      expectSame(expected, found, 0);
+    }
+}
+
+TEST(Weights, MismatchesNameTheTensor) {
+  std::string path = freshFolder("mismatch");
+  ModelPlan plan;
+  plan.f64 = false;
+  auto entriesOf = [](const ModelPlan &plan) {
+    TensorMap tensors;
+    Training run(plan);
+    EXPECT_TRUE(run.session->parameters(tensors));
+    std::vector<TensorEntry> entries;
+    for (const auto &[name, tensor] : tensors)
+      entries.push_back({name, GRT_F32, tensor.shape});
+    return entries;
+  };
+  auto load = [&](std::vector<TensorEntry> entries) {
+    makeDirectory(path);
+    writeSafetensors(path + "/model.safetensors", entries, [&](size_t i) {
+      return std::vector<char>(entries[i].bytes(), 0x11);
+    });
+    Training run(plan);
+    return run.session->loadWeights(path);
+  };
+  std::vector<TensorEntry> good = entriesOf(plan);
+  EXPECT_TRUE(load(good));
+
+  auto expectRefused = [&](const std::vector<TensorEntry> &entries,
+                           const std::string &message) {
+    Status status = load(entries);
+    EXPECT_EQ(status.exitCode(), 2);
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+  };
+  std::vector<TensorEntry> bad = good;
+  std::string first = bad[0].name;
+  bad[0].name = "another";
+  expectRefused(bad, "has no tensor '" + first + "'");
+  bad = good;
+  bad[1].shape.push_back(2);
+  expectRefused(bad, "tensor '" + bad[1].name + "' has shape [");
+  bad = good;
+  bad[2].dtype = GRT_F64;
+  expectRefused(bad,
+                "tensor '" + bad[2].name + "' has dtype F64, expected F32");
+  bad = good;
+  bad.push_back({"more", GRT_F32, {2}});
+  expectRefused(bad, "has tensor 'more', which the program does not know");
+
+  // What Hugging Face's own files look like is no mistake.
+  bad = good;
+  bad[2].dtype = GRT_BF16;
+  bad.push_back({"h.0.attn.bias", GRT_F32, {2}});
+  EXPECT_TRUE(load(bad));
+  Training run(plan);
+  Status status = run.session->loadWeights(path + "/nowhere");
+  EXPECT_EQ(status.exitCode(), 2);
+  fs::create_directories(path + "/empty");
+  status = run.session->loadWeights(path + "/empty");
+  EXPECT_NE(status.message().find("expected model.safetensors or"),
+            std::string::npos);
+}
+
+TEST(Safetensors, HalfPrecisionWidensExactly) {
+  const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff,
+                             0x0400, 0x0001, 0x03ff, 0x7c00, 0x3555};
+  const double expected[] = {0,        -0.0,
+                             1,        -2,
+                             65504,    0x1p-14,
+                             0x1p-24,  1023 * 0x1p-24,
+                             INFINITY, double(0x555) / 4096};
+  float floats[10];
+  double doubles[10];
+  convertStored("F16", halves, 10, GRT_F32, floats);
+  convertStored("F16", halves, 10, GRT_F64, doubles);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(double(floats[i]), expected[i]) << i;
+    EXPECT_EQ(doubles[i], expected[i]) << i;
+  }
+}
+
+} // namespace

@@ -1,0 +1,376 @@
+//===- failure_test.cpp - Ranks that are stuck, throw, or compute nonsense ===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/threads.h"
+#include "core/watchdog.h"
+#include "grt/session.h"
+#include "reference_backend.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// What a kernel does besides its work, on every call of one kind.
+struct Fault {
+  grt_kernel kernel = GRT_KERNEL_COUNT;
+  void (*act)(const grt_call *call) = nullptr;
+};
+Fault fault;
+
+grt_backend faultyBackend() {
+  grt_backend backend = *referenceBackend();
+  auto kernel = [](const grt_call *call, char *message, size_t bytes) {
+    int32_t status =
+        referenceBackend()->kernels[fault.kernel](call, message, bytes);
+    fault.act(call);
+    return status;
+  };
+  backend.kernels[fault.kernel] = kernel;
+  return backend;
+}
+
+ModelPlan dataParallel(int64_t degree) {
+  ModelPlan plan;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"dp", degree}};
+  plan.stages = {{{0, 1, 2}, {}}};
+  for (int rank = 0; rank < degree; ++rank)
+    plan.stages[0].devices.push_back(rank);
+  return plan;
+}
+
+/// Three pipeline stages of different strategies.
+ModelPlan pipeline() {
+  ModelPlan plan;
+  plan.layers[1].levels = {{"tp", 2}};
+  plan.layers[2].levels = {{"sdp", 2}};
+  plan.stages = {{{0}, {4}}, {{1}, {1, 0}}, {{2}, {2, 3}}};
+  return plan;
+}
+
+struct Training {
+  explicit Training(const ModelPlan &plan, SessionOptions options = {})
+      : plan(plan), code(plan), backend(*referenceBackend()) {
+    if (fault.kernel != GRT_KERNEL_COUNT)
+      backend = faultyBackend();
+    options.seed = 17;
+    options.backend = &backend;
+    options.poison = true;
+    std::shared_ptr<const Program> program;
+    Status status = Program::fromTable(&code.table(), "test", program);
+    EXPECT_TRUE(status) << status.message();
+    status = Session::create(program, options, session);
+    EXPECT_TRUE(status) << status.message();
+    session->hyperparameters().learningRate = 0.05;
+  }
+
+  Status step(StepResult &result) {
+    std::mt19937 random{unsigned(session->stepsDone()) * 31 + 5};
+    std::vector<int32_t> tokens, labels;
+    for (int64_t i = 0; i < plan.batch * plan.seqLen; ++i) {
+      tokens.push_back(int32_t(random() % uint64_t(plan.vocab)));
+      labels.push_back(int32_t(random() % uint64_t(plan.vocab)));
+    }
+    EXPECT_TRUE(session->setBatch(tokens, labels));
+    return session->step(result);
+  }
+  Status step() {
+    StepResult result;
+    return step(result);
+  }
+
+  ModelPlan plan;
+  TestProgram code;
+  grt_backend backend;
+  std::unique_ptr<Session> session;
+};
+
+class Failure : public testing::Test {
+protected:
+  ~Failure() override { fault = Fault(); }
+
+  void expectMessage(const Status &status,
+                     std::initializer_list<const char *> parts) {
+    EXPECT_EQ(status.exitCode(), 1);
+    for (const char *part : parts)
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << "expected: " << part << "\nfound: " << status.message();
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// Ranks that stop
+//===----------------------------------------------------------------------===//
+
+std::atomic<bool> released;
+
+/// Never comes back before `released`, on one rank in step 2.
+void hang(const grt_call *call) {
+  if (call->coordinates->dp_index != 1 || call->step->step != 2)
+    return;
+  while (!released)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
+  released = false;
+  fault = {GRT_KERNEL_GEMM, hang};
+  SessionOptions options;
+  options.timeoutSeconds = 0.25;
+  {
+    Training run(dataParallel(4), options);
+    ASSERT_TRUE(run.step());
+    expectMessage(run.step(),
+                  {"rank 1 makes no progress for 0.25 s: step 2, layer "
+                   "'layer1', gemm '",
+                   "rank 0 waits for it: step 2, ",
+                   "rank 2 waits for it: step 2, ", "waiting for ranks "});
+    // The session is left behind with its thread, and says so ever after.
+    EXPECT_NE(run.step().message().find("has failed before"),
+              std::string::npos);
+    released = true;
+    // Its kernels are members of `run`.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+TEST_F(Failure, ARankThatComesBackLateEndsToo) {
+  released = false;
+  fault = {GRT_KERNEL_GEMM, hang};
+  SessionOptions options;
+  options.timeoutSeconds = 0.25;
+  Training run(dataParallel(2), options);
+  ASSERT_TRUE(run.step());
+  std::thread helper([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(450));
+    released = true;
+  });
+  expectMessage(run.step(), {"rank 1 makes no progress"});
+  helper.join();
+}
+
+TEST_F(Failure, SlowRanksAreNotStuck) {
+  fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
+             if (call->coordinates->dp_index == 0)
+               std::this_thread::sleep_for(std::chrono::milliseconds(20));
+           }};
+  SessionOptions options;
+  options.timeoutSeconds = 0.4; // a step takes longer
+  Training run(dataParallel(2), options);
+  for (int i = 0; i < 4; ++i) {
+    Status status = run.step();
+    EXPECT_TRUE(status) << status.message();
+  }
+}
+
+TEST_F(Failure, AnExceptionNamesRankStepAndOperation) {
+  fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
+             if (call->coordinates->dp_index == 2 && call->step->step == 2)
+               throw std::runtime_error("something broke");
+           }};
+  Training run(dataParallel(4));
+  ASSERT_TRUE(run.step());
+  expectMessage(run.step(), {"rank 2, step 2, layer 'layer1', gemm '",
+                             ": something broke"});
+}
+
+TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
+  // What the proof excludes: two ranks in different collectives.
+  ThreadsWorld world(2);
+  std::vector<std::unique_ptr<Activity>> activities;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1}) {
+    activities.push_back(std::make_unique<Activity>(rank));
+    communicators.push_back(
+        watchedCommunicator(world.join(rank), *activities.back()));
+    activities[size_t(rank)]->busy = true;
+    activities[size_t(rank)]->setStep(7);
+  }
+  ExchangePeer fromOne{1, {{0, 0, 1}}};
+  ExchangeTable table;
+  table.receives.push_back(fromOne);
+  for (int rank : {0, 1})
+    threads.emplace_back([&, rank] {
+      Communicator &communicator = *communicators[size_t(rank)];
+      try {
+        double value = 1;
+        if (rank == 0) {
+          ExchangeCall call{&table, nullptr, &value, 8, false, GRT_U8};
+          communicator.exchange({&call, 1});
+        } else {
+          communicator.allReduce(communicator.group({0, 1}), &value, 1,
+                                 GRT_F64);
+        }
+      } catch (const std::exception &) {
+      }
+    });
+  Watchdog watchdog(activities, 0.1);
+  std::optional<std::string> problem;
+  while (!(problem = watchdog.look(Watchdog::Clock::now())))
+    std::this_thread::sleep_for(watchdog.interval());
+  EXPECT_EQ(*problem, "no rank makes progress for 0.1 s; rank 0: step 7, "
+                      "exchange, waiting for rank 1; rank 1: step 7, "
+                      "all-reduce, waiting for rank 0");
+  world.abort();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Failure, ASignalNamesRankStepAndOperation) {
+  for (int number : {SIGABRT, SIGSEGV}) {
+    static int wanted;
+    wanted = number;
+    fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
+               if (call->coordinates->dp_index == 1 && call->step->step == 2)
+                 raise(wanted);
+             }};
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], 2);
+      reportFatalSignals("test: error: ");
+      Training run(dataParallel(2));
+      (void)run.step();
+      (void)run.step();
+      _exit(77);
+    }
+    close(ends[1]);
+    std::string text;
+    char buffer[512];
+    while (ssize_t got = read(ends[0], buffer, sizeof(buffer))) {
+      if (got < 0)
+        break;
+      text.append(buffer, size_t(got));
+    }
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+    EXPECT_EQ(text.find("test: error: rank 1, step 2, layer 'layer1', gemm '"),
+              0u)
+        << text;
+    EXPECT_NE(text.find(number == SIGABRT ? "': ended by SIGABRT (aborted)\n"
+                                          : "': ended by SIGSEGV (invalid"),
+              std::string::npos)
+        << text;
+  }
+}
+#endif
+
+//===----------------------------------------------------------------------===//
+// Values that are not finite
+//===----------------------------------------------------------------------===//
+
+void setFirst(Session &session, const std::string &name, double value) {
+  TensorMap values;
+  ASSERT_TRUE(session.parameters(values));
+  values[name].values[0] = value;
+  ASSERT_TRUE(session.setParameter(name, values[name].values));
+}
+
+TEST_F(Failure, ANaNStopsAndNamesTheFirstLayer) {
+  for (const ModelPlan &plan : {ModelPlan(), dataParallel(4), pipeline()}) {
+    Training run(plan);
+    ASSERT_TRUE(run.step());
+    setFirst(*run.session, "mix.weight", std::nan(""));
+    expectMessage(run.step(), {"step 2: the loss is nan; the first layer with "
+                               "a value that is not finite is 'layer1', in "
+                               "its parameters"});
+  }
+}
+
+TEST_F(Failure, AnOverflowIsFoundInTheLayersOutput) {
+  for (const ModelPlan &plan : {ModelPlan(), dataParallel(2), pipeline()}) {
+    Training run(plan);
+    TensorMap values;
+    ASSERT_TRUE(run.session->parameters(values));
+    for (const char *name : {"wte.weight", "mix.weight"}) {
+      for (double &value : values[name].values)
+        value = 1e200; // finite itself; the product is not
+      ASSERT_TRUE(run.session->setParameter(name, values[name].values));
+    }
+    expectMessage(run.step(),
+                  {"step 1: the loss is nan; the first layer with a value "
+                   "that is not finite is 'layer1', in its output"});
+  }
+}
+
+/// A gradient that is not finite though the loss is; on the given step.
+uint64_t brokenStep;
+void breakGradient(const grt_call *call) {
+  if (call->step->step == brokenStep)
+    *static_cast<double *>(call->buffers[2]) =
+        std::numeric_limits<double>::infinity();
+}
+
+TEST_F(Failure, AGradientIsNamedWhenTheForwardPassIsFinite) {
+  brokenStep = 2;
+  fault = {GRT_KERNEL_EMBEDDING_GRAD, breakGradient};
+  for (const ModelPlan &plan : {ModelPlan(), dataParallel(2), pipeline()}) {
+    Training run(plan);
+    ASSERT_TRUE(run.step());
+    expectMessage(run.step(),
+                  {"step 2: the gradient norm is infinite; the first layer "
+                   "with a value that is not finite is 'layer0', in its "
+                   "gradient; the forward pass is finite"});
+  }
+}
+
+TEST_F(Failure, SkippingLeavesTheUpdateOutOnAllRanks) {
+  brokenStep = 2;
+  fault = {GRT_KERNEL_EMBEDDING_GRAD, breakGradient};
+  SessionOptions options;
+  options.onNan = OnNan::Skip;
+  for (const char *optimizer : {"adamw", "sgd"})
+    for (ModelPlan plan : {ModelPlan(), dataParallel(4), pipeline()}) {
+      plan.optimizer = optimizer;
+      Training run(plan, options);
+      StepResult result;
+      ASSERT_TRUE(run.step(result));
+      EXPECT_FALSE(result.skipped);
+      TensorMap before, after, states, statesAfter;
+      ASSERT_TRUE(run.session->parameters(before));
+      ASSERT_TRUE(run.session->optimizerState(states));
+      Status status = run.step(result);
+      ASSERT_TRUE(status) << status.message();
+      EXPECT_TRUE(result.skipped);
+      EXPECT_TRUE(std::isinf(result.gradientNorm));
+      ASSERT_TRUE(run.session->parameters(after));
+      ASSERT_TRUE(run.session->optimizerState(statesAfter));
+      for (const auto &[name, tensor] : before)
+        EXPECT_EQ(tensor.values, after[name].values) << name;
+      for (const auto &[name, tensor] : states)
+        EXPECT_EQ(tensor.values, statesAfter[name].values) << name;
+      ASSERT_TRUE(run.step(result));
+      EXPECT_FALSE(result.skipped);
+      ASSERT_TRUE(run.session->parameters(after));
+      EXPECT_NE(before["mix.weight"].values, after["mix.weight"].values);
+      for (const RankMemory &rank : run.session->memory())
+        EXPECT_LE(rank.measuredPeakBytes - rank.outsideArenaBytes,
+                  rank.plannedPeakBytes);
+    }
+}
+
+} // namespace

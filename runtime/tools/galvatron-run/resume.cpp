@@ -1,0 +1,112 @@
+//===- resume.cpp - Where a run begins ------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "resume.h"
+
+#include <tuple>
+
+using namespace grt;
+
+namespace {
+
+/// What the options say goes before what the checkpoint or the program says.
+void applyOptions(const Options &options, TrainingState &state) {
+  Hyperparameters &values = state.hyperparameters;
+  if (options.betas)
+    std::tie(values.beta1, values.beta2) = *options.betas;
+  values.eps = options.eps.value_or(values.eps);
+  values.weightDecay = options.weightDecay.value_or(values.weightDecay);
+  values.momentum = options.momentum.value_or(values.momentum);
+  values.clipNorm = options.clipNorm.value_or(values.clipNorm);
+  LearningRateSchedule &schedule = state.schedule;
+  // Without a decay the least rate follows the rate.
+  bool decays = schedule.least != schedule.peak;
+  schedule.peak = options.lr.value_or(schedule.peak);
+  schedule.least =
+      options.minLr.value_or(decays ? schedule.least : schedule.peak);
+  schedule.warmupSteps = options.warmupSteps.value_or(schedule.warmupSteps);
+  schedule.steps = *options.steps;
+  state.decayAll |= options.decayAll;
+}
+
+Status otherRun(const Beginning &beginning, const std::string &what) {
+  return Status(2, "checkpoint '" + *beginning.checkpoint + "' " + what +
+                       "; to start another run from its weights, use --init=" +
+                       *beginning.checkpoint);
+}
+
+} // namespace
+
+Status begin(const Options &options, const Program &program,
+             Beginning &beginning) {
+  TrainingState &state = beginning.state;
+  state.seed = options.seed.value_or(0);
+  state.hyperparameters = Hyperparameters::defaults(program);
+  state.schedule.peak = state.schedule.least =
+      state.hyperparameters.learningRate;
+  state.sequenceLength = program.sequenceLength();
+  state.validationFraction = options.data.validationFraction;
+  if (!options.checkpoint.empty()) {
+    Status status = CheckpointFolder::open(
+        options.checkpoint, options.checkpoints, beginning.folder);
+    if (!status)
+      return status;
+    beginning.checkpoint = beginning.folder->newest();
+  }
+  if (beginning.checkpoint && !options.resume)
+    return Status(2, "'" + options.checkpoint +
+                         "' holds checkpoints of another run: add --resume to "
+                         "go on from '" +
+                         *beginning.checkpoint + "', or name another folder");
+  if (beginning.checkpoint) {
+    if (Status status = readTrainingState(*beginning.checkpoint, state);
+        !status)
+      return status;
+    if (options.seed && *options.seed != state.seed)
+      return otherRun(beginning,
+                      "was made with seed " + std::to_string(state.seed) +
+                          ", --seed gives " + std::to_string(*options.seed));
+  }
+  applyOptions(options, state);
+  return Status();
+}
+
+Status checkData(const Options &options, const Dataset &data,
+                 int64_t sequenceLength, Beginning &beginning) {
+  TrainingState &state = beginning.state;
+  std::vector<DataIdentity> files = data.identity();
+  if (!beginning.checkpoint) {
+    state.data = std::move(files);
+    return Status();
+  }
+  if (state.sequenceLength != sequenceLength)
+    return otherRun(beginning, "was made with sequences of " +
+                                   std::to_string(state.sequenceLength) +
+                                   " tokens, the program's have " +
+                                   std::to_string(sequenceLength));
+  if (state.validationFraction != options.data.validationFraction)
+    return otherRun(beginning,
+                    "was made with --validation-fraction=" +
+                        std::to_string(state.validationFraction) + ", found " +
+                        std::to_string(options.data.validationFraction));
+  if (state.data.size() != files.size())
+    return otherRun(beginning,
+                    "was made with " + std::to_string(state.data.size()) +
+                        " data files, found " + std::to_string(files.size()));
+  for (size_t i = 0; i < files.size(); ++i)
+    if (files[i] != state.data[i])
+      return otherRun(
+          beginning,
+          "was made with other data: file " + std::to_string(i) + " had " +
+              std::to_string(state.data[i].tokens) + " " +
+              state.data[i].format + " tokens, '" + options.data.paths[i] +
+              "' has " + std::to_string(files[i].tokens) + " " +
+              files[i].format + " tokens" +
+              (files[i].tokens == state.data[i].tokens ? " and differs from it"
+                                                       : ""));
+  return Status();
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Weights from and to Hugging Face transformers.
+
+    transformers_roundtrip.py --bin=build/bin
+
+A random GPT-2 made by transformers is trained for a few steps on four ranks from
+its model.safetensors. What `--save` and a checkpoint leave must load in
+transformers, with the same validation loss and the same greedy continuation, which
+every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
+or transformers is missing. One way to have them on Debian 12: python3-torch, and
+`pip install transformers==4.38.2` in a venv with --system-site-packages.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+VOCAB, LENGTH, BATCH, SAMPLES = 96, 32, 8, 64
+
+
+def check(what, good):
+    print(("ok      " if good else "FAILED  ") + what)
+    if not good:
+        sys.exit(1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True)
+    tools = os.path.abspath(parser.parse_args().bin)
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    torch.manual_seed(5)
+    config = transformers.GPT2Config(
+        vocab_size=VOCAB, n_positions=LENGTH, n_embd=48, n_layer=3, n_head=4,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
+        eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases, too, are not zero
+            parameter.add_(0.05 * torch.randn_like(parameter))
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        model.save_pretrained("given", safe_serialization=True)
+        generator = random.Random(3)
+        tokens = [32]
+        while len(tokens) < SAMPLES * LENGTH + 1:
+            tokens.append((tokens[-1] * 5 + generator.randrange(7)) % VOCAB)
+        with open("data.txt", "wb") as file:
+            file.write(bytes(tokens))
+        subprocess.run(
+            [f"{tools}/galvatron-compile", "given/config.json", "--cluster=4xcpu",
+             f"--batch={BATCH}", "--pipeline-degree=2", "--strategy=tp2", "-o",
+             "model.gvx"], check=True, stdout=subprocess.DEVNULL)
+
+        def run(*options):
+            subprocess.run([f"{tools}/galvatron-run", "model.gvx", *options],
+                           check=True, stdout=subprocess.DEVNULL)
+
+        def load(path):
+            loaded, report = transformers.GPT2LMHeadModel.from_pretrained(
+                path, output_loading_info=True)
+            check(f"{path}: every tensor is known and none is missing",
+                  not any(report.values()))
+            return loaded.eval()
+
+        # Through our hands and back: the same bits.
+        run("--steps=0", "--init=given", "--save=back")
+        back = load("back").state_dict()
+        check("weights come back as they were given",
+              all(torch.equal(value, back[name])
+                  for name, value in model.state_dict().items()))
+
+        prompt = "HELLO 42"  # bytes below VOCAB
+        run("--steps=6", "--data=data.txt", "--lr=1e-3", "--init=given",
+            "--validation-fraction=0.25", "--validate-every=6", "--save=trained",
+            "--checkpoint=checkpoints", f"--generate={prompt}", "--tokens=16",
+            "--summary=summary.json")
+        with open("summary.json", encoding="utf-8") as file:
+            summary = json.load(file)
+        row = torch.tensor(tokens)
+        first = SAMPLES - SAMPLES // 4
+        inputs = torch.stack([row[i * LENGTH:(i + 1) * LENGTH]
+                              for i in range(first, SAMPLES)])
+        labels = torch.stack([row[i * LENGTH + 1:(i + 1) * LENGTH + 1]
+                              for i in range(first, SAMPLES)])
+        for path in ("trained", "checkpoints/step-00000006"):
+            loaded = load(path)
+            with torch.no_grad():
+                logits = loaded(inputs).logits
+                loss = torch.nn.functional.cross_entropy(
+                    logits.reshape(-1, VOCAB), labels.reshape(-1)).item()
+                check(f"{path}: validation loss {loss:.6f}, ours "
+                      f"{summary['validation-loss']:.6f}",
+                      abs(loss / summary["validation-loss"] - 1) < 1e-5)
+                text = [byte for byte in prompt.encode()]
+                for _ in range(16):
+                    window = torch.tensor([text[-LENGTH:]])
+                    text.append(int(loaded(window).logits[0, -1].argmax()))
+            continuation = bytes(text[len(prompt):]).decode(errors="replace")
+            check(f"{path}: the same continuation",
+                  continuation == summary["generated"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+//===- Questions.cpp - What can be asked about a plan ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Questions.h"
+
+#include "galvatron/Report/Report.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+
+Questions::Questions(Tool &tool)
+    : wantsExplanation("explain",
+                       cl::desc("show runner-up plans, and what more memory, "
+                                "bandwidth or batch would change"),
+                       cl::cat(tool.category())),
+      whyNotText("why-not",
+                 cl::desc("say what one strategy on every layer would cost"),
+                 cl::value_desc("S[,pp=N]"), cl::cat(tool.category())),
+      comparePath("compare",
+                  cl::desc("set the plan of a plan JSON beside this one"),
+                  cl::value_desc("FILE"), cl::cat(tool.category())),
+      reportPath("report", cl::desc("write a page with pictures of the plan"),
+                 cl::value_desc("FILE.html"), cl::cat(tool.category())) {}
+
+llvm::Error Questions::prepare() {
+  if (whyNotText.getNumOccurrences()) {
+    llvm::Expected<StrategyQuestion> parsed =
+        StrategyQuestion::parse(whyNotText);
+    if (!parsed)
+      return makeError("option --why-not: " +
+                       llvm::toString(parsed.takeError()));
+    strategy = *parsed;
+  }
+  if (comparePath.getNumOccurrences()) {
+    llvm::Expected<std::string> content = readInput(comparePath);
+    if (!content)
+      return content.takeError();
+    llvm::Expected<llvm::json::Value> value = parseJson(*content, comparePath);
+    if (!value)
+      return value.takeError();
+    if (const llvm::json::Object *object = value->getAsObject();
+        object && object->get("infeasible"))
+      return makeError(comparePath + ": expected a plan, found the reasons why "
+                                     "there is none");
+    llvm::Expected<Plan> plan = Plan::fromJson(*value);
+    if (!plan)
+      return makeError(comparePath + ": " + llvm::toString(plan.takeError()));
+    given = *plan;
+  }
+  if (reportPath.getNumOccurrences() && reportPath.empty())
+    return makeError("option --report: expected a file name");
+  return llvm::Error::success();
+}
+
+llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
+                                              const Cluster &cluster,
+                                              const PlannerOptions &planner,
+                                              const Plan &chosen) const {
+  PlanAnswers answers;
+  llvm::raw_string_ostream text(answers.text);
+  std::optional<Explanation> explanation;
+  if (wantsExplanation) {
+    llvm::Expected<Explanation> found =
+        explain(model, cluster, planner, chosen);
+    if (!found)
+      return found.takeError();
+    explanation = std::move(*found);
+    explanation->print(text, chosen);
+    answers.json["explain"] = explanation->toJson(chosen);
+  }
+  if (strategy) {
+    WhyNot found = whyNot(model, cluster, planner, chosen, *strategy);
+    found.print(text, chosen);
+    answers.json["why-not"] = found.toJson(chosen);
+  }
+  if (given) {
+    llvm::Expected<Comparison> found =
+        compare(model, cluster, planner, chosen, *given);
+    if (!found)
+      return makeError(comparePath + ": " + llvm::toString(found.takeError()));
+    found->print(text);
+    answers.json["compare"] = found->toJson();
+  }
+  if (reportPath.getNumOccurrences()) {
+    ReportInput input{chosen, {}, explanation ? &*explanation : nullptr};
+    llvm::Expected<std::vector<ParetoPoint>> front =
+        paretoFront(model, cluster, planner, chosen);
+    if (!front)
+      return front.takeError();
+    input.front = std::move(*front);
+    if (llvm::Error error = writeOutput(reportPath, htmlReport(input)))
+      return error;
+  }
+  return answers;
+}

@@ -1,0 +1,91 @@
+//===- ResumeTest.cpp - A checkpoint goes on under any plan ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Twins that are interrupted: three steps under one plan, a checkpoint, two
+// under another, compared with five steps of one rank.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "gtest/gtest.h"
+
+#include <filesystem>
+#include <unistd.h>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+class ResumeTest : public ::testing::Test {
+protected:
+  ResumeTest() {
+    loadTwinDialects(context);
+    // In memory where possible: a checkpoint waits for the disk.
+    std::string base =
+        access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : ::testing::TempDir();
+    folder = base + "resume-twin-" + std::to_string(getpid());
+  }
+  ~ResumeTest() override { std::filesystem::remove_all(folder); }
+
+  TwinRun runResumed(const TwinPlan &from, const TwinPlan &to,
+                     const TwinOptions &options) {
+    std::filesystem::remove_all(folder);
+    return runResumedTwin(context, model, from, to, /*before=*/3, folder,
+                          options);
+  }
+
+  mlir::MLIRContext context;
+  TwinModel model;
+  std::string folder;
+};
+
+TEST_F(ResumeTest, BitwiseUnderTheSamePlan) {
+  std::mt19937 generator(7);
+  for (const char *optimizer : {"adamw", "sgd"}) {
+    TwinOptions options;
+    options.dtype = "f32";
+    options.optimizer = optimizer;
+    TwinPlan plan = randomPlan(model, generator);
+    SCOPED_TRACE(plan.str());
+    TwinRun whole = runTwin(context, model, plan, options);
+    TwinRun resumed = runResumed(plan, plan, options);
+    ASSERT_EQ(whole.error, "");
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(resumed.losses, whole.losses);
+    EXPECT_EQ(resumed.norms, whole.norms);
+    for (const auto &[name, tensor] : whole.parameters)
+      EXPECT_EQ(resumed.parameters[name].values, tensor.values) << name;
+    EXPECT_EQ(checkMemory(resumed), "");
+  }
+}
+
+TEST_F(ResumeTest, AnyOtherPlan) {
+  std::mt19937 generator(11);
+  bool isLong = std::getenv("GALVATRON_LONG");
+  TwinOptions options;
+  for (const char *dtype : {"f64", "f32"}) {
+    options.dtype = dtype;
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    TwinRun expected = runTwin(context, model, singleRank(model, 16), options);
+    ASSERT_EQ(expected.error, "");
+    int count = isLong ? 60 : options.dtype == "f64" ? 8 : 3;
+    for (int i = 0; i < count && !HasFailure(); ++i) {
+      TwinPlan from = randomPlan(model, generator);
+      TwinPlan to =
+          i % 4 == 3 ? singleRank(model, 16, 2) : randomPlan(model, generator);
+      SCOPED_TRACE(from.str() + " to " + to.str() + " " + dtype);
+      TwinRun resumed = runResumed(from, to, options);
+      ASSERT_EQ(resumed.error, "");
+      EXPECT_EQ(compareRuns(resumed, expected, getBounds(dtype, "adamw")), "");
+      EXPECT_EQ(checkMemory(resumed), "");
+    }
+  }
+}
+
+} // namespace

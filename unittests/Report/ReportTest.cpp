@@ -1,0 +1,137 @@
+//===- ReportTest.cpp - The page about a plan -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Report/Report.h"
+#include "galvatron/Cost/ProfileLayerModel.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+std::unique_ptr<ProfileLayerModel> deepModel(int64_t layers,
+                                             const std::string &name) {
+  ProfileLayer layer;
+  layer.name = "block";
+  layer.count = layers;
+  layer.forwardFlops = 1e12;
+  layer.parameterBytes = 100 << 20;
+  layer.boundaryBytes = 4 << 20;
+  layer.intermediateBytes = 64 << 20;
+  return llvm::cantFail(ProfileLayerModel::get(name, "f32", {layer}));
+}
+
+Plan planOf(LayerModel &model, const std::string &cluster,
+            PlannerOptions options) {
+  PlannerResult result = llvm::cantFail(
+      plan(model, llvm::cantFail(Cluster::builtin(cluster)), options));
+  EXPECT_TRUE(result.feasible());
+  return result.plan();
+}
+
+size_t count(const std::string &text, const std::string &part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1))
+    ++found;
+  return found;
+}
+
+/// Every tag is closed by its own, in order: enough of XML to catch a chart
+/// that breaks the page.
+void expectWellFormed(const std::string &html) {
+  std::vector<std::string> open;
+  for (size_t at = html.find('<'); at != std::string::npos;
+       at = html.find('<', at + 1)) {
+    size_t end = html.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    std::string tag = html.substr(at + 1, end - at - 1);
+    if (tag[0] == '!' || tag.back() == '/' || tag.rfind("meta", 0) == 0)
+      continue;
+    EXPECT_EQ(tag.find('<'), std::string::npos) << tag;
+    EXPECT_EQ(std::count(tag.begin(), tag.end(), '"') % 2, 0) << tag;
+    if (tag[0] != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+      continue;
+    }
+    ASSERT_FALSE(open.empty());
+    EXPECT_EQ("/" + open.back(), tag);
+    open.pop_back();
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+TEST(Report, page_is_self_contained_and_well_formed) {
+  auto model = deepModel(6, "a <b>\"model\"</b> & more");
+  PlannerOptions options;
+  options.batch = 32;
+  options.pipelineDegree = 2;
+  Plan chosen = planOf(*model, "8xrtx-titan", options);
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xrtx-titan"));
+  Explanation explanation =
+      llvm::cantFail(explain(*model, cluster, options, chosen));
+  std::vector<ParetoPoint> front =
+      llvm::cantFail(paretoFront(*model, cluster, options, chosen, 4));
+  std::string page = htmlReport({chosen, front, &explanation});
+  expectWellFormed(page);
+  EXPECT_EQ(page, htmlReport({chosen, front, &explanation}));
+  for (const char *outside : {"http", "<script", "<link", "src=", "@import"})
+    EXPECT_EQ(count(page, outside), 0u) << outside;
+  EXPECT_EQ(count(page, "<b>"), 0u);
+  EXPECT_GE(count(page, "a &lt;b&gt;&quot;model&quot;&lt;/b&gt; &amp; more"),
+            2u);
+  for (const char *part :
+       {"prefers-color-scheme: dark", "The plan over the layers",
+        "The schedule of one step", "Where the memory goes",
+        "Memory against throughput", "Runners-up at batch 32"})
+    EXPECT_GE(count(page, part), 1u) << part;
+}
+
+TEST(Report, pictures_show_the_plan) {
+  auto model = deepModel(8, "model");
+  PlannerOptions options;
+  options.batch = 16;
+  options.microBatches = 4;
+  options.pipelineDegree = 4;
+  options.strategy = llvm::cantFail(Strategy::parse("sdp2.ckpt"));
+  Plan chosen = planOf(*model, "8xrtx-titan", options);
+  std::string page = htmlReport({chosen, {}, nullptr});
+  expectWellFormed(page);
+  EXPECT_EQ(count(page, "Memory against throughput"), 0u);
+  EXPECT_EQ(count(page, ": forward of micro-batch "), 4u * 4u);
+  EXPECT_EQ(count(page, ": backward of micro-batch "), 4u * 4u);
+  // One run a stage, hatched for its recomputation.
+  EXPECT_EQ(count(page, "class=\"hatch\""), 4u);
+  EXPECT_GE(count(page, "sdp2.ckpt x2"), 4u);
+  for (auto [name, bytes] : chosen.stages[0].ledger.entries())
+    if (bytes > 0) {
+      EXPECT_GE(count(page, "<title>" + name.str() + " "), 4u) << name.str();
+    }
+}
+
+TEST(Report, large_plans_stay_small_pages) {
+  auto model = deepModel(128, "deep");
+  PlannerOptions options;
+  options.batch = 2048;
+  options.pipelineDegree = 64;
+  options.microBatches = 2048;
+  options.memory = int64_t(1) << 40;
+  Plan chosen = planOf(*model, "8x8xa100-40gb", options);
+  std::string page = htmlReport({chosen, {}, nullptr});
+  expectWellFormed(page);
+  EXPECT_GE(count(page, "stage 62"), 4u);
+  // 262,144 tasks.
+  EXPECT_LT(page.size(), 1u << 20);
+
+  options.pipelineDegree = 1;
+  options.microBatches.reset();
+  chosen = planOf(*model, "8x8xa100-40gb", options);
+  EXPECT_LT(htmlReport({chosen, {}, nullptr}).size(), 200u << 10);
+}
+
+} // namespace

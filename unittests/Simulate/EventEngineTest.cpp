@@ -1,0 +1,127 @@
+//===- EventEngineTest.cpp - Streams, joins, rates ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Simulate/EventEngine.h"
+#include "galvatron/Cost/LayerCost.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+Operation op(int32_t actor, Stream stream, double work) {
+  Operation operation;
+  operation.actor = actor;
+  operation.stream = stream;
+  operation.work = work;
+  return operation;
+}
+
+TEST(EventEngine, a_stream_runs_in_order_and_dependencies_hold) {
+  EventEngine engine({1});
+  OperationId a = engine.add(op(0, Stream::Compute, 3), {});
+  OperationId b = engine.add(op(0, Stream::Send, 2), {a});
+  OperationId c = engine.add(op(0, Stream::Compute, 1), {});
+  OperationId d = engine.add(op(0, Stream::Compute, 1), {b});
+  Timeline timeline = engine.run();
+  EXPECT_EQ(timeline.start[b], 3);
+  EXPECT_EQ(timeline.start[c], 3);
+  EXPECT_EQ(timeline.start[d], 5);
+  EXPECT_EQ(timeline.end, 6);
+  EXPECT_EQ(timeline.stuck, -1);
+}
+
+TEST(EventEngine, overlapping_operations_take_what_the_cost_model_says) {
+  for (double slowdown : {1.0, 1.3, 2.0})
+    for (double x : {0.0, 1.0, 4.0})
+      for (double y : {0.0, 1.0, 2.5, 9.0}) {
+        EventEngine engine({slowdown});
+        engine.add(op(0, Stream::Compute, x), {});
+        engine.add(op(0, Stream::Collective, y), {});
+        EXPECT_NEAR(engine.run().end, overlapSeconds(x, y, slowdown), 1e-12)
+            << x << " and " << y << " at " << slowdown;
+      }
+}
+
+TEST(EventEngine, overlap_in_part_slows_that_part_only) {
+  // Computation of 4 s; a collective of 1 s comes after one of 2 s elsewhere:
+  // together from 2 s on, both at half speed until the collective ends at 4 s,
+  // when computation has done 2 + 1 s.
+  EventEngine engine({2, 1});
+  OperationId compute = engine.add(op(0, Stream::Compute, 4), {});
+  OperationId elsewhere = engine.add(op(1, Stream::Compute, 2), {});
+  OperationId collective =
+      engine.add(op(0, Stream::Collective, 1), {elsewhere});
+  Timeline timeline = engine.run();
+  EXPECT_DOUBLE_EQ(timeline.finish[collective], 4);
+  EXPECT_DOUBLE_EQ(timeline.finish[compute], 5);
+}
+
+TEST(EventEngine, members_of_a_join_start_together) {
+  EventEngine engine({1, 1, 1});
+  int32_t join = engine.addJoins();
+  std::vector<OperationId> members;
+  for (int32_t actor = 0; actor < 3; ++actor) {
+    engine.add(op(actor, Stream::Compute, 1 + actor), {});
+    Operation member = op(actor, Stream::Compute, 1);
+    member.join = join;
+    members.push_back(engine.add(member, {}));
+  }
+  Timeline timeline = engine.run();
+  for (OperationId member : members)
+    EXPECT_EQ(timeline.start[member], 3);
+}
+
+TEST(EventEngine, flows_share_an_uplink) {
+  // Two messages of 3 s and 1 s over one uplink and one of 2 s over another:
+  // the short one ends at 2 s, when 2 s of the long one are left.
+  EventEngine engine({1, 1, 1});
+  std::vector<OperationId> ids;
+  double work[] = {3, 1, 2};
+  for (int32_t actor = 0; actor < 3; ++actor) {
+    Operation message = op(actor, Stream::Send, work[actor]);
+    message.flow = actor;
+    message.uplinkSet = engine.addUplinks({actor == 2 ? 7 : 4});
+    ids.push_back(engine.add(message, {}));
+  }
+  Timeline timeline = engine.run();
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[0]], 4);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[1]], 2);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[2]], 2);
+}
+
+TEST(EventEngine, both_ends_of_a_message_are_one_flow) {
+  EventEngine engine({1, 1});
+  Operation send = op(0, Stream::Send, 2), receive = op(1, Stream::Receive, 2);
+  send.join = receive.join = engine.addJoins();
+  send.flow = receive.flow = 0;
+  send.uplinkSet = engine.addUplinks({0, 3});
+  receive.uplinkSet = engine.addUplinks({0, 3});
+  engine.add(send, {});
+  engine.add(receive, {});
+  EXPECT_EQ(engine.run().end, 2);
+}
+
+TEST(EventEngine, a_cycle_of_waits_is_named) {
+  // Each sends before it receives: rendezvous cannot do that.
+  EventEngine engine({1, 1});
+  int32_t there = engine.addJoins(), back = engine.addJoins();
+  auto add = [&](int32_t actor, Stream stream, int32_t join,
+                 llvm::ArrayRef<OperationId> after) {
+    Operation operation = op(actor, stream, 1);
+    operation.join = join;
+    return engine.add(operation, after);
+  };
+  OperationId first = add(0, Stream::Send, there, {});
+  OperationId second = add(1, Stream::Send, back, {});
+  add(0, Stream::Receive, back, {first});
+  add(1, Stream::Receive, there, {second});
+  EXPECT_EQ(engine.run().stuck, first);
+}
+
+} // namespace
