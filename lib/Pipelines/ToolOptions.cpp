@@ -102,11 +102,14 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
-      microBatchRule(
-          "micro-batch-rule",
-          cl::desc("search the micro-batches or fix them by the rule "
-                   "for the paper's tables: search or paper"),
-          cl::value_desc("NAME"), cl::init("search"), cl::cat(tool.category())),
+      partition("partition",
+                cl::desc("force the layers of every stage, e.g. 7,6,6,7"),
+                cl::value_desc("N,.."), cl::cat(tool.category())),
+      microBatchRule("micro-batch-rule",
+                     cl::desc("search: every divisor of the batch; paper: one "
+                              "number per pipeline degree"),
+                     cl::value_desc("search|paper"), cl::init("search"),
+                     cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -118,6 +121,11 @@ PlanOptions::PlanOptions(Tool &tool)
                      cl::cat(tool.category())),
       microBatches("micro-batches", cl::desc("force the micro-batches"),
                    cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      gap("gap", cl::desc("accept a plan proven within so many percent"),
+          cl::value_desc("PERCENT"), cl::init(0), cl::cat(tool.category())),
+      timeLimit("time-limit", cl::desc("stop with the best plan so far"),
+                cl::value_desc("SECONDS"), cl::init(0),
+                cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
       decisions("decisions", cl::desc("print what the planner chose and why"),
@@ -301,6 +309,25 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(parsed.takeError()));
     options.strategy = *parsed;
   }
+  if (partition.getNumOccurrences()) {
+    llvm::SmallVector<llvm::StringRef> parts;
+    llvm::StringRef(partition).split(parts, ',');
+    for (llvm::StringRef part : parts) {
+      int64_t length = 0;
+      if (part.trim().getAsInteger(10, length) || length < 1)
+        return makeError("option --partition: expected numbers of layers like "
+                         "'7,6,6,7', found '" +
+                         partition + "'");
+      options.partition.push_back(length);
+    }
+  }
+  if (gap < 0 || timeLimit < 0)
+    return makeError(llvm::Twine("option --") +
+                     (gap < 0 ? gap.ArgStr : timeLimit.ArgStr) +
+                     ": expected at least 0");
+  options.gapPercent = gap;
+  if (timeLimit.getNumOccurrences())
+    options.timeLimitSeconds = timeLimit;
   options.keepDpSdp = keepDpSdp;
   options.toolVersion = GALVATRON_VERSION;
   return options;
@@ -308,8 +335,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
 
 std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
-      &microBatchRule, &space,     &schedule,       &strategy,     &batch,
-      &maxBatch,       &batchStep, &pipelineDegree, &microBatches, &keepDpSdp};
+      &space,    &schedule,  &strategy,       &partition,    &batch,
+      &maxBatch, &batchStep, &pipelineDegree, &microBatches, &microBatchRule,
+      &gap,      &timeLimit, &keepDpSdp};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -26,8 +26,12 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies) {
       layouts.push_back(std::move(layout));
       set.classes.push_back(s);
     }
-    set.sampleMultiple =
-        std::lcm(set.sampleMultiple, strategies[s].sampleShards());
+    auto key = llvm::find_if(set.tieKeys, [&](size_t other) {
+      return strategies[other].levels() == strategies[s].levels();
+    });
+    set.tieKeyOf.push_back(key - set.tieKeys.begin());
+    if (key == set.tieKeys.end())
+      set.tieKeys.push_back(s);
   }
   set.strategies = std::move(strategies);
   return set;
@@ -56,88 +60,86 @@ std::string CostTables::signature(ArrayRef<int64_t> a,
   return text;
 }
 
+size_t CostTables::placeOf(ArrayRef<int64_t> devices) {
+  return placeOf(devices, devices);
+}
+
+size_t CostTables::placeOf(ArrayRef<int64_t> from, ArrayRef<int64_t> to) {
+  auto [it, fresh] =
+      placeNumbers.try_emplace(signature(from, to), places.size());
+  if (fresh)
+    places.push_back({from.vec(), to.vec(), {}});
+  return it->second;
+}
+
 const KindOptions &CostTables::kindOptions(size_t kind, const StrategySet &set,
-                                           ArrayRef<int64_t> devices,
-                                           int64_t samples) {
-  std::string place = signature(devices);
-  std::string key =
-      place + "/" + std::to_string(kind) + "/" + std::to_string(samples);
-  std::unique_ptr<KindOptions> &entry = kinds[key];
-  if (entry)
-    return *entry;
-  entry = std::make_unique<KindOptions>();
+                                           size_t place, int64_t samples) {
+  auto [it, fresh] = kinds.try_emplace({place, kind, samples});
+  KindOptions &entry = it->second;
+  if (!fresh)
+    return entry;
+  Place &at = places[place];
+  for (size_t s = at.links.size(); s < set.strategies.size(); ++s) {
+    size_t plain = set.tieKeys[set.tieKeyOf[s]];
+    at.links.push_back(plain < s
+                           ? at.links[plain]
+                           : linksOf(cluster, set.strategies[s], at.from));
+  }
   for (size_t s = 0; s < set.strategies.size(); ++s) {
     const Strategy &strategy = set.strategies[s];
+    if (samples % strategy.sampleShards() != 0)
+      continue;
     int64_t local = samples / strategy.sampleShards();
     Expected<LayerFootprint> footprint = model.footprint(kind, strategy, local);
     if (!footprint) {
       std::string reason = toString(footprint.takeError());
-      if (entry->refusal.empty())
-        entry->refusal = strategy.str() + ": " + reason;
+      if (entry.refusal.empty())
+        entry.refusal = strategy.str() + ": " + reason;
       continue;
     }
-    std::string linkKey = place + "/" + strategy.withCheckpoint(false).str();
-    auto link = links.find(linkKey);
-    if (link == links.end())
-      link = links.emplace(linkKey, linksOf(cluster, strategy, devices)).first;
     LayerTime time =
-        layerTime(*footprint, strategy, link->second, cluster, devices, dtype);
-    entry->options.push_back({s, *footprint, local, layerPicoseconds(time),
-                              layerNosyncPicoseconds(time)});
+        layerTime(*footprint, strategy, at.links[s], cluster, at.from, dtype);
+    KindOption option{s,
+                      local,
+                      layerPicoseconds(time),
+                      layerNosyncPicoseconds(time),
+                      layerMemory(*footprint, local, /*microBatches=*/0),
+                      footprint->dataBytesPerSample};
+    entry.leastTime = std::min(entry.leastTime, option.time);
+    entry.leastNosync = std::min(entry.leastNosync, option.nosync);
+    entry.options.push_back(option);
   }
-  return *entry;
+  return entry;
 }
 
 const CostTables::BoundaryRates &
-CostTables::boundaryRates(const StrategySet &set, ArrayRef<int64_t> fromDevices,
-                          ArrayRef<int64_t> toDevices) {
-  std::unique_ptr<BoundaryRates> &entry =
-      rates[signature(fromDevices, toDevices)];
-  if (entry)
-    return *entry;
-  entry = std::make_unique<BoundaryRates>();
+CostTables::boundaryRates(const StrategySet &set, size_t pairPlace) {
+  auto [it, fresh] = rates.try_emplace(pairPlace);
+  if (!fresh)
+    return it->second;
+  const Place &at = places[pairPlace];
   for (size_t from : set.classes)
     for (size_t to : set.classes) {
-      entry->forward.push_back(reshardRate(cluster, set.strategies[from],
-                                           set.strategies[to], fromDevices,
-                                           toDevices));
-      entry->backward.push_back(reshardRate(cluster, set.strategies[to],
-                                            set.strategies[from], toDevices,
-                                            fromDevices));
+      it->second.forward.push_back(reshardRate(
+          cluster, set.strategies[from], set.strategies[to], at.from, at.to));
+      it->second.backward.push_back(reshardRate(
+          cluster, set.strategies[to], set.strategies[from], at.to, at.from));
     }
-  return *entry;
+  return it->second;
 }
 
-const std::vector<Picoseconds> &CostTables::tieTimes(const StrategySet &set,
-                                                     ArrayRef<int64_t> owner,
-                                                     ArrayRef<int64_t> borrower,
-                                                     int64_t bytes) {
-  std::unique_ptr<std::vector<Picoseconds>> &entry =
-      ties[signature(owner, borrower) + "/" + std::to_string(bytes)];
-  if (entry)
-    return *entry;
-  entry = std::make_unique<std::vector<Picoseconds>>();
-  size_t count = set.strategies.size();
-  entry->resize(count * count);
-  for (size_t o = 0; o < count; ++o)
-    for (size_t b = 0; b < count; ++b) {
-      const Strategy &own = set.strategies[o], &borrow = set.strategies[b];
-      // Recomputation does not move parameters: reuse the plain pair.
-      auto plainOf = [&](const Strategy &strategy) {
-        return static_cast<size_t>(
-            llvm::find(set.strategies, strategy.withCheckpoint(false)) -
-            set.strategies.begin());
-      };
-      size_t plainO = plainOf(own), plainB = plainOf(borrow);
-      if (plainO < count && plainB < count &&
-          std::make_pair(plainO, plainB) < std::make_pair(o, b)) {
-        (*entry)[o * count + b] = (*entry)[plainO * count + plainB];
-        continue;
-      }
-      (*entry)[o * count + b] = toPicoseconds(
-          tieSeconds(cluster, own, borrow, owner, borrower, bytes));
-    }
-  return *entry;
+const std::vector<Picoseconds> &
+CostTables::tieTimes(const StrategySet &set, size_t pairPlace, int64_t bytes) {
+  auto [it, fresh] = ties.try_emplace({pairPlace, bytes});
+  if (!fresh)
+    return it->second;
+  const Place &at = places[pairPlace];
+  for (size_t owner : set.tieKeys)
+    for (size_t borrower : set.tieKeys)
+      it->second.push_back(toPicoseconds(
+          tieSeconds(cluster, set.strategies[owner], set.strategies[borrower],
+                     at.from, at.to, bytes)));
+  return it->second;
 }
 
 } // namespace galvatron::planner

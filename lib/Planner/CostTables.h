@@ -18,11 +18,11 @@
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Cost/StageMemory.h"
-#include "galvatron/Search/LayerStrategies.h"
+#include "galvatron/Support/Units.h"
 
 #include <map>
-#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace galvatron::planner {
@@ -49,23 +49,44 @@ struct StrategySet {
   std::vector<Strategy> strategies;
   std::vector<size_t> classOf; ///< by strategy; equal sample layouts
   std::vector<size_t> classes; ///< a strategy of each class
-  int64_t sampleMultiple = 1;  ///< what every strategy's shards divide
+  /// By strategy: what moves parameters alike, whether recomputed or not.
+  std::vector<size_t> tieKeyOf;
+  std::vector<size_t> tieKeys; ///< a strategy of each key
 
   static StrategySet make(std::vector<Strategy> strategies);
 };
 
-/// One kind of layer under one strategy.
+/// A pipeline of equal groups of consecutive devices.
+struct Layout {
+  int64_t degree = 1;
+  const StrategySet *set = nullptr;
+  std::vector<std::vector<int64_t>> devices; ///< by stage
+  std::vector<int64_t> memory;               ///< budget by stage, bytes
+  std::vector<size_t> place;                 ///< by stage, of CostTables
+  std::vector<size_t> cutPlace;              ///< by cut, of CostTables
+};
+
+/// One kind of layer under one strategy. Memory is that of layerMemory()
+/// without the data of the micro-batches.
 struct KindOption {
   size_t strategy;
-  LayerFootprint footprint;
-  int64_t samples;
-  Picoseconds time, timeNosync;
+  int64_t samples; ///< local
+  Picoseconds time, nosync;
+  LayerMemory memory;
+  int64_t dataBytesPerSample;
+
+  int64_t state(int64_t microBatches) const {
+    return memory.state + align64(microBatches * samples * dataBytesPerSample);
+  }
 };
 
 /// A kind of layer under all strategies that it can have.
 struct KindOptions {
   std::vector<KindOption> options;
-  std::string refusal; ///< why the first refused strategy was refused
+  Picoseconds leastTime = kNoBound, leastNosync = kNoBound;
+  /// Why the first refused strategy was refused; empty if none of them divides
+  /// the samples.
+  std::string refusal;
 };
 
 class CostTables {
@@ -73,38 +94,44 @@ public:
   CostTables(LayerModel &model, const Cluster &cluster)
       : model(model), cluster(cluster), dtype(model.dtype()) {}
 
-  /// Options of a kind on a stage of `devices` for micro-batches of `samples`.
+  /// Numbers of device lists, and of pairs of them, that no cost can tell
+  /// apart.
+  size_t placeOf(llvm::ArrayRef<int64_t> devices);
+  size_t placeOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to);
+
+  /// Options of a kind on a place for micro-batches of `samples`: strategies
+  /// whose blocks do not divide the samples are left out.
   const KindOptions &kindOptions(size_t kind, const StrategySet &set,
-                                 llvm::ArrayRef<int64_t> devices,
-                                 int64_t samples);
+                                 size_t place, int64_t samples);
 
   /// Rates of a boundary's move, by class of the former and the latter layer:
   /// forward (activation) and backward (gradient).
   struct BoundaryRates {
     std::vector<ReshardRate> forward, backward;
   };
-  const BoundaryRates &boundaryRates(const StrategySet &set,
-                                     llvm::ArrayRef<int64_t> fromDevices,
-                                     llvm::ArrayRef<int64_t> toDevices);
+  const BoundaryRates &boundaryRates(const StrategySet &set, size_t pairPlace);
 
-  /// tieSeconds for every (owner strategy, borrower strategy).
+  /// tieSeconds for every (owner's tie key, borrower's tie key).
   const std::vector<Picoseconds> &tieTimes(const StrategySet &set,
-                                           llvm::ArrayRef<int64_t> owner,
-                                           llvm::ArrayRef<int64_t> borrower,
-                                           int64_t bytes);
+                                           size_t pairPlace, int64_t bytes);
 
 private:
-  /// Equal for device lists that no cost can tell apart.
   std::string signature(llvm::ArrayRef<int64_t> a,
-                        llvm::ArrayRef<int64_t> b = {}) const;
+                        llvm::ArrayRef<int64_t> b) const;
+
+  struct Place {
+    std::vector<int64_t> from, to;    ///< the first lists seen
+    std::vector<StrategyLinks> links; ///< by strategy
+  };
 
   LayerModel &model;
   const Cluster &cluster;
   std::string dtype;
-  std::map<std::string, std::unique_ptr<KindOptions>> kinds;
-  std::map<std::string, std::unique_ptr<BoundaryRates>> rates;
-  std::map<std::string, std::unique_ptr<std::vector<Picoseconds>>> ties;
-  std::map<std::string, StrategyLinks> links;
+  std::map<std::string, size_t> placeNumbers;
+  std::vector<Place> places;
+  std::map<std::tuple<size_t, size_t, int64_t>, KindOptions> kinds;
+  std::map<size_t, BoundaryRates> rates;
+  std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;
 };
 
 } // namespace galvatron::planner

@@ -5,13 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BiObjective.h"
 #include "Candidate.h"
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
-#include "galvatron/Search/PipelinePartition.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
@@ -19,7 +19,6 @@
 
 #include <chrono>
 #include <numeric>
-#include <queue>
 #include <tuple>
 
 using namespace llvm;
@@ -69,7 +68,8 @@ public:
   Search(LayerModel &model, const Cluster &cluster,
          const PlannerOptions &options, Space space)
       : model(model), cluster(cluster), options(options),
-        space(std::move(space)), tables(model, cluster) {}
+        space(std::move(space)), tables(model, cluster),
+        begin(std::chrono::steady_clock::now()) {}
 
   Expected<PlannerResult> run();
 
@@ -82,174 +82,198 @@ private:
     Solved solved;
   };
 
-  /// A shape on its way: its bound gets better step by step. At first it is
-  /// the bound without memory, with a candidate the one with memory.
+  /// A shape on its way. Its bound gets better step by step: without memory,
+  /// with memory and shared by many shapes, by failed attempts.
   struct Entry {
     Picoseconds bound;
     size_t order;
-    std::shared_ptr<Shape> shape;
+    Shape shape;
+    enum { Free, Shared, Open } level = Free;
     std::shared_ptr<Candidate> candidate;
+    std::shared_ptr<PipelineSearch> search;
+    Picoseconds slack = 0;
   };
+  /// The shape with the least bound of time per sample first.
   struct Later {
     bool operator()(const Entry &a, const Entry &b) const {
-      return std::tie(a.bound, a.order) > std::tie(b.bound, b.order);
+      __int128 left = static_cast<__int128>(a.bound) * b.shape.batch;
+      __int128 right = static_cast<__int128>(b.bound) * a.shape.batch;
+      return left != right ? left > right : a.order > b.order;
     }
   };
+  using Queue = std::vector<Entry>; ///< a heap by Later
 
+  const Layout *layoutOf(int64_t degree);
+  std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
   std::vector<Shape> shapesOf(int64_t batch);
-  std::vector<int64_t> timeBalance(const Shape &shape);
-  const StrategySet &strategySet(int64_t groupSize);
-  std::shared_ptr<Candidate> candidateOf(const Shape &shape);
-  std::vector<std::shared_ptr<Candidate>> candidatesOf(int64_t batch);
+  std::unique_ptr<Candidate> candidateOf(const Shape &shape);
+  std::vector<int64_t> partitionOf(const PipelineProblem &problem) const;
   Picoseconds freeBoundOf(const Shape &shape);
-  bool searchBatch(int64_t batch, size_t &tried);
+  Picoseconds sharedBoundOf(const Shape &shape);
+  bool searchBatches(ArrayRef<int64_t> batches);
+  /// True if the entry is done with.
+  bool improve(Entry &entry);
+  void accept(const Entry &entry, Solved solved);
+  void reject(const Queue &rest);
+  void note(const Shape &shape, Picoseconds time, const Solved *solved);
   Picoseconds limitFor(int64_t batch) const;
+  double elapsedSeconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         begin)
+        .count();
+  }
+  std::vector<std::vector<int64_t>> batchGroups() const;
+  bool fits(ArrayRef<int64_t> batches);
+  std::optional<Picoseconds> compareHeuristic();
   Plan toPlan(const Incumbent &best) const;
   Infeasible explain(int64_t batch);
-  void log(const Twine &text) {
-    // A sweep has thousands of candidates; the first ones tell the story.
-    constexpr size_t most = 4000;
-    if (decisions.size() < most)
-      decisions.push_back(text.str());
-    else
-      ++unlogged;
-  }
+  void log(const Twine &text) { decisions.push_back(text.str()); }
 
   LayerModel &model;
   const Cluster &cluster;
   const PlannerOptions &options;
   Space space;
   CostTables tables;
-  std::map<int64_t, StrategySet> sets;
-  /// By pipeline degree, samples of a micro-batch and partition; nothing if a
-  /// layer has no strategy there.
-  std::map<std::tuple<int64_t, int64_t, std::vector<int64_t>>,
-           std::optional<FreeBound>>
-      freeBounds;
-  /// Time-balanced partitions by pipeline degree and samples.
-  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> balances;
+  std::chrono::steady_clock::time_point begin;
+  std::map<int64_t, StrategySet> sets; ///< by group size
+  std::map<int64_t, Layout> layouts;   ///< by pipeline degree
+  /// By pipeline degree and samples of a micro-batch.
+  std::map<std::pair<int64_t, int64_t>, FreeBound> freeBounds;
+  /// The same, and micro-batches as far as memory depends on them.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
+  bool bestIsHeuristic = false;
+  double gapPercent = 0;
+  std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
   std::vector<std::string> decisions;
-  size_t unlogged = 0; ///< decisions beyond the most that are kept
   std::string refusal;
+  size_t solvedCount = 0, order = 0;
 };
 
-const StrategySet &Search::strategySet(int64_t groupSize) {
-  auto it = sets.find(groupSize);
-  if (it == sets.end())
-    it = sets.emplace(groupSize, StrategySet::make(space.strategies(groupSize)))
-             .first;
-  return it->second;
+const Layout *Search::layoutOf(int64_t degree) {
+  auto [it, fresh] = layouts.try_emplace(degree);
+  Layout &layout = it->second;
+  if (!fresh)
+    return &layout;
+  int64_t devices = cluster.deviceCount();
+  auto [set, isNew] = sets.try_emplace(devices / degree);
+  if (isNew)
+    set->second = StrategySet::make(space.strategies(devices / degree));
+  layout.degree = degree;
+  layout.set = &set->second;
+  layout.devices = stageDevices(devices, degree);
+  for (size_t s = 0; s < layout.devices.size(); ++s) {
+    layout.memory.push_back(
+        cluster.budgetOf(layout.devices[s], options.memory));
+    layout.place.push_back(tables.placeOf(layout.devices[s]));
+    if (s > 0)
+      layout.cutPlace.push_back(
+          tables.placeOf(layout.devices[s - 1], layout.devices[s]));
+  }
+  return &layout;
 }
 
-/// Layer times for the balance: each layer's cheapest strategy, without
-/// gradient synchronisation, on the first stage's devices.
-std::vector<int64_t> Search::timeBalance(const Shape &shape) {
-  std::vector<Picoseconds> times;
-  for (size_t l = 0; l < model.layerCount(); ++l) {
-    const KindOptions &kind = tables.kindOptions(
-        model.kindOf(l), *shape.set, shape.devices[0], shape.samples());
-    Picoseconds least = 0;
-    bool first = true;
-    for (const KindOption &option : kind.options) {
-      least = first ? option.timeNosync : std::min(least, option.timeNosync);
-      first = false;
-    }
-    times.push_back(least);
-  }
-  return minMaxPartition(times, shape.pipelineDegree)->layersPerStage;
+std::vector<int64_t> Search::microBatchesOf(int64_t batch,
+                                            int64_t degree) const {
+  if (options.microBatches)
+    return batch % *options.microBatches == 0
+               ? std::vector<int64_t>{*options.microBatches}
+               : std::vector<int64_t>();
+  if (options.microBatchRule == MicroBatchRule::Search)
+    return divisors(batch);
+  std::optional<int64_t> fixed =
+      paperMicroBatches(batch, degree, cluster.deviceCount() / degree,
+                        options.schedule.value_or(ScheduleKind::OneFOneB));
+  return fixed ? std::vector<int64_t>{*fixed} : std::vector<int64_t>();
 }
 
 std::vector<Shape> Search::shapesOf(int64_t batch) {
   std::vector<Shape> shapes;
   auto layers = static_cast<int64_t>(model.layerCount());
-  int64_t devices = cluster.deviceCount();
   for (int64_t degree : space.pipelineDegrees) {
     if (degree > layers)
       continue;
-    const StrategySet &set = strategySet(devices / degree);
-    if (set.strategies.empty())
-      continue;
-    std::optional<int64_t> required = options.microBatches;
-    if (options.microBatchRule == MicroBatchRule::Paper) {
-      required =
-          paperMicroBatches(batch, degree, devices / degree,
-                            options.schedule.value_or(ScheduleKind::OneFOneB));
-      if (!required)
+    const Layout *layout = layoutOf(degree);
+    for (int64_t microBatches : microBatchesOf(batch, degree)) {
+      int64_t samples = batch / microBatches;
+      // A strategy that does not divide the samples is left out; a number of
+      // micro-batches that leaves none is no shape.
+      if (none_of(layout->set->strategies, [&](const Strategy &strategy) {
+            return samples % strategy.sampleShards() == 0;
+          }))
         continue;
-    }
-    for (int64_t microBatches : divisors(batch)) {
-      if (required && *required != microBatches)
-        continue;
-      if (batch / microBatches % set.sampleMultiple != 0)
-        continue;
-      Shape shape;
-      shape.batch = batch;
-      shape.pipelineDegree = degree;
-      shape.microBatches = microBatches;
-      shape.schedule = options.schedule.value_or(ScheduleKind::OneFOneB);
-      shape.set = &set;
-      shape.devices = stageDevices(devices, degree);
-      for (const std::vector<int64_t> &group : shape.devices)
-        shape.memory.push_back(cluster.budgetOf(group, options.memory));
-      std::vector<int64_t> even = evenPartition(layers, degree);
-      if (space.even || degree == 1) {
-        shape.partition = even;
-        shape.partitionName = "even";
-        shapes.push_back(shape);
-      }
-      if (space.timeBalanced && degree > 1) {
-        auto [it, fresh] = balances.try_emplace({degree, shape.samples()});
-        if (fresh)
-          it->second = timeBalance(shape);
-        const std::vector<int64_t> &balanced = it->second;
-        if (space.even && balanced == even)
-          continue;
-        shape.partition = balanced;
-        shape.partitionName = "time-balanced";
-        shapes.push_back(std::move(shape));
-      }
+      shapes.push_back({batch, microBatches,
+                        options.schedule.value_or(ScheduleKind::OneFOneB),
+                        layout});
     }
   }
   return shapes;
 }
 
-std::shared_ptr<Candidate> Search::candidateOf(const Shape &shape) {
-  std::string reason;
-  std::optional<Candidate> candidate =
-      Candidate::make(model, tables, shape, reason);
-  if (candidate)
-    return std::make_shared<Candidate>(std::move(*candidate));
-  log(shape.str() + ": rejected, " + reason);
-  if (refusal.empty())
-    refusal = reason;
-  return nullptr;
-}
-
-std::vector<std::shared_ptr<Candidate>> Search::candidatesOf(int64_t batch) {
-  std::vector<std::shared_ptr<Candidate>> candidates;
-  for (const Shape &shape : shapesOf(batch))
-    if (std::shared_ptr<Candidate> candidate = candidateOf(shape))
-      candidates.push_back(std::move(candidate));
-  return candidates;
-}
-
-/// A bound that all batches with such micro-batches share; kNoBound if a layer
-/// has no strategy.
-Picoseconds Search::freeBoundOf(const Shape &shape) {
-  auto [it, fresh] = freeBounds.try_emplace(
-      {shape.pipelineDegree, shape.samples(), shape.partition});
-  if (fresh) {
-    // Two micro-batches, so that the times without synchronisation count.
-    Shape probe = shape;
-    probe.microBatches = 2;
-    probe.batch = 2 * shape.samples();
-    if (std::shared_ptr<Candidate> candidate = candidateOf(probe))
-      it->second = candidate->freeBound();
+/// The partition that the space prescribes; empty if it is searched.
+std::vector<int64_t> Search::partitionOf(const PipelineProblem &problem) const {
+  switch (space.partition) {
+  case PartitionMode::Free:
+  case PartitionMode::BiObjective:
+    return {};
+  case PartitionMode::Even:
+    return evenPartition(static_cast<int64_t>(problem.layerCount()),
+                         static_cast<int64_t>(problem.stages.size()));
+  case PartitionMode::TimeBalanced:
+    return timeBalanced(problem);
+  case PartitionMode::MemoryBalanced:
+    return memoryBalanced(problem);
+  case PartitionMode::Given:
+    return options.partition;
   }
-  if (!it->second)
+  return {};
+}
+
+std::unique_ptr<Candidate> Search::candidateOf(const Shape &shape) {
+  std::string reason;
+  std::unique_ptr<Candidate> candidate =
+      Candidate::make(model, tables, shape, reason);
+  if (!candidate) {
+    log(shape.str() + ": rejected, " + reason);
+    if (refusal.empty())
+      refusal = reason;
+    return nullptr;
+  }
+  candidate->setPartition(partitionOf(candidate->problem()));
+  return candidate;
+}
+
+Picoseconds Search::freeBoundOf(const Shape &shape) {
+  auto [it, fresh] = freeBounds.try_emplace({shape.degree(), shape.samples()});
+  if (fresh)
+    it->second = freeBound(model, tables, *shape.layout, shape.samples());
+  if (it->second.time >= kNoBound)
     return kNoBound;
-  return it->second->time + (shape.microBatches - 1) * it->second->nosync;
+  return it->second.time + (shape.microBatches - 1) * it->second.nosync;
+}
+
+/// A bound that all shapes share whose stages hold the same numbers of
+/// micro-batches: made for the fewest, of which data takes least memory.
+Picoseconds Search::sharedBoundOf(const Shape &shape) {
+  int64_t microBatches = shape.microBatches;
+  if (shape.schedule == ScheduleKind::OneFOneB)
+    microBatches = std::min(microBatches, shape.degree());
+  auto [it, fresh] =
+      sharedBounds.try_emplace({shape.degree(), shape.samples(), microBatches});
+  if (fresh) {
+    Shape fewest = shape;
+    fewest.microBatches = microBatches;
+    fewest.batch = microBatches * shape.samples();
+    std::string reason;
+    std::unique_ptr<Candidate> candidate =
+        Candidate::make(model, tables, fewest, reason);
+    it->second = candidate ? PipelineSearch::bounds(candidate->problem())
+                           : PipelineBounds{kNoBound, kNoBound};
+  }
+  const PipelineBounds &bounds = it->second;
+  if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)
+    return kNoBound;
+  return bounds.time + (shape.microBatches - 1) * bounds.nosync;
 }
 
 /// The most that a plan of this batch may cost to be better than the best.
@@ -260,48 +284,163 @@ Picoseconds Search::limitFor(int64_t batch) const {
   return static_cast<Picoseconds>((product - 1) / best->shape.batch);
 }
 
-/// Best-first over the shapes of a batch. False if there is no candidate.
-bool Search::searchBatch(int64_t batch, size_t &tried) {
-  std::priority_queue<Entry, std::vector<Entry>, Later> queue;
-  size_t order = 0;
-  for (Shape &shape : shapesOf(batch)) {
-    Picoseconds bound = freeBoundOf(shape);
-    if (bound < kNoBound)
-      queue.push(
-          {bound, order++, std::make_shared<Shape>(std::move(shape)), nullptr});
-  }
-  bool any = !queue.empty();
-  while (!queue.empty()) {
-    Entry entry = queue.top();
-    queue.pop();
-    Picoseconds limit = limitFor(batch);
-    if (entry.bound > limit) {
-      log(entry.shape->str() + ": rejected, at least " +
-          milliseconds(entry.bound) + " whatever its strategies");
-      continue;
+void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
+  RunnerUp fresh;
+  fresh.batch = shape.batch;
+  fresh.pipelineDegree = shape.degree();
+  fresh.microBatches = shape.microBatches;
+  fresh.iterationMs = toMilliseconds(time);
+  fresh.samplesPerSecond = static_cast<double>(shape.batch) * 1e12 /
+                           static_cast<double>(std::max<Picoseconds>(time, 1));
+  fresh.exact = solved != nullptr;
+  if (solved)
+    fresh.partition = solved->partition;
+  auto [it, isNew] =
+      runnersUp.try_emplace({fresh.pipelineDegree, fresh.microBatches}, fresh);
+  if (!isNew && fresh.samplesPerSecond > it->second.samplesPerSecond)
+    it->second = fresh;
+}
+
+void Search::accept(const Entry &entry, Solved solved) {
+  note(entry.shape, solved.cost, &solved);
+  log(entry.shape.str() + ": " + milliseconds(solved.cost) +
+      ", the best so far");
+  best = Incumbent{entry.shape, std::move(solved)};
+}
+
+bool Search::improve(Entry &entry) {
+  const Shape &shape = entry.shape;
+  Picoseconds limit = limitFor(shape.batch);
+  if (entry.level == Entry::Free) {
+    // With one stage the problem itself is as cheap as a bound.
+    entry.level = Entry::Shared;
+    if (shape.degree() > 1) {
+      entry.bound = std::max(entry.bound, sharedBoundOf(shape));
+      return entry.bound >= kNoBound;
     }
-    if (!entry.candidate) {
-      entry.candidate = candidateOf(*entry.shape);
-      entry.bound = std::max(entry.bound, entry.candidate->bound());
-      if (entry.bound >= kNoBound)
-        log(entry.shape->str() + ": rejected, does not fit into memory");
+  }
+  if (entry.level == Entry::Shared) {
+    entry.level = Entry::Open;
+    entry.candidate = candidateOf(shape);
+    if (!entry.candidate)
+      return true;
+    entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
+    entry.bound = std::max(entry.bound, entry.search->tighten(limit));
+    entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
+    return entry.bound >= kNoBound;
+  }
+  ++solvedCount;
+  if (space.partition == PartitionMode::BiObjective && shape.degree() > 1) {
+    BiObjectiveResult found = biObjective(entry.candidate->problem());
+    if (found.best) {
+      Solved solved = entry.candidate->toSolved(*found.best);
+      if (solved.cost <= limit)
+        accept(entry, std::move(solved));
       else
-        queue.push(std::move(entry));
-      continue;
+        note(shape, solved.cost, &solved);
     }
-    std::string name = entry.shape->str();
-    ++tried;
-    std::optional<Solved> solved = entry.candidate->solve(limit);
-    if (!solved) {
-      log(name + ": rejected, " +
-          (best ? "not faster than the best so far"
-                : "does not fit into memory"));
-      continue;
-    }
-    log(name + ": " + milliseconds(solved->cost) + ", the best so far");
-    best = Incumbent{*entry.shape, std::move(*solved)};
+    return true;
   }
+  // Guess that the optimum is close to the bound; a failed guess is a bound.
+  Picoseconds guess = std::min(limit, entry.bound + entry.slack);
+  entry.slack *= 2;
+  std::optional<PipelineSolution> found = entry.search->attempt(guess);
+  if (found) {
+    accept(entry, entry.candidate->toSolved(*found));
+    return true;
+  }
+  entry.bound = std::max(entry.bound, entry.search->lowerBound());
+  return entry.bound >= kNoBound;
+}
+
+/// What is left in the queue once no shape of it can be better.
+void Search::reject(const Queue &rest) {
+  Queue sorted = rest;
+  llvm::sort(sorted,
+             [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  // A sweep leaves thousands; the nearest ones tell the story.
+  constexpr size_t most = 40;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    note(sorted[i].shape, sorted[i].bound, nullptr);
+    if (i < most)
+      log(sorted[i].shape.str() + ": rejected, at least " +
+          milliseconds(sorted[i].bound) + " whatever its strategies");
+  }
+  if (sorted.size() > most)
+    log("and " + Twine(sorted.size() - most) +
+        " more: rejected, slower per sample than these");
+}
+
+/// Best-first over all shapes of some batches, against the best so far. False
+/// if there is no shape.
+bool Search::searchBatches(ArrayRef<int64_t> batches) {
+  Queue queue;
+  bool any = false;
+  for (int64_t batch : batches)
+    for (Shape &shape : shapesOf(batch)) {
+      any = true;
+      Entry entry;
+      entry.bound = freeBoundOf(shape);
+      entry.order = order++;
+      entry.shape = shape;
+      if (entry.bound < kNoBound)
+        queue.push_back(std::move(entry));
+      else if (refusal.empty())
+        candidateOf(shape);
+    }
+  std::make_heap(queue.begin(), queue.end(), Later());
+  while (!queue.empty()) {
+    const Entry &next = queue.front();
+    if (best) {
+      // How much faster than the best the next one could be.
+      double bound = static_cast<double>(next.bound) /
+                     static_cast<double>(next.shape.batch);
+      double own = static_cast<double>(best->solved.cost) /
+                   static_cast<double>(best->shape.batch);
+      bool done = next.bound > limitFor(next.shape.batch);
+      double gap = done ? 0 : std::max(0.0, (own / bound - 1) * 100);
+      bool late = options.timeLimitSeconds &&
+                  elapsedSeconds() > *options.timeLimitSeconds;
+      if (done || gap <= options.gapPercent || late) {
+        gapPercent = std::max(gapPercent, gap);
+        break;
+      }
+    }
+    std::pop_heap(queue.begin(), queue.end(), Later());
+    Entry entry = std::move(queue.back());
+    queue.pop_back();
+    if (!improve(entry)) {
+      queue.push_back(std::move(entry));
+      std::push_heap(queue.begin(), queue.end(), Later());
+    } else if (entry.bound >= kNoBound) {
+      log(entry.shape.str() + ": rejected, does not fit into memory");
+    }
+  }
+  reject(queue);
   return any;
+}
+
+/// The batches of a sweep by doublings: the sweep may end after each group.
+/// Under the paper's rule batch by batch.
+std::vector<std::vector<int64_t>> Search::batchGroups() const {
+  if (options.batch)
+    return {{*options.batch}};
+  bool paper = options.microBatchRule == MicroBatchRule::Paper;
+  constexpr int64_t farthest = int64_t(1) << 17;
+  int64_t most = paper ? farthest : options.maxBatch;
+  std::vector<std::vector<int64_t>> groups;
+  for (int64_t end = options.batchStep, batch = options.batchStep;
+       batch <= most; end *= 2) {
+    if (paper) {
+      groups.push_back({batch});
+      batch += options.batchStep;
+      continue;
+    }
+    groups.emplace_back();
+    for (; batch <= std::min(end, most); batch += options.batchStep)
+      groups.back().push_back(batch);
+  }
+  return groups;
 }
 
 Plan Search::toPlan(const Incumbent &incumbent) const {
@@ -313,35 +452,50 @@ Plan Search::toPlan(const Incumbent &incumbent) const {
   plan.batch = shape.batch;
   plan.microBatches = shape.microBatches;
   plan.schedule = shape.schedule;
-  plan.pipelineDegree = shape.pipelineDegree;
+  plan.pipelineDegree = shape.degree();
   int64_t layer = 0;
-  for (size_t s = 0; s < shape.partition.size(); ++s) {
+  const std::vector<int64_t> &partition = incumbent.solved.partition;
+  for (size_t s = 0; s < partition.size(); ++s) {
     PlanStage stage;
-    stage.devices = shape.devices[s];
+    stage.devices = shape.layout->devices[s];
     stage.firstLayer = layer;
-    stage.layerCount = shape.partition[s];
+    stage.layerCount = partition[s];
     plan.stages.push_back(stage);
-    for (int64_t i = 0; i < shape.partition[s]; ++i, ++layer)
+    for (int64_t i = 0; i < partition[s]; ++i, ++layer)
       plan.layers.push_back(
           {model.layerName(layer), static_cast<int64_t>(s),
-           shape.set->strategies[incumbent.solved.strategies[layer]]});
+           shape.layout->set->strategies[incumbent.solved.strategies[layer]]});
   }
   return plan;
 }
 
 std::optional<int64_t> Search::leastExcess(int64_t batch) {
   std::optional<int64_t> least;
-  for (const std::shared_ptr<Candidate> &candidate : candidatesOf(batch)) {
-    int64_t excess = candidate->memoryNeed().excess();
-    least = least ? std::min(*least, excess) : excess;
-  }
+  for (const Shape &shape : shapesOf(batch))
+    if (std::unique_ptr<Candidate> candidate = candidateOf(shape)) {
+      int64_t excess = leastNeed(candidate->problem()).excess;
+      least = least ? std::min(*least, excess) : excess;
+    }
   return least;
 }
 
 Infeasible Search::explain(int64_t batch) {
   Infeasible infeasible;
-  std::vector<std::shared_ptr<Candidate>> candidates = candidatesOf(batch);
-  if (candidates.empty()) {
+  std::optional<MemoryNeed> need;
+  std::vector<int64_t> devices; ///< of the stage in need
+  std::string name;
+  for (const Shape &shape : shapesOf(batch)) {
+    std::unique_ptr<Candidate> candidate = candidateOf(shape);
+    if (!candidate)
+      continue;
+    MemoryNeed own = candidate->memoryNeed(model);
+    if (need && own.excess() >= need->excess())
+      continue;
+    need = own;
+    name = shape.str();
+    devices = shape.layout->devices[own.stage];
+  }
+  if (!need) {
     infeasible.reason =
         refusal.empty()
             ? "no pipeline degree and number of micro-batches of space '" +
@@ -353,20 +507,9 @@ Infeasible Search::explain(int64_t batch) {
                                        std::to_string(cluster.deviceCount()));
     return infeasible;
   }
-  std::optional<MemoryNeed> need;
-  std::vector<int64_t> devices; ///< of the stage in need
-  std::string shape;
-  for (const std::shared_ptr<Candidate> &candidate : candidates) {
-    MemoryNeed own = candidate->memoryNeed();
-    if (need && own.excess() >= need->excess())
-      continue;
-    need = own;
-    shape = candidate->shape().str();
-    devices = candidate->shape().devices[own.stage];
-  }
   infeasible.reason =
       "no plan of space '" + space.name + "' fits: with the least memory (" +
-      shape + ") stage " + std::to_string(need->stage) + " needs " +
+      name + ") stage " + std::to_string(need->stage) + " needs " +
       bytesText(need->needed) + ", available are " + bytesText(need->available);
   infeasible.stage = need->stage;
   infeasible.neededBytes = need->needed;
@@ -403,78 +546,103 @@ Infeasible Search::explain(int64_t batch) {
       infeasible.relaxations.push_back(
           "leave the number of micro-batches to the search");
   }
-  if (options.strategy || options.pipelineDegree) {
+  if (options.strategy || options.pipelineDegree ||
+      !options.partition.empty()) {
     PlannerOptions changed = options;
     changed.strategy.reset();
     changed.pipelineDegree.reset();
+    changed.partition.clear();
     if (helps(changed, batch))
       infeasible.relaxations.push_back(
-          "leave strategy and pipeline degree to the search");
+          "leave strategy, pipeline degree and partition to the search");
   }
-  if (space.name != "bmw" && space.name != "base") {
+  if (space.name != "bmw") {
     PlannerOptions changed = options;
-    changed.space = "base";
+    changed.space = "bmw";
     if (helps(changed, batch))
-      infeasible.relaxations.push_back("use space 'base'");
+      infeasible.relaxations.push_back("use space 'bmw'");
   }
   return infeasible;
 }
 
-Expected<PlannerResult> Search::run() {
-  auto begin = std::chrono::steady_clock::now();
-  size_t tried = 0;
-  std::vector<int64_t> batches;
-  if (options.batch) {
-    batches = {*options.batch};
-  } else {
-    for (int64_t batch = options.batchStep; batch <= options.maxBatch;
-         batch += options.batchStep)
-      batches.push_back(batch);
+/// Whether some plan of these batches fits.
+bool Search::fits(ArrayRef<int64_t> batches) {
+  for (int64_t batch : batches)
+    for (const Shape &shape : shapesOf(batch)) {
+      if (freeBoundOf(shape) >= kNoBound ||
+          (shape.degree() > 1 && sharedBoundOf(shape) >= kNoBound))
+        continue;
+      if (std::unique_ptr<Candidate> candidate = candidateOf(shape))
+        if (leastNeed(candidate->problem()).excess <= 0)
+          return true;
+    }
+  return false;
+}
+
+/// What Algorithm 2 makes of the shape that the exact search chose.
+std::optional<Picoseconds> Search::compareHeuristic() {
+  if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
+    return std::nullopt;
+  std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
+  BiObjectiveResult found = biObjective(candidate->problem());
+  if (!found.best) {
+    log("the bi-objective heuristic finds no plan that fits");
+    return std::nullopt;
   }
-  // Cost and batch of the best plan with at most that batch, for the end rule.
-  std::map<int64_t, std::pair<Picoseconds, int64_t>> history;
+  log("the bi-objective heuristic takes " + milliseconds(found.best->cost) +
+      " after " + Twine(found.visited) + " partitions");
+  // Only where the exact search was stopped early.
+  if (found.best->cost < best->solved.cost) {
+    best->solved = candidate->toSolved(*found.best);
+    bestIsHeuristic = true;
+  }
+  return found.best->cost;
+}
+
+Expected<PlannerResult> Search::run() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
-  for (int64_t batch : batches) {
-    if (!searchBatch(batch, tried))
-      continue;
-    firstTried = firstTried.value_or(batch);
-    if (options.microBatchRule == MicroBatchRule::Paper) {
+  for (const std::vector<int64_t> &group : batchGroups()) {
+    std::optional<Incumbent> before = best;
+    if (searchBatches(group) && !firstTried)
+      firstTried = *llvm::find_if(
+          group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
+    if (options.timeLimitSeconds && best &&
+        elapsedSeconds() > *options.timeLimitSeconds)
+      break;
+    if (options.microBatchRule == MicroBatchRule::Paper && !options.batch) {
       // Algorithm 1: until nothing fits. A batch with awkward divisors may not
       // fit although larger ones do.
-      std::optional<int64_t> excess = leastExcess(batch);
-      misfits = excess && *excess <= 0 ? 0 : misfits + 1;
+      bool better = best && best->shape.batch == group.back();
+      misfits = better || shapesOf(group.back()).empty() || fits(group)
+                    ? 0
+                    : misfits + 1;
       if (misfits < kPaperSweepPatience)
         continue;
-      log("batch " + Twine(batch) + ": the sweep ends, nothing fits any more");
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, nothing fits any more");
       break;
     }
-    if (!best)
-      continue;
-    history[batch] = {best->solved.cost, best->shape.batch};
     // The sweep ends when doubling the batch gained less than half a percent.
-    auto half = history.upper_bound(batch / 2);
-    if (half != history.begin()) {
-      auto [cost, size] = std::prev(half)->second;
-      if (!fasterPerSample(best->solved.cost * 201, best->shape.batch,
-                           cost * 200, size)) {
-        log("batch " + Twine(batch) +
-            ": the sweep ends, doubling the batch gained less than 0.5%");
-        break;
-      }
+    if (before &&
+        !fasterPerSample(best->solved.cost * 201, best->shape.batch,
+                         before->solved.cost * 200, before->shape.batch)) {
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, doubling the batch gained less than 0.5%");
+      break;
     }
   }
-  double elapsed = std::chrono::duration<double, std::milli>(
-                       std::chrono::steady_clock::now() - begin)
-                       .count();
   if (!best) {
-    int64_t batch = firstTried.value_or(batches.front());
+    int64_t batch =
+        firstTried.value_or(options.batch.value_or(options.batchStep));
     Infeasible infeasible = explain(batch);
     if (options.relaxations && infeasible.neededBytes > 0)
       relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
-    return PlannerResult{std::move(infeasible), std::move(decisions)};
+    return PlannerResult{std::move(infeasible), std::move(decisions), {}};
   }
+  std::optional<Picoseconds> heuristic = compareHeuristic();
+  double elapsed = elapsedSeconds() * 1e3;
   Expected<PlannerResult> priced =
       evaluate(model, cluster, toPlan(*best), options.memory);
   if (!priced)
@@ -489,13 +657,27 @@ Expected<PlannerResult> Search::run() {
                             : priced->infeasible().reason));
   Plan plan = priced->plan();
   plan.searchMs = elapsed;
-  if (unlogged > 0)
-    decisions.push_back(std::to_string(unlogged) +
-                        " more decisions like these");
-  decisions.push_back("chosen: " + best->shape.str() + ", " +
-                      milliseconds(best->solved.cost) + ", after solving " +
-                      std::to_string(tried) + " candidates");
-  return PlannerResult{std::move(plan), std::move(decisions)};
+  bool heuristicSpace = space.partition == PartitionMode::BiObjective;
+  plan.foundBy = heuristicSpace || bestIsHeuristic ? "heuristic" : "exact";
+  // A heuristic proves nothing about the space.
+  if (!heuristicSpace)
+    plan.provenGapPercent = gapPercent;
+  plan.heuristicMs = heuristic ? toMilliseconds(*heuristic) : 0;
+  log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
+      ", after solving " + Twine(solvedCount) + " problems");
+  PlannerResult result{std::move(plan), std::move(decisions), {}};
+  // Another entry may stand for the same shape with another batch.
+  runnersUp.erase({best->shape.degree(), best->shape.microBatches});
+  for (const auto &[key, runnerUp] : runnersUp)
+    result.runnersUp.push_back(runnerUp);
+  llvm::sort(result.runnersUp, [](const RunnerUp &a, const RunnerUp &b) {
+    return std::tie(b.samplesPerSecond, a.pipelineDegree, a.microBatches) <
+           std::tie(a.samplesPerSecond, b.pipelineDegree, b.microBatches);
+  });
+  constexpr size_t mostRunnersUp = 16;
+  if (result.runnersUp.size() > mostRunnersUp)
+    result.runnersUp.resize(mostRunnersUp);
+  return result;
 }
 
 } // namespace
@@ -535,6 +717,21 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
     return makeError("cluster '" + cluster.name() +
                      "': a device type has no flops for dtype '" +
                      model.dtype() + "'");
+  if (!options.partition.empty()) {
+    int64_t sum = 0;
+    for (int64_t length : options.partition) {
+      if (length < 1)
+        return makeError("the partition has a stage of " + Twine(length) +
+                         " layers");
+      sum += length;
+    }
+    if (sum != layers)
+      return makeError("the partition has " + Twine(sum) +
+                       " layers, but model '" + model.name() + "' has " +
+                       Twine(layers));
+  }
+  if (options.gapPercent < 0)
+    return makeError("expected a gap of at least 0 percent");
   int64_t fewest = *std::min_element(space->pipelineDegrees.begin(),
                                      space->pipelineDegrees.end());
   if (layers < fewest)

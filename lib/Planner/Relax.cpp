@@ -13,7 +13,7 @@ using namespace llvm;
 
 namespace galvatron {
 
-static constexpr int64_t mostTries = 32;
+static constexpr int64_t mostTries = 64;
 
 static bool fits(LayerModel &model, const Cluster &cluster,
                  const PlannerOptions &options, int64_t batch) {

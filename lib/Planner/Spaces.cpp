@@ -17,8 +17,8 @@ using namespace llvm;
 namespace galvatron {
 
 std::vector<std::string> plannerSpaces() {
-  return {"bmw", "base", "no-ckpt", "1f1b-time", "dp",   "tp",
-          "pp",  "sdp",  "3d",      "dp+tp",     "dp+pp"};
+  return {"bmw", "base", "no-ckpt", "bi-obj", "1f1b-mem", "1f1b-time", "dp",
+          "tp",  "pp",   "sdp",     "3d",     "dp+tp",    "dp+pp"};
 }
 
 namespace planner {
@@ -37,15 +37,16 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   space.pipelineDegrees = allDegrees;
   StringRef name = options.space;
   if (name == "bmw") {
-    space.timeBalanced = true;
+    space.partition = PartitionMode::Free;
   } else if (name == "base") {
     // The whole tree, even partitions: the defaults.
   } else if (name == "no-ckpt") {
     only(true, true, true);
-  } else if (name == "1f1b-time") {
+  } else if (name == "bi-obj" || name == "1f1b-mem" || name == "1f1b-time") {
     only(true, true, true);
-    space.even = false;
-    space.timeBalanced = true;
+    space.partition = name == "bi-obj"     ? PartitionMode::BiObjective
+                      : name == "1f1b-mem" ? PartitionMode::MemoryBalanced
+                                           : PartitionMode::TimeBalanced;
   } else if (name == "dp" || name == "sdp" || name == "tp") {
     only(name == "dp", name == "sdp", name == "tp");
     space.pipelineDegrees = {1};
@@ -70,11 +71,6 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
       levels.push_back({Paradigm::DP, devices / 4});
     levels.push_back({Paradigm::TP, 2});
     space.fixed = cantFail(Strategy::get(levels, /*checkpoint=*/false));
-  } else if (name == "bi-obj" || name == "1f1b-mem") {
-    return makeError("space '" + name +
-                     "' needs the bi-objective search, which this version "
-                     "does not have; expected one of " +
-                     join(plannerSpaces(), ", "));
   } else {
     return makeError("unknown space '" + name + "', expected one of " +
                      join(plannerSpaces(), ", "));
@@ -89,8 +85,18 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     space.fixed = strategy;
     space.pipelineDegrees = {devices / strategy.devices()};
   }
-  if (options.pipelineDegree) {
-    int64_t degree = *options.pipelineDegree;
+  std::optional<int64_t> forcedDegree = options.pipelineDegree;
+  if (!options.partition.empty()) {
+    auto stages = static_cast<int64_t>(options.partition.size());
+    if (forcedDegree.value_or(stages) != stages)
+      return makeError("the partition has " + Twine(stages) +
+                       " stages, but the pipeline degree is " +
+                       Twine(*forcedDegree));
+    forcedDegree = stages;
+    space.partition = PartitionMode::Given;
+  }
+  if (forcedDegree) {
+    int64_t degree = *forcedDegree;
     if (degree < 1 || devices % degree != 0)
       return makeError("pipeline degree " + Twine(degree) +
                        " does not divide the " + Twine(devices) + " devices");

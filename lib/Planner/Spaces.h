@@ -13,14 +13,23 @@
 
 namespace galvatron::planner {
 
+/// Where the partition comes from.
+enum class PartitionMode : uint8_t {
+  Free,           ///< searched exactly
+  Even,           ///< evenPartition()
+  TimeBalanced,   ///< p_t
+  MemoryBalanced, ///< p_m
+  BiObjective,    ///< Algorithm 2
+  Given           ///< PlannerOptions::partition
+};
+
 /// A variant of arXiv 2307.02031, Sec. VII: which trees, which partitions.
 struct Space {
   std::string name;
   SpaceOptions trees;
   std::optional<Strategy> fixed; ///< instead of the trees
   std::vector<int64_t> pipelineDegrees;
-  bool even = true;          ///< try the even partition
-  bool timeBalanced = false; ///< try the time-balanced partition
+  PartitionMode partition = PartitionMode::Even;
 
   std::vector<Strategy> strategies(int64_t groupSize) const;
 };

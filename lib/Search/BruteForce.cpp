@@ -90,40 +90,9 @@ solveLayerStrategies(const LayerStrategiesProblem &problem,
     if (best && cost >= bestCost)
       return;
     bestCost = cost;
-    best = LayerStrategiesSolution{time, nosync, peak, choice, 0, 0};
+    best = LayerStrategiesSolution{time, nosync, peak, choice};
   });
   return best;
-}
-
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, bool byFirstClass,
-           bool byLastClass) {
-  std::vector<LayerStrategiesSolution> front;
-  forEachChoice(problem, [&](const std::vector<uint32_t> &choice) {
-    int64_t peak = peakOf(problem, choice);
-    if (peak > problem.memory)
-      return;
-    auto [time, nosync] = timesOf(problem, choice);
-    LayerStrategiesSolution fresh{time, nosync, peak, choice, 0, 0};
-    if (byFirstClass)
-      fresh.firstClass = optionOf(problem, choice, 0).layoutClass;
-    if (byLastClass)
-      fresh.lastClass =
-          optionOf(problem, choice, choice.size() - 1).layoutClass;
-    auto beats = [](const LayerStrategiesSolution &a,
-                    const LayerStrategiesSolution &b) {
-      return a.firstClass == b.firstClass && a.lastClass == b.lastClass &&
-             a.time <= b.time && a.timeNosync <= b.timeNosync;
-    };
-    for (const LayerStrategiesSolution &other : front)
-      if (beats(other, fresh))
-        return;
-    std::erase_if(front, [&](const LayerStrategiesSolution &other) {
-      return beats(fresh, other);
-    });
-    front.push_back(std::move(fresh));
-  });
-  return front;
 }
 
 int64_t minimumPeak(const LayerStrategiesProblem &problem) {
@@ -171,6 +140,159 @@ solvePartition(const PartitionProblem &problem) {
   std::vector<int64_t> sizes;
   growPartition(problem, sizes, 0, best);
   return best;
+}
+
+namespace {
+
+/// One partition of a pipeline, priced term by term from the definitions.
+class PipelinePricer {
+public:
+  PipelinePricer(const PipelineProblem &problem,
+                 const std::vector<int64_t> &partition)
+      : problem(problem) {
+    for (size_t s = 0; s < partition.size(); ++s) {
+      first.push_back(stageOf.size());
+      for (int64_t i = 0; i < partition[s]; ++i)
+        stageOf.push_back(s);
+      behind.push_back(stageOf.size());
+    }
+    choice.assign(stageOf.size(), 0);
+  }
+
+  const PipelineOption &option(size_t layer) const {
+    size_t place = problem.stages.at(stageOf[layer]).place;
+    return problem.optionSets.at(problem.layers.at(place).at(layer))
+        .at(choice[layer]);
+  }
+
+  /// The next choice in lexicographic order; false after the last.
+  bool advance() {
+    for (size_t l = choice.size(); l-- > 0;) {
+      size_t place = problem.stages.at(stageOf[l]).place;
+      if (++choice[l] <
+          problem.optionSets.at(problem.layers.at(place).at(l)).size())
+        return true;
+      choice[l] = 0;
+    }
+    return false;
+  }
+
+  int64_t memory(size_t s) const {
+    int64_t inFlight = problem.stages[s].inFlight;
+    int64_t state = 0, kept = 0, region = 0, boundary = 0;
+    for (size_t l = first[s]; l < behind[s]; ++l) {
+      state += option(l).state;
+      kept += inFlight * option(l).kept;
+      boundary = std::max(boundary, option(l).boundary);
+      int64_t overlaid = 0;
+      for (size_t later = l + 1; later < behind[s]; ++later)
+        overlaid += option(later).kept;
+      region = std::max(region, option(l).transient - overlaid);
+    }
+    return state + kept + region + 2 * boundary;
+  }
+
+  int64_t excess() const {
+    int64_t largest = std::numeric_limits<int64_t>::min();
+    for (size_t s = 0; s < problem.stages.size(); ++s)
+      largest = std::max(largest, memory(s) - problem.stages[s].memory);
+    return largest;
+  }
+
+  Picoseconds time(size_t s, bool sync) const {
+    Picoseconds sum = 0;
+    auto cell = [&](size_t matrix, size_t former) {
+      return problem.matrices.at(matrix).at(option(former).layoutClass *
+                                                problem.classes +
+                                            option(former + 1).layoutClass);
+    };
+    for (size_t l = first[s]; l < behind[s]; ++l)
+      sum += sync ? option(l).time : option(l).nosync;
+    for (size_t l = first[s]; l + 1 < behind[s]; ++l)
+      sum += cell(problem.transforms.at(problem.stages[s].place).at(l), l);
+    if (s + 1 < problem.stages.size()) {
+      size_t last = behind[s] - 1;
+      sum += cell(problem.cuts.at(problem.cutPlace.at(s)).at(last).activation,
+                  last);
+    }
+    if (s > 0) {
+      size_t former = first[s] - 1;
+      sum +=
+          cell(problem.cuts.at(problem.cutPlace.at(s - 1)).at(former).gradient,
+               former);
+    }
+    if (sync)
+      for (const PipelineTie &tie : problem.ties)
+        if (stageOf[tie.owner] == s) {
+          size_t pair = s * problem.stages.size() + stageOf[tie.borrower];
+          sum += problem.tieTables.at(tie.table.at(pair))
+                     .at(option(tie.owner).tieKey * problem.tieKeys +
+                         option(tie.borrower).tieKey);
+        }
+    return sum;
+  }
+
+  Picoseconds cost() const {
+    Picoseconds sum = 0, largest = 0;
+    for (size_t s = 0; s < problem.stages.size(); ++s) {
+      sum += time(s, true);
+      largest = std::max(largest, time(s, false));
+    }
+    return sum + (problem.microBatches - 1) * largest;
+  }
+
+  std::vector<uint32_t> choice;
+
+private:
+  const PipelineProblem &problem;
+  std::vector<size_t> stageOf, first, behind;
+};
+
+template <typename Visit>
+void forEachPartition(const PipelineProblem &problem,
+                      std::vector<int64_t> &sizes, int64_t used, Visit visit) {
+  auto count = static_cast<int64_t>(problem.layerCount());
+  if (sizes.size() == problem.stages.size()) {
+    if (used == count &&
+        (problem.partition.empty() || problem.partition == sizes))
+      visit(sizes);
+    return;
+  }
+  for (int64_t size = 1; size <= count - used; ++size) {
+    sizes.push_back(size);
+    forEachPartition(problem, sizes, used + size, visit);
+    sizes.pop_back();
+  }
+}
+
+} // namespace
+
+std::optional<PipelineSolution> solvePipeline(const PipelineProblem &problem) {
+  std::optional<PipelineSolution> best;
+  std::vector<int64_t> sizes;
+  forEachPartition(problem, sizes, 0, [&](const std::vector<int64_t> &own) {
+    PipelinePricer pricer(problem, own);
+    do {
+      if (pricer.excess() > 0)
+        continue;
+      Picoseconds cost = pricer.cost();
+      if (!best || cost < best->cost)
+        best = PipelineSolution{cost, own, pricer.choice};
+    } while (pricer.advance());
+  });
+  return best;
+}
+
+int64_t leastExcess(const PipelineProblem &problem) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> sizes;
+  forEachPartition(problem, sizes, 0, [&](const std::vector<int64_t> &own) {
+    PipelinePricer pricer(problem, own);
+    do
+      least = std::min(least, pricer.excess());
+    while (pricer.advance());
+  });
+  return least;
 }
 
 } // namespace galvatron::bruteforce

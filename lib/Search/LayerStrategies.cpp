@@ -94,10 +94,7 @@ LayerStrategiesSolution evaluateChoice(const LayerStrategiesProblem &problem,
                              option.layoutClass];
       solution.time += transform;
       solution.timeNosync += transform;
-    } else {
-      solution.firstClass = option.layoutClass;
     }
-    solution.lastClass = option.layoutClass;
     previous = &option;
   }
   solution.peak = (problem.inFlight - 1) * keptSum + highest + stateSum;
@@ -132,17 +129,11 @@ namespace {
 /// micro-batches in flight is that of one, with (k-1) f counted as state.
 struct Option {
   size_t layoutClass;
-  int64_t cost[2];
+  int64_t cost;
   int64_t kept, transient, state;
   uint32_t index;
 
   int64_t bytes() const { return kept + state; }
-};
-
-/// A linear cost functional with the limit that labels are held against.
-struct Functional {
-  double weight[2];
-  double limit;
 };
 
 /// Bounds on the cost of layers 0..l-1, given the class of layer l and the
@@ -152,12 +143,9 @@ class CompletionBound {
 public:
   CompletionBound(const LayerStrategiesProblem &problem,
                   const std::vector<std::vector<Option>> &sets,
-                  const double (&weight)[2])
-      : problem(problem), sets(sets) {
-    this->weight[0] = weight[0];
-    this->weight[1] = weight[1];
-    transformWeight = weight[0] + weight[1];
-  }
+                  int64_t transformWeight)
+      : problem(problem), sets(sets),
+        transformWeight(static_cast<double>(transformWeight)) {}
 
   /// Finds multipliers around the one that maximises the root's bound.
   void prepare(double memory) {
@@ -224,8 +212,7 @@ private:
   };
 
   double costOf(const Option &option) const {
-    return weight[0] * static_cast<double>(option.cost[0]) +
-           weight[1] * static_cast<double>(option.cost[1]);
+    return static_cast<double>(option.cost);
   }
 
   double initialMultiplier() const {
@@ -309,7 +296,6 @@ private:
 
   const LayerStrategiesProblem &problem;
   const std::vector<std::vector<Option>> &sets;
-  double weight[2];
   double transformWeight;
   std::vector<std::pair<double, double>> reduced;
   std::vector<Table> tables;
@@ -320,10 +306,10 @@ struct Label {
   int64_t peak; ///< states + V
   int64_t
       state; ///< raised to peak - (largest b to come) where only that counts
-  int64_t cost[2];
+  int64_t cost;
   uint32_t parent; ///< in the labels of the next layer
   uint32_t option; ///< index in the layer's option set
-  uint32_t group;  ///< last class (if asked for) * classes + own class
+  uint32_t group;  ///< class
   uint32_t rank;   ///< place of the choice in lexicographic order
 };
 
@@ -347,23 +333,17 @@ private:
 
 class LabelSearch {
 public:
-  LabelSearch(const LayerStrategiesProblem &problem, bool twoCosts,
-              CostWeights weights, SolverFault fault)
-      : problem(problem), twoCosts(twoCosts), fault(fault) {
+  LabelSearch(const LayerStrategiesProblem &problem, CostWeights weights,
+              SolverFault fault)
+      : problem(problem), fault(fault) {
     for (const std::vector<LayerOption> &set : problem.optionSets) {
       std::vector<Option> options;
       for (uint32_t i = 0; i < set.size(); ++i) {
         const LayerOption &from = set[i];
         Option option;
         option.layoutClass = from.layoutClass;
-        if (twoCosts) {
-          option.cost[0] = from.time;
-          option.cost[1] = from.timeNosync;
-        } else {
-          option.cost[0] =
-              weights.time * from.time + weights.nosync * from.timeNosync;
-          option.cost[1] = 0;
-        }
+        option.cost =
+            weights.time * from.time + weights.nosync * from.timeNosync;
         option.kept = from.kept;
         option.transient = from.transient;
         option.state = from.state + (problem.inFlight - 1) * from.kept;
@@ -372,8 +352,7 @@ public:
       }
       sets.push_back(withoutDominated(options));
     }
-    transformWeight[0] = twoCosts ? 1 : weights.time + weights.nosync;
-    transformWeight[1] = twoCosts ? 1 : 0;
+    transformWeight = weights.time + weights.nosync;
 
     size_t count = problem.layers.size();
     largestTransientBefore.assign(count + 1, 0);
@@ -390,20 +369,17 @@ public:
     }
   }
 
-  /// Adds a cost functional to cut by; returns its bound for the whole problem.
-  double addFunctional(double weight0, double weight1) {
-    Functional functional{{weight0, weight1},
-                          std::numeric_limits<double>::infinity()};
-    bounds.emplace_back(problem, sets, functional.weight);
-    bounds.back().prepare(static_cast<double>(problem.memory));
-    functionals.push_back(functional);
-    return bounds.back().root(static_cast<double>(problem.memory));
+  /// Prepares the bounds that labels are cut by; returns the whole problem's.
+  double prepareBound() {
+    bounds.emplace(problem, sets, transformWeight);
+    bounds->prepare(static_cast<double>(problem.memory));
+    return bounds->root(static_cast<double>(problem.memory));
   }
 
-  void setLimit(size_t functional, Picoseconds limit) {
+  void setLimit(Picoseconds value) {
     // Bounds are sums in floating point: leave room for their rounding.
-    double value = static_cast<double>(limit);
-    functionals[functional].limit = value + 2 + 1e-12 * std::fabs(value);
+    limit = static_cast<double>(value);
+    limit += 2 + 1e-12 * std::fabs(limit);
   }
 
   bool memoryCanFit() const {
@@ -411,16 +387,16 @@ public:
   }
 
   /// Runs over all layers. The labels of layer 0 are complete choices.
-  const std::vector<Label> &run(bool byFirstClass, bool byLastClass) {
+  const std::vector<Label> &run() {
     size_t count = problem.layers.size();
     labels.assign(count, {});
     for (size_t l = count; l-- > 0;) {
       fresh.clear();
       if (l + 1 == count)
-        start(l, byLastClass);
+        start(l);
       else
         extend(l);
-      reduce(l, l > 0 || byFirstClass);
+      reduce(l);
       if (labels[l].empty())
         break;
     }
@@ -447,13 +423,11 @@ private:
       bool beaten = any_of(options, [&](const Option &other) {
         if (other.index == candidate.index ||
             other.layoutClass != candidate.layoutClass ||
-            other.cost[0] > candidate.cost[0] ||
-            other.cost[1] > candidate.cost[1] || other.kept > candidate.kept ||
+            other.cost > candidate.cost || other.kept > candidate.kept ||
             other.transient > candidate.transient ||
             other.state > candidate.state)
           return false;
-        return other.cost[0] < candidate.cost[0] ||
-               other.index < candidate.index;
+        return other.cost < candidate.cost || other.index < candidate.index;
       });
       if (!beaten)
         kept.push_back(candidate);
@@ -461,18 +435,15 @@ private:
     return kept;
   }
 
-  void start(size_t l, bool byLastClass) {
+  void start(size_t l) {
     for (const Option &option : sets[problem.layers[l]]) {
       Label label;
       label.state = option.state;
       label.peak = option.state + option.kept + option.transient;
-      label.cost[0] = option.cost[0];
-      label.cost[1] = option.cost[1];
+      label.cost = option.cost;
       label.parent = 0;
       label.option = option.index;
-      label.group = static_cast<uint32_t>(
-          (byLastClass ? option.layoutClass : 0) * problem.classes +
-          option.layoutClass);
+      label.group = static_cast<uint32_t>(option.layoutClass);
       label.rank = 0;
       admit(l, option.layoutClass, label);
     }
@@ -486,21 +457,17 @@ private:
       const Picoseconds *row = &matrix[option.layoutClass * classes];
       for (uint32_t i = 0; i < next.size(); ++i) {
         const Label &from = next[i];
-        Picoseconds transform = row[from.group % classes];
+        Picoseconds transform = row[from.group];
         Label label;
         int64_t transient =
             fault == SolverFault::IgnoreBackwardPeak ? 0 : option.transient;
         int64_t later = std::max(transient, from.peak - from.state);
         label.state = from.state + option.state;
         label.peak = label.state + option.kept + later;
-        label.cost[0] =
-            from.cost[0] + option.cost[0] + transformWeight[0] * transform;
-        label.cost[1] =
-            from.cost[1] + option.cost[1] + transformWeight[1] * transform;
+        label.cost = from.cost + option.cost + transformWeight * transform;
         label.parent = i;
         label.option = option.index;
-        label.group = static_cast<uint32_t>(from.group / classes * classes +
-                                            option.layoutClass);
+        label.group = static_cast<uint32_t>(option.layoutClass);
         label.rank = from.rank;
         admit(l, option.layoutClass, label);
       }
@@ -512,42 +479,28 @@ private:
     if (label.peak + leastBytesBefore[l] > problem.memory)
       return;
     double left = static_cast<double>(problem.memory - label.peak);
-    for (size_t f = 0; f < functionals.size(); ++f) {
-      const Functional &functional = functionals[f];
-      double cost = functional.weight[0] * static_cast<double>(label.cost[0]) +
-                    functional.weight[1] * static_cast<double>(label.cost[1]);
-      double room = functional.limit - cost;
-      if (fault == SolverFault::CutFrontTooFar)
-        room *= 0.5;
-      if (room < 0 || bounds[f].at(l, layoutClass, left, room) > room)
-        return;
-    }
+    double room = limit - static_cast<double>(label.cost);
+    if (fault == SolverFault::CutFrontTooFar)
+      room *= 0.5;
+    if (room < 0 || bounds->at(l, layoutClass, left, room) > room)
+      return;
     label.state = std::max(label.state, label.peak - largestTransientBefore[l]);
     fresh.push_back(label);
   }
 
-  void reduce(size_t l, bool separateClasses) {
-    if (fault == SolverFault::IgnoreTransformInDominance)
-      separateClasses = false;
+  void reduce(size_t l) {
     if (l == 0)
       for (Label &label : fresh) {
         // All that counts of memory now is that it fits.
         label.peak = label.state = 0;
       }
-    size_t classes = problem.classes;
-    auto groupOf = [&](const Label &label) -> uint32_t {
-      return separateClasses ? label.group
-                             : label.group / static_cast<uint32_t>(classes);
-    };
     llvm::sort(fresh, [](const Label &a, const Label &b) {
-      return std::tie(a.cost[0], a.cost[1], a.option, a.rank, a.peak, a.state) <
-             std::tie(b.cost[0], b.cost[1], b.option, b.rank, b.peak, b.state);
+      return std::tie(a.cost, a.option, a.rank, a.peak, a.state) <
+             std::tie(b.cost, b.option, b.rank, b.peak, b.state);
     });
     std::vector<Label> &kept = labels[l];
-    if (twoCosts)
-      reduceTwoCosts(kept, groupOf);
-    else
-      reduceOneCost(l, kept, groupOf);
+    bool separate = l > 0 && fault != SolverFault::IgnoreTransformInDominance;
+    keepUndominated(l, kept, separate);
     // Ranks of the choices from here on: ties go to the first choice.
     std::vector<uint32_t> order(kept.size());
     for (uint32_t i = 0; i < order.size(); ++i)
@@ -586,11 +539,11 @@ private:
       }
       spread = std::max(spread, most - least);
     }
-    return spread * transformWeight[0];
+    return spread * transformWeight;
   }
 
-  template <typename GroupOf>
-  void reduceOneCost(size_t l, std::vector<Label> &kept, GroupOf groupOf) {
+  void keepUndominated(size_t l, std::vector<Label> &kept,
+                       bool separateClasses) {
     // Sorted by cost, then by choice: whatever came before is no worse. A label
     // of another class is beaten by one that stays cheaper whatever transform
     // comes; strictly cheaper, so that ties keep their order.
@@ -600,13 +553,13 @@ private:
     int64_t spread = transformSpread(l);
     for (const Label &label : fresh) {
       while (settled < kept.size() &&
-             kept[settled].cost[0] + spread < label.cost[0]) {
+             kept[settled].cost + spread < label.cost) {
         acrossClasses.insert(kept[settled].peak, kept[settled].state);
         ++settled;
       }
       if (acrossClasses.dominates(label.peak, label.state))
         continue;
-      Staircase &stair = stairs[groupOf(label)];
+      Staircase &stair = stairs[separateClasses ? label.group : 0];
       if (stair.dominates(label.peak, label.state))
         continue;
       stair.insert(label.peak, label.state);
@@ -614,38 +567,13 @@ private:
     }
   }
 
-  template <typename GroupOf>
-  void reduceTwoCosts(std::vector<Label> &kept, GroupOf groupOf) {
-    struct Point {
-      int64_t cost, peak, state;
-    };
-    std::map<uint32_t, std::vector<Point>> points;
-    for (const Label &label : fresh) {
-      std::vector<Point> &front = points[groupOf(label)];
-      Point point{label.cost[1], label.peak, label.state};
-      bool dominated = any_of(front, [&](const Point &other) {
-        return other.cost <= point.cost && other.peak <= point.peak &&
-               other.state <= point.state;
-      });
-      if (dominated)
-        continue;
-      erase_if(front, [&](const Point &other) {
-        return point.cost <= other.cost && point.peak <= other.peak &&
-               point.state <= other.state;
-      });
-      front.push_back(point);
-      kept.push_back(label);
-    }
-  }
-
   const LayerStrategiesProblem &problem;
-  bool twoCosts;
   SolverFault fault;
   std::vector<std::vector<Option>> sets;
-  int64_t transformWeight[2];
+  int64_t transformWeight;
   std::vector<int64_t> largestTransientBefore, leastBytesBefore;
-  std::vector<CompletionBound> bounds;
-  std::vector<Functional> functionals;
+  std::optional<CompletionBound> bounds;
+  double limit = 0;
   std::vector<Label> fresh;
   std::vector<std::vector<Label>> labels;
 };
@@ -655,10 +583,10 @@ private:
 std::optional<LayerStrategiesSolution>
 solveLayerStrategies(const LayerStrategiesProblem &problem, CostWeights weights,
                      Picoseconds atMost, SolverFault fault) {
-  LabelSearch search(problem, /*twoCosts=*/false, weights, fault);
+  LabelSearch search(problem, weights, fault);
   if (!search.memoryCanFit())
     return std::nullopt;
-  double bound = search.addFunctional(1, 0);
+  double bound = search.prepareBound();
   // The bound is a floating-point sum: leave room for its rounding.
   if (!(bound - 2 - 1e-12 * bound <= static_cast<double>(atMost)) ||
       minimumPeak(problem).peak > problem.memory)
@@ -670,82 +598,15 @@ solveLayerStrategies(const LayerStrategiesProblem &problem, CostWeights weights,
     double guess = bound + slack;
     bool final = guess >= static_cast<double>(atMost);
     Picoseconds limit = final ? atMost : static_cast<Picoseconds>(guess);
-    search.setLimit(0, limit);
-    const std::vector<Label> &labels = search.run(false, false);
+    search.setLimit(limit);
+    const std::vector<Label> &labels = search.run();
     if (!labels.empty() &&
-        (labels.front().cost[0] <= limit || fault != SolverFault::None))
+        (labels.front().cost <= limit || fault != SolverFault::None))
       return evaluateChoice(problem, search.choiceOf(labels.front()));
     if (final)
       return std::nullopt;
     slack *= 2;
   }
-}
-
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, const FrontWindow &window,
-           bool byFirstClass, bool byLastClass, SolverFault fault) {
-  LabelSearch search(problem, /*twoCosts=*/true, {}, fault);
-  std::vector<LayerStrategiesSolution> front;
-  if (!search.memoryCanFit())
-    return front;
-  search.addFunctional(1, 0);
-  search.setLimit(0, window.maxTime);
-  search.addFunctional(0, 1);
-  search.setLimit(1, window.maxNosync);
-  if (window.maxMix < kNoBound) {
-    search.addFunctional(1, static_cast<double>(window.mixWeight));
-    search.setLimit(2, window.maxMix);
-  }
-  for (const Label &label : search.run(byFirstClass, byLastClass)) {
-    LayerStrategiesSolution solution =
-        evaluateChoice(problem, search.choiceOf(label));
-    if (!byFirstClass)
-      solution.firstClass = 0;
-    if (!byLastClass)
-      solution.lastClass = 0;
-    front.push_back(std::move(solution));
-  }
-  return front;
-}
-
-Picoseconds lowerBound(const LayerStrategiesProblem &problem,
-                       CostWeights weights) {
-  LabelSearch search(problem, /*twoCosts=*/false, weights, SolverFault::None);
-  if (!search.memoryCanFit())
-    return kNoBound;
-  double bound = search.addFunctional(1, 0);
-  if (!(bound <= static_cast<double>(kNoBound)))
-    return kNoBound;
-  // One picosecond and a little for the rounding of the sums.
-  return std::max<Picoseconds>(
-      0, static_cast<Picoseconds>(bound - 1 - 1e-12 * bound));
-}
-
-Picoseconds unconstrainedMinimum(const LayerStrategiesProblem &problem,
-                                 CostWeights weights) {
-  size_t classes = problem.classes;
-  std::vector<std::vector<Picoseconds>> least(
-      problem.optionSets.size(), std::vector<Picoseconds>(classes, kNoBound));
-  for (size_t s = 0; s < problem.optionSets.size(); ++s)
-    for (const LayerOption &option : problem.optionSets[s])
-      least[s][option.layoutClass] = std::min(
-          least[s][option.layoutClass],
-          weights.time * option.time + weights.nosync * option.timeNosync);
-  std::vector<Picoseconds> at = least[problem.layers[0]], next(classes);
-  for (size_t l = 1; l < problem.layers.size(); ++l) {
-    const auto &matrix = problem.transforms[problem.transformAfter[l - 1]];
-    for (size_t c = 0; c < classes; ++c) {
-      Picoseconds best = kNoBound;
-      for (size_t x = 0; x < classes; ++x)
-        if (at[x] < kNoBound)
-          best = std::min(best, at[x] + (weights.time + weights.nosync) *
-                                            matrix[x * classes + c]);
-      Picoseconds own = least[problem.layers[l]][c];
-      next[c] = best < kNoBound && own < kNoBound ? best + own : kNoBound;
-    }
-    std::swap(at, next);
-  }
-  return *std::min_element(at.begin(), at.end());
 }
 
 LayerStrategiesSolution minimumPeak(const LayerStrategiesProblem &problem) {

@@ -220,11 +220,40 @@ json::Value Plan::toJson() const {
                       {"samples-per-second", samplesPerSecond},
                       {"search-ms", searchMs},
                       {"peak-is", exactPeak ? "exact" : "estimate"},
+                      {"alpha-t", alphaTime()},
+                      {"alpha-m", alphaMemory()},
                       {"stages", std::move(stageArray)},
                       {"layers", std::move(layerArray)}};
+  if (!foundBy.empty()) {
+    object["found-by"] = foundBy;
+    object["proven-gap"] = provenGapPercent;
+  }
+  if (heuristicMs > 0)
+    object["heuristic-ms"] = heuristicMs;
   if (simulatedIterationMs)
     object["simulated-iteration-ms"] = *simulatedIterationMs;
   return object;
+}
+
+/// 1 - largest / sum, 0 if there is nothing.
+static double balance(ArrayRef<PlanStage> stages,
+                      llvm::function_ref<double(const PlanStage &)> valueOf) {
+  double sum = 0, largest = 0;
+  for (const PlanStage &stage : stages) {
+    sum += valueOf(stage);
+    largest = std::max(largest, valueOf(stage));
+  }
+  return sum > 0 ? 1 - largest / sum : 0;
+}
+
+double Plan::alphaTime() const {
+  return balance(stages, [](const PlanStage &stage) { return stage.timeMs; });
+}
+
+double Plan::alphaMemory() const {
+  return balance(stages, [](const PlanStage &stage) {
+    return static_cast<double>(stage.peakBytes);
+  });
 }
 
 Expected<Plan> Plan::fromJson(const json::Value &value) {
@@ -249,6 +278,9 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
     plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
   plan.searchMs = reader.numberOr("search-ms", 0);
+  plan.foundBy = reader.stringOr("found-by", "");
+  plan.provenGapPercent = reader.numberOr("proven-gap", 0);
+  plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   Expected<ScheduleKind> schedule =
       parseSchedule(reader.stringOr("schedule", "1f1b"));

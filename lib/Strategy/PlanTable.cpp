@@ -156,8 +156,8 @@ std::string Plan::binding() const {
     bool computes = split.computeMs >= split.communicationMs;
     double part = computes ? split.computeMs : split.communicationMs;
     time += computes ? " of computation: " : " of exposed communication: ";
-    time += printPercent(iterationMs > 0 ? part / iterationMs : 0) +
-            " of the step";
+    time +=
+        printPercent(iterationMs > 0 ? part / iterationMs : 0) + " of the step";
   }
   if (full.availableBytes <= 0)
     return "binding: " + time;
@@ -176,7 +176,21 @@ void Plan::print(raw_ostream &os) const {
   os << format(
             "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
             iterationMs, samplesPerSecond, searchMs)
-     << (exactPeak ? "exact" : "estimates") << "\n\n";
+     << (exactPeak ? "exact" : "estimates") << "\n";
+  if (stages.size() > 1)
+    os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
+                 alphaMemory());
+  if (!foundBy.empty()) {
+    os << "  found by the " << foundBy << " search";
+    if (foundBy == "exact" && provenGapPercent == 0)
+      os << ", proven optimal";
+    else if (foundBy == "exact")
+      os << format(", proven within %.3g%% of the optimum", provenGapPercent);
+    if (heuristicMs > 0)
+      os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
+    os << "\n";
+  }
+  os << "\n";
 
   TextTable stageTable("lllrrrrrll");
   stageTable.row({"stage", "devices", "layers", "time", "no-sync", "compute",

@@ -93,9 +93,8 @@ private:
   bool tied;
 };
 
-/// Every plan over P, m and strategies per layer with even or time-balanced
-/// partitions handed in, priced by evaluate(), which shares no sums with the
-/// search.
+/// Every plan over P, m, partitions and strategies per layer, priced by
+/// evaluate(), which shares no sums with the search.
 struct BruteResult {
   double best = -1;                ///< iteration in ms, -1: nothing fits
   int64_t leastExcess = INT64_MAX; ///< of the memory over the budget
@@ -129,14 +128,33 @@ void bruteStrategies(LayerModel &model, const Cluster &cluster, Plan &plan,
   }
   int64_t size = plan.stages[plan.layers[layer].stage].devices.size();
   for (const Strategy &strategy : enumerateStrategies(size, space)) {
+    if (plan.microBatchSamples() % strategy.sampleShards() != 0)
+      continue;
     plan.layers[layer].strategy = strategy;
     bruteStrategies(model, cluster, plan, layer + 1, memory, space, result);
   }
 }
 
+/// Calls visit for every way to cut `layers` into `stages` runs.
+void forEachPartition(int64_t layers, int64_t stages,
+                      std::vector<int64_t> &sizes,
+                      const std::function<void()> &visit) {
+  if (stages == 1) {
+    sizes.push_back(layers);
+    visit();
+    sizes.pop_back();
+    return;
+  }
+  for (int64_t size = 1; size + stages - 1 <= layers; ++size) {
+    sizes.push_back(size);
+    forEachPartition(layers - size, stages - 1, sizes, visit);
+    sizes.pop_back();
+  }
+}
+
 BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
                   int64_t memory, ScheduleKind schedule,
-                  const SpaceOptions &space) {
+                  const SpaceOptions &space, bool anyPartition) {
   BruteResult result;
   int64_t devices = cluster.deviceCount();
   auto layers = static_cast<int64_t>(model.layerCount());
@@ -146,30 +164,30 @@ BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
     for (int64_t m = 1; m <= batch; ++m) {
       if (batch % m != 0)
         continue;
-      bool divides = true;
-      for (const Strategy &strategy :
-           enumerateStrategies(devices / stages, space))
-        divides &= batch / m % strategy.sampleShards() == 0;
-      if (!divides)
-        continue;
-      Plan plan;
-      plan.batch = batch;
-      plan.microBatches = m;
-      plan.pipelineDegree = stages;
-      plan.schedule = schedule;
-      int64_t next = 0;
-      for (int64_t s = 0; s < stages; ++s) {
-        PlanStage stage;
-        for (int64_t d = 0; d < devices / stages; ++d)
-          stage.devices.push_back(s * (devices / stages) + d);
-        stage.firstLayer = next;
-        stage.layerCount = layers / stages + (s < layers % stages);
-        for (int64_t l = 0; l < stage.layerCount; ++l)
-          plan.layers.push_back({model.layerName(next + l), s, Strategy()});
-        next += stage.layerCount;
-        plan.stages.push_back(std::move(stage));
-      }
-      bruteStrategies(model, cluster, plan, 0, memory, space, result);
+      std::vector<int64_t> sizes;
+      forEachPartition(layers, stages, sizes, [&] {
+        Plan plan;
+        plan.batch = batch;
+        plan.microBatches = m;
+        plan.pipelineDegree = stages;
+        plan.schedule = schedule;
+        int64_t next = 0;
+        for (int64_t s = 0; s < stages; ++s) {
+          PlanStage stage;
+          for (int64_t d = 0; d < devices / stages; ++d)
+            stage.devices.push_back(s * (devices / stages) + d);
+          stage.firstLayer = next;
+          stage.layerCount = sizes[s];
+          if (!anyPartition &&
+              sizes[s] != layers / stages + (s < layers % stages))
+            return;
+          for (int64_t l = 0; l < stage.layerCount; ++l)
+            plan.layers.push_back({model.layerName(next + l), s, Strategy()});
+          next += stage.layerCount;
+          plan.stages.push_back(std::move(stage));
+        }
+        bruteStrategies(model, cluster, plan, 0, memory, space, result);
+      });
     }
   }
   return result;
@@ -188,17 +206,37 @@ Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown) {
                                      Link{1e9, 9e-6}));
 }
 
+/// Two nodes of different devices, links and speeds.
+Cluster mixedCluster(int64_t devices) {
+  DeviceType fast, slow;
+  fast.name = "fast";
+  fast.backend = slow.backend = "cpu";
+  fast.memory = slow.memory = int64_t(1) << 30;
+  fast.flops = {{"f32", 14e9}};
+  fast.memoryBandwidth = slow.memoryBandwidth = 10e9;
+  slow.name = "slow";
+  slow.flops = {{"f32", 6e9}};
+  slow.overlapSlowdown = 2;
+  return llvm::cantFail(Cluster::get("mixed", {fast, slow},
+                                     {{1, "fast", devices / 2, {3e9, 2e-6}},
+                                      {1, "slow", devices / 2, {2e9, 3e-6}}},
+                                     Link{1e9, 9e-6}));
+}
+
 TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   std::mt19937_64 random(99);
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  int feasible = 0, infeasible = 0, pipelines = 0;
-  for (int trial = 0; trial < instances(120); ++trial) {
-    int64_t devices = trial % 6 == 0 ? 4 : 2;
-    Cluster cluster = pick(0, 1) ? smallCluster(1, devices, 1.3)
-                                 : smallCluster(2, devices / 2, 2);
-    size_t count = devices == 4 ? 2 : pick(2, 3);
+  int feasible = 0, infeasible = 0, pipelines = 0, uneven = 0, mixed = 0;
+  for (int trial = 0; trial < instances(150); ++trial) {
+    int64_t devices = trial % 6 == 0 ? 4 : trial % 6 == 1 ? 3 : 2;
+    int64_t kind = pick(0, devices == 3 ? 0 : 2);
+    Cluster cluster = kind == 0   ? smallCluster(1, devices, 1.3)
+                      : kind == 1 ? smallCluster(2, devices / 2, 2)
+                                  : mixedCluster(devices);
+    size_t count = devices == 2 ? pick(2, 4) : pick(2, 3);
+    bool anyPartition = pick(0, 2) != 0;
     std::vector<size_t> kinds = {0};
     while (kinds.size() < count)
       kinds.push_back(pick(1, 2));
@@ -208,12 +246,15 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
         pick(0, 2) ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
     int64_t memory = pick(200000, 600000) * batch;
     SpaceOptions space;
-    if (devices == 4)
+    // bmw has no variant without recomputation.
+    if (devices == 4 && !anyPartition)
       space.checkpoint = CheckpointChoice::Never;
+    if (devices == 4 && anyPartition && count > 2)
+      continue;
     BruteResult expected =
-        brute(model, cluster, batch, memory, schedule, space);
+        brute(model, cluster, batch, memory, schedule, space, anyPartition);
     PlannerOptions options;
-    options.space = devices == 4 ? "no-ckpt" : "base";
+    options.space = anyPartition ? "bmw" : devices == 4 ? "no-ckpt" : "base";
     options.batch = batch;
     options.memory = memory;
     options.schedule = schedule;
@@ -236,12 +277,19 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
       continue;
     }
     ++feasible;
-    pipelines += found->plan().pipelineDegree > 1;
+    const Plan &best = found->plan();
+    pipelines += best.pipelineDegree > 1;
+    uneven += best.stages.front().layerCount < best.stages.back().layerCount;
+    mixed += kind == 2;
+    EXPECT_EQ(best.provenGapPercent, 0);
+    EXPECT_EQ(best.foundBy, "exact");
     EXPECT_EQ(found->plan().iterationMs, expected.best) << "trial " << trial;
   }
   EXPECT_GT(feasible, 40);
   EXPECT_GT(infeasible, 5);
   EXPECT_GT(pipelines, 5);
+  EXPECT_GT(uneven, 1);
+  EXPECT_GT(mixed, 10);
 }
 
 /// A model whose figures can be worked out by hand.
@@ -281,8 +329,9 @@ PlannerOptions forced(int64_t batch, const char *strategy, int64_t degree,
 TEST(Planner, forced_plans_are_priced_by_the_formula) {
   PlainModel model(5);
   Cluster cluster = smallCluster(1, 4, 1.3);
-  PlannerResult result =
-      llvm::cantFail(plan(model, cluster, forced(16, "dp2", 2, 4)));
+  PlannerOptions options = forced(16, "dp2", 2, 4);
+  options.space = "base";
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
   ASSERT_TRUE(result.feasible());
   const Plan &found = result.plan();
   // 3 and 2 layers; 2 local samples; 2 ms forward and 4 ms backward a layer.
@@ -397,12 +446,167 @@ TEST(Planner, the_batch_sweep_ends) {
 }
 
 TEST(Planner, odd_device_counts_are_planned) {
-  PlainModel model(6);
+  for (int64_t devices : {6, 12, 24, 96}) {
+    PlainModel model(12);
+    PlannerOptions options;
+    options.batch = 2 * devices;
+    Cluster cluster = smallCluster(devices / 6, 6, 1.3);
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(result.feasible()) << devices;
+    // A pipeline of three stages has groups that are no powers of two.
+    options.pipelineDegree = 3;
+    result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(result.feasible()) << devices;
+    EXPECT_EQ(result.plan().stages.size(), 3u);
+  }
+}
+
+/// Strategies whose blocks do not divide a micro-batch are left out for that
+/// number of micro-batches only.
+TEST(Planner, small_micro_batches_leave_strategies_out) {
+  PlainModel model(4);
   PlannerOptions options;
-  options.batch = 12;
+  options.batch = 8;
+  options.microBatches = 4;
   PlannerResult result =
-      llvm::cantFail(plan(model, smallCluster(1, 6, 1.3), options));
-  EXPECT_TRUE(result.feasible());
+      llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
+  ASSERT_TRUE(result.feasible());
+  for (const PlanLayer &layer : result.plan().layers)
+    EXPECT_EQ(2 % layer.strategy.sampleShards(), 0);
+}
+
+TEST(Planner, bmw_is_never_worse) {
+  std::mt19937_64 random(17);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int compared = 0, lost = 0;
+  for (int trial = 0; trial < instances(12); ++trial) {
+    int64_t devices = trial % 3 == 0 ? 6 : trial % 3 == 1 ? 4 : 8;
+    std::vector<size_t> kinds = {0};
+    while (kinds.size() < 8)
+      kinds.push_back(pick(1, 2));
+    RandomModel model(random(), kinds, pick(0, 1));
+    Cluster cluster = devices != 6 && pick(0, 1)
+                          ? mixedCluster(devices)
+                          : smallCluster(2, devices / 2, 1.3);
+    PlannerOptions options;
+    options.batch = 24;
+    options.memory = pick(3000000, 30000000);
+    std::optional<PlannerResult> bmw;
+    for (const char *space :
+         {"bmw", "base", "no-ckpt", "bi-obj", "1f1b-mem", "1f1b-time"}) {
+      options.space = space;
+      PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+      if (!bmw) {
+        bmw = std::move(result);
+        continue;
+      }
+      if (!result.feasible())
+        continue;
+      ASSERT_TRUE(bmw->feasible()) << space;
+      ++compared;
+      EXPECT_LE(bmw->plan().iterationMs, result.plan().iterationMs) << space;
+      EXPECT_EQ(result.plan().foundBy,
+                space == std::string("bi-obj") ? "heuristic" : "exact");
+      // Algorithm 2 keeps the best of all partitions it has seen.
+      if (space == std::string("bi-obj"))
+        for (const char *fixed : {"no-ckpt", "1f1b-time"}) {
+          options.space = fixed;
+          PlannerResult other = llvm::cantFail(plan(model, cluster, options));
+          if (other.feasible()) {
+            EXPECT_LE(result.plan().iterationMs, other.plan().iterationMs);
+          }
+        }
+    }
+    if (!bmw->feasible())
+      continue;
+    const Plan &best = bmw->plan();
+    EXPECT_TRUE(best.heuristicMs == 0 || best.heuristicMs >= best.iterationMs);
+    lost += best.heuristicMs > best.iterationMs;
+    EXPECT_GE(best.alphaTime(), 0);
+    EXPECT_LE(best.alphaTime(),
+              1 - 1.0 / static_cast<double>(best.pipelineDegree) + 1e-9);
+    double last = std::numeric_limits<double>::infinity();
+    for (const RunnerUp &other : bmw->runnersUp) {
+      EXPECT_LE(other.samplesPerSecond, best.samplesPerSecond * (1 + 1e-9));
+      EXPECT_LE(other.samplesPerSecond, last);
+      last = other.samplesPerSecond;
+    }
+  }
+  EXPECT_GT(compared, 20);
+  EXPECT_GT(lost, 0);
+}
+
+TEST(Planner, more_memory_is_never_slower) {
+  RandomModel model(23, {0, 1, 1, 2, 1, 2, 1, 1}, true);
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  double last = std::numeric_limits<double>::infinity();
+  for (int64_t memory = 1000000; memory < 40000000; memory += memory / 4) {
+    PlannerOptions options;
+    options.batch = 16;
+    options.memory = memory;
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    if (!result.feasible()) {
+      EXPECT_EQ(last, std::numeric_limits<double>::infinity());
+      continue;
+    }
+    EXPECT_LE(result.plan().iterationMs, last);
+    last = result.plan().iterationMs;
+  }
+}
+
+TEST(Planner, a_gap_is_proven) {
+  RandomModel model(29, {0, 1, 1, 2, 1, 2, 1, 1}, false);
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  PlannerOptions options;
+  options.memory = 20000000;
+  options.maxBatch = 256;
+  Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
+  options.gapPercent = 5;
+  Plan near = llvm::cantFail(plan(model, cluster, options)).plan();
+  EXPECT_LE(near.provenGapPercent, 5);
+  EXPECT_LE(best.samplesPerSecond,
+            near.samplesPerSecond * (1 + near.provenGapPercent / 100 + 1e-9));
+  // No time at all: the first plan, with what is proven about it.
+  options.gapPercent = 0;
+  options.timeLimitSeconds = 0;
+  options.batch = 64;
+  Plan first = llvm::cantFail(plan(model, cluster, options)).plan();
+  options.timeLimitSeconds.reset();
+  best = llvm::cantFail(plan(model, cluster, options)).plan();
+  EXPECT_LE(best.samplesPerSecond,
+            first.samplesPerSecond * (1 + first.provenGapPercent / 100 + 1e-9));
+}
+
+TEST(Planner, the_rule_for_reruns_fixes_the_micro_batches) {
+  PlainModel model(8);
+  PlannerOptions options;
+  options.microBatchRule = MicroBatchRule::Paper;
+  options.memory = 120000;
+  PlannerResult result =
+      llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
+  ASSERT_TRUE(result.feasible());
+  const Plan &found = result.plan();
+  if (found.pipelineDegree == 1)
+    EXPECT_EQ(found.microBatches, 1);
+  else
+    EXPECT_LE(found.microBatches, 64);
+  // The sweep went on until nothing fitted.
+  bool ended = false;
+  for (const std::string &line : result.decisions)
+    ended |= line.find("nothing fits any more") != std::string::npos;
+  EXPECT_TRUE(ended);
+}
+
+TEST(Planner, the_partition_can_be_forced) {
+  PlainModel model(5);
+  PlannerOptions options = forced(16, "dp2", 2, 4);
+  options.partition = {1, 4};
+  PlannerResult result =
+      llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
+  ASSERT_TRUE(result.feasible());
+  EXPECT_EQ(result.plan().stages[1].layerCount, 4);
 }
 
 TEST(Planner, wrong_usage_is_refused) {
@@ -418,9 +622,14 @@ TEST(Planner, wrong_usage_is_refused) {
   options.space = "all";
   EXPECT_NE(errorOf(options).find("unknown space 'all', expected one of bmw"),
             std::string::npos);
-  options.space = "bi-obj";
-  EXPECT_NE(errorOf(options).find("bi-objective search"), std::string::npos);
   options.space = "base";
+  options.partition = {1, 1};
+  EXPECT_EQ(errorOf(options),
+            "the partition has 2 layers, but model 'random' has 3");
+  options.pipelineDegree = 4;
+  EXPECT_EQ(errorOf(options),
+            "the partition has 2 stages, but the pipeline degree is 4");
+  options.partition.clear();
   options.pipelineDegree = 3;
   EXPECT_EQ(errorOf(options),
             "pipeline degree 3 does not divide the 4 devices");

@@ -7,7 +7,6 @@
 
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Search/BruteForce.h"
-#include "galvatron/Search/StageChain.h"
 
 #include "gtest/gtest.h"
 
@@ -78,73 +77,6 @@ TEST(PipelinePartition, invalid_problems_are_refused) {
   problem.microBatches = 1;
   problem.stages = 3;
   EXPECT_FALSE(solvePartition(problem));
-}
-
-/// Every combination of entries, priced from the definition.
-std::optional<Picoseconds> bruteChain(const StageChainProblem &problem) {
-  std::optional<Picoseconds> best;
-  size_t count = problem.stages.size();
-  std::vector<size_t> entry(count, 0);
-  while (true) {
-    Picoseconds sum = 0, largest = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const StageEntry &own = problem.stages[i][entry[i]];
-      Picoseconds sent = 0;
-      if (i + 1 < count)
-        sent +=
-            problem
-                .activation[i][own.lastClass * problem.classes +
-                               problem.stages[i + 1][entry[i + 1]].firstClass];
-      if (i > 0)
-        sent +=
-            problem
-                .gradient[i - 1][problem.stages[i - 1][entry[i - 1]].lastClass *
-                                     problem.classes +
-                                 own.firstClass];
-      sum += own.time + sent;
-      largest = std::max(largest, own.timeNosync + sent);
-    }
-    Picoseconds cost = sum + (problem.microBatches - 1) * largest;
-    if (!best || cost < *best)
-      best = cost;
-    size_t i = 0;
-    while (i < count && ++entry[i] == problem.stages[i].size())
-      entry[i++] = 0;
-    if (i == count)
-      return best;
-  }
-}
-
-TEST(StageChain, agrees_with_brute_force) {
-  std::mt19937_64 random(5);
-  for (int i = 0; i < 2000; ++i) {
-    StageChainProblem problem;
-    problem.microBatches = pick(random, 1, 6);
-    problem.classes = pick(random, 1, 3);
-    int64_t count = pick(random, 1, 4);
-    for (int64_t s = 0; s < count; ++s) {
-      problem.stages.emplace_back();
-      int64_t entries = pick(random, 1, 5);
-      for (int64_t e = 0; e < entries; ++e) {
-        Picoseconds nosync = pick(random, 1, 50);
-        problem.stages.back().push_back(
-            {static_cast<size_t>(pick(random, 0, problem.classes - 1)),
-             static_cast<size_t>(pick(random, 0, problem.classes - 1)),
-             nosync + pick(random, 0, 30), nosync});
-      }
-    }
-    for (int64_t s = 0; s + 1 < count; ++s)
-      for (auto *cut : {&problem.activation, &problem.gradient}) {
-        cut->emplace_back();
-        for (size_t c = 0; c < problem.classes * problem.classes; ++c)
-          cut->back().push_back(pick(random, 0, 20));
-      }
-    std::optional<Picoseconds> expected = bruteChain(problem);
-    auto found = solveStageChain(problem, *expected);
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->cost, *expected);
-    EXPECT_FALSE(solveStageChain(problem, *expected - 1));
-  }
 }
 
 } // namespace

@@ -76,9 +76,10 @@ struct PlanOptions {
 
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy,
-      microBatchRule;
+      partition, microBatchRule;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
+  llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<bool> keepDpSdp, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
@@ -101,9 +102,9 @@ struct PlanOptions {
   std::string searchOption() const;
 
   /// Writes the plan JSON with the answers' keys, the table with the answers'
-  /// text behind it and, if asked for, the decisions. Returns the exit code. The
-  /// table goes to standard error if standard output is taken, as `stdoutTaken`
-  /// says, or by the JSON.
+  /// text behind it and, if asked for, the decisions. Returns the exit code.
+  /// The table goes to standard error if standard output is taken, as
+  /// `stdoutTaken` says, or by the JSON.
   int printResult(const Tool &tool, const PlannerResult &result,
                   bool stdoutTaken, PlanAnswers answers = {}) const;
 };

@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Algorithm 1 of arXiv 2307.02031 with an exact search: over pipeline degrees,
-// micro-batch counts and, for every layer, strategies. Under the formulas of
-// docs/cost-model.md no feasible plan of the chosen space is faster than the
-// one returned. The same input gives the same plan.
+// Algorithms 1-3 of arXiv 2307.02031 with an exact search: over batches,
+// pipeline degrees, micro-batch counts, partitions and, for every layer,
+// strategies. Under the formulas of docs/cost-model.md no feasible plan of the
+// chosen space is faster than the one returned (docs/search.md). The same input
+// gives the same plan.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,11 +30,13 @@ namespace galvatron {
 
 /// How micro-batches are chosen: searched over all divisors of the batch, or
 /// fixed by a rule of thumb, for rerunning the paper's tables
-/// (docs/cost-model.md, "The paper's micro-batches").
+/// (docs/cost-model.md, "The paper's micro-batches"). Under the rule the batch
+/// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
 
 struct PlannerOptions {
-  /// base, no-ckpt, 1f1b-time, dp, tp, pp, sdp, 3d, dp+tp, dp+pp or bmw.
+  /// One of plannerSpaces(): which strategies, degrees and partitions are
+  /// searched (docs/search.md, "Spaces").
   std::string space = "bmw";
   /// Replaces the memory of every device, bytes.
   std::optional<int64_t> memory;
@@ -46,9 +49,15 @@ struct PlannerOptions {
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
   std::optional<ScheduleKind> schedule; ///< 1F1B if not given
+  std::vector<int64_t> partition;       ///< layers per stage
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   bool keepDpSdp = false;
+  /// Stop when the best plan is proven to be within this many percent of the
+  /// optimum.
+  double gapPercent = 0;
+  /// Stop after this many seconds with the best plan so far, if there is one.
+  std::optional<double> timeLimitSeconds;
   /// Whether an infeasible outcome says what would help, which takes further
   /// searches.
   bool relaxations = true;
@@ -59,10 +68,24 @@ struct PlannerOptions {
 /// Names of the spaces that plan() accepts.
 std::vector<std::string> plannerSpaces();
 
+/// Another shape than the plan's: its optimum, or a bound that proves that it
+/// is no better.
+struct RunnerUp {
+  int64_t batch = 0, pipelineDegree = 1, microBatches = 1;
+  /// Layers per stage where the optimum is known.
+  std::vector<int64_t> partition;
+  double iterationMs = 0; ///< at least, if not exact
+  double samplesPerSecond = 0;
+  bool exact = false;
+};
+
 struct PlannerResult {
   std::variant<Plan, Infeasible> outcome;
   /// What was chosen and what was rejected, and why, in order.
   std::vector<std::string> decisions;
+  /// The next best pairs of pipeline degree and micro-batches, each at its best
+  /// batch, fastest first; at most 16.
+  std::vector<RunnerUp> runnersUp;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }
   const Plan &plan() const { return std::get<Plan>(outcome); }

@@ -16,6 +16,7 @@
 
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Search/PipelineSearch.h"
 
 namespace galvatron::bruteforce {
 
@@ -24,18 +25,19 @@ std::optional<LayerStrategiesSolution>
 solveLayerStrategies(const LayerStrategiesProblem &problem,
                      CostWeights weights = {});
 
-/// Every feasible (first class, last class, time, timeNosync) that no other of
-/// the same two classes dominates; classes are 0 where they are not asked for.
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, bool byFirstClass,
-           bool byLastClass);
-
 /// The least peak over all choices.
 int64_t minimumPeak(const LayerStrategiesProblem &problem);
 
 /// All contiguous partitions.
 std::optional<PartitionSolution>
 solvePartition(const PartitionProblem &problem);
+
+/// All contiguous partitions and all choices. Nothing if none fits.
+std::optional<PipelineSolution> solvePipeline(const PipelineProblem &problem);
+
+/// The least, over all partitions and choices, of the largest excess of a stage
+/// over its memory.
+int64_t leastExcess(const PipelineProblem &problem);
 
 } // namespace galvatron::bruteforce
 

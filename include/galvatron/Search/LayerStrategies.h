@@ -65,7 +65,6 @@ struct LayerStrategiesSolution {
   Picoseconds timeNosync = 0;
   int64_t peak = 0;             ///< left side of the constraint
   std::vector<uint32_t> choice; ///< index into the layer's option set
-  size_t firstClass = 0, lastClass = 0;
 };
 
 /// Times and peak of a choice, by the formulas above.
@@ -90,39 +89,12 @@ enum class SolverFault : uint8_t {
   CutFrontTooFar              ///< labels cut a little below the bound
 };
 
-constexpr Picoseconds kNoBound = std::numeric_limits<Picoseconds>::max() / 4;
-
 /// The cheapest feasible choice with cost at most `atMost`; among equals the
 /// lexicographically first choice. Nothing if there is none.
 std::optional<LayerStrategiesSolution>
 solveLayerStrategies(const LayerStrategiesProblem &problem,
                      CostWeights weights = {}, Picoseconds atMost = kNoBound,
                      SolverFault fault = SolverFault::None);
-
-/// A window on (time, timeNosync): both limits, and mixWeight * timeNosync +
-/// time <= maxMix.
-struct FrontWindow {
-  Picoseconds maxTime = kNoBound;
-  Picoseconds maxNosync = kNoBound;
-  int64_t mixWeight = 0;
-  Picoseconds maxMix = kNoBound;
-};
-
-/// All feasible choices in the window that no other dominates in both times,
-/// one per pair of times; separately for every class of the first layer and of
-/// the last layer if asked to. Minimising `time` alone is not enough where a
-/// pipeline is priced by both (arXiv 2307.02031, Eq. 9).
-std::vector<LayerStrategiesSolution>
-solveFront(const LayerStrategiesProblem &problem, const FrontWindow &window,
-           bool byFirstClass, bool byLastClass,
-           SolverFault fault = SolverFault::None);
-
-/// A proven lower bound of the least cost, kNoBound if nothing fits for sure.
-Picoseconds lowerBound(const LayerStrategiesProblem &problem,
-                       CostWeights weights);
-/// The same without the memory constraint: the exact least cost then.
-Picoseconds unconstrainedMinimum(const LayerStrategiesProblem &problem,
-                                 CostWeights weights);
 
 /// The choice of least peak, whatever its time and the memory.
 LayerStrategiesSolution minimumPeak(const LayerStrategiesProblem &problem);

@@ -141,6 +141,13 @@ struct Plan {
   std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;
   double searchMs = 0;
+  /// Which search found the plan, "exact" or "heuristic"; empty if none did.
+  std::string foundBy;
+  /// No plan of the space is faster by more than this many percent.
+  double provenGapPercent = 0;
+  /// Iteration of the best plan that the bi-objective heuristic finds for the
+  /// same batch, pipeline degree and micro-batches; 0: not known.
+  double heuristicMs = 0;
   /// Peaks are arena sizes (true) or estimates from a profile (false).
   bool exactPeak = false;
   std::vector<PlanStage> stages;
@@ -148,6 +155,11 @@ struct Plan {
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
+
+  /// 1 - max C / sum C over the stages, and the same of peak bytes: how well
+  /// time and memory are balanced (arXiv 2307.02031, Eq. 6-8).
+  double alphaTime() const;
+  double alphaMemory() const;
 
   /// Structure only: stages cover the layers in order, every strategy fills its
   /// stage, no device twice, sample counts divide. Not memory.

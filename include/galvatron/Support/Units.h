@@ -19,6 +19,7 @@
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace galvatron {
@@ -26,6 +27,9 @@ namespace galvatron {
 /// Time in whole picoseconds. The search adds and compares times in this type,
 /// so that sums do not depend on their order and ties are ties.
 using Picoseconds = int64_t;
+
+/// More than anything takes; sums of a few of them do not overflow.
+constexpr Picoseconds kNoBound = std::numeric_limits<Picoseconds>::max() / 4;
 
 /// An error that holds `message`, for the plain rooms.
 llvm::Error makeError(const llvm::Twine &message);

@@ -1,0 +1,183 @@
+//===- PipelineSearch.h - Partition and strategies together -----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One pipeline of P stages: which layers each stage holds and which option (a
+// strategy) every layer has. The solver knows nothing of models or clusters.
+//
+//   minimise   (m-1) * max_s N_s + sum_s C_s            (arXiv 2307.02031, Eq.
+//   9) subject to M_s <= E_s for every stage s
+//
+// C_s and N_s are the sums of the options' times with and without gradient
+// synchronisation, of the transforms between neighbouring layers of the stage,
+// of the activations that the stage sends on and of the gradients that it sends
+// back; C of a tie owner's stage also has the tie. For k micro-batches in
+// flight
+//
+//   M = sum state + k sum f + max_l max(0, b_l - sum_{j>l} f_j)
+//       + 2 max_l boundary_l
+//
+// docs/search.md describes the method.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SEARCH_PIPELINESEARCH_H
+#define GALVATRON_SEARCH_PIPELINESEARCH_H
+
+#include "galvatron/Support/Units.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace galvatron {
+
+struct PipelineOption {
+  size_t layoutClass = 0; ///< row and column in the matrices
+  size_t tieKey = 0;      ///< row or column in the tie tables
+  Picoseconds time = 0;   ///< of one micro-batch with gradient sync
+  Picoseconds nosync = 0; ///< without
+  int64_t kept = 0;       ///< f, bytes per micro-batch in flight
+  int64_t transient = 0;  ///< b, bytes
+  int64_t state = 0;      ///< bytes
+  int64_t boundary = 0;   ///< bytes of the larger of input and output
+};
+
+struct PipelineStage {
+  /// Stages of one place have the same costs (devices that no cost can tell
+  /// apart).
+  size_t place = 0;
+  int64_t inFlight = 1; ///< k
+  int64_t memory = 0;   ///< E, bytes for what the layers need
+};
+
+/// What a cut costs: the sender of the activation pays the one, the sender of
+/// the gradient (the later stage) the other. Rows are the former layer's class.
+struct PipelineCut {
+  size_t activation = 0, gradient = 0; ///< indices of matrices
+};
+
+/// A parameter of two layers. The owner's stage pays, once a step.
+struct PipelineTie {
+  size_t owner = 0, borrower = 0; ///< layers, owner < borrower
+  /// By owner's stage * stages + borrower's stage: a table of tieKeys x
+  /// tieKeys, the owner's key major. Pairs with the owner behind are not read.
+  std::vector<size_t> table;
+};
+
+struct PipelineProblem {
+  int64_t microBatches = 1; ///< m
+  size_t classes = 1;
+  std::vector<PipelineStage> stages;
+  /// Sets of options, in order of preference among equals.
+  std::vector<std::vector<PipelineOption>> optionSets;
+  std::vector<std::vector<size_t>> layers; ///< [place][layer]: option set
+  /// Matrices of classes x classes.
+  std::vector<std::vector<Picoseconds>> matrices;
+  /// [place][layer]: matrix between the layer and the next in one stage.
+  std::vector<std::vector<size_t>> transforms;
+  std::vector<size_t> cutPlace;               ///< by stage but the last
+  std::vector<std::vector<PipelineCut>> cuts; ///< [cut place][layer before it]
+  size_t tieKeys = 1;
+  std::vector<std::vector<Picoseconds>> tieTables;
+  std::vector<PipelineTie> ties;
+  /// Layers per stage if the partition is given, else empty.
+  std::vector<int64_t> partition;
+
+  size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
+
+  /// Sizes, indices and ranges; no sum of times or bytes can overflow.
+  llvm::Error check() const;
+};
+
+struct PipelineSolution {
+  Picoseconds cost = 0;
+  std::vector<int64_t> partition; ///< layers per stage
+  std::vector<uint32_t> choice;   ///< by layer: index into its option set
+};
+
+/// The formulas above, for one partition and choice.
+struct PipelineValue {
+  Picoseconds cost = 0;
+  std::vector<Picoseconds> time, nosync; ///< C_s, N_s
+  std::vector<int64_t> memory;           ///< M_s
+  bool fits = true;
+};
+PipelineValue evaluatePipeline(const PipelineProblem &problem,
+                               const std::vector<int64_t> &partition,
+                               const std::vector<uint32_t> &choice);
+
+/// Checks a solution by evaluatePipeline.
+llvm::Error verify(const PipelineProblem &problem,
+                   const PipelineSolution &solution);
+
+/// Mistakes that the property test must be able to see. None in earnest.
+enum class PipelineFault : uint8_t {
+  None,
+  IgnoreBackwardPeak,         ///< only the last layer's b counts
+  IgnoreTransformInDominance, ///< classes compared without their transforms
+  DominanceBeforeHarvest,     ///< first layers compared as if they paid R
+  CutFrontTooFar,             ///< labels cut a little below the limit
+  DropCutTransfer             ///< transfers do not depend on both classes
+};
+
+/// How much work an answer took.
+struct PipelineStatistics {
+  uint64_t attempts = 0; ///< limits tried
+  uint64_t runs = 0;     ///< label runs
+  uint64_t labels = 0;   ///< labels kept
+};
+
+/// Lower bounds that hold for more micro-batches too, as long as the numbers in
+/// flight stay: of sum C and, with more than one stage and micro-batch, of
+/// max N. kNoBound if nothing fits for sure.
+struct PipelineBounds {
+  Picoseconds time = 0, nosync = 0;
+};
+
+class PipelineSearch {
+public:
+  /// The problem must outlive the search and pass check().
+  explicit PipelineSearch(const PipelineProblem &problem,
+                          PipelineFault fault = PipelineFault::None);
+  ~PipelineSearch();
+  PipelineSearch(PipelineSearch &&other) noexcept;
+
+  /// A proven lower bound; kNoBound if nothing fits for sure. Grows with failed
+  /// attempts.
+  Picoseconds lowerBound() const;
+  /// Raises the lower bound as far as bounds alone can, or above `most`;
+  /// returns it.
+  Picoseconds tighten(Picoseconds most = kNoBound);
+  /// The optimum if it costs at most `limit`. Nothing proves that it costs more
+  /// (or that nothing fits).
+  std::optional<PipelineSolution> attempt(Picoseconds limit);
+  /// The same by attempts at growing limits.
+  std::optional<PipelineSolution> solve(Picoseconds atMost = kNoBound);
+
+  const PipelineStatistics &statistics() const;
+
+  static PipelineBounds bounds(const PipelineProblem &problem);
+
+private:
+  class Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+/// The least excess over the memory (negative: fits) of all partitions and
+/// choices, with the stage that has it: the stage furthest from fitting when
+/// all take as little as they can.
+struct PipelineNeed {
+  int64_t excess = 0;
+  size_t stage = 0;
+  PipelineSolution solution; ///< cost is not set
+};
+PipelineNeed leastNeed(const PipelineProblem &problem);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SEARCH_PIPELINESEARCH_H

@@ -1,0 +1,334 @@
+//===- PipelineBounds.cpp - Which stage can hold which layers -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "PipelineImpl.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace galvatron {
+
+using namespace search;
+
+namespace {
+
+void insertPoint(Front &front, Point point) {
+  for (const Point &other : front)
+    if (other.sum <= point.sum && other.largest <= point.largest)
+      return;
+  erase_if(front, [&](const Point &other) {
+    return point.sum <= other.sum && point.largest <= other.largest;
+  });
+  front.push_back(point);
+}
+
+Point leastOf(const Front &front) {
+  Point least{kNoBound, kNoBound};
+  for (const Point &point : front) {
+    least.sum = std::min(least.sum, point.sum);
+    least.largest = std::min(least.largest, point.largest);
+  }
+  return least;
+}
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Bounds without a limit
+//===----------------------------------------------------------------------===//
+
+/// All stages' memory together, every layer at the fewest micro-batches in
+/// flight.
+Picoseconds PipelineSearch::Impl::sumBound() const {
+  const Station *light = nullptr;
+  bool onePlace = true;
+  double memory = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    const Station &station = tables.station(s);
+    onePlace &= station.place == tables.station(0).place;
+    memory += static_cast<double>(station.memory);
+    if (!light || station.inFlight < light->inFlight)
+      light = &station;
+  }
+  if (onePlace)
+    return floorOf(light->curves[kTime].bound(0, tables.layers, memory));
+  // Places have different costs and multipliers: without memory.
+  constexpr double enough = 1e18;
+  double sum = 0;
+  for (size_t l = 0; l < tables.layers; ++l) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Station &station : tables.stations)
+      least = std::min(least, station.curves[kTime].bound(l, l + 1, enough));
+    sum += least > 0 ? least : 0;
+  }
+  return floorOf(sum);
+}
+
+/// The least nosync that some stage has at least, by bisection: at most `most`
+/// for every stage must leave a partition.
+Picoseconds PipelineSearch::Impl::bottleneckBound() {
+  std::vector<size_t> low, high;
+  // What cannot be is refuted with a limit that no partition is near.
+  if (!positions(kNoBound, low, high))
+    return kNoBound;
+  Picoseconds no = 0, yes = 1;
+  while (!positions(yes, low, high)) {
+    no = yes;
+    yes *= 4;
+    if (yes >= kNoBound)
+      return no;
+  }
+  for (int i = 0; i < 14 && yes - no > 1 + yes / 4096; ++i) {
+    Picoseconds middle = no + (yes - no) / 2;
+    (positions(middle, low, high) ? yes : no) = middle;
+  }
+  return no;
+}
+
+PipelineBounds PipelineSearch::Impl::firstBounds() {
+  PipelineBounds bounds;
+  std::vector<size_t> low, high;
+  if (tables.bottleneck > 0)
+    bounds.nosync = bottleneckBound();
+  else if (!positions(kNoBound, low, high))
+    bounds.nosync = kNoBound;
+  bounds.time = bounds.nosync >= kNoBound ? kNoBound : sumBound();
+  return bounds;
+}
+
+//===----------------------------------------------------------------------===//
+// Windows: which stage can hold which layers
+//===----------------------------------------------------------------------===//
+
+bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
+                                  Picoseconds most) const {
+  const Station &station = tables.station(stage);
+  // Must not turn true again as runs grow.
+  int64_t left = station.memory - station.boundary(begin, end);
+  if (station.leastBytes[end] - station.leastBytes[begin] > left)
+    return false;
+  return tables.bottleneck == 0 || most >= kNoBound ||
+         station.curves[kNosync].bound(begin, end, static_cast<double>(left)) <=
+             static_cast<double>(most);
+}
+
+/// First layers that each stage can have if no stage's nosync is above `most`.
+bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
+                                     std::vector<size_t> &high) const {
+  size_t stages = tables.stages, layers = tables.layers;
+  low.assign(stages + 1, layers);
+  high.assign(stages + 1, 0);
+  if (stages > layers)
+    return false;
+  if (!problem.partition.empty()) {
+    for (size_t s = 0; s < stages; ++s) {
+      low[s] = high[s];
+      high[s + 1] = high[s] + problem.partition[s];
+      if (!within(s, high[s], high[s + 1], most))
+        return false;
+    }
+    return true;
+  }
+  // A later first layer lets a stage end later. Where places differ a layer may
+  // not fit on a stage at all, so the latest first layer may have to be
+  // earlier.
+  for (size_t s = 0; s < stages; ++s) {
+    size_t begin = std::min(high[s], layers - (stages - s));
+    while (!within(s, begin, begin + 1, most)) {
+      if (begin == s)
+        return false;
+      --begin;
+    }
+    size_t end = begin + 1;
+    while (end < layers - (stages - 1 - s) && within(s, begin, end + 1, most))
+      ++end;
+    high[s + 1] = end;
+  }
+  if (high[stages] < layers)
+    return false;
+  for (size_t s = stages; s-- > 0;) {
+    size_t end = std::max(low[s + 1], s + 1);
+    while (!within(s, end - 1, end, most))
+      if (++end > high[s + 1])
+        return false;
+    size_t begin = end - 1;
+    while (begin > s && within(s, begin - 1, end, most))
+      --begin;
+    if (begin > high[s])
+      return false;
+    low[s] = begin;
+  }
+  return true;
+}
+
+bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
+                                           Intervals &intervals) {
+  size_t stages = tables.stages;
+  Picoseconds sum = sumBound();
+  if (sum > limit)
+    return false;
+  Picoseconds most =
+      tables.bottleneck > 0 ? (limit - sum) / tables.bottleneck : kNoBound;
+  std::vector<size_t> low, high;
+  if (!positions(most, low, high))
+    return false;
+  intervals.assign(stages, {});
+  for (size_t s = 0; s < stages; ++s) {
+    const Station &station = tables.station(s);
+    for (size_t begin = low[s]; begin <= high[s]; ++begin)
+      for (size_t end = std::max(begin + 1, low[s + 1]); end <= high[s + 1];
+           ++end) {
+        if (!within(s, begin, end, most))
+          break;
+        int64_t left = station.memory - station.boundary(begin, end);
+        if (station.leastBytes[end - 1] - station.leastBytes[begin] +
+                station.leastLast[end - 1] >
+            left)
+          continue;
+        Picoseconds charge = 0;
+        if (const auto *charges = tables.endCharge(s, end))
+          charge += *std::min_element(charges->begin(), charges->end());
+        if (const auto *charges = tables.startCharge(s, begin))
+          charge += *std::min_element(charges->begin(), charges->end());
+        Interval interval{begin, end, {}};
+        for (size_t f = 0; f < tables.functionals(); ++f)
+          interval.least[f] = floorOf(station.curves[f].boundOfStage(
+                                  begin, end, static_cast<double>(left))) +
+                              tables.weights[f].both() * charge;
+        if (tables.bottleneck > 0 && interval.least[kNosync] > most)
+          continue;
+        intervals[s].push_back(interval);
+      }
+    if (intervals[s].empty())
+      return false;
+  }
+  return true;
+}
+
+/// The least time of a stage whose nosync is at most `most`.
+Picoseconds PipelineSearch::Impl::timeBelow(Picoseconds time, Picoseconds mix,
+                                            Picoseconds balance,
+                                            Picoseconds most) const {
+  if (mix >= kNoBound || balance >= kNoBound)
+    return kNoBound;
+  return std::max({time, mix - tables.weights[kMix].nosync * most,
+                   balance - tables.weights[kBalance].nosync * most});
+}
+
+/// Drops intervals that no pipeline of cost at most `limit` can have. As long
+/// as the sum of the times grows, the room for the largest nosync shrinks, and
+/// with it the times grow.
+bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
+                                 Paths &paths) const {
+  if (tables.bottleneck == 0)
+    return pruneOnce(intervals, limit, paths);
+  Picoseconds sum = sumBound();
+  for (int round = 0; round < 4; ++round) {
+    Picoseconds most = (limit - sum) / tables.bottleneck;
+    for (std::vector<Interval> &own : intervals)
+      for (Interval &interval : own)
+        interval.least[kTime] =
+            timeBelow(interval.least[kTime], interval.least[kMix],
+                      interval.least[kBalance], most);
+    if (!pruneOnce(intervals, limit, paths))
+      return false;
+    Picoseconds grown = paths.leastAfter[0][0].sum;
+    if (grown - sum < sum / 8192)
+      break;
+    sum = grown;
+  }
+  return true;
+}
+
+bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
+                                     Paths &paths) const {
+  size_t stages = tables.stages, layers = tables.layers;
+  int64_t weight = tables.bottleneck;
+  const Point none{kNoBound, kNoBound};
+  for (std::vector<Interval> &own : intervals) {
+    erase_if(own, [&](const Interval &interval) {
+      return interval.least[kTime] > limit || interval.least[kMix] > limit ||
+             (weight > 0 && interval.least[kNosync] > limit / weight);
+    });
+    if (own.empty())
+      return false;
+  }
+  paths.leastBefore.assign(stages + 1, std::vector<Point>(layers + 1, none));
+  paths.leastAfter = paths.leastBefore;
+  paths.before.assign(stages + 1, std::vector<Front>(layers + 1));
+  paths.after = paths.before;
+
+  paths.leastAfter[stages][layers] = {0, 0};
+  for (size_t s = stages; s-- > 0;)
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastAfter[s + 1][interval.end];
+      if (rest.sum + interval.least[kTime] > limit)
+        continue;
+      Point &at = paths.leastAfter[s][interval.begin];
+      at.sum = std::min(at.sum, rest.sum + interval.least[kTime]);
+      at.largest =
+          std::min(at.largest, std::max(rest.largest, interval.least[kNosync]));
+    }
+  /// The least cost of a pipeline with this stage between these partial ones.
+  auto costOf = [&](Point before, const Interval &interval, Point after) {
+    Picoseconds largest =
+        std::max({before.largest, after.largest, interval.least[kNosync]});
+    return before.sum + after.sum +
+           std::max(interval.least[kTime] + weight * largest,
+                    interval.least[kMix]);
+  };
+  paths.before[0][0] = {{0, 0}};
+  paths.leastBefore[0][0] = {0, 0};
+  for (size_t s = 0; s < stages; ++s) {
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastAfter[s + 1][interval.end];
+      if (rest.sum >= kNoBound)
+        continue;
+      for (const Point &point : paths.before[s][interval.begin])
+        if (costOf(point, interval, rest) <= limit)
+          insertPoint(paths.before[s + 1][interval.end],
+                      {point.sum + interval.least[kTime],
+                       std::max(point.largest, interval.least[kNosync])});
+    }
+    for (size_t l = 0; l <= layers; ++l)
+      paths.leastBefore[s + 1][l] = leastOf(paths.before[s + 1][l]);
+  }
+  if (paths.before[stages][layers].empty())
+    return false;
+  paths.after[stages][layers] = {{0, 0}};
+  paths.leastAfter.assign(stages + 1, std::vector<Point>(layers + 1, none));
+  paths.leastAfter[stages][layers] = {0, 0};
+  for (size_t s = stages; s-- > 0;) {
+    for (const Interval &interval : intervals[s]) {
+      const Point &rest = paths.leastBefore[s][interval.begin];
+      if (rest.sum >= kNoBound)
+        continue;
+      for (const Point &point : paths.after[s + 1][interval.end])
+        if (costOf(rest, interval, point) <= limit)
+          insertPoint(paths.after[s][interval.begin],
+                      {point.sum + interval.least[kTime],
+                       std::max(point.largest, interval.least[kNosync])});
+    }
+    for (size_t l = 0; l <= layers; ++l)
+      paths.leastAfter[s][l] = leastOf(paths.after[s][l]);
+  }
+  for (size_t s = 0; s < stages; ++s) {
+    erase_if(intervals[s], [&](const Interval &interval) {
+      for (const Point &before : paths.before[s][interval.begin])
+        for (const Point &after : paths.after[s + 1][interval.end])
+          if (costOf(before, interval, after) <= limit)
+            return false;
+      return true;
+    });
+    if (intervals[s].empty())
+      return false;
+  }
+  return true;
+}
+
+} // namespace galvatron

@@ -1,0 +1,107 @@
+//===- PipelineNeed.cpp - The least memory of a pipeline ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "PipelineTables.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace galvatron {
+
+using namespace search;
+
+PipelineNeed leastNeed(const PipelineProblem &problem) {
+  PipelineTables tables(problem);
+  size_t stages = tables.stages, layers = tables.layers;
+  std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
+  std::map<const Choices *, Choices> light;
+  auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
+    auto [it, fresh] = known.try_emplace({tables.stationOf[s], begin, end});
+    if (fresh) {
+      std::vector<const Choices *> options;
+      for (size_t l = begin; l < end; ++l) {
+        const Choices *all = tables.station(s).options[l];
+        auto [own, isNew] = light.try_emplace(all);
+        if (isNew)
+          own->second = withoutDominated(*all, /*timesMatter=*/false);
+        options.push_back(&own->second);
+      }
+      it->second = leastMemory(options);
+    }
+    return it->second;
+  };
+  auto excess = [&](size_t s, size_t begin, size_t end) {
+    return least(s, begin, end).bytes - problem.stages[s].memory;
+  };
+  // need[s][i]: least largest excess of stages s.. over layers i... A stage's
+  // excess grows with its end, that of the rest falls.
+  constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
+  std::vector<std::vector<int64_t>> need(
+      stages + 1, std::vector<int64_t>(layers + 1, most));
+  std::vector<std::vector<size_t>> ends(
+      stages + 1, std::vector<size_t>(layers + 1, layers));
+  auto fixedEnd = [&](size_t s) {
+    size_t end = 0;
+    for (size_t i = 0; i <= s; ++i)
+      end += problem.partition[i];
+    return end;
+  };
+  for (size_t s = stages; s-- > 0;)
+    for (size_t i = s; i + (stages - s) <= layers; ++i) {
+      size_t low = i + 1, high = layers - (stages - 1 - s);
+      if (s + 1 == stages) {
+        low = high = layers;
+      } else if (!problem.partition.empty()) {
+        if (i + problem.partition[s] != fixedEnd(s))
+          continue;
+        low = high = fixedEnd(s);
+      }
+      // First end at which this stage is no better off than the rest.
+      while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (excess(s, i, middle) >= need[s + 1][middle])
+          high = middle;
+        else
+          low = middle + 1;
+      }
+      auto value = [&](size_t end) {
+        int64_t own = excess(s, i, end);
+        return s + 1 == stages ? own : std::max(own, need[s + 1][end]);
+      };
+      need[s][i] = value(low);
+      ends[s][i] = low;
+      if (s + 1 == stages || !problem.partition.empty())
+        continue;
+      // Later ends are no better. Earlier ones can be where the rest needs
+      // less.
+      for (size_t end = i + 1; end < low; ++end)
+        if (need[s + 1][end] < need[s][i] && value(end) < need[s][i]) {
+          need[s][i] = value(end);
+          ends[s][i] = end;
+        }
+    }
+  PipelineNeed result;
+  result.excess = need[0][0];
+  size_t at = 0;
+  bool named = false;
+  for (size_t s = 0; s < stages; ++s) {
+    size_t end = ends[s][at];
+    const LeastMemory &own = least(s, at, end);
+    if (!named && excess(s, at, end) == result.excess) {
+      result.stage = s;
+      named = true;
+    }
+    result.solution.partition.push_back(static_cast<int64_t>(end - at));
+    result.solution.choice.insert(result.solution.choice.end(),
+                                  own.choice.begin(), own.choice.end());
+    at = end;
+  }
+  return result;
+}
+
+} // namespace galvatron

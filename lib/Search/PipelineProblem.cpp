@@ -1,0 +1,218 @@
+//===- PipelineProblem.cpp - Checks and values of pipelines ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/PipelineSearch.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+
+static Error refuse(const Twine &text) {
+  return makeError("pipeline: " + text);
+}
+
+Error PipelineProblem::check() const {
+  size_t count = layerCount();
+  if (count == 0 || stages.empty())
+    return refuse("expected at least one layer and one stage");
+  if (microBatches < 1)
+    return refuse("expected at least 1 micro-batch, found " +
+                  Twine(microBatches));
+  if (classes < 1 || tieKeys < 1)
+    return refuse("expected at least one class and one tie key");
+  // Sums of a whole pipeline, weighted by m, stay below 2^60.
+  constexpr int64_t limit = int64_t(1) << 60;
+  int64_t mostInFlight = 1;
+  for (const PipelineStage &stage : stages) {
+    if (stage.place >= layers.size())
+      return refuse("a stage's place does not exist");
+    if (stage.inFlight < 1)
+      return refuse("expected at least 1 micro-batch in flight, found " +
+                    Twine(stage.inFlight));
+    mostInFlight = std::max(mostInFlight, stage.inFlight);
+  }
+  int64_t mostTime = limit / 8 / microBatches / static_cast<int64_t>(count);
+  int64_t mostBytes = limit / 4 / mostInFlight / static_cast<int64_t>(count);
+  auto outside = [](int64_t value, int64_t most) {
+    return value < 0 || value > most;
+  };
+  for (const std::vector<PipelineOption> &set : optionSets) {
+    if (set.empty())
+      return refuse("a layer has no options");
+    for (const PipelineOption &option : set) {
+      if (option.layoutClass >= classes || option.tieKey >= tieKeys)
+        return refuse("an option's class or tie key is out of range");
+      for (int64_t time : {option.time, option.nosync})
+        if (outside(time, mostTime))
+          return refuse("a time is negative or too large to be summed");
+      for (int64_t bytes :
+           {option.kept, option.transient, option.state, option.boundary})
+        if (outside(bytes, mostBytes))
+          return refuse("bytes are negative or too large to be summed");
+    }
+  }
+  for (const auto *list : {&matrices, &tieTables})
+    for (const std::vector<Picoseconds> &matrix : *list) {
+      size_t side = list == &matrices ? classes : tieKeys;
+      if (matrix.size() != side * side)
+        return refuse("expected a matrix of " + Twine(side) + " x " +
+                      Twine(side));
+      for (Picoseconds time : matrix)
+        if (outside(time, mostTime))
+          return refuse("a transfer is negative or too large");
+    }
+  if (transforms.size() != layers.size())
+    return refuse("expected transforms for every place");
+  for (size_t p = 0; p < layers.size(); ++p) {
+    if (layers[p].size() != count || transforms[p].size() + 1 != count)
+      return refuse("expected " + Twine(count) + " layers and " +
+                    Twine(count - 1) + " transforms in every place");
+    for (size_t set : layers[p])
+      if (set >= optionSets.size())
+        return refuse("a layer's option set does not exist");
+    for (size_t matrix : transforms[p])
+      if (matrix >= matrices.size())
+        return refuse("a transform does not exist");
+  }
+  if (cutPlace.size() + 1 != stages.size())
+    return refuse("expected " + Twine(stages.size() - 1) +
+                  " places of cuts, found " + Twine(cutPlace.size()));
+  for (size_t place : cutPlace)
+    if (place >= cuts.size())
+      return refuse("a cut's place does not exist");
+  for (const std::vector<PipelineCut> &row : cuts) {
+    if (row.size() + 1 != count)
+      return refuse("expected " + Twine(count - 1) + " cuts in every place");
+    for (const PipelineCut &cut : row)
+      if (cut.activation >= matrices.size() || cut.gradient >= matrices.size())
+        return refuse("a cut's matrix does not exist");
+  }
+  for (const PipelineTie &tie : ties) {
+    if (tie.owner >= tie.borrower || tie.borrower >= count)
+      return refuse("a tie's owner must be a layer before its borrower");
+    if (tie.table.size() != stages.size() * stages.size())
+      return refuse("expected a tie table for every pair of stages");
+    for (size_t o = 0; o < stages.size(); ++o)
+      for (size_t b = o; b < stages.size(); ++b)
+        if (tie.table[o * stages.size() + b] >= tieTables.size())
+          return refuse("a tie's table does not exist");
+  }
+  if (!partition.empty()) {
+    int64_t sum = 0;
+    for (int64_t length : partition) {
+      if (length < 1)
+        return refuse("a stage has no layers");
+      sum += length;
+    }
+    if (partition.size() != stages.size() || sum != static_cast<int64_t>(count))
+      return refuse("the partition does not cover the layers");
+  }
+  return Error::success();
+}
+
+PipelineValue evaluatePipeline(const PipelineProblem &problem,
+                               const std::vector<int64_t> &partition,
+                               const std::vector<uint32_t> &choice) {
+  size_t stages = problem.stages.size(), classes = problem.classes;
+  PipelineValue value;
+  value.time.assign(stages, 0);
+  value.nosync.assign(stages, 0);
+  std::vector<size_t> stageOf;
+  for (size_t s = 0; s < stages; ++s)
+    stageOf.insert(stageOf.end(), partition[s], s);
+  auto optionOf = [&](size_t layer) -> const PipelineOption & {
+    size_t place = problem.stages[stageOf[layer]].place;
+    return problem.optionSets[problem.layers[place][layer]][choice[layer]];
+  };
+  auto add = [&](size_t stage, Picoseconds time) {
+    value.time[stage] += time;
+    value.nosync[stage] += time;
+  };
+  for (size_t l = 0; l < stageOf.size(); ++l) {
+    size_t s = stageOf[l];
+    const PipelineOption &option = optionOf(l);
+    value.time[s] += option.time;
+    value.nosync[s] += option.nosync;
+    if (l + 1 == stageOf.size())
+      break;
+    size_t cell = option.layoutClass * classes + optionOf(l + 1).layoutClass;
+    if (stageOf[l + 1] == s) {
+      size_t matrix = problem.transforms[problem.stages[s].place][l];
+      add(s, problem.matrices[matrix][cell]);
+    } else {
+      const PipelineCut &cut = problem.cuts[problem.cutPlace[s]][l];
+      add(s, problem.matrices[cut.activation][cell]);
+      add(s + 1, problem.matrices[cut.gradient][cell]);
+    }
+  }
+  for (const PipelineTie &tie : problem.ties) {
+    size_t owner = stageOf[tie.owner], borrower = stageOf[tie.borrower];
+    value.time[owner] +=
+        problem.tieTables[tie.table[owner * stages + borrower]]
+                         [optionOf(tie.owner).tieKey * problem.tieKeys +
+                          optionOf(tie.borrower).tieKey];
+  }
+  size_t next = 0;
+  for (size_t s = 0; s < stages; ++s) {
+    int64_t inFlight = problem.stages[s].inFlight;
+    int64_t state = 0, kept = 0, highest = 0, boundary = 0;
+    for (int64_t i = 0; i < partition[s]; ++i) {
+      const PipelineOption &option = optionOf(next++);
+      state += option.state;
+      kept += option.kept;
+      highest = std::max(highest, kept + option.transient);
+      boundary = std::max(boundary, option.boundary);
+    }
+    value.memory.push_back(state + (inFlight - 1) * kept + highest +
+                           2 * boundary);
+    value.fits &= value.memory.back() <= problem.stages[s].memory;
+  }
+  value.cost =
+      std::accumulate(value.time.begin(), value.time.end(), Picoseconds(0)) +
+      (problem.microBatches - 1) *
+          *std::max_element(value.nosync.begin(), value.nosync.end());
+  return value;
+}
+
+Error verify(const PipelineProblem &problem, const PipelineSolution &solution) {
+  size_t count = problem.layerCount();
+  int64_t sum = 0;
+  for (int64_t length : solution.partition)
+    sum += length < 1 ? static_cast<int64_t>(count) + 1 : length;
+  if (solution.partition.size() != problem.stages.size() ||
+      sum != static_cast<int64_t>(count))
+    return makeError("solution: the partition does not cover the layers");
+  if (!problem.partition.empty() && solution.partition != problem.partition)
+    return makeError("solution: the partition is not the given one");
+  if (solution.choice.size() != count)
+    return makeError("solution: expected " + Twine(count) + " choices, found " +
+                     Twine(solution.choice.size()));
+  size_t layer = 0;
+  for (size_t s = 0; s < problem.stages.size(); ++s)
+    for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
+      size_t set = problem.layers[problem.stages[s].place][layer];
+      if (solution.choice[layer] >= problem.optionSets[set].size())
+        return makeError("solution: layer " + Twine(layer) + " has no option " +
+                         Twine(solution.choice[layer]));
+    }
+  PipelineValue value =
+      evaluatePipeline(problem, solution.partition, solution.choice);
+  if (value.cost != solution.cost)
+    return makeError("solution: expected a cost of " + Twine(value.cost) +
+                     " ps, found " + Twine(solution.cost));
+  for (size_t s = 0; s < problem.stages.size(); ++s)
+    if (value.memory[s] > problem.stages[s].memory)
+      return makeError("solution: stage " + Twine(s) + " needs " +
+                       Twine(value.memory[s]) + " bytes, available are " +
+                       Twine(problem.stages[s].memory));
+  return Error::success();
+}
+
+} // namespace galvatron

@@ -1,0 +1,475 @@
+//===- PipelineTables.cpp - What the bounds of stages are read from -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "PipelineTables.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace llvm;
+
+namespace galvatron::search {
+
+double Curve::bound(size_t begin, size_t end, double memory) const {
+  size_t count = multipliers.size();
+  const double *from = &sums[begin * count], *to = &sums[end * count];
+  double best = 0, scale = 0;
+  for (size_t k = 0; k < count; ++k) {
+    double value = to[k] - from[k] - multipliers[k] * memory;
+    if (value > best) {
+      best = value;
+      scale = to[k];
+    }
+  }
+  // Prefix sums carry the rounding of all layers before.
+  return best - 2 - 1e-12 * scale;
+}
+
+double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
+  size_t count = multipliers.size();
+  const double *from = &sums[begin * count], *to = &sums[(end - 1) * count];
+  const double *own = &last[(end - 1) * count];
+  double best = 0, scale = 0;
+  for (size_t k = 0; k < count; ++k) {
+    double value = to[k] - from[k] + own[k] - multipliers[k] * memory;
+    if (value > best) {
+      best = value;
+      scale = to[k] + own[k];
+    }
+  }
+  return best - 2 - 1e-12 * scale;
+}
+
+void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
+                   std::vector<double> &chosen) const {
+  size_t count = multipliers.size(), best = 0;
+  const double *from = &sums[begin * count], *to = &sums[end * count];
+  auto at = [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; };
+  for (size_t k = 1; k < count; ++k)
+    if (at(k) > at(best))
+      best = k;
+  chosen.push_back(0);
+  for (size_t k = best > reach ? best - reach : 0;
+       k <= best + reach && k < count; ++k)
+    chosen.push_back(multipliers[k]);
+}
+
+int64_t Station::boundary(size_t begin, size_t end) const {
+  int64_t boundary = 0;
+  for (size_t l = begin; l < end; ++l)
+    boundary = std::max(boundary, leastBoundary[l]);
+  return boundary;
+}
+
+PipelineTables::PipelineTables(const PipelineProblem &problem)
+    : problem(problem), stages(problem.stages.size()),
+      layers(problem.layerCount()),
+      bottleneck(stages > 1 ? problem.microBatches - 1 : 0) {
+  weights[kTime] = {1, stages > 1 ? 0 : problem.microBatches - 1};
+  weights[kNosync] = {0, 1};
+  weights[kMix] = {1, bottleneck};
+  weights[kBalance] = {
+      1, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
+  isTied.assign(layers, false);
+  for (const PipelineTie &tie : problem.ties)
+    isTied[tie.owner] = isTied[tie.borrower] = true;
+  enumerateTies();
+  for (const PipelineStage &stage : problem.stages) {
+    auto it = llvm::find_if(stations, [&](const Station &station) {
+      return station.place == stage.place &&
+             station.inFlight == stage.inFlight &&
+             station.memory == stage.memory;
+    });
+    stationOf.push_back(it - stations.begin());
+    if (it != stations.end())
+      continue;
+    stations.emplace_back();
+    stations.back().place = stage.place;
+    stations.back().inFlight = stage.inFlight;
+    stations.back().memory = stage.memory;
+  }
+  for (Station &station : stations)
+    buildStation(station);
+}
+
+Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
+                                int64_t inFlight) const {
+  Choices choices;
+  for (uint32_t i = 0; i < options.size(); ++i) {
+    const PipelineOption &from = options[i];
+    Choice choice;
+    choice.index = i;
+    choice.layoutClass = static_cast<uint32_t>(from.layoutClass);
+    choice.time = from.time;
+    choice.nosync = from.nosync;
+    // What the other micro-batches in flight keep counts like state.
+    choice.kept = from.kept;
+    choice.state = from.state + (inFlight - 1) * from.kept;
+    choice.transient = from.transient;
+    choice.boundary = 2 * from.boundary;
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+const Choices &PipelineTables::choicesOf(size_t set, int64_t inFlight) {
+  auto [it, fresh] = converted.try_emplace({set, inFlight});
+  if (fresh)
+    it->second = withoutDominated(convert(problem.optionSets[set], inFlight),
+                                  /*timesMatter=*/true);
+  return it->second;
+}
+
+const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
+                                                          size_t place) {
+  auto [it, fresh] = tieLeast.try_emplace({tieIndex, place});
+  if (!fresh)
+    return it->second;
+  const PipelineTie &tie = problem.ties[tieIndex];
+  std::set<size_t> tables;
+  for (size_t o = 0; o < stages; ++o)
+    if (problem.stages[o].place == place)
+      for (size_t b = o; b < stages; ++b)
+        tables.insert(tie.table[o * stages + b]);
+  size_t keys = problem.tieKeys;
+  it->second.assign(keys, kNoBound);
+  for (size_t table : tables)
+    for (size_t owner = 0; owner < keys; ++owner)
+      for (size_t key = 0; key < keys; ++key)
+        it->second[owner] = std::min(
+            it->second[owner], problem.tieTables[table][owner * keys + key]);
+  return it->second;
+}
+
+void PipelineTables::buildStation(Station &station) {
+  for (size_t l = 0; l < layers; ++l) {
+    size_t set = problem.layers[station.place][l];
+    bool owner = any_of(problem.ties,
+                        [&](const PipelineTie &tie) { return tie.owner == l; });
+    if (!owner) {
+      station.options.push_back(&choicesOf(set, station.inFlight));
+      continue;
+    }
+    Choices &choices =
+        relaxedOwners[{static_cast<size_t>(&station - stations.data()), l}];
+    choices = convert(problem.optionSets[set], station.inFlight);
+    for (size_t t = 0; t < problem.ties.size(); ++t)
+      if (problem.ties[t].owner == l)
+        for (Choice &choice : choices)
+          choice.time += leastTies(
+              t, station.place)[problem.optionSets[set][choice.index].tieKey];
+    choices = withoutDominated(choices, /*timesMatter=*/true);
+    station.options.push_back(&choices);
+  }
+  station.leastBytes.assign(layers + 1, 0);
+  for (size_t l = 0; l < layers; ++l) {
+    constexpr int64_t most = std::numeric_limits<int64_t>::max();
+    int64_t bytes = most, last = most, boundary = most;
+    for (const Choice &choice : *station.options[l]) {
+      bytes = std::min(bytes, choice.bytes());
+      last = std::min(last, choice.bytes() + choice.transient);
+      boundary = std::min(boundary, choice.boundary);
+    }
+    station.leastBytes[l + 1] = station.leastBytes[l] + bytes;
+    station.leastLast.push_back(last);
+    station.leastBoundary.push_back(boundary);
+  }
+  for (size_t f = 0; f < functionals(); ++f)
+    buildCurve(station, f);
+}
+
+void PipelineTables::buildCurve(Station &station, size_t functional) {
+  // The dual function of a sum bends at the slopes of its terms' lower hulls.
+  struct Point {
+    double bytes, cost;
+  };
+  std::map<const Choices *, std::vector<Point>> hulls;
+  std::set<double> slopes;
+  for (const Choices *options : station.options) {
+    auto [it, fresh] = hulls.try_emplace(options);
+    if (!fresh)
+      continue;
+    std::vector<Point> points;
+    for (const Choice &choice : *options)
+      points.push_back(
+          {static_cast<double>(choice.bytes()),
+           weights[functional].of(static_cast<double>(choice.time),
+                                  static_cast<double>(choice.nosync))});
+    llvm::sort(points, [](const Point &a, const Point &b) {
+      return std::tie(a.bytes, a.cost) < std::tie(b.bytes, b.cost);
+    });
+    std::vector<Point> &hull = it->second;
+    for (const Point &point : points) {
+      if (!hull.empty() && point.cost >= hull.back().cost)
+        continue;
+      auto slope = [](const Point &a, const Point &b) {
+        return (a.cost - b.cost) / (b.bytes - a.bytes);
+      };
+      while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) <=
+                                    slope(hull.back(), point))
+        hull.pop_back();
+      if (!hull.empty() && hull.back().bytes == point.bytes)
+        hull.pop_back();
+      hull.push_back(point);
+    }
+    for (size_t i = 0; i + 1 < hull.size(); ++i)
+      slopes.insert((hull[i].cost - hull[i + 1].cost) /
+                    (hull[i + 1].bytes - hull[i].bytes));
+  }
+  Curve &curve = station.curves[functional];
+  curve.multipliers = {0};
+  // Models of many kinds have many bends; a sample of them is as good.
+  constexpr size_t most = 40;
+  size_t index = 0, step = (slopes.size() + most - 1) / most;
+  for (double slope : slopes)
+    if (index++ % std::max<size_t>(step, 1) == 0 || index == slopes.size())
+      curve.multipliers.push_back(slope);
+  size_t count = curve.multipliers.size();
+  std::map<const Choices *, std::vector<double>> least;
+  for (const auto &[options, hull] : hulls) {
+    std::vector<double> &row = least[options];
+    for (double multiplier : curve.multipliers) {
+      double value = std::numeric_limits<double>::infinity();
+      for (const Point &point : hull)
+        value = std::min(value, point.cost + multiplier * point.bytes);
+      row.push_back(value);
+    }
+  }
+  // The last layer of a stage: nothing covers its temporaries.
+  std::map<const Choices *, std::vector<double>> leastLast;
+  for (const auto &[options, hull] : hulls) {
+    std::vector<double> &row = leastLast[options];
+    for (double multiplier : curve.multipliers) {
+      double value = std::numeric_limits<double>::infinity();
+      for (const Choice &choice : *options)
+        value = std::min(
+            value, weights[functional].of(static_cast<double>(choice.time),
+                                          static_cast<double>(choice.nosync)) +
+                       multiplier * static_cast<double>(choice.bytes() +
+                                                        choice.transient));
+      row.push_back(value);
+    }
+  }
+  curve.last.reserve(layers * count);
+  for (size_t l = 0; l < layers; ++l) {
+    const std::vector<double> &row = leastLast[station.options[l]];
+    curve.last.insert(curve.last.end(), row.begin(), row.end());
+  }
+  curve.sums.assign((layers + 1) * count, 0);
+  for (size_t l = 0; l < layers; ++l) {
+    const std::vector<double> &row = least[station.options[l]];
+    for (size_t k = 0; k < count; ++k)
+      curve.sums[(l + 1) * count + k] = curve.sums[l * count + k] + row[k];
+  }
+}
+
+void PipelineTables::enumerateTies() {
+  tieChoices = {TieChoice()};
+  auto stagesOf = [&](size_t layer) {
+    std::vector<size_t> possible;
+    if (!problem.partition.empty()) {
+      size_t stage = 0, end = problem.partition[0];
+      while (layer >= end)
+        end += problem.partition[++stage];
+      return std::vector<size_t>{stage};
+    }
+    for (size_t s = 0; s < stages; ++s)
+      if (s <= layer && stages - 1 - s <= layers - 1 - layer &&
+          (layer > 0 || s == 0) && (layer + 1 < layers || s + 1 == stages))
+        possible.push_back(s);
+    return possible;
+  };
+  size_t keys = problem.tieKeys;
+  for (const PipelineTie &tie : problem.ties) {
+    std::vector<TieChoice> grown;
+    for (size_t owner : stagesOf(tie.owner))
+      for (size_t borrower : stagesOf(tie.borrower)) {
+        if (borrower < owner)
+          continue;
+        const std::vector<Picoseconds> &table =
+            problem.tieTables[tie.table[owner * stages + borrower]];
+        // Borrowers' keys that cost every owner the same are one choice.
+        size_t place = problem.stages[borrower].place;
+        std::vector<bool> present(keys, false);
+        for (const PipelineOption &option :
+             problem.optionSets[problem.layers[place][tie.borrower]])
+          present[option.tieKey] = true;
+        std::vector<TieChoice::Settled> groups;
+        for (size_t key = 0; key < keys; ++key) {
+          if (!present[key])
+            continue;
+          auto it = llvm::find_if(groups, [&](const auto &group) {
+            for (size_t o = 0; o < keys; ++o)
+              if (table[o * keys + key] != table[o * keys + group.key])
+                return false;
+            return true;
+          });
+          if (it == groups.end()) {
+            groups.push_back(
+                {owner, borrower, std::vector<bool>(keys, false), key});
+            it = std::prev(groups.end());
+          }
+          it->allowed[key] = true;
+        }
+        for (const TieChoice &choice : tieChoices)
+          for (const TieChoice::Settled &group : groups) {
+            grown.push_back(choice);
+            grown.back().ties.push_back(group);
+          }
+      }
+    tieChoices = std::move(grown);
+  }
+}
+
+bool PipelineTables::tied(size_t begin, size_t end) const {
+  return any_of(problem.ties, [&](const PipelineTie &tie) {
+    return (tie.owner >= begin && tie.owner < end) ||
+           (tie.borrower >= begin && tie.borrower < end);
+  });
+}
+
+bool PipelineTables::agrees(size_t tieChoice, size_t stage, size_t begin,
+                            size_t end) const {
+  for (size_t t = 0; t < problem.ties.size(); ++t) {
+    const PipelineTie &tie = problem.ties[t];
+    const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
+    auto inside = [&](size_t layer) { return layer >= begin && layer < end; };
+    if (inside(tie.owner) != (stage == choice.ownerStage) ||
+        inside(tie.borrower) != (stage == choice.borrowerStage))
+      return false;
+  }
+  return true;
+}
+
+const Choices &PipelineTables::options(size_t stage, size_t layer,
+                                       size_t tieChoice) {
+  if (!isTied[layer])
+    return *station(stage).options[layer];
+  auto [it, fresh] = settled.try_emplace({stationOf[stage], layer, tieChoice});
+  if (!fresh)
+    return it->second;
+  const PipelineStage &at = problem.stages[stage];
+  const std::vector<PipelineOption> &set =
+      problem.optionSets[problem.layers[at.place][layer]];
+  Choices choices = convert(set, at.inFlight);
+  for (size_t t = 0; t < problem.ties.size(); ++t) {
+    const PipelineTie &tie = problem.ties[t];
+    const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
+    if (tie.borrower == layer)
+      erase_if(choices, [&](const Choice &own) {
+        return !choice.allowed[set[own.index].tieKey];
+      });
+    if (tie.owner == layer) {
+      const std::vector<Picoseconds> &table =
+          problem.tieTables[tie.table[choice.ownerStage * stages +
+                                      choice.borrowerStage]];
+      for (Choice &own : choices)
+        own.time += table[set[own.index].tieKey * problem.tieKeys + choice.key];
+    }
+  }
+  it->second = withoutDominated(choices, /*timesMatter=*/true);
+  return it->second;
+}
+
+const std::vector<Picoseconds> *PipelineTables::endCharge(size_t stage,
+                                                          size_t end) {
+  if (stage + 1 == stages)
+    return nullptr;
+  size_t index = cut(stage, end).activation, classes = problem.classes;
+  auto [it, fresh] = rowLeast.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &matrix = problem.matrices[index];
+    for (size_t a = 0; a < classes; ++a)
+      it->second.push_back(*std::min_element(
+          matrix.begin() + a * classes, matrix.begin() + (a + 1) * classes));
+  }
+  return &it->second;
+}
+
+const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
+                                                            size_t begin) {
+  if (stage == 0)
+    return nullptr;
+  size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
+  auto [it, fresh] = columnLeast.try_emplace(index);
+  if (fresh)
+    for (size_t b = 0; b < classes; ++b) {
+      Picoseconds least = kNoBound;
+      for (size_t a = 0; a < classes; ++a)
+        least = std::min(least, problem.matrices[index][a * classes + b]);
+      it->second.push_back(least);
+    }
+  return &it->second;
+}
+
+const std::vector<Picoseconds> &
+PipelineTables::activationResiduals(size_t stage, size_t end) {
+  size_t index = cut(stage, end).activation, classes = problem.classes;
+  auto [it, fresh] = rowResiduals.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &charge = *endCharge(stage, end);
+    for (size_t cell = 0; cell < classes * classes; ++cell)
+      it->second.push_back(problem.matrices[index][cell] -
+                           charge[cell / classes]);
+  }
+  return it->second;
+}
+
+const std::vector<Picoseconds> &
+PipelineTables::gradientResiduals(size_t stage, size_t begin) {
+  size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
+  auto [it, fresh] = columnResiduals.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &charge = *startCharge(stage, begin);
+    for (size_t cell = 0; cell < classes * classes; ++cell)
+      it->second.push_back(problem.matrices[index][cell] -
+                           charge[cell % classes]);
+  }
+  return it->second;
+}
+
+Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
+  if (stage + 1 == stages)
+    return 0;
+  const std::vector<Picoseconds> &all = activationResiduals(stage, end);
+  return *std::max_element(all.begin(), all.end());
+}
+
+Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
+  if (stage == 0)
+    return 0;
+  const std::vector<Picoseconds> &all = gradientResiduals(stage, begin);
+  return *std::max_element(all.begin(), all.end());
+}
+
+const std::vector<Picoseconds> &PipelineTables::transform(size_t stage,
+                                                          size_t layer) const {
+  return problem
+      .matrices[problem.transforms[problem.stages[stage].place][layer]];
+}
+
+const std::vector<Picoseconds> &PipelineTables::spread(size_t stage,
+                                                       size_t layer) {
+  size_t index = problem.transforms[problem.stages[stage].place][layer];
+  size_t classes = problem.classes;
+  auto [it, fresh] = spreads.try_emplace(index);
+  if (fresh) {
+    const std::vector<Picoseconds> &matrix = problem.matrices[index];
+    it->second.assign(classes * classes, -kNoBound);
+    for (size_t a = 0; a < classes; ++a)
+      for (size_t b = 0; b < classes; ++b)
+        for (size_t x = 0; x < classes; ++x)
+          it->second[a * classes + b] =
+              std::max(it->second[a * classes + b],
+                       matrix[x * classes + a] - matrix[x * classes + b]);
+  }
+  return it->second;
+}
+
+} // namespace galvatron::search

@@ -1,0 +1,140 @@
+//===- PipelineTables.h - What the bounds of stages are read from -*- C++ -*-=//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything about a PipelineProblem that does not depend on a limit: options
+// in the form labels need, lower bounds for any run of layers in constant time,
+// the parts of transfers that can be charged to one side, and the ways to
+// settle the tied parameters.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SEARCH_PIPELINETABLES_H
+#define GALVATRON_LIB_SEARCH_PIPELINETABLES_H
+
+#include "StageLabels.h"
+
+#include <map>
+#include <tuple>
+
+namespace galvatron::search {
+
+/// Costs that the search looks at: C, N, C + (m-1) N, and C + (m-1)/P N, which
+/// tells how much C costs where N is held down. With one stage or one
+/// micro-batch a single number decides; then only the first is used.
+enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
+
+/// The Lagrangian dual of one functional over a run of layers: sums over layers
+/// of the least cost + multiplier * bytes.
+struct Curve {
+  std::vector<double> multipliers; ///< ascending, the first is 0
+  std::vector<double> sums;        ///< [layer][multiplier], exclusive prefix
+  /// [layer][multiplier]: the same of one layer that ends a stage.
+  std::vector<double> last;
+
+  /// A lower bound for layers [begin, end) with `memory` bytes. Does not fall
+  /// as runs grow.
+  double bound(size_t begin, size_t end, double memory) const;
+  /// A better one if they are all layers of a stage.
+  double boundOfStage(size_t begin, size_t end, double memory) const;
+  /// The multiplier of the best bound and `reach` neighbours on either side,
+  /// and 0, added to `chosen`.
+  void choose(size_t begin, size_t end, double memory, size_t reach,
+              std::vector<double> &chosen) const;
+};
+
+/// Stages that no bound can tell apart: one place, one number of micro-batches
+/// in flight, one memory.
+struct Station {
+  size_t place = 0;
+  int64_t inFlight = 1, memory = 0;
+  std::vector<const Choices *> options; ///< by layer; ties at their cheapest
+  std::vector<int64_t> leastBytes;      ///< exclusive prefix
+  std::vector<int64_t> leastBoundary;   ///< by layer
+  std::vector<int64_t> leastLast; ///< by layer: bytes if it ends the stage
+  Curve curves[kFunctionals];
+
+  /// Boundary buffers that layers [begin, end) need at least.
+  int64_t boundary(size_t begin, size_t end) const;
+};
+
+/// One way to settle the ties: the stages of both layers and borrowers' keys
+/// that cost every owner the same.
+struct TieChoice {
+  struct Settled {
+    size_t ownerStage, borrowerStage;
+    std::vector<bool> allowed; ///< borrower's keys
+    size_t key;                ///< one of them
+  };
+  std::vector<Settled> ties;
+};
+
+class PipelineTables {
+public:
+  explicit PipelineTables(const PipelineProblem &problem);
+
+  const PipelineProblem &problem;
+  size_t stages, layers;
+  /// m - 1 if the slowest stage counts on its own, 0 if one cost decides.
+  int64_t bottleneck;
+  Weights weights[kFunctionals];
+  std::vector<Station> stations;
+  std::vector<size_t> stationOf; ///< by stage
+  std::vector<TieChoice> tieChoices;
+
+  const Station &station(size_t stage) const {
+    return stations[stationOf[stage]];
+  }
+  size_t functionals() const {
+    return bottleneck > 0 ? size_t(kFunctionals) : 1;
+  }
+
+  /// Options of a layer on a stage under a tie choice.
+  const Choices &options(size_t stage, size_t layer, size_t tieChoice);
+  /// Whether ties concern a layer of [begin, end).
+  bool tied(size_t begin, size_t end) const;
+  /// Whether the stages of the tied layers are those of the choice.
+  bool agrees(size_t tieChoice, size_t stage, size_t begin, size_t end) const;
+
+  /// What the last layer before `end` pays at least for the activation, by
+  /// class; null in the last stage.
+  const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
+  /// What layer `begin` pays at least for the gradient; null in the first.
+  const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
+  /// The most that a transfer can cost above these charges.
+  Picoseconds endResidual(size_t stage, size_t end);
+  Picoseconds startResidual(size_t stage, size_t begin);
+  /// What transfers cost above these charges, by both classes.
+  const std::vector<Picoseconds> &activationResiduals(size_t stage, size_t end);
+  const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
+  const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
+  const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
+  const PipelineCut &cut(size_t stage, size_t end) const {
+    return problem.cuts[problem.cutPlace[stage]][end - 1];
+  }
+
+private:
+  const Choices &choicesOf(size_t set, int64_t inFlight);
+  Choices convert(const std::vector<PipelineOption> &options,
+                  int64_t inFlight) const;
+  void buildStation(Station &station);
+  void buildCurve(Station &station, size_t functional);
+  void enumerateTies();
+  /// By owner's key: the least over all stages of a place and all borrowers.
+  const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
+
+  std::map<std::pair<size_t, int64_t>, Choices> converted;
+  std::map<std::pair<size_t, size_t>, Choices> relaxedOwners;
+  std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
+  std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
+  std::map<size_t, std::vector<Picoseconds>> rowLeast, columnLeast, spreads;
+  std::map<size_t, std::vector<Picoseconds>> rowResiduals, columnResiduals;
+  std::vector<bool> isTied;
+};
+
+} // namespace galvatron::search
+
+#endif // GALVATRON_LIB_SEARCH_PIPELINETABLES_H

@@ -1,0 +1,611 @@
+//===- StageLabels.cpp - Label runs over the layers of a stage ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "StageLabels.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron::search {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The four numbers of the header, largest last.
+struct Memory {
+  int64_t s, sv, sd, svd;
+
+  bool within(const Memory &other) const {
+    return s <= other.s && sv <= other.sv && sd <= other.sd && svd <= other.svd;
+  }
+  static Memory of(const Choice &option, int64_t transient) {
+    int64_t peak = option.state + option.kept + transient;
+    return {option.state, peak, option.state + option.boundary,
+            peak + option.boundary};
+  }
+  /// With `option` before what this stands for.
+  Memory before(const Choice &option, int64_t transient) const {
+    Memory grown;
+    grown.s = option.state + s;
+    grown.sv = option.state + option.kept + std::max(sv, s + transient);
+    grown.sd = option.state + std::max(sd, s + option.boundary);
+    grown.svd = option.state + option.kept +
+                std::max({svd, sd + transient, sv + option.boundary,
+                          s + transient + option.boundary});
+    return grown;
+  }
+  /// Raises numbers that cannot decide any more.
+  void raise(int64_t transient, int64_t boundary) {
+    s = std::max(
+        {s, sv - transient, sd - boundary, svd - transient - boundary});
+    sv = std::max(sv, svd - boundary);
+    sd = std::max(sd, svd - transient);
+  }
+};
+
+struct Label {
+  int64_t cost; ///< time if there are two costs
+  int64_t time, nosync;
+  Memory memory;
+  uint32_t parent; ///< in the labels of the next layer
+  uint32_t option; ///< index in the layer's option set
+  uint32_t group;  ///< last class (if asked for) * classes + own class
+};
+
+/// Lower bounds on what a label of some class still has to pay, by multiplier.
+class Completion {
+public:
+  Completion(const StageRun &run, const Limit &limit,
+             const std::vector<double> &multipliers)
+      : classes(run.classes), multipliers(multipliers) {
+    size_t begin = run.starts.front(), count = run.end - begin;
+    size_t tables = multipliers.size();
+    values.assign(count * classes * tables, kInfinity);
+    stops.assign(count * classes, kInfinity);
+    for (size_t i = 0; i < run.starts.size(); ++i)
+      for (size_t c = 0; c < classes; ++c) {
+        double charge = run.startCharge[i]
+                            ? static_cast<double>((*run.startCharge[i])[c])
+                            : 0;
+        stops[(run.starts[i] - begin) * classes + c] =
+            limit.added[i][c] +
+            static_cast<double>(limit.weights.both()) * charge;
+      }
+    double both = static_cast<double>(limit.weights.both());
+    std::vector<double> own(classes), before(classes);
+    for (size_t k = 0; k < tables; ++k) {
+      const Choices *reducedFor = nullptr;
+      for (size_t l = 0; l + 1 < count; ++l) {
+        if (run.options[l] != reducedFor) {
+          reducedFor = run.options[l];
+          std::fill(own.begin(), own.end(), kInfinity);
+          for (const Choice &option : *reducedFor)
+            own[option.layoutClass] = std::min(
+                own[option.layoutClass],
+                limit.weights.of(static_cast<double>(option.time),
+                                 static_cast<double>(option.nosync)) +
+                    multipliers[k] * static_cast<double>(option.bytes()));
+        }
+        for (size_t x = 0; x < classes; ++x)
+          before[x] =
+              own[x] + std::min(stops[l * classes + x], values[at(l, x) + k]);
+        const std::vector<Picoseconds> &matrix = *run.transforms[l];
+        for (size_t c = 0; c < classes; ++c) {
+          double least = kInfinity;
+          for (size_t x = 0; x < classes; ++x)
+            least = std::min(
+                least, before[x] +
+                           both * static_cast<double>(matrix[x * classes + c]));
+          values[at(l + 1, c) + k] = least;
+        }
+      }
+    }
+  }
+
+  /// Whether `cost` at layer `l` can be completed to at most `limit`.
+  bool canContinue(size_t l, size_t c, double cost, double left,
+                   double limit) const {
+    const double *row = &values[at(l, c)];
+    for (size_t k = 0; k < multipliers.size(); ++k)
+      if (cost + row[k] - multipliers[k] * left > limit)
+        return false;
+    return true;
+  }
+  double stop(size_t l, size_t c) const { return stops[l * classes + c]; }
+
+private:
+  size_t at(size_t l, size_t c) const {
+    return (l * classes + c) * multipliers.size();
+  }
+
+  size_t classes;
+  const std::vector<double> &multipliers;
+  std::vector<double> values; ///< [layer][class][multiplier], not stopping here
+  std::vector<double> stops;  ///< [layer][class], starting the stage here
+};
+
+class Runner {
+public:
+  Runner(const StageRun &run, PipelineStatistics &statistics)
+      : run(run), statistics(statistics), begin(run.starts.front()),
+        count(run.end - run.starts.front()), classes(run.classes) {
+    for (size_t f = 0; f < run.limits.size(); ++f) {
+      completions.emplace_back(run, run.limits[f], run.multipliers[f]);
+      rooms.emplace_back();
+      for (double limit : run.limits[f].limit)
+        rooms.back().push_back(
+            roomFor(limit) *
+            (run.fault == PipelineFault::CutFrontTooFar ? 0.97 : 1));
+    }
+    transientBefore.assign(count + 1, 0);
+    boundaryBefore.assign(count + 1, 0);
+    bytesBefore.assign(count + 1, 0);
+    for (size_t l = 0; l < count; ++l) {
+      int64_t transient = 0, boundary = 0;
+      int64_t bytes = std::numeric_limits<int64_t>::max();
+      for (const Choice &option : *run.options[l]) {
+        transient = std::max(transient, option.transient);
+        boundary = std::max(boundary, option.boundary);
+        bytes = std::min(bytes, option.bytes());
+      }
+      transientBefore[l + 1] = std::max(transientBefore[l], transient);
+      boundaryBefore[l + 1] = std::max(boundaryBefore[l], boundary);
+      bytesBefore[l + 1] = bytesBefore[l] + bytes;
+    }
+    startAt.assign(count, -1);
+    for (size_t i = 0; i < run.starts.size(); ++i)
+      startAt[run.starts[i] - begin] = static_cast<int>(i);
+    // Bytes that a label surely has to add before it can start the stage.
+    nearestBytes.assign(count, 0);
+    for (size_t l = 0, nearest = 0; l < count; ++l) {
+      if (startAt[l] >= 0)
+        nearest = l;
+      nearestBytes[l] = bytesBefore[l] - bytesBefore[nearest];
+    }
+  }
+
+  std::vector<StageEntry> go() {
+    ++statistics.runs;
+    labels.resize(count);
+    for (size_t l = count; l-- > 0;) {
+      fresh.clear();
+      if (l + 1 == count)
+        start(l);
+      else
+        extend(l);
+      reduceClasses(l);
+      if (run.fault == PipelineFault::DominanceBeforeHarvest)
+        reduceAcross(l);
+      if (startAt[l] >= 0)
+        harvest(l);
+      dropStopped(l);
+      if (l > 0 && run.fault != PipelineFault::DominanceBeforeHarvest)
+        reduceAcross(l);
+      statistics.labels += labels[l].size();
+      if (labels[l].empty())
+        break;
+    }
+    return std::move(entries);
+  }
+
+private:
+  int64_t transientOf(size_t l, const Choice &option) const {
+    return run.fault == PipelineFault::IgnoreBackwardPeak && l + 1 < count
+               ? 0
+               : option.transient;
+  }
+
+  void start(size_t l) {
+    for (const Choice &option : *run.options[l]) {
+      Label label;
+      Picoseconds charge =
+          run.endCharge ? (*run.endCharge)[option.layoutClass] : 0;
+      label.time = option.time + charge;
+      label.nosync = option.nosync + charge;
+      label.memory = Memory::of(option, transientOf(l, option));
+      label.parent = 0;
+      label.option = option.index;
+      label.group = static_cast<uint32_t>(
+          (run.byLastClass ? option.layoutClass : 0) * classes +
+          option.layoutClass);
+      admit(l, option.layoutClass, label);
+    }
+  }
+
+  void extend(size_t l) {
+    const std::vector<Label> &next = labels[l + 1];
+    const std::vector<Picoseconds> &matrix = *run.transforms[l];
+    for (const Choice &option : *run.options[l]) {
+      const Picoseconds *row = &matrix[option.layoutClass * classes];
+      int64_t transient = transientOf(l, option);
+      for (uint32_t i = 0; i < next.size(); ++i) {
+        const Label &from = next[i];
+        Label label;
+        label.memory = from.memory.before(option, transient);
+        if (label.memory.svd + nearestBytes[l] > run.memory)
+          continue;
+        Picoseconds transform = row[from.group % classes];
+        label.time = from.time + option.time + transform;
+        label.nosync = from.nosync + option.nosync + transform;
+        label.parent = i;
+        label.option = option.index;
+        label.group = static_cast<uint32_t>(from.group / classes * classes +
+                                            option.layoutClass);
+        admit(l, option.layoutClass, label);
+      }
+    }
+  }
+
+  void admit(size_t l, size_t c, Label &label) {
+    if (label.memory.svd + nearestBytes[l] > run.memory)
+      return;
+    label.cost =
+        run.twoCosts ? label.time : run.cost.of(label.time, label.nosync);
+    auto left = static_cast<double>(run.memory - label.memory.svd);
+    for (size_t f = 0; f < run.limits.size(); ++f) {
+      double cost = run.limits[f].weights.of(static_cast<double>(label.time),
+                                             static_cast<double>(label.nosync));
+      double room = rooms[f][label.group / classes];
+      if (cost + completions[f].stop(l, c) > room &&
+          !completions[f].canContinue(l, c, cost, left, room))
+        return;
+    }
+    label.memory.raise(transientBefore[l], boundaryBefore[l]);
+    fresh.push_back(label);
+  }
+
+  bool beats(const Label &a, const Label &b, Picoseconds spread) const {
+    if (run.twoCosts) {
+      if (a.time + spread > b.time || a.nosync + spread > b.nosync)
+        return false;
+    } else if (a.cost + run.cost.both() * spread > b.cost) {
+      return false;
+    }
+    return a.memory.within(b.memory);
+  }
+
+  /// Labels of one group that no other of the group beats.
+  void reduceClasses(size_t l) {
+    llvm::sort(fresh, [](const Label &a, const Label &b) {
+      return std::tie(a.group, a.cost, a.nosync, a.memory.svd, a.memory.sv,
+                      a.option, a.parent) < std::tie(b.group, b.cost, b.nosync,
+                                                     b.memory.svd, b.memory.sv,
+                                                     b.option, b.parent);
+    });
+    std::vector<Label> &kept = labels[l];
+    kept.clear();
+    size_t first = 0;
+    int64_t leastMemory = 0, leastNosync = 0;
+    for (const Label &label : fresh) {
+      if (kept.empty() || kept.back().group != label.group) {
+        first = kept.size();
+        leastMemory = leastNosync = std::numeric_limits<int64_t>::max();
+      }
+      bool beaten = false;
+      // Nothing before has so little memory or nosync: no need to look.
+      if (label.memory.svd >= leastMemory &&
+          (!run.twoCosts || label.nosync >= leastNosync))
+        for (size_t i = first; i < kept.size() && !beaten; ++i)
+          beaten = beats(kept[i], label, 0);
+      if (beaten)
+        continue;
+      leastMemory = std::min(leastMemory, label.memory.svd);
+      leastNosync = std::min(leastNosync, label.nosync);
+      kept.push_back(label);
+    }
+  }
+
+  /// Labels that go on also compete with those of other classes: both pay the
+  /// transform to the same class before them.
+  void reduceAcross(size_t l) {
+    std::vector<Label> &all = labels[l];
+    if (l == 0 || all.size() < 2)
+      return;
+    const std::vector<Picoseconds> &spread = *run.spreads[l - 1];
+    // Labels are sorted by group, then by cost.
+    std::vector<size_t> groups = {0};
+    for (size_t i = 1; i < all.size(); ++i)
+      if (all[i].group != all[i - 1].group)
+        groups.push_back(i);
+    groups.push_back(all.size());
+    int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
+    std::vector<char> gone(all.size(), 0);
+    for (size_t b = 0; b < all.size(); ++b) {
+      size_t classB = all[b].group % classes;
+      for (size_t g = 0; g + 1 < groups.size() && !gone[b]; ++g) {
+        const Label &front = all[groups[g]];
+        if (front.group == all[b].group ||
+            front.group / classes != all[b].group / classes)
+          continue;
+        Picoseconds slack =
+            run.fault == PipelineFault::IgnoreTransformInDominance
+                ? 0
+                : spread[front.group % classes * classes + classB];
+        for (size_t a = groups[g]; a < groups[g + 1] && !gone[b]; ++a) {
+          if (all[a].cost + perSpread * slack > all[b].cost)
+            break;
+          gone[b] = !gone[a] && beats(all[a], all[b], slack);
+        }
+      }
+    }
+    size_t to = 0;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (!gone[i])
+        all[to++] = all[i];
+    all.resize(to);
+  }
+
+  /// Labels that start the stage here.
+  void harvest(size_t l) {
+    auto index = static_cast<size_t>(startAt[l]);
+    struct Complete {
+      Label label;
+      Picoseconds charge;
+      size_t firstClass, lastClass;
+    };
+    std::vector<Complete> complete;
+    for (const Label &label : labels[l]) {
+      size_t c = label.group % classes;
+      bool within = true;
+      for (size_t f = 0; f < run.limits.size() && within; ++f)
+        within = run.limits[f].weights.of(static_cast<double>(label.time),
+                                          static_cast<double>(label.nosync)) +
+                     completions[f].stop(l, c) <=
+                 rooms[f][label.group / classes];
+      if (!within || label.memory.svd > run.memory)
+        continue;
+      Picoseconds charge =
+          run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
+      complete.push_back(
+          {label, charge, run.byFirstClass ? c : 0, label.group / classes});
+      complete.back().label.time += charge;
+      complete.back().label.nosync += charge;
+      if (run.twoCosts)
+        complete.back().label.nosync =
+            std::max(complete.back().label.nosync, run.floors[index]);
+      complete.back().label.cost +=
+          charge * (run.twoCosts ? 1 : run.cost.both());
+    }
+    llvm::sort(complete, [](const Complete &a, const Complete &b) {
+      return std::tie(a.firstClass, a.lastClass, a.label.cost, a.label.nosync,
+                      a.label.option, a.label.parent) <
+             std::tie(b.firstClass, b.lastClass, b.label.cost, b.label.nosync,
+                      b.label.option, b.label.parent);
+    });
+    const Complete *last = nullptr;
+    for (const Complete &one : complete) {
+      bool same = last && last->firstClass == one.firstClass &&
+                  last->lastClass == one.lastClass;
+      // Sorted by cost: of two costs the second must fall.
+      if (same && (!run.twoCosts || last->label.nosync <= one.label.nosync))
+        continue;
+      last = &one;
+      StageEntry entry;
+      entry.start = index;
+      entry.firstClass = one.label.group % classes;
+      entry.lastClass = one.lastClass;
+      entry.time = one.label.time;
+      entry.nosync = one.label.nosync;
+      entry.choice.push_back(one.label.option);
+      const Label *at = &one.label;
+      for (size_t next = l + 1; next < count; ++next) {
+        at = &labels[next][at->parent];
+        entry.choice.push_back(at->option);
+      }
+      if (!run.byLastClass)
+        entry.lastClass = at->group % classes;
+      entries.push_back(std::move(entry));
+    }
+  }
+
+  /// Labels that cannot go on.
+  void dropStopped(size_t l) {
+    if (startAt[l] < 0)
+      return;
+    erase_if(labels[l], [&](const Label &label) {
+      size_t c = label.group % classes;
+      auto left = static_cast<double>(run.memory - label.memory.svd);
+      for (size_t f = 0; f < run.limits.size(); ++f)
+        if (!completions[f].canContinue(
+                l, c,
+                run.limits[f].weights.of(static_cast<double>(label.time),
+                                         static_cast<double>(label.nosync)),
+                left, rooms[f][label.group / classes]))
+          return true;
+      return false;
+    });
+  }
+
+  const StageRun &run;
+  PipelineStatistics &statistics;
+  size_t begin, count, classes;
+  std::vector<Completion> completions;
+  std::vector<std::vector<double>> rooms; ///< by limit and last class
+  std::vector<int64_t> transientBefore, boundaryBefore, bytesBefore;
+  std::vector<int64_t> nearestBytes;
+  std::vector<int> startAt; ///< by layer: index of the start, or -1
+  std::vector<Label> fresh;
+  std::vector<std::vector<Label>> labels;
+  std::vector<StageEntry> entries;
+};
+
+} // namespace
+
+std::vector<StageEntry> runStage(const StageRun &run,
+                                 PipelineStatistics &statistics) {
+  return Runner(run, statistics).go();
+}
+
+std::vector<std::vector<double>>
+boundStage(const StageRun &run, Weights weights,
+           const std::vector<double> &multipliers,
+           const std::vector<int64_t> &reserved) {
+  size_t begin = run.starts.front(), count = run.end - begin;
+  size_t classes = run.classes;
+  size_t firsts = run.byFirstClass ? classes : 1;
+  size_t lasts = run.byLastClass ? classes : 1;
+  double both = static_cast<double>(weights.both());
+  std::vector<std::vector<double>> bounds(
+      run.starts.size(), std::vector<double>(firsts * lasts, 0));
+  // All last classes at once: [class][last class].
+  std::vector<double> own(classes), at(classes * lasts), next(classes * lasts);
+  for (double multiplier : multipliers) {
+    size_t s = run.starts.size();
+    const Choices *reducedFor = nullptr;
+    for (size_t l = count; l-- > 0;) {
+      if (run.options[l] != reducedFor) {
+        reducedFor = run.options[l];
+        std::fill(own.begin(), own.end(), kInfinity);
+        for (const Choice &option : *reducedFor)
+          own[option.layoutClass] =
+              std::min(own[option.layoutClass],
+                       weights.of(static_cast<double>(option.time),
+                                  static_cast<double>(option.nosync)) +
+                           multiplier * static_cast<double>(option.bytes()));
+      }
+      std::fill(next.begin(), next.end(), kInfinity);
+      if (l + 1 == count) {
+        // Nothing covers the temporaries of the last layer.
+        for (const Choice &option : *run.options[l]) {
+          size_t c = option.layoutClass;
+          double charge =
+              run.endCharge ? static_cast<double>((*run.endCharge)[c]) : 0;
+          double &cell = next[c * lasts + (run.byLastClass ? c : 0)];
+          cell = std::min(cell, weights.of(static_cast<double>(option.time),
+                                           static_cast<double>(option.nosync)) +
+                                    both * charge +
+                                    multiplier *
+                                        static_cast<double>(option.bytes() +
+                                                            option.transient));
+        }
+      } else {
+        const std::vector<Picoseconds> &matrix = *run.transforms[l];
+        for (size_t x = 0; x < classes; ++x) {
+          if (own[x] == kInfinity)
+            continue;
+          double *row = &next[x * lasts];
+          for (size_t c = 0; c < classes; ++c) {
+            double step =
+                own[x] + both * static_cast<double>(matrix[x * classes + c]);
+            for (size_t last = 0; last < lasts; ++last)
+              row[last] = std::min(row[last], step + at[c * lasts + last]);
+          }
+        }
+      }
+      std::swap(at, next);
+      if (s == 0 || run.starts[s - 1] != begin + l)
+        continue;
+      --s;
+      double held = multiplier * static_cast<double>(run.memory - reserved[s]);
+      std::vector<double> least(firsts * lasts, kInfinity);
+      for (size_t c = 0; c < classes; ++c) {
+        double charge =
+            run.startCharge[s]
+                ? both * static_cast<double>((*run.startCharge[s])[c])
+                : 0;
+        for (size_t last = 0; last < lasts; ++last) {
+          double &cell = least[(run.byFirstClass ? c : 0) * lasts + last];
+          cell = std::min(cell, at[c * lasts + last] + charge);
+        }
+      }
+      for (size_t cell = 0; cell < least.size(); ++cell)
+        // Less the sums' rounding error, and a little.
+        bounds[s][cell] =
+            std::max(bounds[s][cell],
+                     least[cell] == kInfinity
+                         ? kInfinity
+                         : least[cell] - held - 2 -
+                               1e-12 * (least[cell] + std::max(held, 0.)));
+    }
+  }
+  return bounds;
+}
+
+LeastMemory leastMemory(const std::vector<const Choices *> &options) {
+  struct Point {
+    Memory memory;
+    uint32_t option, parent;
+  };
+  size_t count = options.size();
+  std::vector<int64_t> transientBefore(count + 1, 0),
+      boundaryBefore = transientBefore;
+  for (size_t l = 0; l < count; ++l) {
+    transientBefore[l + 1] = transientBefore[l];
+    boundaryBefore[l + 1] = boundaryBefore[l];
+    for (const Choice &option : *options[l]) {
+      transientBefore[l + 1] =
+          std::max(transientBefore[l + 1], option.transient);
+      boundaryBefore[l + 1] = std::max(boundaryBefore[l + 1], option.boundary);
+    }
+  }
+  std::vector<std::vector<Point>> points(count);
+  for (size_t l = count; l-- > 0;) {
+    std::vector<Point> fresh;
+    size_t parents = l + 1 < count ? points[l + 1].size() : 1;
+    for (const Choice &option : *options[l])
+      for (uint32_t i = 0; i < parents; ++i) {
+        Memory memory =
+            l + 1 < count
+                ? points[l + 1][i].memory.before(option, option.transient)
+                : Memory::of(option, option.transient);
+        memory.raise(transientBefore[l], boundaryBefore[l]);
+        fresh.push_back({memory, option.index, i});
+      }
+    llvm::sort(fresh, [](const Point &a, const Point &b) {
+      return std::tie(a.memory.svd, a.memory.sv, a.memory.sd, a.memory.s,
+                      a.option, a.parent) < std::tie(b.memory.svd, b.memory.sv,
+                                                     b.memory.sd, b.memory.s,
+                                                     b.option, b.parent);
+    });
+    for (const Point &point : fresh)
+      if (none_of(points[l], [&](const Point &other) {
+            return other.memory.within(point.memory);
+          }))
+        points[l].push_back(point);
+  }
+  LeastMemory least;
+  least.bytes = points[0][0].memory.svd;
+  uint32_t at = 0;
+  for (size_t l = 0; l < count; ++l) {
+    least.choice.push_back(points[l][at].option);
+    at = points[l][at].parent;
+  }
+  return least;
+}
+
+Choices withoutDominated(const Choices &options, bool timesMatter) {
+  Choices kept;
+  for (const Choice &candidate : options) {
+    bool beaten = any_of(options, [&](const Choice &other) {
+      if (other.index == candidate.index || other.state > candidate.state ||
+          other.kept > candidate.kept ||
+          other.transient > candidate.transient ||
+          other.boundary > candidate.boundary)
+        return false;
+      if (timesMatter &&
+          (other.layoutClass != candidate.layoutClass ||
+           other.time > candidate.time || other.nosync > candidate.nosync))
+        return false;
+      bool equal =
+          other.state == candidate.state && other.kept == candidate.kept &&
+          other.transient == candidate.transient &&
+          other.boundary == candidate.boundary &&
+          (!timesMatter ||
+           (other.time == candidate.time && other.nosync == candidate.nosync));
+      return !equal || other.index < candidate.index;
+    });
+    if (!beaten)
+      kept.push_back(candidate);
+  }
+  return kept;
+}
+
+} // namespace galvatron::search

@@ -1,0 +1,127 @@
+//===- StageLabels.h - Label runs over the layers of a stage ----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The inner half of PipelineSearch: one run goes from the last layer of a stage
+// towards the first and serves every length that the stage may have.
+//
+// Memory of a label is four numbers. With S the states so far, V the peak of
+// the activations above them and D the boundary buffers, the peak of the whole
+// stage is the largest of
+//   S + b + d,  S + V + d,  S + D + b,  S + V + D      (plus what comes before)
+// where b and d are the largest transient and boundary still to come. Where
+// these are known to be small the four numbers collapse into the last one.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SEARCH_STAGELABELS_H
+#define GALVATRON_LIB_SEARCH_STAGELABELS_H
+
+#include "galvatron/Search/PipelineSearch.h"
+
+namespace galvatron::search {
+
+/// An option with its memory in the form of one micro-batch in flight: what the
+/// others keep counts as state.
+struct Choice {
+  uint32_t index = 0; ///< in the option set
+  uint32_t layoutClass = 0;
+  Picoseconds time = 0, nosync = 0;
+  int64_t state = 0, kept = 0, transient = 0;
+  int64_t boundary = 0; ///< both buffers
+
+  int64_t bytes() const { return state + kept; }
+};
+using Choices = std::vector<Choice>;
+
+/// time * weights.time + nosync * weights.nosync.
+struct Weights {
+  int64_t time = 0, nosync = 0;
+
+  int64_t both() const { return time + nosync; }
+  template <typename T> auto of(T a, T b) const {
+    return static_cast<T>(time) * a + static_cast<T>(nosync) * b;
+  }
+};
+
+/// A functional that every complete choice must keep below a limit by its last
+/// class, once what start and first class add to it is counted.
+struct Limit {
+  Weights weights;
+  std::vector<double> limit; ///< by last class; one entry if not asked for
+  std::vector<std::vector<double>> added; ///< by start and first class
+};
+
+struct StageRun {
+  size_t classes = 1;
+  size_t end = 0;             ///< one past the last layer
+  std::vector<size_t> starts; ///< possible first layers, ascending
+  int64_t memory = 0;
+  // From starts.front() on, by layer:
+  std::vector<const Choices *> options;
+  /// Between the layer and the next one.
+  std::vector<const std::vector<Picoseconds> *> transforms;
+  /// Of the same matrix: by classes a and b of the next layer, the most by
+  /// which a can cost more than b.
+  std::vector<const std::vector<Picoseconds> *> spreads;
+  /// By class: what the last layer sends at least.
+  const std::vector<Picoseconds> *endCharge = nullptr;
+  /// By start and class: what the first layer sends back at least; or null.
+  std::vector<const std::vector<Picoseconds> *> startCharge;
+
+  /// The Pareto front of both times, or the least of one functional.
+  bool twoCosts = false;
+  Weights cost;
+  bool byFirstClass = false, byLastClass = false;
+  /// By start, of two costs: nosync below this is as good as this, because some
+  /// other stage is slower anyway.
+  std::vector<Picoseconds> floors;
+  std::vector<Limit> limits;
+  /// By limit: multipliers of memory for the completion bounds.
+  std::vector<std::vector<double>> multipliers;
+  PipelineFault fault = PipelineFault::None;
+};
+
+/// A complete choice for one stage. Times include the charges.
+struct StageEntry {
+  size_t start = 0; ///< index into StageRun::starts
+  size_t firstClass = 0, lastClass = 0;
+  Picoseconds time = 0, nosync = 0;
+  std::vector<uint32_t> choice; ///< by layer of the stage
+};
+
+/// All undominated choices within the limits, by start.
+std::vector<StageEntry> runStage(const StageRun &run,
+                                 PipelineStatistics &statistics);
+
+/// Lower bounds of a functional, [start][first class][last class] as far as
+/// these are asked for: the Lagrangian dual with the transforms, over the given
+/// multipliers. `reserved` is what the boundary
+/// buffers take at least, by start.
+std::vector<std::vector<double>>
+boundStage(const StageRun &run, Weights weights,
+           const std::vector<double> &multipliers,
+           const std::vector<int64_t> &reserved);
+
+/// The least memory of layers options[first..last], with the choice.
+struct LeastMemory {
+  int64_t bytes = 0;
+  std::vector<uint32_t> choice;
+};
+LeastMemory leastMemory(const std::vector<const Choices *> &options);
+
+/// Options that no other of the same class beats in everything. With
+/// `timesMatter` false only memory counts, whatever the class.
+Choices withoutDominated(const Choices &options, bool timesMatter);
+
+/// Leaves room for the rounding of sums in floating point.
+inline double roomFor(double limit) {
+  return limit + 2 + 1e-12 * (limit < 0 ? -limit : limit);
+}
+
+} // namespace galvatron::search
+
+#endif // GALVATRON_LIB_SEARCH_STAGELABELS_H

@@ -1,0 +1,293 @@
+//===- PipelineSearchTest.cpp - Whole pipelines against brute force -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/PipelineSearch.h"
+#include "galvatron/Search/BruteForce.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+int64_t pick(std::mt19937_64 &random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+/// GALVATRON_LONG=1 runs ten times as many instances.
+int instances(int count) {
+  const char *value = std::getenv("GALVATRON_LONG");
+  return value && *value && *value != '0' ? 10 * count : count;
+}
+
+/// A small pipeline. Kinds, places, ties, lengths and numbers of micro-batches
+/// in flight vary; few distinct values make ties and equal layers likely; the
+/// budget lies between the least and one at which nothing binds.
+PipelineProblem randomProblem(std::mt19937_64 &random) {
+  PipelineProblem problem;
+  auto stages = static_cast<size_t>(pick(random, 1, 3));
+  auto count = static_cast<size_t>(pick(random, stages, 5));
+  int64_t kinds = pick(random, 1, 3);
+  int64_t places = pick(random, 0, 2) ? 1 : pick(random, 1, 2);
+  problem.classes = pick(random, 1, 3);
+  problem.tieKeys = pick(random, 1, 3);
+  problem.microBatches = pick(random, 0, 3) ? pick(random, 2, 6) : 1;
+  int64_t spread = pick(random, 0, 2) == 0 ? 4 : 1000;
+  int64_t transferSpread = pick(random, 0, 2) ? spread / 2 + 1 : 2 * spread;
+  bool largeTransients = pick(random, 0, 3) == 0;
+  bool syncs = pick(random, 0, 3) != 0;
+  int64_t optionCount = count < 5 ? pick(random, 1, 4) : pick(random, 1, 3);
+  for (int64_t set = 0; set < kinds * places; ++set) {
+    problem.optionSets.emplace_back();
+    for (int64_t o = 0; o < optionCount; ++o) {
+      PipelineOption option;
+      option.layoutClass = pick(random, 0, problem.classes - 1);
+      option.tieKey = pick(random, 0, problem.tieKeys - 1);
+      option.nosync = pick(random, 1, spread);
+      option.time = option.nosync +
+                    (syncs && pick(random, 0, 1) ? pick(random, 0, spread) : 0);
+      option.kept = pick(random, 0, spread);
+      option.transient = pick(random, 0, largeTransients ? 6 * spread : spread);
+      option.state = pick(random, 0, spread);
+      option.boundary = pick(random, 0, 2) ? pick(random, 0, spread / 2) : 0;
+      problem.optionSets.back().push_back(option);
+    }
+  }
+  std::vector<int64_t> kindOf;
+  for (size_t l = 0; l < count; ++l)
+    kindOf.push_back(pick(random, 0, kinds - 1));
+  for (int64_t m = 0; m < 4; ++m) {
+    problem.matrices.emplace_back();
+    for (size_t cell = 0; cell < problem.classes * problem.classes; ++cell) {
+      bool diagonal = cell / problem.classes == cell % problem.classes;
+      problem.matrices.back().push_back(
+          diagonal && pick(random, 0, 3) ? 0 : pick(random, 0, transferSpread));
+    }
+  }
+  for (int64_t p = 0; p < places; ++p) {
+    problem.layers.emplace_back();
+    problem.transforms.emplace_back();
+    for (size_t l = 0; l < count; ++l) {
+      problem.layers.back().push_back(p * kinds + kindOf[l]);
+      if (l + 1 < count)
+        problem.transforms.back().push_back(pick(random, 0, 3));
+    }
+    problem.cuts.emplace_back();
+    for (size_t l = 0; l + 1 < count; ++l)
+      problem.cuts.back().push_back({static_cast<size_t>(pick(random, 0, 3)),
+                                     static_cast<size_t>(pick(random, 0, 3))});
+  }
+  bool gpipe = pick(random, 0, 3) == 0;
+  for (size_t s = 0; s < stages; ++s) {
+    PipelineStage stage;
+    stage.place = pick(random, 0, places - 1);
+    stage.inFlight = gpipe
+                         ? problem.microBatches
+                         : std::min<int64_t>(stages - s, problem.microBatches);
+    problem.stages.push_back(stage);
+    if (s + 1 < stages)
+      problem.cutPlace.push_back(pick(random, 0, places - 1));
+  }
+  int64_t tieCount = count > 1 && pick(random, 0, 1) ? pick(random, 1, 2) : 0;
+  for (int64_t t = 0; t < 3; ++t) {
+    problem.tieTables.emplace_back();
+    for (size_t cell = 0; cell < problem.tieKeys * problem.tieKeys; ++cell)
+      problem.tieTables.back().push_back(pick(random, 0, 2 * spread));
+  }
+  for (int64_t t = 0; t < tieCount; ++t) {
+    PipelineTie tie;
+    bool ends = pick(random, 0, 1);
+    tie.owner = ends ? 0 : pick(random, 0, count - 2);
+    tie.borrower = ends ? count - 1 : pick(random, tie.owner + 1, count - 1);
+    for (size_t pair = 0; pair < stages * stages; ++pair)
+      tie.table.push_back(pick(random, 0, 2));
+    problem.ties.push_back(tie);
+  }
+  if (pick(random, 0, 4) == 0) {
+    int64_t left = static_cast<int64_t>(count);
+    for (size_t s = 0; s < stages; ++s) {
+      auto rest = static_cast<int64_t>(stages - 1 - s);
+      problem.partition.push_back(rest == 0 ? left
+                                            : pick(random, 1, left - rest));
+      left -= problem.partition.back();
+    }
+  }
+  // Budgets differ by stage now and then.
+  int64_t least = leastNeed(problem).excess;
+  int64_t slack = pick(random, 0, 3) * pick(random, 0, spread);
+  bool uneven = pick(random, 0, 3) == 0;
+  for (PipelineStage &stage : problem.stages)
+    stage.memory = std::max<int64_t>(
+        0, least - (pick(random, 0, 19) == 0 ? 1 : 0) + slack +
+               (uneven ? pick(random, 0, spread) : 0));
+  return problem;
+}
+
+struct Outcome {
+  int mismatches = 0, feasible = 0, pipelines = 0, uneven = 0;
+};
+
+Outcome compare(int count, uint64_t seed, PipelineFault fault) {
+  std::mt19937_64 random(seed);
+  Outcome outcome;
+  for (int i = 0; i < count; ++i) {
+    PipelineProblem problem = randomProblem(random);
+    if (llvm::Error error = problem.check()) {
+      ADD_FAILURE() << llvm::toString(std::move(error));
+      return outcome;
+    }
+    auto expected = bruteforce::solvePipeline(problem);
+    auto found = PipelineSearch(problem, fault).solve();
+    bool wrong = expected.has_value() != found.has_value();
+    if (expected && found) {
+      ++outcome.feasible;
+      outcome.pipelines += problem.stages.size() > 1;
+      outcome.uneven +=
+          problem.stages.size() > 1 &&
+          expected->partition.front() != expected->partition.back();
+      wrong |= found->cost != expected->cost;
+      if (llvm::Error error = verify(problem, *found)) {
+        wrong = true;
+        if (fault == PipelineFault::None)
+          ADD_FAILURE() << llvm::toString(std::move(error));
+        llvm::consumeError(std::move(error));
+      }
+    }
+    if (wrong && fault == PipelineFault::None && outcome.mismatches < 5)
+      ADD_FAILURE() << "instance " << i << ": expected "
+                    << (expected ? expected->cost : -1) << ", found "
+                    << (found ? found->cost : -1);
+    outcome.mismatches += wrong;
+  }
+  return outcome;
+}
+
+TEST(PipelineSearch, agrees_with_brute_force) {
+  Outcome outcome = compare(instances(1500), 2024, PipelineFault::None);
+  EXPECT_EQ(outcome.mismatches, 0);
+  EXPECT_GT(outcome.feasible, 1000);
+  EXPECT_GT(outcome.pipelines, 500);
+  EXPECT_GT(outcome.uneven, 200);
+}
+
+TEST(PipelineSearch, faults_are_seen) {
+  for (PipelineFault fault :
+       {PipelineFault::IgnoreBackwardPeak,
+        PipelineFault::IgnoreTransformInDominance,
+        PipelineFault::DominanceBeforeHarvest, PipelineFault::CutFrontTooFar,
+        PipelineFault::DropCutTransfer}) {
+    Outcome outcome = compare(1500, 2024, fault);
+    EXPECT_GT(outcome.mismatches, 0) << static_cast<int>(fault);
+    RecordProperty("mismatches_" + std::to_string(static_cast<int>(fault)),
+                   outcome.mismatches);
+  }
+}
+
+TEST(PipelineSearch, the_least_need_is_the_least_budget) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < instances(300); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    PipelineNeed need = leastNeed(problem);
+    EXPECT_EQ(need.excess, bruteforce::leastExcess(problem)) << i;
+    PipelineValue value = evaluatePipeline(problem, need.solution.partition,
+                                           need.solution.choice);
+    EXPECT_EQ(value.memory[need.stage] - problem.stages[need.stage].memory,
+              need.excess);
+    for (PipelineStage &stage : problem.stages)
+      stage.memory += need.excess;
+    EXPECT_TRUE(PipelineSearch(problem).solve().has_value()) << i;
+    for (PipelineStage &stage : problem.stages)
+      --stage.memory;
+    EXPECT_FALSE(PipelineSearch(problem).solve().has_value()) << i;
+  }
+}
+
+TEST(PipelineSearch, bounds_and_attempts_are_proofs) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < instances(200); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    auto optimum = PipelineSearch(problem).solve();
+    PipelineSearch search(problem);
+    if (!optimum) {
+      EXPECT_FALSE(search.attempt(Picoseconds(1) << 50));
+      continue;
+    }
+    EXPECT_LE(search.lowerBound(), optimum->cost);
+    EXPECT_FALSE(search.attempt(optimum->cost - 1));
+    EXPECT_EQ(search.lowerBound(), optimum->cost);
+    auto again = search.attempt(optimum->cost);
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->cost, optimum->cost);
+  }
+}
+
+TEST(PipelineSearch, more_memory_never_costs_more) {
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 100; ++i) {
+    PipelineProblem problem = randomProblem(random);
+    Picoseconds last = kNoBound;
+    for (int step = 0; step < 4; ++step) {
+      auto found = PipelineSearch(problem).solve();
+      if (found) {
+        EXPECT_LE(found->cost, last);
+        last = found->cost;
+      } else {
+        EXPECT_EQ(last, kNoBound);
+      }
+      for (PipelineStage &stage : problem.stages)
+        stage.memory += stage.memory / 5 + 1;
+    }
+  }
+}
+
+TEST(PipelineSearch, malformed_problems_are_refused) {
+  std::mt19937_64 random(1);
+  PipelineProblem good;
+  do
+    good = randomProblem(random);
+  while (good.stages.size() < 2 || good.ties.empty());
+  auto errorOf = [&](auto change) {
+    PipelineProblem problem = good;
+    change(problem);
+    llvm::Error error = problem.check();
+    return error ? llvm::toString(std::move(error)) : std::string("no error");
+  };
+  EXPECT_EQ(errorOf([](PipelineProblem &) {}), "no error");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.microBatches = 0; }),
+            "pipeline: expected at least 1 micro-batch, found 0");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.stages[0].inFlight = 0; }),
+            "pipeline: expected at least 1 micro-batch in flight, found 0");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.optionSets[0][0].time = -1; }),
+            "pipeline: a time is negative or too large to be summed");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) {
+              p.optionSets[0][0].kept = int64_t(1) << 60;
+            }),
+            "pipeline: bytes are negative or too large to be summed");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.optionSets[0].clear(); }),
+            "pipeline: a layer has no options");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.cutPlace.clear(); }),
+            "pipeline: expected " + std::to_string(good.stages.size() - 1) +
+                " places of cuts, found 0");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.ties[0].owner = 9; }),
+            "pipeline: a tie's owner must be a layer before its borrower");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.partition = {1}; }),
+            "pipeline: the partition does not cover the layers");
+
+  PipelineSolution solution = *PipelineSearch(good).solve();
+  llvm::cantFail(verify(good, solution));
+  --solution.cost;
+  EXPECT_EQ(llvm::toString(verify(good, solution)),
+            "solution: expected a cost of " +
+                std::to_string(solution.cost + 1) + " ps, found " +
+                std::to_string(solution.cost));
+}
+
+} // namespace
