@@ -1,0 +1,28 @@
+// RUN: galvatron-opt %s --pass-pipeline='builtin.module(galvatron-differentiate-layers,galvatron-insert-recompute,galvatron-partition-layers,galvatron-insert-collectives,func.func(nn-fuse),convert-nn-to-grt)' | FileCheck %s
+
+// Activations, their gradients and parameters are bf16. Row statistics and
+// gradients of parameters are f32, and so are the moments and the master weights
+// of the optimizer: three values for every element of the shard. Under SDP the
+// gather moves bf16, the reduce-scatter f32.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>} {
+galvatron.parameter @"wte" : tensor<64x16xbf16> {init = "normal", std = 2.0e-2 : f64, decay}
+galvatron.parameter @"g" : tensor<16xbf16> {init = "ones"}
+galvatron.parameter @"b" : tensor<16xbf16> {init = "zeros"}
+galvatron.parameter @"w" : tensor<16x64xbf16> {init = "normal", std = 2.0e-2 : f64, decay}
+func.func private @embed(%tokens: tensor<?x8xi32>, %wte: tensor<64x16xbf16>) -> tensor<?x8x16xbf16> {
+  %0 = nn.embedding %tokens, %wte : (tensor<?x8xi32>, tensor<64x16xbf16>) -> tensor<?x8x16xbf16>
+  return %0 : tensor<?x8x16xbf16>
+}
+func.func private @head(%x: tensor<?x8x16xbf16>, %labels: tensor<?x8xi32>, %g: tensor<16xbf16>, %b: tensor<16xbf16>, %w: tensor<16x64xbf16>) -> tensor<1xf64> {
+  %n, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xbf16>, tensor<16xbf16>, tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<?x8x2xf32>)
+  %h = nn.linear %n, %w : (tensor<?x8x16xbf16>, tensor<16x64xbf16>) -> tensor<?x8x64xbf16>
+  %loss, %d = nn.cross_entropy %h, %labels {classes = 64 : i64} : (tensor<?x8x64xbf16>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x64xbf16>)
+  return %loss : tensor<1xf64>
+}
+galvatron.model @m(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 64 : i64} {
+  %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte"] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x8xi32>) -> tensor<?x8x16xbf16>
+  %1 = galvatron.layer "head" @head(%0, %labels) params [@"g", @"b", @"w"] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x8x16xbf16>, tensor<?x8xi32>) -> tensor<1xf64>
+  galvatron.output %1 : tensor<1xf64>
+}
+}
