@@ -26,3 +26,23 @@ galvatron.model @m(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len 
   galvatron.output %1 : tensor<1xf64>
 }
 }
+
+// CHECK-LABEL: grt.func @embed.sdp2.b2.forward
+// CHECK: grt.all_gather {{.*}} : memref<512xbf16> to memref<1024xbf16>
+
+// CHECK-LABEL: grt.func @embed.sdp2.b2.backward
+// CHECK: grt.kernel embedding_grad({{.*}}) {{.*}} : memref<2x8xi32>, memref<2x8x16xbf16>, memref<64x16xf32>
+// CHECK: grt.reduce_scatter {{.*}} : memref<1024xf32> to memref<512xf32>
+
+// CHECK-LABEL: grt.func @head.sdp2.b2.forward
+// CHECK: grt.kernel layer_norm({{.*}}) {{.*}} memref<2x8x16xbf16>, memref<2x8x2xf32>
+// CHECK: grt.kernel gemm({{.*}}) {{.*}} : memref<2x8x16xbf16>, memref<16x64xbf16>, memref<2x8x64xbf16>
+// CHECK: grt.kernel cross_entropy({{.*}}) {{.*}} : memref<2x8x64xbf16>, memref<2x8xi32>, memref<16x3xf32>, memref<2x8x64xbf16>, memref<1xf64>
+
+// CHECK-LABEL: grt.func @head.sdp2.b2.backward
+// CHECK: grt.kernel gemm({{.*}}) {{.*}} {label = "linear_input_grad"} : memref<2x8x64xbf16>, memref<16x64xbf16>, memref<2x8x16xbf16>
+// CHECK: grt.kernel gemm({{.*}}) {{.*}} {label = "linear_weight_grad"} : memref<2x8x16xbf16>, memref<2x8x64xbf16>, memref<16x64xf32>
+// CHECK: grt.kernel layer_norm_grad({{.*}}) {{.*}} memref<2x8x16xbf16>, memref<16xf32>, memref<16xf32>
+
+// CHECK-LABEL: grt.func @embed.sdp2.b2.update
+// CHECK: grt.kernel optimizer({{.*}}) ints [2, 512, 1, 0, 1024, 1] {label = "adamw"} : memref<512xbf16>, memref<512xf32>, memref<1536xf32>
