@@ -149,12 +149,6 @@ int main(int argc, char **argv) {
       return tool.report("no code can be generated for the backend '" +
                              cluster.getBackend().str() + "', only for 'cpu'",
                          kExitFailed);
-    ir::TrainingAttr training = ir::getTraining(module);
-    if (training && training.getDtype() == "bf16")
-      return tool.report(
-          "the backend 'cpu' has no kernels for 'bf16', expected "
-          "--dtype=f32 or --dtype=f64",
-          kExitFailed);
   }
   if (*to == Phase::Emit) {
     if (llvm::Error error = compileProgram(module, *from, compile.output))

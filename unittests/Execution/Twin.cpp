@@ -140,7 +140,8 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   stream << "name: twin\n"
             "device-types:\n"
             "  - {name: core, backend: cpu, memory: 1GiB,"
-            " flops: {f32: 50GFLOPS, f64: 8GFLOPS}, memory-bandwidth: 9GB/s}\n"
+            " flops: {f32: 50GFLOPS, f64: 8GFLOPS, bf16: 100GFLOPS},"
+            " memory-bandwidth: 9GB/s}\n"
             "nodes:\n"
             "  - {count: 1, device-type: core, devices: "
          << plan.world() << ", link: {bandwidth: 3GB/s, latency: 15us}}\n";
@@ -291,7 +292,7 @@ void Running::disturbVectors() {
 void Running::step(int64_t step) {
   int64_t count = plan.batch * model.positions;
   std::vector<int32_t> tokens(count), labels(count);
-  uint32_t state = uint32_t(12345 + step);
+  uint32_t state = uint32_t(12345 + (options.sameBatch ? 0 : step));
   for (int64_t i = 0; i < count; ++i) {
     state = state * 1664525u + 1013904223u;
     tokens[i] = int32_t((state >> 8) % model.vocabulary);
@@ -419,6 +420,8 @@ double largestDistance(const ::grt::TensorMap &run,
 Bounds getBounds(const std::string &dtype, const std::string &optimizer) {
   if (dtype == "f64")
     return {1e-11, 1e-11, 1e-11};
+  if (dtype == "bf16")
+    return {5e-2, 2e-3, optimizer == "sgd" ? 5e-3 : 3e-2, 2e-3};
   return {1e-5, 1e-5, optimizer == "sgd" ? 1e-5 : 2e-5};
 }
 
@@ -426,8 +429,8 @@ std::string compareRuns(const TwinRun &run, const TwinRun &reference,
                         const Bounds &bounds) {
   std::string text, worst;
   llvm::raw_string_ostream stream(text);
-  double distance =
-      largestDistance(run.gradients, reference.gradients, worst, 1e-7);
+  double distance = largestDistance(run.gradients, reference.gradients, worst,
+                                    bounds.floorShare);
   if (!(distance <= bounds.gradients))
     stream << "gradient of '" << worst << "' differs by " << distance << "\n";
   for (size_t i = 0; i < reference.losses.size(); ++i) {

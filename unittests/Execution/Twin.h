@@ -68,6 +68,7 @@ struct TwinOptions {
   bool dropout = true, clip = true;
   double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
   int64_t steps = 5;
+  bool sameBatch = false; ///< every step on the first step's batch
   uint64_t seed = 7;
   bool poison = true;
   /// Called on the module after conversion to grt and scheduling, just before
@@ -118,8 +119,11 @@ double largestDistance(const grt::TensorMap &run,
 /// Bounds of one comparison; semantics: "what is compared, and how closely".
 struct Bounds {
   double gradients, losses, parameters;
+  /// Gradients below this share of all gradients' norm are judged absolutely.
+  double floorShare = 1e-7;
 };
-/// Those of an element type and optimizer.
+/// Those of an element type and optimizer. In bf16 plans differ by the rounding
+/// of activations and their gradients, whose places in the sums a plan moves.
 Bounds getBounds(const std::string &dtype, const std::string &optimizer);
 
 /// What differs by more than the bounds, a line each; empty if nothing does.

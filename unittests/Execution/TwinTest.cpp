@@ -94,6 +94,37 @@ TEST_F(TwinTest, PureStrategiesInSinglePrecision) {
   }
 }
 
+TEST_F(TwinTest, StrategiesInBfloat16) {
+  TwinModel model;
+  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "bf16");
+  }
+}
+
+/// Learning by heart: the loss falls, so that a wrong update shows.
+TEST_F(TwinTest, Bfloat16LearnsLikeSinglePrecision) {
+  TwinModel model;
+  TwinOptions options;
+  options.sameBatch = true;
+  options.dropout = false;
+  options.steps = 50;
+  options.learningRate = 1e-3;
+  std::vector<double> losses[2];
+  for (int i : {0, 1}) {
+    options.dtype = i ? "bf16" : "f32";
+    TwinRun run = runTwin(context, model, singleRank(model, 16), options);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(checkMemory(run), "");
+    losses[i] = run.losses;
+  }
+  EXPECT_LT(losses[0].back(), 0.8 * losses[0].front());
+  EXPECT_NE(losses[0], losses[1]);
+  for (size_t step = 0; step < losses[0].size(); ++step)
+    EXPECT_NEAR(losses[1][step], losses[0][step], 0.01 * losses[0][step])
+        << "step " << step + 1;
+}
+
 TEST_F(TwinTest, RandomMixedPlans) {
   TwinModel model;
   std::mt19937 generator(2026);

@@ -26,12 +26,9 @@ int64_t FlatLayout::parameterBytes() const {
 int64_t FlatLayout::gradientBytes() const {
   return (shardElements[0] + shardElements[1]) * accumulatorBytes;
 }
-int64_t FlatLayout::optimizerBytes(int64_t slots) const {
-  return shardElements[0] * accumulatorBytes * slots;
-}
-
-int64_t grt::getOptimizerSlots(StringRef optimizer) {
-  return optimizer == "sgd" ? 1 : 2;
+int64_t FlatLayout::optimizerBytes(StringRef optimizer) const {
+  return shardElements[0] * accumulatorBytes *
+         getOptimizerValues(optimizer, elementBytes, accumulatorBytes);
 }
 
 FlatLayout grt::getFlatLayout(func::FuncOp function) {

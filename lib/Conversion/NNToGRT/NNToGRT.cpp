@@ -99,8 +99,9 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   };
   Value parameter = buffer(n, element, MemoryRegion::Parameter);
   Value gradient = buffer(n, accumulator, MemoryRegion::Gradient);
-  Value state = buffer(n * getOptimizerSlots(optimizer), accumulator,
-                       MemoryRegion::Optimizer);
+  Value state = buffer(n * getOptimizerValues(optimizer, layout.elementBytes,
+                                              layout.accumulatorBytes),
+                       accumulator, MemoryRegion::Optimizer);
   int64_t kind = llvm::StringSwitch<int64_t>(optimizer)
                      .Case("sgd", 0)
                      .Case("adam", 1)

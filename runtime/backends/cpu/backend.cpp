@@ -60,26 +60,41 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
       entry.f32(Call(*call));
     else if (dtype == GRT_F64)
       entry.f64(Call(*call));
+    else if (dtype == GRT_BF16)
+      entry.bf16(Call(*call));
     else
       throw CallError(std::string("kernel ") + entry.name +
-                      " of the cpu backend takes f32 or f64, found dtype " +
+                      " of the cpu backend takes f32, f64 or bf16, found "
+                      "dtype " +
                       std::to_string(dtype));
   });
 }
 
+void prepareGemm(Rank &rank, const grt_kernel_op &op) {
+  if (op.buffers[0].dtype == GRT_F64)
+    return;
+  for (bool accumulate : {false, true}) {
+    GemmShape shape = gemmShape(op, accumulate);
+    if (shape.m > 0 && shape.n > 0 && shape.k > 0)
+      rank.oneDnn.prepare(shape);
+  }
+}
+
 int32_t prepare(void *rankState, const grt_kernel_op *op, char *message,
                 size_t messageBytes) {
-  if (op->kernel != GRT_KERNEL_GEMM || op->buffer_count == 0 ||
-      op->buffers[0].dtype != GRT_F32)
+  bool gemm = op->kernel == GRT_KERNEL_GEMM;
+  bool attention = op->kernel == GRT_KERNEL_ATTENTION ||
+                   op->kernel == GRT_KERNEL_ATTENTION_GRAD;
+  if (!gemm && !attention)
     return 0;
-  const KernelEntry &entry = kernelEntries[GRT_KERNEL_GEMM];
+  const KernelEntry &entry = kernelEntries[op->kernel];
   return guarded(op, entry.name, message, messageBytes, [&] {
     checkCounts(entry, *op);
-    for (bool accumulate : {false, true}) {
-      GemmShape shape = gemmShape(*op, accumulate);
-      if (shape.m > 0 && shape.n > 0 && shape.k > 0)
-        static_cast<Rank *>(rankState)->oneDnn.prepare(shape);
-    }
+    Rank &rank = *static_cast<Rank *>(rankState);
+    if (gemm)
+      prepareGemm(rank, *op);
+    else
+      rank.reserveScratch(attentionScratchBytes(*op));
   });
 }
 

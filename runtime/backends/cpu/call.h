@@ -54,20 +54,24 @@ private:
   const grt_call &call;
 };
 
-/// How a kernel's descriptor must look, and its code for both types.
+/// How a kernel's descriptor must look, and its code for every type.
 struct KernelEntry {
   const char *name;
   int buffers, ints, reals; ///< least counts
   int typed;                ///< the buffer whose dtype decides; -1 none
   void (*f32)(const Call &call);
   void (*f64)(const Call &call);
+  void (*bf16)(const Call &call);
 };
 
 /// Indexed by grt_kernel.
 extern const KernelEntry kernelEntries[GRT_KERNEL_COUNT];
 
-/// The shape of a GEMM call.
+/// The shape of a GEMM call that oneDNN may be asked for.
 GemmShape gemmShape(const grt_kernel_op &op, bool accumulate);
+
+/// What one worker of an ATTENTION or ATTENTION_GRAD call needs.
+uint64_t attentionScratchBytes(const grt_kernel_op &op);
 
 } // namespace grt::cpu
 

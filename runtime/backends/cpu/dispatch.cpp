@@ -31,7 +31,17 @@ GemmShape gemmShape(const grt_kernel_op &op, bool accumulate) {
           i[3] != 0,
           i[4] != 0,
           i[6] != 0,
-          i[5] == 1 || (i[5] == 2 && accumulate)};
+          i[5] == 1 || (i[5] == 2 && accumulate),
+          op.buffers[0].dtype == GRT_BF16,
+          op.buffers[2].dtype == GRT_BF16};
+}
+
+uint64_t attentionScratchBytes(const grt_kernel_op &op) {
+  uint32_t dtype = op.buffers[0].dtype;
+  return (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
+         uint64_t(
+             attentionScratchElements(op.ints[2], op.ints[5], dtype == GRT_BF16,
+                                      op.kernel == GRT_KERNEL_ATTENTION_GRAD));
 }
 
 namespace {
@@ -43,17 +53,22 @@ template <class T> void runGemm(const Call &call) {
                     std::to_string(call.bufferCount()));
   const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
   const T *bias = shape.bias ? call.buffer<T>(3) : nullptr;
-  Accumulator<T> *c = call.buffer<Accumulator<T>>(2);
   if (shape.m <= 0 || shape.n <= 0)
     return;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (!std::is_same_v<T, double>) {
     // oneDNN refuses empty sums; ours gives zeros.
-    if (shape.k > 0 && call.rank().oneDnn.run(shape, a, b, c, bias))
+    if (shape.k > 0 &&
+        call.rank().oneDnn.run(shape, a, b, call.buffer<void>(2), bias))
       return;
   }
-  call.table<T>().gemm(call.threads(), call.rank().packing.data(), shape.m,
-                       shape.n, shape.k, a, shape.transA, b, shape.transB, c,
-                       bias, shape.add);
+  auto own = [&](auto gemm, auto *c) {
+    gemm(call.threads(), call.rank().packing.data(), shape.m, shape.n, shape.k,
+         a, shape.transA, b, shape.transB, c, bias, shape.add);
+  };
+  if (shape.narrowResult)
+    own(call.table<T>().gemmNarrow, call.buffer<T>(2));
+  else
+    own(call.table<T>().gemm, call.buffer<Accumulator<T>>(2));
 }
 
 template <class T> void runBiasAdd(const Call &call) {
@@ -156,8 +171,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.globalHeads = call.at().tp_size * a.heads;
 
   // The first worker uses the arena's scratch, the others the rank's own.
-  uint64_t bytes =
-      sizeof(A) * uint64_t(attentionScratchElements(a.headDim, backward));
+  uint64_t bytes = attentionScratchBytes(call.op());
   int scratchBuffer = backward ? 9 : 5;
   if (call.descriptor(scratchBuffer).bytes < bytes)
     throw CallError("attention needs " + std::to_string(bytes) +
@@ -165,13 +179,15 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
                     std::to_string(call.descriptor(scratchBuffer).bytes));
   constexpr int mostWorkers = 64;
   A *scratch[mostWorkers] = {call.buffer<A>(scratchBuffer)};
-  a.workers = bytes <= Rank::workerScratchBytes
+  // Without `prepare` there is the arena's scratch alone.
+  Rank &rank = call.rank();
+  a.workers = bytes <= rank.workerScratchBytes
                   ? std::min(call.threads(), mostWorkers)
                   : 1;
   for (int worker = 1; worker < a.workers; ++worker)
     scratch[worker] =
-        reinterpret_cast<A *>(call.rank().workerScratch.data() +
-                              size_t(worker - 1) * Rank::workerScratchBytes);
+        reinterpret_cast<A *>(rank.workerScratch->data() +
+                              size_t(worker - 1) * rank.workerScratchBytes);
   a.scratch = scratch;
   if (backward)
     call.table<T>().attentionGrad(a);
@@ -392,12 +408,15 @@ template <class T> void runOptimizer(const Call &call) {
   const A *gradient = call.buffer<A>(1);
   A *first = call.buffer<A>(2);
   A *second = first + shardElements;
+  // Behind the moments, where parameters are narrower than what they round.
+  A *master = o.kind == OptimizerKind::Sgd ? second : second + shardElements;
   forEachSegment(call, 3, shardElements,
                  [&](int64_t begin, int64_t length, int64_t decay) {
                    o.weightDecay = decay ? step.weight_decay : 0;
                    call.table<T>().optimize(call.threads(), o, length,
-                                            parameter + begin, gradient + begin,
-                                            first + begin, second + begin);
+                                            parameter + begin, master + begin,
+                                            gradient + begin, first + begin,
+                                            second + begin);
                  });
 }
 
@@ -410,43 +429,43 @@ template <class T> void runNorm(const Call &call) {
   forEachSegment(call, 2, shardElements,
                  [&](int64_t begin, int64_t length, int64_t replicated) {
                    if (!replicated || call.at().tp_index == 0)
-                     sum +=
-                         call.table<T>().sumOfSquares(length, gradient + begin);
+                     sum += call.table<T>().sumOfSquares(call.threads(), length,
+                                                         gradient + begin);
                  });
   call.step().local_norm_squared += sum;
 }
 
 } // namespace
 
-#define GRT_BOTH(FUNCTION) FUNCTION<float>, FUNCTION<double>
+#define GRT_ALL(FUNCTION) FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>
 
 const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
-    {"gemm", 3, 7, 0, 0, GRT_BOTH(runGemm)},
-    {"bias-add", 3, 2, 0, 0, GRT_BOTH(runBiasAdd)},
-    {"bias-grad", 2, 3, 0, 0, GRT_BOTH(runBiasGrad)},
-    {"layer-norm", 5, 2, 1, 0, GRT_BOTH(runLayerNorm)},
-    {"layer-norm-grad", 7, 3, 0, 0, GRT_BOTH(runLayerNormGrad)},
-    {"gelu", 2, 2, 0, 0, GRT_BOTH(runGelu)},
-    {"gelu-grad", 3, 2, 0, 0, GRT_BOTH(runGeluGrad)},
-    {"bias-gelu", 4, 3, 0, 0, GRT_BOTH(runBiasGelu)},
-    {"attention", 6, 11, 2, 0, GRT_BOTH(runAttention)},
-    {"attention-grad", 10, 11, 2, 0, GRT_BOTH(runAttentionGrad)},
-    {"dropout", 2, 5, 1, 0, GRT_BOTH(runDropout)},
-    {"dropout-add", 3, 5, 1, 0, GRT_BOTH(runDropoutAdd)},
-    {"add", 3, 1, 0, 0, GRT_BOTH(runAdd)},
-    {"embedding", 3, 4, 0, 1, GRT_BOTH(runEmbedding)},
-    {"embedding-grad", 3, 5, 0, 1, GRT_BOTH(runEmbeddingGrad)},
-    {"position-add", 3, 3, 0, 0, GRT_BOTH(runPositionAdd)},
-    {"position-grad", 2, 5, 0, 0, GRT_BOTH(runPositionGrad)},
-    {"softmax-stats", 3, 4, 0, 0, GRT_BOTH(runSoftmaxStats)},
-    {"cross-entropy", 5, 5, 0, 0, GRT_BOTH(runCrossEntropy)},
-    {"copy", 2, 4, 0, -1, runCopy, runCopy},
-    {"zero", 1, 0, 0, -1, runZero, runZero},
-    {"optimizer", 3, 3, 0, 0, GRT_BOTH(runOptimizer)},
-    {"norm", 1, 2, 0, 0, GRT_BOTH(runNorm)},
-    {"scale", 2, 1, 1, 0, GRT_BOTH(runScale)},
+    {"gemm", 3, 7, 0, 0, GRT_ALL(runGemm)},
+    {"bias-add", 3, 2, 0, 0, GRT_ALL(runBiasAdd)},
+    {"bias-grad", 2, 3, 0, 0, GRT_ALL(runBiasGrad)},
+    {"layer-norm", 5, 2, 1, 0, GRT_ALL(runLayerNorm)},
+    {"layer-norm-grad", 7, 3, 0, 0, GRT_ALL(runLayerNormGrad)},
+    {"gelu", 2, 2, 0, 0, GRT_ALL(runGelu)},
+    {"gelu-grad", 3, 2, 0, 0, GRT_ALL(runGeluGrad)},
+    {"bias-gelu", 4, 3, 0, 0, GRT_ALL(runBiasGelu)},
+    {"attention", 6, 11, 2, 0, GRT_ALL(runAttention)},
+    {"attention-grad", 10, 11, 2, 0, GRT_ALL(runAttentionGrad)},
+    {"dropout", 2, 5, 1, 0, GRT_ALL(runDropout)},
+    {"dropout-add", 3, 5, 1, 0, GRT_ALL(runDropoutAdd)},
+    {"add", 3, 1, 0, 0, GRT_ALL(runAdd)},
+    {"embedding", 3, 4, 0, 1, GRT_ALL(runEmbedding)},
+    {"embedding-grad", 3, 5, 0, 1, GRT_ALL(runEmbeddingGrad)},
+    {"position-add", 3, 3, 0, 0, GRT_ALL(runPositionAdd)},
+    {"position-grad", 2, 5, 0, 0, GRT_ALL(runPositionGrad)},
+    {"softmax-stats", 3, 4, 0, 0, GRT_ALL(runSoftmaxStats)},
+    {"cross-entropy", 5, 5, 0, 0, GRT_ALL(runCrossEntropy)},
+    {"copy", 2, 4, 0, -1, runCopy, runCopy, runCopy},
+    {"zero", 1, 0, 0, -1, runZero, runZero, runZero},
+    {"optimizer", 3, 3, 0, 0, GRT_ALL(runOptimizer)},
+    {"norm", 1, 2, 0, 0, GRT_ALL(runNorm)},
+    {"scale", 2, 1, 1, 0, GRT_ALL(runScale)},
 };
 
-#undef GRT_BOTH
+#undef GRT_ALL
 
 } // namespace grt::cpu

@@ -24,10 +24,20 @@
 
 namespace grt::cpu {
 
+/// The bits of a bfloat16: the upper half of an f32. Stored and loaded, never
+/// computed with.
+struct BF16 {
+  uint16_t bits;
+};
+
 template <class T> struct AccumulatorOf {
   using Type = T;
 };
-/// The type of statistics, gradients and optimizer state for compute type T.
+template <> struct AccumulatorOf<BF16> {
+  using Type = float;
+};
+/// The type of statistics, gradients and optimizer state for compute type T,
+/// and the one that kernels compute in.
 template <class T> using Accumulator = typename AccumulatorOf<T>::Type;
 
 /// Tile of the attention kernels: queries by keys.
@@ -43,11 +53,15 @@ struct DropoutStream {
   double keptScale;   ///< 1 / (1 - p)
 };
 
-/// Elements of one worker's scratch in the attention kernels.
-constexpr int64_t attentionScratchElements(int64_t headDim, bool backward) {
+/// Elements of one worker's scratch in the attention kernels: panels and tiles,
+/// and for a narrow storage type the rows at hand and the sums in the wide one.
+constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
+                                           bool narrow, bool backward) {
   int64_t panel = attentionQueries * headDim;
   int64_t tile = attentionQueries * attentionKeys;
-  return backward ? 2 * (panel + tile) : panel + tile;
+  if (!backward)
+    return panel + tile + (narrow ? 3 * panel : 0);
+  return 2 * (panel + tile) + (narrow ? 5 * panel + 2 * keyRows * headDim : 0);
 }
 
 /// Arguments of ATTENTION and ATTENTION_GRAD; names as in abi.h.
@@ -109,6 +123,10 @@ template <class T> struct KernelTable {
   void (*gemm)(int threads, void *pack, int64_t m, int64_t n, int64_t k,
                const T *a, bool transA, const T *b, bool transB, A *c,
                const T *bias, bool add);
+  /// The same with c of the compute type; sums are rounded once.
+  void (*gemmNarrow)(int threads, void *pack, int64_t m, int64_t n, int64_t k,
+                     const T *a, bool transA, const T *b, bool transB, T *c,
+                     const T *bias, bool add);
   void (*biasAdd)(int threads, int64_t rows, int64_t n, const T *x,
                   const T *bias, T *y);
   void (*biasGrad)(int threads, int64_t rows, int64_t n, const T *dy, A *dbias,
@@ -143,10 +161,12 @@ template <class T> struct KernelTable {
   void (*softmaxStats)(int threads, const LossArguments<T> &arguments);
   /// Writes dlogits; the loss is the caller's.
   void (*crossEntropyGrad)(int threads, const LossArguments<T> &arguments);
-  /// `first`, `second`: m and v, or the momentum and null.
+  /// `first`, `second`: m and v, or the momentum and null. `master`: what is
+  /// updated and then rounded to `parameter`; null where T is A.
   void (*optimize)(int threads, const OptimizerArguments &arguments, int64_t n,
-                   T *parameter, const A *gradient, A *first, A *second);
-  double (*sumOfSquares)(int64_t n, const A *x);
+                   T *parameter, A *master, const A *gradient, A *first,
+                   A *second);
+  double (*sumOfSquares)(int threads, int64_t n, const A *x);
 };
 
 /// The tables of one instruction set.
@@ -154,6 +174,7 @@ struct KernelTables {
   const char *isa;
   KernelTable<float> f32;
   KernelTable<double> f64;
+  KernelTable<BF16> bf16;
 };
 
 /// x86-64-v2, that plus AVX2 and FMA, and AVX-512 (F, BW, DQ, VL).

@@ -109,7 +109,14 @@ static int startTeam(int threads) {
 
 Rank::Rank(int threads)
     : threads(startTeam(threads)), tables(kernelTables()),
-      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)),
-      workerScratch(workerScratchBytes * size_t(this->threads - 1)) {}
+      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)) {}
+
+void Rank::reserveScratch(size_t bytes) {
+  bytes = (bytes + 63) / 64 * 64;
+  if (threads == 1 || bytes <= workerScratchBytes)
+    return;
+  workerScratch = std::make_unique<Pages>(bytes * size_t(threads - 1));
+  workerScratchBytes = bytes;
+}
 
 } // namespace grt::cpu

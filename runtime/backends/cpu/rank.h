@@ -42,22 +42,25 @@ private:
   size_t bytes;
 };
 
-/// One product: shapes, what is transposed, what happens to c.
+/// One product: shapes, what is transposed, what happens to c, and whether
+/// operands (a, b and the bias) and c are BF16; they are f32 if not.
 struct GemmShape {
   int64_t m, n, k;
   bool transA, transB, bias, add;
+  bool narrow, narrowResult;
   bool operator==(const GemmShape &) const = default;
 };
 
-/// f32 products through oneDNN, primitives cached by shape.
+/// f32 and bf16 products through oneDNN, primitives cached by shape.
 class OneDnnGemm {
 public:
   explicit OneDnnGemm(int threads);
   ~OneDnnGemm();
   /// c = op(a) op(b) (+ c) (+ bias); throws on failure. False, and nothing is
-  /// done, where oneDNN would take memory of its own in every call.
-  bool run(const GemmShape &shape, const float *a, const float *b, float *c,
-           const float *bias);
+  /// done, where oneDNN has no fast code for the shape on this machine, or
+  /// would take memory of its own in every call.
+  bool run(const GemmShape &shape, const void *a, const void *b, void *c,
+           const void *bias);
   /// Makes the primitive of a shape and grows the scratchpad to it.
   void prepare(const GemmShape &shape);
 
@@ -75,9 +78,12 @@ struct Rank {
   OneDnnGemm oneDnn;
   /// gemmPackBytes for each thread.
   Pages packing;
-  /// Attention scratch of the threads beyond the first, which uses the arena's.
-  static constexpr size_t workerScratchBytes = 256 * 1024;
-  Pages workerScratch;
+  /// Attention scratch of the threads beyond the first, which uses the arena's:
+  /// `workerScratchBytes` for each.
+  size_t workerScratchBytes = 0;
+  std::unique_ptr<Pages> workerScratch;
+  /// Makes room for calls with that much scratch.
+  void reserveScratch(size_t bytes);
 
   template <class T> const KernelTable<T> &table() const;
 };
@@ -86,6 +92,9 @@ template <> inline const KernelTable<float> &Rank::table<float>() const {
 }
 template <> inline const KernelTable<double> &Rank::table<double>() const {
   return tables.f64;
+}
+template <> inline const KernelTable<BF16> &Rank::table<BF16>() const {
+  return tables.bf16;
 }
 
 /// The best tables that this machine can run, or those that the environment

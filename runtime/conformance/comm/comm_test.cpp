@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -168,6 +169,49 @@ TEST_P(Comm, ReduceScatterOverwritesAndAccumulates) {
   run([&](Communicator &comm) {
     testReduceScatter<float>(comm);
     testReduceScatter<double>(comm);
+  });
+}
+
+/// To the nearest, ties to even.
+uint16_t toBfloat16(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+float fromBfloat16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t(bits) << 16);
+}
+
+TEST_P(Comm, Bfloat16IsSummedInSinglePrecisionAndRoundedOnce) {
+  run([&](Communicator &comm) {
+    std::vector<int> ranks = everyone(comm.size());
+    Group &group = comm.group(ranks);
+    uint64_t members = ranks.size(), part = 1111, count = part * members;
+    auto input = [&](int rank) {
+      std::vector<uint16_t> result;
+      for (float value : values<float>(count, rank))
+        result.push_back(toBfloat16(value));
+      return result;
+    };
+    std::vector<float> sums(count, 0.0f);
+    for (int rank : ranks) {
+      std::vector<uint16_t> from = input(rank);
+      for (uint64_t i = 0; i < count; ++i)
+        sums[i] = rank == ranks[0] ? fromBfloat16(from[i])
+                                   : sums[i] + fromBfloat16(from[i]);
+    }
+    std::vector<uint16_t> expected;
+    for (float sum : sums)
+      expected.push_back(toBfloat16(sum));
+    std::vector<uint16_t> data = input(comm.rank());
+    comm.allReduce(group, data.data(), count, GRT_BF16);
+    EXPECT_EQ(data, expected);
+
+    data = input(comm.rank());
+    std::vector<uint16_t> share(part, toBfloat16(3.0f));
+    comm.reduceScatter(group, data.data(), share.data(), part, GRT_BF16, true);
+    for (uint64_t i = 0; i < part; ++i)
+      EXPECT_EQ(share[i],
+                toBfloat16(sums[uint64_t(comm.rank()) * part + i] + 3.0f));
   });
 }
 

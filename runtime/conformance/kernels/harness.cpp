@@ -8,6 +8,7 @@
 #include "harness.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <dlfcn.h>
@@ -18,6 +19,19 @@ namespace grt::conformance {
 namespace {
 const grt_backend *loaded = nullptr;
 constexpr unsigned char guardByte = 0xa5;
+
+grt_dtype exactIn = GRT_F32;
+
+/// To the nearest, ties to even.
+uint16_t toBF16(double value) {
+  uint32_t bits = std::bit_cast<uint32_t>(float(value));
+  if (std::isnan(value))
+    return uint16_t(bits >> 16 | 0x40u);
+  return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+double fromBF16(uint16_t bits) {
+  return double(std::bit_cast<float>(uint32_t(bits) << 16));
+}
 
 uint64_t elementBytes(grt_dtype dtype) {
   switch (dtype) {
@@ -50,6 +64,14 @@ void loadBackend(const std::string &path) {
                              std::to_string(loaded->abi_version));
 }
 
+double rounded(double value, grt_dtype dtype) {
+  return dtype == GRT_F64   ? value
+         : dtype == GRT_F32 ? double(float(value))
+                            : fromBF16(toBF16(value));
+}
+
+void Random::setType(grt_dtype dtype) { exactIn = dtype; }
+
 uint32_t Random::bits() {
   state = state * 6364136223846793005ull + 1442695040888963407ull;
   return uint32_t(state >> 33) * 2u ^ uint32_t(state >> 17);
@@ -66,7 +88,7 @@ int64_t Random::integer(int64_t low, int64_t high) {
 Values Random::values(int64_t count, double scale, double offset) {
   Values result;
   for (int64_t i = 0; i < count; ++i)
-    result.push_back(double(float(offset + real(scale))));
+    result.push_back(rounded(double(float(offset + real(scale))), exactIn));
   return result;
 }
 
@@ -93,6 +115,9 @@ void Buffer::fill(const Values &values) {
     case GRT_F64:
       static_cast<double *>(data())[i] = values[i];
       break;
+    case GRT_BF16:
+      static_cast<uint16_t *>(data())[i] = toBF16(values[i]);
+      break;
     case GRT_I32:
       static_cast<int32_t *>(data())[i] = int32_t(values[i]);
       break;
@@ -109,6 +134,8 @@ double Buffer::at(int64_t i) const {
     return static_cast<float *>(data())[i];
   case GRT_F64:
     return static_cast<double *>(data())[i];
+  case GRT_BF16:
+    return fromBF16(static_cast<uint16_t *>(data())[i]);
   case GRT_I32:
     return static_cast<int32_t *>(data())[i];
   default:
@@ -221,6 +248,21 @@ std::unique_ptr<Buffer> KernelTest::sums(const Values &values) const {
   return buffer;
 }
 
+std::string
+instanceName(const testing::TestParamInfo<KernelTest::ParamType> &info) {
+  auto [dtype, threads] = info.param;
+  return std::string(dtype == GRT_F32   ? "f32"
+                     : dtype == GRT_F64 ? "f64"
+                                        : "bf16") +
+         "_threads" + std::to_string(threads);
+}
+
+Values KernelTest::rounded(Values values) const {
+  for (double &value : values)
+    value = conformance::rounded(value, dtype());
+  return values;
+}
+
 void KernelTest::expectNear(const Values &found, const Values &expected,
                             const std::string &what, double f32, double f64,
                             double floor) const {
@@ -229,10 +271,12 @@ void KernelTest::expectNear(const Values &found, const Values &expected,
   for (double value : expected)
     if (std::isfinite(value))
       largest = std::max(largest, std::fabs(value));
-  double bound = (dtype() == GRT_F64 ? f64 : f32) * largest;
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] == expected[i])
       continue;
+    double bound = (dtype() == GRT_F64 ? f64 : f32) * largest;
+    if (dtype() == GRT_BF16)
+      bound += std::fabs(expected[i]) / 256;
     ASSERT_LE(std::fabs(found[i] - expected[i]), bound)
         << what << " at " << i << ": expected " << expected[i] << ", found "
         << found[i];

@@ -38,10 +38,16 @@ using Integers = std::vector<int64_t>;
 const grt_backend &backend();
 void loadBackend(const std::string &path);
 
-/// Deterministic numbers in [-scale, scale), each exact in f32 (12 bits).
+/// `value` as an element of that type holds it.
+double rounded(double value, grt_dtype dtype);
+
+/// Deterministic numbers in [-scale, scale), each exact in f32 (12 bits), and
+/// in bf16 where that is the type under test.
 class Random {
 public:
   explicit Random(uint64_t seed) : state(seed * 2654435761u + 1) {}
+  /// What the numbers of all generators must be exact in.
+  static void setType(grt_dtype dtype);
   uint32_t bits();
   double real(double scale = 1);
   int64_t integer(int64_t low, int64_t high); ///< in [low, high)
@@ -113,7 +119,7 @@ private:
 /// The suites run for every element type and for one and several threads.
 class KernelTest : public testing::TestWithParam<std::tuple<grt_dtype, int>> {
 protected:
-  KernelTest() : device(std::get<1>(GetParam())) {}
+  KernelTest() : device(std::get<1>(GetParam())) { Random::setType(dtype()); }
 
   grt_dtype dtype() const { return std::get<0>(GetParam()); }
   grt_dtype accumulator() const {
@@ -127,8 +133,12 @@ protected:
   std::unique_ptr<Buffer> sums(int64_t count) const;
   std::unique_ptr<Buffer> sums(const Values &values) const;
 
+  /// `values` as the compute type holds them.
+  Values rounded(Values values) const;
+
   /// |found - expected| <= tolerance * (largest |expected| + floor), element by
-  /// element; the tolerance is `f32` or `f64` as the type under test says.
+  /// element; the tolerance is `f32` or `f64` as the type under test says. bf16
+  /// has that of f32, and the rounding of a result: 2^-8 of the element.
   void expectNear(const Values &found, const Values &expected,
                   const std::string &what, double f32 = 2e-6,
                   double f64 = 1e-13, double floor = 1e-3) const;
@@ -138,17 +148,17 @@ protected:
   Device device;
 };
 
+/// "bf16_threads3"
+std::string
+instanceName(const testing::TestParamInfo<KernelTest::ParamType> &info);
+
 /// Instantiates a suite derived from KernelTest.
 #define GRT_KERNEL_SUITE(SUITE)                                                \
   INSTANTIATE_TEST_SUITE_P(                                                    \
       Backend, SUITE,                                                          \
-      testing::Combine(testing::Values(GRT_F32, GRT_F64),                      \
+      testing::Combine(testing::Values(GRT_F32, GRT_F64, GRT_BF16),            \
                        testing::Values(1, 3)),                                 \
-      [](const testing::TestParamInfo<SUITE::ParamType> &info) {               \
-        return std::string(std::get<0>(info.param) == GRT_F32 ? "f32"          \
-                                                              : "f64") +       \
-               "_threads" + std::to_string(std::get<1>(info.param));           \
-      })
+      instanceName)
 
 } // namespace grt::conformance
 

@@ -153,8 +153,9 @@ typedef enum grt_kernel {
   /// The buffers hold elements [i*shardElements, (i+1)*shardElements) of the
   /// layer's owned flat parameters, i = the rank's sdp index; segments are in
   /// elements of the whole flat. state is m then v (adam), or the momentum
-  /// (sgd),
-  /// shardElements each, accumulator type.
+  /// (sgd), shardElements each, accumulator type. If the parameter is BF16 the
+  /// master weights follow (f32, shardElements): they are updated, and the
+  /// parameter becomes their rounded copy.
   GRT_KERNEL_OPTIMIZER = 21,
   /// bufs: gradient; ints: shardElements, segments, then per segment: begin,
   /// length, replicatedOverTp (0/1). Adds the sum of squares of the elements
@@ -323,12 +324,19 @@ static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
                                                        int backward) {
   // Tiles of 64 queries by 64 keys in the accumulator type, whatever the length
   // of the sequence. Forward: the queries transposed and one tile of scores.
-  // Backward: the same for the gradient of the output.
+  // Backward: the same for the gradient of the output. Where elements are
+  // narrower than the accumulator type also tiles of widened rows and of sums,
+  // and, backward, the sums of one head's keys and values.
   (void)tq;
-  (void)tk;
   uint64_t accumulator = element_bytes < 4 ? 4 : element_bytes;
-  uint64_t elements = 64ull * (uint64_t)head_dim + 64ull * 64ull;
-  return (backward ? 2ull : 1ull) * elements * accumulator;
+  uint64_t panel = 64ull * (uint64_t)head_dim;
+  uint64_t elements = panel + 64ull * 64ull;
+  if (backward)
+    elements *= 2;
+  if (element_bytes < 4)
+    elements += backward ? 5 * panel + 2ull * (uint64_t)tk * (uint64_t)head_dim
+                         : 3 * panel;
+  return elements * accumulator;
 }
 
 #ifdef __cplusplus

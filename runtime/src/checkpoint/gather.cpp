@@ -31,8 +31,9 @@ void forEachHolder(const Manifest &manifest,
 
 } // namespace
 
-grt_dtype heldType(const Manifest &manifest, Held kind) {
-  return kind == Held::Parameter ? manifest.dtype : manifest.accumulatorType();
+grt_dtype heldType(const Manifest &manifest, Held) {
+  // Of parameters that are rounded copies the master weights are the value.
+  return manifest.accumulatorType();
 }
 
 std::vector<Held> stateKinds(const Manifest &manifest) {
@@ -51,7 +52,9 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
                Held kind) {
   switch (kind) {
   case Held::Parameter:
-    return rank.memory() + layer.parameter;
+    return rank.memory() + (manifest.hasMasterWeights()
+                                ? manifest.masterOffset(layer)
+                                : layer.parameter);
   case Held::Gradient:
     return rank.memory() + layer.gradient;
   case Held::FirstState:
@@ -112,6 +115,11 @@ void scatterTensor(const Manifest &manifest,
           storeValues(values.data() + run.global, run.count, manifest.dtype,
                       rank.memory() + layer.parameter +
                           uint64_t(run.held) * manifest.elementBytes());
+          if (group == 0 && manifest.hasMasterWeights())
+            storeValues(values.data() + run.global, run.count,
+                        manifest.accumulatorType(),
+                        rank.memory() + manifest.masterOffset(layer) +
+                            uint64_t(run.held) * manifest.accumulatorBytes());
         });
 }
 

@@ -10,9 +10,11 @@
 #include "core/manifest.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 namespace grt {
 namespace {
@@ -67,40 +69,77 @@ struct alignas(64) Mailbox {
 /// Elements are summed in blocks that stay in the first-level cache.
 constexpr uint64_t blockElements = 1024;
 
+/// Elements are stored as T and summed as Sum; a sum is rounded once.
+template <typename T> struct Exact {
+  using Type = T;
+  using Sum = T;
+  static T wide(T value) { return value; }
+  static T narrow(T value) { return value; }
+};
+struct Bfloat16 {
+  using Type = uint16_t;
+  using Sum = float;
+  static float wide(uint16_t bits) {
+    return std::bit_cast<float>(uint32_t(bits) << 16);
+  }
+  /// To the nearest, ties to even.
+  static uint16_t narrow(float value) {
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return uint16_t(value == value ? rounded : bits >> 16 | 0x40u);
+  }
+};
+
 /// Sums elements [begin, end) of all members' published buffers, in the order
-/// of the members, and hands each block to `write(first, count, sums)`.
-template <typename T, typename Write>
+/// of the members, and hands each block to `write(first, count, sums)`, stored.
+/// With `onto`, what stands there (element 0 of it is element `begin`) comes
+/// first.
+template <typename E, typename Write>
 void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
-               Write write) {
-  alignas(64) T sums[blockElements];
+               const typename E::Type *onto, Write write) {
+  using T = typename E::Type;
+  alignas(64) typename E::Sum sums[blockElements];
   for (uint64_t first = begin; first < end; first += blockElements) {
     uint64_t count = std::min(blockElements, end - first);
-    std::memcpy(sums, reinterpret_cast<const T *>(group.address(0)) + first,
-                count * sizeof(T));
+    const T *values = reinterpret_cast<const T *>(group.address(0)) + first;
+    for (uint64_t i = 0; i < count; ++i)
+      sums[i] = E::wide(values[i]);
     for (int member = 1; member < group.size(); ++member) {
-      const T *values =
-          reinterpret_cast<const T *>(group.address(member)) + first;
+      values = reinterpret_cast<const T *>(group.address(member)) + first;
       for (uint64_t i = 0; i < count; ++i)
-        sums[i] += values[i];
+        sums[i] += E::wide(values[i]);
     }
-    write(first, count, sums);
+    if (onto)
+      for (uint64_t i = 0; i < count; ++i)
+        sums[i] += E::wide(onto[first - begin + i]);
+    if constexpr (std::is_same_v<T, typename E::Sum>) {
+      write(first, count, sums);
+    } else {
+      alignas(64) T stored[blockElements];
+      for (uint64_t i = 0; i < count; ++i)
+        stored[i] = E::narrow(sums[i]);
+      write(first, count, stored);
+    }
   }
 }
 
-template <typename T> void addInto(void *out, const void *in, uint64_t bytes) {
+template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
+  using T = typename E::Type;
   T *to = static_cast<T *>(out);
   const T *from = static_cast<const T *>(in);
   for (uint64_t i = 0; i < bytes / sizeof(T); ++i)
-    to[i] += from[i];
+    to[i] = E::narrow(E::wide(to[i]) + E::wide(from[i]));
 }
 
-/// Calls `body` with a value of the C++ type of the element type.
+/// Calls `body` with what is to know of the element type.
 template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
   switch (dtype) {
   case GRT_F32:
-    return body(float());
+    return body(Exact<float>());
   case GRT_F64:
-    return body(double());
+    return body(Exact<double>());
+  case GRT_BF16:
+    return body(Bfloat16());
   default:
     fail(std::string("cannot sum elements of type ") + dtypeName(dtype));
   }
@@ -173,16 +212,16 @@ public:
     group.publish(index, data);
     group.barrier();
     // Each member sums one part and writes it to everybody.
-    dispatchSum(dtype, [&](auto zero) {
-      using T = decltype(zero);
+    dispatchSum(dtype, [&](auto element) {
+      using T = typename decltype(element)::Type;
       auto [begin, end] = part(count, group.size(), index);
-      sumBlocks<T>(group, begin, end,
-                   [&](uint64_t first, uint64_t elements, const T *sums) {
-                     for (int member = 0; member < group.size(); ++member)
-                       std::memcpy(
-                           reinterpret_cast<T *>(group.address(member)) + first,
-                           sums, elements * sizeof(T));
-                   });
+      sumBlocks<decltype(element)>(
+          group, begin, end, nullptr,
+          [&](uint64_t first, uint64_t elements, const T *sums) {
+            for (int member = 0; member < group.size(); ++member)
+              std::memcpy(reinterpret_cast<T *>(group.address(member)) + first,
+                          sums, elements * sizeof(T));
+          });
     });
     group.barrier();
   }
@@ -209,17 +248,15 @@ public:
     int index = group.indexOf(self);
     group.publish(index, in);
     group.barrier();
-    dispatchSum(dtype, [&](auto zero) {
-      using T = decltype(zero);
+    dispatchSum(dtype, [&](auto element) {
+      using T = typename decltype(element)::Type;
       uint64_t begin = uint64_t(index) * count;
-      sumBlocks<T>(group, begin, begin + count,
-                   [&](uint64_t first, uint64_t elements, const T *sums) {
-                     T *to = static_cast<T *>(out) + (first - begin);
-                     if (accumulate)
-                       addInto<T>(to, sums, elements * sizeof(T));
-                     else
-                       std::memcpy(to, sums, elements * sizeof(T));
-                   });
+      T *to = static_cast<T *>(out);
+      sumBlocks<decltype(element)>(
+          group, begin, begin + count, accumulate ? to : nullptr,
+          [&](uint64_t first, uint64_t elements, const T *sums) {
+            std::memcpy(to + (first - begin), sums, elements * sizeof(T));
+          });
     });
     group.barrier();
   }
@@ -277,8 +314,8 @@ private:
       if (!call.add)
         std::memcpy(to, from, bytes);
       else
-        dispatchSum(call.dtype, [&](auto zero) {
-          addInto<decltype(zero)>(to, from, bytes);
+        dispatchSum(call.dtype, [&](auto element) {
+          addInto<decltype(element)>(to, from, bytes);
         });
     }
   }

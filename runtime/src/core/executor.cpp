@@ -176,6 +176,11 @@ void Rank::initialiseWeights() {
                       manifest.dtype,
                       arena->base() + layer.parameter +
                           uint64_t(run.held) * manifest.elementBytes());
+        if (tensor.group == 0 && manifest.hasMasterWeights())
+          initialValues(parameter, state.options.seed, run.global, run.count,
+                        manifest.accumulatorType(),
+                        arena->base() + manifest.masterOffset(layer) +
+                            uint64_t(run.held) * manifest.accumulatorBytes());
       });
     }
 }
@@ -347,9 +352,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   uint64_t held = owned + uint64_t(layer.groups[1].shardElements);
   set(GRT_REGION_PARAMETER, layer.parameter, held * manifest.elementBytes());
   set(GRT_REGION_GRADIENT, layer.gradient, held * manifest.accumulatorBytes());
-  set(GRT_REGION_OPTIMIZER, layer.optimizer,
-      owned * uint64_t(manifest.optimizerStates()) *
-          manifest.accumulatorBytes());
+  set(GRT_REGION_OPTIMIZER, layer.optimizer, manifest.optimizerBytes(layer));
 
   uint64_t slotBase = role.slots.offset + slot * role.slotStride;
   uint64_t transient = slotBase + layer.transient;

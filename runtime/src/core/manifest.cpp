@@ -291,9 +291,7 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   if (held && !contains(role.gradients, layer.gradient,
                         held * manifest.accumulatorBytes()))
     node.at("gradient").error("gradients leave their region");
-  uint64_t state = uint64_t(layer.groups[0].shardElements) *
-                   uint64_t(manifest.optimizerStates()) *
-                   manifest.accumulatorBytes();
+  uint64_t state = manifest.optimizerBytes(layer);
   if (state && !contains(role.optimizer, layer.optimizer, state))
     node.at("optimizer").error("optimizer state leaves its region");
 
@@ -688,6 +686,16 @@ int64_t Layer::degree(grt_axis axis) const {
 }
 
 uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }
+
+uint64_t Manifest::optimizerBytes(const Layer &layer) const {
+  return uint64_t(layer.groups[0].shardElements) * accumulatorBytes() *
+         uint64_t(optimizerStates() + (hasMasterWeights() ? 1 : 0));
+}
+
+uint64_t Manifest::masterOffset(const Layer &layer) const {
+  return layer.optimizer + uint64_t(layer.groups[0].shardElements) *
+                               accumulatorBytes() * uint64_t(optimizerStates());
+}
 
 uint64_t dtypeBytes(uint32_t dtype) {
   switch (dtype) {

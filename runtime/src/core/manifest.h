@@ -178,6 +178,12 @@ struct Manifest {
   uint64_t accumulatorBytes() const { return dtype == GRT_F64 ? 8 : 4; }
   /// Optimizer state tensors per parameter: m and v, or the momentum.
   int64_t optimizerStates() const { return optimizer == "sgd" ? 1 : 2; }
+  /// Whether owned parameters are rounded copies of master weights, which stand
+  /// behind a layer's optimizer states and have the accumulator type.
+  bool hasMasterWeights() const { return elementBytes() < accumulatorBytes(); }
+  /// Bytes of a layer's optimizer region, and where its master weights begin.
+  uint64_t optimizerBytes(const Layer &layer) const;
+  uint64_t masterOffset(const Layer &layer) const;
   int64_t samplesPerMicroBatch() const { return batch / microBatches; }
 };
 

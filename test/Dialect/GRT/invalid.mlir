@@ -347,3 +347,14 @@ grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0, 0]]
 // C3
 // expected-error @+1 {{expected every unit to be written once, found unit 1 of rank 1 written twice}}
 grt.exchange @e bytes_per_unit 4 transfers [[0, 1, 0, 0, 2], [2, 1, 0, 1, 1]]
+
+// -----
+
+// The master weights of bf16 parameters stand behind the moments.
+grt.func @f {
+  %p = grt.buffer parameter at 0 : memref<32xbf16>
+  %g = grt.buffer gradient at 0 : memref<32xf32>
+  %s = grt.buffer optimizer at 0 : memref<64xf32>
+  // expected-error @+1 {{expected at least 384 bytes in 'state', found 256}}
+  grt.kernel optimizer(%p, %g, %s) ints [2, 32, 1, 0, 32, 1] : memref<32xbf16>, memref<32xf32>, memref<64xf32>
+}

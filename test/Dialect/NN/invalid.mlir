@@ -22,7 +22,7 @@ func.func @embedding_of_another_width(%t: tensor<?x8xi32>, %w: tensor<32x16xf32>
 
 // embedding_grad, constraint 1
 func.func @embedding_grad_of_another_type(%t: tensor<?x8xi32>, %d: tensor<?x8x16xf32>, %w: tensor<32x16xf32>) {
-  // expected-error@below {{expected 'dtable' of type 'tensor<32x16xf32>', got 'tensor<31x16xf32>'}}
+  // expected-error@below {{expected 'dtable' of shape [32, 16], got [31, 16]}}
   %0 = nn.embedding_grad %t, %d, %w : (tensor<?x8xi32>, tensor<?x8x16xf32>, tensor<32x16xf32>) -> tensor<31x16xf32>
   return
 }
@@ -636,5 +636,22 @@ func.func @softmax_stats_of_other_labels(%l: tensor<?x8x33xf32>, %t: tensor<?x9x
 func.func @softmax_stats_of_two_numbers(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>) {
   // expected-error@below {{expected 'stats' of shape [?, 8, 3], got [?, 8, 2]}}
   %0 = nn.softmax_stats %l, %t {classes = 33 : i64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> tensor<?x8x2xf32>
+  return
+}
+
+// -----
+
+// Sums over samples have the accumulator type.
+func.func @weight_gradient_in_single_precision(%x: tensor<?x8x16xf64>, %d: tensor<?x8x4xf64>) {
+  // expected-error@below {{expected 'dw' of element type 'f64', got 'f32'}}
+  %0 = nn.linear_weight_grad %x, %d : (tensor<?x8x16xf64>, tensor<?x8x4xf64>) -> tensor<16x4xf32>
+  return
+}
+
+// -----
+
+func.func @position_gradient_in_double_precision(%d: tensor<?x8x16xbf16>) {
+  // expected-error@below {{expected 'dtable' of element type 'f32', got 'f64'}}
+  %0 = nn.position_grad %d : (tensor<?x8x16xbf16>) -> tensor<12x16xf64>
   return
 }

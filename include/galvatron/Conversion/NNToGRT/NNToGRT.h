@@ -43,11 +43,10 @@ struct FlatLayout {
   int64_t accumulatorBytes = 4; ///< gradients and optimizer state
   int64_t shards = 1;
 
-  /// States held by one rank. `slots` is the number of optimizer values an
-  /// element has (2 for Adam, 1 for SGD with momentum).
+  /// States held by one rank.
   int64_t parameterBytes() const;
   int64_t gradientBytes() const;
-  int64_t optimizerBytes(int64_t slots) const;
+  int64_t optimizerBytes(StringRef optimizer) const;
 };
 
 /// Reads the layout off a partitioned function with local types.
@@ -64,10 +63,6 @@ struct FunctionRegions {
 /// Transient buffers have lifetimes but no offsets yet.
 FailureOr<FuncOp> convertFunction(func::FuncOp function,
                                   FunctionRegions *regions = nullptr);
-
-/// Number of optimizer values per parameter element: "adam", "adamw" 2,
-/// "sgd" 1.
-int64_t getOptimizerSlots(StringRef optimizer);
 
 } // namespace mlir::grt
 

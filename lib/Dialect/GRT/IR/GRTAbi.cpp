@@ -90,6 +90,12 @@ uint32_t mlir::grt::getAbiDType(Type elementType) {
   return GRT_U8;
 }
 
+int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
+                                      int64_t accumulatorBytes) {
+  return (optimizer == "sgd" ? 1 : 2) +
+         (elementBytes < accumulatorBytes ? 1 : 0);
+}
+
 int64_t mlir::grt::getElementBytes(Type elementType) {
   if (elementType.isF64())
     return 8;

@@ -339,6 +339,21 @@ LogicalResult KernelOp::verify() {
                            << bytes;
   }
 
+  if (getKernel() == Kernel::Optimizer) {
+    // Behind the moments stand the master weights of narrow parameters.
+    auto elementBytes = [&](unsigned i) {
+      return getElementBytes(
+          cast<MemRefType>(getBuffers()[i].getType()).getElementType());
+    };
+    int64_t needed = getInts()[1] * elementBytes(2) *
+                     getOptimizerValues(getInts()[0] == 0 ? "sgd" : "adam",
+                                        elementBytes(0), elementBytes(2));
+    int64_t found =
+        grt::getByteSize(cast<MemRefType>(getBuffers()[2].getType()));
+    if (found < needed)
+      return emitOpError() << "expected at least " << needed
+                           << " bytes in 'state', found " << found;
+  }
   bool backward = getKernel() == Kernel::AttentionGrad;
   if (backward || getKernel() == Kernel::Attention) {
     ArrayRef<int64_t> ints = getInts();

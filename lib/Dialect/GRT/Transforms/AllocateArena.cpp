@@ -34,7 +34,7 @@ struct ProgramFacts {
   int64_t seqLen = 0;
   int64_t elementBytes = 4;
   int64_t accumulatorBytes = 4;
-  int64_t optimizerStates = 2; ///< m and v, or the momentum
+  int64_t optimizerValues = 2; ///< see getOptimizerValues()
 };
 
 FailureOr<ProgramFacts> getFacts(ModuleOp module) {
@@ -52,7 +52,8 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
   StringRef dtype = training.getDtype();
   facts.elementBytes = dtype == "f64" ? 8 : (dtype == "bf16" ? 2 : 4);
   facts.accumulatorBytes = dtype == "f64" ? 8 : 4;
-  facts.optimizerStates = training.getOptimizer() == "sgd" ? 1 : 2;
+  facts.optimizerValues = getOptimizerValues(
+      training.getOptimizer(), facts.elementBytes, facts.accumulatorBytes);
   return facts;
 }
 
@@ -104,7 +105,7 @@ private:
       footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
       footprint.gradientBytes += alignBytes(elements * facts.accumulatorBytes);
       if (number == 0)
-        footprint.optimizerBytes = alignBytes(elements * facts.optimizerStates *
+        footprint.optimizerBytes = alignBytes(elements * facts.optimizerValues *
                                               facts.accumulatorBytes);
     }
     if (layer.getData())

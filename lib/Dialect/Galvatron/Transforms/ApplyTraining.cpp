@@ -36,20 +36,21 @@ void changeElementType(ModuleOp module, Type from, Type to) {
 
   // Row statistics have the accumulator type, and losses are f64 whatever the
   // element type: their types are set apart.
-  Type accumulator = to.isF64() ? to : Float32Type::get(to.getContext());
+  Type accumulator = nn::accumulatorElement(to);
   SmallVector<std::pair<Value, Type>> fixed;
-  module.walk([&](Operation *op) {
+  module.walk([&](nn::TrainingOpInterface op) {
     for (OpResult result : op->getResults()) {
-      bool statistics = false;
-      if (auto norm = dyn_cast<nn::LayerNormOp>(op))
-        statistics = result == norm.getStats();
-      else if (auto attention = dyn_cast<nn::AttentionOp>(op))
-        statistics = result == attention.getLse();
       auto tensor = dyn_cast<RankedTensorType>(result.getType());
-      if (statistics)
+      switch (op.getElementRole(result.getResultNumber())) {
+      case nn::ElementRole::Compute:
+        break;
+      case nn::ElementRole::Accumulator:
         fixed.emplace_back(result, tensor.clone(accumulator));
-      else if (isa<nn::CrossEntropyOp>(op) && result.getResultNumber() == 0)
+        break;
+      case nn::ElementRole::Fixed:
         fixed.emplace_back(result, tensor);
+        break;
+      }
     }
   });
   auto isLoss = [](Type type) {
@@ -122,17 +123,7 @@ struct ApplyTrainingPass
     if (from && from != to)
       changeElementType(module, from, to);
     if (!dropout)
-      removeDropout(module);
-  }
-
-  void removeDropout(ModuleOp module) {
-    module.walk([](nn::DropoutOp op) {
-      op.getY().replaceAllUsesWith(op.getX());
-      op.erase();
-    });
-    module.walk([](nn::AttentionOp op) {
-      op.setDropoutAttr(FloatAttr::get(Float64Type::get(op.getContext()), 0.0));
-    });
+      module.walk([](nn::TrainingOpInterface op) { op.removeDropout(); });
   }
 };
 

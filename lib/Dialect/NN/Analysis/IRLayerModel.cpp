@@ -337,8 +337,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
 
   footprint.parameterBytes = layout.parameterBytes();
   footprint.gradientBytes = layout.gradientBytes();
-  footprint.optimizerBytes =
-      layout.optimizerBytes(grt::getOptimizerSlots(optimizer));
+  footprint.optimizerBytes = layout.optimizerBytes(optimizer);
   footprint.forwardFlops = work[0].flops;
   footprint.forwardMovedBytes = work[0].movedBytes;
   footprint.forwardKernels = work[0].kernels;

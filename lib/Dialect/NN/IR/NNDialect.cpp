@@ -36,6 +36,10 @@ int64_t nn::countBytes(Type type, int64_t samples) {
   return countElements(type, samples) * bits / 8;
 }
 
+Type nn::accumulatorElement(Type element) {
+  return element.isF64() ? element : Float32Type::get(element.getContext());
+}
+
 static constexpr StringLiteral roleNames[] = {
     "input",    "data",           "parameter",
     "output",   "loss",           "stash",

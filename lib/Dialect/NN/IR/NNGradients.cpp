@@ -11,12 +11,19 @@
 using namespace mlir;
 using namespace mlir::nn;
 
+/// The type of a parameter's gradient: sums over many samples are not rounded
+/// to the compute type.
+static Type sumType(Value parameter) {
+  auto type = cast<RankedTensorType>(parameter.getType());
+  return type.clone(accumulatorElement(type.getElementType()));
+}
+
 void EmbeddingOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 ArrayRef<bool> needed,
                                 MutableArrayRef<Value> operandGrads) {
   if (needed[1])
     operandGrads[1] = EmbeddingGradOp::create(
-        builder, getLoc(), getTable().getType(), getTokens(), grads[0],
+        builder, getLoc(), sumType(getTable()), getTokens(), grads[0],
         getTable(), getShardedAttr());
 }
 
@@ -26,7 +33,7 @@ void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   operandGrads[0] = grads[0];
   if (needed[1])
     operandGrads[1] = PositionGradOp::create(builder, getLoc(),
-                                             getTable().getType(), grads[0]);
+                                             sumType(getTable()), grads[0]);
 }
 
 void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -38,11 +45,11 @@ void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                   getW(), getTransposeWeightAttr());
   if (needed[1])
     operandGrads[1] =
-        LinearWeightGradOp::create(builder, getLoc(), getW().getType(), getX(),
+        LinearWeightGradOp::create(builder, getLoc(), sumType(getW()), getX(),
                                    grads[0], getTransposeWeightAttr());
   if (getBias() && needed[2])
     operandGrads[2] =
-        BiasGradOp::create(builder, getLoc(), getBias().getType(), grads[0]);
+        BiasGradOp::create(builder, getLoc(), sumType(getBias()), grads[0]);
 }
 
 void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -51,7 +58,7 @@ void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   operandGrads[0] = grads[0];
   if (needed[1])
     operandGrads[1] =
-        BiasGradOp::create(builder, getLoc(), getBias().getType(), grads[0]);
+        BiasGradOp::create(builder, getLoc(), sumType(getBias()), grads[0]);
 }
 
 void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -59,7 +66,7 @@ void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 MutableArrayRef<Value> operandGrads) {
   auto grad = LayerNormGradOp::create(
       builder, getLoc(),
-      TypeRange{getX().getType(), getGamma().getType(), getBeta().getType()},
+      TypeRange{getX().getType(), sumType(getGamma()), sumType(getBeta())},
       grads[0], getX(), getStats(), getGamma());
   llvm::copy(grad.getResults(), operandGrads.begin());
 }

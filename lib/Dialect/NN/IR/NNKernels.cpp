@@ -57,10 +57,9 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
 
 Value attentionScratch(KernelEmitter &emitter, const AttentionShape &shape,
                        RankedTensorType type, bool backward) {
-  unsigned elementBytes = type.getElementTypeBitWidth() == 64 ? 8 : 4;
-  int64_t bytes = int64_t(
-      grt_cpu_attention_scratch_bytes(shape.positions, shape.positions,
-                                      shape.headSize, elementBytes, backward));
+  int64_t bytes = int64_t(grt_cpu_attention_scratch_bytes(
+      shape.positions, shape.positions, shape.headSize,
+      type.getElementTypeBitWidth() / 8, backward));
   return emitter.temporary(
       RankedTensorType::get(bytes, IntegerType::get(type.getContext(), 8)));
 }
@@ -263,9 +262,7 @@ void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
     stats = operands[2];
     shards = typeOf(getStats()).getDimSize(0);
   } else {
-    Type element = typeOf(getLogits()).getElementType();
-    if (!element.isF64())
-      element = Float32Type::get(getContext());
+    Type element = accumulatorElement(typeOf(getLogits()).getElementType());
     stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
     emitter.kernel("softmax_stats", {operands[0], operands[1], stats},
                    {rows, columns, int64_t(getClasses()), 0});

@@ -79,8 +79,7 @@ LogicalResult expectElements(Operation *op, Value like, NamedValues values,
     return cast<RankedTensorType>(value.getType()).getElementType();
   };
   Type compute = elementOf(like);
-  Type accumulator =
-      compute.isF64() ? compute : Float32Type::get(op->getContext());
+  Type accumulator = accumulatorElement(compute);
   for (auto [named, expected] :
        {std::pair(values, compute), std::pair(statistics, accumulator)})
     for (auto [name, value] : named)
@@ -169,10 +168,11 @@ LogicalResult EmbeddingOp::verify() {
 }
 
 LogicalResult EmbeddingGradOp::verify() {
-  if (failed(expectType(*this, "dtable", getDtable(),
-                        getTable().getType())) || // 1
+  if (failed(expectShape(*this, "dtable", getDtable(),
+                         shapeOf(getTable()))) || // 1
       failed(expectRank(*this, "table", getTable(), 2)) ||
-      failed(expectElements(*this, getTable(), {{"dy", getDy()}})))
+      failed(expectElements(*this, getTable(), {{"dy", getDy()}},
+                            {{"dtable", getDtable()}})))
     return failure();
   return expectShape(*this, "dy", getDy(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
@@ -181,8 +181,7 @@ LogicalResult EmbeddingGradOp::verify() {
 static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
                                     StringRef tableName, Value table) {
   if (failed(expectRank(op, xName, x, 3)) ||
-      failed(expectRank(op, tableName, table, 2)) ||
-      failed(expectElements(op, x, {{tableName, table}})))
+      failed(expectRank(op, tableName, table, 2)))
     return failure();
   if (shapeOf(x)[2] != shapeOf(table)[1]) // 1
     return op->emitOpError() << "expected '" << tableName << "' of width "
@@ -195,13 +194,16 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
 }
 
 LogicalResult PositionAddOp::verify() {
-  if (failed(verifyPosition(*this, "x", getX(), "table", getTable())))
+  if (failed(verifyPosition(*this, "x", getX(), "table", getTable())) ||
+      failed(expectElements(*this, getX(), {{"table", getTable()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 3
 }
 
 LogicalResult PositionGradOp::verify() {
-  return verifyPosition(*this, "dy", getDy(), "dtable", getDtable());
+  if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable())))
+    return failure();
+  return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});
 }
 
 LogicalResult LinearOp::verify() {
@@ -238,7 +240,8 @@ LogicalResult LinearInputGradOp::verify() {
 LogicalResult LinearWeightGradOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX()), dy = shapeOf(getDy());
   if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectElements(*this, getX(), {{"dy", getDy()}, {"dw", getDw()}})))
+      failed(
+          expectElements(*this, getX(), {{"dy", getDy()}}, {{"dw", getDw()}})))
     return failure();
   ArrayRef<int64_t> rows = x.drop_back();
   if (dy.size() <= rows.size() || dy.take_front(rows.size()) != rows) // 1
@@ -258,7 +261,7 @@ LogicalResult BiasAddOp::verify() {
 }
 
 LogicalResult BiasGradOp::verify() {
-  if (failed(expectElements(*this, getDy(), {{"dbias", getDbias()}})))
+  if (failed(expectElements(*this, getDy(), {}, {{"dbias", getDbias()}})))
     return failure();
   return expectTrailing(*this, "dbias", getDbias(), getDy()); // 1
 }
@@ -284,11 +287,10 @@ LogicalResult LayerNormOp::verify() {
 LogicalResult LayerNormGradOp::verify() {
   ArrayRef<int64_t> x = shapeOf(getX());
   if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectElements(*this, getX(),
-                            {{"gamma", getGamma()},
+      failed(expectElements(*this, getX(), {{"gamma", getGamma()}},
+                            {{"stats", getStats()},
                              {"dgamma", getDgamma()},
-                             {"dbeta", getDbeta()}},
-                            {{"stats", getStats()}})))
+                             {"dbeta", getDbeta()}})))
     return failure();
   if (failed(expectType(*this, "dy", getDy(), getX().getType())) ||
       failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1

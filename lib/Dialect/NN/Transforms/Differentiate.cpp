@@ -97,7 +97,7 @@ private:
 void Differentiator::addGradient(OpBuilder &builder, Value value,
                                  Value gradient) {
   Value &sum = gradients[value];
-  sum = sum ? AddOp::create(builder, value.getLoc(), value.getType(), sum,
+  sum = sum ? AddOp::create(builder, value.getLoc(), gradient.getType(), sum,
                             gradient)
                   .getResult()
             : gradient;

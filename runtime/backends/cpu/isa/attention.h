@@ -53,6 +53,29 @@ void transposeTile(const T *rows, int64_t stride, int64_t count,
     });
 }
 
+/// Rows to compute with, and the distance from one to the next.
+template <class A> struct Rows {
+  const A *data;
+  int64_t stride;
+};
+
+/// The rows in place if they are stored in the type to compute in, else widened
+/// into `buffer`.
+template <class T>
+Rows<Accumulator<T>> wideRows(const T *rows, int64_t stride, int64_t count,
+                              int64_t headDim, Accumulator<T> *buffer) {
+  using A = Accumulator<T>;
+  if constexpr (sizeof(T) == sizeof(A)) {
+    return {rows, stride};
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      sweep<A>(0, headDim, [&](int64_t d, auto at) {
+        at.store(buffer + i * headDim + d, at.load(rows + i * stride + d));
+      });
+    return {buffer, headDim};
+  }
+}
+
 /// What the tiles of one (sample, head) share.
 template <class T> struct Head {
   const AttentionArguments<T> &a;
@@ -120,51 +143,53 @@ int64_t keysSeen(const Head<T> &head, int64_t i, int64_t count, int64_t j0,
 /// may be left as they are.
 template <class T>
 void scoreTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
-               const T *rows, int64_t stride, const Accumulator<T> *panel,
+               Rows<Accumulator<T>> rows, const Accumulator<T> *panel,
                Accumulator<T> *tile) {
   using A = Accumulator<T>;
   if (firstLane(head, i0, j0 + band) == 0) {
-    products<A>(keys, queryTile, head.a.headDim, {rows, stride, 1}, panel,
-                queryTile, tile, queryTile, false);
+    products<A>(keys, queryTile, head.a.headDim, {rows.data, rows.stride, 1},
+                panel, queryTile, tile, queryTile, false);
     return;
   }
   for (int64_t j = 0; j < keys; j += band) {
     int64_t lane = firstLane(head, i0, j0 + j);
     products<A>(smaller(band, keys - j), queryTile - lane, head.a.headDim,
-                {rows + j * stride, stride, 1}, panel + lane, queryTile,
-                tile + j * queryTile + lane, queryTile, false);
+                {rows.data + j * rows.stride, rows.stride, 1}, panel + lane,
+                queryTile, tile + j * queryTile + lane, queryTile, false);
   }
 }
 
 /// out[i] (+)= sum over keys of tile[j][i] rows[j].
 template <class T>
 void queryProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
-                   int64_t keys, const Accumulator<T> *tile, const T *rows,
-                   int64_t stride, T *out, int64_t outStride, bool add) {
+                   int64_t keys, const Accumulator<T> *tile,
+                   Rows<Accumulator<T>> rows, Accumulator<T> *out,
+                   int64_t outStride, bool add) {
   using A = Accumulator<T>;
   // A band that sees nothing still has to be written if it is the first.
   for (int64_t i = 0; i < queries; i += band) {
     int64_t count = smaller(band, queries - i);
     int64_t seen = keysSeen(head, i0 + i, count, j0, keys);
     if (i == 0 && queries > band && seen == keys) {
-      products<A>(queries, head.a.headDim, keys, {tile, 1, queryTile}, rows,
-                  stride, out, outStride, add);
+      products<A>(queries, head.a.headDim, keys, {tile, 1, queryTile},
+                  rows.data, rows.stride, out, outStride, add);
       return;
     }
-    products<A>(count, head.a.headDim, seen, {tile + i, 1, queryTile}, rows,
-                stride, out + i * outStride, outStride, add);
+    products<A>(count, head.a.headDim, seen, {tile + i, 1, queryTile},
+                rows.data, rows.stride, out + i * outStride, outStride, add);
   }
 }
 
 /// out[j] += sum over queries of tile[j][i] rows[i].
 template <class T>
 void keyProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
-                 int64_t keys, const Accumulator<T> *tile, const T *rows,
-                 int64_t stride, T *out, int64_t outStride) {
+                 int64_t keys, const Accumulator<T> *tile,
+                 Rows<Accumulator<T>> rows, Accumulator<T> *out,
+                 int64_t outStride) {
   using A = Accumulator<T>;
   if (firstLane(head, i0, j0 + band) == 0) {
-    products<A>(keys, head.a.headDim, queries, {tile, queryTile, 1}, rows,
-                stride, out, outStride, true);
+    products<A>(keys, head.a.headDim, queries, {tile, queryTile, 1}, rows.data,
+                rows.stride, out, outStride, true);
     return;
   }
   for (int64_t j = 0; j < keys; j += band) {
@@ -172,8 +197,8 @@ void keyProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
     if (lane < queries)
       products<A>(smaller(band, keys - j), head.a.headDim, queries - lane,
                   {tile + j * queryTile + lane, queryTile, 1},
-                  rows + lane * stride, stride, out + j * outStride, outStride,
-                  true);
+                  rows.data + lane * rows.stride, rows.stride,
+                  out + j * outStride, outStride, true);
   }
 }
 
@@ -230,8 +255,18 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
   const AttentionArguments<T> &a = head.a;
   int64_t queries = smaller(queryTile, a.queryRows - i0);
   int64_t limit = head.keyLimit(i0, queries);
-  A *queryPanel = scratch, *scores = scratch + queryTile * a.headDim;
-  T *out = a.o + head.outOffset(i0);
+  const int64_t panelElements = queryTile * a.headDim;
+  A *queryPanel = scratch, *scores = scratch + panelElements;
+  T *result = a.o + head.outOffset(i0);
+  // Sums stand in the result itself, or behind the tiles where it is narrow.
+  A *keyRows = scores + queryTile * keyTile;
+  A *valueRows = keyRows + panelElements;
+  A *out = valueRows + panelElements;
+  int64_t outStride = a.headDim;
+  if constexpr (sizeof(T) == sizeof(A)) {
+    out = result;
+    outStride = head.outStride();
+  }
   A largest[queryTile], sum[queryTile], correction[queryTile];
   for (int64_t i = 0; i < queryTile; ++i) {
     largest[i] = -__builtin_inf();
@@ -239,13 +274,14 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
   }
   if (limit == 0)
     for (int64_t i = 0; i < queries; ++i)
-      __builtin_memset(out + i * head.outStride(), 0,
-                       size_t(a.headDim) * sizeof(T));
+      __builtin_memset(out + i * outStride, 0, size_t(a.headDim) * sizeof(A));
   transposeTile(head.q(i0), a.qStride, queries, a.headDim, A(a.scale),
                 queryPanel);
   for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
-    scoreTile(head, i0, j0, keys, head.k(j0), a.kStride, queryPanel, scores);
+    scoreTile(head, i0, j0, keys,
+              wideRows(head.k(j0), a.kStride, keys, a.headDim, keyRows),
+              queryPanel, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> before = loadWhole(largest + i), now = before;
@@ -269,22 +305,24 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
       dropTile<T>(head, i0, j0, keys, A(a.dropout->keptScale), A(0), scores);
     if (j0 > 0)
       for (int64_t i = 0; i < queries; ++i) {
-        T *row = out + i * head.outStride();
+        A *row = out + i * outStride;
         if (correction[i] != 1)
-          sweep<T>(0, a.headDim, [&](int64_t d, auto at) {
+          sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
             at.store(row + d, at.load(row + d) * correction[i]);
           });
       }
-    queryProducts(head, i0, queries, j0, keys, scores, head.v(j0), a.vStride,
-                  out, head.outStride(), j0 > 0);
+    queryProducts(head, i0, queries, j0, keys, scores,
+                  wideRows(head.v(j0), a.vStride, keys, a.headDim, valueRows),
+                  out, outStride, j0 > 0);
   }
   for (int64_t i = 0; i < queries; ++i) {
     A inverse = sum[i] > 0 ? 1 / sum[i] : A(0);
     // NaN in the scores must reach the output.
     inverse = sum[i] == sum[i] ? inverse : sum[i];
-    T *row = out + i * head.outStride();
-    sweep<T>(0, a.headDim, [&](int64_t d, auto at) {
-      at.store(row + d, at.load(row + d) * inverse);
+    const A *row = out + i * outStride;
+    T *target = result + i * head.outStride();
+    sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+      at.store(target + d, at.load(row + d) * inverse);
     });
     head.lse()[i0 + i] = A(double(largest[i]) + __builtin_log(double(sum[i])));
   }
@@ -309,9 +347,16 @@ template <class T> void attention(const AttentionArguments<T> &a) {
       });
 }
 
+/// Where the sums of dk and dv of one key head stand.
+template <class A> struct KeySums {
+  A *dk, *dv;
+  int64_t kStride, vStride;
+};
+
 /// Adds what queries [i0, ..) of one head give to dq, dk and dv.
 template <class T>
 void attentionGradTile(const Head<T> &head, int64_t i0,
+                       const KeySums<Accumulator<T>> &sums,
                        Accumulator<T> *scratch) {
   using A = Accumulator<T>;
   constexpr int width = lanes<A>;
@@ -322,11 +367,22 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   A *queryPanel = scratch, *doutPanel = scratch + panelElements;
   A *probability = scratch + 2 * panelElements;
   A *gradient = probability + queryTile * keyTile;
+  A *wideBuffers = gradient + queryTile * keyTile;
   const T *dout = a.dout + head.outOffset(i0), *out = a.o + head.outOffset(i0);
-  T *dq = a.dq + (head.q(i0) - a.q);
+  T *dqResult = a.dq + (head.q(i0) - a.q);
+  A *dq = wideBuffers + 4 * panelElements;
+  int64_t dqStride = a.headDim;
+  if constexpr (sizeof(T) == sizeof(A)) {
+    dq = dqResult;
+    dqStride = a.qStride;
+  }
+  Rows<A> queryRows =
+      wideRows(head.q(i0), a.qStride, queries, a.headDim, wideBuffers);
+  Rows<A> doutRows = wideRows(dout, head.outStride(), queries, a.headDim,
+                              wideBuffers + panelElements);
   if (limit == 0)
     for (int64_t i = 0; i < queries; ++i)
-      __builtin_memset(dq + i * a.qStride, 0, size_t(a.headDim) * sizeof(T));
+      __builtin_memset(dq + i * dqStride, 0, size_t(a.headDim) * sizeof(A));
   transposeTile(head.q(i0), a.qStride, queries, a.headDim, A(a.scale),
                 queryPanel);
   transposeTile(dout, head.outStride(), queries, a.headDim, A(1), doutPanel);
@@ -343,9 +399,12 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   }
   for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
-    const T *k = head.k(j0);
-    scoreTile(head, i0, j0, keys, k, a.kStride, queryPanel, probability);
-    scoreTile(head, i0, j0, keys, head.v(j0), a.vStride, doutPanel, gradient);
+    Rows<A> k = wideRows(head.k(j0), a.kStride, keys, a.headDim,
+                         wideBuffers + 2 * panelElements);
+    Rows<A> v = wideRows(head.v(j0), a.vStride, keys, a.headDim,
+                         wideBuffers + 3 * panelElements);
+    scoreTile(head, i0, j0, keys, k, queryPanel, probability);
+    scoreTile(head, i0, j0, keys, v, doutPanel, gradient);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> shift = loadWhole(lse + i);
       for (int64_t j = 0; j < keys; ++j) {
@@ -375,16 +434,22 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
         storeWhole(pPlace, p * d);
       }
     }
-    keyProducts(head, i0, queries, j0, keys, probability, dout,
-                head.outStride(), a.dv + (head.v(j0) - a.v), a.vStride);
-    keyProducts(head, i0, queries, j0, keys, gradient, head.q(i0), a.qStride,
-                a.dk + (k - a.k), a.kStride);
-    queryProducts(head, i0, queries, j0, keys, gradient, k, a.kStride, dq,
-                  a.qStride, j0 > 0);
+    keyProducts(head, i0, queries, j0, keys, probability, doutRows,
+                sums.dv + j0 * sums.vStride, sums.vStride);
+    keyProducts(head, i0, queries, j0, keys, gradient, queryRows,
+                sums.dk + j0 * sums.kStride, sums.kStride);
+    queryProducts(head, i0, queries, j0, keys, gradient, k, dq, dqStride,
+                  j0 > 0);
   }
+  if constexpr (sizeof(T) != sizeof(A))
+    for (int64_t i = 0; i < queries; ++i)
+      sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+        at.store(dqResult + i * a.qStride + d, at.load(dq + i * dqStride + d));
+      });
 }
 
 template <class T> void attentionGrad(const AttentionArguments<T> &a) {
+  using A = Accumulator<T>;
   int64_t group = a.heads / a.kvHeads;
   // Query heads that share a key head are one unit: its sums have one order.
   parallelFor(
@@ -392,14 +457,32 @@ template <class T> void attentionGrad(const AttentionArguments<T> &a) {
       a.samples * a.kvHeads, 1, [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           Head<T> head = {a, unit / a.kvHeads, unit % a.kvHeads * group};
-          size_t bytes = size_t(a.headDim) * sizeof(T);
+          T *dk = a.dk + (head.k(0) - a.k), *dv = a.dv + (head.v(0) - a.v);
+          KeySums<A> sums;
+          if constexpr (sizeof(T) == sizeof(A)) {
+            sums = {dk, dv, a.kStride, a.vStride};
+          } else {
+            A *wideSums = a.scratch[worker] +
+                          attentionScratchElements(0, a.headDim, true, true);
+            sums = {wideSums, wideSums + a.keyRows * a.headDim, a.headDim,
+                    a.headDim};
+          }
+          size_t bytes = size_t(a.headDim) * sizeof(A);
           for (int64_t j = 0; j < a.keyRows; ++j) {
-            __builtin_memset(a.dk + (head.k(j) - a.k), 0, bytes);
-            __builtin_memset(a.dv + (head.v(j) - a.v), 0, bytes);
+            __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
+            __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
           }
           for (int64_t member = 0; member < group; ++member, ++head.head)
             for (int64_t i0 = 0; i0 < a.queryRows; i0 += queryTile)
-              attentionGradTile(head, i0, a.scratch[worker]);
+              attentionGradTile(head, i0, sums, a.scratch[worker]);
+          if constexpr (sizeof(T) != sizeof(A))
+            for (int64_t j = 0; j < a.keyRows; ++j)
+              sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+                at.store(dk + j * a.kStride + d,
+                         at.load(sums.dk + j * sums.kStride + d));
+                at.store(dv + j * a.vStride + d,
+                         at.load(sums.dv + j * sums.vStride + d));
+              });
         }
       });
 }

@@ -18,33 +18,36 @@ namespace {
 /// vocabulary.
 constexpr int64_t sumColumns = 1024;
 
-template <class T> T rowMaximum(const T *row, int64_t n) {
-  constexpr int64_t stride = 4 * lanes<T>;
-  Vec<T> m0 = splat(T(-__builtin_inf())), m1 = m0, m2 = m0, m3 = m0;
+template <class T> Accumulator<T> rowMaximum(const T *row, int64_t n) {
+  using A = Accumulator<T>;
+  constexpr int64_t stride = 4 * lanes<A>;
+  Vec<A> m0 = splat(A(-__builtin_inf())), m1 = m0, m2 = m0, m3 = m0;
   int64_t whole = n / stride * stride;
   for (int64_t i = 0; i < whole; i += stride) {
     m0 = larger(m0, loadWhole(row + i));
-    m1 = larger(m1, loadWhole(row + i + lanes<T>));
-    m2 = larger(m2, loadWhole(row + i + 2 * lanes<T>));
-    m3 = larger(m3, loadWhole(row + i + 3 * lanes<T>));
+    m1 = larger(m1, loadWhole(row + i + lanes<A>));
+    m2 = larger(m2, loadWhole(row + i + 2 * lanes<A>));
+    m3 = larger(m3, loadWhole(row + i + 3 * lanes<A>));
   }
-  T result = horizontalMax<T>(larger(larger(m0, m1), larger(m2, m3)));
+  A result = horizontalMax<A>(larger(larger(m0, m1), larger(m2, m3)));
   for (int64_t i = whole; i < n; ++i)
-    result = row[i] > result ? row[i] : result;
+    result = wide(row[i]) > result ? wide(row[i]) : result;
   return result;
 }
 
-template <class T> double rowExponentialSum(const T *row, int64_t n, T shift) {
+template <class T>
+double rowExponentialSum(const T *row, int64_t n, Accumulator<T> shift) {
+  using A = Accumulator<T>;
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += sumColumns) {
     int64_t end = smaller(begin + sumColumns, n);
-    Vec<T> sum{};
+    Vec<A> sum{};
     int64_t i = begin;
-    for (; i + lanes<T> <= end; i += lanes<T>)
+    for (; i + lanes<A> <= end; i += lanes<A>)
       sum += exponential(loadWhole(row + i) - shift);
-    total += double(horizontalSum<T>(sum));
+    total += double(horizontalSum<A>(sum));
     if (i < end) {
-      Vec<T> rest = exponential(loadPart(row + i, int(end - i)) - shift);
+      Vec<A> rest = exponential(loadPart(row + i, int(end - i)) - shift);
       for (int l = 0; l < int(end - i); ++l)
         total += double(rest[l]);
     }
@@ -59,7 +62,7 @@ template <class T> void softmaxStats(int threads, const LossArguments<T> &a) {
         for (int64_t r = begin; r < end; ++r) {
           const T *row = a.logits + r * a.cols;
           A *stats = a.stats + 3 * r;
-          T maximum = rowMaximum(row, a.validCols);
+          A maximum = rowMaximum(row, a.validCols);
           stats[0] = maximum;
           stats[1] = a.validCols > 0
                          ? A(rowExponentialSum(row, a.validCols, maximum))
@@ -67,14 +70,14 @@ template <class T> void softmaxStats(int threads, const LossArguments<T> &a) {
           stats[2] = 0;
           if (a.generate) {
             int64_t column = 0;
-            while (column < a.validCols && row[column] != maximum)
+            while (column < a.validCols && wide(row[column]) != maximum)
               ++column;
             stats[2] = A(column);
             continue;
           }
           int64_t local = int64_t(a.labels[r]) - a.firstColumn;
           if (a.labels[r] >= 0 && local >= 0 && local < a.validCols)
-            stats[2] = row[local];
+            stats[2] = wide(row[local]);
         }
       });
 }
@@ -103,14 +106,19 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
                    __builtin_exp(double(stats[0]) - double(maximum));
           }
           A factor = A(a.inverseTokens / sum);
-          sweep<T>(0, a.validCols, [&](int64_t i, auto at) {
+          int64_t local = int64_t(a.labels[r]) - a.firstColumn;
+          bool here = local >= 0 && local < a.validCols;
+          A logit = here ? wide(row[local]) : A(0);
+          sweep<A>(0, a.validCols, [&](int64_t i, auto at) {
             at.store(out + i, exponential(at.load(row + i) - maximum) * factor);
           });
           for (int64_t i = a.validCols; i < a.cols; ++i)
-            out[i] = 0;
-          int64_t local = int64_t(a.labels[r]) - a.firstColumn;
-          if (local >= 0 && local < a.validCols)
-            out[local] -= T(a.inverseTokens);
+            out[i] = narrow<T>(0);
+          // From the logit again: what was stored may have been rounded.
+          if (here)
+            out[local] =
+                narrow<T>(exponential(splat(logit - maximum))[0] * factor -
+                          A(a.inverseTokens));
         }
       });
 }

@@ -116,95 +116,141 @@ void products(int64_t m, int64_t n, int64_t depth, Strided<T> a, const T *b,
 // tiles run over both.
 
 constexpr int64_t blockDepth = 256, blockRows = 96, blockBytes = 1024 * 1024;
-static_assert((blockDepth + 1) * blockRows * 8 + blockBytes <= gemmPackBytes);
+/// A block of B, one of A, and for narrow results their block of wide sums.
+static_assert(blockBytes + (blockDepth + 1) * blockRows * 8 <= gemmPackBytes);
+static_assert(blockBytes + (blockDepth + 1) * blockRows * 4 +
+                  blockRows * blockBytes / blockDepth <=
+              gemmPackBytes);
 
 /// Packs op(a)[rows, depth] as panels of tileRows rows, each [depth, tileRows];
 /// missing rows of the last panel are zero.
 template <class T>
 void packRows(const T *a, int64_t rowStride, int64_t columnStride, int64_t rows,
-              int64_t depth, T *out) {
+              int64_t depth, Accumulator<T> *out) {
   for (int64_t r = 0; r < rows; r += tileRows) {
     int64_t here = smaller(tileRows, rows - r);
     for (int64_t k = 0; k < depth; ++k)
       for (int64_t i = 0; i < tileRows; ++i)
-        *out++ = i < here ? a[(r + i) * rowStride + k * columnStride] : T(0);
+        *out++ = i < here ? wide(a[(r + i) * rowStride + k * columnStride]) : 0;
   }
 }
 
 /// Packs op(b)[depth, cols] as panels of `width` columns, each [depth, width].
 template <class T>
 void packColumns(const T *b, int64_t rowStride, int64_t columnStride,
-                 int64_t depth, int64_t cols, int64_t width, T *out) {
+                 int64_t depth, int64_t cols, int64_t width,
+                 Accumulator<T> *out) {
   for (int64_t j = 0; j < cols; j += width) {
     int64_t here = smaller(width, cols - j);
     for (int64_t k = 0; k < depth; ++k, out += width) {
       const T *source = b + k * rowStride + j * columnStride;
       if (columnStride == 1 && here == width) {
         for (int64_t i = 0; i < width; ++i)
-          out[i] = source[i];
+          out[i] = wide(source[i]);
       } else {
         for (int64_t i = 0; i < width; ++i)
-          out[i] = i < here ? source[i * columnStride] : T(0);
+          out[i] = i < here ? wide(source[i * columnStride]) : 0;
       }
     }
   }
 }
 
-template <class T>
+/// c[rows, cols] (+)= packed A times packed B.
+template <class A>
+void packedProduct(const A *packedA, const A *packedB, int64_t rows,
+                   int64_t cols, int64_t depth, A *c, int64_t cStride,
+                   bool add) {
+  constexpr int64_t width = tileVectors * lanes<A>;
+  A edge[tileRows * width];
+  for (int64_t j = 0; j < cols; j += width) {
+    const A *bPanel = packedB + j * depth;
+    for (int64_t i = 0; i < rows; i += tileRows) {
+      Strided<A> aPanel = {packedA + i * depth, 1, tileRows};
+      A *place = c + i * cStride + j;
+      int64_t height = smaller(tileRows, rows - i);
+      int64_t across = smaller(width, cols - j);
+      if (height == tileRows && across == width) {
+        tile<A, tileRows, tileVectors>(depth, aPanel, bPanel, width, place,
+                                       cStride, add, Whole<A>());
+        continue;
+      }
+      tile<A, tileRows, tileVectors>(depth, aPanel, bPanel, width, edge, width,
+                                     false, Whole<A>());
+      for (int64_t r = 0; r < height; ++r)
+        for (int64_t l = 0; l < across; ++l)
+          place[r * cStride + l] =
+              add ? place[r * cStride + l] + edge[r * width + l]
+                  : edge[r * width + l];
+    }
+  }
+}
+
+/// C is T or its accumulator type. A narrow c is summed in a wide block and
+/// rounded once, so B is packed again for every block of rows.
+template <class T, class C>
 void gemm(int threads, void *pack, int64_t m, int64_t n, int64_t k, const T *a,
-          bool transA, const T *b, bool transB, Accumulator<T> *c,
-          const T *bias, bool add) {
-  constexpr int64_t width = tileVectors * lanes<T>;
+          bool transA, const T *b, bool transB, C *c, const T *bias, bool add) {
+  using A = Accumulator<T>;
+  constexpr bool rounds = sizeof(C) < sizeof(A);
+  constexpr int64_t width = tileVectors * lanes<A>;
   constexpr int64_t blockColumns =
-      blockBytes / int64_t(sizeof(T)) / blockDepth / width * width;
+      blockBytes / int64_t(sizeof(A)) / blockDepth / width * width;
   int64_t aRow = transA ? 1 : k, aColumn = transA ? m : 1;
   int64_t bRow = transB ? 1 : n, bColumn = transB ? k : 1;
   threads = threadsForOperations(threads, 2.0 * double(m * n) * double(k));
   // Threads share out columns and pack for themselves.
   parallelFor(threads, n, width, [&](int thread, int64_t begin, int64_t end) {
-    T *packedB = reinterpret_cast<T *>(static_cast<char *>(pack) +
+    A *packedB = reinterpret_cast<A *>(static_cast<char *>(pack) +
                                        thread * gemmPackBytes);
-    T *packedA = packedB + blockBytes / sizeof(T);
-    T edge[tileRows * width];
+    A *packedA = packedB + blockBytes / sizeof(A);
+    A *sums = packedA + (blockDepth + 1) * blockRows;
+    auto packB = [&](int64_t k0, int64_t depth, int64_t j, int64_t cols) {
+      packColumns(b + k0 * bRow + j * bColumn, bRow, bColumn, depth, cols,
+                  width, packedB);
+    };
+    auto packA = [&](int64_t k0, int64_t depth, int64_t i, int64_t rows) {
+      packRows(a + i * aRow + k0 * aColumn, aRow, aColumn, rows, depth,
+               packedA);
+    };
     for (int64_t j = begin; j < end; j += blockColumns) {
       int64_t cols = smaller(blockColumns, end - j);
-      for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += blockDepth) {
-        int64_t depth = smaller(blockDepth, k - k0);
-        packColumns(b + k0 * bRow + j * bColumn, bRow, bColumn, depth, cols,
-                    width, packedB);
+      if constexpr (rounds) {
         for (int64_t i = 0; i < m; i += blockRows) {
           int64_t rows = smaller(blockRows, m - i);
-          packRows(a + i * aRow + k0 * aColumn, aRow, aColumn, rows, depth,
-                   packedA);
-          for (int64_t jj = 0; jj < cols; jj += width) {
-            const T *bPanel = packedB + jj * depth;
-            for (int64_t ii = 0; ii < rows; ii += tileRows) {
-              Strided<T> aPanel = {packedA + ii * depth, 1, tileRows};
-              T *place = c + (i + ii) * n + j + jj;
-              int64_t height = smaller(tileRows, rows - ii);
-              int64_t across = smaller(width, cols - jj);
-              bool addHere = add || k0 > 0;
-              if (height == tileRows && across == width) {
-                tile<T, tileRows, tileVectors>(depth, aPanel, bPanel, width,
-                                               place, n, addHere, Whole<T>());
-                continue;
-              }
-              tile<T, tileRows, tileVectors>(depth, aPanel, bPanel, width, edge,
-                                             width, false, Whole<T>());
-              for (int64_t r = 0; r < height; ++r)
-                for (int64_t l = 0; l < across; ++l)
-                  place[r * n + l] =
-                      addHere ? place[r * n + l] + edge[r * width + l]
-                              : edge[r * width + l];
-            }
+          for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += blockDepth) {
+            int64_t depth = smaller(blockDepth, k - k0);
+            packB(k0, depth, j, cols);
+            packA(k0, depth, i, rows);
+            packedProduct(packedA, packedB, rows, cols, depth, sums, cols,
+                          k0 > 0);
+          }
+          for (int64_t r = 0; r < rows; ++r)
+            sweep<A>(0, cols, [&](int64_t l, auto at) {
+              Vec<A> sum = at.load(sums + r * cols + l);
+              C *place = c + (i + r) * n + j + l;
+              if (bias)
+                sum += at.load(bias + j + l);
+              at.store(place, add ? sum + at.load(place) : sum);
+            });
+        }
+      } else {
+        for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += blockDepth) {
+          int64_t depth = smaller(blockDepth, k - k0);
+          packB(k0, depth, j, cols);
+          for (int64_t i = 0; i < m; i += blockRows) {
+            int64_t rows = smaller(blockRows, m - i);
+            packA(k0, depth, i, rows);
+            packedProduct(packedA, packedB, rows, cols, depth, c + i * n + j, n,
+                          add || k0 > 0);
           }
         }
       }
     }
-    if (bias)
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = begin; j < end; ++j)
-          c[i * n + j] += bias[j];
+    if constexpr (!rounds)
+      if (bias)
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t j = begin; j < end; ++j)
+            c[i * n + j] += wide(bias[j]);
   });
 }
 

@@ -16,9 +16,10 @@ namespace {
 template <class T>
 void biasAdd(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
              T *y) {
+  using A = Accumulator<T>;
   parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      sweep<T>(0, n, [&](int64_t i, auto at) {
+      sweep<A>(0, n, [&](int64_t i, auto at) {
         at.store(y + r * n + i, at.load(x + r * n + i) + at.load(bias + i));
       });
   });
@@ -31,14 +32,15 @@ constexpr int64_t sumRows = 32;
 template <class T>
 void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
               Accumulator<T> *dbias, bool add) {
+  using A = Accumulator<T>;
   threads = threadsForElements(threads, rows * n);
   // Threads share out columns, so that their number does not change the sums.
   parallelFor(threads, n, 256, [&](int, int64_t begin, int64_t end) {
     for (int64_t r0 = 0; r0 < rows || r0 == 0; r0 += sumRows) {
       int64_t r1 = smaller(r0 + sumRows, rows);
       bool addHere = add || r0 > 0;
-      sweep<T>(begin, end, [&](int64_t i, auto at) {
-        Vec<T> sum{};
+      sweep<A>(begin, end, [&](int64_t i, auto at) {
+        Vec<A> sum{};
         for (int64_t r = r0; r < r1; ++r)
           sum += at.load(dy + r * n + i);
         at.store(dbias + i, addHere ? sum + at.load(dbias + i) : sum);
@@ -51,40 +53,40 @@ template <class T>
 void layerNorm(int threads, int64_t rows, int64_t n, const T *x, const T *gamma,
                const T *beta, T *y, Accumulator<T> *stats, double eps) {
   using A = Accumulator<T>;
-  constexpr int64_t stride = 4 * lanes<T>;
+  constexpr int64_t stride = 4 * lanes<A>;
   parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T *row = x + r * n;
       // Four independent sums hide the latency of the additions.
-      Vec<T> s0{}, s1{}, s2{}, s3{};
+      Vec<A> s0{}, s1{}, s2{}, s3{};
       int64_t whole = n / stride * stride;
       for (int64_t i = 0; i < whole; i += stride) {
         s0 += loadWhole(row + i);
-        s1 += loadWhole(row + i + lanes<T>);
-        s2 += loadWhole(row + i + 2 * lanes<T>);
-        s3 += loadWhole(row + i + 3 * lanes<T>);
+        s1 += loadWhole(row + i + lanes<A>);
+        s2 += loadWhole(row + i + 2 * lanes<A>);
+        s3 += loadWhole(row + i + 3 * lanes<A>);
       }
-      sweep<T>(whole, n, [&](int64_t i, auto at) { s0 += at.load(row + i); });
-      A mean = horizontalSum<T>((s0 + s1) + (s2 + s3)) / A(n);
-      s0 = s1 = s2 = s3 = Vec<T>{};
+      sweep<A>(whole, n, [&](int64_t i, auto at) { s0 += at.load(row + i); });
+      A mean = horizontalSum<A>((s0 + s1) + (s2 + s3)) / A(n);
+      s0 = s1 = s2 = s3 = Vec<A>{};
       for (int64_t i = 0; i < whole; i += stride) {
-        Vec<T> d0 = loadWhole(row + i) - mean;
-        Vec<T> d1 = loadWhole(row + i + lanes<T>) - mean;
-        Vec<T> d2 = loadWhole(row + i + 2 * lanes<T>) - mean;
-        Vec<T> d3 = loadWhole(row + i + 3 * lanes<T>) - mean;
+        Vec<A> d0 = loadWhole(row + i) - mean;
+        Vec<A> d1 = loadWhole(row + i + lanes<A>) - mean;
+        Vec<A> d2 = loadWhole(row + i + 2 * lanes<A>) - mean;
+        Vec<A> d3 = loadWhole(row + i + 3 * lanes<A>) - mean;
         s0 += d0 * d0;
         s1 += d1 * d1;
         s2 += d2 * d2;
         s3 += d3 * d3;
       }
-      A rest = horizontalSum<T>((s0 + s1) + (s2 + s3));
+      A rest = horizontalSum<A>((s0 + s1) + (s2 + s3));
       for (int64_t i = whole; i < n; ++i)
-        rest += (row[i] - mean) * (row[i] - mean);
+        rest += (wide(row[i]) - mean) * (wide(row[i]) - mean);
       A inverse = A(1.0 / __builtin_sqrt(double(rest) / double(n) + eps));
       stats[2 * r] = mean;
       stats[2 * r + 1] = inverse;
-      sweep<T>(0, n, [&](int64_t i, auto at) {
-        Vec<T> normal = (at.load(row + i) - mean) * inverse;
+      sweep<A>(0, n, [&](int64_t i, auto at) {
+        Vec<A> normal = (at.load(row + i) - mean) * inverse;
         at.store(y + r * n + i,
                  normal * at.load(gamma + i) + at.load(beta + i));
       });
@@ -98,11 +100,12 @@ void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
                       int64_t n, const T *dy, const T *x,
                       const Accumulator<T> *stats, Accumulator<T> *dgamma,
                       Accumulator<T> *dbeta, bool add) {
-  sweep<T>(begin, end, [&](int64_t i, auto at) {
-    Vec<T> gammaSum{}, betaSum{};
+  using A = Accumulator<T>;
+  sweep<A>(begin, end, [&](int64_t i, auto at) {
+    Vec<A> gammaSum{}, betaSum{};
     for (int64_t r = r0; r < r1; ++r) {
-      Vec<T> g = at.load(dy + r * n + i);
-      Vec<T> normal =
+      Vec<A> g = at.load(dy + r * n + i);
+      Vec<A> normal =
           (at.load(x + r * n + i) - stats[2 * r]) * stats[2 * r + 1];
       gammaSum += g * normal;
       betaSum += g;
@@ -117,18 +120,19 @@ void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
 template <class T>
 void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
                   Accumulator<T> inverse, const T *gamma, T *dx) {
-  Vec<T> sum{}, product{};
-  sweep<T>(0, n, [&](int64_t i, auto at) {
-    Vec<T> g = at.load(dy + i) * at.load(gamma + i);
+  using A = Accumulator<T>;
+  Vec<A> sum{}, product{};
+  sweep<A>(0, n, [&](int64_t i, auto at) {
+    Vec<A> g = at.load(dy + i) * at.load(gamma + i);
     // Lanes past the end hold g = 0.
     sum += g;
     product += g * ((at.load(x + i) - mean) * inverse);
   });
-  T meanG = horizontalSum<T>(sum) / T(n);
-  T meanProduct = horizontalSum<T>(product) / T(n);
-  sweep<T>(0, n, [&](int64_t i, auto at) {
-    Vec<T> g = at.load(dy + i) * at.load(gamma + i);
-    Vec<T> normal = (at.load(x + i) - mean) * inverse;
+  A meanG = horizontalSum<A>(sum) / A(n);
+  A meanProduct = horizontalSum<A>(product) / A(n);
+  sweep<A>(0, n, [&](int64_t i, auto at) {
+    Vec<A> g = at.load(dy + i) * at.load(gamma + i);
+    Vec<A> normal = (at.load(x + i) - mean) * inverse;
     at.store(dx + i, (g - meanG - normal * meanProduct) * inverse);
   });
 }
@@ -170,11 +174,12 @@ template <bool Value> struct Constant {
 template <class T>
 void biasGelu(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
               T *pre, T *y, bool approximate) {
+  using A = Accumulator<T>;
   auto run = [&](auto form) {
     if (!bias) {
       parallelFor(threads, rows * n, elementGrain,
                   [&](int, int64_t begin, int64_t end) {
-                    sweep<T>(begin, end, [&](int64_t i, auto at) {
+                    sweep<A>(begin, end, [&](int64_t i, auto at) {
                       at.store(y + i, gelu(at.load(x + i), form.value));
                     });
                   });
@@ -183,8 +188,8 @@ void biasGelu(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
     parallelFor(threads, rows, rowGrain(n),
                 [&](int, int64_t begin, int64_t end) {
                   for (int64_t r = begin; r < end; ++r)
-                    sweep<T>(0, n, [&](int64_t i, auto at) {
-                      Vec<T> v = at.load(x + r * n + i) + at.load(bias + i);
+                    sweep<A>(0, n, [&](int64_t i, auto at) {
+                      Vec<A> v = at.load(x + r * n + i) + at.load(bias + i);
                       at.store(pre + r * n + i, v);
                       at.store(y + r * n + i, gelu(v, form.value));
                     });
@@ -199,13 +204,14 @@ void biasGelu(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
 template <class T>
 void geluGrad(int threads, int64_t n, const T *x, const T *dy, T *dx,
               bool approximate) {
+  using A = Accumulator<T>;
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
     if (approximate)
-      sweep<T>(begin, end, [&](int64_t i, auto at) {
+      sweep<A>(begin, end, [&](int64_t i, auto at) {
         at.store(dx + i, at.load(dy + i) * geluSlope(at.load(x + i), true));
       });
     else
-      sweep<T>(begin, end, [&](int64_t i, auto at) {
+      sweep<A>(begin, end, [&](int64_t i, auto at) {
         at.store(dx + i, at.load(dy + i) * geluSlope(at.load(x + i), false));
       });
   });
@@ -227,10 +233,11 @@ inline Vec<double> keptFactor(const uint32_t *numbers, uint32_t threshold,
 template <class T>
 void dropout(int threads, const DropoutArguments &d, const T *x,
              const T *residual, T *y) {
+  using A = Accumulator<T>;
   // A chunk is what one set of lanes gives: 4 columns a lane.
   constexpr int64_t chunk = 4 * lanes<uint32_t>;
   const DropoutStream &stream = d.stream;
-  T kept = T(stream.keptScale);
+  A kept = A(stream.keptScale);
   uint64_t lastColumn = d.firstColumn + uint64_t(d.cols);
   parallelFor(
       threads, d.rows, rowGrain(d.cols), [&](int, int64_t begin, int64_t end) {
@@ -263,8 +270,8 @@ void dropout(int threads, const DropoutArguments &d, const T *x,
             const T *in = x + r * d.cols + from;
             const T *plus = residual ? residual + r * d.cols + from : nullptr;
             T *out = y + r * d.cols + from;
-            sweep<T>(0, to - from, [=](int64_t i, auto at) {
-              Vec<T> v =
+            sweep<A>(0, to - from, [=](int64_t i, auto at) {
+              Vec<A> v =
                   at.load(in + i) * keptFactor(number + i, threshold, kept);
               at.store(out + i, plus ? v + at.load(plus + i) : v);
             });
@@ -275,8 +282,9 @@ void dropout(int threads, const DropoutArguments &d, const T *x,
 
 template <class T>
 void add(int threads, int64_t n, const T *a, const T *b, T *y) {
+  using A = Accumulator<T>;
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
-    sweep<T>(begin, end, [&](int64_t i, auto at) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
       at.store(y + i, at.load(a + i) + at.load(b + i));
     });
   });
@@ -284,9 +292,10 @@ void add(int threads, int64_t n, const T *a, const T *b, T *y) {
 
 template <class T>
 void scale(int threads, int64_t n, const T *x, T *y, double factor) {
-  T f = T(factor);
+  using A = Accumulator<T>;
+  A f = A(factor);
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
-    sweep<T>(begin, end,
+    sweep<A>(begin, end,
              [&](int64_t i, auto at) { at.store(y + i, at.load(x + i) * f); });
   });
 }
@@ -326,7 +335,7 @@ void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
       if (local < 0 || local >= localRows)
         continue;
       A *sum = dtable + local * width;
-      sweep<T>(begin, end, [&](int64_t i, auto at) {
+      sweep<A>(begin, end, [&](int64_t i, auto at) {
         at.store(sum + i, at.load(sum + i) + at.load(dy + r * width + i));
       });
     }
@@ -344,10 +353,11 @@ template <class T>
 void positionGrad(int threads, int64_t samples, int64_t t, int64_t width,
                   int64_t tableRows, const T *dy, Accumulator<T> *dtable,
                   bool add) {
+  using A = Accumulator<T>;
   int64_t n = t * width;
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
-    sweep<T>(begin, end, [&](int64_t i, auto at) {
-      Vec<T> sum = add ? at.load(dtable + i) : Vec<T>{};
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      Vec<A> sum = add ? at.load(dtable + i) : Vec<A>{};
       for (int64_t s = 0; s < samples; ++s)
         sum += at.load(dy + s * n + i);
       at.store(dtable + i, sum);

@@ -20,7 +20,8 @@ namespace grt::cpu {
 namespace {
 
 template <class T> constexpr KernelTable<T> makeTable() {
-  return {gemm<T>,          biasAdd<T>,
+  return {gemm<T, Accumulator<T>>, gemm<T, T>,
+          biasAdd<T>,
           biasGrad<T>,      layerNorm<T>,
           layerNormGrad<T>, biasGelu<T>,
           geluGrad<T>,      attention<T>,
@@ -35,6 +36,6 @@ template <class T> constexpr KernelTable<T> makeTable() {
 } // namespace
 
 const KernelTables GRT_CPU_TABLE = {GRT_CPU_ISA, makeTable<float>(),
-                                    makeTable<double>()};
+                                    makeTable<double>(), makeTable<BF16>()};
 
 } // namespace grt::cpu

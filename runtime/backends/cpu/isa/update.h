@@ -22,19 +22,30 @@ namespace {
 
 template <class T>
 void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
-              const Accumulator<T> *gradient, Accumulator<T> *first,
-              Accumulator<T> *second) {
+              Accumulator<T> *master, const Accumulator<T> *gradient,
+              Accumulator<T> *first, Accumulator<T> *second) {
   using A = Accumulator<T>;
+  auto load = [=](int64_t i, auto at) {
+    if constexpr (sizeof(T) == sizeof(A))
+      return at.load(parameter + i);
+    else
+      return at.load(master + i);
+  };
+  auto store = [=](int64_t i, auto at, Vec<A> p) {
+    if constexpr (sizeof(T) != sizeof(A))
+      at.store(master + i, p);
+    at.store(parameter + i, p);
+  };
   const A clip = A(o.clipFactor), decay = A(o.weightDecay);
   if (o.kind == OptimizerKind::Sgd) {
     const A momentum = A(o.momentum), rate = A(o.learningRate);
     parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
       sweep<A>(begin, end, [=](int64_t i, auto at) {
-        Vec<A> p = at.load(parameter + i);
+        Vec<A> p = load(i, at);
         Vec<A> g = at.load(gradient + i) * clip + p * decay;
         Vec<A> velocity = at.load(first + i) * momentum + g;
         at.store(first + i, velocity);
-        at.store(parameter + i, p - velocity * rate);
+        store(i, at, p - velocity * rate);
       });
     });
     return;
@@ -49,19 +60,20 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
   const A eps = A(o.eps);
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
     sweep<A>(begin, end, [=](int64_t i, auto at) {
-      Vec<A> p = at.load(parameter + i);
+      Vec<A> p = load(i, at);
       Vec<A> g = at.load(gradient + i) * clip + p * coupled;
       Vec<A> m = at.load(first + i) * keep1 + g * take1;
       Vec<A> v = at.load(second + i) * keep2 + g * g * take2;
       at.store(first + i, m);
       at.store(second + i, v);
       Vec<A> root = squareRoot(v) * rootScale + eps;
-      at.store(parameter + i, p * shrink - m * rate / root);
+      store(i, at, p * shrink - m * rate / root);
     });
   });
 }
 
-template <class T> double sumOfSquares(int64_t n, const T *x) {
+/// Of a part that one thread works on.
+template <class T> double partOfSquares(int64_t n, const T *x) {
   // 32 sums side by side, written for the vectoriser.
   constexpr int width = 32;
   double sums[width] = {};
@@ -74,6 +86,23 @@ template <class T> double sumOfSquares(int64_t n, const T *x) {
     sum += double(x[i]) * double(x[i]);
   for (double part : sums)
     sum += part;
+  return sum;
+}
+
+template <class T> double sumOfSquares(int threads, int64_t n, const T *x) {
+  // Parts whose number and size do not depend on the threads, nor does the sum.
+  constexpr int64_t mostParts = 64, leastElements = 65536;
+  int64_t size = (n + mostParts - 1) / mostParts;
+  size = size < leastElements ? leastElements : (size + 63) / 64 * 64;
+  int64_t parts = (n + size - 1) / size;
+  double sums[mostParts];
+  parallelFor(threads, parts, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      sums[p] = partOfSquares(smaller(size, n - p * size), x + p * size);
+  });
+  double sum = 0;
+  for (int64_t p = 0; p < parts; ++p)
+    sum += sums[p];
   return sum;
 }
 

@@ -78,17 +78,66 @@ template <class T> inline void storePart(T *p, Vec<T> v, int count) {
 #endif
 }
 
-/// Access to a whole vector, and to the end of an array that fills none. Both
-/// compute the same bits for an element wherever it stands. A storage type that
-/// differs from the compute type adds its overloads here.
+// BF16 is a storage type: loads widen it to f32, which is exact, and stores
+// round to the nearest, ties to even, as storeValues() of the runtime does.
+
+typedef uint16_t HalfWords
+    __attribute__((vector_size(vectorBytes / 2), aligned(2), may_alias));
+typedef uint16_t HalfVector __attribute__((vector_size(vectorBytes / 2)));
+
+inline Vec<float> widen(HalfVector v) {
+  return Vec<float>(__builtin_convertvector(v, Vec<uint32_t>) << 16);
+}
+inline HalfVector round(Vec<float> v) {
+  Vec<uint32_t> bits = Vec<uint32_t>(v);
+  Vec<uint32_t> rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  // Rounding could carry a NaN into infinity.
+  Vec<uint32_t> quiet = bits >> 16 | 0x40u;
+  return __builtin_convertvector(v == v ? rounded : quiet, HalfVector);
+}
+
+inline Vec<float> loadWhole(const BF16 *p) {
+  return widen(*reinterpret_cast<const HalfWords *>(p));
+}
+inline void storeWhole(BF16 *p, Vec<float> v) {
+  *reinterpret_cast<HalfWords *>(p) = round(v);
+}
+inline Vec<float> loadPart(const BF16 *p, int count) {
+  HalfVector v{};
+  __builtin_memcpy(&v, p, size_t(count) * sizeof(BF16));
+  return widen(v);
+}
+inline void storePart(BF16 *p, Vec<float> v, int count) {
+  HalfVector rounded = round(v);
+  __builtin_memcpy(p, &rounded, size_t(count) * sizeof(BF16));
+}
+
+/// One element in the type to compute in, and back.
+inline float wide(float value) { return value; }
+inline double wide(double value) { return value; }
+inline float wide(BF16 value) {
+  return __builtin_bit_cast(float, uint32_t(value.bits) << 16);
+}
+template <class T> inline T narrow(Accumulator<T> value) { return value; }
+template <> inline BF16 narrow<BF16>(float value) {
+  return {round(splat(value))[0]};
+}
+
+/// Access to a whole vector of T, and to the end of an array that fills none,
+/// stored as T or narrower. Both compute the same bits for an element wherever
+/// it stands.
 template <class T> struct Whole {
-  Vec<T> load(const T *p) const { return loadWhole(p); }
-  void store(T *p, Vec<T> v) const { storeWhole(p, v); }
+  template <class S> Vec<T> load(const S *p) const { return loadWhole(p); }
+  template <class S> void store(S *p, Vec<T> v) const { storeWhole(p, v); }
 };
 template <class T> struct Part {
   int count;
-  Vec<T> load(const T *p) const { return loadPart(p, count); }
-  void store(T *p, Vec<T> v) const { storePart(p, v, count); }
+  template <class S> Vec<T> load(const S *p) const {
+    return loadPart(p, count);
+  }
+  template <class S> void store(S *p, Vec<T> v) const {
+    storePart(p, v, count);
+  }
 };
 
 /// Calls body(i, access) over [begin, end), a vector at a time.

@@ -44,6 +44,12 @@ uint32_t getAbiDType(Type elementType);
 /// Bytes of one element; 0 for types the C ABI does not have.
 int64_t getElementBytes(Type elementType);
 
+/// Values of the accumulator type that an optimizer keeps for each parameter
+/// element: "adam" and "adamw" two moments, "sgd" the momentum, and the master
+/// weight where parameters are narrower than the accumulator type.
+int64_t getOptimizerValues(StringRef optimizer, int64_t elementBytes,
+                           int64_t accumulatorBytes);
+
 /// Bytes of a buffer type, not rounded up.
 int64_t getByteSize(MemRefType type);
 

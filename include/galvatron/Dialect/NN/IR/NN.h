@@ -45,10 +45,21 @@ enum class ValueRole {
 StringRef stringifyRole(ValueRole role);
 std::optional<ValueRole> symbolizeRole(StringRef text);
 
+/// What the elements of a result are, see `TrainingOpInterface`.
+enum class ElementRole {
+  Compute,     ///< the body's element type
+  Accumulator, ///< its accumulator type
+  Fixed        ///< the same for every element type
+};
+
 /// Elements of a ranked tensor; `samples` stands for every `?` dimension.
 int64_t countElements(Type type, int64_t samples);
 /// Bytes of a ranked tensor, likewise.
 int64_t countBytes(Type type, int64_t samples);
+
+/// The type of row statistics and of parameter gradients beside values of
+/// `element`: f64 for f64, f32 for all others.
+Type accumulatorElement(Type element);
 
 /// Factors of one operation: for each operand and result one factor number a
 /// dimension, or kNoFactor for a dimension that may not be split.

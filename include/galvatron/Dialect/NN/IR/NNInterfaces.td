@@ -152,4 +152,25 @@ def NN_KernelOpInterface : OpInterface<"KernelOpInterface"> {
   ];
 }
 
+def NN_TrainingOpInterface : OpInterface<"TrainingOpInterface"> {
+  let cppNamespace = "::mlir::nn";
+  let description = [{
+    How training options change an operation.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      What the elements of result `index` are, so that a change of the body's
+      element type knows which ones follow it.
+    }], "::mlir::nn::ElementRole", "getElementRole", (ins "unsigned":$index),
+    "", [{
+      return ::mlir::nn::ElementRole::Compute;
+    }]>,
+    InterfaceMethod<[{
+      Leaves dropout out. May erase the operation.
+    }], "void", "removeDropout", (ins), "", [{
+      return;
+    }]>,
+  ];
+}
+
 #endif // GALVATRON_DIALECT_NN_IR_NNINTERFACES_TD

@@ -47,15 +47,18 @@ def NN_Dialect : Dialect {
 def NN_Float : RankedTensorOf<[F32, F64, BF16]>;
 // Token numbers and labels.
 def NN_Integer : RankedTensorOf<[I32]>;
-// Row statistics and losses: accumulator type of the body's element type.
+// Row statistics, losses and gradients of parameters: accumulator type of the
+// body's element type.
 def NN_Statistics : RankedTensorOf<[F32, F64]>;
 
 // The lists name the interface methods with a default that the operation
 // overrides.
 class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
-            list<string> kernel = [], list<Trait> traits = []>
+            list<string> kernel = [], list<Trait> traits = [],
+            list<string> training = []>
     : Op<NN_Dialect, mnemonic, traits # [
           Pure,
+          DeclareOpInterfaceMethods<NN_TrainingOpInterface, training>,
           DeclareOpInterfaceMethods<NN_CostOpInterface, cost>,
           DeclareOpInterfaceMethods<NN_FactorOpInterface, factor>,
           DeclareOpInterfaceMethods<NN_KernelOpInterface, kernel>]> {
@@ -64,9 +67,10 @@ class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
 
 // A forward operation: it can be differentiated.
 class NN_ForwardOp<string mnemonic, list<string> cost = [],
-                   list<string> factor = [], list<string> kernel = []>
+                   list<string> factor = [], list<string> kernel = [],
+                   list<string> training = []>
     : NN_Op<mnemonic, cost, factor, kernel,
-            [DeclareOpInterfaceMethods<NN_GradientOpInterface>]>;
+            [DeclareOpInterfaceMethods<NN_GradientOpInterface>], training>;
 
 def NN_EmbeddingOp
     : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
@@ -93,19 +97,20 @@ def NN_EmbeddingOp
 
 def NN_EmbeddingGradOp
     : NN_Op<"embedding_grad",
-            ["getFlops", "getMovedBytes"], ["partition"], ["supportsAccumulation"]> {
+            ["getFlops", "getMovedBytes"], ["partition"],
+            ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
     Sums rows of `dy` by token, in ascending order of position. `table` only
     tells the shape and the split of the result; its values are not read.
 
     Constraints:
-    1. `dtable` has the type of `table`.
+    1. `dtable` has the shape of `table` and the accumulator type.
     2. The shape of `dy` is that of `tokens` followed by the table's width.
   }];
   let arguments = (ins NN_Integer:$tokens, NN_Float:$dy, NN_Float:$table,
                        UnitAttr:$sharded);
-  let results = (outs NN_Float:$dtable);
+  let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = [{
     $tokens `,` $dy `,` $table attr-dict `:` functional-type(operands, results)
   }];
@@ -130,7 +135,8 @@ def NN_PositionAddOp
 }
 
 def NN_PositionGradOp
-    : NN_Op<"position_grad", [], [], ["supportsAccumulation"]> {
+    : NN_Op<"position_grad", [], [], ["supportsAccumulation"], [],
+            ["getElementRole"]> {
   let summary = "Gradient of a position embedding.";
   let description = [{
     `dtable[t, :] = sum over samples of dy[s, t, :]`, zero in unused rows.
@@ -140,7 +146,7 @@ def NN_PositionGradOp
     2. `dtable` has at least as many rows as `dy` has positions.
   }];
   let arguments = (ins NN_Float:$dy);
-  let results = (outs NN_Float:$dtable);
+  let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
@@ -193,7 +199,8 @@ def NN_LinearInputGradOp : NN_Op<"linear_input_grad", ["getFlops"]> {
 }
 
 def NN_LinearWeightGradOp
-    : NN_Op<"linear_weight_grad", ["getFlops"], [], ["supportsAccumulation"]> {
+    : NN_Op<"linear_weight_grad", ["getFlops"], [], ["supportsAccumulation"],
+            [], ["getElementRole"]> {
   let summary = "Gradient of a linear's weight.";
   let description = [{
     `dw = x^T dy` over all rows (`dy^T x` with `transpose_weight`).
@@ -205,7 +212,7 @@ def NN_LinearWeightGradOp
        of `dy`, in the order of the weight.
   }];
   let arguments = (ins NN_Float:$x, NN_Float:$dy, UnitAttr:$transpose_weight);
-  let results = (outs NN_Float:$dw);
+  let results = (outs NN_Statistics:$dw);
   let assemblyFormat = [{
     $x `,` $dy attr-dict `:` functional-type(operands, results)
   }];
@@ -226,18 +233,20 @@ def NN_BiasAddOp : NN_ForwardOp<"bias_add", [], [], ["getReusableOperand"]> {
 }
 
 def NN_BiasGradOp
-    : NN_Op<"bias_grad", ["getFlops"], [], ["supportsAccumulation"]> {
+    : NN_Op<"bias_grad", ["getFlops"], [], ["supportsAccumulation"], [],
+            ["getElementRole"]> {
   let summary = "Gradient of a bias: the sum over rows.";
   let description = [{
     Constraints:
     1. The shape of `dbias` is the trailing part of the shape of `dy`.
   }];
   let arguments = (ins NN_Float:$dy);
-  let results = (outs NN_Float:$dbias);
+  let results = (outs NN_Statistics:$dbias);
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_LayerNormOp : NN_ForwardOp<"layer_norm", ["getFlops"]> {
+def NN_LayerNormOp
+    : NN_ForwardOp<"layer_norm", ["getFlops"], [], [], ["getElementRole"]> {
   let summary = "Layer normalisation over the last dimension.";
   let description = [{
     `stats[.., 0]` is the mean and `stats[.., 1]` is `1/sqrt(variance + eps)`.
@@ -259,7 +268,8 @@ def NN_LayerNormOp : NN_ForwardOp<"layer_norm", ["getFlops"]> {
 
 def NN_LayerNormGradOp
     : NN_Op<"layer_norm_grad",
-            ["getFlops"], [], ["getReusableOperand", "supportsAccumulation"]> {
+            ["getFlops"], [], ["getReusableOperand", "supportsAccumulation"],
+            [], ["getElementRole"]> {
   let summary = "Gradients of a layer normalisation.";
   let description = [{
     Constraints:
@@ -269,7 +279,8 @@ def NN_LayerNormGradOp
   }];
   let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
                        NN_Float:$gamma);
-  let results = (outs NN_Float:$dx, NN_Float:$dgamma, NN_Float:$dbeta);
+  let results = (outs NN_Float:$dx, NN_Statistics:$dgamma,
+                      NN_Statistics:$dbeta);
   let assemblyFormat = [{
     $dy `,` $x `,` $stats `,` $gamma attr-dict `:`
     functional-type(operands, results)
@@ -323,7 +334,8 @@ def NN_BiasGeluOp
 
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
-                   ["partition", "mayBeReplicated"]> {
+                   ["partition", "mayBeReplicated"], [],
+                   ["getElementRole", "removeDropout"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -348,7 +360,7 @@ def NN_AttentionOp
 
 def NN_AttentionGradOp
     : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
-            ["partition", "mayBeReplicated"]> {
+            ["partition", "mayBeReplicated"], [], [], ["removeDropout"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
@@ -371,7 +383,8 @@ def NN_AttentionGradOp
 }
 
 def NN_DropoutOp
-    : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"]> {
+    : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"],
+                   ["removeDropout"]> {
   let summary = "Inverted dropout; also its own backward.";
   let description = [{
     The mask depends on (seed, step, layer, `op_index`) and on the global element
@@ -392,7 +405,8 @@ def NN_DropoutOp
 
 def NN_DropoutAddOp
     : NN_Op<"dropout_add",
-            ["getFlops"], ["partition"], ["getReusableOperand"]> {
+            ["getFlops"], ["partition"], ["getReusableOperand"], [],
+            ["removeDropout"]> {
   let summary = "Dropout and a residual addition in one pass.";
   let description = [{
     `y = dropout(x) + residual`. Made by `nn-fuse` after partition.
@@ -428,7 +442,8 @@ def NN_AddOp
 
 def NN_CrossEntropyOp
     : NN_ForwardOp<"cross_entropy",
-            ["getFlops"], ["partition", "isPartialResult"], ["getReusableOperand"]> {
+            ["getFlops"], ["partition", "isPartialResult"],
+            ["getReusableOperand"], ["getElementRole"]> {
   let summary = "Softmax cross entropy and the gradient of its logits.";
   let description = [{
     `loss` is the sum over rows with a label >= 0; `dlogits` is the gradient of
@@ -456,7 +471,8 @@ def NN_CrossEntropyOp
   }];
 }
 
-def NN_SoftmaxStatsOp : NN_Op<"softmax_stats", ["getFlops"]> {
+def NN_SoftmaxStatsOp
+    : NN_Op<"softmax_stats", ["getFlops"], [], [], [], ["getElementRole"]> {
   let summary = "Row statistics of one shard of the logits.";
   let description = [{
     Per row: maximum, sum of exponentials relative to it, logit of the label.

@@ -1,0 +1,59 @@
+//===- NNTraining.cpp - How training options change nn operations ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace mlir;
+using namespace mlir::nn;
+
+//===----------------------------------------------------------------------===//
+// Element types
+//===----------------------------------------------------------------------===//
+
+ElementRole LayerNormOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole LayerNormGradOp::getElementRole(unsigned index) {
+  return index > 0 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole AttentionOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole CrossEntropyOp::getElementRole(unsigned index) {
+  return index == 0 ? ElementRole::Fixed : ElementRole::Compute;
+}
+ElementRole SoftmaxStatsOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
+ElementRole EmbeddingGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
+ElementRole PositionGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
+ElementRole LinearWeightGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
+ElementRole BiasGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
+
+//===----------------------------------------------------------------------===//
+// Dropout
+//===----------------------------------------------------------------------===//
+
+static FloatAttr noDropout(Operation *op) {
+  return FloatAttr::get(Float64Type::get(op->getContext()), 0.0);
+}
+
+void DropoutOp::removeDropout() {
+  getY().replaceAllUsesWith(getX());
+  erase();
+}
+void DropoutAddOp::removeDropout() { setPAttr(noDropout(*this)); }
+void AttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
+void AttentionGradOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
