@@ -6,9 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // The C++ interface of the runtime: load a program (`.gvx`), make a session of
-// it (all ranks are threads of this process, each with its own arena), feed it
-// batches, step it, look at what it holds. `galvatron-run` and the numeric
-// twins stand on it. Nothing is global: sessions are independent of each other.
+// it (ranks are threads of this process, each with its own arena; processes.h
+// spreads them over several), feed it batches, step it, look at what it holds.
+// `galvatron-run` and the numeric twins stand on it. Nothing is global:
+// sessions are independent of each other.
 //
 // No exception leaves these functions; whatever can fail returns a `Status`.
 //
@@ -70,6 +71,7 @@ programTrailer(std::string_view payload);
 struct Manifest;
 struct TrainingState;
 class CheckpointFolder;
+class World;
 
 /// A loaded program: its checked manifest and its functions. Immutable; any
 /// number of sessions may share it, also at the same time.
@@ -157,6 +159,8 @@ struct SessionOptions {
   /// Steps can be recorded: see Session::record. A session without this has no
   /// cost for it.
   bool trace = false;
+  /// The ranks of all processes (processes.h); null: this one has them all.
+  std::shared_ptr<World> world;
 };
 
 struct StepResult {
@@ -229,7 +233,8 @@ public:
   /// with the largest logit: result[i] follows tokens[0..i].
   Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);
 
-  /// Global views, gathered from the ranks. Gradients are those of the last
+  /// Global views, gathered from the ranks; empty in processes without rank 0.
+  /// Gradients are those of the last
   /// step, synchronised, before clipping. Optimizer states are named after
   /// their parameter with ".m" and ".v" (adam), ".momentum" (sgd) appended.
   Status parameters(TensorMap &result);
@@ -266,7 +271,10 @@ public:
   Status writeTrace(const std::string &path) const;
 
   uint64_t stepsDone() const;
-  std::vector<RankMemory> memory() const;
+  /// Whether the flag is set in any process; all make the call.
+  Status anywhere(bool &flag);
+  /// Of all ranks of all processes, which make the call together.
+  std::vector<RankMemory> memory();
 
   struct Implementation;
 

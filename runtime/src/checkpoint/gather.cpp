@@ -10,26 +10,9 @@
 #include "core/init.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 
 namespace grt {
-namespace {
-
-/// Calls `visit(layer, rank, run)` for every run of the parameter that any rank
-/// holds in the group.
-template <typename Visit>
-void forEachHolder(const Manifest &manifest,
-                   std::span<const std::unique_ptr<Rank>> ranks, int parameter,
-                   int group, Visit visit) {
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    for (const Layer &layer : manifest.roles[rank->roleIndex()].layers)
-      for (const LayerTensor &tensor : layer.tensors)
-        if (tensor.parameter == parameter && tensor.group == group)
-          forEachRun(layer, tensor, rank->localRank(),
-                     [&](const TensorRun &run) { visit(layer, *rank, run); });
-}
-
-} // namespace
 
 grt_dtype heldType(const Manifest &manifest, Held) {
   // Of parameters that are rounded copies the master weights are the value.
@@ -85,42 +68,62 @@ std::vector<int> storedParameters(const Manifest &manifest) {
   return stored;
 }
 
-std::vector<char> gatherTensor(const Manifest &manifest,
-                               std::span<const std::unique_ptr<Rank>> ranks,
-                               int parameter, Held kind) {
-  uint64_t width = dtypeBytes(heldType(manifest, kind));
-  std::vector<char> whole(uint64_t(manifest.parameters[parameter].elements()) *
-                          width);
-  forEachHolder(
-      manifest, ranks, parameter, /*group=*/0,
-      [&](const Layer &layer, const Rank &rank, const TensorRun &run) {
-        // Replicas are equal; the first speaks for all.
-        if (axisIndex(layer, rank.localRank(), GRT_AXIS_DP) != 0)
-          return;
-        std::memcpy(whole.data() + uint64_t(run.global) * width,
-                    heldBase(manifest, rank, layer, kind) +
-                        uint64_t(run.held) * width,
-                    uint64_t(run.count) * width);
-      });
-  return whole;
+GatherPart gatherPart(const Manifest &manifest, int rank, int parameter) {
+  GatherPart part;
+  std::map<int, ExchangePeer> receives;
+  for (const Role &role : manifest.roles)
+    for (const Layer &layer : role.layers)
+      for (const LayerTensor &tensor : layer.tensors) {
+        if (tensor.parameter != parameter || tensor.group != 0)
+          continue;
+        for (size_t local = 0; local < role.devices.size(); ++local) {
+          int holder = role.devices[local];
+          // Replicas are equal; the first speaks for all.
+          if ((rank != 0 && rank != holder) ||
+              axisIndex(layer, int(local), GRT_AXIS_DP) != 0)
+            continue;
+          ExchangePeer send{0, {}};
+          forEachRun(layer, tensor, int(local), [&](const TensorRun &run) {
+            send.rows.push_back({run.held, run.global, run.count});
+          });
+          if (send.rows.empty())
+            continue;
+          if (rank == 0) {
+            ExchangePeer &receive = receives[holder];
+            receive.peer = holder;
+            for (const ExchangeRow &row : send.rows)
+              receive.rows.push_back({row.peerUnit, row.localUnit, row.units});
+          }
+          if (rank != holder)
+            continue;
+          part.table.sends.push_back(std::move(send));
+          part.layer = &layer;
+        }
+      }
+  for (auto &[holder, receive] : receives)
+    part.table.receives.push_back(std::move(receive));
+  return part;
 }
 
 void scatterTensor(const Manifest &manifest,
                    std::span<const std::unique_ptr<Rank>> ranks, int parameter,
                    std::span<const double> values) {
-  for (int group : {0, 1})
-    forEachHolder(
-        manifest, ranks, parameter, group,
-        [&](const Layer &layer, const Rank &rank, const TensorRun &run) {
-          storeValues(values.data() + run.global, run.count, manifest.dtype,
-                      rank.memory() + layer.parameter +
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    for (const Layer &layer : manifest.roles[rank->roleIndex()].layers)
+      for (const LayerTensor &tensor : layer.tensors) {
+        if (tensor.parameter != parameter)
+          continue;
+        forEachRun(layer, tensor, rank->localRank(), [&](const TensorRun &run) {
+          const double *from = values.data() + run.global;
+          storeValues(from, run.count, manifest.dtype,
+                      rank->memory() + layer.parameter +
                           uint64_t(run.held) * manifest.elementBytes());
-          if (group == 0 && manifest.hasMasterWeights())
-            storeValues(values.data() + run.global, run.count,
-                        manifest.accumulatorType(),
-                        rank.memory() + manifest.masterOffset(layer) +
+          if (tensor.group == 0 && manifest.hasMasterWeights())
+            storeValues(from, run.count, manifest.accumulatorType(),
+                        rank->memory() + manifest.masterOffset(layer) +
                             uint64_t(run.held) * manifest.accumulatorBytes());
         });
+      }
 }
 
 } // namespace grt

@@ -45,13 +45,17 @@ bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank);
 /// owner.
 std::vector<int> storedParameters(const Manifest &manifest);
 
-/// The whole of one parameter (or its gradient or state) in the Hugging Face
-/// layout, from the ranks of its owner layer. Ranks must be idle.
-std::vector<char> gatherTensor(const Manifest &manifest,
-                               std::span<const std::unique_ptr<Rank>> ranks,
-                               int parameter, Held kind);
+/// A rank's part in bringing a parameter (or its gradient or state) to rank 0
+/// in the Hugging Face layout: an exchange in elements, from what it holds of
+/// `layer` (null: nothing is sent) into the whole.
+struct GatherPart {
+  ExchangeTable table;
+  const Layer *layer = nullptr;
+};
+GatherPart gatherPart(const Manifest &manifest, int rank, int parameter);
 
-/// Writes the value of a parameter into every rank that holds some of it.
+/// Writes the value of a parameter into every one of these ranks that
+/// holds some of it.
 void scatterTensor(const Manifest &manifest,
                    std::span<const std::unique_ptr<Rank>> ranks, int parameter,
                    std::span<const double> values);

@@ -69,7 +69,8 @@ struct ExchangeCall {
   const void *source = nullptr; ///< base of unit 0 of what is sent
   void *destination = nullptr;  ///< base of unit 0 of what is received
   uint64_t bytesPerUnit = 0;
-  bool add = false;         ///< destination += arriving, in order of peers
+  /// destination += arriving, in order of peers; the same on both sides.
+  bool add = false;
   grt_dtype dtype = GRT_U8; ///< element type if `add`
 };
 

@@ -6,15 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/threads.h"
-#include "comm/futex.h"
-#include "core/manifest.h"
+#include "comm/sum.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <type_traits>
+#include <numeric>
 
 namespace grt {
 namespace {
@@ -58,38 +56,6 @@ private:
   WaitWord generation;
 };
 
-/// Where one rank offers data to another. The receiver reads from the sender's
-/// memory, so an offer is an address and nothing else.
-struct alignas(64) Mailbox {
-  static constexpr uint32_t empty = 0, posted = 1;
-  WaitWord state;
-  const char *base = nullptr;
-};
-
-/// Elements are summed in blocks that stay in the first-level cache.
-constexpr uint64_t blockElements = 1024;
-
-/// Elements are stored as T and summed as Sum; a sum is rounded once.
-template <typename T> struct Exact {
-  using Type = T;
-  using Sum = T;
-  static T wide(T value) { return value; }
-  static T narrow(T value) { return value; }
-};
-struct Bfloat16 {
-  using Type = uint16_t;
-  using Sum = float;
-  static float wide(uint16_t bits) {
-    return std::bit_cast<float>(uint32_t(bits) << 16);
-  }
-  /// To the nearest, ties to even.
-  static uint16_t narrow(float value) {
-    uint32_t bits = std::bit_cast<uint32_t>(value);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return uint16_t(value == value ? rounded : bits >> 16 | 0x40u);
-  }
-};
-
 /// Sums elements [begin, end) of all members' published buffers, in the order
 /// of the members, and hands each block to `write(first, count, sums)`, stored.
 /// With `onto`, what stands there (element 0 of it is element `begin`) comes
@@ -98,9 +64,9 @@ template <typename E, typename Write>
 void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
                const typename E::Type *onto, Write write) {
   using T = typename E::Type;
-  alignas(64) typename E::Sum sums[blockElements];
-  for (uint64_t first = begin; first < end; first += blockElements) {
-    uint64_t count = std::min(blockElements, end - first);
+  alignas(64) typename E::Sum sums[sumBlockElements];
+  for (uint64_t first = begin; first < end; first += sumBlockElements) {
+    uint64_t count = std::min(sumBlockElements, end - first);
     const T *values = reinterpret_cast<const T *>(group.address(0)) + first;
     for (uint64_t i = 0; i < count; ++i)
       sums[i] = E::wide(values[i]);
@@ -115,7 +81,7 @@ void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
     if constexpr (std::is_same_v<T, typename E::Sum>) {
       write(first, count, sums);
     } else {
-      alignas(64) T stored[blockElements];
+      alignas(64) T stored[sumBlockElements];
       for (uint64_t i = 0; i < count; ++i)
         stored[i] = E::narrow(sums[i]);
       write(first, count, stored);
@@ -123,36 +89,13 @@ void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
   }
 }
 
-template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
-  using T = typename E::Type;
-  T *to = static_cast<T *>(out);
-  const T *from = static_cast<const T *>(in);
-  for (uint64_t i = 0; i < bytes / sizeof(T); ++i)
-    to[i] = E::narrow(E::wide(to[i]) + E::wide(from[i]));
-}
-
-/// Calls `body` with what is to know of the element type.
-template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
-  switch (dtype) {
-  case GRT_F32:
-    return body(Exact<float>());
-  case GRT_F64:
-    return body(Exact<double>());
-  case GRT_BF16:
-    return body(Bfloat16());
-  default:
-    fail(std::string("cannot sum elements of type ") + dtypeName(dtype));
-  }
-}
-
 } // namespace
 
 struct ThreadsWorld::Shared {
-  explicit Shared(int size)
-      : size(size), mailboxes(size_t(size) * size_t(size)) {
+  Shared(int size, int first)
+      : size(size), first(first), mailboxes(size_t(size) * size_t(size)) {
     std::vector<int> all(size);
-    for (int rank = 0; rank < size; ++rank)
-      all[rank] = rank;
+    std::iota(all.begin(), all.end(), first);
     world = &group(all);
   }
 
@@ -168,7 +111,7 @@ struct ThreadsWorld::Shared {
   }
 
   Mailbox &mailbox(int from, int to) {
-    return mailboxes[size_t(from) * size_t(size) + size_t(to)];
+    return mailboxes[size_t(from - first) * size_t(size) + size_t(to - first)];
   }
 
   void abort() {
@@ -180,7 +123,7 @@ struct ThreadsWorld::Shared {
       mailbox.state.abort();
   }
 
-  int size;
+  const int size, first;
   std::mutex mutex;
   bool aborted = false;
   std::map<std::vector<int>, std::unique_ptr<ThreadGroup>> pool;
@@ -214,7 +157,7 @@ public:
     // Each member sums one part and writes it to everybody.
     dispatchSum(dtype, [&](auto element) {
       using T = typename decltype(element)::Type;
-      auto [begin, end] = part(count, group.size(), index);
+      auto [begin, end] = partOf(count, group.size(), index);
       sumBlocks<decltype(element)>(
           group, begin, end, nullptr,
           [&](uint64_t first, uint64_t elements, const T *sums) {
@@ -273,12 +216,12 @@ public:
     for (const ExchangeCall &call : calls)
       for (const ExchangePeer &receive : call.table->receives) {
         if (receive.peer == self) {
-          arrive(call, receive, static_cast<const char *>(call.source));
+          takeRows(call, receive, static_cast<const char *>(call.source));
           continue;
         }
         Mailbox &box = shared.mailbox(receive.peer, self);
         box.state.waitFor(Mailbox::posted);
-        arrive(call, receive, box.base);
+        takeRows(call, receive, box.base);
         box.state.store(Mailbox::empty);
       }
     for (const ExchangeCall &call : calls)
@@ -294,45 +237,43 @@ public:
   void abort() override { shared.abort(); }
 
 private:
-  /// Member `index`'s part of `count` elements, in whole cache lines.
-  static std::pair<uint64_t, uint64_t> part(uint64_t count, int members,
-                                            int index) {
-    constexpr uint64_t line = 16;
-    uint64_t lines = (count + line - 1) / line;
-    uint64_t begin = lines * uint64_t(index) / uint64_t(members) * line;
-    uint64_t end = lines * uint64_t(index + 1) / uint64_t(members) * line;
-    return {std::min(begin, count), std::min(end, count)};
-  }
-
-  static void arrive(const ExchangeCall &call, const ExchangePeer &receive,
-                     const char *source) {
-    for (const ExchangeRow &row : receive.rows) {
-      char *to = static_cast<char *>(call.destination) +
-                 uint64_t(row.localUnit) * call.bytesPerUnit;
-      const char *from = source + uint64_t(row.peerUnit) * call.bytesPerUnit;
-      uint64_t bytes = uint64_t(row.units) * call.bytesPerUnit;
-      if (!call.add)
-        std::memcpy(to, from, bytes);
-      else
-        dispatchSum(call.dtype, [&](auto element) {
-          addInto<decltype(element)>(to, from, bytes);
-        });
-    }
-  }
-
   ThreadsWorld::Shared &shared;
   int self;
 };
 
 } // namespace
 
-ThreadsWorld::ThreadsWorld(int size) : shared(std::make_unique<Shared>(size)) {}
+void takeRows(const ExchangeCall &call, const ExchangePeer &receive,
+              const char *source) {
+  for (const ExchangeRow &row : receive.rows) {
+    char *to = static_cast<char *>(call.destination) +
+               uint64_t(row.localUnit) * call.bytesPerUnit;
+    const char *from = source + uint64_t(row.peerUnit) * call.bytesPerUnit;
+    uint64_t bytes = uint64_t(row.units) * call.bytesPerUnit;
+    if (!call.add)
+      std::memcpy(to, from, bytes);
+    else
+      dispatchSum(call.dtype, [&](auto element) {
+        addInto<decltype(element)>(to, from, bytes);
+      });
+  }
+}
+
+ThreadsWorld::ThreadsWorld(int count, int first)
+    : shared(std::make_unique<Shared>(count, first)) {}
 ThreadsWorld::~ThreadsWorld() = default;
+
+int ThreadsWorld::size() const { return shared->size; }
+int ThreadsWorld::firstLocal() const { return shared->first; }
 
 std::unique_ptr<Communicator> ThreadsWorld::join(int rank) {
   return std::make_unique<ThreadsCommunicator>(*shared, rank);
 }
 
-void ThreadsWorld::abort() { shared->abort(); }
+void ThreadsWorld::abort(const Failure &) { shared->abort(); }
+
+Mailbox &ThreadsWorld::mailbox(int from, int to) {
+  return shared->mailbox(from, to);
+}
 
 } // namespace grt

@@ -13,22 +13,39 @@
 #ifndef GRT_COMM_THREADS_H
 #define GRT_COMM_THREADS_H
 
-#include "comm/communicator.h"
+#include "comm/futex.h"
+#include "comm/world.h"
 
 #include <memory>
 
 namespace grt {
 
-/// What the ranks of a process share. Outlives its communicators.
-class ThreadsWorld {
-public:
-  explicit ThreadsWorld(int size);
-  ~ThreadsWorld();
+/// Where one rank offers data to another. The receiver reads from the sender's
+/// memory, so an offer is an address and nothing else.
+struct alignas(64) Mailbox {
+  static constexpr uint32_t empty = 0, posted = 1;
+  WaitWord state;
+  const char *base = nullptr;
+};
 
-  /// The communicator of one rank; groups live in the world's pool.
-  std::unique_ptr<Communicator> join(int rank);
-  /// Wakes all ranks; their calls throw Aborted. From any thread.
-  void abort();
+/// Takes what a peer offers at `source`: copies or adds the rows.
+void takeRows(const ExchangeCall &call, const ExchangePeer &receive,
+              const char *source);
+
+/// The ranks [first, first + count) of a run; all of it in the common case.
+class ThreadsWorld : public World {
+public:
+  explicit ThreadsWorld(int count, int first = 0);
+  ~ThreadsWorld() override;
+
+  int size() const override;
+  int firstLocal() const override;
+  int localCount() const override { return size(); }
+  int machineRanks() const override { return size(); }
+  std::unique_ptr<Communicator> join(int rank) override;
+  void abort(const Failure &failure) override;
+  /// From one rank to another, both of this world.
+  Mailbox &mailbox(int from, int to);
 
   struct Shared;
 

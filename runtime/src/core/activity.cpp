@@ -131,6 +131,13 @@ void Activity::addPeer(int peer) {
   store(peerCount, count + 1);
 }
 
+void Activity::narrowWait(int peer) {
+  store(peerCount, 0);
+  store(peers[0], peer);
+  store(peerCount, 1);
+  advance();
+}
+
 void Activity::endWait() {
   store(waiting, false);
   end();
@@ -141,6 +148,14 @@ bool Activity::waitsFor(int peer) const {
     if (read(peers[i]) == peer)
       return true;
   return false;
+}
+
+std::vector<int> Activity::awaited() const {
+  std::vector<int> result;
+  if (isWaiting())
+    for (int i = 0; i < read(peerCount); ++i)
+      result.push_back(read(peers[i]));
+  return result;
 }
 
 void Activity::describeInto(char *buffer, size_t bytes) const {

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace grt {
 
@@ -55,9 +56,13 @@ public:
 
   void beginWait(const char *what);
   void addPeer(int peer);
+  /// Of the peers noted, only this one has not come yet.
+  void narrowWait(int peer);
   void endWait();
   bool isWaiting() const { return waiting.load(std::memory_order_relaxed); }
   bool waitsFor(int peer) const;
+  /// Whom it waits for; empty if it does not wait.
+  std::vector<int> awaited() const;
 
   /// "step 3, layer 'h.1', all-reduce 'h.attn.c_proj', waiting for rank 2".
   std::string describe() const;

@@ -16,17 +16,21 @@ namespace {
 struct Count {
   int64_t live;
   int64_t peak;
+  int uncounted; ///< depth of UncountedAllocations
 };
 
 // Initial-exec: the first access must not allocate, it happens inside malloc.
-thread_local Count count __attribute__((tls_model("initial-exec"))) = {0, 0};
+thread_local Count count __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
 
 } // namespace
 
 namespace grt {
 
-void beginAllocationCount() { count = {0, 0}; }
+void beginAllocationCount() { count.live = count.peak = 0; }
 uint64_t allocationPeakBytes() { return uint64_t(count.peak); }
+
+UncountedAllocations::UncountedAllocations() { ++count.uncounted; }
+UncountedAllocations::~UncountedAllocations() { --count.uncounted; }
 
 } // namespace grt
 
@@ -36,7 +40,7 @@ uint64_t allocationPeakBytes() { return uint64_t(count.peak); }
 namespace {
 
 void *taken(void *memory) {
-  if (memory) {
+  if (memory && !count.uncounted) {
     count.live += int64_t(malloc_usable_size(memory));
     if (count.live > count.peak)
       count.peak = count.live;
@@ -45,7 +49,7 @@ void *taken(void *memory) {
 }
 
 void *given(void *memory) {
-  if (memory)
+  if (memory && !count.uncounted)
     count.live -= int64_t(malloc_usable_size(memory));
   return memory;
 }

@@ -25,6 +25,16 @@ void beginAllocationCount();
 /// Highest number of bytes that this thread held at once since then.
 uint64_t allocationPeakBytes();
 
+/// While one lives, this thread counts nothing: what a library takes and gives
+/// back inside belongs to the process, whichever rank's thread is passing by.
+class UncountedAllocations {
+public:
+  UncountedAllocations();
+  ~UncountedAllocations();
+  UncountedAllocations(const UncountedAllocations &) = delete;
+  UncountedAllocations &operator=(const UncountedAllocations &) = delete;
+};
+
 } // namespace grt
 
 #endif // GRT_CORE_ALLOCATION_H

@@ -7,22 +7,12 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/plugin.h"
 
 #include <cstdlib>
-#include <dlfcn.h>
 
 namespace grt {
 namespace {
-
-/// The folder of the library that this code is in.
-std::string ownFolder() {
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<void *>(&grt_launch), &info) || !info.dli_fname)
-    return "";
-  std::string path = info.dli_fname;
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
 
 /// A kernel is followed by the next one at once, or by a rank that waits for
 /// others: threads that spin for long between kernels only take time from other
@@ -42,31 +32,15 @@ BackendHandle::BackendHandle(const std::string &name,
     if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
       invalid("backend '" + name + "': expected letters and digits");
   limitSpinning();
-  std::string file = "libgrt_" + name + ".so";
-  std::string beside = folder.empty() ? ownFolder() : folder;
-  std::string problem;
-  void *library = nullptr;
-  for (const std::string &path : {beside + "/" + file, file}) {
-    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library)
-      break;
-    if (problem.empty())
-      problem = dlerror();
-    if (!folder.empty())
-      break;
-  }
-  if (!library)
-    fail("cannot load backend '" + name + "': " + problem);
-  using Getter = const grt_backend *(*)();
-  auto getter = reinterpret_cast<Getter>(dlsym(library, "grt_backend_get"));
-  table = getter ? getter() : nullptr;
-  if (!table || table->abi_version != GRT_ABI_VERSION) {
-    dlclose(library);
+  using Getter = const grt_backend *();
+  auto *get = reinterpret_cast<Getter *>(loadPlugin(
+      name, "grt_backend_get", folder, "cannot load backend '" + name + "'"));
+  table = get();
+  if (!table || table->abi_version != GRT_ABI_VERSION)
     fail("backend '" + name + "' " +
          (table ? "has ABI version " + std::to_string(table->abi_version) +
                       ", this runtime has " + std::to_string(GRT_ABI_VERSION)
                 : "exports no table"));
-  }
 }
 
 const char *kernelName(uint32_t kernel) {

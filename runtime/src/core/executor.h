@@ -105,6 +105,7 @@ public:
   const Program &program() const { return state.program; }
   int globalRank() const { return self; }
   int localRank() const { return local; }
+  Communicator &peers() { return communicator; }
   int roleIndex() const { return roleNumber; }
   const Role &role() const { return *roleData; }
   char *memory() const { return arena->base(); }

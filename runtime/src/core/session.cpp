@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <sched.h>
 #include <thread>
 
@@ -47,6 +48,14 @@ bool poisonWanted(const SessionOptions &options) {
 #endif
 }
 
+/// The threads of a rank: its share of the cores, of the process and of the
+/// machine.
+int defaultThreads(const World &world) {
+  int machine = int(std::thread::hardware_concurrency());
+  return std::max(1, std::min(availableCores() / world.localCount(),
+                              machine / world.machineRanks()));
+}
+
 double milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -66,6 +75,7 @@ struct Session::Implementation {
   void together(const std::function<void()> &body);
   /// Whether this process has rank 0, which does what is to be done once.
   bool leads() const { return ranks.front()->globalRank() == 0; }
+  bool isAlone() const { return world.localCount() == world.size(); }
   void load(CheckpointReader reader);
   void serve(int rank);
   void stop();
@@ -75,6 +85,15 @@ struct Session::Implementation {
   void record(int exitCode, const std::string &message);
   void setBatch(std::span<const int32_t> tokens,
                 std::span<const int32_t> labels);
+  /// Gives the tokens that one process has to all; empty elsewhere.
+  void sharePrediction(std::vector<int32_t> &tokens, size_t count);
+  /// The values of every rank of every process, in the order of ranks; `mine`
+  /// gives those of a rank.
+  std::vector<double>
+  gatherNumbers(size_t each, const std::function<void(Rank &, double *)> &mine);
+  /// The whole of one parameter (or its gradient or state), at the process
+  /// that has rank 0; all processes call it.
+  std::vector<char> gatherTensor(int parameter, Held kind);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   void writeTensors(const std::string &path, Held kind);
   TraceReport report() const;
@@ -86,7 +105,8 @@ struct Session::Implementation {
   grt_backend traced;
   std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
-  ThreadsWorld world;
+  std::shared_ptr<World> owner; ///< of `world`
+  World &world;
   std::vector<std::unique_ptr<Activity>> activities;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -110,23 +130,28 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
       backend(options.backend ? BackendHandle(options.backend)
                               : BackendHandle(program->manifest().backend,
                                               options.backendFolder)),
-      traced(tracedBackend(*backend)), state{*program, program->manifest(),
-                                             options.trace ? traced : *backend,
-                                             options,
-                                             Hyperparameters::defaults(
-                                                 *program)},
-      world(int(program->worldSize())) {
+      traced(tracedBackend(*backend)),
+      state{*program, program->manifest(), options.trace ? traced : *backend,
+            options, Hyperparameters::defaults(*program)},
+      owner(options.world
+                ? options.world
+                : std::make_shared<ThreadsWorld>(int(program->worldSize()))),
+      world(*owner) {
   const Manifest &manifest = program->manifest();
-  int size = int(manifest.world);
+  if (world.size() != manifest.world)
+    invalid("the program needs " + std::to_string(manifest.world) +
+            " ranks, there are " + std::to_string(world.size()));
+  int first = world.firstLocal(), size = world.localCount();
+  if (size == 0)
+    invalid("expected at least one rank in every process");
   state.poison = poisonWanted(options);
-  state.threadsPerRank = options.threadsPerRank > 0
-                             ? options.threadsPerRank
-                             : std::max(1, availableCores() / size);
+  state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
+                                                    : defaultThreads(world);
   for (const Exchange &exchange : manifest.exchanges)
     state.exchanges.push_back(exchangeTables(manifest, exchange));
   for (const Tie &tie : manifest.ties)
     state.ties.push_back(tieTables(manifest, tie));
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank = first; rank < first + size; ++rank) {
     activities.push_back(std::make_unique<Activity>(rank));
     communicators.push_back(
         watchedCommunicator(world.join(rank), *activities.back()));
@@ -139,6 +164,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
         state, *communicators.back(), *activities.back(),
         options.trace ? recorders.back().get() : nullptr));
   }
+  world.watch(activities);
   try {
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([this, rank] { serve(rank); });
@@ -152,6 +178,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
 Session::Implementation::~Implementation() { stop(); }
 
 void Session::Implementation::stop() {
+  world.watch({});
   {
     std::lock_guard<std::mutex> lock(mutex);
     stopping = true;
@@ -168,7 +195,7 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
       error = std::make_unique<Error>(exitCode, message);
   }
   state.failed = true;
-  world.abort();
+  world.abort({exitCode, message});
 }
 
 void Session::Implementation::serve(int number) {
@@ -193,8 +220,8 @@ void Session::Implementation::serve(int number) {
     } catch (const Error &problem) {
       record(problem.exitCode(), problem.what());
     } catch (const std::exception &problem) {
-      record(1, "rank " + std::to_string(number) + ", " + activity.describe() +
-                    ": " + problem.what());
+      record(1, "rank " + std::to_string(rank->globalRank()) + ", " +
+                    activity.describe() + ": " + problem.what());
     }
     std::lock_guard<std::mutex> lock(mutex);
     activity.busy = false;
@@ -216,6 +243,8 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
   ++commandNumber;
   wake.notify_all();
   wait(lock);
+  if (std::optional<Failure> elsewhere = world.failure(); elsewhere && !error)
+    error = std::make_unique<Error>(elsewhere->exitCode, elsewhere->message);
   if (error)
     throw Error(*error);
 }
@@ -291,12 +320,74 @@ void Session::Implementation::setBatch(std::span<const int32_t> tokens,
   state.validTokens = valid;
 }
 
+std::vector<double> Session::Implementation::gatherNumbers(
+    size_t each, const std::function<void(Rank &, double *)> &mine) {
+  size_t all = size_t(world.size()) * each, own = ranks.size();
+  // Each rank receives a copy of its own; nothing is taken on its thread.
+  std::vector<double> in(own * each), out(own * all);
+  runAll([&](Rank &rank) {
+    size_t local = size_t(rank.globalRank() - world.firstLocal());
+    mine(rank, &in[local * each]);
+    rank.peers().gather({&in[local * each], each}, {&out[local * all], all});
+  });
+  out.resize(all);
+  return out;
+}
+
+void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
+                                              size_t count) {
+  if (isAlone())
+    return;
+  // The rank that has them is the first of the last layer's.
+  std::vector<double> all =
+      gatherNumbers(count + 1, [&](Rank &rank, double *to) {
+        bool has = rank.isFirstOfLastLayer();
+        std::fill_n(to, count + 1, 0.0);
+        if (has)
+          std::copy(tokens.begin(), tokens.end(), to + 1);
+        to[0] = has;
+      });
+  for (size_t at = 0; at < all.size(); at += count + 1)
+    if (all[at] != 0) {
+      tokens.resize(count);
+      std::transform(&all[at + 1], &all[at + 1] + count, tokens.begin(),
+                     [](double token) { return int32_t(token); });
+      return;
+    }
+}
+
+std::vector<char> Session::Implementation::gatherTensor(int parameter,
+                                                        Held kind) {
+  const Manifest &manifest = program->manifest();
+  uint64_t width = dtypeBytes(heldType(manifest, kind));
+  std::vector<char> whole;
+  if (leads())
+    whole.resize(uint64_t(manifest.parameters[parameter].elements()) * width);
+  std::vector<GatherPart> parts;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    parts.push_back(gatherPart(manifest, rank->globalRank(), parameter));
+  runAll([&](Rank &rank) {
+    const GatherPart &part =
+        parts[size_t(rank.globalRank() - world.firstLocal())];
+    ExchangeCall call;
+    call.table = &part.table;
+    if (part.layer)
+      call.source = heldBase(manifest, rank, *part.layer, kind);
+    call.destination = whole.data();
+    call.bytesPerUnit = width;
+    rank.peers().exchange({&call, 1});
+  });
+  return whole;
+}
+
 void Session::Implementation::collect(Held kind, const std::string &suffix,
                                       TensorMap &result) {
   const Manifest &manifest = program->manifest();
   for (int index : storedParameters(manifest)) {
     const Parameter &parameter = manifest.parameters[index];
-    std::vector<char> bytes = gatherTensor(manifest, ranks, index, kind);
+    std::vector<char> bytes = gatherTensor(index, kind);
+    if (!leads())
+      continue;
     Tensor &tensor = result[parameter.name + suffix];
     tensor.shape = parameter.shape;
     tensor.values.resize(size_t(parameter.elements()));
@@ -313,9 +404,11 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
     entries.push_back({manifest.parameters[index].name,
                        heldType(manifest, kind),
                        manifest.parameters[index].shape});
-  writeSafetensors(path, entries, [&](size_t i) {
-    return gatherTensor(manifest, ranks, stored[i], kind);
-  });
+  auto gather = [&](size_t i) { return gatherTensor(stored[i], kind); };
+  if (leads())
+    return writeSafetensors(path, entries, gather);
+  for (size_t i = 0; i < stored.size(); ++i)
+    gather(i);
 }
 
 TraceReport Session::Implementation::report() const {
@@ -430,6 +523,7 @@ Status Session::predict(std::span<const int32_t> tokens,
           fail("the program's last layer reads no labels");
         result.assign(predicted, predicted + tokens.size());
       }
+    impl->sharePrediction(result, tokens.size());
     impl->state.tokens.clear();
   });
 }
@@ -474,8 +568,11 @@ Status Session::setParameter(const std::string &name,
 
 Status Session::save(const std::string &directory) {
   return guarded([&] {
-    makeDirectory(directory);
+    if (impl->leads())
+      makeDirectory(directory);
     impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
+    if (!impl->leads())
+      return;
     AtomicFile config(directory + "/config.json");
     config.write(impl->program->manifest().modelConfig + "\n");
     config.commit();
@@ -561,11 +658,34 @@ Status Session::writeTrace(const std::string &path) const {
 
 uint64_t Session::stepsDone() const { return impl->state.step; }
 
-std::vector<RankMemory> Session::memory() const {
-  std::vector<RankMemory> result;
+Status Session::anywhere(bool &flag) {
+  if (impl->isAlone())
+    return Status();
+  return guarded([&] {
+    std::vector<double> all =
+        impl->gatherNumbers(1, [&](Rank &, double *to) { *to = flag ? 1 : 0; });
+    flag = std::any_of(all.begin(), all.end(),
+                       [](double set) { return set != 0; });
+  });
+}
+
+std::vector<RankMemory> Session::memory() {
+  auto mine = [](Rank &rank, double *to) {
+    to[0] = double(rank.role().arenaBytes);
+    to[1] = double(rank.measuredPeakBytes());
+    to[2] = double(rank.outsideArenaBytes());
+  };
+  std::vector<double> all(impl->ranks.size() * 3);
+  int first = impl->world.firstLocal();
   for (const std::unique_ptr<Rank> &rank : impl->ranks)
-    result.push_back({rank->globalRank(), rank->role().arenaBytes,
-                      rank->measuredPeakBytes(), rank->outsideArenaBytes()});
+    mine(*rank, &all[size_t(rank->globalRank() - first) * 3]);
+  // Of a run that failed, this process's own are all that can be known.
+  if (!impl->isAlone() && guarded([&] { all = impl->gatherNumbers(3, mine); }))
+    first = 0;
+  std::vector<RankMemory> result;
+  for (size_t i = 0; i < all.size(); i += 3)
+    result.push_back({first + int(i / 3), uint64_t(all[i]),
+                      uint64_t(all[i + 1]), uint64_t(all[i + 2])});
   return result;
 }
 

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "grt/processes.h"
 #include "options.h"
 #include "report.h"
 #include "resume.h"
@@ -13,17 +14,24 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 using namespace grt;
 
 namespace {
 
 /// Options that depend on the program.
-Status checkAgainstProgram(const Options &options, const Program &program) {
-  if (options.ranks && *options.ranks != program.worldSize())
+Status checkAgainstProgram(const Options &options, const Program &program,
+                           const Processes *processes) {
+  std::string needed =
+      "the program needs " + std::to_string(program.worldSize()) + " ranks, ";
+  if (processes && processes->ranks() != program.worldSize())
     return Status(
-        2, "the program needs " + std::to_string(program.worldSize()) +
-               " ranks, --ranks gives " + std::to_string(*options.ranks));
+        2, needed + std::to_string(processes->count()) + " processes have " +
+               std::to_string(processes->ranks()) + "; --ranks=N gives each N");
+  if (!processes && options.ranks && *options.ranks != program.worldSize())
+    return Status(2,
+                  needed + "--ranks gives " + std::to_string(*options.ranks));
   if (options.clipNorm && !program.clipsGradients())
     return Status(2, "--clip-norm: the program was compiled with --clip=off");
   if (options.generate && program.vocabularySize() > 256)
@@ -87,15 +95,30 @@ Status generate(const Options &options, Session &session, std::string &text) {
   return Status();
 }
 
+/// Every process writes the trace of its ranks: `trace.json`, `trace.1.json`.
+std::string traceFile(const Options &options, const Processes *processes) {
+  std::filesystem::path path(options.trace);
+  if (!processes || processes->number() == 0)
+    return path;
+  return path.replace_extension(std::to_string(processes->number()) +
+                                path.extension().string());
+}
+
 /// Trains up to the last step, or to the one during which the run is asked to
-/// end; `state` follows.
+/// end (`ended`); `state` follows.
 Status train(const Options &options, const Dataset &data, Session &session,
              const CheckpointFolder *folder, TrainingState &state,
-             Report &report) {
+             Report &report, bool &ended) {
   int64_t batch = session.program().batchSize();
   std::vector<int32_t> inputs, labels;
   uint64_t written = state.step;
-  while (state.step < *options.steps && !endRequested()) {
+  while (state.step < *options.steps) {
+    // All processes end after the same step.
+    ended = endRequested() != nullptr;
+    if (Status status = session.anywhere(ended); !status)
+      return status;
+    if (ended)
+      break;
     uint64_t step = state.step + 1;
     bool last = step == *options.steps;
     session.hyperparameters() = state.hyperparameters;
@@ -127,9 +150,12 @@ Status train(const Options &options, const Dataset &data, Session &session,
     if (!status)
       return status;
   }
-  if (const char *signal = endRequested())
-    report.note(std::string("ended by ") + signal + " after step " +
-                std::to_string(state.step));
+  if (ended) {
+    const char *signal = endRequested();
+    report.note(std::string("ended by ") +
+                (signal ? signal : "a signal to another process") +
+                " after step " + std::to_string(state.step));
+  }
   if (!folder)
     return Status();
   if (state.step != written)
@@ -140,11 +166,11 @@ Status train(const Options &options, const Dataset &data, Session &session,
   return Status();
 }
 
-Status run(const Options &options) {
+Status run(const Options &options, std::shared_ptr<Processes> processes) {
   std::shared_ptr<const Program> program;
   Status status = Program::loadFile(options.program, program);
   if (status)
-    status = checkAgainstProgram(options, *program);
+    status = checkAgainstProgram(options, *program, processes.get());
   if (!status)
     return status;
 
@@ -167,7 +193,7 @@ Status run(const Options &options) {
   if (!status)
     return status;
 
-  Report report(options, *program);
+  Report report(options, *program, processes.get());
   SessionOptions sessionOptions;
   sessionOptions.seed = state.seed;
   sessionOptions.decayAll = state.decayAll;
@@ -175,6 +201,11 @@ Status run(const Options &options) {
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.onNan = options.onNan;
   sessionOptions.trace = options.wantsRecording();
+  if (processes) {
+    // They have a watchdog in common, which sees the ranks of all.
+    sessionOptions.world = processes->world();
+    sessionOptions.timeoutSeconds = 0;
+  }
   std::unique_ptr<Session> session;
   status = report.open(beginning.checkpoint.has_value());
   if (status)
@@ -189,14 +220,15 @@ Status run(const Options &options) {
   if (!status)
     return status;
   catchSignals();
+  bool ended = false;
   if (data)
-    status =
-        train(options, *data, *session, beginning.folder.get(), state, report);
+    status = train(options, *data, *session, beginning.folder.get(), state,
+                   report, ended);
   if (status && !options.trace.empty())
-    status = session->writeTrace(options.trace);
+    status = session->writeTrace(traceFile(options, processes.get()));
   if (status && options.wantsRecording())
     status = report.shares(*session);
-  if (status && endRequested())
+  if (status && ended)
     return report.finish(session->memory());
   if (status && !options.save.empty())
     status = session->save(options.save);
@@ -207,6 +239,10 @@ Status run(const Options &options) {
       report.generated(*options.generate, text);
   }
   return status ? report.finish(session->memory()) : status;
+}
+
+void complain(const Status &status) {
+  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
 }
 
 } // namespace
@@ -222,12 +258,26 @@ int main(int argc, char **argv) {
     std::printf("galvatron-run %s\n", version());
     return 0;
   }
+  // What every process of a run finds wrong is said once.
+  if (!status) {
+    if (Processes::launchedNumber() == 0)
+      complain(status);
+    return status.exitCode();
+  }
   reportFatalSignals("galvatron-run: error: ");
+  ProcessOptions processOptions;
+  processOptions.threadRanks = int(options.ranks.value_or(1));
+  processOptions.timeout = options.timeout;
+  std::shared_ptr<Processes> processes;
+  status = Processes::join(processOptions, processes);
+  options.checkpoints.leads = !processes || processes->number() == 0;
   if (status)
-    status = run(options);
+    status = run(options, processes);
+  if (processes)
+    return processes->finish(status);
   if (status)
     return 0;
-  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
+  complain(status);
   // Not by way of destructors: a rank that is stuck still uses what they end.
   std::fflush(nullptr);
   std::_Exit(status.exitCode());

@@ -71,7 +71,7 @@ uint64_t largest(const std::vector<RankMemory> &memory,
 }
 
 uint64_t processPeakBytes() {
-  struct rusage usage {};
+  struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return uint64_t(usage.ru_maxrss) * 1024;
 }
@@ -93,8 +93,10 @@ Status writeFile(const std::string &path, const std::string &text) {
 
 } // namespace
 
-Report::Report(const Options &options, const grt::Program &program)
-    : options(options), program(program),
+Report::Report(const Options &options, const grt::Program &program,
+               const grt::Processes *processes)
+    : options(options), program(program), processes(processes),
+      silent(processes && processes->number() != 0),
       people(options.json == "-" || options.summary == "-" || options.log == "-"
                  ? stderr
                  : stdout) {}
@@ -105,7 +107,7 @@ Report::~Report() {
 }
 
 Status Report::open(bool resumed) {
-  if (options.log.empty())
+  if (options.log.empty() || silent)
     return Status();
   log = options.log == "-"
             ? stdout
@@ -114,6 +116,8 @@ Status Report::open(bool resumed) {
 }
 
 void Report::note(const std::string &text) {
+  if (silent)
+    return;
   std::fprintf(people, "%s\n", text.c_str());
   std::fflush(people);
 }
@@ -121,6 +125,8 @@ void Report::note(const std::string &text) {
 Status Report::step(const grt::StepResult &result,
                     const std::vector<RankMemory> &memory,
                     std::optional<double> validationLoss) {
+  if (silent)
+    return Status();
   skipped += result.skipped;
   if (steps++ == 0)
     firstLoss = result.loss;
@@ -178,6 +184,8 @@ Status Report::step(const grt::StepResult &result,
 }
 
 void Report::generated(const std::string &prompt, const std::string &text) {
+  if (silent)
+    return;
   continuation = text;
   std::fprintf(people, "generated: ");
   std::fwrite(prompt.data(), 1, prompt.size(), people);
@@ -227,6 +235,10 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
   summary["time-shares"] = {{"steps", measuredShares.steps},
                             {"measured", shares(measuredShares)},
                             {"predicted", shares(predictedShares)}};
+  if (processes)
+    summary["processes"] = {{"count", processes->count()},
+                            {"transport", processes->transport()},
+                            {"buffer-bytes", processes->bufferBytes()}};
   if (continuation)
     summary["generated"] = *continuation;
   // What a byte model generates need not be valid UTF-8.
@@ -238,6 +250,8 @@ Status Report::shares(const grt::Session &session) {
 }
 
 Status Report::finish(const std::vector<RankMemory> &memory) {
+  if (silent)
+    return Status();
   uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
   uint64_t measured = largest(memory, &RankMemory::measuredPeakBytes);
   std::fprintf(people,

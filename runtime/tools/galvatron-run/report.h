@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_REPORT_H
 #define GALVATRON_RUN_REPORT_H
 
+#include "grt/processes.h"
 #include "options.h"
 
 #include <cstdio>
@@ -16,10 +17,12 @@
 #include <string>
 #include <vector>
 
-/// Collects steps; prints the line of each, writes log and summary.
+/// Collects steps; prints the line of each, writes log and summary. Of several
+/// processes the first does, and the others say nothing.
 class Report {
 public:
-  Report(const Options &options, const grt::Program &program);
+  Report(const Options &options, const grt::Program &program,
+         const grt::Processes *processes);
   ~Report();
   Report(const Report &) = delete;
   Report &operator=(const Report &) = delete;
@@ -43,6 +46,8 @@ private:
 
   const Options &options;
   const grt::Program &program;
+  const grt::Processes *processes;
+  const bool silent;
   /// Lines for people; standard error if standard output is for a machine.
   FILE *people;
   FILE *log = nullptr;

@@ -1,0 +1,73 @@
+//===- processes.h - Runs of several processes ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A launcher (mpirun, or srun with PMIx) starts the same tool several times;
+// together these processes hold the ranks of one run. Every process makes the
+// same calls of a session in the same order, with the same options and data.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_PROCESSES_H
+#define GRT_PROCESSES_H
+
+#include "grt/session.h"
+
+namespace grt {
+
+struct ProcessOptions {
+  std::string tool = "galvatron-run"; ///< begins messages
+  /// Ranks of this process, each on a thread.
+  int threadRanks = 1;
+  /// Seconds within which some rank must get on; 0: no limit.
+  double timeout = 0;
+  /// Folder of the plug-ins; empty: beside the runtime, then the system's path.
+  std::string folder;
+};
+
+/// This process among those of a run.
+class Processes {
+public:
+  ~Processes();
+  Processes(const Processes &) = delete;
+  Processes &operator=(const Processes &) = delete;
+
+  /// The number that the launcher gave to this process; 0 without a launcher.
+  /// It alone prints what all would print.
+  static int launchedNumber();
+
+  /// Joins the others; `result` stays null if no launcher of several processes
+  /// started this one. A launcher that the CPU backend does not know is an
+  /// error with exit code 2.
+  static Status join(const ProcessOptions &options,
+                     std::shared_ptr<Processes> &result);
+
+  int number() const;
+  int count() const;
+  int ranks() const; ///< of all processes
+  /// What carries the messages: "Open MPI v4.1.4".
+  std::string transport() const;
+  /// What every rank takes for messages beside its arena, in bytes; what the
+  /// library of the transport takes is not in it.
+  uint64_t bufferBytes() const;
+
+  /// Ends the run on this process; the exit code. Success waits for the others.
+  /// A failure ends the others too, and process 0 prints it; does not return
+  /// then.
+  int finish(const Status &status);
+  /// For the options of a session.
+  std::shared_ptr<World> world();
+
+  struct Implementation;
+
+private:
+  Processes();
+  std::shared_ptr<Implementation> impl;
+};
+
+} // namespace grt
+
+#endif // GRT_PROCESSES_H

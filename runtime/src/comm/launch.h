@@ -1,0 +1,28 @@
+//===- launch.h - Parts of joining processes ------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_LAUNCH_H
+#define GRT_COMM_LAUNCH_H
+
+#include "comm/transport.h"
+
+#include <string>
+#include <vector>
+
+namespace grt {
+
+/// Loads the plug-in for MPI and joins the processes of the launcher; once per
+/// process. Throws Error.
+Transport &openTransport(const std::string &folder);
+
+/// Collective: the first rank of every process, each with `own` ranks of its
+/// own, and the number of all at the end.
+std::vector<int> gatherRankCounts(Transport &transport, int own);
+
+} // namespace grt
+
+#endif // GRT_COMM_LAUNCH_H

@@ -1,0 +1,59 @@
+//===- monitor.h - Whether all processes are alive and move ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A TCP connection from every process to process 0, beside the transport, and a
+// thread in each process that keeps it. The kernel closes the connection of a
+// process that dies, however it died, so the others know at once; every second
+// each says what its ranks are doing, so that a message can name the rank, the
+// step, the operation and the peer it waited for.
+//
+// Process 0 judges and prints: the first failure stands, is sent to all, and
+// ends them. Where process 0 itself is gone, each process speaks for itself.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_MONITOR_H
+#define GRT_COMM_MONITOR_H
+
+#include "comm/process_world.h"
+
+#include <memory>
+
+namespace grt {
+
+struct MonitorOptions {
+  std::string tool = "galvatron-run"; ///< begins messages
+  double timeout = 0;  ///< seconds in which some rank must move; 0: no limit
+  double silence = 8;  ///< seconds without a sign of life from a process
+  double patience = 3; ///< seconds to end in after a failure
+};
+
+class Monitor {
+public:
+  /// Collective: connects all processes.
+  Monitor(Transport &transport, const MonitorOptions &options);
+  ~Monitor();
+
+  /// The world whose ranks are watched and woken; null: none any more.
+  void watch(ProcessWorld *world);
+  /// Tells everyone, prints at process 0. From any thread, at once.
+  void fail(const Failure &failure);
+  /// Until a failure was printed, or two seconds.
+  void waitUntilSpoken();
+  /// The first failure of any process.
+  std::optional<Failure> failure() const;
+  /// After the last collective call: connections may close from here on.
+  void close();
+
+private:
+  struct Implementation;
+  std::unique_ptr<Implementation> impl;
+};
+
+} // namespace grt
+
+#endif // GRT_COMM_MONITOR_H

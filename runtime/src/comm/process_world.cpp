@@ -1,0 +1,741 @@
+//===- process_world.cpp - Ranks of several processes ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/process_world.h"
+#include "comm/sum.h"
+#include "core/activity.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sched.h>
+
+namespace grt {
+namespace {
+
+/// The running kernel of this machine; processes with equal ones share cores,
+/// whatever names and networks they see. Null bytes if unknown.
+std::array<char, 40> machine() {
+  std::array<char, 40> id{};
+  std::ifstream("/proc/sys/kernel/random/boot_id").read(id.data(), 36);
+  return id;
+}
+
+/// Below this an all-reduce is bound by latency: one round instead of two.
+constexpr uint64_t smallBytes = 16 << 10;
+
+/// Bytes of a packed message of an exchange; the same on all ranks.
+uint64_t packetBytes(int ranks) {
+  constexpr uint64_t most = 64 << 10, least = 4 << 10, wanted = 1 << 20;
+  return std::clamp(wanted / (2 * uint64_t(ranks)) & ~uint64_t(63), least,
+                    most);
+}
+
+/// Pauses that grow: a rank that waits must not take the core from one that
+/// computes, but most waits are short.
+class Backoff {
+public:
+  void pause() {
+    if (++turns <= 20) {
+      sched_yield();
+      return;
+    }
+    long microseconds = std::min(200L, 10L << std::min(turns / 20, 5));
+    timespec time = {0, microseconds * 1000};
+    nanosleep(&time, nullptr);
+  }
+  void reset() { turns = 0; }
+  bool sleeps() const { return turns >= 20; }
+
+private:
+  int turns = 0;
+};
+
+/// A group with members in several processes.
+class SpreadGroup : public Group {
+public:
+  using Group::Group;
+  int indexOf(int rank) const {
+    auto it = std::find(ranks().begin(), ranks().end(), rank);
+    if (it == ranks().end())
+      fail("rank " + std::to_string(rank) + " is no member of the group");
+    return int(it - ranks().begin());
+  }
+};
+
+} // namespace
+
+struct ProcessWorld::Shared {
+  Shared(Transport &transport, std::vector<int> firstRanks, int epoch,
+         std::function<void(const Failure &)> tell)
+      : transport(transport), first(std::move(firstRanks)), epoch(epoch),
+        tell(std::move(tell)), local(first[size_t(transport.process()) + 1] -
+                                         first[size_t(transport.process())],
+                                     first[size_t(transport.process())]) {
+    for (int process = 0; process < transport.processes(); ++process) {
+      int count = first[size_t(process) + 1] - first[size_t(process)];
+      owner.insert(owner.end(), size_t(count), process);
+      mostLocal = std::max(mostLocal, count);
+    }
+    std::array<char, 40> own = machine();
+    std::vector<std::array<char, 40>> all(
+        static_cast<size_t>(transport.processes()));
+    transport.allGather(own.data(), all.data(), sizeof(own));
+    for (int process = 0; process < transport.processes(); ++process)
+      if (all[size_t(process)] == own)
+        machineRanks += first[size_t(process) + 1] - first[size_t(process)];
+    if (uint64_t(mostLocal) * uint64_t(mostLocal) * 16 > Transport::tags)
+      invalid("expected at most 8192 thread ranks in a process, found " +
+              std::to_string(mostLocal));
+  }
+
+  int size() const { return first.back(); }
+  bool isLocal(int rank) const {
+    return owner[size_t(rank)] == transport.process();
+  }
+  /// Messages from one rank to another have a tag of their own; the epoch keeps
+  /// those of an aborted world apart.
+  int tag(int from, int to) const {
+    int pairs = mostLocal * mostLocal;
+    int number = (from - first[size_t(owner[size_t(from)])]) * mostLocal +
+                 (to - first[size_t(owner[size_t(to)])]);
+    return epoch % (Transport::tags / pairs) * pairs + number;
+  }
+
+  SpreadGroup &group(const std::vector<int> &ranks) {
+    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_ptr<SpreadGroup> &entry = pool[ranks];
+    if (!entry)
+      entry = std::make_unique<SpreadGroup>(ranks);
+    return *entry;
+  }
+
+  void abort() {
+    aborted.store(true, std::memory_order_release);
+    local.abort({});
+  }
+
+  Transport &transport;
+  const std::vector<int> first;
+  const int epoch;
+  std::function<void(const Failure &)> tell;
+  Watcher watcher;
+  ThreadsWorld local;
+  std::vector<int> owner; ///< process of each rank
+  int mostLocal = 1, machineRanks = 0;
+  std::atomic<bool> aborted{false};
+  mutable std::mutex mutex;
+  std::map<std::vector<int>, std::unique_ptr<SpreadGroup>> pool;
+  std::optional<Failure> reason;
+};
+
+namespace {
+
+/// One direction of an exchange with one peer: a stream of messages, one of
+/// them on its way. Rows of a packet or more travel from where they stand to
+/// where they belong; smaller ones, and all that are added, through a buffer.
+/// Both sides cut a stream in the same way.
+struct Stream {
+  const ExchangeCall *call = nullptr;
+  const ExchangePeer *side = nullptr;
+  bool sends = false;
+  bool done = false;
+  size_t row = 0;      ///< of the next message
+  uint64_t offset = 0; ///< bytes of that row that are done
+  char *buffer = nullptr;
+  Transport::Request request = nullptr;
+  bool posted = false;
+  /// The message on its way: where it began, and its length if packed.
+  size_t packedRow = 0;
+  uint64_t packedOffset = 0, packedBytes = 0;
+
+  char *place(size_t number) const {
+    const char *base = sends ? static_cast<const char *>(call->source)
+                             : static_cast<char *>(call->destination);
+    return const_cast<char *>(base) +
+           uint64_t(side->rows[number].localUnit) * call->bytesPerUnit;
+  }
+  uint64_t rowBytes(size_t number) const {
+    return uint64_t(side->rows[number].units) * call->bytesPerUnit;
+  }
+};
+
+class ProcessCommunicator : public Communicator {
+public:
+  ProcessCommunicator(ProcessWorld &processes, ProcessWorld::Shared &shared,
+                      int rank)
+      : processes(processes), shared(shared), transport(shared.transport),
+        self(rank), inner(shared.local.join(rank)),
+        packet(packetBytes(shared.size())),
+        scratch(ProcessWorld::scratchBytes(shared.size())) {
+    std::vector<int> all(static_cast<size_t>(shared.size()));
+    for (int r = 0; r < shared.size(); ++r)
+      all[size_t(r)] = r;
+    world = &group(all);
+    // Nothing is taken from the heap while the ranks run.
+    size_t most = 2 * size_t(shared.size());
+    streams.reserve(most);
+    requests.reserve(2 * most);
+    peers.reserve(2 * most);
+  }
+
+  int rank() const override { return self; }
+  int size() const override { return shared.size(); }
+
+  Group &group(const std::vector<int> &ranks) override {
+    bool local = std::all_of(ranks.begin(), ranks.end(),
+                             [&](int rank) { return shared.isLocal(rank); });
+    if (local)
+      return inner->group(ranks);
+    SpreadGroup &group = shared.group(ranks);
+    group.indexOf(self);
+    return group;
+  }
+
+  void allReduce(Group &base, void *data, uint64_t count,
+                 grt_dtype dtype) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->allReduce(base, data, count, dtype);
+    if (count == 0)
+      return;
+    dispatchSum(dtype, [&](auto element) {
+      using E = decltype(element);
+      using T = typename E::Type;
+      T *values = static_cast<T *>(data);
+      if (count * sizeof(T) * uint64_t(group->size()) <=
+          std::min(smallBytes, scratch.size()))
+        return reduceSmall<E>(*group, values, count);
+      reduceLarge<E>(*group, values, count);
+    });
+  }
+
+  void allGather(Group &base, const void *in, void *out,
+                 uint64_t bytes) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->allGather(base, in, out, bytes);
+    int index = group->indexOf(self), members = group->size();
+    char *to = static_cast<char *>(out);
+    for (uint64_t first = 0; first < bytes;
+         first += Transport::largestMessage) {
+      uint64_t part =
+          std::min<uint64_t>(bytes - first, Transport::largestMessage);
+      for (int step = 1; step < members; ++step) {
+        int from = (index + members - step) % members;
+        receive(group->ranks()[size_t(from)],
+                to + uint64_t(from) * bytes + first, part);
+        send(group->ranks()[size_t((index + step) % members)],
+             static_cast<const char *>(in) + first, part);
+      }
+      wait();
+    }
+    char *own = to + uint64_t(index) * bytes;
+    if (own != in && bytes)
+      std::memcpy(own, in, bytes);
+  }
+
+  void reduceScatter(Group &base, const void *in, void *out, uint64_t count,
+                     grt_dtype dtype, bool accumulate) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->reduceScatter(base, in, out, count, dtype, accumulate);
+    dispatchSum(dtype, [&](auto element) {
+      using E = decltype(element);
+      using T = typename E::Type;
+      const T *values = static_cast<const T *>(in);
+      int index = group->indexOf(self), members = group->size();
+      uint64_t chunk = chunkElements<T>(members);
+      for (uint64_t first = 0; first < count; first += chunk) {
+        uint64_t part = std::min(chunk, count - first);
+        for (int step = 1; step < members; ++step) {
+          int from = (index + members - step) % members;
+          int to = (index + step) % members;
+          receive(group->ranks()[size_t(from)], piece<T>(from, chunk),
+                  part * sizeof(T));
+          send(group->ranks()[size_t(to)],
+               values + uint64_t(to) * count + first, part * sizeof(T));
+        }
+        wait();
+        T *place = static_cast<T *>(out) + first;
+        sumPieces<E>(members, index, values + uint64_t(index) * count + first,
+                     part, chunk, accumulate ? place : nullptr,
+                     [&](uint64_t begin, uint64_t n, const T *sums) {
+                       std::memcpy(place + begin, sums, n * sizeof(T));
+                     });
+      }
+    });
+  }
+
+  void exchange(std::span<const ExchangeCall> calls) override {
+    auto isRemote = [&](const ExchangePeer &side) {
+      return !shared.isLocal(side.peer);
+    };
+    bool remote = false;
+    for (const ExchangeCall &call : calls)
+      remote |= std::any_of(call.table->sends.begin(), call.table->sends.end(),
+                            isRemote) ||
+                std::any_of(call.table->receives.begin(),
+                            call.table->receives.end(), isRemote);
+    if (!remote)
+      return inner->exchange(calls);
+
+    streams.clear();
+    for (const ExchangeCall &call : calls) {
+      for (const ExchangePeer &side : call.table->sends)
+        if (side.peer != self)
+          addStream(call, side, /*sends=*/true);
+      for (const ExchangePeer &side : call.table->receives)
+        addStream(call, side, /*sends=*/false);
+    }
+    said = -1;
+    try {
+      runStreams();
+    } catch (...) {
+      for (Stream &stream : streams)
+        transport.cancel({&stream.request, 1});
+      throw;
+    }
+  }
+
+  void gather(std::span<const double> in, std::span<double> out) override {
+    allGather(*world, in.data(), out.data(), in.size_bytes());
+  }
+
+  void abort() override {
+    processes.abort({1, "rank " + std::to_string(self) + " gave up"});
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Messages of a collective
+  //===--------------------------------------------------------------------===//
+
+  void send(int to, const void *data, uint64_t bytes) {
+    if (shared.aborted.load(std::memory_order_acquire)) {
+      giveUp();
+      throw Aborted();
+    }
+    requests.push_back(transport.send(shared.owner[size_t(to)],
+                                      shared.tag(self, to), data, bytes));
+    peers.push_back(to);
+  }
+  void receive(int from, void *data, uint64_t bytes) {
+    requests.push_back(transport.receive(shared.owner[size_t(from)],
+                                         shared.tag(from, self), data, bytes));
+    peers.push_back(from);
+  }
+
+  void checkAborted() const {
+    if (shared.aborted.load(std::memory_order_acquire))
+      throw Aborted();
+  }
+
+  /// Forgets what is on its way when a call ends by an exception.
+  void giveUp() {
+    transport.cancel(requests);
+    requests.clear();
+    peers.clear();
+  }
+
+  /// Until all messages have arrived.
+  void wait() {
+    Backoff backoff;
+    try {
+      for (checkAborted(); !transport.test(requests); checkAborted()) {
+        if (backoff.sleeps()) {
+          size_t first = 0;
+          while (first < requests.size() && !requests[first])
+            ++first;
+          if (first < peers.size())
+            sayWaiting(peers[first]);
+        }
+        backoff.pause();
+      }
+    } catch (...) {
+      giveUp();
+      throw;
+    }
+    requests.clear();
+    peers.clear();
+    said = -1;
+  }
+
+  /// Notes which peer has not come yet.
+  void sayWaiting(int peer) {
+    if (!currentActivity || peer == said)
+      return;
+    said = peer;
+    currentActivity->narrowWait(peer);
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Sums
+  //===--------------------------------------------------------------------===//
+
+  /// Elements of one chunk of a sum over so many members.
+  template <typename T> uint64_t chunkElements(int members) const {
+    constexpr uint64_t line = 64 / sizeof(T);
+    return std::max(line, scratch.size() / sizeof(T) / uint64_t(members) /
+                              line * line);
+  }
+  /// Where a member's chunk arrives.
+  template <typename T> T *piece(int member, uint64_t chunk) {
+    return reinterpret_cast<T *>(scratch.data()) + uint64_t(member) * chunk;
+  }
+
+  /// Adds the pieces of all members, `own` for this one, in their order; then
+  /// what stands in `onto`, if anything does. `write` gets blocks as stored.
+  template <typename E, typename Write>
+  void sumPieces(int members, int index, const typename E::Type *own,
+                 uint64_t count, uint64_t chunk, const typename E::Type *onto,
+                 Write write) {
+    using T = typename E::Type;
+    alignas(64) typename E::Sum sums[sumBlockElements];
+    for (uint64_t first = 0; first < count; first += sumBlockElements) {
+      uint64_t part = std::min(sumBlockElements, count - first);
+      for (int member = 0; member < members; ++member) {
+        const T *from =
+            (member == index ? own : piece<T>(member, chunk)) + first;
+        if (member == 0)
+          for (uint64_t i = 0; i < part; ++i)
+            sums[i] = E::wide(from[i]);
+        else
+          for (uint64_t i = 0; i < part; ++i)
+            sums[i] += E::wide(from[i]);
+      }
+      if (onto)
+        for (uint64_t i = 0; i < part; ++i)
+          sums[i] += E::wide(onto[first + i]);
+      if constexpr (std::is_same_v<T, typename E::Sum>) {
+        write(first, part, sums);
+      } else {
+        alignas(64) T stored[sumBlockElements];
+        for (uint64_t i = 0; i < part; ++i)
+          stored[i] = E::narrow(sums[i]);
+        write(first, part, stored);
+      }
+    }
+  }
+
+  template <typename E>
+  void reduceSmall(SpreadGroup &group, typename E::Type *values,
+                   uint64_t count) {
+    using T = typename E::Type;
+    int index = group.indexOf(self), members = group.size();
+    for (int step = 1; step < members; ++step) {
+      int from = (index + members - step) % members;
+      receive(group.ranks()[size_t(from)], piece<T>(from, count),
+              count * sizeof(T));
+      send(group.ranks()[size_t((index + step) % members)], values,
+           count * sizeof(T));
+    }
+    wait();
+    sumPieces<E>(members, index, values, count, count, nullptr,
+                 [&](uint64_t first, uint64_t part, const T *sums) {
+                   std::memcpy(values + first, sums, part * sizeof(T));
+                 });
+  }
+
+  /// Each member sums one part of the elements, chunk by chunk, and sends what
+  /// it has summed to the others while the next chunk comes in.
+  template <typename E>
+  void reduceLarge(SpreadGroup &group, typename E::Type *values,
+                   uint64_t count) {
+    using T = typename E::Type;
+    int index = group.indexOf(self), members = group.size();
+    uint64_t chunk = chunkElements<T>(members);
+    uint64_t rounds = 0;
+    for (int member = 0; member < members; ++member) {
+      auto [begin, end] = partOf(count, members, member);
+      rounds = std::max(rounds, (end - begin + chunk - 1) / chunk);
+    }
+    // Chunk `round` of a member's part.
+    auto range = [&](int member, uint64_t round) {
+      auto [begin, end] = partOf(count, members, member);
+      uint64_t first = std::min(begin + round * chunk, end);
+      return std::pair(first, std::min(first + chunk, end));
+    };
+    auto transferParts = [&](uint64_t round) {
+      auto [begin, end] = range(index, round);
+      for (int step = 1; step < members; ++step) {
+        int from = (index + members - step) % members;
+        int to = (index + step) % members;
+        if (begin < end)
+          receive(group.ranks()[size_t(from)], piece<T>(from, chunk),
+                  (end - begin) * sizeof(T));
+        if (auto [first, last] = range(to, round); first < last)
+          send(group.ranks()[size_t(to)], values + first,
+               (last - first) * sizeof(T));
+      }
+    };
+    auto transferSums = [&](uint64_t round) {
+      auto [begin, end] = range(index, round);
+      for (int step = 1; step < members; ++step) {
+        int from = (index + members - step) % members;
+        int to = (index + step) % members;
+        if (auto [first, last] = range(from, round); first < last)
+          receive(group.ranks()[size_t(from)], values + first,
+                  (last - first) * sizeof(T));
+        if (begin < end)
+          send(group.ranks()[size_t(to)], values + begin,
+               (end - begin) * sizeof(T));
+      }
+    };
+    transferParts(0);
+    wait();
+    for (uint64_t round = 0; round < rounds; ++round) {
+      auto [begin, end] = range(index, round);
+      T *own = values + begin;
+      sumPieces<E>(members, index, own, end - begin, chunk, nullptr,
+                   [&](uint64_t first, uint64_t part, const T *sums) {
+                     std::memcpy(own + first, sums, part * sizeof(T));
+                   });
+      transferSums(round);
+      if (round + 1 < rounds)
+        transferParts(round + 1);
+      wait();
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Exchanges
+  //===--------------------------------------------------------------------===//
+
+  void addStream(const ExchangeCall &call, const ExchangePeer &side,
+                 bool sends) {
+    Stream stream;
+    stream.call = &call;
+    stream.side = &side;
+    stream.sends = sends;
+    stream.buffer = scratch.data() + streams.size() * packet;
+    if ((streams.size() + 1) * packet > scratch.size())
+      fail("rank " + std::to_string(self) +
+           ": an exchange has more than one transfer to or from a rank");
+    streams.push_back(stream);
+  }
+
+  void runStreams() {
+    Backoff backoff;
+    while (true) {
+      bool moved = false;
+      const Stream *waiting = nullptr;
+      for (size_t i = 0; i < streams.size(); ++i) {
+        Stream &stream = streams[i];
+        if (stream.done)
+          continue;
+        // What is added is added in the order of the peers.
+        bool blocked = !stream.sends && stream.call->add && i > 0 &&
+                       streams[i - 1].call == stream.call &&
+                       !streams[i - 1].sends && !streams[i - 1].done;
+        if (!blocked)
+          moved |= advance(stream);
+        if (!stream.done && !waiting)
+          waiting = &stream;
+      }
+      if (!waiting)
+        return;
+      checkAborted();
+      if (moved) {
+        backoff.reset();
+        continue;
+      }
+      if (backoff.sleeps())
+        sayWaiting(waiting->side->peer);
+      backoff.pause();
+    }
+  }
+
+  /// Does what can be done without waiting; whether that was anything.
+  bool advance(Stream &stream) {
+    int peer = stream.side->peer;
+    if (peer == self) {
+      takeRows(*stream.call, *stream.side,
+               static_cast<const char *>(stream.call->source));
+      stream.done = true;
+      return true;
+    }
+    if (shared.isLocal(peer))
+      return stream.sends ? offer(stream) : take(stream);
+    if (stream.posted) {
+      if (!transport.test({&stream.request, 1}))
+        return false;
+      stream.posted = false;
+      if (!stream.sends && stream.packedBytes)
+        unpack(stream);
+      stream.done = stream.row == stream.side->rows.size();
+      return true;
+    }
+    post(stream);
+    return true;
+  }
+
+  bool offer(Stream &stream) {
+    Mailbox &box = shared.local.mailbox(self, stream.side->peer);
+    if (box.state.load() != Mailbox::empty)
+      return false;
+    if (stream.posted) {
+      stream.done = true;
+    } else {
+      box.base = static_cast<const char *>(stream.call->source);
+      box.state.store(Mailbox::posted);
+      stream.posted = true;
+    }
+    return true;
+  }
+
+  bool take(Stream &stream) {
+    Mailbox &box = shared.local.mailbox(stream.side->peer, self);
+    if (box.state.load() != Mailbox::posted)
+      return false;
+    takeRows(*stream.call, *stream.side, box.base);
+    box.state.store(Mailbox::empty);
+    stream.done = true;
+    return true;
+  }
+
+  /// Starts the next message of a stream.
+  void post(Stream &stream) {
+    int peer = stream.side->peer;
+    stream.posted = true;
+    stream.packedBytes = 0;
+    uint64_t left = stream.rowBytes(stream.row) - stream.offset;
+    if (!stream.call->add && left >= packet) {
+      uint64_t bytes = std::min<uint64_t>(left, Transport::largestMessage);
+      char *data = stream.place(stream.row) + stream.offset;
+      start(stream, peer, data, bytes);
+      forward(stream, bytes);
+      return;
+    }
+    stream.packedRow = stream.row;
+    stream.packedOffset = stream.offset;
+    forEachPacked(stream, [&](char *place, char *packed, uint64_t bytes) {
+      if (stream.sends)
+        std::memcpy(packed, place, bytes);
+      stream.packedBytes += bytes;
+    });
+    start(stream, peer, stream.buffer, stream.packedBytes);
+  }
+
+  void start(Stream &stream, int peer, char *data, uint64_t bytes) {
+    checkAborted();
+    int process = shared.owner[size_t(peer)];
+    stream.request =
+        stream.sends
+            ? transport.send(process, shared.tag(self, peer), data, bytes)
+            : transport.receive(process, shared.tag(peer, self), data, bytes);
+  }
+
+  static void forward(Stream &stream, uint64_t bytes) {
+    stream.offset += bytes;
+    if (stream.offset == stream.rowBytes(stream.row)) {
+      ++stream.row;
+      stream.offset = 0;
+    }
+  }
+
+  /// Visits what fits in one packet from where the stream stands, and moves the
+  /// stream behind it. Only rows that are added are cut, between elements: a
+  /// packet has a whole number of them.
+  template <typename Visit> void forEachPacked(Stream &stream, Visit visit) {
+    uint64_t filled = 0;
+    while (stream.row < stream.side->rows.size()) {
+      uint64_t left = stream.rowBytes(stream.row) - stream.offset;
+      uint64_t room = packet - filled;
+      bool whole = !stream.call->add;
+      if (room == 0 || (whole && (left >= packet || left > room)))
+        return;
+      uint64_t bytes = std::min(left, room);
+      visit(stream.place(stream.row) + stream.offset, stream.buffer + filled,
+            bytes);
+      filled += bytes;
+      forward(stream, bytes);
+    }
+  }
+
+  void unpack(Stream &stream) {
+    stream.row = stream.packedRow;
+    stream.offset = stream.packedOffset;
+    forEachPacked(stream, [&](char *place, char *packed, uint64_t bytes) {
+      if (!stream.call->add) {
+        std::memcpy(place, packed, bytes);
+        return;
+      }
+      dispatchSum(stream.call->dtype, [&](auto element) {
+        addInto<decltype(element)>(place, packed, bytes);
+      });
+    });
+  }
+
+  ProcessWorld &processes;
+  ProcessWorld::Shared &shared;
+  Transport &transport;
+  int self;
+  std::unique_ptr<Communicator> inner;
+  Group *world = nullptr;
+  const uint64_t packet;
+  std::vector<char> scratch;
+  std::vector<Stream> streams;
+  std::vector<Transport::Request> requests;
+  std::vector<int> peers; ///< of the requests
+  int said = -1;          ///< the peer noted last
+};
+
+} // namespace
+
+ProcessWorld::ProcessWorld(Transport &transport, std::vector<int> firstRanks,
+                           int epoch, std::function<void(const Failure &)> tell)
+    : shared(std::make_unique<Shared>(transport, std::move(firstRanks), epoch,
+                                      std::move(tell))) {}
+ProcessWorld::~ProcessWorld() = default;
+
+int ProcessWorld::size() const { return shared->size(); }
+int ProcessWorld::firstLocal() const { return shared->local.firstLocal(); }
+int ProcessWorld::localCount() const { return shared->local.size(); }
+int ProcessWorld::machineRanks() const { return shared->machineRanks; }
+
+std::unique_ptr<Communicator> ProcessWorld::join(int rank) {
+  return std::make_unique<ProcessCommunicator>(*this, *shared, rank);
+}
+
+void ProcessWorld::abort(const Failure &failure) {
+  fail(failure);
+  shared->tell(failure);
+}
+
+void ProcessWorld::fail(const Failure &failure) {
+  {
+    std::lock_guard<std::mutex> lock(shared->mutex);
+    if (!shared->reason)
+      shared->reason = failure;
+  }
+  shared->abort();
+}
+
+std::optional<Failure> ProcessWorld::failure() const {
+  std::lock_guard<std::mutex> lock(shared->mutex);
+  return shared->reason;
+}
+
+void ProcessWorld::watch(std::span<const std::unique_ptr<Activity>> ranks) {
+  if (shared->watcher)
+    shared->watcher(ranks);
+}
+
+void ProcessWorld::setWatcher(Watcher watcher) {
+  shared->watcher = std::move(watcher);
+}
+
+uint64_t ProcessWorld::scratchBytes(int ranks) {
+  return 2 * uint64_t(ranks) * packetBytes(ranks);
+}
+
+} // namespace grt

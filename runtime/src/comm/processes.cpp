@@ -1,0 +1,179 @@
+//===- processes.cpp - Runs of several processes --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/processes.h"
+#include "comm/launch.h"
+#include "comm/monitor.h"
+#include "core/error.h"
+#include "core/plugin.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <unistd.h>
+
+namespace grt {
+namespace {
+
+const char *environment(const char *name) {
+  const char *value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
+
+int valueOf(const char *name, int otherwise) {
+  const char *value = environment(name);
+  return value ? std::atoi(value) : otherwise;
+}
+
+enum class Launcher { None, Mpi };
+
+/// Open MPI's own variables, those of PMIx (srun --mpi=pmix), then those of
+/// launchers that would start ranks that know nothing of each other.
+Launcher findLauncher() {
+  if (environment("OMPI_COMM_WORLD_SIZE") || environment("PMIX_RANK"))
+    return Launcher::Mpi;
+  if (valueOf("SLURM_STEP_NUM_TASKS", 1) > 1)
+    invalid("srun started " +
+            std::to_string(valueOf("SLURM_STEP_NUM_TASKS", 1)) +
+            " tasks without PMIx, so they cannot find each other; use "
+            "srun --mpi=pmix or mpirun");
+  if (environment("TORCHELASTIC_RUN_ID") ||
+      (environment("WORLD_SIZE") && environment("LOCAL_RANK") &&
+       environment("MASTER_ADDR")))
+    invalid("the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR) belong "
+            "to the CUDA backend; on the CPU use mpirun or srun --mpi=pmix, or "
+            "no launcher for ranks that are threads of one process");
+  return Launcher::None;
+}
+
+} // namespace
+
+Transport &openTransport(const std::string &folder) {
+  auto *open = reinterpret_cast<OpenTransport *>(
+      loadPlugin("mpi", "grt_transport_open", folder,
+                 "this process was started by mpirun or srun, but MPI is not "
+                 "there"));
+  char message[256] = "";
+  Transport *transport = open(transportVersion, message, sizeof(message));
+  if (!transport)
+    fail(message);
+  return *transport;
+}
+
+std::vector<int> gatherRankCounts(Transport &transport, int own) {
+  std::vector<int> counts(static_cast<size_t>(transport.processes()));
+  transport.allGather(&own, counts.data(), sizeof(int));
+  std::vector<int> first(counts.size() + 1, 0);
+  std::partial_sum(counts.begin(), counts.end(), first.begin() + 1);
+  return first;
+}
+
+struct Processes::Implementation {
+  Implementation(Transport &transport, const ProcessOptions &options)
+      : transport(transport), monitor(transport, monitorOptions(options)),
+        world(transport, gatherRankCounts(transport, options.threadRanks), 0,
+              [this](const Failure &failure) { monitor.fail(failure); }) {
+    monitor.watch(&world);
+  }
+  ~Implementation() { monitor.watch(nullptr); }
+
+  static MonitorOptions monitorOptions(const ProcessOptions &options) {
+    MonitorOptions result;
+    result.tool = options.tool;
+    result.timeout = options.timeout;
+    return result;
+  }
+
+  /// Until all processes have come here; false if one failed.
+  bool barrier();
+
+  Transport &transport;
+  Monitor monitor;
+  ProcessWorld world;
+};
+
+bool Processes::Implementation::barrier() {
+  // Everyone tells process 0, which tells everyone.
+  constexpr int tag = Transport::tags;
+  char byte = 0;
+  auto wait = [&](std::vector<Transport::Request> requests) {
+    while (!transport.test(requests)) {
+      if (monitor.failure())
+        return false;
+      usleep(500);
+    }
+    return true;
+  };
+  std::vector<Transport::Request> in, out;
+  if (transport.process() != 0) {
+    out.push_back(transport.send(0, tag, &byte, 1));
+    in.push_back(transport.receive(0, tag, &byte, 1));
+    return wait(out) && wait(in);
+  }
+  std::vector<char> bytes(static_cast<size_t>(transport.processes()));
+  for (int other = 1; other < transport.processes(); ++other)
+    in.push_back(transport.receive(other, tag, &bytes[size_t(other)], 1));
+  if (!wait(in))
+    return false;
+  for (int other = 1; other < transport.processes(); ++other)
+    out.push_back(transport.send(other, tag, &byte, 1));
+  return wait(out);
+}
+
+Processes::Processes() = default;
+Processes::~Processes() = default;
+
+int Processes::launchedNumber() {
+  for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"})
+    if (environment(name))
+      return valueOf(name, 0);
+  return 0;
+}
+
+Status Processes::join(const ProcessOptions &options,
+                       std::shared_ptr<Processes> &result) {
+  return guarded([&] {
+    if (findLauncher() == Launcher::None)
+      return;
+    Transport &transport = openTransport(options.folder);
+    std::shared_ptr<Processes> processes(new Processes);
+    processes->impl = std::make_shared<Implementation>(transport, options);
+    result = std::move(processes);
+  });
+}
+
+int Processes::number() const { return impl->transport.process(); }
+int Processes::count() const { return impl->transport.processes(); }
+int Processes::ranks() const { return impl->world.size(); }
+std::string Processes::transport() const { return impl->transport.name(); }
+uint64_t Processes::bufferBytes() const {
+  return ProcessWorld::scratchBytes(ranks());
+}
+std::shared_ptr<World> Processes::world() {
+  // The run's, so that a session keeps it alive.
+  return {impl, &impl->world};
+}
+
+int Processes::finish(const Status &status) {
+  if (status && impl->barrier()) {
+    impl->monitor.close();
+    impl->transport.finalize();
+    return 0;
+  }
+  // The first failure of the run counts, wherever it was.
+  std::optional<Failure> known = impl->monitor.failure();
+  Failure failure =
+      known ? *known : Failure{status.exitCode(), status.message()};
+  if (!known)
+    impl->monitor.fail(failure);
+  impl->monitor.waitUntilSpoken();
+  std::fflush(nullptr);
+  // Without MPI_Finalize, which would wait for the dead.
+  _exit(failure.exitCode);
+}
+
+} // namespace grt

@@ -1,0 +1,81 @@
+//===- sum.h - Sums that every communicator makes the same way ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_SUM_H
+#define GRT_COMM_SUM_H
+
+#include "core/error.h"
+#include "core/manifest.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace grt {
+
+/// Elements are summed in blocks that stay in the first-level cache.
+inline constexpr uint64_t sumBlockElements = 1024;
+
+/// Elements are stored as T and summed as Sum; a sum is rounded once.
+template <typename T> struct Exact {
+  using Type = T;
+  using Sum = T;
+  static T wide(T value) { return value; }
+  static T narrow(T value) { return value; }
+};
+struct Bfloat16 {
+  using Type = uint16_t;
+  using Sum = float;
+  static float wide(uint16_t bits) {
+    return std::bit_cast<float>(uint32_t(bits) << 16);
+  }
+  /// To the nearest, ties to even.
+  static uint16_t narrow(float value) {
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return uint16_t(value == value ? rounded : bits >> 16 | 0x40u);
+  }
+};
+
+template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
+  using T = typename E::Type;
+  T *to = static_cast<T *>(out);
+  const T *from = static_cast<const T *>(in);
+  for (uint64_t i = 0; i < bytes / sizeof(T); ++i)
+    to[i] = E::narrow(E::wide(to[i]) + E::wide(from[i]));
+}
+
+/// Calls `body` with what is to know of the element type.
+template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
+  switch (dtype) {
+  case GRT_F32:
+    return body(Exact<float>());
+  case GRT_F64:
+    return body(Exact<double>());
+  case GRT_BF16:
+    return body(Bfloat16());
+  default:
+    fail(std::string("cannot sum elements of type ") + dtypeName(dtype));
+  }
+}
+
+/// The part [begin, end) of `count` elements that a member of a group sums, in
+/// whole cache lines.
+inline std::pair<uint64_t, uint64_t> partOf(uint64_t count, int members,
+                                            int index) {
+  constexpr uint64_t line = 16;
+  uint64_t lines = (count + line - 1) / line;
+  uint64_t begin = lines * uint64_t(index) / uint64_t(members) * line;
+  uint64_t end = lines * uint64_t(index + 1) / uint64_t(members) * line;
+  return {std::min(begin, count), std::min(end, count)};
+}
+
+} // namespace grt
+
+#endif // GRT_COMM_SUM_H

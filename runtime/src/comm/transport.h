@@ -1,0 +1,65 @@
+//===- transport.h - Messages between processes ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What a library for message passing has to offer; it stands in a plug-in, so
+// that a machine without it runs everything that needs one process only. The
+// collectives are ours (process_world.cpp): their order of sums is part of the
+// contract.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_TRANSPORT_H
+#define GRT_COMM_TRANSPORT_H
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace grt {
+
+class Transport {
+public:
+  /// A message on its way; null: complete.
+  using Request = void *;
+  /// A message has at most so many bytes, and a tag is below `tags`.
+  static constexpr size_t largestMessage = size_t(1) << 26;
+  static constexpr int tags = 1 << 30;
+
+  virtual ~Transport() = default;
+  virtual int process() const = 0;   ///< number of this process
+  virtual int processes() const = 0; ///< how many there are
+
+  /// Messages between two processes with equal tags arrive in the order in
+  /// which they were sent. From any thread; never blocks. Throw Error.
+  virtual Request send(int process, int tag, const void *data,
+                       size_t bytes) = 0;
+  virtual Request receive(int process, int tag, void *data, size_t bytes) = 0;
+  /// Whether all are complete; those that are become null.
+  virtual bool test(std::span<Request> requests) = 0;
+  /// Gives up what is not complete; its memory is not touched any more.
+  virtual void cancel(std::span<Request> requests) = 0;
+
+  /// Collective over the processes; blocking, for the start only.
+  virtual void broadcast(void *data, size_t bytes, int root) = 0;
+  virtual void allGather(const void *in, void *out, size_t bytes) = 0;
+
+  /// The orderly end, after which nothing may be called. Collective.
+  virtual void finalize() = 0;
+
+  /// "Open MPI 4.1.4"
+  virtual std::string name() const = 0;
+};
+
+/// A plug-in `libgrt_<name>.so` exports `grt_transport_open`. It joins the
+/// processes that its launcher started, once per process; null and a message
+/// if that failed.
+using OpenTransport = Transport *(int version, char *message, size_t capacity);
+inline constexpr int transportVersion = 1;
+
+} // namespace grt
+
+#endif // GRT_COMM_TRANSPORT_H

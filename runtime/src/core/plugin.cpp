@@ -1,0 +1,52 @@
+//===- plugin.cpp - Libraries that are loaded when asked for --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/plugin.h"
+#include "core/error.h"
+#include "grt/abi.h"
+
+#include <dlfcn.h>
+
+namespace grt {
+namespace {
+
+/// The folder of the library that this code is in.
+std::string ownFolder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<void *>(&grt_launch), &info) || !info.dli_fname)
+    return "";
+  std::string path = info.dli_fname;
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+} // namespace
+
+void *loadPlugin(const std::string &name, const char *symbol,
+                 const std::string &folder, const std::string &purpose) {
+  std::string file = "libgrt_" + name + ".so";
+  std::string beside = folder.empty() ? ownFolder() : folder;
+  std::string problem;
+  void *library = nullptr;
+  for (const std::string &path : {beside + "/" + file, file}) {
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library)
+      break;
+    if (problem.empty())
+      problem = dlerror();
+    if (!folder.empty())
+      break;
+  }
+  if (!library)
+    fail(purpose + ": " + problem);
+  void *address = dlsym(library, symbol);
+  if (!address)
+    fail(purpose + ": '" + file + "' exports no '" + symbol + "'");
+  return address;
+}
+
+} // namespace grt
