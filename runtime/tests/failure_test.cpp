@@ -231,7 +231,7 @@ TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
   EXPECT_EQ(*problem, "no rank makes progress for 0.1 s; rank 0: step 7, "
                       "exchange, waiting for rank 1; rank 1: step 7, "
                       "all-reduce, waiting for rank 0");
-  world.abort();
+  world.abort({});
   for (std::thread &thread : threads)
     thread.join();
 }

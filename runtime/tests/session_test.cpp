@@ -7,6 +7,7 @@
 
 #include "grt/session.h"
 #include "reference_backend.h"
+#include "spread_world.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -55,9 +57,25 @@ SessionOptions testOptions() {
   return options;
 }
 
+/// Under mpirun: what connects the processes.
+Transport *transport = nullptr;
+
+int worldSize(const ModelPlan &plan) {
+  int size = 0;
+  for (const StagePlan &stage : plan.stages)
+    size += int(stage.devices.size());
+  return size;
+}
+
 Trace run(const ModelPlan &plan, int steps = 4,
           SessionOptions options = testOptions()) {
   Trace trace;
+  // Ranks of a plan for one rank stay together: they are the twin.
+  std::optional<SpreadWorld> world;
+  if (transport && worldSize(plan) > 1) {
+    world.emplace(*transport, worldSize(plan));
+    options.world = world->shared();
+  }
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
   Status status = Program::fromTable(&code.table(), "test", program);
@@ -125,6 +143,11 @@ void expectTwins(const ModelPlan &plan, double bound = 1e-11) {
   alone.microBatches = 1;
   alone.oneForwardOneBackward = false;
   Trace expected = run(alone), found = run(plan);
+  if (transport && transport->process() != 0) {
+    // Global views are at process 0.
+    expected.firstGradients.clear();
+    expected.parameters.clear();
+  }
   ASSERT_EQ(expected.losses.size(), found.losses.size());
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(found.losses[i], expected.losses[i],
@@ -537,3 +560,14 @@ TEST(Session, EveryKernelIsPreparedAtLoad) {
 }
 
 } // namespace
+
+/// Under mpirun the plans' ranks are spread over the processes.
+int main(int argc, char **argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (launched())
+    transport = &openTransport("");
+  int result = RUN_ALL_TESTS();
+  if (transport)
+    transport->finalize();
+  return result;
+}
