@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The model of scripts/demo, smaller steps: 4 ranks as threads of one process,
+# then as 2 x 2 processes on two hosts with a link between them. Losses must be
+# the same, bit for bit, and must have crossed the link.
+#   two-hosts.sh BIN WORK_FOLDER
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+PATH=$1:$PATH
+work=$2
+cd "$work"
+
+"$root/scripts/two-hosts" true || exit $?
+
+cat >config.json <<'JSON'
+{"model_type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 320,
+ "n_layer": 4, "n_head": 8, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.04, "resid_pdrop": 0.1,
+ "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+JSON
+losses() { sed 's/,"lr".*//' "$1"; }
+for strategy in dp2.tp2 sdp4; do
+  galvatron-compile config.json --seq-len=64 --cluster=4xcpu --batch=8 \
+    --micro-batches=1 --pipeline-degree=1 --strategy=$strategy -o model.gvx \
+    >/dev/null
+  run=(galvatron-run model.gvx "--data=$root/LICENSE" --data-format=text
+    --steps=3 --lr=1e-3)
+  "${run[@]}" --log=threads.jsonl >/dev/null
+  "$root/scripts/two-hosts" --rate=2gbit --traffic=traffic "${run[@]}" \
+    --log=hosts.jsonl >/dev/null
+  if ! diff <(losses threads.jsonl) <(losses hosts.jsonl); then
+    echo "$strategy: losses differ between threads and hosts" >&2
+    exit 1
+  fi
+  [ "$(losses threads.jsonl | wc -l)" -eq 3 ]
+  # Three steps reduce the gradients of 5 million parameters, or their halves.
+  if [ "$(cat traffic)" -lt 20000000 ]; then
+    echo "$strategy: only $(cat traffic) bytes crossed the link" >&2
+    exit 1
+  fi
+done
