@@ -1,40 +1,75 @@
-//===- measure.h - Measures what a rank of this machine achieves
-//-----------===//
+//===- measure.h - Measures what a rank of this machine achieves ----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-//===----------------------------------------------------------------------===//
-//
-// All ranks run at the same time, each on its own thread with its share of the
-// cores, as they do in training: what one rank gets depends on the others.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GALVATRON_PROFILE_MEASURE_H
 #define GALVATRON_PROFILE_MEASURE_H
 
+#include "comm/world.h"
+#include "probe.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace grt::profile {
 
-/// Per rank, in elements of SI: FLOP/s, bytes/s, seconds.
-struct Measurement {
-  int ranks = 1;
-  int threadsPerRank = 1;
-  double f32Flops = 0;        ///< median over three product shapes
-  double f64Flops = 0;        ///< product of 256 x 256 x 256
-  double memoryBandwidth = 0; ///< copy: bytes read plus bytes written
-  double kernelOverhead = 0;  ///< a product of 2 x 2 x 2
-  /// Of the ring formulas in the cost model, fitted to an all-reduce of 4 MiB
-  /// and one of 64 bytes over all ranks; 0 for one rank.
-  double linkBandwidth = 0;
-  double linkLatency = 0;
+/// A kernel at the shapes of a transformer block.
+struct KernelTime {
+  std::string name;
+  double seconds = 0;
+  double bytes = 0; ///< that it reads and writes, each buffer once
 };
 
-/// Measures with the CPU backend for about `seconds`. Throws grt::Error.
-Measurement measure(int ranks, double seconds);
+/// Times of one collective while all groups of a kind run.
+struct CollectiveTimes {
+  std::string kind; ///< "all-reduce", "all-gather", "reduce-scatter", "send"
+  int ranks = 2;
+  bool network = false; ///< groups span hosts
+  int stride = 1;       ///< distance of neighbours in ranks
+  int concurrent = 1;   ///< groups
+  /// Bytes of the full buffer, seconds; both ascend.
+  std::vector<std::pair<int64_t, double>> times;
+};
 
-/// The threads that a rank gets: max(1, cores / ranks).
-int threadsPerRank(int ranks);
+/// Per rank; SI units.
+struct Measurement {
+  /// (size, FLOP/s): products and attention kernels, size as in the cost model,
+  /// the harmonic mean of the dimensions.
+  using Curve = std::vector<std::pair<double, double>>;
+  Curve products, attention;
+  double f32Flops = 0; ///< of the best size
+  double f64Flops = 0;
+  double bf16Flops = 0; ///< 0: the backend has none
+  /// Reached by the kernels of a transformer block that are no products, all
+  /// together: bytes read and written once over time.
+  double memoryBandwidth = 0;
+  double copyBandwidth = 0; ///< of blocks beyond every cache
+  double kernelOverhead = 0;
+  std::vector<KernelTime> kernels;
+  std::vector<CollectiveTimes> collectives;
+  /// Host of every rank, numbered from 0 by first appearance.
+  std::vector<int> hosts;
+  int threadsPerRank = 1;
+};
+
+/// How long, and at how many points.
+struct MeasureOptions {
+  double seconds = 60;
+  bool quick = false;
+};
+
+/// Measures with the CPU backend on all ranks of the world. Throws grt::Error.
+Measurement measure(World &world, const MeasureOptions &options);
+
+/// The parts that concern computation, and communication; `part` is the time
+/// that they may take.
+void measureCompute(Probe &probe, double part, bool quick, Measurement &result);
+void measureCollectives(Probe &probe, double part, bool quick,
+                        Measurement &result);
 
 } // namespace grt::profile
 

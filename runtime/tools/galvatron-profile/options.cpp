@@ -1,5 +1,4 @@
-//===- options.cpp - Command line of galvatron-profile
-//---------------------===//
+//===- options.cpp - Command line of galvatron-profile --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -113,8 +112,10 @@ const char *helpText() {
          "writes a\n"
          "cluster file for galvatron-plan.\n"
          "\n"
-         "  --quick          about 2 seconds instead of 10\n"
-         "  --ranks=N        ranks on this machine (default: one per core)\n"
+         "  --quick          about 2 seconds instead of 60, at fewer sizes\n"
+         "  --ranks=N        ranks on this machine (default: one per core); "
+         "under mpirun\n"
+         "                   or srun: of each process (default 1)\n"
          "  --seconds=X      length of the measurement\n"
          "  --memory=SIZE    memory of a rank, e.g. 4GiB (default: an equal "
          "share of\n"

@@ -1,5 +1,4 @@
-//===- options.h - Command line of galvatron-profile
-//-----------------------===//
+//===- options.h - Command line of galvatron-profile ----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,7 +17,7 @@ namespace grt::profile {
 struct Options {
   bool help = false, version = false, quick = false;
   int ranks = 0;       ///< 0: one per core
-  double seconds = 0;  ///< 0: 2 with --quick, else 10
+  double seconds = 0;  ///< 0: 2 with --quick, else 60
   uint64_t memory = 0; ///< bytes of a rank; 0: a share of the machine's
   std::string output = "-";
   std::string json; ///< empty: none

@@ -1,0 +1,134 @@
+//===- collectives.cpp - Collectives and transfers ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// All groups of a kind run at the same time, as those of a level of a strategy
+// do.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "measure.h"
+
+#include <cmath>
+
+namespace grt::profile {
+namespace {
+
+/// The groups of one size and stride: {base, base + stride, ..}.
+struct Placement {
+  int ranks, stride;
+  bool network = false;
+
+  std::vector<int> groupOf(int rank) const {
+    int first = rank / (ranks * stride) * (ranks * stride) + rank % stride;
+    std::vector<int> members;
+    for (int i = 0; i < ranks; ++i)
+      members.push_back(first + i * stride);
+    return members;
+  }
+};
+
+/// Sizes and strides that divide the ranks. On one host strides do not matter;
+/// over several, every stride whose groups leave a host, and neighbours inside.
+std::vector<Placement> placements(const std::vector<int> &hosts) {
+  std::vector<Placement> result;
+  int all = int(hosts.size());
+  for (int ranks = 2; ranks <= all; ++ranks)
+    for (int stride = 1; ranks * stride <= all; ++stride) {
+      if (all % (ranks * stride) != 0)
+        continue;
+      Placement placement{ranks, stride};
+      for (int rank = 0; rank < all; ++rank)
+        for (int member : placement.groupOf(rank))
+          placement.network |= hosts[size_t(member)] != hosts[size_t(rank)];
+      if (stride == 1 || placement.network)
+        result.push_back(placement);
+    }
+  return result;
+}
+
+constexpr const char *kinds[] = {"all-reduce", "all-gather", "reduce-scatter"};
+
+/// One collective of `bytes` in full.
+double collectiveSeconds(Probe &probe, int kind, Group &group, int64_t bytes,
+                         Block &whole, Block &part, double seconds) {
+  uint64_t count = uint64_t(bytes) / sizeof(float);
+  uint64_t share = count / uint64_t(group.size());
+  return probe.time(seconds, [&] {
+    Communicator &peers = probe.peers();
+    if (kind == 0)
+      peers.allReduce(group, whole.data(), count, GRT_F32);
+    else if (kind == 1)
+      peers.allGather(group, part.data(), whole.data(), share * sizeof(float));
+    else
+      peers.reduceScatter(group, whole.data(), part.data(), share, GRT_F32,
+                          /*accumulate=*/false);
+  });
+}
+
+/// One transfer from the first of every pair to the second.
+double sendSeconds(Probe &probe, const Placement &pairs, int64_t bytes,
+                   Block &whole, double seconds) {
+  int self = probe.peers().rank();
+  std::vector<int> pair = pairs.groupOf(self);
+  ExchangeTable table;
+  if (self == pair[0])
+    table.sends = {{pair[1], {{0, 0, 1}}}};
+  else
+    table.receives = {{pair[0], {{0, 0, 1}}}};
+  ExchangeCall call;
+  call.table = &table;
+  call.source = call.destination = whole.data();
+  call.bytesPerUnit = uint64_t(bytes);
+  return probe.time(seconds, [&] { probe.peers().exchange({&call, 1}); });
+}
+
+} // namespace
+
+void measureCollectives(Probe &probe, double part, bool quick,
+                        Measurement &result) {
+  std::vector<int64_t> sizes = {2 << 10, 32 << 10, 256 << 10, 2 << 20,
+                                16 << 20};
+  if (quick)
+    sizes = {8 << 10, 512 << 10, 4 << 20};
+  std::vector<Placement> all = placements(result.hosts);
+  size_t pairs = 0;
+  for (const Placement &placement : all)
+    pairs += placement.ranks == 2;
+  double each = part / double(sizes.size() * (3 * all.size() + pairs));
+  Block whole(probe.device(), sizes.back());
+  Block share(probe.device(), sizes.back() / 2);
+  auto add = [&](const char *kind, const Placement &placement,
+                 auto measureOne) {
+    CollectiveTimes times;
+    times.kind = kind;
+    times.ranks = placement.ranks;
+    times.network = placement.network;
+    times.stride = placement.stride;
+    times.concurrent = int(result.hosts.size()) / placement.ranks;
+    double last = 0;
+    for (int64_t size : sizes) {
+      // More bytes never take less time; where they seem to, it is noise.
+      last = std::max(last, measureOne(size));
+      times.times.push_back({size, last});
+    }
+    result.collectives.push_back(std::move(times));
+  };
+  for (const Placement &placement : all) {
+    Group &group = probe.peers().group(placement.groupOf(probe.peers().rank()));
+    for (int kind = 0; kind < 3; ++kind)
+      add(kinds[kind], placement, [&](int64_t bytes) {
+        return collectiveSeconds(probe, kind, group, bytes, whole, share, each);
+      });
+    if (placement.ranks == 2)
+      add("send", placement, [&](int64_t bytes) {
+        return sendSeconds(probe, placement, bytes, whole, each);
+      });
+  }
+}
+
+} // namespace grt::profile

@@ -1,0 +1,189 @@
+//===- describe.cpp - A measurement as a cluster file ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "describe.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace grt::profile {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string format(const char *pattern, double value, const char *unit = "") {
+  char text[64];
+  std::snprintf(text, sizeof(text), pattern, value);
+  return std::string(text) + unit;
+}
+
+/// Three significant digits and a unit: 61.2GFLOPS.
+std::string quantity(double value, const char *unit) {
+  struct Prefix {
+    double factor;
+    const char *name;
+  };
+  static const Prefix prefixes[] = {
+      {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
+  for (const Prefix &prefix : prefixes)
+    if (value >= prefix.factor)
+      return format("%.3g", value / prefix.factor) + prefix.name + unit;
+  return format("%.3g", value, unit);
+}
+
+std::string duration(double seconds) {
+  return seconds < 1e-3  ? format("%.3g", seconds * 1e6, "us")
+         : seconds < 1.0 ? format("%.3g", seconds * 1e3, "ms")
+                         : format("%.3g", seconds, "s");
+}
+
+/// Exact: in the largest unit of which it is a whole number.
+std::string memorySize(int64_t bytes) {
+  static const std::pair<int, const char *> units[] = {
+      {30, "GiB"}, {20, "MiB"}, {10, "KiB"}};
+  for (auto [shift, name] : units)
+    if (bytes % (int64_t(1) << shift) == 0)
+      return std::to_string(bytes >> shift) + name;
+  return std::to_string(bytes) + "B";
+}
+
+double rounded(double value) { return std::stod(format("%.3g", value)); }
+
+/// [[size, part of `full`], ..], sizes ascending.
+Json efficiency(Measurement::Curve curve, double full) {
+  std::sort(curve.begin(), curve.end());
+  Json points = Json::array();
+  for (auto [size, flops] : curve)
+    points.push_back({rounded(size), rounded(std::min(1.0, flops / full))});
+  return points;
+}
+
+/// Latency and bandwidth through the first and the last point.
+Json link(const CollectiveTimes &times) {
+  auto [bytes0, seconds0] = times.times.front();
+  auto [bytes1, seconds1] = times.times.back();
+  double perByte =
+      std::max(1e-12, (seconds1 - seconds0) / double(bytes1 - bytes0));
+  double latency = std::max(1e-7, seconds0 - perByte * double(bytes0));
+  return {{"bandwidth", quantity(1 / perByte, "B/s")},
+          {"latency", duration(latency)}};
+}
+
+/// A value inside a line of YAML.
+std::string inlineText(const Json &value) {
+  if (value.is_string())
+    return value.get<std::string>();
+  std::string text;
+  if (value.is_object()) {
+    for (const auto &[key, entry] : value.items())
+      text += (text.empty() ? "" : ", ") + key + ": " + inlineText(entry);
+    return "{" + text + "}";
+  }
+  if (!value.is_array())
+    return value.dump();
+  for (const Json &entry : value)
+    text += (text.empty() ? "" : ", ") + inlineText(entry);
+  return "[" + text + "]";
+}
+
+} // namespace
+
+Json describe(const Measurement &m, uint64_t memory) {
+  Json flops = {{"f32", quantity(m.f32Flops, "FLOPS")},
+                {"f64", quantity(m.f64Flops, "FLOPS")}};
+  if (m.bf16Flops > 0)
+    flops["bf16"] = quantity(m.bf16Flops, "FLOPS");
+  // A rank waits in its collectives, nothing runs beside them: an overlap
+  // slowdown of 2.
+  Json type = {{"name", "cpu-core"},
+               {"backend", "cpu"},
+               {"memory", memorySize(int64_t(memory))},
+               {"flops", flops},
+               {"memory-bandwidth", quantity(m.memoryBandwidth, "B/s")},
+               {"overlap-slowdown", 2},
+               {"kernel-overhead", duration(m.kernelOverhead)},
+               {"efficiency", efficiency(m.products, m.f32Flops)},
+               {"attention-efficiency", efficiency(m.attention, m.f32Flops)}};
+
+  auto find = [&](bool network) -> const CollectiveTimes * {
+    for (const CollectiveTimes &times : m.collectives)
+      if (times.kind == "send" && times.network == network)
+        return &times;
+    return nullptr;
+  };
+  // Hosts with equally many ranks in a row are one entry.
+  Json nodes = Json::array();
+  for (size_t rank = 0; rank < m.hosts.size();) {
+    size_t end = rank;
+    while (end < m.hosts.size() && m.hosts[end] == m.hosts[rank])
+      ++end;
+    auto devices = int64_t(end - rank);
+    if (!nodes.empty() && nodes.back()["devices"] == devices) {
+      nodes.back()["count"] = nodes.back()["count"].get<int64_t>() + 1;
+    } else {
+      nodes.push_back(
+          {{"count", 1}, {"device-type", "cpu-core"}, {"devices", devices}});
+      if (const CollectiveTimes *times = find(false); times && devices > 1)
+        nodes.back()["link"] = link(*times);
+    }
+    rank = end;
+  }
+  std::string name = "measured-" + std::to_string(m.hosts.size()) + "xcpu";
+  Json cluster = {
+      {"name", name}, {"device-types", Json::array({type})}, {"nodes", nodes}};
+  const CollectiveTimes *across = find(true);
+  if (across)
+    cluster["network"] = link(*across);
+  Json tables = Json::array();
+  for (const CollectiveTimes &times : m.collectives) {
+    Json entry = {{"kind", times.kind}, {"ranks", times.ranks}};
+    if (times.network) {
+      entry["span"] = "network";
+      entry["stride"] = times.stride;
+    }
+    entry["concurrent"] = times.concurrent;
+    entry["times"] = Json::array();
+    for (auto [bytes, seconds] : times.times)
+      entry["times"].push_back({memorySize(bytes), duration(seconds)});
+    tables.push_back(entry);
+  }
+  if (!tables.empty())
+    cluster["collectives"] = tables;
+  return cluster;
+}
+
+std::string toYaml(const Json &cluster, const Measurement &m) {
+  std::string text;
+  for (const auto &[key, value] : cluster.items()) {
+    if (!value.is_array()) {
+      text += key + ": " + inlineText(value) + "\n";
+      continue;
+    }
+    text += key + ":\n";
+    for (const Json &entry : value) {
+      if (key == "collectives") {
+        text += "  - " + inlineText(entry) + "\n";
+        continue;
+      }
+      const char *lead = "  - ";
+      for (const auto &[name, shown] : entry.items()) {
+        text += lead + name + ": " + inlineText(shown) + "\n";
+        lead = "    ";
+      }
+    }
+  }
+  text += "# " + std::to_string(m.threadsPerRank) + " thread" +
+          (m.threadsPerRank == 1 ? "" : "s") +
+          " a rank; copies beyond every cache: " +
+          quantity(m.copyBandwidth, "B/s") + "\n# kernels at 256 x 512:\n";
+  for (const KernelTime &kernel : m.kernels)
+    text += "#   " + kernel.name + ": " + duration(kernel.seconds) + ", " +
+            quantity(kernel.bytes / kernel.seconds, "B/s") + "\n";
+  return text;
+}
+
+} // namespace grt::profile
