@@ -30,9 +30,16 @@ using namespace grt::test;
 namespace {
 
 /// What a kernel does besides its work, on every call of one kind.
+/// Atomic, because a rank that hangs for ever outlives its test.
 struct Fault {
-  grt_kernel kernel = GRT_KERNEL_COUNT;
-  void (*act)(const grt_call *call) = nullptr;
+  using Act = void (*)(const grt_call *call);
+  std::atomic<grt_kernel> kernel = GRT_KERNEL_COUNT;
+  std::atomic<Act> act = nullptr;
+
+  void set(grt_kernel on, Act what) {
+    kernel = on;
+    act = what;
+  }
 };
 Fault fault;
 
@@ -41,7 +48,7 @@ grt_backend faultyBackend() {
   auto kernel = [](const grt_call *call, char *message, size_t bytes) {
     int32_t status =
         referenceBackend()->kernels[fault.kernel](call, message, bytes);
-    fault.act(call);
+    fault.act.load()(call);
     return status;
   };
   backend.kernels[fault.kernel] = kernel;
@@ -106,7 +113,7 @@ struct Training {
 
 class Failure : public testing::Test {
 protected:
-  ~Failure() override { fault = Fault(); }
+  ~Failure() override { fault.set(GRT_KERNEL_COUNT, nullptr); }
 
   void expectMessage(const Status &status,
                      std::initializer_list<const char *> parts) {
@@ -139,7 +146,7 @@ void hangForEver(const grt_call *call) {
 }
 
 TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
-  fault = {GRT_KERNEL_GEMM, hangForEver};
+  fault.set(GRT_KERNEL_GEMM, hangForEver);
   SessionOptions options;
   options.timeoutSeconds = 0.25;
   // Left behind, as the stuck thread uses it.
@@ -161,7 +168,7 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
 
 TEST_F(Failure, ARankThatComesBackLateEndsToo) {
   released = false;
-  fault = {GRT_KERNEL_GEMM, hang};
+  fault.set(GRT_KERNEL_GEMM, hang);
   SessionOptions options;
   options.timeoutSeconds = 0.25;
   Training run(dataParallel(2), options);
@@ -175,10 +182,10 @@ TEST_F(Failure, ARankThatComesBackLateEndsToo) {
 }
 
 TEST_F(Failure, SlowRanksAreNotStuck) {
-  fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
-             if (call->coordinates->dp_index == 0)
-               std::this_thread::sleep_for(std::chrono::milliseconds(20));
-           }};
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->coordinates->dp_index == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
   SessionOptions options;
   options.timeoutSeconds = 0.4; // a step takes longer
   Training run(dataParallel(2), options);
@@ -189,10 +196,10 @@ TEST_F(Failure, SlowRanksAreNotStuck) {
 }
 
 TEST_F(Failure, AnExceptionNamesRankStepAndOperation) {
-  fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
-             if (call->coordinates->dp_index == 2 && call->step->step == 2)
-               throw std::runtime_error("something broke");
-           }};
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->coordinates->dp_index == 2 && call->step->step == 2)
+      throw std::runtime_error("something broke");
+  });
   Training run(dataParallel(4));
   ASSERT_TRUE(run.step());
   expectMessage(run.step(), {"rank 2, step 2, layer 'layer1', gemm '",
@@ -247,10 +254,10 @@ TEST_F(Failure, ASignalNamesRankStepAndOperation) {
   for (int number : {SIGABRT, SIGSEGV}) {
     static int wanted;
     wanted = number;
-    fault = {GRT_KERNEL_GEMM, [](const grt_call *call) {
-               if (call->coordinates->dp_index == 1 && call->step->step == 2)
-                 raise(wanted);
-             }};
+    fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+      if (call->coordinates->dp_index == 1 && call->step->step == 2)
+        raise(wanted);
+    });
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     pid_t child = fork();
@@ -333,7 +340,7 @@ void breakGradient(const grt_call *call) {
 
 TEST_F(Failure, AGradientIsNamedWhenTheForwardPassIsFinite) {
   brokenStep = 2;
-  fault = {GRT_KERNEL_EMBEDDING_GRAD, breakGradient};
+  fault.set(GRT_KERNEL_EMBEDDING_GRAD, breakGradient);
   for (const ModelPlan &plan : {ModelPlan(), dataParallel(2), pipeline()}) {
     Training run(plan);
     ASSERT_TRUE(run.step());
@@ -346,7 +353,7 @@ TEST_F(Failure, AGradientIsNamedWhenTheForwardPassIsFinite) {
 
 TEST_F(Failure, SkippingLeavesTheUpdateOutOnAllRanks) {
   brokenStep = 2;
-  fault = {GRT_KERNEL_EMBEDDING_GRAD, breakGradient};
+  fault.set(GRT_KERNEL_EMBEDDING_GRAD, breakGradient);
   SessionOptions options;
   options.onNan = OnNan::Skip;
   for (const char *optimizer : {"adamw", "sgd"})
