@@ -78,6 +78,8 @@ struct Session::Implementation {
   bool isAlone() const { return world.localCount() == world.size(); }
   void load(CheckpointReader reader);
   void serve(int rank);
+  /// Throws if a rank has failed before: another may still be at work.
+  void checkUsable() const;
   void stop();
   /// Waits, with `lock` held, until no rank works. If the watchdog finds one
   /// stuck, the others get some seconds to end, then it is abandoned.
@@ -114,7 +116,8 @@ struct Session::Implementation {
 
   std::mutex mutex;
   std::condition_variable wake, done;
-  const std::function<void(Rank &)> *command = nullptr;
+  /// Kept here, as a rank that is stuck may use it for ever.
+  std::function<void(Rank &)> command;
   uint64_t commandNumber = 0;
   int working = 0;
   bool stopping = false;
@@ -204,17 +207,15 @@ void Session::Implementation::serve(int number) {
   currentActivity = &activity;
   uint64_t served = 0;
   while (true) {
-    const std::function<void(Rank &)> *body;
     {
       std::unique_lock<std::mutex> lock(mutex);
       wake.wait(lock, [&] { return stopping || commandNumber != served; });
       if (stopping)
         break;
       served = commandNumber;
-      body = command;
     }
     try {
-      (*body)(*rank);
+      command(*rank);
     } catch (const Aborted &) {
       // The rank that failed has said why.
     } catch (const Error &problem) {
@@ -232,11 +233,15 @@ void Session::Implementation::serve(int number) {
   ranks[number].reset();
 }
 
-void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
-  std::unique_lock<std::mutex> lock(mutex);
+void Session::Implementation::checkUsable() const {
   if (error)
     fail("the session has failed before: " + std::string(error->what()));
-  command = &body;
+}
+
+void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
+  std::unique_lock<std::mutex> lock(mutex);
+  checkUsable();
+  command = body;
   working = int(threads.size());
   for (const std::unique_ptr<Activity> &activity : activities)
     activity->busy = true;
@@ -299,6 +304,7 @@ void Session::Implementation::load(CheckpointReader reader) {
 
 void Session::Implementation::setBatch(std::span<const int32_t> tokens,
                                        std::span<const int32_t> labels) {
+  checkUsable();
   const Manifest &manifest = program->manifest();
   size_t expected = size_t(manifest.batch * manifest.seqLen);
   if (tokens.size() != expected || labels.size() != expected)
@@ -463,6 +469,7 @@ Status Session::step(StepResult &result) {
   return guarded([&] {
     if (impl->state.tokens.empty())
       invalid("no batch was set");
+    impl->checkUsable();
     auto begin = std::chrono::steady_clock::now();
     ++impl->state.step;
     impl->state.mode = GRT_MODE_TRAIN;
