@@ -218,7 +218,7 @@ void Graph::backward(const Task &task, bool synchronise) {
     Ids start = tail;
     if (ahead && gathered >= 0)
       start.push_back(gathered);
-    LayerRun run{false, l, {}, {}};
+    LayerPass run{false, l, {}, {}};
     OperationId compute = -1;
     if (time.recompute > 0) {
       compute =

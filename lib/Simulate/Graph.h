@@ -29,7 +29,7 @@ struct RoleOperation {
 
 /// A layer's function in one micro-batch: it runs from the first start of
 /// `begin` to the last finish of `end`.
-struct LayerRun {
+struct LayerPass {
   bool forward;
   int32_t layer;
   llvm::SmallVector<OperationId, 2> begin, end;
@@ -44,7 +44,7 @@ struct RoleGraph {
   int32_t firstActor = 0;
   int32_t actors = 1;
   std::vector<RoleOperation> operations;
-  std::vector<LayerRun> runs;
+  std::vector<LayerPass> runs;
   std::vector<Arrival> arrivals;
 };
 

@@ -107,7 +107,7 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
   for (const Arrival &arrival : graph.arrivals)
     changes.push_back({timeline.start[arrival.operation + offset],
                        arrival.operation, true, role.layers[0].inputBytes, 0});
-  for (const LayerRun &run : graph.runs) {
+  for (const LayerPass &run : graph.runs) {
     const SimulatedLayer &layer = role.layers[run.layer];
     double begin = timeline.start[run.begin.front() + offset], end = begin;
     for (OperationId id : run.end)
