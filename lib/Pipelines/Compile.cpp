@@ -11,7 +11,6 @@
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
-#include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Target/Program.h"
@@ -198,13 +197,9 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   ir::emitDecisions(module.getLoc(), result->decisions);
   if (!result->feasible())
     return result;
-  // The runtime shows predicted times beside measured ones.
-  llvm::Expected<SimulationInput> input =
-      simulationInput(**model, cluster, result->plan());
-  if (!input)
-    return input.takeError();
-  llvm::json::Value times = predictedTimes(*input);
-  ir::writePlan(module, result->plan(), memory, &times);
+  if (llvm::Error error =
+          ir::writePricedPlan(module, **model, cluster, result->plan(), memory))
+    return error;
   return result;
 }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Simulate/Simulate.h"
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
@@ -217,6 +218,20 @@ mlir::galvatron::readPlan(ModuleOp module,
   if (llvm::Error error = plan.check())
     return module.emitError(llvm::toString(std::move(error))), failure();
   return plan;
+}
+
+llvm::Error mlir::galvatron::writePricedPlan(
+    ModuleOp module, ::galvatron::LayerModel &model,
+    const ::galvatron::Cluster &cluster, const ::galvatron::Plan &plan,
+    int64_t memory) {
+  // The runtime shows predicted times beside measured ones.
+  llvm::Expected<::galvatron::SimulationInput> input =
+      ::galvatron::simulationInput(model, cluster, plan);
+  if (!input)
+    return input.takeError();
+  llvm::json::Value times = ::galvatron::predictedTimes(*input);
+  writePlan(module, plan, memory, &times);
+  return llvm::Error::success();
 }
 
 void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,

@@ -49,7 +49,9 @@ struct SelectPlanPass
     emitDecisions(loc, result->decisions);
     if (!result->feasible())
       return emitError(loc, result->infeasible().str());
-    writePlan(module, result->plan(), budget);
+    if (llvm::Error error =
+            writePricedPlan(module, **model, *found, result->plan(), budget))
+      return emitError(loc, llvm::toString(std::move(error)));
     return success();
   }
 

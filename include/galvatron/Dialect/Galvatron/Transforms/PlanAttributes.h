@@ -54,6 +54,12 @@ FailureOr<::galvatron::Plan> readPlan(ModuleOp module,
 void writePlan(ModuleOp module, const ::galvatron::Plan &plan, int64_t memory,
                const llvm::json::Value *predictedTimes = nullptr);
 
+/// Writes a priced plan with its predicted times: what every planning entrance
+/// does with its answer.
+llvm::Error writePricedPlan(ModuleOp module, ::galvatron::LayerModel &model,
+                            const ::galvatron::Cluster &cluster,
+                            const ::galvatron::Plan &plan, int64_t memory);
+
 /// Removes the plan: module attributes, strategies and stages.
 void removePlan(ModuleOp module);
 
