@@ -491,7 +491,8 @@ void Monitor::Implementation::report(const Failure &found, bool tellProcess0) {
     if (!failure) {
       failure = found;
       failedAt = Clock::now();
-    } else if (!tellProcess0 || isHub()) {
+    } else if (!tellProcess0 || isHub() || spoken) {
+      // Also where process 0 has said what it found itself, and is gone since.
       return;
     }
     toWake = world;
