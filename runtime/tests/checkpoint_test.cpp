@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "grt/checkpoint.h"
 #include "reference_backend.h"
+#include "tensors.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
@@ -117,24 +118,6 @@ struct Training {
   TestProgram code;
   std::unique_ptr<Session> session;
 };
-
-double distance(const Tensor &a, const Tensor &b) {
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < a.values.size(); ++i) {
-    difference += std::pow(a.values[i] - b.values[i], 2);
-    size += std::pow(a.values[i], 2);
-  }
-  return std::sqrt(difference / std::max(size, 1e-300));
-}
-
-void expectSame(const TensorMap &a, const TensorMap &b, double bound) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto &[name, tensor] : a) {
-    ASSERT_TRUE(b.count(name)) << name;
-    EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
-    EXPECT_LE(distance(tensor, b.at(name)), bound) << name;
-  }
-}
 
 /// Three steps, a checkpoint, three more under another plan: as six under the
 /// first. The values that arrive are exactly those that were written.

@@ -8,6 +8,7 @@
 #include "grt/session.h"
 #include "reference_backend.h"
 #include "spread_world.h"
+#include "tensors.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
@@ -115,24 +116,6 @@ Trace run(const ModelPlan &plan, int steps = 4,
   EXPECT_TRUE(status) << status.message();
   trace.memory = session->memory();
   return trace;
-}
-
-double distance(const Tensor &a, const Tensor &b) {
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < a.values.size(); ++i) {
-    difference += std::pow(a.values[i] - b.values[i], 2);
-    size += std::pow(a.values[i], 2);
-  }
-  return std::sqrt(difference / std::max(size, 1e-300));
-}
-
-void expectSame(const TensorMap &a, const TensorMap &b, double bound) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto &[name, tensor] : a) {
-    ASSERT_TRUE(b.count(name)) << name;
-    EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
-    EXPECT_LE(distance(tensor, b.at(name)), bound) << name;
-  }
 }
 
 void expectTwins(const ModelPlan &plan, double bound = 1e-11) {

@@ -9,10 +9,11 @@
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Search/PipelinePartition.h"
 
+#include "../RandomInstances.h"
+
 #include "gtest/gtest.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <random>
@@ -20,11 +21,6 @@
 using namespace galvatron;
 
 namespace {
-
-int instances(int count) {
-  const char *value = std::getenv("GALVATRON_LONG");
-  return value && *value && *value != '0' ? 10 * count : count;
-}
 
 /// A model with random but fixed footprints per kind, strategy and samples.
 class RandomModel : public LayerModel {

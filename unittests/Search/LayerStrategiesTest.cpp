@@ -8,25 +8,16 @@
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/BruteForce.h"
 
+#include "../RandomInstances.h"
+
 #include "gtest/gtest.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 
 using namespace galvatron;
 
 namespace {
-
-int64_t pick(std::mt19937_64 &random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
-
-/// GALVATRON_LONG=1 runs ten times as many instances.
-int instances(int count) {
-  const char *value = std::getenv("GALVATRON_LONG");
-  return value && *value && *value != '0' ? 10 * count : count;
-}
 
 /// A small problem. Few distinct values make ties and equal layers likely;
 /// the budget lies between the least peak and one at which nothing binds.

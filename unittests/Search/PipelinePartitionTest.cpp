@@ -8,6 +8,8 @@
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Search/BruteForce.h"
 
+#include "../RandomInstances.h"
+
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -17,10 +19,6 @@
 using namespace galvatron;
 
 namespace {
-
-int64_t pick(std::mt19937_64 &random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
 
 TEST(PipelinePartition, agrees_with_brute_force) {
   std::mt19937_64 random(3);

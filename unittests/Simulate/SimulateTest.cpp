@@ -11,10 +11,11 @@
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
+#include "../RandomInstances.h"
+
 #include "gtest/gtest.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
@@ -22,11 +23,6 @@
 using namespace galvatron;
 
 namespace {
-
-int instances(int count) {
-  const char *value = std::getenv("GALVATRON_LONG");
-  return value && *value && *value != '0' ? 20 * count : count;
-}
 
 //===----------------------------------------------------------------------===//
 // Stages with times given by hand
@@ -299,7 +295,7 @@ double equation9WithGroupedTransfers(const SimulationInput &input) {
 TEST(Simulate, random_plans_stay_below_equation_9_under_1f1b) {
   std::mt19937_64 random(11);
   Cluster cluster = clusterOf(1, 8, 1.3);
-  for (int i = 0; i < instances(300); ++i) {
+  for (int i = 0; i < instances(300, 20); ++i) {
     RandomPlan plan = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
     SimulationInput input = inputOf(plan, cluster);
     Simulation simulation = run(input);
@@ -355,7 +351,7 @@ TEST(Simulate, peak_memory_is_the_ledgers) {
   std::mt19937_64 random(14);
   Cluster cluster = clusterOf(1, 8, 1.3);
   for (ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe})
-    for (int i = 0; i < instances(60); ++i) {
+    for (int i = 0; i < instances(60, 20); ++i) {
       RandomPlan plan = makeRandomPlan(random, cluster, schedule);
       SimulationInput input = inputOf(plan, cluster);
       for (OverlapModel overlap : {OverlapModel::Layer, OverlapModel::Stream}) {
@@ -379,7 +375,7 @@ TEST(Simulate, one_rank_stands_for_all_of_its_role) {
   std::mt19937_64 random(15);
   for (int64_t nodes : {1, 2, 4}) {
     Cluster cluster = clusterOf(nodes, 8 / nodes, 1.3);
-    for (int i = 0; i < instances(30); ++i) {
+    for (int i = 0; i < instances(30, 20); ++i) {
       ScheduleKind schedule =
           i % 2 ? ScheduleKind::GPipe : ScheduleKind::OneFOneB;
       RandomPlan plan = makeRandomPlan(random, cluster, schedule);
@@ -466,7 +462,7 @@ TEST(Simulate, a_thousand_ranks_are_as_many_operations_as_their_roles) {
   EXPECT_EQ(simulation.operations, 64u * 64 * 7 + 15 * 64 * 4 + 16);
   EXPECT_LE(simulation.ratio(), 1 + 1e-9);
   EXPECT_GT(simulation.ratio(), 0.9);
-  if (instances(1) == 1)
+  if (instances(1, 20) == 1)
     return;
   SimulationOptions expanded;
   expanded.expandRanks = true;

@@ -392,38 +392,18 @@ private:
     return reinterpret_cast<T *>(scratch.data()) + uint64_t(member) * chunk;
   }
 
-  /// Adds the pieces of all members, `own` for this one, in their order; then
-  /// what stands in `onto`, if anything does. `write` gets blocks as stored.
+  /// Adds the pieces of all members, `own` for this one, and `onto`.
   template <typename E, typename Write>
   void sumPieces(int members, int index, const typename E::Type *own,
                  uint64_t count, uint64_t chunk, const typename E::Type *onto,
                  Write write) {
     using T = typename E::Type;
-    alignas(64) typename E::Sum sums[sumBlockElements];
-    for (uint64_t first = 0; first < count; first += sumBlockElements) {
-      uint64_t part = std::min(sumBlockElements, count - first);
-      for (int member = 0; member < members; ++member) {
-        const T *from =
-            (member == index ? own : piece<T>(member, chunk)) + first;
-        if (member == 0)
-          for (uint64_t i = 0; i < part; ++i)
-            sums[i] = E::wide(from[i]);
-        else
-          for (uint64_t i = 0; i < part; ++i)
-            sums[i] += E::wide(from[i]);
-      }
-      if (onto)
-        for (uint64_t i = 0; i < part; ++i)
-          sums[i] += E::wide(onto[first + i]);
-      if constexpr (std::is_same_v<T, typename E::Sum>) {
-        write(first, part, sums);
-      } else {
-        alignas(64) T stored[sumBlockElements];
-        for (uint64_t i = 0; i < part; ++i)
-          stored[i] = E::narrow(sums[i]);
-        write(first, part, stored);
-      }
-    }
+    sumInOrder<E>(
+        members, count, onto,
+        [&](int member) -> const T * {
+          return member == index ? own : piece<T>(member, chunk);
+        },
+        write);
   }
 
   template <typename E>

@@ -51,6 +51,39 @@ template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
     to[i] = E::narrow(E::wide(to[i]) + E::wide(from[i]));
 }
 
+/// Sums `count` elements of all members in the order of the members, then adds
+/// what stands in `onto`, if anything does, and hands each block to
+/// `write(first, count, sums)`, as stored. `valuesOf(member)` is where a
+/// member's elements begin.
+template <typename E, typename Values, typename Write>
+void sumInOrder(int members, uint64_t count, const typename E::Type *onto,
+                Values valuesOf, Write write) {
+  using T = typename E::Type;
+  alignas(64) typename E::Sum sums[sumBlockElements];
+  for (uint64_t first = 0; first < count; first += sumBlockElements) {
+    uint64_t part = std::min(sumBlockElements, count - first);
+    const T *values = valuesOf(0) + first;
+    for (uint64_t i = 0; i < part; ++i)
+      sums[i] = E::wide(values[i]);
+    for (int member = 1; member < members; ++member) {
+      values = valuesOf(member) + first;
+      for (uint64_t i = 0; i < part; ++i)
+        sums[i] += E::wide(values[i]);
+    }
+    if (onto)
+      for (uint64_t i = 0; i < part; ++i)
+        sums[i] += E::wide(onto[first + i]);
+    if constexpr (std::is_same_v<T, typename E::Sum>) {
+      write(first, part, sums);
+    } else {
+      alignas(64) T stored[sumBlockElements];
+      for (uint64_t i = 0; i < part; ++i)
+        stored[i] = E::narrow(sums[i]);
+      write(first, part, stored);
+    }
+  }
+}
+
 /// Calls `body` with what is to know of the element type.
 template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
   switch (dtype) {

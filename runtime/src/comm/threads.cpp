@@ -56,37 +56,20 @@ private:
   WaitWord generation;
 };
 
-/// Sums elements [begin, end) of all members' published buffers, in the order
-/// of the members, and hands each block to `write(first, count, sums)`, stored.
-/// With `onto`, what stands there (element 0 of it is element `begin`) comes
-/// first.
+/// Sums elements [begin, end) of all members' published buffers; element 0 of
+/// `onto` is element `begin`. `write` gets element numbers.
 template <typename E, typename Write>
 void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
                const typename E::Type *onto, Write write) {
   using T = typename E::Type;
-  alignas(64) typename E::Sum sums[sumBlockElements];
-  for (uint64_t first = begin; first < end; first += sumBlockElements) {
-    uint64_t count = std::min(sumBlockElements, end - first);
-    const T *values = reinterpret_cast<const T *>(group.address(0)) + first;
-    for (uint64_t i = 0; i < count; ++i)
-      sums[i] = E::wide(values[i]);
-    for (int member = 1; member < group.size(); ++member) {
-      values = reinterpret_cast<const T *>(group.address(member)) + first;
-      for (uint64_t i = 0; i < count; ++i)
-        sums[i] += E::wide(values[i]);
-    }
-    if (onto)
-      for (uint64_t i = 0; i < count; ++i)
-        sums[i] += E::wide(onto[first - begin + i]);
-    if constexpr (std::is_same_v<T, typename E::Sum>) {
-      write(first, count, sums);
-    } else {
-      alignas(64) T stored[sumBlockElements];
-      for (uint64_t i = 0; i < count; ++i)
-        stored[i] = E::narrow(sums[i]);
-      write(first, count, stored);
-    }
-  }
+  sumInOrder<E>(
+      group.size(), end - begin, onto,
+      [&](int member) {
+        return reinterpret_cast<const T *>(group.address(member)) + begin;
+      },
+      [&](uint64_t first, uint64_t count, const T *sums) {
+        write(begin + first, count, sums);
+      });
 }
 
 } // namespace
