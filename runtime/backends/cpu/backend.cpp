@@ -110,9 +110,10 @@ void destroyRank(void *rankState) { delete static_cast<Rank *>(rankState); }
 
 template <int... Kernels>
 grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
-  return {GRT_ABI_VERSION, "cpu",    {launch<Kernels>...}, createRank,
-          destroyRank,     mapPages, unmapPages,           mapArena,
-          unmapArena,      prepare};
+  return {GRT_ABI_VERSION, "cpu",       {launch<Kernels>...},
+          createRank,      destroyRank, mapPages,
+          unmapPages,      mapArena,    unmapArena,
+          prepare,         nullptr};
 }
 
 } // namespace

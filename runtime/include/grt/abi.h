@@ -174,6 +174,18 @@ typedef enum grt_axis {
   GRT_AXIS_TP = 2
 } grt_axis;
 
+/// Queues of a device, each in order, between them only what events say. A
+/// backend whose calls are done when they return has none, and a program for it
+/// has everything on GRT_STREAM_COMPUTE.
+typedef enum grt_stream {
+  GRT_STREAM_COMPUTE = 0,  ///< all kernels
+  GRT_STREAM_GRADIENT = 1, ///< collectives over gradients
+  GRT_STREAM_GATHER = 2,   ///< collectives that gather parameters
+  GRT_STREAM_TRANSFER = 3, ///< between stages
+  GRT_STREAM_HOST = 4,     ///< copies to and from the host
+  GRT_STREAM_COUNT = 5
+} grt_stream;
+
 typedef enum grt_collective {
   /// in == out, summed over the group; the same bits on every member.
   GRT_ALL_REDUCE = 0,
@@ -200,11 +212,24 @@ typedef struct grt_collective_op {
   uint32_t collective; ///< grt_collective
   uint32_t axis;       ///< grt_axis, of the running layer's strategy
   uint32_t acc;
-  uint32_t reserved;
+  uint32_t stream; ///< grt_stream
   grt_buffer in;
   grt_buffer out;
   const char *name;
 } grt_collective_op;
+
+/// Constant descriptor of one call that orders streams. Events are numbered per
+/// function call; an event is recorded before it is waited for.
+typedef struct grt_event_op {
+  uint32_t event;
+  uint32_t stream; ///< grt_stream
+  uint32_t wait;   ///< 0: record the event, 1: the stream waits for it
+  uint32_t reserved;
+  const char *name;
+} grt_event_op;
+
+/// A function has at most so many events.
+#define GRT_FUNCTION_EVENTS 64
 
 typedef struct grt_context grt_context;
 
@@ -212,6 +237,7 @@ typedef struct grt_context grt_context;
 /// the function at once (the runtime has already recorded the message).
 int32_t grt_launch(grt_context *context, const grt_kernel_op *op);
 int32_t grt_communicate(grt_context *context, const grt_collective_op *op);
+int32_t grt_order(grt_context *context, const grt_event_op *op);
 /// Lifetime marks of a buffer: the bytes between them count as live.
 int32_t grt_begin(grt_context *context, const grt_buffer *buffer);
 int32_t grt_end(grt_context *context, const grt_buffer *buffer);
@@ -241,6 +267,14 @@ typedef enum grt_task_kind {
   GRT_TASK_TIE_BROADCAST = 7
 } grt_task_kind;
 
+/// `flags` of a BACKWARD task.
+typedef enum grt_backward_flag {
+  /// Behind each layer's backward function its gradients are all-reduced over
+  /// its dp axis on GRT_STREAM_GRADIENT; GRT_TASK_SYNC_GRADIENTS then only
+  /// waits for it.
+  GRT_SYNC_BEHIND = 1
+} grt_backward_flag;
+
 /// A transfer task may combine one send and one receive.
 typedef enum grt_transfer_flag {
   GRT_SEND_ACTIVATION = 1, ///< to the next role: output of `send_micro_batch`
@@ -253,7 +287,7 @@ typedef enum grt_transfer_flag {
 /// One row of a role's task table.
 typedef struct grt_task {
   uint8_t kind;  ///< grt_task_kind
-  uint8_t flags; ///< grt_transfer_flag set
+  uint8_t flags; ///< grt_transfer_flag or grt_backward_flag set
   uint16_t slot; ///< stash slot: of the running, or of the received micro-batch
   uint32_t micro_batch;      ///< FORWARD, BACKWARD
   uint32_t send_micro_batch; ///< TRANSFER

@@ -33,7 +33,9 @@ typedef struct grt_coordinates {
   int64_t local_samples; ///< samples of the micro-batch on this rank
 } grt_coordinates;
 
-/// One kernel call with its buffers resolved to addresses.
+/// One kernel call with its buffers resolved to addresses. On a backend with a
+/// device these and `step` are the device's, and the call puts its work on
+/// GRT_STREAM_COMPUTE.
 typedef struct grt_call {
   const grt_kernel_op *op;
   void *const *buffers; ///< op->buffer_count addresses
@@ -61,6 +63,95 @@ typedef struct grt_arena {
   uint64_t window_count;
 } grt_arena;
 
+/// What a backend with a device of its own adds: memory that the host cannot
+/// touch, streams, events. Calls put work on a stream and return; buffers of
+/// the host that a call names are read or written when the stream gets there,
+/// so they stay until then and are memory of `allocate_host`. Status and
+/// message as for kernels; a failure of earlier work may show at any later
+/// call. Streams are grt_stream, events are numbered from 0 to `event_count` -
+/// 1 per rank.
+typedef struct grt_device {
+  uint32_t event_count;
+  void *(*allocate_host)(uint64_t bytes); ///< NULL when there is no memory
+  void (*release_host)(void *memory, uint64_t bytes);
+  int32_t (*fill)(void *rank_state, uint32_t stream, void *to, int32_t byte,
+                  uint64_t bytes, char *message, size_t message_bytes);
+  /// Between any two of host and device, and within the device.
+  int32_t (*copy)(void *rank_state, uint32_t stream, void *to, const void *from,
+                  uint64_t bytes, char *message, size_t message_bytes);
+  int32_t (*record)(void *rank_state, uint32_t stream, uint32_t event,
+                    char *message, size_t message_bytes);
+  int32_t (*wait)(void *rank_state, uint32_t stream, uint32_t event,
+                  char *message, size_t message_bytes);
+  /// The host waits for the stream; GRT_STREAM_COUNT: for all of them.
+  int32_t (*synchronise)(void *rank_state, uint32_t stream, char *message,
+                         size_t message_bytes);
+  /// Everything put on any stream between begin and end becomes a graph, number
+  /// `graph`, and is not run; COMPUTE is the stream that the others join. Null
+  /// where the backend cannot. `launch` runs it on COMPUTE.
+  int32_t (*begin_graph)(void *rank_state, char *message, size_t message_bytes);
+  int32_t (*end_graph)(void *rank_state, uint32_t graph, char *message,
+                       size_t message_bytes);
+  int32_t (*launch_graph)(void *rank_state, uint32_t graph, char *message,
+                          size_t message_bytes);
+  /// Milliseconds of the device between two recorded events, both done.
+  int32_t (*elapsed)(void *rank_state, uint32_t first, uint32_t second,
+                     double *milliseconds, char *message, size_t message_bytes);
+  /// Most bytes of the device that this process had in use so far, contexts and
+  /// libraries included; 0 if unknown.
+  uint64_t (*peak_bytes)(void *rank_state);
+  const struct grt_device_collectives *collectives;
+} grt_device;
+
+/// One piece of an exchange, to or from one peer, at an address of this rank's.
+typedef struct grt_exchange_piece {
+  int32_t peer;
+  uint32_t reserved;
+  void *address;
+  uint64_t bytes;
+} grt_exchange_piece;
+
+/// Collectives over device memory, put on a stream like everything else. `rank`
+/// here is always the global rank. Every member makes the same calls in the
+/// same order per group.
+typedef struct grt_device_collectives {
+  /// "nccl", "device"
+  const char *name;
+  /// Bytes that identify a world, made by rank 0 and handed to all by the host.
+  uint64_t identity_bytes;
+  int32_t (*make_identity)(void *identity, char *message, size_t message_bytes);
+  /// Joins the world; collective over all ranks.
+  int32_t (*join)(void *rank_state, const void *identity, int32_t rank,
+                  int32_t ranks, char *message, size_t message_bytes);
+  /// The group of these ranks in this order, this rank among them. Collective
+  /// over all ranks of the world: a rank outside gives `count` 0 and gets null.
+  int32_t (*make_group)(void *rank_state, const int32_t *ranks, int32_t count,
+                        void **group, char *message, size_t message_bytes);
+  int32_t (*all_reduce)(void *rank_state, void *group, uint32_t stream,
+                        void *data, uint64_t count, uint32_t dtype,
+                        char *message, size_t message_bytes);
+  int32_t (*all_gather)(void *rank_state, void *group, uint32_t stream,
+                        const void *in, void *out, uint64_t bytes,
+                        char *message, size_t message_bytes);
+  /// As Communicator::reduceScatter; `scratch` has count elements and is used
+  /// if `accumulate`.
+  int32_t (*reduce_scatter)(void *rank_state, void *group, uint32_t stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype, int32_t accumulate, void *scratch,
+                            char *message, size_t message_bytes);
+  /// All pieces as one grouped operation. Pieces between two ranks match in
+  /// their order.
+  int32_t (*exchange)(void *rank_state, uint32_t stream,
+                      const grt_exchange_piece *sends, uint64_t send_count,
+                      const grt_exchange_piece *receives,
+                      uint64_t receive_count, char *message,
+                      size_t message_bytes);
+  /// Whether an operation has failed in the background; polled by the watchdog.
+  int32_t (*check)(void *rank_state, char *message, size_t message_bytes);
+  /// Ends what is under way on this rank, from any thread.
+  void (*abort)(void *rank_state);
+} grt_device_collectives;
+
 typedef struct grt_backend {
   uint32_t abi_version;
   const char *name; ///< "cpu"
@@ -82,6 +173,9 @@ typedef struct grt_backend {
   /// and message as for kernels; null where nothing is ever taken.
   int32_t (*prepare)(void *rank_state, const grt_kernel_op *op, char *message,
                      size_t message_bytes);
+  /// Null where kernels are done when they return and the host reads and writes
+  /// the arena.
+  const grt_device *device;
 } grt_backend;
 
 /// The backend's only export. Never fails; the table is static.
