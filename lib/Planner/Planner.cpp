@@ -430,15 +430,16 @@ std::vector<std::vector<int64_t>> Search::batchGroups() const {
   int64_t most = paper ? farthest : options.maxBatch;
   std::vector<std::vector<int64_t>> groups;
   for (int64_t end = options.batchStep, batch = options.batchStep;
-       batch <= most; end *= 2) {
+       batch <= most;) {
+    groups.emplace_back();
     if (paper) {
-      groups.push_back({batch});
+      groups.back().push_back(batch);
       batch += options.batchStep;
       continue;
     }
-    groups.emplace_back();
     for (; batch <= std::min(end, most); batch += options.batchStep)
       groups.back().push_back(batch);
+    end *= 2;
   }
   return groups;
 }
