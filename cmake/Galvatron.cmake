@@ -68,6 +68,9 @@ function(galvatron_add_tool name)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   galvatron_light_optimisation(${name})
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS})
+  # Debian keeps libMLIR where the loader does not look.
+  set_target_properties(${name} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../lib;${LLVM_LIBRARY_DIR}")
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 
