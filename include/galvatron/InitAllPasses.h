@@ -8,30 +8,11 @@
 #ifndef GALVATRON_INITALLPASSES_H
 #define GALVATRON_INITALLPASSES_H
 
-#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
-#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
-#include "galvatron/Dialect/GRT/Transforms/Passes.h"
-#include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
-#include "galvatron/Dialect/NN/Transforms/Passes.h"
-#include "galvatron/Pipelines/PhasePipeline.h"
-#include "mlir/Transforms/Passes.h"
-
 namespace galvatron {
 
 /// Every pass of this project, its pipelines, and the upstream clean-ups that
 /// go well with them.
-inline void registerAllPasses() {
-  mlir::galvatron::registerGalvatronPasses();
-  mlir::grt::registerGRTPasses();
-  mlir::nn::registerNNPasses();
-  mlir::registerGRTToLLVMPasses();
-  mlir::registerNNToGRTPasses();
-  registerPhasePipelines();
-  mlir::registerCanonicalizerPass();
-  mlir::registerCSEPass();
-  mlir::registerSymbolDCEPass();
-  mlir::registerStripDebugInfoPass();
-}
+void registerAllPasses();
 
 } // namespace galvatron
 
