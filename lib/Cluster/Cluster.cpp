@@ -155,6 +155,14 @@ StringRef Cluster::backend() const {
   return first;
 }
 
+StringRef Cluster::backendOf(ArrayRef<int64_t> devices) const {
+  StringRef first = deviceType(devices.front()).backend;
+  for (int64_t device : devices)
+    if (deviceType(device).backend != first)
+      return "";
+  return first;
+}
+
 bool Cluster::isUniform() const { return all_equal(deviceTypeIndex); }
 
 int64_t Cluster::memoryOf(ArrayRef<int64_t> devices) const {

@@ -36,7 +36,8 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
 
 static int64_t workspaceBytes(const StageShape &shape) {
   int64_t granules = shape.inFlight > 1 ? shape.inFlight + 1 : 0;
-  return kRuntimeScratchBytes + granules * kMappingGranularity;
+  return kRuntimeScratchBytes + shape.backend.workspaceBytes +
+         granules * shape.backend.mappingGranule;
 }
 
 int64_t stageConstantBytes(const StageShape &shape) {
@@ -88,10 +89,10 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   layout.slotBytes = ledger.activations / shape.inFlight;
   layout.slotStride = layout.slotBytes;
   if (shape.inFlight > 1 && ledger.backward > 0) {
-    auto slotEnd =
-        static_cast<int64_t>(alignTo(layout.slotBytes, kMappingGranularity));
+    int64_t granule = shape.backend.mappingGranule;
+    auto slotEnd = static_cast<int64_t>(alignTo(layout.slotBytes, granule));
     layout.windowBytes =
-        static_cast<int64_t>(alignTo(ledger.backward, kMappingGranularity));
+        static_cast<int64_t>(alignTo(ledger.backward, granule));
     layout.slotStride = slotEnd + layout.windowBytes;
     layout.slots.offset = slotEnd - layout.slotBytes;
     layout.slots.bytes =
@@ -117,6 +118,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   layout.bytes = ledger.total();
   // What is left of the reserved granules stays here.
   layout.workspace = {at, layout.addressBytes() - at};
+  if (shape.backend.workspaceBytes > 0)
+    layout.libraries = {static_cast<int64_t>(alignTo(at, kLibraryAlignment)),
+                        shape.backend.workspaceBytes};
 
   int64_t parameters = layout.parameters.offset;
   int64_t gradients = layout.gradients.offset;

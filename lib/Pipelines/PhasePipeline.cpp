@@ -60,6 +60,9 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     break;
   case Phase::Schedule:
     manager.addPass(mlir::grt::createScheduleTasks());
+    // Events order kernels, so fusion and in-place buffers are settled. What
+    // they cost in memory is nothing: lifetimes are as they were.
+    manager.addPass(mlir::grt::createAssignStreams());
     // The proof reads the schedules back from the IR, so that it holds for what
     // is there and not for what was meant.
     manager.addPass(mlir::grt::createVerifySchedule());

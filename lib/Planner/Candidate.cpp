@@ -48,6 +48,7 @@ StageShape Candidate::stageShape(size_t stage) const {
                            theShape.degree(), theShape.microBatches);
   shape.microBatches = theShape.microBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
+  shape.backend = theShape.layout->backend[stage];
   return shape;
 }
 

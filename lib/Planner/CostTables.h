@@ -62,6 +62,7 @@ struct Layout {
   const StrategySet *set = nullptr;
   std::vector<std::vector<int64_t>> devices; ///< by stage
   std::vector<int64_t> memory;               ///< budget by stage, bytes
+  std::vector<BackendTraits> backend;        ///< by stage
   std::vector<size_t> place;                 ///< by stage, of CostTables
   std::vector<size_t> cutPlace;              ///< by cut, of CostTables
 };

@@ -106,6 +106,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
         inFlightMicroBatches(plan.schedule, s, stageCount, plan.microBatches);
     shape.microBatches = plan.microBatches;
     shape.lastStage = s + 1 == stageCount;
+    shape.backend = backendTraits(cluster.backendOf(stage.devices));
     stage.ledger = stageLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
     for (int64_t i = 0; i < stage.layerCount; ++i) {
@@ -116,6 +117,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     }
     int64_t available = cluster.budgetOf(stage.devices, memory);
     stage.availableBytes = available;
+    stage.reservedBytes = cluster.memoryFor(stage.devices, 0);
     int64_t excess = stage.peakBytes - available;
     if (excess > 0 &&
         (!worst || excess > worst->neededBytes - worst->availableBytes)) {

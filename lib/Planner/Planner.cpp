@@ -165,6 +165,8 @@ const Layout *Search::layoutOf(int64_t degree) {
   for (size_t s = 0; s < layout.devices.size(); ++s) {
     layout.memory.push_back(
         cluster.budgetOf(layout.devices[s], options.memory));
+    layout.backend.push_back(
+        backendTraits(cluster.backendOf(layout.devices[s])));
     layout.place.push_back(tables.placeOf(layout.devices[s]));
     if (s > 0)
       layout.cutPlace.push_back(

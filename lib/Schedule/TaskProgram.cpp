@@ -7,6 +7,7 @@
 
 #include "galvatron/Schedule/TaskProgram.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ std::string Task::str() const {
   case TaskKind::Forward:
     return onSlot("forward");
   case TaskKind::Backward:
-    return onSlot("backward");
+    return onSlot("backward") + (flags & SyncBehind ? " sync-behind" : "");
   case TaskKind::Transfer: {
     std::string text;
     auto part = [&](TransferFlag flag, StringRef name, uint32_t mb) {
@@ -240,6 +241,47 @@ TaskProgram make1F1B(int64_t stages, int64_t microBatches,
     }
   }
   return program;
+}
+
+std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
+  constexpr Paradigm others[] = {Paradigm::SDP, Paradigm::TP};
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const Strategy &layer = layers[l];
+    if (layer.degree(Paradigm::DP) == 1)
+      continue;
+    // What runs after the layer's backward pass: the layers before it.
+    for (size_t j = l; j-- > 0;) {
+      auto clash = [&](StringRef what) {
+        return ("the all-reduce of layer " + Twine(l) + " (" + layer.str() +
+                ") would run beside " + what + " of layer " + Twine(j) + " (" +
+                layers[j].str() + ")")
+            .str();
+      };
+      if (layers[j].sampleLayout() != layers[j + 1].sampleLayout())
+        return clash("the reshard");
+      for (Paradigm paradigm : others)
+        for (int64_t rank = 0; rank < layer.devices(); ++rank) {
+          auto reduced = layer.group(rank, Paradigm::DP);
+          auto beside = layers[j].group(rank, paradigm);
+          if (count_if(reduced, [&](int64_t member) {
+                return is_contained(beside, member);
+              }) > 1)
+            return clash(paradigm == Paradigm::TP ? "tensor parallelism"
+                                                  : "sharded parameters");
+        }
+    }
+  }
+  return "";
+}
+
+void setSyncBehind(RoleProgram &role) {
+  std::vector<Task> &steady = role.part(SchedulePart::Steady);
+  auto last =
+      std::find_if(steady.rbegin(), steady.rend(), [](const Task &task) {
+        return task.kind == TaskKind::Backward;
+      });
+  if (last != steady.rend())
+    last->flags |= SyncBehind;
 }
 
 TaskProgram makeSchedule(ScheduleKind schedule, int64_t stages,

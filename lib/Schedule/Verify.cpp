@@ -97,6 +97,7 @@ private:
     std::vector<MicroBatchState> batches;
     int64_t pendingOutput = -1, pendingGradient = -1, pendingGradientOut = -1;
     int64_t lastBackward = -1;
+    bool synchronising = false; ///< gradients are on their way
   };
 
   /// A task with a micro-batch or a slot that does not exist is skipped after
@@ -177,6 +178,9 @@ private:
       order(ref, state.pendingGradientOut < 0,
             "the gradient of micro-batch " + Twine(state.pendingGradientOut) +
                 " has not been sent yet");
+      order(ref, !state.synchronising,
+            "gradients were already reduced behind a backward task before");
+      state.synchronising = task.flags & SyncBehind;
       batch.backwarded = true;
       state.lastBackward = std::max(state.lastBackward, mb);
       state.slotHolder[task.slot] = -1;

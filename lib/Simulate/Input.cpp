@@ -184,6 +184,7 @@ private:
         inFlightMicroBatches(plan.schedule, number, stages, plan.microBatches);
     shape.microBatches = plan.microBatches;
     shape.lastStage = number + 1 == stages;
+    shape.backend = backendTraits(cluster.backendOf(stage.devices));
     role.ledger = stageLedger(memoryLayers, shape);
     return role;
   }

@@ -183,7 +183,7 @@ Error Plan::check() const {
 
 json::Value Plan::toJson() const {
   json::Array stageArray;
-  for (const PlanStage &stage : stages)
+  for (const PlanStage &stage : stages) {
     stageArray.push_back(json::Object{{"devices", json::Array(stage.devices)},
                                       {"first-layer", stage.firstLayer},
                                       {"layer-count", stage.layerCount},
@@ -194,6 +194,10 @@ json::Value Plan::toJson() const {
                                       {"peak-bytes", stage.peakBytes},
                                       {"available-bytes", stage.availableBytes},
                                       {"ledger", stage.ledger.toJson()}});
+    if (stage.reservedBytes > 0)
+      (*stageArray.back().getAsObject())["reserved-bytes"] =
+          stage.reservedBytes;
+  }
   json::Array layerArray;
   for (const PlanLayer &layer : layers)
     layerArray.push_back(json::Object{{"name", layer.name},
@@ -316,6 +320,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.computeMs = item.numberOr("compute-ms", 0);
       stage.peakBytes = item.naturalOr("peak-bytes", 0);
       stage.availableBytes = item.naturalOr("available-bytes", 0);
+      stage.reservedBytes = item.naturalOr("reserved-bytes", 0);
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");

@@ -214,6 +214,10 @@ void Plan::print(raw_ostream &os) const {
                     share(split.computeMs), share(split.communicationMs),
                     share(split.bubbleMs), memory});
     stageTable.note("       " + stage.ledger.str());
+    if (stage.reservedBytes > 0)
+      stageTable.note("       besides " +
+                      printBytesRounded(stage.reservedBytes) +
+                      " reserved for contexts and communicators");
   }
   stageTable.print(os);
 

@@ -170,8 +170,7 @@ private:
     json.attribute("abi", GRT_ABI_VERSION);
     json.attribute("tool-version", GALVATRON_VERSION);
     json.attributeObject("target", [&] {
-      auto cluster = mlir::galvatron::getCluster(module);
-      json.attribute("backend", cluster ? cluster.getBackend() : "cpu");
+      json.attribute("backend", getBackend(module));
       json.attribute("cpu", options.cpu);
     });
     json.attribute("dtype", training.getDtype());
@@ -278,8 +277,9 @@ private:
         for (StringRef name :
              {"parameters", "gradients", "optimizer", "slots", "transient"})
           writeNumbers(name, range(name));
-        if (arena.contains("window"))
-          writeNumbers("window", range("window"));
+        for (StringRef name : {"window", "workspace"})
+          if (arena.contains(name))
+            writeNumbers(name, range(name));
         json.attributeArray("boundary", [&] {
           for (StringRef name : {"boundary0", "boundary1"})
             json.array([&] {

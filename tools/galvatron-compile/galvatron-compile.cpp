@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Support/Units.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;
@@ -47,6 +48,16 @@ int printModule(const Tool &tool, const CompileOptions &options,
   return 0;
 }
 
+/// Whether --backend is what the cluster's devices have.
+llvm::Error checkBackend(const CompileOptions &compile,
+                         llvm::StringRef clusterName, llvm::StringRef backend) {
+  if (compile.backend.empty() || backend == compile.backend)
+    return llvm::Error::success();
+  return makeError("option --backend: expected '" + backend +
+                   "' as in cluster '" + clusterName + "', found '" +
+                   compile.backend + "'");
+}
+
 /// From the model to the planned module; sets `done` to stop there.
 int planFirst(const Tool &tool, const PlanOptions &options,
               const CompileOptions &compile, mlir::ModuleOp module, Phase to,
@@ -75,12 +86,9 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   llvm::Expected<Cluster> cluster = options.resolveCluster(module, keep);
   if (!cluster)
     return tool.report(cluster.takeError());
-  if (!compile.backend.empty() && cluster->backend() != compile.backend)
-    return tool.report("option --backend: expected '" +
-                           cluster->backend().str() + "' as in cluster '" +
-                           cluster->name().str() + "', found '" +
-                           compile.backend + "'",
-                       kExitInvalid);
+  if (llvm::Error error =
+          checkBackend(compile, cluster->name(), cluster->backend()))
+    return tool.report(std::move(error));
   PlanRequest request;
   request.planner = *planner;
   request.keepPlan = keep;
@@ -144,10 +152,14 @@ int main(int argc, char **argv) {
   }
 
   ir::ClusterAttr cluster = ir::getCluster(module);
-  if (cluster && *to >= Phase::Lower) {
-    if (cluster.getBackend() != "cpu")
-      return tool.report("no code can be generated for the backend '" +
-                             cluster.getBackend().str() + "', only for 'cpu'",
+  if (cluster) {
+    if (llvm::Error error =
+            checkBackend(compile, cluster.getName(), cluster.getBackend()))
+      return tool.report(std::move(error));
+    if (cluster.getBackend().empty() && *to >= Phase::Bufferize)
+      return tool.report("expected devices of one backend to compile for, "
+                         "cluster '" +
+                             cluster.getName().str() + "' has several",
                          kExitFailed);
   }
   if (*to == Phase::Emit) {

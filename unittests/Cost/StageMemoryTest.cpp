@@ -131,6 +131,7 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     shape.inFlight = 1 + trial % 3;
     shape.microBatches = shape.inFlight + trial % 2;
     shape.lastStage = trial % 2;
+    shape.backend = backendTraits(trial % 4 < 2 ? "cpu" : "cuda");
     StageLedger ledger = stageLedger(layers, shape);
     StageLayout layout = stageLayout(layers, shape);
     ASSERT_EQ(layout.bytes, ledger.total());
@@ -144,7 +145,7 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
       EXPECT_LE(ledger.backward, layout.windowBytes);
       for (int64_t bytes :
            {layout.transient.offset, layout.windowBytes, layout.slotStride})
-        EXPECT_EQ(bytes % kMappingGranularity, 0);
+        EXPECT_EQ(bytes % shape.backend.mappingGranule, 0);
       EXPECT_GE(layout.slotStride, layout.slotBytes + layout.windowBytes);
       at = layout.slotCount * layout.slotStride;
     } else {
@@ -166,6 +167,13 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     }
     EXPECT_EQ(at, layout.addressBytes());
     EXPECT_GE(layout.workspace.bytes, kRuntimeScratchBytes);
+    EXPECT_EQ(layout.libraries.bytes, shape.backend.workspaceBytes);
+    if (layout.libraries.bytes > 0) {
+      EXPECT_EQ(layout.libraries.offset % kLibraryAlignment, 0);
+      EXPECT_GE(layout.libraries.offset, layout.workspace.offset);
+      EXPECT_LE(layout.libraries.offset + layout.libraries.bytes,
+                layout.addressBytes());
+    }
     int64_t end = layout.slotBytes + layout.transient.bytes;
     for (int64_t l = 0; l < count; ++l) {
       const auto &placement = layout.layers[l];

@@ -139,7 +139,9 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   text.clear();
   stream << "name: twin\n"
             "device-types:\n"
-            "  - {name: core, backend: cpu, memory: 1GiB,"
+            "  - {name: core, backend: "
+         << options.backend
+         << ", memory: 1GiB,"
             " flops: {f32: 50GFLOPS, f64: 8GFLOPS, bf16: 100GFLOPS},"
             " memory-bandwidth: 9GB/s}\n"
             "nodes:\n"
@@ -190,11 +192,13 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
          pm.addNestedPass<func::FuncOp>(nn::createNNFusePass());
          pm.addPass(createConvertNNToGRT());
          pm.addPass(mlir::grt::createScheduleTasks());
+         pm.addPass(mlir::grt::createAssignStreams());
          pm.addPass(mlir::grt::createVerifySchedule());
        });
   if (ok && options.corrupt)
     options.corrupt(**module);
-  ok = ok && run([](PassManager &pm) {
+  ok = ok && run([&](PassManager &pm) {
+         pm.enableVerifier(options.verifyPlaced);
          pm.addPass(mlir::grt::createAllocateArena());
        });
   if (!ok)

@@ -71,6 +71,11 @@ struct TwinOptions {
   bool sameBatch = false; ///< every step on the first step's batch
   uint64_t seed = 7;
   bool poison = true;
+  /// Of the devices that the program is compiled for.
+  std::string backend = "cpu";
+  /// Whether the IR is verified once memory is to be placed: off for faults
+  /// that the verifier would find.
+  bool verifyPlaced = true;
   /// Called on the module after conversion to grt and scheduling, just before
   /// memory is placed: where faults are injected.
   std::function<void(mlir::ModuleOp)> corrupt;

@@ -108,4 +108,47 @@ TEST(Schedule, step_end_has_ties_where_they_are) {
   EXPECT_EQ(kinds(0), kinds(2));
 }
 
+TEST(Schedule, gradients_are_reduced_behind_the_last_backward) {
+  TaskProgram program = make1F1B(2, 2);
+  setSyncBehind(program.roles[1]);
+  EXPECT_EQ(steadyOf(program, 1),
+            (std::vector<std::string>{
+                "transfer recv-activation mb 0", "forward mb 0 slot 0",
+                "backward mb 0 slot 0",
+                "transfer send-gradient mb 0, recv-activation mb 1",
+                "forward mb 1 slot 0", "backward mb 1 slot 0 sync-behind",
+                "transfer send-gradient mb 1"}));
+  EXPECT_EQ(steadyOf(program, 0), steadyOf(make1F1B(2, 2), 0));
+}
+
+std::string syncBehindReason(std::initializer_list<const char *> layers) {
+  std::vector<Strategy> strategies;
+  for (const char *text : layers)
+    strategies.push_back(llvm::cantFail(Strategy::parse(text)));
+  return whyNotSyncBehind(strategies);
+}
+
+/// Two collectives that share two or more ranks must not run side by side.
+TEST(Schedule, gradients_are_reduced_behind_what_shares_one_rank) {
+  for (const char *one : {"dp4", "dp2.tp2", "tp2.dp2", "sdp2.dp2", "dp2.sdp2"})
+    EXPECT_EQ(syncBehindReason({one, one, one}), "") << one;
+  // The layers below run beside the all-reduce, those above are done.
+  EXPECT_EQ(syncBehindReason({"sdp4", "dp4"}),
+            "the all-reduce of layer 1 (dp4) would run beside sharded "
+            "parameters of layer 0 (sdp4)");
+  EXPECT_EQ(syncBehindReason({"dp4", "sdp4"}), "");
+  // Ranks 0 and 2 in both: dp2.tp2 reduces {0, 2}, tp2.dp2 exchanges {0, 2}.
+  // They hold different samples as well.
+  EXPECT_EQ(syncBehindReason({"tp2.dp2", "dp2.tp2"}),
+            "the all-reduce of layer 1 (dp2.tp2) would run beside the reshard "
+            "of layer 0 (tp2.dp2)");
+  // The same samples, cut by sharding instead of copying.
+  EXPECT_EQ(syncBehindReason({"sdp2.tp2", "dp2.tp2"}),
+            "the all-reduce of layer 1 (dp2.tp2) would run beside sharded "
+            "parameters of layer 0 (sdp2.tp2)");
+  // Nothing is reduced above the reshard.
+  EXPECT_EQ(syncBehindReason({"dp4", "tp4"}), "");
+  EXPECT_NE(syncBehindReason({"tp4", "dp4", "dp4"}), "");
+}
+
 } // namespace

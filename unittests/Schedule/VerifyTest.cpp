@@ -193,6 +193,22 @@ TEST(Verify, missing_and_repeated_work_is_found) {
   EXPECT_FAULT(program, TaskOrder, "micro-batch 9 does not exist");
 }
 
+TEST(Verify, gradients_reduced_too_early_are_found) {
+  for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB}) {
+    TaskProgram program = makeSchedule(kind, 3, 4);
+    for (RoleProgram &role : program.roles)
+      setSyncBehind(role);
+    EXPECT_EQ(all(verifySchedule(program)), "");
+    EXPECT_EQ(runExpanded(program, {2, 2, 2}), "");
+    auto first = std::find_if(
+        steady(program, 1).begin(), steady(program, 1).end(),
+        [](const Task &task) { return task.kind == TaskKind::Backward; });
+    first->flags |= SyncBehind;
+    EXPECT_FAULT(program, TaskOrder,
+                 "gradients were already reduced behind a backward task");
+  }
+}
+
 TEST(Verify, an_output_that_is_overwritten_is_found) {
   TaskProgram program = makeGPipe(2, 2);
   auto &tasks = steady(program, 0);

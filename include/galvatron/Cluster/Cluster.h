@@ -151,6 +151,8 @@ public:
   }
   /// The one backend of all devices, or "" if they differ.
   llvm::StringRef backend() const;
+  /// The same of some devices.
+  llvm::StringRef backendOf(llvm::ArrayRef<int64_t> devices) const;
   /// True if all devices are of one type.
   bool isUniform() const;
   /// Smallest memory among `devices`, bytes.

@@ -24,7 +24,7 @@
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
-// window begins, at multiples of the mapping granularity; what that may cost,
+// window begins, at multiples of the backend's granule; what that may cost,
 // (k + 1) granules, is reserved.
 //
 //===----------------------------------------------------------------------===//
@@ -32,6 +32,7 @@
 #ifndef GALVATRON_COST_STAGEMEMORY_H
 #define GALVATRON_COST_STAGEMEMORY_H
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Strategy/Plan.h"
 
@@ -49,8 +50,10 @@ inline constexpr int64_t kStepBlockBytes = 256;
 /// everything that a step touches.
 inline constexpr int64_t kRuntimeScratchBytes = 4096;
 
-/// Granularity of memory mappings: pages on CPUs.
-inline constexpr int64_t kMappingGranularity = 4096;
+/// Where the workspace of a backend's libraries may begin. Not more than the
+/// runtime's scratch, so that rounding up never leaves what is reserved.
+inline constexpr int64_t kLibraryAlignment = 4096;
+static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 
 /// One layer of a stage as memory sees it.
 struct StageLayer {
@@ -62,6 +65,7 @@ struct StageShape {
   int64_t inFlight = 1;
   int64_t microBatches = 1;
   bool lastStage = false; ///< has the loss block
+  BackendTraits backend;  ///< of the stage's devices
 };
 
 /// What one layer adds to the formula.
@@ -75,7 +79,7 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         int64_t microBatches);
 
 /// Bytes of a stage besides its layers: loss block, step block, the runtime's
-/// scratch and the granules of the window.
+/// scratch, the backend's workspace and the granules of the window.
 int64_t stageConstantBytes(const StageShape &shape);
 
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
@@ -105,6 +109,9 @@ struct StageLayout {
   ArenaRegion boundary[2];
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
+  /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's
+  /// libraries work in.
+  ArenaRegion libraries;
   /// Slot i begins at slots.offset + i * slotStride.
   int64_t slotCount = 1, slotBytes = 0, slotStride = 0;
   /// Bytes that are mapped `slotCount` times, once behind each slot: the first

@@ -42,17 +42,24 @@ enum TransferFlag : uint8_t {
   RecvGradient = 8    ///< from the next role
 };
 
+/// Flags of a backward task.
+enum BackwardFlag : uint8_t {
+  /// The all-reduce of a layer's gradients over its DP groups starts behind the
+  /// layer's backward pass; sync-gradients only waits for it.
+  SyncBehind = 1
+};
+
 /// Fields that a kind does not use are 0.
 struct Task {
   TaskKind kind = TaskKind::Forward;
-  uint8_t flags = 0; ///< set of TransferFlag
+  uint8_t flags = 0; ///< set of TransferFlag or BackwardFlag
   uint16_t slot = 0; ///< of the running, or of the received micro-batch
   uint32_t microBatch = 0;
   uint32_t sendMicroBatch = 0;
   uint32_t recvMicroBatch = 0;
 
-  /// "forward mb 3 slot 1", "transfer send-activation mb 3, recv-gradient mb
-  /// 0".
+  /// "forward mb 3 slot 1", "backward mb 3 slot 1 sync-behind", "transfer
+  /// send-activation mb 3, recv-gradient mb 0".
   std::string str() const;
   bool operator==(const Task &other) const = default;
 };
@@ -101,6 +108,16 @@ TaskProgram makeGPipe(int64_t stages, int64_t microBatches,
 /// neighbours in the steady state are grouped.
 TaskProgram make1F1B(int64_t stages, int64_t microBatches,
                      std::vector<TieRoles> ties = {});
+/// Why gradients of a role with these layers cannot be reduced behind their
+/// backward passes: an all-reduce would run beside a collective with which it
+/// shares two or more ranks, and such two need one order on all of them. Empty
+/// if they can. Ranks are local.
+std::string whyNotSyncBehind(llvm::ArrayRef<Strategy> layers);
+
+/// Sets SyncBehind on the last backward task of a role; a role without one is
+/// left as it is.
+void setSyncBehind(RoleProgram &role);
+
 TaskProgram makeSchedule(ScheduleKind schedule, int64_t stages,
                          int64_t microBatches, std::vector<TieRoles> ties = {});
 

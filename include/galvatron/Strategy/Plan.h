@@ -89,6 +89,8 @@ struct PlanStage {
   double computeMs = 0;
   int64_t peakBytes = 0;
   int64_t availableBytes = 0; ///< the budget; 0 if it is not known
+  /// What the device types keep back besides: contexts, communicators.
+  int64_t reservedBytes = 0;
   StageLedger ledger;
 };
 

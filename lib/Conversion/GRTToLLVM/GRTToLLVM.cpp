@@ -44,6 +44,7 @@ static_assert(sizeof(grt_kernel_op) == 48 &&
 static_assert(sizeof(grt_collective_op) == 72 &&
               offsetof(grt_collective_op, in) == 16 &&
               offsetof(grt_collective_op, name) == 64);
+static_assert(sizeof(grt_event_op) == 24 && offsetof(grt_event_op, name) == 16);
 static_assert(sizeof(grt_task_list) == 16 &&
               sizeof(grt_schedule) == 16 * GRT_PART_COUNT);
 static_assert(sizeof(grt_program) == 48 &&
@@ -64,14 +65,20 @@ public:
         kernelType(LLVM::LLVMStructType::getLiteral(
             context, {i32, i32, i32, i32, ptr, ptr, ptr, ptr})),
         collectiveType(LLVM::LLVMStructType::getLiteral(
-            context, {i32, i32, i32, i32, words, words, ptr})) {}
+            context, {i32, i32, i32, i32, words, words, ptr})),
+        eventType(LLVM::LLVMStructType::getLiteral(context,
+                                                   {i32, i32, i32, i32, ptr})) {
+  }
 
   LogicalResult run(StringRef manifest) {
     FailureOr<SmallVector<RoleOp>> roles = getRoles(source);
     if (failed(roles) || failed(checkLeftovers()))
       return failure();
-    for (StringRef name :
-         {"grt_launch", "grt_communicate", "grt_begin", "grt_end"})
+    SmallVector<StringRef> entries = {"grt_launch", "grt_communicate",
+                                      "grt_begin", "grt_end"};
+    if (usesEvents())
+      entries.push_back("grt_order");
+    for (StringRef name : entries)
       LLVM::LLVMFuncOp::create(builder, loc, name,
                                LLVM::LLVMFunctionType::get(i32, {ptr, ptr}));
     SmallVector<StringRef> functions;
@@ -89,6 +96,14 @@ public:
   }
 
 private:
+  bool usesEvents() {
+    for (auto func : source.getOps<FuncOp>())
+      for (Operation &op : func.getBody().front())
+        if (isa<RecordOp, WaitOp>(op))
+          return true;
+    return false;
+  }
+
   /// Nothing may be left out of the program silently.
   LogicalResult checkLeftovers() {
     for (Operation &op : *source.getBody()) {
@@ -258,7 +273,7 @@ private:
 
   FailureOr<Call> buildCollective(Operation *op, grt_collective collective,
                                   Value in, Value out, Axis axis, int64_t acc,
-                                  std::optional<StringRef> label,
+                                  Stream stream, std::optional<StringRef> label,
                                   FunctionData &data) {
     FailureOr<BufferWords> inWords = getWords(op, in);
     FailureOr<BufferWords> outWords = getWords(op, out);
@@ -268,7 +283,8 @@ private:
     std::string descriptor = data.name + ".call" + std::to_string(data.calls++);
     buildStructure(
         collectiveType, descriptor, [&](OpBuilder &init, Value value) {
-          int64_t numbers[] = {collective, static_cast<int64_t>(axis), acc, 0};
+          int64_t numbers[] = {collective, static_cast<int64_t>(axis), acc,
+                               static_cast<int64_t>(stream)};
           for (auto [i, number] : llvm::enumerate(numbers))
             value =
                 insert(init, value, constant(init, number, i32), int64_t(i));
@@ -277,6 +293,19 @@ private:
           return insert(init, value, addressAt(init, kNames, name), 6);
         });
     return Call{"grt_communicate", descriptor};
+  }
+
+  Call buildEvent(int64_t event, Stream stream, int64_t wait, StringRef label,
+                  FunctionData &data) {
+    int64_t name = getName(label);
+    std::string descriptor = data.name + ".call" + std::to_string(data.calls++);
+    buildStructure(eventType, descriptor, [&](OpBuilder &init, Value value) {
+      int64_t numbers[] = {event, static_cast<int64_t>(stream), wait, 0};
+      for (auto [i, number] : llvm::enumerate(numbers))
+        value = insert(init, value, constant(init, number, i32), int64_t(i));
+      return insert(init, value, addressAt(init, kNames, name), 4);
+    });
+    return {"grt_order", descriptor};
   }
 
   FailureOr<Call> buildLifetime(Operation *op, FunctionData &data) {
@@ -300,15 +329,21 @@ private:
     else if (auto reduce = dyn_cast<AllReduceOp>(op))
       call = buildCollective(op, GRT_ALL_REDUCE, reduce.getBuffer(),
                              reduce.getBuffer(), reduce.getAxis(), 0,
-                             reduce.getLabel(), data);
+                             reduce.getStream(), reduce.getLabel(), data);
     else if (auto gather = dyn_cast<AllGatherOp>(op))
       call = buildCollective(op, GRT_ALL_GATHER, gather.getSource(),
                              gather.getDestination(), gather.getAxis(), 0,
-                             gather.getLabel(), data);
+                             gather.getStream(), gather.getLabel(), data);
     else if (auto scatter = dyn_cast<ReduceScatterOp>(op))
       call = buildCollective(op, GRT_REDUCE_SCATTER, scatter.getSource(),
                              scatter.getDestination(), scatter.getAxis(),
-                             scatter.getAcc(), scatter.getLabel(), data);
+                             scatter.getAcc(), scatter.getStream(),
+                             scatter.getLabel(), data);
+    else if (auto record = dyn_cast<RecordOp>(op))
+      call =
+          buildEvent(record.getEvent(), record.getStream(), 0, "record", data);
+    else if (auto wait = dyn_cast<WaitOp>(op))
+      call = buildEvent(wait.getEvent(), wait.getStream(), 1, "wait", data);
     else
       return op->emitOpError("expected an operation that has a call in the C "
                              "ABI");
@@ -393,7 +428,8 @@ private:
 
   /// A task as four 32-bit words.
   static void appendTask(TaskOp task, SmallVectorImpl<int32_t> &table) {
-    uint32_t flags = 0, send = 0, recv = 0;
+    uint32_t flags = task.getSyncBehind() ? GRT_SYNC_BEHIND : 0;
+    uint32_t send = 0, recv = 0;
     auto part = [&](std::optional<int64_t> number, grt_transfer_flag flag,
                     uint32_t &field) {
       if (!number)
@@ -515,7 +551,7 @@ private:
   OpBuilder builder;
   Location loc;
   MLIRContext *context;
-  Type ptr, i32, i64, words, kernelType, collectiveType;
+  Type ptr, i32, i64, words, kernelType, collectiveType, eventType;
   llvm::StringMap<int64_t> nameOffsets;
   SmallString<1024> names;
 };

@@ -45,8 +45,8 @@ int64_t alignedBytes(Type type) {
 
 class FunctionConverter : public nn::KernelEmitter {
 public:
-  explicit FunctionConverter(func::FuncOp source)
-      : source(source), builder(source.getContext()),
+  FunctionConverter(func::FuncOp source, StringRef backend)
+      : source(source), backend(backend), builder(source.getContext()),
         layout(getFlatLayout(source)) {}
 
   FailureOr<FuncOp> run(FunctionRegions *regions);
@@ -62,6 +62,15 @@ public:
   }
   Value temporary(RankedTensorType type) override {
     return newTransient(bufferType(type));
+  }
+  Value scratch(StringRef name, ArrayRef<int64_t> ints, Type element) override {
+    std::optional<Kernel> kernel = symbolizeKernel(name);
+    assert((kernel == Kernel::Attention || kernel == Kernel::AttentionGrad) &&
+           "kernel takes no scratch");
+    int64_t bytes =
+        getAttentionScratchBytes(backend, ints, getElementBytes(element),
+                                 kernel == Kernel::AttentionGrad);
+    return newTransient(MemRefType::get(bytes, builder.getI8Type()));
   }
   Value view(Value buffer, int64_t byteOffset, RankedTensorType type) override {
     // The view keeps the rest of the buffer: kernels stride over it.
@@ -113,6 +122,7 @@ private:
   void placeLifetimes();
 
   func::FuncOp source;
+  StringRef backend;
   FuncOp target;
   OpBuilder builder;
   FlatLayout layout;
@@ -510,7 +520,7 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
 
 } // namespace
 
-FailureOr<FuncOp> grt::convertFunction(func::FuncOp function,
+FailureOr<FuncOp> grt::convertFunction(func::FuncOp function, StringRef backend,
                                        FunctionRegions *regions) {
-  return FunctionConverter(function).run(regions);
+  return FunctionConverter(function, backend).run(regions);
 }

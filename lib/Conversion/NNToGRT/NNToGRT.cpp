@@ -234,7 +234,7 @@ void ConvertNNToGRTPass::runOnOperation() {
     if (!function->hasAttr(mlir::galvatron::kDirectionAttr))
       continue;
     std::string name = function.getName().str();
-    if (failed(convertFunction(function, &regions[name])))
+    if (failed(convertFunction(function, getBackend(module), &regions[name])))
       return signalPassFailure();
   }
 

@@ -15,6 +15,15 @@ module attributes {grt.manifest = "{}"} {
     grt.kernel copy(%v, %y) ints [4, 8, 32, 8] : memref<4x2xf32>, memref<4x8xf32>
     grt.end %t : memref<4x8xf32>
   }
+  grt.func @g {
+    %p = grt.buffer parameter at 0 : memref<8xf32>
+    %s = grt.buffer stash at 0 : memref<2x8xf32>
+    grt.record 0 on compute
+    grt.wait 0 on gather
+    grt.all_gather %p to %s over sdp on gather : memref<8xf32> to memref<2x8xf32>
+    grt.record 1 on gather
+    grt.wait 1 on compute
+  }
   grt.role @stage0 stage 0 devices [0, 1] slots 1 {
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2]>, samples = 4 : i64, forward = @f, backward = @f, tensors = [],
       groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
@@ -24,6 +33,7 @@ module attributes {grt.manifest = "{}"} {
     grt.part steady {
       grt.task forward micro_batch 3 slot 0
       grt.task transfer recv_activation 2 send_gradient 1 slot 0
+      grt.task backward micro_batch 3 slot 0 sync_behind
     }
     grt.part step_end {
       grt.task norm
@@ -34,6 +44,7 @@ module attributes {grt.manifest = "{}"} {
 // CHECK-NOT: grt.
 // CHECK-DAG: llvm.func @grt_launch(!llvm.ptr, !llvm.ptr) -> i32
 // CHECK-DAG: llvm.func @grt_communicate(!llvm.ptr, !llvm.ptr) -> i32
+// CHECK-DAG: llvm.func @grt_order(!llvm.ptr, !llvm.ptr) -> i32
 
 // Region and element type share a word: 4 is TRANSIENT of f32.
 // CHECK: llvm.mlir.global private constant @f.buffers(dense<{{\[\[}}4, 0, 128], [5, 0, 128], [4, 0, 128], [4, 8, 104], [6, 0, 128], [4, 0, 128]]> : tensor<6x3xi64>)
@@ -53,9 +64,16 @@ module attributes {grt.manifest = "{}"} {
 // CHECK: llvm.call @grt_launch
 // CHECK: llvm.call @grt_end
 
+// CHECK-LABEL: llvm.func internal @g(%arg0: !llvm.ptr) -> i32
+// CHECK: llvm.call @grt_order
+// CHECK: llvm.call @grt_order
+// CHECK: llvm.call @grt_communicate
+// CHECK: llvm.call @grt_order
+
 // A task: kind, flags and slot in one word; forward of micro-batch 3, then a
-// transfer (2) with RECV_ACTIVATION (2) and SEND_GRADIENT (4).
-// CHECK: llvm.mlir.global private constant @stage0.schedule.steady(dense<{{\[\[}}0, 3, 0, 0], [1538, 0, 1, 2]]> : tensor<2x4xi32>)
+// transfer (2) with RECV_ACTIVATION (2) and SEND_GRADIENT (4), then its backward
+// (1) with SYNC_BEHIND (1).
+// CHECK: llvm.mlir.global private constant @stage0.schedule.steady(dense<{{\[\[}}0, 3, 0, 0], [1538, 0, 1, 2], [257, 3, 0, 0]]> : tensor<3x4xi32>)
 // CHECK: llvm.mlir.global private constant @stage0.schedule.step_end(dense<{{\[\[}}5, 0, 0, 0]]> : tensor<1x4xi32>)
 // CHECK: llvm.mlir.global private constant @grt$manifest("{}")
 // CHECK-SAME: section = ".grt.manifest"
@@ -63,5 +81,10 @@ module attributes {grt.manifest = "{}"} {
 
 // IR: @f.call0 = private constant { i32, i32, i32, i32, ptr, ptr, ptr, ptr } { i32 23, i32 2, i32 1, i32 1, ptr getelementptr {{.*}}(i8, ptr @f.buffers, i64 24), ptr @f.ints, ptr @f.reals, ptr @"grt$names" }
 // IR: @f.call1 = private constant { i32, i32, i32, i32, [3 x i64], [3 x i64], ptr } { i32 0, i32 2, i32 0, i32 0, [3 x i64] [i64 4, i64 0, i64 128], [3 x i64] [i64 4, i64 0, i64 128], ptr
-// IR: @"grt$schedules" = private constant [1 x [5 x { ptr, i64 }]] {{\[\[}}5 x { ptr, i64 }] [{ ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.steady, i64 2 }, { ptr, i64 } { ptr @stage0.schedule.step_end, i64 1 }, { ptr, i64 } zeroinitializer, { ptr, i64 } zeroinitializer]]
-// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 1, i32 1, i32 1, i32 0, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }
+// An event: number, stream (2: gather), wait.
+// IR: @g.call0 = private constant { i32, i32, i32, i32, ptr } { i32 0, i32 0, i32 0, i32 0, ptr
+// IR: @g.call1 = private constant { i32, i32, i32, i32, ptr } { i32 0, i32 2, i32 1, i32 0, ptr
+// IR: @g.call2 = private constant { i32, i32, i32, i32, [3 x i64], [3 x i64], ptr } { i32 1, i32 1, i32 0, i32 2,
+// IR: @g.call3 = private constant { i32, i32, i32, i32, ptr } { i32 1, i32 2, i32 0, i32 0, ptr
+// IR: @"grt$schedules" = private constant [1 x [5 x { ptr, i64 }]] {{\[\[}}5 x { ptr, i64 }] [{ ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.steady, i64 3 }, { ptr, i64 } { ptr @stage0.schedule.step_end, i64 1 }, { ptr, i64 } zeroinitializer, { ptr, i64 } zeroinitializer]]
+// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 1, i32 2, i32 1, i32 0, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }

@@ -232,6 +232,16 @@ grt.schedule @s role @nobody {
 
 // -----
 
+// C6
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected 'sync_behind' on a backward task only, found it on 'forward'}}
+    grt.task forward micro_batch 0 slot 0 sync_behind
+  }
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Module attributes
 //===----------------------------------------------------------------------===//

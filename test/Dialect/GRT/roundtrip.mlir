@@ -53,6 +53,27 @@ grt.func @gathered.backward {
   grt.return
 }
 
+// CHECK-LABEL: grt.func @on_streams
+// KEPT-LABEL: grt.func @on_streams
+grt.func @on_streams {
+  %shard = grt.buffer parameter at 0 : memref<64xf32>
+  %full = grt.buffer stash at 0 : memref<4x64xf32>
+  // CHECK: grt.record 0 on compute
+  // KEPT: grt.record 0 on compute
+  grt.record 0 on compute
+  // CHECK-NEXT: grt.wait 0 on gather
+  // KEPT-NEXT: grt.wait 0 on gather
+  grt.wait 0 on gather
+  // CHECK-NEXT: grt.all_gather %{{.*}} to %{{.*}} over sdp on gather {label = "gather"} : memref<64xf32> to memref<4x64xf32>
+  grt.all_gather %shard to %full over sdp on gather {label = "gather"} : memref<64xf32> to memref<4x64xf32>
+  grt.record 1 on gather
+  grt.wait 1 on compute
+  // `compute` is not written.
+  // CHECK: grt.all_reduce %{{.*}} over tp : memref<4x64xf32>
+  grt.all_reduce %full over tp on compute : memref<4x64xf32>
+  grt.return
+}
+
 // CHECK: grt.exchange @reshard.0 bytes_per_unit 196608 transfers {{\[\[}}0, 1, 0, 0, 2], [1, 0, 2, 0, 2]]
 grt.exchange @reshard.0 bytes_per_unit 196608 transfers [[0, 1, 0, 0, 2], [1, 0, 2, 0, 2]]
 // CHECK: grt.exchange @nothing bytes_per_unit 4 transfers []

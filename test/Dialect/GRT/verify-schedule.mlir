@@ -638,3 +638,92 @@ grt.schedule @stage1.schedule role @stage1 {
     grt.task update
   }
 }
+
+// -----
+
+// Gradients reduced behind the last backward pass: groups of one rank in common
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 1 slot 1
+    grt.task backward micro_batch 0 slot 0
+    grt.task backward micro_batch 1 slot 1 sync_behind
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// They are not complete yet
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 1 slot 1
+    grt.task backward micro_batch 0 slot 0 sync_behind
+    // expected-error @+1 {{role 0 (ranks 0, 1, 2, 3) steady task 3 'backward mb 1 slot 1': gradients were already reduced behind a backward task before}}
+    grt.task backward micro_batch 1 slot 1
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// The all-reduce over ranks 0 to 3 would run beside gathers over the same
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 1 slot 1
+    grt.task backward micro_batch 0 slot 0
+    // expected-error @+1 {{expected gradients that can be reduced behind backward passes: the all-reduce of layer 1 (dp4) would run beside sharded parameters of layer 0 (sdp4)}}
+    grt.task backward micro_batch 1 slot 1 sync_behind
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// In the other order of layers the gathers are over by then
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 1 slot 1
+    grt.task backward micro_batch 0 slot 0
+    grt.task backward micro_batch 1 slot 1 sync_behind
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "grt/abi.h"
+#include "grt/cuda_bounds.h"
 
 using namespace mlir;
 using namespace mlir::grt;
@@ -60,6 +62,14 @@ SAME(Axis, DP, GRT_AXIS_DP);
 SAME(Axis, SDP, GRT_AXIS_SDP);
 SAME(Axis, TP, GRT_AXIS_TP);
 
+static_assert(getMaxEnumValForStream() + 1 == GRT_STREAM_COUNT);
+SAME(Stream, Compute, GRT_STREAM_COMPUTE);
+SAME(Stream, Gradient, GRT_STREAM_GRADIENT);
+SAME(Stream, Gather, GRT_STREAM_GATHER);
+SAME(Stream, Transfer, GRT_STREAM_TRANSFER);
+SAME(Stream, Host, GRT_STREAM_HOST);
+static_assert(kFunctionEvents == GRT_FUNCTION_EVENTS);
+
 SAME(TaskKind, Forward, GRT_TASK_FORWARD);
 SAME(TaskKind, Backward, GRT_TASK_BACKWARD);
 SAME(TaskKind, Transfer, GRT_TASK_TRANSFER);
@@ -94,6 +104,23 @@ int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
                                       int64_t accumulatorBytes) {
   return (optimizer == "sgd" ? 1 : 2) +
          (elementBytes < accumulatorBytes ? 1 : 0);
+}
+
+int64_t mlir::grt::getAttentionScratchBytes(StringRef backend,
+                                            ArrayRef<int64_t> ints,
+                                            int64_t elementBytes,
+                                            bool backward) {
+  int64_t samples = ints[0], tq = ints[1], tk = ints[2], heads = ints[3],
+          kvHeads = ints[4], headDim = ints[5];
+  uint64_t bytes = 0;
+  if (backend != "cuda")
+    bytes = grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
+                                            backward);
+  if (backend != "cpu")
+    bytes = std::max(bytes, grt_cuda_attention_scratch_bytes(
+                                samples, tq, tk, heads, kvHeads, headDim,
+                                elementBytes, backward));
+  return int64_t(bytes);
 }
 
 int64_t mlir::grt::getElementBytes(Type elementType) {

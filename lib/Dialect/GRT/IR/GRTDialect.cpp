@@ -55,6 +55,11 @@ bool mlir::grt::isBufferType(Type type) {
          getElementBytes(memref.getElementType()) != 0;
 }
 
+StringRef mlir::grt::getBackend(ModuleOp module) {
+  auto cluster = mlir::galvatron::getCluster(module);
+  return cluster ? cluster.getBackend() : "cpu";
+}
+
 int64_t mlir::grt::getByteSize(MemRefType type) {
   return type.getNumElements() * getElementBytes(type.getElementType());
 }

@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/GRT/IR/KernelInfo.h"
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "grt/abi.h"
 
 #include "mlir/IR/Builders.h"
@@ -123,7 +124,7 @@ LogicalResult FuncOp::verifyRegions() {
     if (cast<BufferOp>(op).getRegion() == MemoryRegion::Transient &&
         life.begin && !life.end)
       return op->emitOpError("transient buffer is begun and never ended");
-  return success();
+  return verifyStreamOrder(*this);
 }
 
 //===----------------------------------------------------------------------===//
@@ -358,8 +359,9 @@ LogicalResult KernelOp::verify() {
   if (backward || getKernel() == Kernel::Attention) {
     ArrayRef<int64_t> ints = getInts();
     Type element = cast<MemRefType>(getBuffers()[0].getType()).getElementType();
-    int64_t needed = grt_cpu_attention_scratch_bytes(
-        ints[1], ints[2], ints[5], getElementBytes(element), backward);
+    int64_t needed = getAttentionScratchBytes(
+        getBackend((*this)->getParentOfType<ModuleOp>()), ints,
+        getElementBytes(element), backward);
     int64_t found =
         grt::getByteSize(cast<MemRefType>(getBuffers().back().getType()));
     if (found < needed)
@@ -373,8 +375,8 @@ LogicalResult KernelOp::verify() {
 // Collectives
 //===----------------------------------------------------------------------===//
 
-/// Collectives also order themselves against each other: an effect that no
-/// operand names keeps any two of them in place.
+/// Collectives and events also order themselves against each other: an effect
+/// that no operand names keeps any two of them in place.
 static void addOrderEffects(Effects &effects) {
   effects.emplace_back(MemoryEffects::Read::get());
   effects.emplace_back(MemoryEffects::Write::get());
@@ -394,8 +396,11 @@ void AllGatherOp::getEffects(Effects &effects) {
 
 void ReduceScatterOp::getEffects(Effects &effects) {
   effects.emplace_back(MemoryEffects::Read::get(), &getSourceMutable());
-  if (getAcc() != 0)
+  if (getAcc() != 0) {
+    // What is to be added waits in the member's own slice of the source.
+    effects.emplace_back(MemoryEffects::Write::get(), &getSourceMutable());
     effects.emplace_back(MemoryEffects::Read::get(), &getDestinationMutable());
+  }
   effects.emplace_back(MemoryEffects::Write::get(), &getDestinationMutable());
   addOrderEffects(effects);
 }
@@ -442,3 +447,21 @@ LogicalResult ReduceScatterOp::verify() {
   return verifySlices(*this, getSource().getType(), getDestination().getType(),
                       "source", "destination");
 }
+
+//===----------------------------------------------------------------------===//
+// RecordOp, WaitOp
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyEvent(Operation *op, int64_t event) {
+  if (event < 0 || event >= int64_t(kFunctionEvents))
+    return op->emitOpError() << "expected an event of 0 to "
+                             << kFunctionEvents - 1 << ", found " << event;
+  return success();
+}
+
+// Nothing may pass them, whatever it touches.
+void RecordOp::getEffects(Effects &effects) { addOrderEffects(effects); }
+void WaitOp::getEffects(Effects &effects) { addOrderEffects(effects); }
+
+LogicalResult RecordOp::verify() { return verifyEvent(*this, getEvent()); }
+LogicalResult WaitOp::verify() { return verifyEvent(*this, getEvent()); }

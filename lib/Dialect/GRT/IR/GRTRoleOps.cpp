@@ -260,6 +260,11 @@ LogicalResult TaskOp::verify() {
   if (getSlot() && *getSlot() > UINT16_MAX)
     return emitOpError() << "expected a slot below 65536, found " << *getSlot();
 
+  if (getSyncBehind() && getKind() != TaskKind::Backward)
+    return emitOpError() << "expected 'sync_behind' on a backward task only, "
+                            "found it on '"
+                         << stringifyTaskKind(getKind()) << "'";
+
   bool sends = getSendActivation() || getSendGradient();
   bool receives = getRecvActivation() || getRecvGradient();
   if (getKind() == TaskKind::Forward || getKind() == TaskKind::Backward) {

@@ -35,6 +35,7 @@ struct ProgramFacts {
   int64_t elementBytes = 4;
   int64_t accumulatorBytes = 4;
   int64_t optimizerValues = 2; ///< see getOptimizerValues()
+  ::galvatron::BackendTraits backend;
 };
 
 FailureOr<ProgramFacts> getFacts(ModuleOp module) {
@@ -54,6 +55,7 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
   facts.accumulatorBytes = dtype == "f64" ? 8 : 4;
   facts.optimizerValues = getOptimizerValues(
       training.getOptimizer(), facts.elementBytes, facts.accumulatorBytes);
+  facts.backend = ::galvatron::backendTraits(getBackend(module));
   return facts;
 }
 
@@ -68,7 +70,8 @@ public:
     for (LayerOp layer : layers)
       if (failed(collect(layer)))
         return failure();
-    StageShape shape{role.getSlots(), facts.microBatches, isLast};
+    StageShape shape{role.getSlots(), facts.microBatches, isLast,
+                     facts.backend};
     StageLedger ledger = ::galvatron::stageLedger(stageLayers, shape);
     if (failed(checkMemory(ledger)))
       return failure();
@@ -192,6 +195,9 @@ private:
           "window", builder.getDenseI64ArrayAttr({layout.transient.offset,
                                                   layout.windowBytes,
                                                   layout.slotStride})));
+    if (layout.libraries.bytes > 0)
+      arena.push_back(
+          builder.getNamedAttr("workspace", range(layout.libraries)));
     role.setArenaAttr(builder.getDictionaryAttr(arena));
     auto bytes = [&](StringRef name, int64_t value) {
       return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));

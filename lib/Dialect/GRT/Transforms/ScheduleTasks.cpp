@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Strategy/ReshardPlan.h"
@@ -105,9 +106,18 @@ class ScheduleTasksPass
         ::galvatron::parseSchedule(plan.getSchedule());
     if (!kind)
       return module.emitOpError(llvm::toString(kind.takeError()));
-    buildSchedules(builder, roles,
-                   ::galvatron::makeSchedule(*kind, stages.size(),
-                                             plan.getMicroBatches(), tieRoles));
+    ::galvatron::TaskProgram program = ::galvatron::makeSchedule(
+        *kind, stages.size(), plan.getMicroBatches(), tieRoles);
+    if (::galvatron::backendTraits(getBackend(module)).streams)
+      for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
+        std::vector<Strategy> strategies = getStrategies(role);
+        bool reduces = llvm::any_of(strategies, [](const Strategy &strategy) {
+          return strategy.degree(::galvatron::Paradigm::DP) > 1;
+        });
+        if (reduces && ::galvatron::whyNotSyncBehind(strategies).empty())
+          ::galvatron::setSyncBehind(tasks);
+      }
+    buildSchedules(builder, roles, program);
 
     SmallVector<NamedAttribute> facts = {
         builder.getNamedAttr("name", model.getSymNameAttr()),

@@ -31,14 +31,19 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
   };
   bool runs = kind == TaskKind::Forward || kind == TaskKind::Backward;
+  // The flags of a backward task have numbers of their own.
+  uint8_t transfer = kind == TaskKind::Transfer ? task.flags : 0;
+  bool behind =
+      kind == TaskKind::Backward && (task.flags & ::galvatron::SyncBehind);
   return TaskOp::create(
       builder, loc, TaskKindAttr::get(builder.getContext(), kind),
       number(runs, task.microBatch),
-      number(task.flags & ::galvatron::SendActivation, task.sendMicroBatch),
-      number(task.flags & ::galvatron::RecvActivation, task.recvMicroBatch),
-      number(task.flags & ::galvatron::SendGradient, task.sendMicroBatch),
-      number(task.flags & ::galvatron::RecvGradient, task.recvMicroBatch),
-      number(runs || (task.flags & ::galvatron::RecvActivation), task.slot));
+      number(transfer & ::galvatron::SendActivation, task.sendMicroBatch),
+      number(transfer & ::galvatron::RecvActivation, task.recvMicroBatch),
+      number(transfer & ::galvatron::SendGradient, task.sendMicroBatch),
+      number(transfer & ::galvatron::RecvGradient, task.recvMicroBatch),
+      number(runs || (transfer & ::galvatron::RecvActivation), task.slot),
+      behind ? builder.getUnitAttr() : UnitAttr());
 }
 
 Task readTask(TaskOp op) {
@@ -46,6 +51,8 @@ Task readTask(TaskOp op) {
   task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
   task.slot = op.getSlot().value_or(0);
   task.microBatch = op.getMicroBatch().value_or(0);
+  if (op.getSyncBehind())
+    task.flags |= ::galvatron::SyncBehind;
   auto read = [&](std::optional<int64_t> number, ::galvatron::TransferFlag flag,
                   uint32_t &field) {
     if (!number)
@@ -96,6 +103,13 @@ FailureOr<SmallVector<RoleOp>> mlir::grt::getRoles(ModuleOp module) {
     }
   }
   return roles;
+}
+
+std::vector<::galvatron::Strategy> mlir::grt::getStrategies(RoleOp role) {
+  std::vector<::galvatron::Strategy> strategies;
+  for (auto layer : role.getLayers().getOps<LayerOp>())
+    strategies.push_back(layer.getStrategy().toStrategy());
+  return strategies;
 }
 
 FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {

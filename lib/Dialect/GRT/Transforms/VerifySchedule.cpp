@@ -69,7 +69,8 @@ class VerifySchedulePass
     if (failed(read))
       return signalPassFailure();
     markAllAnalysesPreserved();
-    if (failed(verifyTasks(*read)) || failed(verifyExchanges(read->roles)))
+    if (failed(verifyTasks(*read)) || failed(verifyOverlap(*read)) ||
+        failed(verifyExchanges(read->roles)))
       signalPassFailure();
   }
 
@@ -87,6 +88,24 @@ class VerifySchedulePass
       op->emitError() << fault.message;
     }
     return success(faults.empty());
+  }
+
+  /// What may run beside each other must not need one order.
+  LogicalResult verifyOverlap(ReadProgram &read) {
+    for (auto [number, role] : llvm::enumerate(read.roles))
+      for (const std::vector<TaskOp> &tasks : read.tasks[number])
+        for (TaskOp task : tasks) {
+          if (!task.getSyncBehind())
+            continue;
+          std::string reason =
+              ::galvatron::whyNotSyncBehind(getStrategies(role));
+          if (!reason.empty())
+            return task.emitOpError(
+                       "expected gradients that can be reduced behind "
+                       "backward passes: ")
+                   << reason;
+        }
+    return success();
   }
 
   ExchangeOp lookup(FlatSymbolRefAttr symbol) {

@@ -127,5 +127,15 @@ int64_t ClusterAttr::getDeviceCount() const {
 }
 
 StringRef ClusterAttr::getBackend() const {
-  return cast<DeviceTypeAttr>(getDeviceTypes()[0]).getBackend();
+  auto backendOf = [&](NodeAttr node) {
+    for (auto type : getDeviceTypes().getAsRange<DeviceTypeAttr>())
+      if (type.getName() == node.getDeviceType())
+        return type.getBackend();
+    llvm_unreachable("a verified node names a device type");
+  };
+  StringRef backend = backendOf(cast<NodeAttr>(getNodes()[0]));
+  for (auto node : getNodes().getAsRange<NodeAttr>())
+    if (backendOf(node) != backend)
+      return "";
+  return backend;
 }

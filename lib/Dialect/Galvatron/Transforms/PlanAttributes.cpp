@@ -94,7 +94,7 @@ createProfileModel(ModelOp model,
 }
 
 FailureOr<std::unique_ptr<::galvatron::LayerModel>>
-mlir::galvatron::createLayerModel(ModuleOp module) {
+mlir::galvatron::createLayerModel(ModuleOp module, StringRef backend) {
   ModelOp model = getModel(module);
   if (!model)
     return failure();
@@ -104,7 +104,7 @@ mlir::galvatron::createLayerModel(ModuleOp module) {
     return model.emitOpError("has no layers"), failure();
   auto created = layers.front().isOpaque()
                      ? createProfileModel(model, training)
-                     : createIRLayerModel(module, training.optimizer);
+                     : createIRLayerModel(module, training.optimizer, backend);
   if (!created) {
     model.emitError(llvm::toString(created.takeError()));
     return failure();

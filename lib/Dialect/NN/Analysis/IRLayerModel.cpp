@@ -101,7 +101,7 @@ Work measure(func::FuncOp function, int64_t samples) {
 class IRLayerModel : public LayerModel {
 public:
   static llvm::Expected<std::unique_ptr<LayerModel>>
-  create(ModuleOp module, StringRef optimizer);
+  create(ModuleOp module, StringRef optimizer, StringRef backend);
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -143,7 +143,7 @@ private:
   compile(const Kind &kind, const Strategy &strategy, int64_t samples);
 
   OwningOpRef<ModuleOp> scratch;
-  std::string modelName, modelHash, elementType, optimizer;
+  std::string modelName, modelHash, elementType, optimizer, backend;
   int64_t sequence = 0;
   std::vector<Layer> layers;
   std::vector<Kind> kinds;
@@ -153,9 +153,10 @@ private:
 };
 
 llvm::Expected<std::unique_ptr<LayerModel>>
-IRLayerModel::create(ModuleOp module, StringRef optimizer) {
+IRLayerModel::create(ModuleOp module, StringRef optimizer, StringRef backend) {
   auto model = std::make_unique<IRLayerModel>();
   model->optimizer = optimizer.str();
+  model->backend = backend.str();
   DiagnosticText diagnostics(module.getContext());
   if (llvm::Error error = model->build(module)) {
     if (diagnostics.text.empty())
@@ -310,7 +311,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     if (i == 0)
       layout = grt::getFlatLayout(sources[0]);
     FailureOr<grt::FuncOp> converted =
-        grt::convertFunction(sources[i], &regions[i]);
+        grt::convertFunction(sources[i], backend, &regions[i]);
     ok = succeeded(converted);
     if (!ok)
       break;
@@ -369,8 +370,9 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
 } // namespace
 
 llvm::Expected<std::unique_ptr<LayerModel>>
-mlir::createIRLayerModel(ModuleOp module, StringRef optimizer) {
-  return IRLayerModel::create(module, optimizer);
+mlir::createIRLayerModel(ModuleOp module, StringRef optimizer,
+                         StringRef backend) {
+  return IRLayerModel::create(module, optimizer, backend);
 }
 
 double mlir::countModelFlopsPerToken(ModuleOp module) {

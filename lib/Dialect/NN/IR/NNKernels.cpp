@@ -12,7 +12,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/NN/IR/NN.h"
-#include "grt/abi.h"
 
 using namespace mlir;
 using namespace mlir::nn;
@@ -53,15 +52,6 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
   for (int64_t i = 0; i < 3; ++i)
     parts.push_back(emitter.view(packed, i * bytes, type));
   return parts;
-}
-
-Value attentionScratch(KernelEmitter &emitter, const AttentionShape &shape,
-                       RankedTensorType type, bool backward) {
-  int64_t bytes = int64_t(grt_cpu_attention_scratch_bytes(
-      shape.positions, shape.positions, shape.headSize,
-      type.getElementTypeBitWidth() / 8, backward));
-  return emitter.temporary(
-      RankedTensorType::get(bytes, IntegerType::get(type.getContext(), 8)));
 }
 
 } // namespace
@@ -205,10 +195,11 @@ void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   AttentionShape shape = attentionShape(getQkv(), getHeads());
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append(results.begin(), results.end());
+  SmallVector<int64_t> ints = shape.ints(getCausal(), getOpIndex());
   buffers.push_back(
-      attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/false));
+      emitter.scratch("attention", ints, typeOf(getQkv()).getElementType()));
   emitter.kernel(
-      "attention", buffers, shape.ints(getCausal(), getOpIndex()),
+      "attention", buffers, ints,
       {getScale().convertToDouble(), getDropout().convertToDouble()});
 }
 
@@ -219,10 +210,11 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append({operands[1], operands[2], operands[3]});
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
-  buffers.push_back(
-      attentionScratch(emitter, shape, typeOf(getQkv()), /*backward=*/true));
+  SmallVector<int64_t> ints = shape.ints(getCausal(), getOpIndex());
+  buffers.push_back(emitter.scratch("attention_grad", ints,
+                                    typeOf(getQkv()).getElementType()));
   emitter.kernel(
-      "attention_grad", buffers, shape.ints(getCausal(), getOpIndex()),
+      "attention_grad", buffers, ints,
       {getScale().convertToDouble(), getDropout().convertToDouble()});
 }
 

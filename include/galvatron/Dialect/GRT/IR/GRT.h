@@ -11,6 +11,7 @@
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -52,6 +53,15 @@ int64_t getOptimizerValues(StringRef optimizer, int64_t elementBytes,
 
 /// Bytes of a buffer type, not rounded up.
 int64_t getByteSize(MemRefType type);
+
+/// The backend of the module's cluster; "cpu" without a cluster.
+StringRef getBackend(ModuleOp module);
+
+/// Bytes of `scratch` that a backend wants for a call of an attention kernel
+/// with these integers (the order of grt/abi.h); of the empty name, the most
+/// that any wants.
+int64_t getAttentionScratchBytes(StringRef backend, ArrayRef<int64_t> ints,
+                                 int64_t elementBytes, bool backward);
 
 } // namespace mlir::grt
 

@@ -70,6 +70,14 @@ def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [
   GRT_Case<"TP", 2, "tp">
 ]>;
 
+def GRT_StreamAttr : GRT_Enum<"Stream", "a queue of a device", [
+  GRT_Case<"Compute", 0, "compute">,
+  GRT_Case<"Gradient", 1, "gradient">,
+  GRT_Case<"Gather", 2, "gather">,
+  GRT_Case<"Transfer", 3, "transfer">,
+  GRT_Case<"Host", 4, "host">
+]>;
+
 def GRT_TaskKindAttr : GRT_Enum<"TaskKind", "what a role does in one task", [
   GRT_Case<"Forward", 0, "forward">,
   GRT_Case<"Backward", 1, "backward">,

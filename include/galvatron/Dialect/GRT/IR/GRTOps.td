@@ -56,6 +56,13 @@ def GRT_FuncOp : GRT_Op<"func", [
       uses lie after the begin and before the end.
     - (C3) buffers of the regions transient, stash, input and output end within
       the function's bytes for that region, where those are given.
+    - (C4) an event is recorded once, then waited for, and only on other
+      streams.
+    - (C5) events order what must not run at the same time: uses of the same
+      bytes on two streams, unless both read; lifetime marks, which stand on
+      `compute`, and uses of the buffer elsewhere; collectives over one axis.
+    - (C6) another stream's first operation comes after the function's start,
+      and its last before the function's end, on `compute`.
 
     ```mlir
     grt.func @block.tp2.b4.forward attributes {stash_bytes = 0 : i64} {
@@ -211,6 +218,9 @@ def GRT_KernelOp : GRT_Op<"kernel", [
 // Collectives of a layer's strategy
 //===----------------------------------------------------------------------===//
 
+/// The queue that the work is put on; see grt.record.
+def GRT_OnStream : DefaultValuedAttr<GRT_StreamAttr, "Stream::Compute">;
+
 class GRT_CollectiveOp<string mnemonic> : GRT_Op<mnemonic, [
     HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let hasVerifier = 1;
@@ -227,8 +237,10 @@ def GRT_AllReduceOp : GRT_CollectiveOp<"all_reduce"> {
     ```
   }];
   let arguments = (ins GRT_Buffer:$buffer, GRT_AxisAttr:$axis,
-                       OptionalAttr<StrAttr>:$label);
-  let assemblyFormat = "$buffer `over` $axis attr-dict `:` type($buffer)";
+                       OptionalAttr<StrAttr>:$label, GRT_OnStream:$stream);
+  let assemblyFormat = [{
+    $buffer `over` $axis (`on` $stream^)? attr-dict `:` type($buffer)
+  }];
 }
 
 def GRT_AllGatherOp : GRT_CollectiveOp<"all_gather"> {
@@ -240,12 +252,14 @@ def GRT_AllGatherOp : GRT_CollectiveOp<"all_gather"> {
 
     ```mlir
     grt.all_gather %shard to %full over sdp : memref<1024xf32> to memref<4096xf32>
+    grt.all_gather %shard to %full over sdp on gather : memref<1024xf32> to memref<4096xf32>
     ```
   }];
   let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
-                       GRT_AxisAttr:$axis, OptionalAttr<StrAttr>:$label);
+                       GRT_AxisAttr:$axis, OptionalAttr<StrAttr>:$label,
+                       GRT_OnStream:$stream);
   let assemblyFormat = [{
-    $source `to` $destination `over` $axis attr-dict
+    $source `to` $destination `over` $axis (`on` $stream^)? attr-dict
     `:` type($source) `to` type($destination)
   }];
 }
@@ -255,6 +269,7 @@ def GRT_ReduceScatterOp : GRT_CollectiveOp<"reduce_scatter"> {
   let description = [{
     `acc` says what happens to values already in the destination: 0 overwrite,
     1 add, 2 overwrite on the first micro-batch of a step and add on later ones.
+    Unless it is 0 the member's own slice of the source may be overwritten.
 
     Constraints:
     - (C1) both buffers have one floating-point element type.
@@ -268,10 +283,52 @@ def GRT_ReduceScatterOp : GRT_CollectiveOp<"reduce_scatter"> {
   let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
                        GRT_AxisAttr:$axis,
                        DefaultValuedAttr<GRT_Int, "0">:$acc,
-                       OptionalAttr<StrAttr>:$label);
+                       OptionalAttr<StrAttr>:$label, GRT_OnStream:$stream);
   let assemblyFormat = [{
-    $source `to` $destination `over` $axis (`acc` $acc^)? attr-dict
+    $source `to` $destination `over` $axis (`acc` $acc^)? (`on` $stream^)?
+    attr-dict
     `:` type($source) `to` type($destination)
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Order between streams
+//===----------------------------------------------------------------------===//
+
+class GRT_EventOp<string mnemonic> : GRT_Op<mnemonic, [
+    HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let arguments = (ins GRT_Int:$event, GRT_StreamAttr:$stream);
+  let assemblyFormat = "$event `on` $stream attr-dict";
+  let hasVerifier = 1;
+}
+
+def GRT_RecordOp : GRT_EventOp<"record"> {
+  let summary = "Marks a point of a stream's queue";
+  let description = [{
+    Operations stand in the order in which they are put on their streams. A
+    stream works its queue off in order; between two streams nothing is ordered
+    but by events: what follows a `grt.wait` on its stream runs after what stood
+    on the recording stream before the `grt.record`. Events are numbered per
+    function.
+
+    Constraints:
+    - (C1) the number is 0 to 63.
+
+    ```mlir
+    grt.record 0 on compute
+    grt.wait 0 on gather
+    grt.all_gather %shard to %full over sdp on gather : memref<1024xf32> to memref<4096xf32>
+    grt.record 1 on gather
+    grt.wait 1 on compute
+    ```
+  }];
+}
+
+def GRT_WaitOp : GRT_EventOp<"wait"> {
+  let summary = "What follows on the stream runs after the event";
+  let description = [{
+    Constraints:
+    - (C1) the number is 0 to 63.
   }];
 }
 
@@ -431,7 +488,9 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
   let description = [{
     A transfer combines at most one send and one receive into one grouped
     operation; the numbers are micro-batches, `slot` is the stash slot of the
-    received activation.
+    received activation. With `sync_behind` the all-reduce of a layer's gradients
+    over its dp axis starts behind the layer's backward function, on the stream
+    `gradient`, and `sync_gradients` only waits for it.
 
     Constraints:
     - (C1) forward and backward have a micro-batch and a slot.
@@ -439,6 +498,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C3) only a transfer sends or receives.
     - (C4) a received activation has a slot.
     - (C5) no number is negative; the slot is below 65536.
+    - (C6) only a backward task has `sync_behind`.
 
     ```mlir
     grt.task forward micro_batch 0 slot 0
@@ -451,14 +511,14 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$recv_activation,
     OptionalAttr<GRT_Int>:$send_gradient,
     OptionalAttr<GRT_Int>:$recv_gradient,
-    OptionalAttr<GRT_Int>:$slot);
+    OptionalAttr<GRT_Int>:$slot, UnitAttr:$sync_behind);
   let assemblyFormat = [{
     $kind (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
     (`recv_activation` $recv_activation^)?
     (`send_gradient` $send_gradient^)?
     (`recv_gradient` $recv_gradient^)?
-    (`slot` $slot^)? attr-dict
+    (`slot` $slot^)? (`sync_behind` $sync_behind^)? attr-dict
   }];
   let hasVerifier = 1;
 }

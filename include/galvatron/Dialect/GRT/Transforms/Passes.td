@@ -22,12 +22,36 @@ def ScheduleTasks : Pass<"galvatron-schedule-tasks", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::grt::GRTDialect"];
 }
 
+def AssignStreams : Pass<"galvatron-assign-streams", "::mlir::ModuleOp"> {
+  let summary = "Spreads layer functions over the streams of a device";
+  let description = [{
+    For backends whose devices have streams; others are left as they are.
+    Collectives that gather parameters go on `gather`, those that reduce
+    gradients into the layer's accumulators on `gradient`; what the next kernel
+    waits for anyway (tensor parallelism) stays on `compute`. Where an operation
+    must not start before one on another stream has ended, a `grt.record` is put
+    behind the latter and a `grt.wait` in front of the former, unless other
+    events order the two already: no wait is there that nothing needs.
+
+    Lifetimes are not moved. The marks count as standing on `compute`, so that
+    memory may be placed by them as without streams.
+
+    Fails on a function that has events already, or would need more than 64.
+  }];
+  let options = [
+    Option<"backend", "backend", "std::string", "\"\"",
+           "\"cpu\" or \"cuda\"; the cluster's if not given">
+  ];
+}
+
 def VerifySchedule : Pass<"galvatron-verify-schedule", "::mlir::ModuleOp"> {
   let summary = "Proves that the schedules of all roles cannot deadlock";
   let description = [{
     Reads the schedules back from the IR and runs the proof of
     Schedule/Verify.h on them: sends are rendezvous, a rank works on one task at
-    a time, collectives block until every member has come. Exchanges are checked
+    a time, collectives block until every member has come. Where gradients are
+    reduced behind a backward task, what runs beside that must share at most one
+    rank with it: more, and it would need one order. Exchanges are checked
     too: both sides of a cut name the same one, its ranks are those of the two
     roles, and every sample that a rank needs arrives. Errors stand at the tasks
     and name ranks.

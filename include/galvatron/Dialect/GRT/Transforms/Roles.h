@@ -24,6 +24,9 @@ inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
 /// from 0 without gaps and no device belongs to two.
 FailureOr<SmallVector<RoleOp>> getRoles(ModuleOp module);
 
+/// The strategies of a role's layers, in order.
+std::vector<::galvatron::Strategy> getStrategies(RoleOp role);
+
 /// One tensor of one layer: positions among the roles, the role's layers and
 /// the layer's tensors.
 struct TensorPlace {

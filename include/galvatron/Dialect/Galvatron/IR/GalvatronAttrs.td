@@ -247,7 +247,7 @@ def Galvatron_ClusterAttr : Galvatron_Attr<"Cluster", "cluster"> {
 
     /// Number of devices of all nodes.
     int64_t getDeviceCount() const;
-    /// The backend of the devices: `cpu` or `cuda`.
+    /// The one backend of all devices, `cpu` or `cuda`; "" if they differ.
     ::llvm::StringRef getBackend() const;
   }];
 }

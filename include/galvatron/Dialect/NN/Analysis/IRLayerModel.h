@@ -25,10 +25,11 @@
 namespace mlir {
 
 /// Builds the model; bodies are copied, `module` is not changed and may die.
-/// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state. Fails on
-/// opaque layers and on bodies without a gradient.
+/// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state, `backend`
+/// the kernels' scratch (Cluster/Backend.h). Fails on opaque layers and on
+/// bodies without a gradient.
 llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>
-createIRLayerModel(ModuleOp module, StringRef optimizer);
+createIRLayerModel(ModuleOp module, StringRef optimizer, StringRef backend);
 
 /// Floating-point operations of one token's forward and backward pass on one
 /// device, without recomputation: what MFU is measured against.

@@ -90,6 +90,10 @@ public:
                       ArrayRef<int64_t> ints, ArrayRef<double> reals = {}) = 0;
   /// A buffer that lives only during this operation.
   virtual Value temporary(RankedTensorType type) = 0;
+  /// A temporary of as many bytes as the backend wants for `scratch` of this
+  /// call; `element` is the type that the kernel computes in.
+  virtual Value scratch(StringRef kernel, ArrayRef<int64_t> ints,
+                        Type element) = 0;
   /// The part of `buffer` that starts `byteOffset` bytes in.
   virtual Value view(Value buffer, int64_t byteOffset,
                      RankedTensorType type) = 0;

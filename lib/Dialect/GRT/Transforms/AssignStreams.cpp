@@ -1,0 +1,141 @@
+//===- AssignStreams.cpp - galvatron-assign-streams -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cluster/Backend.h"
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace mlir::grt {
+#define GEN_PASS_DEF_ASSIGNSTREAMS
+#include "galvatron/Dialect/GRT/Transforms/Passes.h.inc"
+} // namespace mlir::grt
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+MemoryRegion regionOf(Value value) {
+  return resolveBuffer(value).buffer.getRegion();
+}
+
+/// Puts collectives that kernels need not wait for at once on streams of their
+/// own.
+void assignStreams(FuncOp func) {
+  for (Operation &op : func.getBody().front()) {
+    if (auto gather = dyn_cast<AllGatherOp>(op)) {
+      if (regionOf(gather.getSource()) == MemoryRegion::Parameter)
+        gather.setStream(Stream::Gather);
+    } else if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
+      if (regionOf(scatter.getDestination()) == MemoryRegion::Gradient)
+        scatter.setStream(Stream::Gradient);
+    }
+  }
+}
+
+/// Puts the events into one function.
+class EventInserter {
+public:
+  explicit EventInserter(FuncOp func)
+      : func(func), builder(func.getContext()), list(getStreamOperations(func)),
+        ended(list.size()) {}
+
+  LogicalResult run() {
+    ended[0] = progress.at(Stream::Compute);
+    for (size_t number = 1; number < list.size(); ++number) {
+      const StreamOperation &operation = list[number];
+      while (std::optional<int> before = chooseWait(operation)) {
+        if (failed(insertWait(operation, *before)))
+          return failure();
+      }
+      progress.run(operation.stream, int(number));
+      ended[number] = progress.at(operation.stream);
+    }
+    return success();
+  }
+
+private:
+  /// Of the operations that `operation` has still to wait for, the one that has
+  /// waited for most of the others itself; they then need no event.
+  std::optional<int> chooseWait(const StreamOperation &operation) const {
+    std::optional<int> best;
+    int bestCount = -1;
+    for (int before : operation.needs) {
+      StreamPositions alone;
+      alone.fill(-1);
+      if (before >= 0)
+        alone[static_cast<size_t>(list[before].stream)] = before;
+      if (!progress.findMissing(operation.stream, alone))
+        continue;
+      int count = 0;
+      for (auto [needed, known] : llvm::zip(operation.needs, ended[before]))
+        count += needed <= known;
+      if (count > bestCount) {
+        bestCount = count;
+        best = before;
+      }
+    }
+    return best;
+  }
+
+  LogicalResult insertWait(const StreamOperation &operation, int before) {
+    const StreamOperation &earlier = list[before];
+    auto [it, inserted] = events.try_emplace(before, int64_t(events.size()));
+    if (inserted) {
+      if (events.size() > kFunctionEvents)
+        return func.emitOpError() << "expected at most " << kFunctionEvents
+                                  << " events to order its streams";
+      if (earlier.op)
+        builder.setInsertionPointAfter(earlier.op);
+      else
+        builder.setInsertionPoint(list[1].op);
+      RecordOp::create(builder, operation.op->getLoc(), it->second,
+                       earlier.stream);
+    }
+    builder.setInsertionPoint(operation.op);
+    WaitOp::create(builder, operation.op->getLoc(), it->second,
+                   operation.stream);
+    progress.wait(operation.stream, ended[before]);
+    return success();
+  }
+
+  FuncOp func;
+  OpBuilder builder;
+  std::vector<StreamOperation> list;
+  StreamProgress progress;
+  /// What the operation's stream knew when it had put the operation on.
+  std::vector<StreamPositions> ended;
+  /// Event recorded behind an operation.
+  llvm::DenseMap<int, int64_t> events;
+};
+
+class AssignStreamsPass
+    : public mlir::grt::impl::AssignStreamsBase<AssignStreamsPass> {
+  using AssignStreamsBase::AssignStreamsBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    StringRef name = backend.empty() ? getBackend(module) : StringRef(backend);
+    if (!::galvatron::backendTraits(name).streams)
+      return markAllAnalysesPreserved();
+    for (auto func : module.getOps<FuncOp>()) {
+      for (Operation &op : func.getBody().front())
+        if (isa<RecordOp, WaitOp>(op)) {
+          op.emitOpError("expected no events before "
+                         "'galvatron-assign-streams'");
+          return signalPassFailure();
+        }
+      assignStreams(func);
+      if (failed(EventInserter(func).run()))
+        return signalPassFailure();
+    }
+  }
+};
+
+} // namespace

@@ -1,0 +1,51 @@
+//===- cuda_bounds.h - What the CUDA backend asks of memory ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Pure functions and constants, shared by the backend and the compiler: plans
+// are made where there is no device. Plain C.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CUDA_BOUNDS_H
+#define GRT_CUDA_BOUNDS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Memory is mapped in multiples of this many bytes.
+#define GRT_CUDA_GRANULE (UINT64_C(2) << 20)
+
+/// Workspace of the library that computes products (cuBLASLt), per rank. No
+/// algorithm that wants more is taken.
+#define GRT_CUDA_WORKSPACE (UINT64_C(32) << 20)
+
+/// Bytes of `scratch` of ATTENTION and, with `backward`, ATTENTION_GRAD for
+/// these shapes; heads are local. Forward needs nothing but a valid buffer.
+/// Backward: for every query of every head the sum over its gradient times its
+/// output, in the accumulator type; where elements have 16 bits, room for the
+/// sums of the queries' gradients too.
+static inline uint64_t grt_cuda_attention_scratch_bytes(
+    int64_t samples, int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads,
+    int64_t head_dim, uint32_t element_bytes, int backward) {
+  (void)tk;
+  (void)kv_heads;
+  if (!backward)
+    return 64;
+  uint64_t queries = (uint64_t)samples * (uint64_t)heads * (uint64_t)tq;
+  uint64_t accumulator = element_bytes < 4 ? 4 : element_bytes;
+  uint64_t values = element_bytes == 2 ? 1 + (uint64_t)head_dim : 1;
+  return (queries * values * accumulator + 255) / 256 * 256;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // GRT_CUDA_BOUNDS_H

@@ -1,0 +1,141 @@
+//===- StreamTest.cpp - Programs for devices with streams -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The twins' plans, compiled for a backend with streams: the events are enough,
+// none is too much, and gradients are reduced behind the backward pass where
+// that is sound.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "gtest/gtest.h"
+
+using namespace ::galvatron::test;
+using ::galvatron::Strategy;
+using namespace mlir;
+
+namespace {
+
+class StreamTest : public ::testing::Test {
+protected:
+  StreamTest() { loadTwinDialects(context); }
+
+  /// Compiles `plan` for devices with streams and looks at the program before
+  /// memory is placed.
+  void compile(const TwinPlan &plan, const std::string &dtype,
+               std::function<void(ModuleOp)> look) {
+    SCOPED_TRACE(plan.str() + " " + dtype);
+    TwinOptions options;
+    options.backend = "cuda";
+    options.dtype = dtype;
+    options.corrupt = std::move(look);
+    std::string bytes;
+    EXPECT_EQ(compileTwin(context, model, plan, options, bytes), "");
+  }
+
+  MLIRContext context;
+  TwinModel model;
+};
+
+bool isEvent(Operation &op) { return isa<grt::RecordOp, grt::WaitOp>(op); }
+
+/// Whether the function without its event operation number `left` is sound.
+bool isSoundWithout(grt::FuncOp func, size_t left) {
+  OwningOpRef<Operation *> copy = func->clone();
+  auto clone = cast<grt::FuncOp>(*copy);
+  size_t number = 0;
+  for (Operation &op : clone.getBody().front())
+    if (isEvent(op) && number++ == left) {
+      op.erase();
+      break;
+    }
+  ScopedDiagnosticHandler quiet(func.getContext(),
+                                [](Diagnostic &) { return success(); });
+  return succeeded(grt::verifyStreamOrder(clone));
+}
+
+TEST_F(StreamTest, EveryEventIsNeeded) {
+  std::mt19937 generator(7);
+  int64_t events = 0, onGather = 0, onGradient = 0;
+  for (int trial = 0; trial < 12; ++trial)
+    compile(randomPlan(model, generator), trial % 2 ? "bf16" : "f32",
+            [&](ModuleOp module) {
+              for (auto func : module.getOps<grt::FuncOp>()) {
+                EXPECT_TRUE(succeeded(grt::verifyStreamOrder(func)));
+                size_t count = 0;
+                for (Operation &op : func.getBody().front()) {
+                  count += isEvent(op);
+                  if (isa<grt::AllGatherOp, grt::ReduceScatterOp>(op)) {
+                    onGather += grt::getStream(&op) == grt::Stream::Gather;
+                    onGradient += grt::getStream(&op) == grt::Stream::Gradient;
+                  }
+                }
+                for (size_t left = 0; left < count; ++left)
+                  EXPECT_FALSE(isSoundWithout(func, left))
+                      << func.getSymName().str() << " event operation " << left;
+                events += count;
+              }
+            });
+  EXPECT_GT(events, 100);
+  EXPECT_GT(onGather, 20);
+  EXPECT_GT(onGradient, 10);
+}
+
+TEST_F(StreamTest, GradientsAreReducedBehindTheLastBackward) {
+  struct Case {
+    const char *strategy;
+    bool expected;
+  };
+  // Nothing to reduce without DP; one strategy throughout is always sound.
+  for (auto [text, expected] :
+       {Case{"dp4", true}, Case{"dp2.tp2", true}, Case{"sdp2.dp2", true},
+        Case{"dp2.tp2.ckpt", true}, Case{"tp4", false}, Case{"sdp4", false}}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    compile(uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "f32",
+            [&, expected = expected](ModuleOp module) {
+              int64_t last = 0, flagged = 0;
+              module.walk([&](grt::TaskOp task) {
+                if (task.getKind() != grt::TaskKind::Backward)
+                  return;
+                last += *task.getMicroBatch() == 3;
+                flagged += task.getSyncBehind();
+                EXPECT_TRUE(!task.getSyncBehind() ||
+                            *task.getMicroBatch() == 3);
+              });
+              EXPECT_EQ(last, 2);
+              EXPECT_EQ(flagged, expected ? 2 : 0);
+            });
+  }
+}
+
+TEST_F(StreamTest, ProgramsOfTheCpuHaveOneStream) {
+  TwinOptions options;
+  int64_t operations = 0;
+  options.corrupt = [&](ModuleOp module) {
+    module.walk([&](Operation *op) {
+      ++operations;
+      EXPECT_FALSE(isEvent(*op));
+      EXPECT_EQ(grt::getStream(op), grt::Stream::Compute);
+      if (auto task = dyn_cast<grt::TaskOp>(op)) {
+        EXPECT_FALSE(task.getSyncBehind());
+      }
+    });
+  };
+  std::string bytes;
+  Strategy strategy = llvm::cantFail(Strategy::parse("sdp2.dp2"));
+  EXPECT_EQ(compileTwin(context, model,
+                        uniformPlan(model, 2, strategy, 16, 4, "1f1b"), options,
+                        bytes),
+            "");
+  EXPECT_GT(operations, 100);
+}
+
+} // namespace
