@@ -45,12 +45,14 @@ protected:
   TwinModel model;
 };
 
-bool isEvent(Operation &op) { return isa<grt::RecordOp, grt::WaitOp>(op); }
+bool isEvent(Operation &op) {
+  return isa<mlir::grt::RecordOp, mlir::grt::WaitOp>(op);
+}
 
 /// Whether the function without its event operation number `left` is sound.
-bool isSoundWithout(grt::FuncOp func, size_t left) {
+bool isSoundWithout(mlir::grt::FuncOp func, size_t left) {
   OwningOpRef<Operation *> copy = func->clone();
-  auto clone = cast<grt::FuncOp>(*copy);
+  auto clone = cast<mlir::grt::FuncOp>(*copy);
   size_t number = 0;
   for (Operation &op : clone.getBody().front())
     if (isEvent(op) && number++ == left) {
@@ -59,31 +61,34 @@ bool isSoundWithout(grt::FuncOp func, size_t left) {
     }
   ScopedDiagnosticHandler quiet(func.getContext(),
                                 [](Diagnostic &) { return success(); });
-  return succeeded(grt::verifyStreamOrder(clone));
+  return succeeded(mlir::grt::verifyStreamOrder(clone));
 }
 
 TEST_F(StreamTest, EveryEventIsNeeded) {
   std::mt19937 generator(7);
   int64_t events = 0, onGather = 0, onGradient = 0;
   for (int trial = 0; trial < 12; ++trial)
-    compile(randomPlan(model, generator), trial % 2 ? "bf16" : "f32",
-            [&](ModuleOp module) {
-              for (auto func : module.getOps<grt::FuncOp>()) {
-                EXPECT_TRUE(succeeded(grt::verifyStreamOrder(func)));
-                size_t count = 0;
-                for (Operation &op : func.getBody().front()) {
-                  count += isEvent(op);
-                  if (isa<grt::AllGatherOp, grt::ReduceScatterOp>(op)) {
-                    onGather += grt::getStream(&op) == grt::Stream::Gather;
-                    onGradient += grt::getStream(&op) == grt::Stream::Gradient;
-                  }
-                }
-                for (size_t left = 0; left < count; ++left)
-                  EXPECT_FALSE(isSoundWithout(func, left))
-                      << func.getSymName().str() << " event operation " << left;
-                events += count;
+    compile(
+        randomPlan(model, generator), trial % 2 ? "bf16" : "f32",
+        [&](ModuleOp module) {
+          for (auto func : module.getOps<mlir::grt::FuncOp>()) {
+            EXPECT_TRUE(succeeded(mlir::grt::verifyStreamOrder(func)));
+            size_t count = 0;
+            for (Operation &op : func.getBody().front()) {
+              count += isEvent(op);
+              if (isa<mlir::grt::AllGatherOp, mlir::grt::ReduceScatterOp>(op)) {
+                onGather +=
+                    mlir::grt::getStream(&op) == mlir::grt::Stream::Gather;
+                onGradient +=
+                    mlir::grt::getStream(&op) == mlir::grt::Stream::Gradient;
               }
-            });
+            }
+            for (size_t left = 0; left < count; ++left)
+              EXPECT_FALSE(isSoundWithout(func, left))
+                  << func.getSymName().str() << " event operation " << left;
+            events += count;
+          }
+        });
   EXPECT_GT(events, 100);
   EXPECT_GT(onGather, 20);
   EXPECT_GT(onGradient, 10);
@@ -102,8 +107,8 @@ TEST_F(StreamTest, GradientsAreReducedBehindTheLastBackward) {
     compile(uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "f32",
             [&, expected = expected](ModuleOp module) {
               int64_t last = 0, flagged = 0;
-              module.walk([&](grt::TaskOp task) {
-                if (task.getKind() != grt::TaskKind::Backward)
+              module.walk([&](mlir::grt::TaskOp task) {
+                if (task.getKind() != mlir::grt::TaskKind::Backward)
                   return;
                 last += *task.getMicroBatch() == 3;
                 flagged += task.getSyncBehind();
@@ -123,8 +128,8 @@ TEST_F(StreamTest, ProgramsOfTheCpuHaveOneStream) {
     module.walk([&](Operation *op) {
       ++operations;
       EXPECT_FALSE(isEvent(*op));
-      EXPECT_EQ(grt::getStream(op), grt::Stream::Compute);
-      if (auto task = dyn_cast<grt::TaskOp>(op)) {
+      EXPECT_EQ(mlir::grt::getStream(op), mlir::grt::Stream::Compute);
+      if (auto task = dyn_cast<mlir::grt::TaskOp>(op)) {
         EXPECT_FALSE(task.getSyncBehind());
       }
     });
