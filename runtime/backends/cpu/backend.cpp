@@ -113,7 +113,7 @@ grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
   return {GRT_ABI_VERSION, "cpu",       {launch<Kernels>...},
           createRank,      destroyRank, mapPages,
           unmapPages,      mapArena,    unmapArena,
-          prepare,         nullptr};
+          prepare,         nullptr,     nullptr};
 }
 
 } // namespace

@@ -72,6 +72,11 @@ typedef struct grt_arena {
 /// 1 per rank.
 typedef struct grt_device {
   uint32_t event_count;
+  /// Memory of the device that the backend's libraries may use on COMPUTE until
+  /// the rank is destroyed; called once, before `prepare`. Null where a backend
+  /// wants none. Without this call a backend that wants some takes its own.
+  int32_t (*use_workspace)(void *rank_state, void *memory, uint64_t bytes,
+                           char *message, size_t message_bytes);
   void *(*allocate_host)(uint64_t bytes); ///< NULL when there is no memory
   void (*release_host)(void *memory, uint64_t bytes);
   int32_t (*fill)(void *rank_state, uint32_t stream, void *to, int32_t byte,
@@ -100,7 +105,10 @@ typedef struct grt_device {
   /// Most bytes of the device that this process had in use so far, contexts and
   /// libraries included; 0 if unknown.
   uint64_t (*peak_bytes)(void *rank_state);
+  /// For worlds of one rank per process, and for worlds whose ranks are all
+  /// threads of this process; null where there is no such way.
   const struct grt_device_collectives *collectives;
+  const struct grt_device_collectives *local_collectives;
 } grt_device;
 
 /// One piece of an exchange, to or from one peer, at an address of this rank's.
@@ -176,6 +184,10 @@ typedef struct grt_backend {
   /// Null where kernels are done when they return and the host reads and writes
   /// the arena.
   const grt_device *device;
+  /// Why the last `create_rank`, `allocate` or `map_arena` of the calling
+  /// thread gave null (lower case, no full stop); null where there is nothing
+  /// to say.
+  const char *(*failure)(void);
 } grt_backend;
 
 /// The backend's only export. Never fails; the table is static.
