@@ -192,6 +192,7 @@ typedef enum grt_collective {
   /// out is the members' inputs, concatenated by their index on the axis.
   GRT_ALL_GATHER = 1,
   /// out = the member's slice of the sum of all inputs; `acc` as for kernels.
+  /// When it adds, the member's own slice of `in` is undefined afterwards.
   GRT_REDUCE_SCATTER = 2
 } grt_collective;
 
@@ -220,6 +221,11 @@ typedef struct grt_collective_op {
 
 /// Constant descriptor of one call that orders streams. Events are numbered per
 /// function call; an event is recorded before it is waited for.
+///
+/// What a program promises: at the beginning of a function GRT_STREAM_COMPUTE
+/// is behind everything that the function may touch, other streams are behind
+/// nothing; at its end COMPUTE has waited for all that the function put on
+/// other streams. Marks of lifetimes stand in the order of COMPUTE.
 typedef struct grt_event_op {
   uint32_t event;
   uint32_t stream; ///< grt_stream
@@ -233,8 +239,10 @@ typedef struct grt_event_op {
 
 typedef struct grt_context grt_context;
 
-/// Entry points a program imports. All return 0 on success; anything else ends
-/// the function at once (the runtime has already recorded the message).
+/// Entry points a program imports. Descriptors, and what they point to, stay as
+/// they are as long as the program is loaded. All return 0 on success; anything
+/// else ends the function at once (the runtime has already recorded the
+/// message).
 int32_t grt_launch(grt_context *context, const grt_kernel_op *op);
 int32_t grt_communicate(grt_context *context, const grt_collective_op *op);
 int32_t grt_order(grt_context *context, const grt_event_op *op);

@@ -109,7 +109,36 @@ typedef struct grt_device {
   /// threads of this process; null where there is no such way.
   const struct grt_device_collectives *collectives;
   const struct grt_device_collectives *local_collectives;
+  /// Told what the calls that follow mean, in the order of the rank's calls;
+  /// null in all backends but those that check. `kind` is a grt_note; `name`
+  /// lives as long as the call. Never fails: what is wrong shows at a later
+  /// call.
+  void (*note)(void *rank_state, uint32_t kind, const void *address,
+               uint64_t bytes, const char *name);
 } grt_device;
+
+/// What `grt_device.note` says.
+typedef enum grt_note {
+  /// These bytes of the arena hold `name` for ever.
+  GRT_NOTE_STATIC = 0,
+  /// These bytes of the arena hold buffers that begin and end.
+  GRT_NOTE_DYNAMIC = 1,
+  /// A buffer begins or ends.
+  GRT_NOTE_BEGIN = 2,
+  GRT_NOTE_END = 3,
+  /// All buffers end; from here on beginnings and ends are told if `bytes` is
+  /// not 0.
+  GRT_NOTE_FORGET = 4,
+  /// What follows belongs to `name`, e.g. "step 3, layer 'h.1'".
+  GRT_NOTE_PLACE = 5,
+  /// Everything so far, on any stream, comes before what is put on COMPUTE from
+  /// here on: the end of a step.
+  GRT_NOTE_JOINED = 6,
+  /// A layer function begins, and ends: what it put on other streams comes
+  /// before what is put on COMPUTE after it.
+  GRT_NOTE_FUNCTION_BEGIN = 7,
+  GRT_NOTE_FUNCTION_END = 8
+} grt_note;
 
 /// One piece of an exchange, to or from one peer, at an address of this rank's.
 typedef struct grt_exchange_piece {
@@ -133,6 +162,8 @@ typedef struct grt_device_collectives {
                   int32_t ranks, char *message, size_t message_bytes);
   /// The group of these ranks in this order, this rank among them. Collective
   /// over all ranks of the world: a rank outside gives `count` 0 and gets null.
+  /// In one such call ranks may make several groups that share no rank: those
+  /// that give the same list are one group.
   int32_t (*make_group)(void *rank_state, const int32_t *ranks, int32_t count,
                         void **group, char *message, size_t message_bytes);
   int32_t (*all_reduce)(void *rank_state, void *group, uint32_t stream,
@@ -142,7 +173,7 @@ typedef struct grt_device_collectives {
                         const void *in, void *out, uint64_t bytes,
                         char *message, size_t message_bytes);
   /// As Communicator::reduceScatter; `scratch` has count elements and is used
-  /// if `accumulate`.
+  /// if `accumulate`. It may be this member's own slice of `in`.
   int32_t (*reduce_scatter)(void *rank_state, void *group, uint32_t stream,
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype, int32_t accumulate, void *scratch,
