@@ -157,13 +157,13 @@ TEST(LiveSet, CountsBytesOnce) {
   EXPECT_EQ(live.liveBytes(), 200u);
   live.begin(0, 100); // all of it is
   EXPECT_EQ(live.liveBytes(), 200u);
-  EXPECT_TRUE(live.end(0, 100, nullptr));
+  EXPECT_TRUE(live.end(0, 100));
   EXPECT_EQ(live.liveBytes(), 200u);
-  EXPECT_TRUE(live.end(0, 100, nullptr));
+  EXPECT_TRUE(live.end(0, 100));
   EXPECT_EQ(live.liveBytes(), 150u);
-  EXPECT_FALSE(live.end(0, 100, nullptr));
-  EXPECT_TRUE(live.end(50, 100, nullptr));
-  EXPECT_TRUE(live.end(200, 50, nullptr));
+  EXPECT_FALSE(live.end(0, 100));
+  EXPECT_TRUE(live.end(50, 100));
+  EXPECT_TRUE(live.end(200, 50));
   EXPECT_EQ(live.liveBytes(), 0u);
   EXPECT_EQ(live.peakBytes(), 200u);
 }
@@ -184,7 +184,7 @@ TEST(LiveSet, AgreesWithCountingBytes) {
       size_t which = random() % open.size();
       auto [at, bytes] = open[which];
       open.erase(open.begin() + long(which));
-      ASSERT_TRUE(live.end(at, bytes, nullptr));
+      ASSERT_TRUE(live.end(at, bytes));
       for (uint64_t i = at; i < at + bytes; ++i)
         --covered[i];
     }
@@ -195,12 +195,15 @@ TEST(LiveSet, AgreesWithCountingBytes) {
   }
 }
 
-TEST(LiveSet, PoisonsWhatNobodyElseHolds) {
+TEST(LiveSet, TellsWhatNobodyElseHolds) {
   std::vector<char> memory(300, 1);
   LiveSet live;
   live.begin(0, 200);
   live.begin(100, 200);
-  EXPECT_TRUE(live.end(0, 200, memory.data()));
+  EXPECT_TRUE(live.end(0, 200, [&](uint64_t from, uint64_t to) {
+    std::fill(memory.begin() + long(from), memory.begin() + long(to),
+              char(0xff));
+  }));
   EXPECT_EQ(memory[99], char(0xff));
   EXPECT_EQ(memory[100], 1);
   size_t mark = live.mark();

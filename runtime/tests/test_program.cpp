@@ -88,6 +88,9 @@ private:
   }
   void launch(grt_kernel kernel, std::vector<grt_buffer> buffers,
               std::vector<int64_t> ints) {
+    // Zeros are for what is not under way.
+    if (kernel != GRT_KERNEL_ZERO)
+      joinStreams();
     program.buffers.push_back(std::move(buffers));
     program.integers.push_back(std::move(ints));
     program.kernels.push_back(
@@ -98,21 +101,46 @@ private:
     current->push_back({TestProgram::Call::Launch, program.kernels.size() - 1});
   }
   void communicate(grt_collective collective, grt_axis axis, grt_buffer in,
-                   grt_buffer out, uint32_t acc = 0) {
-    program.collectives.push_back(
-        {uint32_t(collective), uint32_t(axis), acc, 0, in, out, "collective"});
+                   grt_buffer out, uint32_t acc = 0,
+                   grt_stream stream = GRT_STREAM_COMPUTE) {
+    if (!plan.streams)
+      stream = GRT_STREAM_COMPUTE;
+    bool apart = stream != GRT_STREAM_COMPUTE;
+    if (apart) {
+      order(events, GRT_STREAM_COMPUTE, 0);
+      order(events++, stream, 1);
+    }
+    program.collectives.push_back({uint32_t(collective), uint32_t(axis), acc,
+                                   uint32_t(stream), in, out, "collective"});
     current->push_back(
         {TestProgram::Call::Communicate, program.collectives.size() - 1});
+    if (apart) {
+      order(events, stream, 0);
+      awaited.push_back(events++);
+    }
+  }
+  void order(uint32_t event, grt_stream stream, uint32_t wait) {
+    program.orders.push_back({event, uint32_t(stream), wait, 0, nullptr});
+    current->push_back({TestProgram::Call::Order, program.orders.size() - 1});
+  }
+  /// COMPUTE waits for what is on other streams.
+  void joinStreams() {
+    for (uint32_t event : std::exchange(awaited, {}))
+      order(event, GRT_STREAM_COMPUTE, 1);
   }
   void life(TestProgram::Call::Kind kind, grt_buffer which) {
     program.lives.push_back(which);
     current->push_back({kind, program.lives.size() - 1});
   }
   void begin(grt_buffer b) { life(TestProgram::Call::Begin, b); }
-  void end(grt_buffer b) { life(TestProgram::Call::End, b); }
+  void end(grt_buffer b) {
+    joinStreams();
+    life(TestProgram::Call::End, b);
+  }
   void open(int layer, size_t which) {
     current = &program.functions[size_t(layer) * functionsPerLayer + which];
     top = 0;
+    events = 0;
   }
   void close(LayerInfo &info) {
     info.transient = std::max(info.transient, top);
@@ -131,6 +159,8 @@ private:
   LayerInfo layers[3];
   std::vector<TestProgram::Call> *current = nullptr;
   uint64_t top = 0;
+  uint32_t events = 0; ///< of the current function
+  std::vector<uint32_t> awaited;
   std::vector<grt_buffer> fullGradients;
   Json exchanges = Json::array();
 };
@@ -178,7 +208,7 @@ std::vector<grt_buffer> Builder::parameters(int number) {
         begin(full[g]);
         communicate(GRT_ALL_GATHER, GRT_AXIS_SDP,
                     buffer(GRT_REGION_PARAMETER, g ? second : 0, info.shard[g]),
-                    full[g]);
+                    full[g], 0, GRT_STREAM_GATHER);
       }
   for (const Tensor &tensor : info.tensors) {
     uint64_t base = info.sdp > 1   ? full[tensor.group].offset
@@ -225,7 +255,7 @@ void Builder::finishGradients(int number) {
                   buffer(GRT_REGION_GRADIENT,
                          g ? uint64_t(info.shard[0]) * width : 0,
                          info.shard[g]),
-                  2);
+                  2, GRT_STREAM_GRADIENT);
       end(fullGradients[g]);
     }
 }
@@ -556,6 +586,12 @@ void Builder::schedules() {
       }
     }
     forwardAll(evaluate, false);
+    if (plan.streams)
+      for (size_t i = steady.size(); i-- > 0;)
+        if (steady[i].kind == GRT_TASK_BACKWARD) {
+          steady[i].flags = GRT_SYNC_BEHIND;
+          break;
+        }
     std::vector<grt_task> end;
     for (uint8_t kind = GRT_TASK_SYNC_GRADIENTS; kind <= GRT_TASK_TIE_BROADCAST;
          ++kind)
@@ -724,6 +760,9 @@ int32_t TestProgram::run(size_t function, grt_context *context) const {
       break;
     case Call::Communicate:
       status = grt_communicate(context, &collectives[call.index]);
+      break;
+    case Call::Order:
+      status = grt_order(context, &orders[call.index]);
       break;
     case Call::Begin:
       status = grt_begin(context, &lives[call.index]);

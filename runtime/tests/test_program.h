@@ -41,6 +41,9 @@ struct ModelPlan {
   bool f64 = true;
   bool clip = true;
   bool oneForwardOneBackward = false; ///< two stages only; else GPipe
+  /// Gathers and reductions of parameters and gradients on streams of their
+  /// own, ordered by events; gradients are summed behind the backward pass.
+  bool streams = false;
   std::string optimizer = "adamw";
   std::string planJson; ///< of the manifest; empty: none
   LayerPlan layers[3];
@@ -60,7 +63,7 @@ public:
   const std::string &manifest() const { return manifestText; }
 
   struct Call {
-    enum Kind { Launch, Communicate, Begin, End } kind;
+    enum Kind { Launch, Communicate, Order, Begin, End } kind;
     size_t index; ///< into the deque of its kind
   };
   int32_t run(size_t function, grt_context *context) const;
@@ -78,6 +81,7 @@ private:
   std::vector<std::vector<Call>> functions;
   std::deque<grt_kernel_op> kernels;
   std::deque<grt_collective_op> collectives;
+  std::deque<grt_event_op> orders;
   std::deque<grt_buffer> lives;
   std::deque<std::vector<grt_buffer>> buffers;
   std::deque<std::vector<int64_t>> integers;

@@ -178,8 +178,8 @@ typedef struct grt_device_collectives {
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype, int32_t accumulate, void *scratch,
                             char *message, size_t message_bytes);
-  /// All pieces as one grouped operation. Pieces between two ranks match in
-  /// their order.
+  /// All pieces as one grouped operation. Pieces between two ranks match in the
+  /// order of the calls, over all streams, and in their order within a call.
   int32_t (*exchange)(void *rank_state, uint32_t stream,
                       const grt_exchange_piece *sends, uint64_t send_count,
                       const grt_exchange_piece *receives,

@@ -226,6 +226,10 @@ public:
                   std::span<const int32_t> labels);
   /// One training step on the batch that was set last.
   Status step(StepResult &result);
+  /// Returns when a device has done all it was asked for: a step ends before
+  /// its last kernels do, and their failure would show later. At once without
+  /// one.
+  Status finish();
   /// Loss (mean over valid tokens) of the batch that was set last; no dropout,
   /// nothing is changed.
   Status evaluate(double &loss, uint64_t &validTokens);

@@ -105,25 +105,46 @@ GatherPart gatherPart(const Manifest &manifest, int rank, int parameter) {
   return part;
 }
 
-void scatterTensor(const Manifest &manifest,
-                   std::span<const std::unique_ptr<Rank>> ranks, int parameter,
+void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
                    std::span<const double> values) {
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    for (const Layer &layer : manifest.roles[rank->roleIndex()].layers)
-      for (const LayerTensor &tensor : layer.tensors) {
-        if (tensor.parameter != parameter)
-          continue;
-        forEachRun(layer, tensor, rank->localRank(), [&](const TensorRun &run) {
-          const double *from = values.data() + run.global;
-          storeValues(from, run.count, manifest.dtype,
-                      rank->memory() + layer.parameter +
-                          uint64_t(run.held) * manifest.elementBytes());
-          if (tensor.group == 0 && manifest.hasMasterWeights())
-            storeValues(from, run.count, manifest.accumulatorType(),
-                        rank->memory() + manifest.masterOffset(layer) +
-                            uint64_t(run.held) * manifest.accumulatorBytes());
-        });
-      }
+  for (const Layer &layer : manifest.roles[rank.roleIndex()].layers)
+    for (const LayerTensor &tensor : layer.tensors) {
+      if (tensor.parameter != parameter)
+        continue;
+      forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+        auto store = [&](grt_dtype dtype, uint64_t base) {
+          uint64_t width = dtypeBytes(dtype);
+          rank.access().write(rank.memory() + base + uint64_t(run.held) * width,
+                              uint64_t(run.count), width,
+                              [&](char *to, uint64_t first, uint64_t count) {
+                                storeValues(values.data() + run.global + first,
+                                            int64_t(count), dtype, to);
+                              });
+        };
+        store(manifest.dtype, layer.parameter);
+        if (tensor.group == 0 && manifest.hasMasterWeights())
+          store(manifest.accumulatorType(), manifest.masterOffset(layer));
+      });
+    }
+}
+
+const char *heldOnHost(const Manifest &manifest, const Rank &rank,
+                       const GatherPart &part, Held kind,
+                       std::vector<char> &copy) {
+  const char *held = heldBase(manifest, rank, *part.layer, kind);
+  if (!rank.access())
+    return held;
+  uint64_t width = dtypeBytes(heldType(manifest, kind)), end = 0;
+  for (const ExchangePeer &send : part.table.sends)
+    for (const ExchangeRow &row : send.rows)
+      end = std::max(end, uint64_t(row.localUnit + row.units) * width);
+  copy.resize(end);
+  for (const ExchangePeer &send : part.table.sends)
+    for (const ExchangeRow &row : send.rows)
+      rank.access().download(copy.data() + uint64_t(row.localUnit) * width,
+                             held + uint64_t(row.localUnit) * width,
+                             uint64_t(row.units) * width);
+  return copy.data();
 }
 
 } // namespace grt

@@ -54,10 +54,14 @@ struct GatherPart {
 };
 GatherPart gatherPart(const Manifest &manifest, int rank, int parameter);
 
-/// Writes the value of a parameter into every one of these ranks that
-/// holds some of it.
-void scatterTensor(const Manifest &manifest,
-                   std::span<const std::unique_ptr<Rank>> ranks, int parameter,
+/// Where the host can read what the rank sends, as units of its part: the arena
+/// itself, or a copy of a device's.
+const char *heldOnHost(const Manifest &manifest, const Rank &rank,
+                       const GatherPart &part, Held kind,
+                       std::vector<char> &copy);
+
+/// Writes the value of a parameter into what the rank holds of it.
+void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
                    std::span<const double> values);
 
 } // namespace grt

@@ -124,10 +124,15 @@ void writePieces(const Manifest &manifest, const Rank &rank,
         uint64_t width = dtypeBytes(place.entry.dtype), sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
           rank.advance();
-          const char *from = base + uint64_t(run.held) * width;
-          files[place.file].writeAt(place.offset + uint64_t(run.global) * width,
-                                    from, uint64_t(run.count) * width);
-          sum += elementSum(from, run.global, run.count, width);
+          rank.access().read(
+              base + uint64_t(run.held) * width, uint64_t(run.count), width,
+              [&](const char *from, uint64_t first, uint64_t count) {
+                int64_t global = run.global + int64_t(first);
+                files[place.file].writeAt(place.offset +
+                                              uint64_t(global) * width,
+                                          from, count * width);
+                sum += elementSum(from, global, int64_t(count), width);
+              });
         });
         addHalves(sums, number, sum);
       });
@@ -148,18 +153,25 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
         char *copy = rank.memory() + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
-        uint64_t width = dtypeBytes(held), sum = 0;
+        uint64_t sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
           rank.advance();
+          auto read = [&](char *to, grt_dtype dtype, bool sums) {
+            uint64_t bytes = dtypeBytes(dtype);
+            rank.access().write(
+                to + uint64_t(run.held) * bytes, uint64_t(run.count), bytes,
+                [&](char *piece, uint64_t first, uint64_t count) {
+                  TensorRun part{run.global + int64_t(first),
+                                 run.held + int64_t(first), int64_t(count)};
+                  readRun(files[place.file], place, part, dtype, piece);
+                  if (sums)
+                    sum += elementSum(piece, part.global, part.count, bytes);
+                });
+          };
           if (rounded)
-            readRun(files[place.file], place, run, manifest.dtype,
-                    copy + uint64_t(run.held) * manifest.elementBytes());
-          if (rounded && tensor.group == 1)
-            return;
-          char *to = base + uint64_t(run.held) * width;
-          readRun(files[place.file], place, run, held, to);
-          if (owned)
-            sum += elementSum(to, run.global, run.count, width);
+            read(copy, manifest.dtype, false);
+          if (!rounded || tensor.group == 0)
+            read(base, held, owned);
         });
         if (owned)
           addHalves(sums, number, sum);

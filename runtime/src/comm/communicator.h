@@ -8,7 +8,9 @@
 // What the executor asks of a way for ranks to talk. One object per rank; its
 // calls come from that rank's thread. Calls are blocking with rendezvous
 // semantics: no send is buffered, and a call returns when its buffers may be
-// used again. Every implementation passes conformance/comm.
+// used again. Over the memory of a device (comm/device.h) calls return at once
+// and all this happens on a stream. Every implementation passes
+// conformance/comm.
 //
 //===----------------------------------------------------------------------===//
 
@@ -84,6 +86,10 @@ public:
   /// member asks at load, in the same order. Lives as long as the communicator.
   virtual Group &group(const std::vector<int> &ranks) = 0;
 
+  /// The calls that follow are put on this stream of the rank's device; at
+  /// first GRT_STREAM_COMPUTE. Nothing where there are no streams.
+  virtual void onStream(grt_stream) {}
+
   /// `data` becomes the sum over the group, with the same bits on every member:
   /// each element is added in the order of the group's list.
   virtual void allReduce(Group &group, void *data, uint64_t count,
@@ -94,7 +100,8 @@ public:
                          uint64_t bytes) = 0;
   /// out[count] = (accumulate ? out : 0) + slice i of the sum of all inputs, i
   /// the member's index; inputs have size() * count elements. `out` may be the
-  /// member's own slice of `in` if not accumulating.
+  /// member's own slice of `in` if not accumulating; if accumulating that slice
+  /// is undefined afterwards.
   virtual void reduceScatter(Group &group, const void *in, void *out,
                              uint64_t count, grt_dtype dtype,
                              bool accumulate) = 0;

@@ -38,6 +38,10 @@ int32_t grt_communicate(grt_context *context, const grt_collective_op *op) {
   return keeping(context, [&](grt::Rank &rank) { rank.communicate(*op); });
 }
 
+int32_t grt_order(grt_context *context, const grt_event_op *op) {
+  return keeping(context, [&](grt::Rank &rank) { rank.order(*op); });
+}
+
 int32_t grt_begin(grt_context *context, const grt_buffer *buffer) {
   return keeping(context, [&](grt::Rank &rank) { rank.beginLife(*buffer); });
 }

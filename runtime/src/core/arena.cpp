@@ -9,9 +9,13 @@
 #include "core/error.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace grt {
+
+std::string whyNot(const grt_backend &backend) {
+  const char *reason = backend.failure ? backend.failure() : nullptr;
+  return reason && *reason ? std::string(": ") + reason : std::string();
+}
 
 Arena::Arena(const grt_backend &backend, const grt_arena &shape, int rank)
     : backend(backend), shape(shape) {
@@ -25,7 +29,7 @@ Arena::Arena(const grt_backend &backend, const grt_arena &shape, int rank)
                                              : backend.allocate(shape.bytes));
   if (!memory)
     fail(who + ": cannot allocate an arena of " + std::to_string(shape.bytes) +
-         " bytes");
+         " bytes" + whyNot(backend));
 }
 
 Arena::~Arena() {
@@ -34,8 +38,6 @@ Arena::~Arena() {
   else
     backend.release(memory, shape.bytes);
 }
-
-void poison(char *begin, uint64_t bytes) { std::memset(begin, 0xff, bytes); }
 
 template <typename Visit> void LiveSet::forUncovered(Range range, Visit visit) {
   scratch.clear();
@@ -61,7 +63,7 @@ void LiveSet::begin(uint64_t offset, uint64_t bytes) {
   peak = std::max(peak, live);
 }
 
-bool LiveSet::end(uint64_t offset, uint64_t bytes, char *poisonBase) {
+bool LiveSet::end(uint64_t offset, uint64_t bytes, const Dead &dead) {
   // The youngest such range: lifetimes nest more often than not.
   auto it = std::find_if(ranges.rbegin(), ranges.rend(), [&](const Range &r) {
     return r.begin == offset && r.end == offset + bytes;
@@ -72,8 +74,8 @@ bool LiveSet::end(uint64_t offset, uint64_t bytes, char *poisonBase) {
   ranges.erase(std::next(it).base());
   forUncovered(range, [&](uint64_t from, uint64_t to) {
     live -= to - from;
-    if (poisonBase)
-      poison(poisonBase + from, to - from);
+    if (dead)
+      dead(from, to);
   });
   return true;
 }

@@ -11,9 +11,14 @@
 #include "grt/backend.h"
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace grt {
+
+/// ": " and why the backend's last call on this thread gave null, if it says.
+std::string whyNot(const grt_backend &backend);
 
 /// The one allocation of a rank, from its backend. Its size is the plan's;
 /// every access is checked against the pieces it is cut into.
@@ -32,8 +37,9 @@ private:
   char *memory;
 };
 
-/// All bytes set: a NaN in every floating-point type, -1 as an integer.
-void poison(char *begin, uint64_t bytes);
+/// Every byte of memory that nobody should read: a NaN in every floating-point
+/// type, -1 as an integer.
+inline constexpr int poisonByte = 0xff;
 
 /// The set of live byte ranges of an arena. Ranges may overlap (a buffer that
 /// is written in place); a byte counts once. Never allocates below what was
@@ -45,10 +51,10 @@ public:
     scratch.reserve(count);
   }
   void begin(uint64_t offset, uint64_t bytes);
-  /// Ends a range that was begun with the same bounds. If `poisonBase` is
-  /// given, bytes that no other range covers are poisoned. False if there is
-  /// none.
-  bool end(uint64_t offset, uint64_t bytes, char *poisonBase);
+  /// Ends a range that was begun with the same bounds; `dead(from, to)` gets
+  /// the bytes that no other range covers. False if there is none.
+  using Dead = std::function<void(uint64_t, uint64_t)>;
+  bool end(uint64_t offset, uint64_t bytes, const Dead &dead = {});
 
   uint64_t liveBytes() const { return live; }
   uint64_t peakBytes() const { return peak; }

@@ -14,14 +14,18 @@
 #ifndef GRT_CORE_EXECUTOR_H
 #define GRT_CORE_EXECUTOR_H
 
+#include "comm/device.h"
 #include "core/activity.h"
 #include "core/arena.h"
+#include "core/device.h"
 #include "core/layout.h"
 #include "core/trace.h"
 #include "grt/session.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 namespace grt {
 class Rank;
@@ -61,6 +65,7 @@ struct RunState {
   Hyperparameters hyperparameters;
   bool poison = false;
   int threadsPerRank = 1;
+  bool oneProcess = true; ///< has all ranks
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
   std::vector<TieTables> ties = {};
@@ -89,6 +94,8 @@ public:
   void train();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
+  /// Returns when all that this rank was asked for is done.
+  void finish();
   /// Replaces `values` by their sum over all ranks; every rank calls it.
   void addOverRanks(std::span<double> values);
 
@@ -105,21 +112,25 @@ public:
   const Program &program() const { return state.program; }
   int globalRank() const { return self; }
   int localRank() const { return local; }
-  Communicator &peers() { return communicator; }
+  /// For what is in the host's memory.
+  Communicator &peers() { return host; }
   int roleIndex() const { return roleNumber; }
   const Role &role() const { return *roleData; }
+  /// The arena; the host goes there through `access` only.
   char *memory() const { return arena->base(); }
+  Device &access() const { return *device; }
   uint64_t measuredPeakBytes() const;
   uint64_t outsideArenaBytes() const { return outsideBytes; }
-  /// Labels of a micro-batch, where predictions arrive in generate mode; null
-  /// on ranks whose role has no labels.
-  const int32_t *labels(int64_t microBatch) const;
+  /// The first labels of a micro-batch, where predictions arrive in generate
+  /// mode. False on ranks whose role has no labels.
+  bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
 
   /// The entry points of abi.h. Throw Error or Aborted.
   void launch(const grt_kernel_op &op);
   void communicate(const grt_collective_op &op);
+  void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
   /// What the rank does outside its program, for the watchdog.
@@ -127,6 +138,11 @@ public:
     activity.begin(what, name);
   }
   void advance() const { activity.advance(); }
+  /// Both from any thread, and nothing without a device: whether something of
+  /// this rank's has failed in the background, and the end of what is under
+  /// way.
+  bool hasFailed(std::string &message) const;
+  void abortDevice() const;
   /// Keeps an exception until the compiled function has returned.
   void keep(std::exception_ptr exception) { kept = exception; }
 
@@ -143,6 +159,18 @@ private:
     uint64_t outputBytes = 0;
   };
 
+  /// Memory in which a transfer of a stage and functions of its layers meet:
+  /// the input of the first layer in a slot, or a boundary buffer. Both sides
+  /// wait for each other by events, on a device.
+  struct Meeting {
+    uint32_t transferEvent = 0, computeEvent = 0;
+    bool transferred = false; ///< COMPUTE has not waited for it
+    bool computed = false;    ///< TRANSFER has not waited for it
+    bool touched = false;     ///< by the running task
+  };
+
+  void joinDevices();
+  void clearMemory();
   void initialiseWeights();
   void prepareLayer(size_t layer);
   /// Walks every function of the role without running it: the backend takes
@@ -153,13 +181,27 @@ private:
   void runPart(grt_part part, bool firstMicroBatchOnly);
   void runTask(const grt_task &task);
   void forward(uint32_t microBatch, uint32_t slot);
-  void backward(uint32_t microBatch, uint32_t slot);
+  void backward(const grt_task &task);
   void transfer(const grt_task &task);
+  void reduceGradients(size_t layer);
   void synchroniseGradients();
   void tie(bool reduce);
   void norm();
   void update();
-  void gatherResults(double normSquared);
+  void gatherResults(bool withNorm);
+  /// COMPUTE comes behind all other streams.
+  void joinStreams();
+  /// A function is about to use the memory, or a transfer is; and what the task
+  /// did with all of it is put on COMPUTE.
+  void beforeFunction(size_t meeting);
+  void beforeTransfer(size_t meeting);
+  void afterTransfer(size_t meeting);
+  void afterFunctions();
+  size_t meetingOfBuffer(int buffer) const {
+    return size_t(roleData->slotCount) + size_t(buffer);
+  }
+  /// Tells a checking backend what comes.
+  void notePlace(const char *what);
 
   void bind(size_t layer, uint32_t microBatch, uint32_t slot, Phase phase);
   void call(int function, const Layer &layer, Phase phase);
@@ -168,25 +210,36 @@ private:
   Extent inputExtent(size_t layer, uint32_t slot) const;
   Extent boundaryExtent(int buffer, uint64_t bytes) const;
   void inspectLayer(size_t layer);
+  bool isFinite(const char *values, uint64_t bytes, grt_dtype dtype);
   /// Life of buffers that the executor itself hands on; training only.
   bool tracks() const { return state.mode == GRT_MODE_TRAIN && !inspecting; }
   void begin(const Extent &extent);
-  void end(const Extent &extent);
+  /// `sent`: it may still be on its way on another stream.
+  void end(const Extent &extent, bool sent = false);
+  /// Poisons what dies, if that is wanted.
+  LiveSet::Dead poisonDead();
   [[noreturn]] void failHere(const std::string &what) const;
 
   RunState &state;
   const Manifest &manifest;
-  Communicator &communicator;
+  Communicator &host;
+  /// For what is in arenas: the host's, or around `devices`.
+  Communicator *communicator;
   Activity &activity;
   Group *everyone = nullptr;
   Recorder *recorder;
   int self, local = 0, roleNumber = 0;
   const Role *roleData = nullptr;
   grt_context context;
-  std::unique_ptr<Arena> arena;
-  LiveSet live;
   void *backendState = nullptr;
-  grt_step *step = nullptr;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> aroundDevices;
+  std::atomic<DeviceCommunicator *> devices = nullptr;
+  LiveSet live;
+  /// As the host has it and as kernels see it; on a device two copies.
+  grt_step *step = nullptr, *deviceStep = nullptr;
+  grt_step hostStep = {};
   std::vector<LayerState> layers;
   Region regions[GRT_REGION_COUNT];
   const LayerState *running = nullptr;
@@ -196,11 +249,19 @@ private:
   size_t marks = 0;       ///< begin marks of the function walked last
   bool accumulate = false;
   bool backwardSeen = false;
-  bool inspecting = false; ///< layers' outputs are looked at
-  double notFinite = 0;    ///< where, see inspect.cpp
+  /// Gradients are under way on GRADIENT; or they were reduced behind the last
+  /// backward pass already.
+  bool reducing = false, reduced = false;
+  std::vector<Meeting> meetings; ///< slots, then boundary buffers
+  bool inspecting = false;       ///< layers' outputs are looked at
+  double notFinite = 0;          ///< where, see inspect.cpp
+  /// Where tied gradients wait to be added, on a device.
+  Extent tieScratch;
+  size_t tieMeeting = 0;
   uint64_t staticBytes = 0, outsideBytes = 0;
   std::vector<double> gathered;
-  std::vector<int64_t> patchedInts;
+  /// Integers of the optimizer's calls if everything decays, by descriptor.
+  std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;
   std::exception_ptr kept;
 };
 

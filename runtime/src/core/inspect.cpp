@@ -56,6 +56,16 @@ double gradientKey(int64_t layer) { return 1e15 - double(layer); }
 
 } // namespace
 
+bool Rank::isFinite(const char *values, uint64_t bytes, grt_dtype dtype) {
+  bool finite = true;
+  uint64_t width = dtypeBytes(dtype);
+  device->read(values, bytes / width, width,
+               [&](const char *piece, uint64_t, uint64_t count) {
+                 finite &= allFinite(piece, count * width, dtype);
+               });
+  return finite;
+}
+
 void Rank::inspectLayer(size_t number) {
   const Layer &layer = roleData->layers[number];
   const Region &output =
@@ -65,7 +75,7 @@ void Rank::inspectLayer(size_t number) {
                        ? output.bytes
                        : layers[number].outputBytes;
   grt_dtype dtype = layer.output == OutputKind::Loss ? GRT_F64 : manifest.dtype;
-  if (!allFinite(output.base, bytes, dtype))
+  if (!isFinite(output.base, bytes, dtype))
     notFinite = std::min(notFinite, forwardKey(layer.index, InOutput));
 }
 
@@ -76,8 +86,8 @@ void Rank::inspect() {
     uint64_t width = dtypeBytes(dtype);
     for (const LayerTensor &tensor : layer.tensors)
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        finite &= allFinite(arena->base() + base + uint64_t(run.held) * width,
-                            uint64_t(run.count) * width, dtype);
+        finite &= isFinite(arena->base() + base + uint64_t(run.held) * width,
+                           uint64_t(run.count) * width, dtype);
       });
     return finite;
   };
@@ -92,7 +102,7 @@ void Rank::inspect() {
   runPart(GRT_PART_EVALUATE, false);
   inspecting = false;
   double mine[2] = {notFinite, 0};
-  communicator.gather(mine, gathered);
+  host.gather(mine, gathered);
   for (size_t r = 0; r < gathered.size(); r += 2)
     notFinite = std::min(notFinite, gathered[r]);
 }

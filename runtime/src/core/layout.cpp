@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace grt {
 namespace {
@@ -219,6 +220,31 @@ std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
     return ranks;
   }
   return {role.devices[localRank]};
+}
+
+std::vector<std::vector<std::vector<int>>>
+groupRounds(const Manifest &manifest) {
+  std::set<std::vector<int>> groups;
+  for (const Role &role : manifest.roles)
+    for (const Layer &layer : role.layers)
+      for (const Level &level : layer.levels)
+        for (size_t local = 0; local < role.devices.size(); ++local)
+          if (level.degree > 1)
+            groups.insert(axisRanks(role, layer, int(local), level.axis));
+  std::vector<std::vector<std::vector<int>>> rounds;
+  std::vector<std::set<int>> taken;
+  for (const std::vector<int> &group : groups) {
+    size_t round = 0;
+    auto meets = [&](int rank) { return taken[round].count(rank) > 0; };
+    while (round < rounds.size() &&
+           std::any_of(group.begin(), group.end(), meets))
+      ++round;
+    rounds.resize(std::max(rounds.size(), round + 1));
+    taken.resize(rounds.size());
+    rounds[round].push_back(group);
+    taken[round].insert(group.begin(), group.end());
+  }
+  return rounds;
 }
 
 int64_t sampleBlock(const Layer &layer, int localRank) {

@@ -28,6 +28,11 @@ int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis);
 std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
                            grt_axis axis);
 
+/// All groups of the program's layers with more than one rank, each once, in
+/// rounds of groups that share no rank.
+std::vector<std::vector<std::vector<int>>>
+groupRounds(const Manifest &manifest);
+
 /// Number of the block of samples that the rank holds: mixed radix of its DP
 /// and SDP coordinates, outermost level major.
 int64_t sampleBlock(const Layer &layer, int localRank);

@@ -446,10 +446,13 @@ void parseArena(const Node &node, Role &role) {
       {"transient", &role.transient},
       {"data", &role.data},
       {"loss", &role.loss},
-      {"step", &role.step}};
+      {"step", &role.step},
+      {"workspace", &role.workspace}};
   parseWindow(node, role);
   Extent whole{0, role.addressBytes()};
   for (const auto &[name, extent] : regions) {
+    if (extent == &role.workspace && !node.has(name))
+      continue;
     *extent = parseExtent(node.at(name));
     if (!contains(whole, extent->offset, extent->bytes))
       node.at(name).error("leaves the arena of " +

@@ -126,6 +126,8 @@ struct Role {
   uint64_t arenaBytes = 0;
   Extent parameters, gradients, optimizer, slots, transient, boundary[2], data,
       loss, step;
+  /// For the libraries of the backend; no bytes: they want none.
+  Extent workspace;
   std::map<std::string, uint64_t> ledger;
   int64_t slotCount = 0;
   uint64_t slotBytes = 0;

@@ -85,6 +85,10 @@ struct Session::Implementation {
   /// stuck, the others get some seconds to end, then it is abandoned.
   void wait(std::unique_lock<std::mutex> &lock);
   void record(int exitCode, const std::string &message);
+  void abortDevices();
+  /// What a device was asked to do may fail, or wait for a process that is
+  /// gone, while the rank's thread waits for it.
+  void lookAtDevices();
   void setBatch(std::span<const int32_t> tokens,
                 std::span<const int32_t> labels);
   /// Gives the tokens that one process has to all; empty elsewhere.
@@ -148,6 +152,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   if (size == 0)
     invalid("expected at least one rank in every process");
   state.poison = poisonWanted(options);
+  state.oneProcess = isAlone();
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
                                                     : defaultThreads(world);
   for (const Exchange &exchange : manifest.exchanges)
@@ -199,6 +204,23 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
   }
   state.failed = true;
   world.abort({exitCode, message});
+  abortDevices();
+}
+
+void Session::Implementation::abortDevices() {
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    rank->abortDevice();
+}
+
+void Session::Implementation::lookAtDevices() {
+  std::string problem;
+  if (world.failure()) {
+    state.failed = true;
+    abortDevices();
+  }
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    if (rank->hasFailed(problem))
+      return record(1, problem);
 }
 
 void Session::Implementation::serve(int number) {
@@ -257,12 +279,24 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
 void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
   auto finished = [&] { return working == 0; };
   double seconds = state.options.timeoutSeconds;
-  if (seconds <= 0)
+  bool hasDevice = state.backend.device;
+  if (seconds <= 0 && !hasDevice)
     return done.wait(lock, finished);
-  Watchdog watchdog(activities, seconds);
+  std::optional<Watchdog> watchdog;
+  if (seconds > 0)
+    watchdog.emplace(activities, seconds);
   std::optional<std::string> problem;
-  while (!problem && !done.wait_for(lock, watchdog.interval(), finished))
-    problem = watchdog.look(Watchdog::Clock::now());
+  auto interval =
+      watchdog ? watchdog->interval() : std::chrono::milliseconds(100);
+  while (!problem && !done.wait_for(lock, interval, finished)) {
+    if (hasDevice) {
+      lock.unlock();
+      lookAtDevices();
+      lock.lock();
+    }
+    if (watchdog)
+      problem = watchdog->look(Watchdog::Clock::now());
+  }
   if (!problem)
     return;
   lock.unlock();
@@ -375,10 +409,11 @@ std::vector<char> Session::Implementation::gatherTensor(int parameter,
   runAll([&](Rank &rank) {
     const GatherPart &part =
         parts[size_t(rank.globalRank() - world.firstLocal())];
+    std::vector<char> copy;
     ExchangeCall call;
     call.table = &part.table;
     if (part.layer)
-      call.source = heldBase(manifest, rank, *part.layer, kind);
+      call.source = heldOnHost(manifest, rank, part, kind, copy);
     call.destination = whole.data();
     call.bytesPerUnit = width;
     rank.peers().exchange({&call, 1});
@@ -497,6 +532,10 @@ Status Session::step(StepResult &result) {
   });
 }
 
+Status Session::finish() {
+  return guarded([&] { impl->runAll([](Rank &rank) { rank.finish(); }); });
+}
+
 Status Session::evaluate(double &loss, uint64_t &validTokens) {
   return guarded([&] {
     if (impl->state.tokens.empty())
@@ -522,14 +561,15 @@ Status Session::predict(std::span<const int32_t> tokens,
                 inputs.begin() + sample * manifest.seqLen);
     impl->setBatch(inputs, labels);
     impl->state.mode = GRT_MODE_GENERATE;
-    impl->runAll([](Rank &rank) { rank.evaluate(true); });
+    std::vector<int32_t> predicted(tokens.size());
+    impl->runAll([&](Rank &rank) {
+      rank.evaluate(true);
+      if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
+        fail("the program's last layer reads no labels");
+    });
     for (const std::unique_ptr<Rank> &rank : impl->ranks)
-      if (rank->isFirstOfLastLayer()) {
-        const int32_t *predicted = rank->labels(0);
-        if (!predicted)
-          fail("the program's last layer reads no labels");
-        result.assign(predicted, predicted + tokens.size());
-      }
+      if (rank->isFirstOfLastLayer())
+        result = predicted;
     impl->sharePrediction(result, tokens.size());
     impl->state.tokens.clear();
   });
@@ -567,7 +607,8 @@ Status Session::setParameter(const std::string &name,
         invalid("parameter '" + name + "': expected " +
                 std::to_string(parameter.elements()) + " values, found " +
                 std::to_string(values.size()));
-      return scatterTensor(manifest, impl->ranks, int(i), values);
+      return impl->runAll(
+          [&](Rank &rank) { scatterTensor(manifest, rank, int(i), values); });
     }
     invalid("the program has no parameter '" + name + "'");
   });

@@ -50,6 +50,7 @@ public:
   Group &group(const std::vector<int> &ranks) override {
     return inner->group(ranks);
   }
+  void onStream(grt_stream stream) override { inner->onStream(stream); }
   void allReduce(Group &group, void *data, uint64_t count,
                  grt_dtype dtype) override {
     Scope scope(recorder, "all-reduce", &group);

@@ -1,0 +1,86 @@
+//===- accesses.cpp - What kernels read and write -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "accesses.h"
+#include "core/manifest.h"
+
+namespace grt::recording {
+namespace {
+
+constexpr Access R = Access::Read, W = Access::Write, RW = Access::ReadWrite,
+                 A = Access::Accumulate, S = Access::Scratch;
+
+constexpr Access gemm[] = {R, R, A, R};
+constexpr Access unary[] = {R, W};
+constexpr Access binary[] = {R, R, W};
+constexpr Access biasGrad[] = {R, A};
+constexpr Access layerNorm[] = {R, R, R, W, W};
+constexpr Access layerNormGrad[] = {R, R, R, R, W, A, A};
+constexpr Access biasGelu[] = {R, R, W, W};
+constexpr Access attention[] = {R, R, R, W, W, S};
+constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S};
+constexpr Access embeddingGrad[] = {R, R, A};
+constexpr Access crossEntropy[] = {R, RW, R, W, W};
+constexpr Access zero[] = {W};
+constexpr Access optimizer[] = {RW, R, RW};
+constexpr Access norm[] = {R};
+
+/// By kernel number.
+const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
+    {gemm},                      // GEMM
+    {binary},                    // BIAS_ADD
+    {biasGrad},                  // BIAS_GRAD
+    {layerNorm},                 // LAYER_NORM
+    {layerNormGrad},             // LAYER_NORM_GRAD
+    {unary},                     // GELU
+    {binary},                    // GELU_GRAD
+    {biasGelu},                  // BIAS_GELU
+    {attention, StepUse::Reads}, // dropout
+    {attentionGrad, StepUse::Reads},
+    {unary, StepUse::Reads},  // DROPOUT
+    {binary, StepUse::Reads}, // DROPOUT_ADD
+    {binary},                 // ADD
+    {binary},                 // EMBEDDING
+    {embeddingGrad},
+    {binary},                       // POSITION_ADD
+    {biasGrad},                     // POSITION_GRAD
+    {binary, StepUse::Reads},       // SOFTMAX_STATS
+    {crossEntropy, StepUse::Reads}, // the mode and the number of tokens
+    {unary},                        // COPY
+    {zero},
+    {optimizer, StepUse::Reads},
+    {norm, StepUse::AddsNorm},
+    {unary}, // SCALE
+};
+
+/// Bytes that `rows` rows of `width` reach, `stride` apart.
+uint64_t reach(int64_t rows, int64_t stride, int64_t width) {
+  return rows > 0 ? uint64_t((rows - 1) * stride + width) : 0;
+}
+
+} // namespace
+
+const KernelAccesses &accessesOf(uint32_t kernel) { return kernels[kernel]; }
+
+uint64_t touchedBytes(const grt_kernel_op &op, uint32_t buffer) {
+  const grt_buffer &named = op.buffers[buffer];
+  const int64_t *n = op.ints;
+  if (op.kernel == GRT_KERNEL_COPY)
+    return reach(n[0], n[buffer == 0 ? 2 : 3], n[1]);
+  bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
+  if (op.kernel != GRT_KERNEL_ATTENTION && !backward)
+    return named.bytes;
+  // q, k, v and their gradients may be columns of one packed buffer.
+  uint32_t which = backward && buffer >= 6 ? buffer - 6 : buffer;
+  if (which > 2)
+    return named.bytes;
+  int64_t rows = n[0] * n[which == 0 ? 1 : 2];
+  int64_t width = n[which == 0 ? 3 : 4] * n[5];
+  return reach(rows, n[6 + which], width) * dtypeBytes(named.dtype);
+}
+
+} // namespace grt::recording

@@ -1,0 +1,128 @@
+//===- memory.cpp - Memory of a model of a device -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "memory.h"
+
+#include <algorithm>
+#include <sys/mman.h>
+
+namespace grt::recording {
+
+void join(Clock &clock, const Clock &other) {
+  for (size_t i = 0; i < std::min(clock.size(), other.size()); ++i)
+    clock[i] = std::max(clock[i], other[i]);
+}
+
+const char *streamName(uint32_t stream) {
+  static const char *const names[] = {"compute", "gradient", "gather",
+                                      "transfer", "host"};
+  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
+}
+
+std::string Deed::text() const {
+  return "rank " + std::to_string(rank) + (place.empty() ? "" : ", " + place) +
+         ": " + what + " (" + streamName(stream) + " " +
+         std::to_string(number) + ")";
+}
+
+AccessMap::Cells::iterator AccessMap::cut(uint64_t at) {
+  auto next = cells.lower_bound(at);
+  if (next->first == at)
+    return next;
+  return cells.emplace_hint(next, at, std::prev(next)->second);
+}
+
+void AccessMap::use(uint64_t begin, uint64_t end, bool writes,
+                    const DeedPointer &deed, const Clock &clock,
+                    const Report &report) {
+  if (begin >= end)
+    return;
+  auto first = cut(begin), last = cut(end);
+  for (auto at = first; at != last; ++at) {
+    Cell &cell = at->second;
+    auto look = [&](const DeedPointer &other, bool otherWrites) {
+      if (other && other != deed && !other->isBefore(clock))
+        report({at->first, std::next(at)->first, other, otherWrites});
+    };
+    look(cell.writer, true);
+    if (!writes) {
+      // Of one queue the youngest reader stands for all.
+      auto same = std::find_if(
+          cell.readers.begin(), cell.readers.end(),
+          [&](const DeedPointer &d) { return d->queue == deed->queue; });
+      if (same != cell.readers.end())
+        *same = deed;
+      else
+        cell.readers.push_back(deed);
+      continue;
+    }
+    for (const DeedPointer &reader : cell.readers)
+      look(reader, false);
+  }
+  if (!writes)
+    return;
+  cells.erase(std::next(first), last);
+  first->second = {deed, {}};
+}
+
+void AccessMap::forget() {
+  uint64_t bytes = std::prev(cells.end())->first;
+  cells.clear();
+  cells[0];
+  cells[bytes];
+}
+
+Allocation::Allocation(const grt_backend &base, const grt_arena &shape,
+                       bool isArena)
+    : accesses(shape.bytes +
+               (isArena ? (shape.window_count - 1) * shape.window_bytes : 0)),
+      base(base), shape(shape), isArena(isArena),
+      bytes(shape.bytes +
+            (isArena ? (shape.window_count - 1) * shape.window_bytes : 0)) {
+  values = static_cast<char *>(isArena ? base.map_arena(&this->shape)
+                                       : base.allocate(shape.bytes));
+  if (!values)
+    return;
+  void *addresses = mmap(nullptr, bytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  reserved = addresses == MAP_FAILED ? nullptr : static_cast<char *>(addresses);
+}
+
+Allocation::~Allocation() {
+  if (reserved)
+    munmap(reserved, bytes);
+  if (values && isArena)
+    base.unmap_arena(values, &shape);
+  else if (values)
+    base.release(values, shape.bytes);
+}
+
+void Allocation::forMemory(
+    uint64_t begin, uint64_t end,
+    const std::function<void(uint64_t, uint64_t)> &visit) const {
+  while (begin < end) {
+    // The whole range, unless a view of the window begins or ends in it.
+    uint64_t place = begin, next = end;
+    for (uint64_t view = 0; isArena && view < shape.window_count; ++view) {
+      uint64_t from = shape.window_offset + view * shape.window_stride;
+      uint64_t to = from + shape.window_bytes;
+      if (begin < from) {
+        next = std::min(next, from);
+        break;
+      }
+      if (begin < to) {
+        place = begin - view * shape.window_stride;
+        next = std::min(next, to);
+        break;
+      }
+    }
+    visit(place, place + next - begin);
+    begin = next;
+  }
+}
+
+} // namespace grt::recording

@@ -1,0 +1,116 @@
+//===- memory.h - Memory of a model of a device ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// An allocation has addresses that nobody may touch, and memory elsewhere that
+// the model uses in their place: a host that goes to the device's memory itself
+// ends at once. Every byte knows the operation that wrote it last and those
+// that have read it since.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_RECORDING_MEMORY_H
+#define GRT_BACKENDS_RECORDING_MEMORY_H
+
+#include "grt/backend.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace grt::recording {
+
+/// How far each queue (a stream of a rank, or its host) is known to have come,
+/// in operations.
+using Clock = std::vector<uint64_t>;
+void join(Clock &clock, const Clock &other);
+
+/// An operation, as messages name it.
+struct Deed {
+  int rank = 0;
+  uint32_t stream = 0;
+  uint64_t number = 0; ///< on its stream, from 1
+  size_t queue = 0;    ///< index in clocks
+  std::string place, what;
+
+  bool isBefore(const Clock &clock) const { return number <= clock[queue]; }
+  /// "rank 1, step 2, layer 'h.1', functions: gemm 'x' (compute 12)".
+  std::string text() const;
+};
+using DeedPointer = std::shared_ptr<const Deed>;
+
+const char *streamName(uint32_t stream);
+
+/// Who used the bytes of a piece of memory last.
+class AccessMap {
+public:
+  explicit AccessMap(uint64_t bytes) {
+    cells[0];
+    cells[bytes];
+  }
+
+  /// A conflict: bytes [begin, end), and the operation that used them.
+  struct Conflict {
+    uint64_t begin, end;
+    DeedPointer other;
+    bool otherWrites;
+  };
+  using Report = std::function<void(const Conflict &)>;
+  /// `deed` uses bytes [begin, end), knowing of what `clock` says.
+  void use(uint64_t begin, uint64_t end, bool writes, const DeedPointer &deed,
+           const Clock &clock, const Report &report);
+  void forget();
+
+private:
+  struct Cell {
+    DeedPointer writer;
+    std::vector<DeedPointer> readers;
+  };
+  using Cells = std::map<uint64_t, Cell>;
+  Cells::iterator cut(uint64_t at);
+  /// By first byte; the last one is the end.
+  Cells cells;
+};
+
+/// What the rank at hand gets from `allocate` or `map_arena`.
+class Allocation {
+public:
+  /// Null `memory()` if there is none. `isArena`: has a window.
+  Allocation(const grt_backend &base, const grt_arena &shape, bool isArena);
+  ~Allocation();
+  Allocation(const Allocation &) = delete;
+  Allocation &operator=(const Allocation &) = delete;
+
+  char *address() const { return reserved; }
+  uint64_t addressBytes() const { return bytes; }
+  bool holds(const void *at) const {
+    return at >= reserved && at < reserved + bytes;
+  }
+  uint64_t offset(const void *at) const {
+    return uint64_t(static_cast<const char *>(at) - reserved);
+  }
+  /// The model's memory behind an address.
+  char *memory(uint64_t offset) const { return values + offset; }
+  /// Calls `visit(begin, end)` for the pieces of memory behind these addresses;
+  /// the views of a window are one memory.
+  void forMemory(uint64_t begin, uint64_t end,
+                 const std::function<void(uint64_t, uint64_t)> &visit) const;
+
+  AccessMap accesses;
+
+private:
+  const grt_backend &base;
+  const grt_arena shape;
+  const bool isArena;
+  const uint64_t bytes;
+  char *reserved = nullptr, *values = nullptr;
+};
+
+} // namespace grt::recording
+
+#endif // GRT_BACKENDS_RECORDING_MEMORY_H

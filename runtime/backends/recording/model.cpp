@@ -1,0 +1,335 @@
+//===- model.cpp - Ranks, streams and what is on them ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "model.h"
+#include "comm/sum.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+namespace grt::recording {
+namespace {
+
+std::mutex modelMutex;
+std::atomic<int> wanting{0};
+
+double now() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string bytesText(uint64_t begin, uint64_t end) {
+  return "bytes " + std::to_string(begin) + " to " + std::to_string(end);
+}
+
+/// The values of a collective, summed in the order of the group's list.
+void perform(const std::vector<Operation *> &members) {
+  const Part &first = members[0]->part;
+  if (first.kind == CollectiveKind::AllGather) {
+    for (Operation *to : members)
+      for (size_t i = 0; i < members.size(); ++i)
+        std::memmove(static_cast<char *>(to->part.out) + i * first.count,
+                     members[i]->part.in, first.count);
+    return;
+  }
+  bool scatters = first.kind == CollectiveKind::ReduceScatter;
+  dispatchSum(grt_dtype(first.dtype), [&](auto element) {
+    using E = decltype(element);
+    using T = typename E::Type;
+    uint64_t count = first.count * (scatters ? members.size() : 1);
+    std::vector<T> total(count);
+    auto sum = [&](uint64_t begin, uint64_t elements, const T *onto) {
+      sumInOrder<E>(
+          int(members.size()), elements, onto,
+          [&](int member) {
+            return static_cast<const T *>(members[size_t(member)]->part.in) +
+                   begin;
+          },
+          [&](uint64_t at, uint64_t n, const T *sums) {
+            std::copy_n(sums, n, total.begin() + long(begin + at));
+          });
+    };
+    if (!scatters)
+      sum(0, count, nullptr);
+    for (size_t i = 0; scatters && i < members.size(); ++i) {
+      const Part &part = members[i]->part;
+      sum(i * first.count, first.count,
+          part.accumulate ? static_cast<const T *>(part.out) : nullptr);
+    }
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Part &part = members[i]->part;
+      // Nobody may rely on what a backend leaves there.
+      if (part.accumulate)
+        std::memset(part.scratch, 0xff, first.count * sizeof(T));
+      std::memcpy(part.out, total.data() + (scatters ? i * first.count : 0),
+                  first.count * sizeof(T));
+    }
+  });
+}
+
+std::string partText(const Part &part) {
+  std::string text = collectiveName(part.kind);
+  text += " of " + std::to_string(part.count) + " ";
+  return text + (part.kind == CollectiveKind::AllGather
+                     ? "bytes"
+                     : std::string("elements of ") + dtypeName(part.dtype));
+}
+
+} // namespace
+
+ModelLock::ModelLock() : lock(modelMutex, std::defer_lock) {
+  ++wanting;
+  lock.lock();
+  --wanting;
+}
+
+void ModelLock::handOver() {
+  if (wanting == 0)
+    return;
+  lock.unlock();
+  std::this_thread::yield();
+  lock.lock();
+}
+
+const char *collectiveName(CollectiveKind kind) {
+  static const char *const names[] = {"all-reduce", "all-gather",
+                                      "reduce-scatter"};
+  return names[int(kind)];
+}
+
+World::World(int size, uint64_t seed)
+    : ranks(size_t(size), nullptr), random(seed) {}
+
+void World::fail(const std::string &what) {
+  if (problem.empty())
+    problem = what;
+  changed.notify_all();
+}
+
+Group *World::group(const std::vector<int> &list) {
+  std::unique_ptr<Group> &entry = groups[list];
+  if (!entry) {
+    entry = std::make_unique<Group>();
+    entry->ranks = list;
+    entry->calls.resize(list.size());
+  }
+  return entry.get();
+}
+
+void World::expectOrder(const Deed &deed, int other, const std::string &what) {
+  std::deque<Meeting> &theirs = meetings[{other, deed.rank}];
+  if (theirs.empty()) {
+    meetings[{deed.rank, other}].push_back({what, deed});
+    return;
+  }
+  if (theirs.front().what != what)
+    fail(deed.text() + " is " + what + " where " + theirs.front().deed.text() +
+         " is " + theirs.front().what +
+         ": ranks must come to what they share in one order");
+  theirs.pop_front();
+}
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+bool World::isDrained(const Rank &rank, uint32_t stream) const {
+  if (stream < GRT_STREAM_COUNT)
+    return rank.streams[stream].queue.empty();
+  return std::all_of(rank.streams.begin(), rank.streams.end(),
+                     [](const Stream &s) { return s.queue.empty(); });
+}
+
+bool World::canAct(const Rank &rank, uint32_t stream) const {
+  const Stream &on = rank.streams[stream];
+  if (on.queue.empty())
+    return false;
+  const Operation &operation = *on.queue.front();
+  if (operation.kind == Operation::Kind::Wait)
+    return operation.marker->done;
+  // What has started and is still there waits for others.
+  return !operation.started;
+}
+
+void World::drain(ModelLock &lock, Rank &rank, uint32_t stream) {
+  std::vector<size_t> order(ranks.size() * GRT_STREAM_COUNT);
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::shuffle(order.begin(), order.end(), random);
+  rank.waitsFor = stream;
+  while (problem.empty() && !aborted && !isDrained(rank, stream)) {
+    auto next = std::find_if(order.begin(), order.end(), [&](size_t index) {
+      const Rank *owner = ranks[index / GRT_STREAM_COUNT];
+      return owner && canAct(*owner, uint32_t(index % GRT_STREAM_COUNT));
+    });
+    if (next != order.end()) {
+      act(*ranks[*next / GRT_STREAM_COUNT], uint32_t(*next % GRT_STREAM_COUNT));
+      changed.notify_all();
+      lock.handOver();
+      continue;
+    }
+    bool somebodyGoesOn =
+        std::any_of(ranks.begin(), ranks.end(), [&](const Rank *other) {
+          return !other || !other->waitsFor ||
+                 isDrained(*other, *other->waitsFor);
+        });
+    if (!somebodyGoesOn) {
+      fail("all ranks wait for ever" + describeStuck());
+      break;
+    }
+    changed.wait(lock.lock);
+  }
+  rank.waitsFor.reset();
+  Clock known = *rank.host;
+  for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+    if (stream == s || stream == GRT_STREAM_COUNT)
+      join(known, rank.streams[s].clock);
+  rank.host = std::make_shared<const Clock>(std::move(known));
+}
+
+std::string World::describeStuck() const {
+  std::string text;
+  for (const Rank *rank : ranks)
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      if (!rank->streams[s].queue.empty())
+        text += "; " + rank->streams[s].queue.front()->deed->text();
+  return text;
+}
+
+void World::start(Operation &operation, Clock &clock) {
+  operation.started = true;
+  join(clock, *operation.host);
+  ++clock[operation.deed->queue];
+  for (const Touch &touch : operation.touches)
+    touch.allocation->forMemory(
+        touch.begin, touch.end, [&](uint64_t begin, uint64_t end) {
+          touch.allocation->accesses.use(
+              begin, end, touch.writes, operation.deed, clock,
+              [&](const AccessMap::Conflict &conflict) {
+                fail(operation.deed->text() +
+                     (touch.writes ? " writes " : " reads ") +
+                     bytesText(std::max(begin, conflict.begin),
+                               std::min(end, conflict.end)) +
+                     " of its arena, which " + conflict.other->text() +
+                     (conflict.otherWrites ? " writes" : " reads") +
+                     ", and nothing orders the two");
+              });
+        });
+}
+
+void World::act(Rank &rank, uint32_t stream) {
+  Stream &on = rank.streams[stream];
+  Operation &operation = *on.queue.front();
+  start(operation, on.clock);
+  if (!problem.empty())
+    return;
+  switch (operation.kind) {
+  case Operation::Kind::Work: {
+    char message[512] = "";
+    if (operation.run(message, sizeof(message)) != 0) {
+      message[sizeof(message) - 1] = 0;
+      return fail(operation.deed->text() + ": " + message);
+    }
+    break;
+  }
+  case Operation::Kind::Record:
+    operation.marker->clock = on.clock;
+    operation.marker->milliseconds = now();
+    operation.marker->done = true;
+    break;
+  case Operation::Kind::Wait:
+    join(on.clock, operation.marker->clock);
+    break;
+  case Operation::Kind::Joined:
+    checkJoined(operation, on.clock);
+    break;
+  case Operation::Kind::Collective:
+    return assemble(operation);
+  case Operation::Kind::Exchange:
+    return match(operation);
+  }
+  on.queue.pop_front();
+}
+
+void World::checkJoined(const Operation &operation, const Clock &clock) {
+  for (const DeedPointer &before : operation.before)
+    if (before && !before->isBefore(clock))
+      fail(operation.deed->text() + " does not wait for " + before->text());
+}
+
+void World::assemble(Operation &operation) {
+  Group &group = *operation.group;
+  Assembly &assembly = group.assemblies[operation.sequence];
+  assembly.members.resize(group.ranks.size());
+  assembly.members[operation.member] = &operation;
+  if (++assembly.arrived < group.ranks.size())
+    return;
+  std::vector<Operation *> members = std::move(assembly.members);
+  group.assemblies.erase(operation.sequence);
+  const Part &part = members[0]->part;
+  for (const Operation *other : members)
+    if (other->part.kind != part.kind || other->part.count != part.count ||
+        other->part.dtype != part.dtype)
+      return fail(members[0]->deed->text() + " is an " + partText(part) + ", " +
+                  other->deed->text() + " is an " + partText(other->part));
+  perform(members);
+  // Nobody is done before all have come.
+  Clock all = members[0]->rank->streams[members[0]->stream].clock;
+  for (const Operation *member : members)
+    join(all, member->rank->streams[member->stream].clock);
+  for (Operation *member : members) {
+    Stream &on = member->rank->streams[member->stream];
+    on.clock = all;
+    on.queue.pop_front();
+  }
+}
+
+void World::match(Operation &operation) {
+  int self = operation.rank->number;
+  operation.piecesLeft = operation.pieces.size();
+  operation.began = operation.rank->streams[operation.stream].clock;
+  if (operation.pieces.empty())
+    return complete(operation);
+  // The last piece may complete the operation, which is gone then.
+  std::vector<Piece> pieces = operation.pieces;
+  for (const Piece &piece : pieces) {
+    std::pair<int, int> ends =
+        piece.sends ? std::pair(self, piece.peer) : std::pair(piece.peer, self);
+    Channel &channel = channels[ends];
+    (piece.sends ? channel.sends : channel.receives)[piece.number] = {
+        &operation, piece.memory, piece.bytes};
+    auto sent = channel.sends.find(piece.number);
+    auto expected = channel.receives.find(piece.number);
+    if (sent == channel.sends.end() || expected == channel.receives.end())
+      continue;
+    Half from = sent->second, to = expected->second;
+    channel.sends.erase(sent);
+    channel.receives.erase(expected);
+    if (from.bytes != to.bytes)
+      return fail(from.operation->deed->text() + " sends " +
+                  std::to_string(from.bytes) + " bytes, " +
+                  to.operation->deed->text() + " expects " +
+                  std::to_string(to.bytes));
+    std::memcpy(to.memory, from.memory, from.bytes);
+    // What arrives was sent before; who has sent knows nothing.
+    join(to.operation->rank->streams[to.operation->stream].clock,
+         from.operation->began);
+    for (Operation *side : {from.operation, to.operation})
+      if (--side->piecesLeft == 0)
+        complete(*side);
+  }
+}
+
+void World::complete(Operation &operation) {
+  operation.rank->streams[operation.stream].queue.pop_front();
+}
+
+} // namespace grt::recording

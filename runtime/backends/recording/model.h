@@ -1,0 +1,211 @@
+//===- model.h - Ranks, streams and what is on them -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Operations wait in the queue of their stream until some host must have them
+// done. Then they run in an order that a seed picks out of all orders that the
+// device would be free to take: one stream as far as it can go, then another,
+// and nothing that nobody waits for. What is not ordered by events,
+// collectives, messages or a waiting host therefore shows in the values sooner
+// or later; and clocks say so at once, whatever order was picked.
+//
+// Whoever calls anything here holds a ModelLock.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_RECORDING_MODEL_H
+#define GRT_BACKENDS_RECORDING_MODEL_H
+
+#include "memory.h"
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+
+namespace grt::recording {
+
+/// A lock on the one mutex of all models, which those who run operations hand
+/// over to whoever wants it.
+class ModelLock {
+public:
+  ModelLock();
+  void handOver();
+  std::unique_lock<std::mutex> lock;
+};
+
+struct Rank;
+struct Operation;
+
+/// A record of an event.
+struct Marker {
+  bool done = false;
+  Clock clock;
+  double milliseconds = 0; ///< when it was done
+};
+
+/// Bytes of an allocation that an operation uses.
+struct Touch {
+  Allocation *allocation;
+  uint64_t begin, end; ///< addresses
+  bool writes;
+};
+
+enum class CollectiveKind { AllReduce, AllGather, ReduceScatter };
+const char *collectiveName(CollectiveKind kind);
+
+/// What a member brings to a collective; memory of the model.
+struct Part {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  const void *in = nullptr;
+  void *out = nullptr, *scratch = nullptr;
+  uint64_t count = 0; ///< elements, or bytes of a gather
+  uint32_t dtype = GRT_U8;
+  bool accumulate = false;
+};
+
+/// One collective of a group: complete when all members have come.
+struct Assembly {
+  std::vector<Operation *> members; ///< by index in the group
+  size_t arrived = 0;
+};
+
+struct Group {
+  std::vector<int> ranks;
+  std::vector<uint64_t> calls; ///< of each member
+  std::map<uint64_t, Assembly> assemblies;
+};
+
+/// A piece whose operation runs.
+struct Half {
+  Operation *operation;
+  char *memory;
+  uint64_t bytes;
+};
+
+struct Piece {
+  int peer;
+  bool sends;
+  char *memory;
+  uint64_t bytes;
+  uint64_t number; ///< of all from one rank to another, as their hosts put them
+};
+
+struct Operation {
+  enum class Kind { Work, Record, Wait, Collective, Exchange, Joined };
+  Kind kind = Kind::Work;
+  Rank *rank = nullptr;
+  uint32_t stream = 0;
+  std::shared_ptr<Deed> deed;
+  /// What the host knew when it made the call.
+  std::shared_ptr<const Clock> host;
+  std::vector<Touch> touches;
+  bool started = false;
+
+  /// Work. Status and message as of kernels.
+  std::function<int32_t(char *, size_t)> run;
+  std::shared_ptr<Marker> marker; ///< Record, Wait
+  Group *group = nullptr;         ///< Collective
+  size_t member = 0;
+  uint64_t sequence = 0;
+  Part part;
+  std::vector<Piece> pieces; ///< Exchange
+  size_t piecesLeft = 0;
+  Clock began;
+  /// Joined: the last operation of each stream that must have come before.
+  std::array<DeedPointer, GRT_STREAM_COUNT> before;
+};
+
+struct Stream {
+  std::deque<std::unique_ptr<Operation>> queue;
+  Clock clock; ///< at the end of what was done
+  uint64_t issued = 0;
+  std::shared_ptr<const Deed> last;
+};
+
+struct World {
+  explicit World(int size, uint64_t seed);
+
+  int size() const { return int(ranks.size()); }
+  /// Runs what is needed until all of these streams of a rank are empty; the
+  /// host then knows of it.
+  void drain(ModelLock &lock, Rank &rank, uint32_t stream);
+  /// The first thing that went wrong; nothing runs after it.
+  void fail(const std::string &what);
+  /// Members of a collective or an exchange must meet them in one order, over
+  /// all streams: `what` is the next of `rank` that `other` takes part in.
+  void expectOrder(const Deed &deed, int other, const std::string &what);
+  Group *group(const std::vector<int> &ranks);
+  /// The next number of a piece on its way from one rank to another.
+  uint64_t numberPiece(int from, int to, bool sends) {
+    Channel &channel = channels[{from, to}];
+    return sends ? channel.sent++ : channel.expected++;
+  }
+
+  std::vector<Rank *> ranks; ///< those that have joined
+  std::string problem;
+  bool aborted = false;
+  std::condition_variable changed;
+
+private:
+  bool isDrained(const Rank &rank, uint32_t stream) const;
+  bool canAct(const Rank &rank, uint32_t stream) const;
+  void act(Rank &rank, uint32_t stream);
+  void start(Operation &operation, Clock &clock);
+  void assemble(Operation &operation);
+  void match(Operation &operation);
+  void complete(Operation &operation);
+  void checkJoined(const Operation &operation, const Clock &clock);
+  std::string describeStuck() const;
+
+  struct Meeting {
+    std::string what;
+    Deed deed;
+  };
+  std::map<std::pair<int, int>, std::deque<Meeting>> meetings;
+  struct Channel {
+    uint64_t sent = 0, expected = 0; ///< pieces put on streams
+    std::map<uint64_t, Half> sends, receives;
+  };
+  std::map<std::pair<int, int>, Channel> channels;
+  std::map<std::vector<int>, std::unique_ptr<Group>> groups;
+  std::mt19937_64 random;
+};
+
+struct Rank {
+  Rank(int number, const grt_backend &base) : base(base), number(number) {}
+
+  size_t queueOf(uint32_t stream) const {
+    return size_t(number) * (GRT_STREAM_COUNT + 1) + stream;
+  }
+  size_t queueOfHost() const { return queueOf(GRT_STREAM_COUNT); }
+
+  const grt_backend &base;
+  int number;            ///< in `world`
+  void *state = nullptr; ///< of `base`
+  std::shared_ptr<World> world;
+  std::array<Stream, GRT_STREAM_COUNT> streams;
+  std::vector<std::shared_ptr<Marker>> events;
+  std::shared_ptr<const Clock> host;
+  std::optional<uint32_t> waitsFor; ///< a stream, or all of them
+  std::string place;
+  /// Addresses of the plan: buffers for ever, all memory, buffers alive.
+  struct Span {
+    const char *begin, *end;
+  };
+  std::vector<Span> kept, planned, live;
+  bool tracksLives = false;
+  std::array<uint64_t, GRT_STREAM_COUNT> issuedBefore{}; ///< the function
+  std::set<Allocation *> used;
+  std::vector<char> scratch; ///< of kernels that need more than the plan gives
+};
+
+} // namespace grt::recording
+
+#endif // GRT_BACKENDS_RECORDING_MODEL_H

@@ -1,0 +1,691 @@
+//===- recording.cpp - A backend that checks how programs use a device ----===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "recording.h"
+#include "accesses.h"
+#include "core/executor.h"
+#include "model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace grt::recording {
+namespace {
+
+constexpr uint32_t eventCount = 96;
+
+const grt_backend *base = nullptr;
+uint64_t nextSeed = 1;
+/// By first address.
+std::map<const char *, std::unique_ptr<Allocation>> allocations;
+std::map<const char *, uint64_t> pinned;
+
+Allocation *allocationAt(const void *address) {
+  auto next = allocations.upper_bound(static_cast<const char *>(address));
+  if (next == allocations.begin())
+    return nullptr;
+  Allocation *found = std::prev(next)->second.get();
+  return found->holds(address) ? found : nullptr;
+}
+
+bool isPinned(const void *address, uint64_t bytes) {
+  const char *at = static_cast<const char *>(address);
+  auto next = pinned.upper_bound(at);
+  return next != pinned.begin() &&
+         uint64_t(at - std::prev(next)->first) + bytes <=
+             std::prev(next)->second;
+}
+
+Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
+
+/// Runs `body` with the lock held; its exception, or what went wrong before, is
+/// the call's failure.
+template <typename Body>
+int32_t guarded(void *state, char *message, size_t bytes, Body body) {
+  ModelLock lock;
+  // The body may take the rank to another world.
+  std::shared_ptr<World> kept = rankOf(state).world;
+  World &world = *kept;
+  try {
+    if (world.problem.empty() && !world.aborted)
+      body(lock, rankOf(state));
+  } catch (const std::exception &error) {
+    world.fail(error.what());
+  }
+  if (world.problem.empty() && !world.aborted)
+    return 0;
+  std::snprintf(message, bytes, "%s",
+                world.problem.empty() ? "aborted" : world.problem.c_str());
+  return 1;
+}
+
+std::unique_ptr<Operation> operation(Rank &rank, uint32_t stream,
+                                     Operation::Kind kind, std::string what) {
+  if (stream >= GRT_STREAM_COUNT)
+    throw std::runtime_error("unknown stream " + std::to_string(stream));
+  auto made = std::make_unique<Operation>();
+  made->kind = kind;
+  made->rank = &rank;
+  made->stream = stream;
+  made->deed = std::make_shared<Deed>();
+  made->deed->rank = rank.number;
+  made->deed->stream = stream;
+  made->deed->queue = rank.queueOf(stream);
+  made->deed->place = rank.place;
+  made->deed->what = std::move(what);
+  made->host = rank.host;
+  return made;
+}
+
+void put(std::unique_ptr<Operation> made) {
+  Rank &rank = *made->rank;
+  Stream &stream = rank.streams[made->stream];
+  made->deed->number = ++stream.issued;
+  stream.last = made->deed;
+  stream.queue.push_back(std::move(made));
+  rank.world->changed.notify_all();
+}
+
+/// Whether spans cover [begin, end) together.
+bool covers(const std::vector<const std::vector<Rank::Span> *> &lists,
+            const char *begin, const char *end) {
+  std::vector<Rank::Span> spans;
+  for (const auto *list : lists)
+    for (const Rank::Span &span : *list)
+      if (span.begin < end && begin < span.end)
+        spans.push_back(span);
+  std::sort(spans.begin(), spans.end(),
+            [](const auto &a, const auto &b) { return a.begin < b.begin; });
+  for (const Rank::Span &span : spans) {
+    if (span.begin > begin)
+      return false;
+    begin = std::max(begin, span.end);
+  }
+  return begin >= end;
+}
+
+/// Notes that the operation uses these addresses; the memory behind them. Null
+/// for no bytes.
+char *touch(Operation &made, const void *address, uint64_t bytes, bool writes) {
+  Allocation *allocation = allocationAt(address);
+  const char *begin = static_cast<const char *>(address);
+  if (bytes == 0)
+    return allocation ? allocation->memory(allocation->offset(address))
+                      : nullptr;
+  auto wrong = [&](const std::string &where) {
+    throw std::runtime_error(
+        made.deed->text() + (writes ? " writes " : " reads ") +
+        std::to_string(bytes) + " bytes" +
+        (allocation
+             ? " from byte " + std::to_string(allocation->offset(address)) +
+                   " of its arena"
+             : "") +
+        ", " + where);
+  };
+  if (!allocation ||
+      bytes > allocation->addressBytes() - allocation->offset(address))
+    wrong("outside the device's memory");
+  Rank &rank = *made.rank;
+  if (rank.tracksLives &&
+      !covers({&rank.kept, &rank.live}, begin, begin + bytes))
+    wrong("which is no buffer that is alive");
+  uint64_t offset = allocation->offset(address);
+  rank.used.insert(allocation);
+  made.touches.push_back({allocation, offset, offset + bytes, writes});
+  return allocation->memory(offset);
+}
+
+//===----------------------------------------------------------------------===//
+// The table of the backend
+//===----------------------------------------------------------------------===//
+
+template <int Kernel>
+int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
+  return guarded(
+      call->rank_state, message, messageBytes, [&](ModelLock &, Rank &rank) {
+        const grt_kernel_op &op = *call->op;
+        const KernelAccesses &accesses = accessesOf(Kernel);
+        std::string what = kernelName(Kernel);
+        if (op.name && what != op.name)
+          what += std::string(" '") + op.name + "'";
+        auto made =
+            operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work, what);
+        if (op.buffer_count > accesses.buffers.size())
+          throw std::runtime_error(made->deed->text() + " has " +
+                                   std::to_string(op.buffer_count) +
+                                   " buffers");
+        // Everything that the call names may be gone when it runs.
+        struct Copy {
+          grt_kernel_op op;
+          std::vector<grt_buffer> buffers;
+          std::vector<int64_t> ints;
+          std::vector<double> reals;
+          std::vector<void *> addresses;
+          grt_coordinates coordinates;
+          grt_step *step = nullptr;
+          int32_t accumulate;
+        };
+        auto copy = std::make_shared<Copy>();
+        copy->op = op;
+        copy->buffers.assign(op.buffers, op.buffers + op.buffer_count);
+        copy->ints.assign(op.ints, op.ints + op.int_count);
+        copy->reals.assign(op.reals, op.reals + op.real_count);
+        copy->coordinates = *call->coordinates;
+        copy->accumulate = call->accumulate;
+        for (uint32_t i = 0; i < op.buffer_count; ++i) {
+          Access access = accesses.buffers[i];
+          uint64_t bytes = touchedBytes(op, i);
+          void *memory = nullptr;
+          if (reads(access))
+            memory = touch(*made, call->buffers[i], bytes, false);
+          if (writes(access))
+            memory = touch(*made, call->buffers[i], bytes, true);
+          copy->addresses.push_back(memory);
+        }
+        char *step = reinterpret_cast<char *>(call->step);
+        constexpr uint64_t norm = offsetof(grt_step, local_norm_squared);
+        if (accesses.step == StepUse::Reads) {
+          step = touch(*made, step, norm, false);
+        } else if (accesses.step == StepUse::AddsNorm) {
+          char *sum = touch(*made, step + norm, sizeof(double), true);
+          step = sum - norm;
+        }
+        if (accesses.step != StepUse::None)
+          copy->step = reinterpret_cast<grt_step *>(step);
+        bool backward = Kernel == GRT_KERNEL_ATTENTION_GRAD;
+        if (Kernel == GRT_KERNEL_ATTENTION || backward) {
+          // Another device's scratch memory may be too little for the kernels
+          // that are here.
+          grt_buffer &scratch = copy->buffers.back();
+          scratch.bytes = std::max(
+              scratch.bytes,
+              grt_cpu_attention_scratch_bytes(
+                  op.ints[1], op.ints[2], op.ints[5],
+                  uint32_t(dtypeBytes(op.buffers[0].dtype)), backward));
+          rank.scratch.resize(
+              std::max(rank.scratch.size(), scratch.bytes + GRT_ALIGNMENT));
+          copy->addresses.back() = nullptr; // when it runs: it may yet grow
+        }
+        made->run = [copy, &rank](char *text, size_t bytes) {
+          copy->op.buffers = copy->buffers.data();
+          copy->op.ints = copy->ints.data();
+          copy->op.reals = copy->reals.data();
+          if (Kernel == GRT_KERNEL_ATTENTION ||
+              Kernel == GRT_KERNEL_ATTENTION_GRAD)
+            copy->addresses.back() = reinterpret_cast<void *>(
+                (reinterpret_cast<uintptr_t>(rank.scratch.data()) +
+                 GRT_ALIGNMENT - 1) /
+                GRT_ALIGNMENT * GRT_ALIGNMENT);
+          grt_call inner{&copy->op,  copy->addresses.data(), &copy->coordinates,
+                         copy->step, copy->accumulate,       rank.state};
+          return rank.base.kernels[Kernel](&inner, text, bytes);
+        };
+        put(std::move(made));
+      });
+}
+
+void *createRank(int32_t number, int32_t threads) {
+  void *state = base->create_rank(number, threads);
+  ModelLock lock;
+  auto *rank = new Rank(0, *base);
+  rank->state = state;
+  rank->events.resize(eventCount);
+  // Alone until it joins the others.
+  rank->world = std::make_shared<World>(1, nextSeed);
+  rank->world->ranks[0] = rank;
+  Clock clock(GRT_STREAM_COUNT + 1);
+  rank->host = std::make_shared<const Clock>(clock);
+  for (Stream &stream : rank->streams)
+    stream.clock = clock;
+  return rank;
+}
+
+void destroyRank(void *state) {
+  std::unique_ptr<Rank> rank(static_cast<Rank *>(state));
+  {
+    ModelLock lock;
+    rank->world->ranks[size_t(rank->number)] = nullptr;
+    rank->world->changed.notify_all();
+  }
+  base->destroy_rank(rank->state);
+}
+
+void *keep(std::unique_ptr<Allocation> made) {
+  char *address = made->address();
+  if (address) {
+    ModelLock lock;
+    allocations[address] = std::move(made);
+  }
+  return address;
+}
+
+void *allocate(size_t bytes) {
+  return keep(std::make_unique<Allocation>(
+      *base, grt_arena{std::max<uint64_t>(bytes, 1), 0, 0, 0, 0}, false));
+}
+
+void release(void *memory, size_t) {
+  ModelLock lock;
+  allocations.erase(static_cast<const char *>(memory));
+}
+
+void *mapArena(const grt_arena *arena) {
+  return keep(std::make_unique<Allocation>(*base, *arena, true));
+}
+
+void unmapArena(void *memory, const grt_arena *) { release(memory, 0); }
+
+int32_t prepare(void *state, const grt_kernel_op *op, char *message,
+                size_t bytes) {
+  return base->prepare(rankOf(state).state, op, message, bytes);
+}
+
+//===----------------------------------------------------------------------===//
+// The table of the device
+//===----------------------------------------------------------------------===//
+
+void *allocateHost(uint64_t bytes) {
+  auto *memory = static_cast<char *>(
+      std::aligned_alloc(64, std::max<uint64_t>(64, (bytes + 63) / 64 * 64)));
+  if (memory) {
+    ModelLock lock;
+    pinned[memory] = bytes;
+  }
+  return memory;
+}
+
+void releaseHost(void *memory, uint64_t) {
+  ModelLock lock;
+  pinned.erase(static_cast<const char *>(memory));
+  std::free(memory);
+}
+
+int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
+             uint64_t bytes, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, stream, Operation::Kind::Work, "fill");
+    char *memory = touch(*made, to, bytes, true);
+    made->run = [=](char *, size_t) {
+      std::memset(memory, byte, bytes);
+      return 0;
+    };
+    put(std::move(made));
+  });
+}
+
+int32_t copy(void *state, uint32_t stream, void *to, const void *from,
+             uint64_t bytes, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, stream, Operation::Kind::Work, "copy");
+    auto side = [&](const void *address, bool writes) {
+      if (allocationAt(address))
+        return touch(*made, address, bytes, writes);
+      if (!isPinned(address, bytes))
+        throw std::runtime_error(made->deed->text() + " names " +
+                                 std::to_string(bytes) +
+                                 " bytes of the host that are not pinned");
+      return static_cast<char *>(const_cast<void *>(address));
+    };
+    const char *source = side(from, false);
+    char *target = side(to, true);
+    made->run = [=](char *, size_t) {
+      std::memmove(target, source, bytes);
+      return 0;
+    };
+    put(std::move(made));
+  });
+}
+
+void checkEvent(uint32_t event) {
+  if (event >= eventCount)
+    throw std::runtime_error("unknown event " + std::to_string(event));
+}
+
+int32_t record(void *state, uint32_t stream, uint32_t event, char *message,
+               size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    checkEvent(event);
+    auto made = operation(rank, stream, Operation::Kind::Record,
+                          "record of event " + std::to_string(event));
+    made->marker = rank.events[event] = std::make_shared<Marker>();
+    put(std::move(made));
+  });
+}
+
+int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
+                size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    checkEvent(event);
+    auto made = operation(rank, stream, Operation::Kind::Wait,
+                          "wait for event " + std::to_string(event));
+    made->marker = rank.events[event];
+    if (!made->marker)
+      throw std::runtime_error(made->deed->text() +
+                               ", which was never recorded");
+    put(std::move(made));
+  });
+}
+
+int32_t synchronise(void *state, uint32_t stream, char *message,
+                    size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &lock, Rank &rank) {
+    rank.world->drain(lock, rank, stream);
+  });
+}
+
+int32_t elapsed(void *state, uint32_t first, uint32_t second,
+                double *milliseconds, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    for (uint32_t event : {first, second}) {
+      checkEvent(event);
+      if (!rank.events[event] || !rank.events[event]->done)
+        throw std::runtime_error("event " + std::to_string(event) +
+                                 " is not done");
+    }
+    *milliseconds =
+        rank.events[second]->milliseconds - rank.events[first]->milliseconds;
+  });
+}
+
+uint64_t peakBytes(void *) { return 0; }
+
+/// What stands on other streams comes before what COMPUTE gets from here on.
+void expectJoined(Rank &rank, const char *what, bool all) {
+  auto made =
+      operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Joined, what);
+  bool any = false;
+  for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+    if (s != GRT_STREAM_COMPUTE &&
+        (all || rank.streams[s].issued > rank.issuedBefore[s])) {
+      made->before[s] = rank.streams[s].last;
+      any |= made->before[s] != nullptr;
+    }
+  if (any)
+    put(std::move(made));
+}
+
+void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
+          const char *name) {
+  char message[8];
+  auto *begin = static_cast<const char *>(address);
+  guarded(state, message, sizeof(message), [&](ModelLock &, Rank &rank) {
+    switch (kind) {
+    case GRT_NOTE_STATIC:
+      rank.kept.push_back({begin, begin + bytes});
+      break;
+    case GRT_NOTE_BEGIN:
+      rank.live.push_back({begin, begin + bytes});
+      break;
+    case GRT_NOTE_END: {
+      auto last = std::find_if(
+          rank.live.rbegin(), rank.live.rend(), [&](const Rank::Span &span) {
+            return span.begin == begin && span.end == begin + bytes;
+          });
+      if (last != rank.live.rend())
+        rank.live.erase(std::next(last).base());
+      break;
+    }
+    case GRT_NOTE_FORGET:
+      rank.live.clear();
+      rank.tracksLives = bytes != 0;
+      break;
+    case GRT_NOTE_PLACE:
+      rank.place = name;
+      break;
+    case GRT_NOTE_JOINED:
+      expectJoined(rank, "the end of the step", true);
+      break;
+    case GRT_NOTE_FUNCTION_BEGIN:
+      for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+        rank.issuedBefore[s] = rank.streams[s].issued;
+      break;
+    case GRT_NOTE_FUNCTION_END:
+      expectJoined(rank, "the end of the function", false);
+      break;
+    default:
+      break;
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The table of the collectives
+//===----------------------------------------------------------------------===//
+
+/// Worlds are known by number: an identity is plain bytes.
+std::map<uint64_t, std::weak_ptr<World>> worlds;
+uint64_t worldCount = 0;
+
+int32_t makeIdentity(void *identity, char *, size_t) {
+  ModelLock lock;
+  uint64_t number = ++worldCount;
+  std::memcpy(identity, &number, sizeof(number));
+  return 0;
+}
+
+int32_t joinWorld(void *state, const void *identity, int32_t number,
+                  int32_t ranks, char *message, size_t capacity) {
+  // What the rank did alone is over, for the host too.
+  if (int32_t status = synchronise(state, GRT_STREAM_COUNT, message, capacity))
+    return status;
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    uint64_t which = 0;
+    std::memcpy(&which, identity, sizeof(which));
+    std::shared_ptr<World> world = worlds[which].lock();
+    if (!world)
+      worlds[which] = world = std::make_shared<World>(ranks, nextSeed + which);
+    if (world->size() != ranks || world->ranks[size_t(number)])
+      throw std::runtime_error("rank " + std::to_string(number) + " of " +
+                               std::to_string(ranks) +
+                               " does not fit into the world");
+    rank.world->ranks[0] = nullptr;
+    rank.number = number;
+    rank.world = world;
+    world->ranks[size_t(number)] = &rank;
+    Clock clock(size_t(ranks) * (GRT_STREAM_COUNT + 1));
+    rank.host = std::make_shared<const Clock>(clock);
+    for (Stream &stream : rank.streams) {
+      stream.clock = clock;
+      stream.issued = 0;
+      stream.last = nullptr;
+    }
+    std::fill(rank.events.begin(), rank.events.end(), nullptr);
+    for (Allocation *allocation : rank.used)
+      allocation->accesses.forget();
+  });
+}
+
+int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
+                  void **group, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    *group = nullptr;
+    if (count == 0)
+      return;
+    std::vector<int> list(ranks, ranks + count);
+    if (std::find(list.begin(), list.end(), rank.number) == list.end())
+      throw std::runtime_error("rank " + std::to_string(rank.number) +
+                               " is not in its group");
+    *group = rank.world->group(list);
+  });
+}
+
+void putCollective(Rank &rank, void *handle, uint32_t stream,
+                   const std::function<Part(Operation &, const Group &,
+                                            size_t member)> &describe) {
+  auto *group = static_cast<Group *>(handle);
+  if (!group)
+    throw std::runtime_error("a collective without a group");
+  auto made = operation(rank, stream, Operation::Kind::Collective, "");
+  made->group = group;
+  made->member =
+      size_t(std::find(group->ranks.begin(), group->ranks.end(), rank.number) -
+             group->ranks.begin());
+  // The touches' messages need a name before the part is known.
+  made->deed->what = "collective";
+  made->part = describe(*made, *group, made->member);
+  std::string text =
+      std::string(collectiveName(made->part.kind)) + " of ranks ";
+  for (size_t i = 0; i < group->ranks.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(group->ranks[i]);
+  made->deed->what = text;
+  made->deed->number = rank.streams[stream].issued + 1;
+  for (int other : group->ranks)
+    if (other != rank.number)
+      rank.world->expectOrder(*made->deed, other, text);
+  made->sequence = group->calls[made->member]++;
+  put(std::move(made));
+}
+
+int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
+                  uint64_t count, uint32_t dtype, char *message,
+                  size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    putCollective(rank, group, stream,
+                  [&](Operation &made, const Group &, size_t) {
+                    uint64_t bytes = count * dtypeBytes(dtype);
+                    touch(made, data, bytes, false);
+                    char *memory = touch(made, data, bytes, true);
+                    return Part{CollectiveKind::AllReduce,
+                                memory,
+                                memory,
+                                nullptr,
+                                count,
+                                dtype,
+                                false};
+                  });
+  });
+}
+
+int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
+                  void *out, uint64_t bytes, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    putCollective(rank, group, stream,
+                  [&](Operation &made, const Group &members, size_t) {
+                    char *from = touch(made, in, bytes, false);
+                    char *to =
+                        touch(made, out, bytes * members.ranks.size(), true);
+                    return Part{CollectiveKind::AllGather,
+                                from,
+                                to,
+                                nullptr,
+                                bytes,
+                                GRT_U8,
+                                false};
+                  });
+  });
+}
+
+int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
+                      void *out, uint64_t count, uint32_t dtype,
+                      int32_t accumulate, void *scratch, char *message,
+                      size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    putCollective(
+        rank, group, stream,
+        [&](Operation &made, const Group &members, size_t) {
+          uint64_t bytes = count * dtypeBytes(dtype);
+          char *from = touch(made, in, bytes * members.ranks.size(), false);
+          if (accumulate)
+            touch(made, out, bytes, false);
+          char *to = touch(made, out, bytes, true);
+          char *room = accumulate ? touch(made, scratch, bytes, true) : nullptr;
+          return Part{CollectiveKind::ReduceScatter,
+                      from,
+                      to,
+                      room,
+                      count,
+                      dtype,
+                      accumulate != 0};
+        });
+  });
+}
+
+int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
+                 uint64_t sendCount, const grt_exchange_piece *receives,
+                 uint64_t receiveCount, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, stream, Operation::Kind::Exchange, "exchange");
+    made->deed->number = rank.streams[stream].issued + 1;
+    std::set<int> peers;
+    auto add = [&](const grt_exchange_piece &piece, bool isSend) {
+      if (piece.peer < 0 || piece.peer >= rank.world->size() ||
+          piece.peer == rank.number)
+        throw std::runtime_error(made->deed->text() + " names rank " +
+                                 std::to_string(piece.peer));
+      peers.insert(piece.peer);
+      char *memory = touch(*made, piece.address, piece.bytes, !isSend);
+      made->pieces.push_back(
+          {piece.peer, isSend, memory, piece.bytes,
+           rank.world->numberPiece(isSend ? rank.number : piece.peer,
+                                   isSend ? piece.peer : rank.number, isSend)});
+    };
+    for (uint64_t i = 0; i < sendCount; ++i)
+      add(sends[i], true);
+    for (uint64_t i = 0; i < receiveCount; ++i)
+      add(receives[i], false);
+    for (int peer : peers)
+      rank.world->expectOrder(*made->deed, peer, "an exchange");
+    put(std::move(made));
+  });
+}
+
+int32_t check(void *state, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [](ModelLock &, Rank &) {});
+}
+
+void abortWorld(void *state) {
+  ModelLock lock;
+  World &world = *rankOf(state).world;
+  world.aborted = true;
+  world.changed.notify_all();
+}
+
+template <int... Kernels>
+grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
+  static const grt_device_collectives collectives = {
+      "recording", sizeof(uint64_t), makeIdentity,  joinWorld, makeGroup,
+      allReduce,   allGather,        reduceScatter, exchange,  check,
+      abortWorld};
+  static const grt_device device = {
+      eventCount, nullptr,   allocateHost, releaseHost,  fill,    copy,
+      record,     waitFor,   synchronise,  nullptr,      nullptr, nullptr,
+      elapsed,    peakBytes, nullptr,      &collectives, note};
+  grt_backend table{};
+  table.abi_version = GRT_ABI_VERSION;
+  table.name = "recording";
+  ((table.kernels[Kernels] =
+        base->kernels[Kernels] ? launch<Kernels> : nullptr),
+   ...);
+  table.create_rank = createRank;
+  table.destroy_rank = destroyRank;
+  table.allocate = allocate;
+  table.release = release;
+  table.map_arena = base->map_arena ? mapArena : nullptr;
+  table.unmap_arena = base->unmap_arena ? unmapArena : nullptr;
+  table.prepare = base->prepare ? prepare : nullptr;
+  table.device = &device;
+  return table;
+}
+
+} // namespace
+
+const grt_backend *backendAround(const grt_backend *around) {
+  base = around;
+  static const grt_backend table =
+      makeTable(std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
+  return &table;
+}
+
+void setSeed(uint64_t seed) {
+  ModelLock lock;
+  nextSeed = seed;
+}
+
+} // namespace grt::recording

@@ -1,0 +1,143 @@
+//===- device.h - The host's way to a rank's arena ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Everything that the host reads and writes in an arena goes through here. On a
+// backend without a device the arena is plain memory: nothing is copied and
+// nothing waits. Otherwise values pass through a block of pinned memory, taken
+// once, in copies on GRT_STREAM_COMPUTE: program order puts them between the
+// kernels before and behind them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_DEVICE_H
+#define GRT_CORE_DEVICE_H
+
+#include "core/activity.h"
+#include "grt/backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace grt {
+
+class Device {
+public:
+  /// Events of the executor begin behind those of functions.
+  static constexpr uint32_t firstOwnEvent = GRT_FUNCTION_EVENTS;
+  static constexpr uint32_t leastEvents = GRT_FUNCTION_EVENTS + 16;
+
+  /// `failed` says that a call which fails only follows another rank's failure.
+  /// At most `resultBytes` are fetched between two waits. Throws Error.
+  Device(const grt_backend &backend, void *rankState, Activity &activity,
+         int ranks, uint64_t resultBytes, const std::atomic<bool> &failed);
+  ~Device();
+  Device(const Device &) = delete;
+  Device &operator=(const Device &) = delete;
+
+  /// Whether there is a device at all. What follows also works without.
+  explicit operator bool() const { return table; }
+  const grt_device *operator->() const { return table; }
+  void *rankState() const { return state; }
+  int rank() const { return activity.rank; }
+
+  /// `make(memory, first, count)` writes elements [first, first + count) of the
+  /// `count` elements of `width` bytes at `to`, in one or several pieces.
+  template <typename Make>
+  void write(char *to, uint64_t count, uint64_t width, Make make) {
+    if (!table)
+      return make(to, uint64_t(0), count);
+    uint64_t most = stageBytes / width;
+    for (uint64_t first = 0; first < count; first += most) {
+      uint64_t part = std::min(most, count - first);
+      char *piece = stage(part * width);
+      make(piece, first, part);
+      copy(GRT_STREAM_COMPUTE, to + first * width, piece, part * width);
+    }
+  }
+  /// `look(memory, first, count)` reads them.
+  template <typename Look>
+  void read(const char *from, uint64_t count, uint64_t width, Look look) {
+    if (!table)
+      return look(from, uint64_t(0), count);
+    uint64_t most = stageBytes / width;
+    for (uint64_t first = 0; first < count; first += most) {
+      uint64_t part = std::min(most, count - first);
+      char *piece = stage(part * width);
+      copy(GRT_STREAM_COMPUTE, piece, from + first * width, part * width);
+      wait();
+      look(piece, first, part);
+    }
+  }
+  void upload(char *to, const void *from, uint64_t bytes) {
+    write(to, bytes, 1, [&](char *piece, uint64_t first, uint64_t count) {
+      std::memcpy(piece, static_cast<const char *>(from) + first, count);
+    });
+  }
+  void download(void *to, const char *from, uint64_t bytes) {
+    read(from, bytes, 1, [&](const char *piece, uint64_t first, uint64_t n) {
+      std::memcpy(static_cast<char *>(to) + first, piece, n);
+    });
+  }
+  /// Where the bytes at `from` can be read after the next `wait`, until the
+  /// next call of `fetch` after that.
+  const void *fetch(const void *from, uint64_t bytes);
+  /// Returns when everything on GRT_STREAM_COMPUTE is done.
+  void wait() { synchronise(GRT_STREAM_COMPUTE); }
+  /// The same of all streams.
+  void waitForAll() { synchronise(GRT_STREAM_COUNT); }
+
+  void fill(uint32_t stream, char *to, int byte, uint64_t bytes);
+  /// Between addresses of the arena.
+  void copy(uint32_t stream, void *to, const void *from, uint64_t bytes);
+
+  void record(uint32_t stream, uint32_t event);
+  void wait(uint32_t stream, uint32_t event);
+  /// What is put on `then` from here on comes after what is on `first` now.
+  /// Nothing if they are the same.
+  void order(uint32_t first, uint32_t then);
+
+  /// Whether somebody listens: only then a note's text is worth making.
+  bool isChecked() const { return table && table->note; }
+  void note(grt_note kind, const void *address = nullptr, uint64_t bytes = 0,
+            const char *name = nullptr) const {
+    if (isChecked())
+      table->note(state, kind, address, bytes, name);
+  }
+
+  /// Makes a call to the backend and throws what it has to say.
+  template <typename Call> void check(Call call) const {
+    char message[1024] = "";
+    if (call(message, sizeof(message)) != 0)
+      failed(message);
+  }
+
+private:
+  /// Pinned memory that lasts until the copy put behind it is done.
+  char *stage(uint64_t bytes);
+  void synchronise(uint32_t stream);
+  [[noreturn]] void failed(const char *message) const;
+
+  /// Long enough for a copy to run at full speed, short enough not to count.
+  static constexpr uint64_t stageBytes = 4 << 20;
+
+  const grt_backend &backend;
+  const grt_device *table;
+  void *state;
+  Activity &activity;
+  const int ranks;
+  const std::atomic<bool> &othersFailed;
+  /// Results, then the stage.
+  char *pinned = nullptr;
+  uint64_t resultBytes, resultsUsed = 0, stageUsed = 0;
+};
+
+} // namespace grt
+
+#endif // GRT_CORE_DEVICE_H
