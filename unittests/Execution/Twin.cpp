@@ -7,6 +7,7 @@
 
 #include "Twin.h"
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
@@ -20,6 +21,7 @@
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/Support/DynamicLibrary.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/xxhash.h"
@@ -203,6 +205,8 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
        });
   if (!ok)
     return error.empty() ? "a pass failed without a message" : error;
+  if (options.corruptPlaced)
+    options.corruptPlaced(**module);
 
   llvm::SmallString<64> path;
   if (llvm::sys::fs::createTemporaryFile("twin", "gvx", path))
@@ -223,6 +227,22 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
 
 namespace {
 
+/// The backend that checks programs for devices with streams.
+const grt_backend *recordingBackend() {
+  static const grt_backend *const table = [] {
+    std::string error;
+    auto library = llvm::sys::DynamicLibrary::getPermanentLibrary(
+        GALVATRON_BACKEND_FOLDER "/libgrt_recording.so", &error);
+    void *symbol = library.isValid()
+                       ? library.getAddressOfSymbol("grt_backend_get")
+                       : nullptr;
+    if (!symbol)
+      llvm::report_fatal_error(llvm::Twine(error));
+    return reinterpret_cast<decltype(&grt_backend_get)>(symbol)();
+  }();
+  return table;
+}
+
 /// A compiled twin in execution; keeps the first error.
 class Running {
 public:
@@ -238,6 +258,8 @@ public:
     sessionOptions.seed = options.seed;
     sessionOptions.poison = options.poison;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
+    if (backendTraits(options.backend).streams)
+      sessionOptions.backend = recordingBackend();
     if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
         !check(::grt::Session::create(program, sessionOptions, session)))
       return;
@@ -452,7 +474,7 @@ std::string compareRuns(const TwinRun &run, const TwinRun &reference,
   return text;
 }
 
-std::string checkMemory(const TwinRun &run) {
+std::string checkMemory(const TwinRun &run, uint64_t reserved) {
   std::string text;
   llvm::raw_string_ostream stream(text);
   for (const ::grt::RankMemory &rank : run.memory) {
@@ -462,7 +484,7 @@ std::string checkMemory(const TwinRun &run) {
              << " outside the arena) touched " << measured
              << " bytes, more than the planned " << planned << "\n";
     // Of small arenas, granules of the window and rounding are a larger share.
-    if (double(planned) >
+    if (double(planned) - double(reserved) >
         std::max(1.05 * double(measured), double(measured) + 128.0 * 1024))
       stream << "rank " << rank.rank << " planned " << planned
              << " bytes but touched only " << measured << "\n";

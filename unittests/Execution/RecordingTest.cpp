@@ -1,0 +1,191 @@
+//===- RecordingTest.cpp - Twins on a model of a device -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Programs compiled for devices with streams run on the recording backend:
+// their numbers are those of one rank on the CPU, and every access is inside
+// memory that is alive and ordered against all others. What is broken on
+// purpose in a compiled program is found.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "mlir/IR/Builders.h"
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+class RecordingTest : public ::testing::Test {
+protected:
+  RecordingTest() { loadTwinDialects(context); }
+
+  static TwinOptions optionsOf(const std::string &dtype) {
+    TwinOptions options;
+    options.dtype = dtype;
+    options.steps = 3;
+    options.eps = dtype == "f64" ? 1e-8 : 1e-6;
+    return options;
+  }
+
+  void expectTwins(const TwinPlan &plan, const std::string &dtype) {
+    SCOPED_TRACE(plan.str() + " " + dtype);
+    TwinOptions options = optionsOf(dtype);
+    auto [entry, inserted] =
+        references.try_emplace(dtype + std::to_string(plan.batch));
+    if (inserted)
+      entry->second =
+          runTwin(context, model, singleRank(model, plan.batch), options);
+    ASSERT_EQ(entry->second.error, "");
+    options.backend = "cuda";
+    TwinRun run = runTwin(context, model, plan, options);
+    ASSERT_EQ(run.error, "");
+    // The model of the device keeps its books on the ranks' threads.
+    for (grt::RankMemory &rank : run.memory)
+      rank.measuredPeakBytes -= rank.outsideArenaBytes;
+    // Models this small leave most of every granule of the window.
+    EXPECT_EQ(checkMemory(run, (plan.microBatches + 1) << 21), "");
+    EXPECT_EQ(compareRuns(run, entry->second, getBounds(dtype, "adamw")), "");
+  }
+
+  static TwinPlan planOf(const TwinModel &model, const char *strategy,
+                         int64_t stages = 2) {
+    return uniformPlan(model, stages, llvm::cantFail(Strategy::parse(strategy)),
+                       16, 4, "1f1b");
+  }
+
+  mlir::MLIRContext context;
+  TwinModel model;
+  std::map<std::string, TwinRun> references;
+};
+
+TEST_F(RecordingTest, Strategies) {
+  expectTwins(singleRank(model, 16, 2), "f64");
+  for (const char *text : {"dp4", "sdp4", "tp2.sdp2.ckpt", "dp2.tp2"})
+    expectTwins(planOf(model, text), "f64");
+  // All-reduces beside the scatters of the layers below.
+  expectTwins(planOf(model, "dp2.sdp2"), "f32");
+  expectTwins(planOf(model, "sdp2.dp2.ckpt", 1), "bf16");
+}
+
+TEST_F(RecordingTest, RandomMixedPlans) {
+  std::mt19937 generator(31);
+  int64_t count = std::getenv("GALVATRON_LONG") ? 100 : 4;
+  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
+    expectTwins(randomPlan(model, generator), i % 2 ? "f32" : "f64");
+}
+
+/// All that TwinTest sweeps, on the model of a device.
+TEST_F(RecordingTest, EveryStrategyOfEightRanks) {
+  if (!std::getenv("GALVATRON_LONG"))
+    GTEST_SKIP() << "GALVATRON_LONG is not set";
+  for (int64_t stages : {8, 4, 2, 1})
+    for (const Strategy &strategy : enumerateStrategies(8 / stages, {}))
+      for (const char *schedule : {"1f1b", "gpipe"}) {
+        if (stages == 1 && std::string(schedule) == "gpipe")
+          continue;
+        int64_t microBatches = stages == 1 ? 2 : 4;
+        while (16 / microBatches % strategy.sampleShards() != 0)
+          microBatches /= 2;
+        expectTwins(
+            uniformPlan(model, stages, strategy, 16, microBatches, schedule),
+            "f64");
+      }
+}
+
+/// Erases event operation number `left` of all functions; false if there are
+/// not so many.
+bool eraseEvent(mlir::ModuleOp module, size_t left) {
+  for (auto func : module.getOps<mlir::grt::FuncOp>())
+    for (mlir::Operation &op :
+         llvm::make_early_inc_range(func.getBody().front()))
+      if (llvm::isa<mlir::grt::RecordOp, mlir::grt::WaitOp>(op) &&
+          left-- == 0) {
+        op.erase();
+        return true;
+      }
+  return false;
+}
+
+TEST_F(RecordingTest, AMissingEventIsFound) {
+  TwinPlan plan = planOf(model, "sdp2.ckpt", 1);
+  size_t limit = std::getenv("GALVATRON_LONG") ? 1000 : 10, found = 0;
+  for (size_t left = 0; left < limit; ++left) {
+    bool erased = false;
+    TwinOptions options = optionsOf("f32");
+    options.steps = 2;
+    options.backend = "cuda";
+    options.verifyPlaced = false;
+    options.corrupt = [&](mlir::ModuleOp module) {
+      erased = eraseEvent(module, left);
+    };
+    TwinRun run = runTwin(context, model, plan, options);
+    if (!erased) {
+      EXPECT_EQ(run.error, "");
+      break;
+    }
+    ++found;
+    EXPECT_NE(run.error, "") << "without event operation " << left;
+  }
+  EXPECT_GE(found, 10u);
+}
+
+/// Lets operand number `which` of all products' transient operands look 64
+/// bytes too far; false if there are not so many.
+bool shiftOperand(mlir::ModuleOp module, size_t which) {
+  using namespace mlir::grt;
+  for (auto func : module.getOps<FuncOp>())
+    for (auto kernel : func.getOps<KernelOp>()) {
+      if (kernel.getKernel() != Kernel::Gemm)
+        continue;
+      for (mlir::OpOperand &operand : kernel.getBuffersMutable()) {
+        auto buffer = operand.get().getDefiningOp<BufferOp>();
+        if (!buffer || buffer.getRegion() != MemoryRegion::Transient ||
+            which-- != 0)
+          continue;
+        mlir::OpBuilder builder(buffer);
+        operand.set(BufferOp::create(builder, buffer.getLoc(), buffer.getType(),
+                                     MemoryRegion::Transient,
+                                     *buffer.getOffset() + 64));
+        return true;
+      }
+    }
+  return false;
+}
+
+TEST_F(RecordingTest, AShiftedBufferIsFound) {
+  TwinPlan plan = planOf(model, "sdp2", 1);
+  TwinOptions clean = optionsOf("f32");
+  TwinRun reference = runTwin(context, model, singleRank(model, 16), clean);
+  size_t limit = std::getenv("GALVATRON_LONG") ? 1000 : 8, found = 0,
+         checked = 0;
+  for (size_t which = 0; which < limit; ++which) {
+    bool shifted = false;
+    TwinOptions options = clean;
+    options.backend = "cuda";
+    options.corruptPlaced = [&](mlir::ModuleOp module) {
+      shifted = shiftOperand(module, which);
+    };
+    TwinRun run = runTwin(context, model, plan, options);
+    if (!shifted)
+      break;
+    ++found;
+    checked += !run.error.empty();
+    // Where the bytes behind belong to a buffer that is alive, numbers tell.
+    EXPECT_TRUE(!run.error.empty() ||
+                !compareRuns(run, reference, getBounds("f32", "adamw")).empty())
+        << "operand " << which;
+  }
+  EXPECT_GE(found, 8u);
+  EXPECT_GT(checked, 0u);
+}
+
+} // namespace
