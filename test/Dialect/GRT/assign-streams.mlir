@@ -9,9 +9,9 @@
 // CPU-NOT: on gather
 // TWICE: expected no events before 'galvatron-assign-streams'
 
-// Both collectives leave compute. The gather waits for the begin of its buffer,
-// and so for all that used those bytes before; its first reader waits for it.
-// What comes between runs beside it.
+// Both collectives leave compute. The gather waits for all that stands in front
+// of its buffer's begin, and so for all that used those bytes before; its first
+// reader waits for it. What comes between runs beside it.
 // CHECK-LABEL: grt.func @gather_and_scatter
 grt.func @gather_and_scatter {
   %shard = grt.buffer parameter at 0 : memref<64xf32>
@@ -20,8 +20,8 @@ grt.func @gather_and_scatter {
   %dy = grt.buffer grad_in at 0 : memref<4x64xf32>
   %full = grt.buffer transient : memref<4x64xf32>
   %grads = grt.buffer transient : memref<4x64xf32>
-  // CHECK: grt.begin %[[FULL:.*]] :
-  // CHECK-NEXT: grt.record 0 on compute
+  // CHECK: grt.record 0 on compute
+  // CHECK-NEXT: grt.begin %[[FULL:.*]] :
   // CHECK-NEXT: grt.wait 0 on gather
   // CHECK-NEXT: grt.all_gather %{{.*}} to %[[FULL]] over sdp on gather
   // CHECK-NEXT: grt.record 1 on gather
@@ -76,6 +76,33 @@ grt.func @two_gathers_one_wait {
   grt.all_gather %a to %first over sdp : memref<64xf32> to memref<2x64xf32>
   grt.all_gather %b to %second over sdp : memref<64xf32> to memref<2x64xf32>
   grt.kernel add(%first, %second, %y) ints [128] : memref<2x64xf32>, memref<2x64xf32>, memref<2x64xf32>
+}
+
+// Two begins without work between them are one place.
+// CHECK-LABEL: grt.func @two_begins_one_event
+grt.func @two_begins_one_event {
+  %a = grt.buffer parameter at 0 : memref<64xf32>
+  %b = grt.buffer parameter at 256 : memref<64xf32>
+  %y = grt.buffer output at 0 : memref<2x64xf32>
+  %first = grt.buffer transient : memref<2x64xf32>
+  %second = grt.buffer transient : memref<2x64xf32>
+  // CHECK: grt.kernel zero
+  // CHECK-NEXT: grt.record 0 on compute
+  // CHECK-NEXT: grt.begin
+  // CHECK-NEXT: grt.wait 0 on gather
+  // CHECK-NEXT: grt.all_gather
+  // CHECK-NEXT: grt.begin
+  // CHECK-NEXT: grt.all_gather
+  // CHECK-NEXT: grt.record 1 on gather
+  // CHECK-NEXT: grt.wait 1 on compute
+  grt.kernel zero(%y) : memref<2x64xf32>
+  grt.begin %first : memref<2x64xf32>
+  grt.all_gather %a to %first over sdp : memref<64xf32> to memref<2x64xf32>
+  grt.begin %second : memref<2x64xf32>
+  grt.all_gather %b to %second over sdp : memref<64xf32> to memref<2x64xf32>
+  grt.kernel add(%first, %second, %y) ints [128] : memref<2x64xf32>, memref<2x64xf32>, memref<2x64xf32>
+  grt.end %first : memref<2x64xf32>
+  grt.end %second : memref<2x64xf32>
 }
 
 // Views of one buffer, and buffers of one region, meet where their bytes do.

@@ -113,10 +113,12 @@ grt.func @f {
 // C5: used before the mark that gives it memory
 grt.func @f {
   %shard = grt.buffer parameter at 0 : memref<64xf32>
+  %y = grt.buffer output at 0 : memref<64xf32>
   %full = grt.buffer transient : memref<2x64xf32>
   grt.record 0 on compute
   grt.wait 0 on gather
   // expected-note @+1 {{for what stands here}}
+  grt.kernel zero(%y) : memref<64xf32>
   grt.begin %full : memref<2x64xf32>
   // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>

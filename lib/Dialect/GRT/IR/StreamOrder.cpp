@@ -111,6 +111,9 @@ Stream mlir::grt::getStream(Operation *op) {
 std::vector<StreamOperation> mlir::grt::getStreamOperations(FuncOp func) {
   std::vector<StreamOperation> list = {{nullptr, Stream::Compute, nothing()}};
   std::vector<Uses> uses(1);
+  // The operation that waiting for each one comes down to.
+  std::vector<int> standsFor = {0};
+  int work = 0;
   StreamPositions last = nothing();
   last[static_cast<size_t>(Stream::Compute)] = 0;
   for (Operation &op : func.getBody().front()) {
@@ -131,14 +134,21 @@ std::vector<StreamOperation> mlir::grt::getStreamOperations(FuncOp func) {
       for (int before = int(list.size()); before-- > 0;)
         if (static_cast<size_t>(list[before].stream) == other &&
             conflict(uses[before], uses.back())) {
-          next.needs[other] = before;
+          next.needs[other] = standsFor[before];
           break;
         }
     }
     // The start: number 0, on compute.
     if (isFirst)
       next.needs[0] = std::max(next.needs[0], 0);
-    last[own] = int(list.size());
+    int number = int(list.size());
+    last[own] = number;
+    // Nothing runs for a begin: the memory is free once what stands before it
+    // on compute has ended, for which that has waited if it had to.
+    bool begins = isa<BeginOp>(op);
+    standsFor.push_back(begins ? work : number);
+    if (stream == Stream::Compute && !begins)
+      work = number;
     list.push_back(next);
   }
   return list;
