@@ -132,8 +132,7 @@ void World::expectOrder(const Deed &deed, int other, const std::string &what) {
     return;
   }
   if (theirs.front().what != what)
-    fail(deed.text() + " is " + what + " where " + theirs.front().deed.text() +
-         " is " + theirs.front().what +
+    fail(deed.text() + " meets " + theirs.front().deed.text() +
          ": ranks must come to what they share in one order");
   theirs.pop_front();
 }

@@ -138,8 +138,8 @@ struct World {
   void drain(ModelLock &lock, Rank &rank, uint32_t stream);
   /// The first thing that went wrong; nothing runs after it.
   void fail(const std::string &what);
-  /// Members of a collective or an exchange must meet them in one order, over
-  /// all streams: `what` is the next of `rank` that `other` takes part in.
+  /// Ranks come to collectives and exchanges in one order, over all streams:
+  /// `what` is the next of the deed's rank that `other` takes part in.
   void expectOrder(const Deed &deed, int other, const std::string &what);
   Group *group(const std::vector<int> &ranks);
   /// The next number of a piece on its way from one rank to another.

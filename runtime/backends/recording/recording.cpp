@@ -93,22 +93,12 @@ void put(std::unique_ptr<Operation> made) {
   rank.world->changed.notify_all();
 }
 
-/// Whether spans cover [begin, end) together.
-bool covers(const std::vector<const std::vector<Rank::Span> *> &lists,
-            const char *begin, const char *end) {
-  std::vector<Rank::Span> spans;
-  for (const auto *list : lists)
-    for (const Rank::Span &span : *list)
-      if (span.begin < end && begin < span.end)
-        spans.push_back(span);
-  std::sort(spans.begin(), spans.end(),
-            [](const auto &a, const auto &b) { return a.begin < b.begin; });
-  for (const Rank::Span &span : spans) {
-    if (span.begin > begin)
-      return false;
-    begin = std::max(begin, span.end);
-  }
-  return begin >= end;
+/// Whether one of the spans holds all of [begin, end).
+bool holds(const std::vector<Rank::Span> &spans, const char *begin,
+           const char *end) {
+  return std::any_of(spans.begin(), spans.end(), [&](const Rank::Span &span) {
+    return span.begin <= begin && end <= span.end;
+  });
 }
 
 /// Notes that the operation uses these addresses; the memory behind them. Null
@@ -133,9 +123,9 @@ char *touch(Operation &made, const void *address, uint64_t bytes, bool writes) {
       bytes > allocation->addressBytes() - allocation->offset(address))
     wrong("outside the device's memory");
   Rank &rank = *made.rank;
-  if (rank.tracksLives &&
-      !covers({&rank.kept, &rank.live}, begin, begin + bytes))
-    wrong("which is no buffer that is alive");
+  if (rank.tracksLives && !holds(rank.kept, begin, begin + bytes) &&
+      !holds(rank.live, begin, begin + bytes))
+    wrong("not within one buffer that is alive");
   uint64_t offset = allocation->offset(address);
   rank.used.insert(allocation);
   made.touches.push_back({allocation, offset, offset + bytes, writes});
@@ -536,9 +526,10 @@ void putCollective(Rank &rank, void *handle, uint32_t stream,
     text += (i ? ", " : "") + std::to_string(group->ranks[i]);
   made->deed->what = text;
   made->deed->number = rank.streams[stream].issued + 1;
+  // All members run the same layers.
   for (int other : group->ranks)
     if (other != rank.number)
-      rank.world->expectOrder(*made->deed, other, text);
+      rank.world->expectOrder(*made->deed, other, rank.place + text);
   made->sequence = group->calls[made->member]++;
   put(std::move(made));
 }

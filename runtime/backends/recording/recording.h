@@ -13,7 +13,7 @@
 //    events, collectives, messages and waits of the host puts one before the
 //    other;
 // 2. an operation touches bytes outside the plan's memory, or, in a training
-//    step, outside every buffer that is alive;
+//    step, not within one buffer that is alive;
 // 3. two ranks come to what both take part in, over all their streams, in
 //    different orders;
 // 4. a stream waits for an event that was never recorded, or what a function or

@@ -118,17 +118,21 @@ void Rank::joinDevices() {
   const Role &role = *roleData;
   const grt_device &table = *state.backend.device;
   device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
-  const std::pair<const char *, Extent> kept[] = {
-      {"parameters", role.parameters},
-      {"gradients", role.gradients},
-      {"optimizer", role.optimizer},
-      {"data", role.data},
-      {"loss", role.loss},
-      {"step", role.step},
-      {"workspace", role.workspace}};
-  for (const auto &[name, extent] : kept)
-    device->note(GRT_NOTE_STATIC, arena->base() + extent.offset, extent.bytes,
-                 name);
+  auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
+    device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
+  };
+  for (const auto &[name, extent] : {std::pair("data", role.data),
+                                     {"loss", role.loss},
+                                     {"step", role.step},
+                                     {"workspace", role.workspace}})
+    keep(name, extent.offset, extent.bytes);
+  for (const Layer &layer : role.layers) {
+    uint64_t held =
+        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    keep("parameters", layer.parameter, held * manifest.elementBytes());
+    keep("gradients", layer.gradient, held * manifest.accumulatorBytes());
+    keep("optimizer state", layer.optimizer, manifest.optimizerBytes(layer));
+  }
   if (role.workspace.bytes && table.use_workspace)
     device->check([&](char *message, size_t bytes) {
       return table.use_workspace(backendState,

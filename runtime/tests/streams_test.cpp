@@ -1,0 +1,373 @@
+//===- streams_test.cpp - Programs on a model of a device -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Runs on the recording backend give the bits of runs on plain memory, and what
+// is broken on purpose is found. grt-session-test-streams runs the twins there.
+//
+//===----------------------------------------------------------------------===//
+
+#include "recording.h"
+#include "reference_backend.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// What a backend between the executor and the model does wrong.
+struct Fault {
+  enum Kind {
+    None,
+    DropWait,
+    DropRecord,
+    DropSendWaits,
+    ShiftBuffer,
+    SwapCollectives
+  } kind;
+  int rank = 0;
+  uint64_t at = 0; ///< which call of the rank's, from 1
+};
+
+struct Faults {
+  std::mutex mutex;
+  Fault fault{Fault::None};
+  std::map<void *, int> ranks; ///< by state
+  uint64_t calls = 0;
+  bool armed = false, done = false;
+  std::function<int32_t()> held;
+  /// Of the rank: whether its last exchange only sends, and the events behind
+  /// such exchanges.
+  bool onlySends = false;
+  std::set<uint32_t> sent;
+
+  void reset(const Fault &next) {
+    std::lock_guard<std::mutex> lock(mutex);
+    fault = next;
+    ranks.clear();
+    calls = 0;
+    armed = done = false;
+    held = nullptr;
+    onlySends = false;
+    sent.clear();
+  }
+  bool isFaulty(Fault::Kind kind, void *state) {
+    return armed && fault.kind == kind && ranks[state] == fault.rank;
+  }
+  /// Whether this call is the one.
+  bool hits(Fault::Kind kind, void *state) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!isFaulty(kind, state) || ++calls != fault.at)
+      return false;
+    return done = true;
+  }
+};
+Faults faults;
+
+const grt_backend *model() {
+  return recording::backendAround(referenceBackend());
+}
+
+/// The model's table with faults in front.
+const grt_backend *faultyBackend() {
+  static const grt_device_collectives collectives = [] {
+    grt_device_collectives table = *model()->device->local_collectives;
+    table.join = [](void *state, const void *identity, int32_t rank,
+                    int32_t ranks, char *message, size_t bytes) {
+      {
+        std::lock_guard<std::mutex> lock(faults.mutex);
+        faults.ranks[state] = rank;
+      }
+      return model()->device->local_collectives->join(state, identity, rank,
+                                                      ranks, message, bytes);
+    };
+    table.exchange = [](void *state, uint32_t stream,
+                        const grt_exchange_piece *sends, uint64_t sendCount,
+                        const grt_exchange_piece *receives,
+                        uint64_t receiveCount, char *message, size_t bytes) {
+      {
+        std::lock_guard<std::mutex> lock(faults.mutex);
+        if (faults.isFaulty(Fault::DropSendWaits, state))
+          faults.onlySends = receiveCount == 0;
+      }
+      return model()->device->local_collectives->exchange(
+          state, stream, sends, sendCount, receives, receiveCount, message,
+          bytes);
+    };
+    table.all_reduce = [](void *state, void *group, uint32_t stream, void *data,
+                          uint64_t count, uint32_t dtype, char *message,
+                          size_t bytes) {
+      auto call = [=](char *text, size_t most) {
+        return model()->device->local_collectives->all_reduce(
+            state, group, stream, data, count, dtype, text, most);
+      };
+      if (faults.hits(Fault::SwapCollectives, state)) {
+        faults.held = [call] {
+          char text[512];
+          return call(text, sizeof(text));
+        };
+        return 0;
+      }
+      int32_t status = call(message, bytes);
+      if (status == 0 && faults.held &&
+          faults.ranks[state] == faults.fault.rank)
+        status = std::exchange(faults.held, nullptr)();
+      return status;
+    };
+    return table;
+  }();
+  static const grt_device device = [] {
+    grt_device table = *model()->device;
+    table.wait = [](void *state, uint32_t stream, uint32_t event, char *message,
+                    size_t bytes) {
+      bool drops = faults.hits(Fault::DropWait, state);
+      if (stream == GRT_STREAM_COMPUTE) {
+        std::lock_guard<std::mutex> lock(faults.mutex);
+        drops |= faults.isFaulty(Fault::DropSendWaits, state) &&
+                 faults.sent.count(event);
+      }
+      return drops
+                 ? 0
+                 : model()->device->wait(state, stream, event, message, bytes);
+    };
+    table.record = [](void *state, uint32_t stream, uint32_t event,
+                      char *message, size_t bytes) {
+      if (faults.hits(Fault::DropRecord, state))
+        return 0;
+      {
+        std::lock_guard<std::mutex> lock(faults.mutex);
+        if (faults.isFaulty(Fault::DropSendWaits, state)) {
+          faults.sent.erase(event);
+          if (stream == GRT_STREAM_TRANSFER && faults.onlySends)
+            faults.sent.insert(event);
+        }
+      }
+      return model()->device->record(state, stream, event, message, bytes);
+    };
+    table.local_collectives = &collectives;
+    return table;
+  }();
+  static const grt_backend backend = [] {
+    grt_backend table = *model();
+    table.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
+                                        size_t bytes) {
+      grt_call shifted = *call;
+      std::vector<void *> buffers(call->buffers,
+                                  call->buffers + call->op->buffer_count);
+      if (faults.hits(Fault::ShiftBuffer, call->rank_state))
+        buffers[2] = static_cast<char *>(buffers[2]) + GRT_ALIGNMENT;
+      shifted.buffers = buffers.data();
+      return model()->kernels[GRT_KERNEL_GEMM](&shifted, message, bytes);
+    };
+    table.device = &device;
+    return table;
+  }();
+  return &backend;
+}
+
+struct Outcome {
+  Status status;
+  std::vector<double> losses;
+  TensorMap parameters, gradients;
+};
+
+Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
+              bool poison = true) {
+  Outcome outcome;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<Session> session;
+  SessionOptions options;
+  options.seed = 17;
+  options.backend = backend;
+  options.poison = poison;
+  // Where a call is missing, ranks wait for ever.
+  if (faults.fault.kind == Fault::SwapCollectives)
+    options.timeoutSeconds = 2;
+  outcome.status = Program::fromTable(&code.table(), "test", program);
+  if (outcome.status)
+    outcome.status = Session::create(program, options, session);
+  EXPECT_TRUE(outcome.status) << outcome.status.message();
+  if (!outcome.status)
+    return outcome;
+  {
+    std::lock_guard<std::mutex> lock(faults.mutex);
+    faults.armed = true;
+  }
+  session->hyperparameters().learningRate = 0.05;
+  session->hyperparameters().clipNorm = 0.1;
+  std::mt19937 random(5);
+  for (int step = 0; step < steps && outcome.status; ++step) {
+    std::vector<int32_t> tokens, labels;
+    for (int64_t i = 0; i < plan.batch * plan.seqLen; ++i) {
+      tokens.push_back(int32_t(random() % uint64_t(plan.vocab)));
+      labels.push_back(int32_t(random() % uint64_t(plan.vocab)));
+    }
+    EXPECT_TRUE(session->setBatch(tokens, labels));
+    StepResult result;
+    outcome.status = session->step(result);
+    outcome.losses.push_back(result.loss);
+  }
+  if (outcome.status)
+    outcome.status = session->finish();
+  if (outcome.status) {
+    EXPECT_TRUE(session->parameters(outcome.parameters));
+    EXPECT_TRUE(session->gradients(outcome.gradients));
+  }
+  return outcome;
+}
+
+/// Plans that use all streams between them.
+std::vector<ModelPlan> plans() {
+  ModelPlan sharded;
+  sharded.streams = true;
+  sharded.tied = true;
+  for (LayerPlan &layer : sharded.layers)
+    layer.levels = {{"dp", 2}, {"sdp", 2}};
+  sharded.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+
+  ModelPlan pipeline;
+  pipeline.streams = true;
+  pipeline.tied = true;
+  pipeline.microBatches = 4;
+  pipeline.oneForwardOneBackward = true;
+  for (LayerPlan &layer : pipeline.layers)
+    layer.levels = {{"dp", 2}};
+  pipeline.stages = {{{0, 1}, {1, 0}}, {{2}, {2, 3}}};
+
+  ModelPlan mixed;
+  mixed.streams = true;
+  mixed.layers[0].levels = {{"tp", 2}, {"sdp", 2}};
+  mixed.layers[1].levels = {{"sdp", 4}};
+  mixed.layers[2].levels = {{"dp", 2}, {"tp", 2}};
+  mixed.layers[2].ckpt = true;
+  mixed.stages = {{{0, 1}, {0, 1, 2, 3}}, {{2}, {4, 5, 6, 7}}};
+  return {sharded, pipeline, mixed};
+}
+
+std::vector<double> bitsOf(const TensorMap &tensors) {
+  std::vector<double> all;
+  for (const auto &[name, tensor] : tensors)
+    all.insert(all.end(), tensor.values.begin(), tensor.values.end());
+  return all;
+}
+
+TEST(Streams, GiveTheBitsOfPlainMemoryInEveryOrder) {
+  faults.reset({Fault::None});
+  for (const ModelPlan &plan : plans()) {
+    Outcome expected = train(plan, referenceBackend(), 4);
+    for (uint64_t seed = 1; seed <= 25; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      recording::setSeed(seed);
+      Outcome found = train(plan, model(), 4, /*poison=*/seed % 2);
+      ASSERT_TRUE(found.status) << found.status.message();
+      EXPECT_EQ(expected.losses, found.losses);
+      EXPECT_EQ(bitsOf(expected.parameters), bitsOf(found.parameters));
+      EXPECT_EQ(bitsOf(expected.gradients), bitsOf(found.gradients));
+    }
+  }
+}
+
+/// Breaks the first, second, ... call of a rank until there are no more. Each
+/// time that is found, with one of `expected` in the message; or else the
+/// values are `otherwise`: the same, as the call was one too many, or wrong, as
+/// it did what a program may do. At least `share` of them is found.
+enum class Values { Same, Wrong };
+void breakEach(Fault::Kind kind, const std::vector<const char *> &expected,
+               Values otherwise, double share) {
+  constexpr int rank = 1;
+  for (const ModelPlan &plan : plans()) {
+    faults.reset({Fault::None});
+    Outcome right = train(plan, referenceBackend(), 2);
+    uint64_t found = 0, at = 1;
+    for (;; ++at) {
+      faults.reset({kind, rank, at});
+      recording::setSeed(at);
+      Outcome outcome = train(plan, faultyBackend(), 2);
+      if (!faults.done)
+        break;
+      const std::string &text = outcome.status.message();
+      SCOPED_TRACE("call " + std::to_string(at) + ": " + text);
+      if (outcome.status) {
+        bool same = right.losses == outcome.losses &&
+                    bitsOf(right.parameters) == bitsOf(outcome.parameters);
+        EXPECT_EQ(same, otherwise == Values::Same);
+      } else {
+        ++found;
+        EXPECT_TRUE(std::any_of(expected.begin(), expected.end(),
+                                [&](const char *part) {
+                                  return text.find(part) != std::string::npos;
+                                }));
+        // A value that is not finite was found, not the fault itself.
+        EXPECT_TRUE(text.find(" is nan; ") != std::string::npos ||
+                    text.find("rank " + std::to_string(rank)) !=
+                        std::string::npos);
+      }
+      if (testing::Test::HasFailure())
+        return;
+    }
+    EXPECT_GE(double(found), share * double(at - 1));
+    EXPECT_GT(found, 0u);
+  }
+}
+
+// A wait may be one too many: another one orders the same memory, or the host
+// has waited in between. Whatever is not found changes nothing, in whatever
+// order things run.
+TEST(Streams, AMissingWaitIsFound) {
+  breakEach(Fault::DropWait,
+            {"and nothing orders the two", "does not wait for"}, Values::Same,
+            0.5);
+}
+
+TEST(Streams, AMissingRecordIsFound) {
+  breakEach(Fault::DropRecord,
+            {"and nothing orders the two", "does not wait for",
+             "which was never recorded"},
+            Values::Same, 0.3);
+}
+
+// A result that goes 64 bytes too far may still be inside the buffer, where
+// only its value shows it.
+TEST(Streams, AShiftedBufferIsFound) {
+  breakEach(Fault::ShiftBuffer,
+            {"not within one buffer that is alive",
+             "outside the device's memory", "the gradient norm is nan"},
+            Values::Wrong, 0.3);
+}
+
+// The last one of a run is not swapped but left out.
+TEST(Streams, SwappedCollectivesAreFound) {
+  breakEach(Fault::SwapCollectives, {"in one order", "no rank makes progress"},
+            Values::Same, 1);
+}
+
+/// Functions of rank 1 do not wait until its sends are done.
+TEST(Streams, ASendBufferThatIsUsedTooEarlyIsFound) {
+  faults.reset({Fault::DropSendWaits, 1});
+  recording::setSeed(3);
+  Outcome outcome = train(plans()[1], faultyBackend(), 2);
+  EXPECT_EQ(outcome.status.exitCode(), 1);
+  for (const char *part :
+       {"rank 1, step 1, layer 'layer1', transfer: exchange (transfer ",
+        "rank 1, step 1, layer 'layer1', functions: add (compute ", " writes",
+        " reads", " bytes ", ", and nothing orders the two"})
+    EXPECT_NE(outcome.status.message().find(part), std::string::npos)
+        << part << "\n"
+        << outcome.status.message();
+}
+
+} // namespace
