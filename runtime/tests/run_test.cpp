@@ -301,6 +301,21 @@ TEST(Run, AFullDiskIsAnErrorAndTheOldCheckpointStays) {
       << result.output;
 }
 
+TEST(Run, ChecksStreamsWithTheSameLosses) {
+  std::string common = program(2) + " --data=" + alphabet() + " --steps=5";
+  auto losses = [](const std::string &output) {
+    std::string found;
+    for (size_t at = 0; (at = output.find(" loss ", at)) != std::string::npos;)
+      found += output.substr(at++, 13);
+    return found;
+  };
+  Result plain = runTool(common),
+         checked = runTool(common + " --check-streams");
+  EXPECT_EQ(checked.exitCode, 0) << checked.output;
+  EXPECT_FALSE(losses(plain.output).empty());
+  EXPECT_EQ(losses(plain.output), losses(checked.output));
+}
+
 TEST(Run, ALossThatIsNotFinite) {
   std::string common = program(2) + " --data=" + alphabet() +
                        " --lr=1e38 --weight-decay=0 --steps=6";

@@ -7,6 +7,7 @@
 
 #include "recording.h"
 #include "accesses.h"
+#include "core/allocation.h"
 #include "core/executor.h"
 #include "model.h"
 
@@ -49,6 +50,8 @@ Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
 /// the call's failure.
 template <typename Body>
 int32_t guarded(void *state, char *message, size_t bytes, Body body) {
+  // The model's own memory is none of the rank's.
+  UncountedAllocations uncounted;
   ModelLock lock;
   // The body may take the rank to another world.
   std::shared_ptr<World> kept = rankOf(state).world;

@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // The suite knows communicators only by their interface. Under mpirun it runs
-// on worlds whose ranks are spread over the processes, on its own on threads;
-// then every process runs the same tests in the same order.
+// on worlds whose ranks are spread over the processes, on its own on threads,
+// over their memory and over that of a model of a device; every process runs
+// the same tests in the same order.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,6 +16,7 @@
 #include "core/error.h"
 #include "core/layout.h"
 #include "spread_world.h"
+#include "staged.h"
 
 #include <gtest/gtest.h>
 
@@ -55,6 +57,19 @@ void runLocal(World &world, const Body &body) {
 void runThreads(int size, const Body &body) {
   ThreadsWorld world(size);
   runLocal(world, body);
+}
+
+void runDevice(int size, const Body &body) {
+  ThreadsWorld world(size);
+  std::atomic<bool> failed = false;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      StagedCommunicator communicator(world.join(rank), failed);
+      body(communicator);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
 }
 
 Transport *transport = nullptr;
@@ -420,7 +435,7 @@ TEST_P(Comm, AbortWakesEveryWaiter) {
 std::vector<Factory> factories() {
   if (launched())
     return {{"processes", runProcesses}};
-  return {{"threads", runThreads}};
+  return {{"threads", runThreads}, {"device", runDevice}};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Comm,

@@ -156,6 +156,10 @@ struct SessionOptions {
   std::string backendFolder;
   /// Used instead of the library of the program's target, if set.
   const grt_backend *backend = nullptr;
+  /// Runs on a model of a device instead, with the kernels of the CPU backend,
+  /// that checks how the program uses streams and memory (docs/streams.md). Any
+  /// program of one process will do, whatever its target.
+  bool checkStreams = false;
   /// Steps can be recorded: see Session::record. A session without this has no
   /// cost for it.
   bool trace = false;

@@ -135,7 +135,9 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                         const SessionOptions &options)
     : program(std::move(loaded)),
       backend(options.backend ? BackendHandle(options.backend)
-                              : BackendHandle(program->manifest().backend,
+                              : BackendHandle(options.checkStreams
+                                                  ? "recording"
+                                                  : program->manifest().backend,
                                               options.backendFolder)),
       traced(tracedBackend(*backend)),
       state{*program, program->manifest(), options.trace ? traced : *backend,

@@ -200,6 +200,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   sessionOptions.threadsPerRank = options.threadsPerRank;
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.onNan = options.onNan;
+  sessionOptions.checkStreams = options.checkStreams;
   sessionOptions.trace = options.wantsRecording();
   if (processes) {
     // They have a watchdog in common, which sees the ranks of all.
@@ -224,6 +225,8 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   if (data)
     status = train(options, *data, *session, beginning.folder.get(), state,
                    report, ended);
+  if (status)
+    status = session->finish();
   if (status && !options.trace.empty())
     status = session->writeTrace(traceFile(options, processes.get()));
   if (status && options.wantsRecording())

@@ -174,6 +174,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
       {"-h", [&] { options.help = true; }},
       {"--version", [&] { options.version = true; }},
       {"--decay-all", [&] { options.decayAll = true; }},
+      {"--check-streams", [&] { options.checkStreams = true; }},
       {"--resume", [&] { options.resume = true; }},
       {"--json", [&] { options.json = "-"; }},
   };
@@ -256,6 +257,10 @@ const char *helpText() {
          "  --timeout=SECONDS         a rank without progress for so long ends "
          "the run\n"
          "                            (default 600; 0: never)\n"
+         "  --check-streams           run on a model of a device that checks "
+         "how the program\n"
+         "                            uses streams and memory; slow, needs no "
+         "GPU\n"
          "  --on-nan=stop|skip        when a loss or gradient norm is not "
          "finite: stop\n"
          "                            and name the layer, or leave the step's "

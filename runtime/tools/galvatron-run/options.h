@@ -40,6 +40,7 @@ struct Options {
   std::optional<std::pair<double, double>> betas;
   std::optional<uint64_t> warmupSteps, seed;
   bool decayAll = false;
+  bool checkStreams = false;
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;
