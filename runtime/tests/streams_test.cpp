@@ -370,4 +370,20 @@ TEST(Streams, ASendBufferThatIsUsedTooEarlyIsFound) {
         << outcome.status.message();
 }
 
+TEST(Streams, ADeviceThatDoesNotStartSaysWhy) {
+  grt_backend backend = *model();
+  backend.create_rank = [](int32_t, int32_t) -> void * { return nullptr; };
+  backend.failure = [] { return "no device here"; };
+  TestProgram code{ModelPlan()};
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<Session> session;
+  SessionOptions options;
+  options.backend = &backend;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  Status status = Session::create(program, options, session);
+  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_EQ(status.message(),
+            "rank 0: backend 'recording' does not start: no device here");
+}
+
 } // namespace
