@@ -10,55 +10,24 @@
 
 #include "rank.h"
 
-#include "grt/backend.h"
-
-#include <stdexcept>
-#include <string>
+#include "../common/call.h"
 
 namespace grt::cpu {
 
-/// A call that cannot be carried out; becomes its message.
-class CallError : public std::runtime_error {
+/// A call of a rank of this backend.
+class Call : public CallReader {
 public:
-  using std::runtime_error::runtime_error;
-};
-
-/// Reads the descriptor of one call. Counts were checked before.
-class Call {
-public:
-  explicit Call(const grt_call &call) : call(call) {}
-
-  const grt_kernel_op &op() const { return *call.op; }
-  template <class T> T *buffer(int i) const {
-    return static_cast<T *>(call.buffers[i]);
-  }
-  const grt_buffer &descriptor(int i) const { return call.op->buffers[i]; }
-  int64_t integer(int i) const { return call.op->ints[i]; }
-  double real(int i) const { return call.op->reals[i]; }
-  const int64_t *integers() const { return call.op->ints; }
-  int bufferCount() const { return int(call.op->buffer_count); }
-  int64_t integerCount() const { return call.op->int_count; }
-
-  /// What an `acc` of abi.h means for this call.
-  bool add(int64_t acc) const { return acc == 1 || (acc == 2 && accumulate()); }
-  bool accumulate() const { return call.accumulate != 0; }
-  const grt_coordinates &at() const { return *call.coordinates; }
+  using CallReader::CallReader;
   grt_step &step() const { return *call.step; }
   Rank &rank() const { return *static_cast<Rank *>(call.rank_state); }
   int threads() const { return rank().threads; }
   template <class T> const KernelTable<T> &table() const {
     return rank().table<T>();
   }
-
-private:
-  const grt_call &call;
 };
 
-/// How a kernel's descriptor must look, and its code for every type.
+/// A kernel's code for every type.
 struct KernelEntry {
-  const char *name;
-  int buffers, ints, reals; ///< least counts
-  int typed;                ///< the buffer whose dtype decides; -1 none
   void (*f32)(const Call &call);
   void (*f64)(const Call &call);
   void (*bf16)(const Call &call);

@@ -123,9 +123,7 @@ bool dropoutStream(const Call &call, double p, int64_t opIndex,
                    DropoutStream &stream) {
   if (call.step().mode != GRT_MODE_TRAIN || p == 0)
     return false;
-  if (!(p > 0 && p < 1))
-    throw CallError("dropout probability must be in [0, 1), found " +
-                    std::to_string(p));
+  CallReader::checkDropout(p);
   PhiloxKey key =
       dropoutKey(call.step().seed, call.step().step, call.at().layer);
   stream = {key.lo, key.hi, uint32_t(opIndex), dropoutThreshold(p),
@@ -159,10 +157,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.vStride = call.integer(8);
   a.causal = call.integer(9) != 0;
   a.scale = call.real(0);
-  if (a.kvHeads <= 0 || a.heads % a.kvHeads != 0)
-    throw CallError("heads must be a multiple of key heads, found " +
-                    std::to_string(a.heads) + " and " +
-                    std::to_string(a.kvHeads));
+  call.checkHeads(a.heads, a.kvHeads);
   DropoutStream stream;
   if (dropoutStream(call, call.real(1), call.integer(10), stream))
     a.dropout = &stream;
@@ -173,10 +168,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   // The first worker uses the arena's scratch, the others the rank's own.
   uint64_t bytes = attentionScratchBytes(call.op());
   int scratchBuffer = backward ? 9 : 5;
-  if (call.descriptor(scratchBuffer).bytes < bytes)
-    throw CallError("attention needs " + std::to_string(bytes) +
-                    " bytes of scratch, found " +
-                    std::to_string(call.descriptor(scratchBuffer).bytes));
+  call.checkScratch(scratchBuffer, bytes);
   constexpr int mostWorkers = 64;
   A *scratch[mostWorkers] = {call.buffer<A>(scratchBuffer)};
   // Without `prepare` there is the arena's scratch alone.
@@ -367,33 +359,11 @@ void runZero(const Call &call) {
   std::memset(call.buffer<char>(0), 0, call.descriptor(0).bytes);
 }
 
-/// Calls body(local begin, length, flag) for the part of every segment that
-/// stands in the rank's shard. Segments start at integer `from`.
-template <class Body>
-void forEachSegment(const Call &call, int from, int64_t shardElements,
-                    Body body) {
-  int64_t segments = call.integer(from - 1);
-  if (call.integerCount() < from + 3 * segments)
-    throw CallError(std::to_string(segments) + " segments take " +
-                    std::to_string(from + 3 * segments) + " integers, found " +
-                    std::to_string(call.integerCount()));
-  int64_t shardBegin = call.at().sdp_index * shardElements;
-  for (int64_t s = 0; s < segments; ++s) {
-    const int64_t *segment = call.integers() + from + 3 * s;
-    int64_t begin = std::max(segment[0], shardBegin);
-    int64_t end = std::min(segment[0] + segment[1], shardBegin + shardElements);
-    if (begin < end)
-      body(begin - shardBegin, end - begin, segment[2]);
-  }
-}
-
 template <class T> void runOptimizer(const Call &call) {
   using A = Accumulator<T>;
   const grt_step &step = call.step();
   int64_t kind = call.integer(0), shardElements = call.integer(1);
-  if (kind < 0 || kind > 2)
-    throw CallError("optimizer must be 0, 1 or 2, found " +
-                    std::to_string(kind));
+  call.checkOptimizer(kind);
   OptimizerArguments o = {};
   o.kind = OptimizerKind(kind);
   o.learningRate = step.learning_rate;
@@ -410,14 +380,13 @@ template <class T> void runOptimizer(const Call &call) {
   A *second = first + shardElements;
   // Behind the moments, where parameters are narrower than what they round.
   A *master = o.kind == OptimizerKind::Sgd ? second : second + shardElements;
-  forEachSegment(call, 3, shardElements,
-                 [&](int64_t begin, int64_t length, int64_t decay) {
-                   o.weightDecay = decay ? step.weight_decay : 0;
-                   call.table<T>().optimize(call.threads(), o, length,
-                                            parameter + begin, master + begin,
-                                            gradient + begin, first + begin,
-                                            second + begin);
-                 });
+  call.forEachSegment(
+      3, shardElements, [&](int64_t begin, int64_t length, int64_t decay) {
+        o.weightDecay = decay ? step.weight_decay : 0;
+        call.table<T>().optimize(call.threads(), o, length, parameter + begin,
+                                 master + begin, gradient + begin,
+                                 first + begin, second + begin);
+      });
 }
 
 template <class T> void runNorm(const Call &call) {
@@ -426,12 +395,12 @@ template <class T> void runNorm(const Call &call) {
   int64_t shardElements = call.integer(0);
   const auto *gradient = call.buffer<Accumulator<T>>(0);
   double sum = 0;
-  forEachSegment(call, 2, shardElements,
-                 [&](int64_t begin, int64_t length, int64_t replicated) {
-                   if (!replicated || call.at().tp_index == 0)
-                     sum += call.table<T>().sumOfSquares(call.threads(), length,
-                                                         gradient + begin);
-                 });
+  call.forEachSegment(2, shardElements,
+                      [&](int64_t begin, int64_t length, int64_t replicated) {
+                        if (!replicated || call.at().tp_index == 0)
+                          sum += call.table<T>().sumOfSquares(
+                              call.threads(), length, gradient + begin);
+                      });
   call.step().local_norm_squared += sum;
 }
 
@@ -440,30 +409,18 @@ template <class T> void runNorm(const Call &call) {
 #define GRT_ALL(FUNCTION) FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>
 
 const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
-    {"gemm", 3, 7, 0, 0, GRT_ALL(runGemm)},
-    {"bias-add", 3, 2, 0, 0, GRT_ALL(runBiasAdd)},
-    {"bias-grad", 2, 3, 0, 0, GRT_ALL(runBiasGrad)},
-    {"layer-norm", 5, 2, 1, 0, GRT_ALL(runLayerNorm)},
-    {"layer-norm-grad", 7, 3, 0, 0, GRT_ALL(runLayerNormGrad)},
-    {"gelu", 2, 2, 0, 0, GRT_ALL(runGelu)},
-    {"gelu-grad", 3, 2, 0, 0, GRT_ALL(runGeluGrad)},
-    {"bias-gelu", 4, 3, 0, 0, GRT_ALL(runBiasGelu)},
-    {"attention", 6, 11, 2, 0, GRT_ALL(runAttention)},
-    {"attention-grad", 10, 11, 2, 0, GRT_ALL(runAttentionGrad)},
-    {"dropout", 2, 5, 1, 0, GRT_ALL(runDropout)},
-    {"dropout-add", 3, 5, 1, 0, GRT_ALL(runDropoutAdd)},
-    {"add", 3, 1, 0, 0, GRT_ALL(runAdd)},
-    {"embedding", 3, 4, 0, 1, GRT_ALL(runEmbedding)},
-    {"embedding-grad", 3, 5, 0, 1, GRT_ALL(runEmbeddingGrad)},
-    {"position-add", 3, 3, 0, 0, GRT_ALL(runPositionAdd)},
-    {"position-grad", 2, 5, 0, 0, GRT_ALL(runPositionGrad)},
-    {"softmax-stats", 3, 4, 0, 0, GRT_ALL(runSoftmaxStats)},
-    {"cross-entropy", 5, 5, 0, 0, GRT_ALL(runCrossEntropy)},
-    {"copy", 2, 4, 0, -1, runCopy, runCopy, runCopy},
-    {"zero", 1, 0, 0, -1, runZero, runZero, runZero},
-    {"optimizer", 3, 3, 0, 0, GRT_ALL(runOptimizer)},
-    {"norm", 1, 2, 0, 0, GRT_ALL(runNorm)},
-    {"scale", 2, 1, 1, 0, GRT_ALL(runScale)},
+    {GRT_ALL(runGemm)},          {GRT_ALL(runBiasAdd)},
+    {GRT_ALL(runBiasGrad)},      {GRT_ALL(runLayerNorm)},
+    {GRT_ALL(runLayerNormGrad)}, {GRT_ALL(runGelu)},
+    {GRT_ALL(runGeluGrad)},      {GRT_ALL(runBiasGelu)},
+    {GRT_ALL(runAttention)},     {GRT_ALL(runAttentionGrad)},
+    {GRT_ALL(runDropout)},       {GRT_ALL(runDropoutAdd)},
+    {GRT_ALL(runAdd)},           {GRT_ALL(runEmbedding)},
+    {GRT_ALL(runEmbeddingGrad)}, {GRT_ALL(runPositionAdd)},
+    {GRT_ALL(runPositionGrad)},  {GRT_ALL(runSoftmaxStats)},
+    {GRT_ALL(runCrossEntropy)},  {runCopy, runCopy, runCopy},
+    {runZero, runZero, runZero}, {GRT_ALL(runOptimizer)},
+    {GRT_ALL(runNorm)},          {GRT_ALL(runScale)},
 };
 
 #undef GRT_ALL

@@ -144,8 +144,9 @@ protected:
                      kvStride,  p.causal,  p.opIndex};
     auto scratch = [&](bool backward) {
       uint32_t element = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
-      uint64_t bytes = grt_cpu_attention_scratch_bytes(p.tq, p.tk, p.headDim,
-                                                       element, backward);
+      uint64_t bytes =
+          attentionScratchBytes(p.samples, p.tq, p.tk, p.heads, p.kvHeads,
+                                p.headDim, element, backward);
       return sums(int64_t(bytes / (dtype() == GRT_F64 ? 8 : 4)));
     };
     auto forwardScratch = scratch(false), backwardScratch = scratch(true);
@@ -311,9 +312,10 @@ TEST_P(Attention, evaluation_drops_nothing) {
 
 TEST_P(Attention, too_little_scratch_is_refused) {
   auto q = input(Values(64, 0.5)), o = output(64);
-  auto lse = sums(8), scratch = sums(100);
+  auto lse = sums(8), scratch = sums(1);
   EXPECT_NE(device
-                .refused(GRT_KERNEL_ATTENTION, {*q, *q, *q, *o, *lse, *scratch},
+                .refused(GRT_KERNEL_ATTENTION_GRAD,
+                         {*q, *q, *q, *o, *lse, *o, *o, *o, *o, *scratch},
                          {1, 8, 8, 1, 1, 8, 8, 8, 8, 1, 0}, {1.0, 0.0})
                 .find("scratch"),
             std::string::npos);

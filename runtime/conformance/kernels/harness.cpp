@@ -7,7 +7,10 @@
 //===----------------------------------------------------------------------===//
 #include "harness.h"
 
+#include "grt/cuda_bounds.h"
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -19,6 +22,20 @@ namespace grt::conformance {
 namespace {
 const grt_backend *loaded = nullptr;
 constexpr unsigned char guardByte = 0xa5;
+
+/// Kernel calls so far: what was fetched before the last is stale.
+std::atomic<uint64_t> calls{1};
+
+/// Copies to and from a device, on a rank for nothing else. Done on return.
+void copyAndWait(void *to, const void *from, uint64_t bytes) {
+  static void *rank = backend().create_rank(0, 1);
+  const grt_device &device = *backend().device;
+  char message[256] = "";
+  if (device.copy(rank, GRT_STREAM_HOST, to, from, bytes, message,
+                  sizeof(message)) != 0 ||
+      device.synchronise(rank, GRT_STREAM_HOST, message, sizeof(message)) != 0)
+    throw std::runtime_error(message);
+}
 
 grt_dtype exactIn = GRT_F32;
 
@@ -93,13 +110,40 @@ Values Random::values(int64_t count, double scale, double offset) {
 }
 
 Buffer::Buffer(grt_dtype dtype, int64_t count) : type(dtype), elements(count) {
-  memory = static_cast<char *>(backend().allocate(bytes() + 2 * guardBytes));
-  if (!memory)
+  memory = static_cast<char *>(backend().allocate(allBytes()));
+  host = backend().device
+             ? static_cast<char *>(backend().device->allocate_host(allBytes()))
+             : memory;
+  if (!memory || !host)
     throw std::bad_alloc();
-  std::memset(memory, guardByte, bytes() + 2 * guardBytes);
+  std::memset(host, guardByte, allBytes());
+  send();
 }
 
-Buffer::~Buffer() { backend().release(memory, bytes() + 2 * guardBytes); }
+Buffer::~Buffer() {
+  if (host != memory)
+    backend().device->release_host(host, allBytes());
+  backend().release(memory, allBytes());
+}
+
+void Buffer::send() {
+  if (host != memory)
+    copyAndWait(memory, host, allBytes());
+  fetched = calls;
+}
+
+void Buffer::fetch() const {
+  if (host == memory || fetched == calls)
+    return;
+  uint64_t now = calls;
+  copyAndWait(host, memory, allBytes());
+  fetched = now;
+}
+
+void *Buffer::onHost() const {
+  fetch();
+  return host + guardBytes;
+}
 
 uint64_t Buffer::bytes() const {
   return uint64_t(elements) * elementBytes(type);
@@ -107,41 +151,54 @@ uint64_t Buffer::bytes() const {
 
 void Buffer::fill(const Values &values) {
   ASSERT_EQ(int64_t(values.size()), elements);
+  void *data = onHost();
   for (int64_t i = 0; i < elements; ++i)
     switch (type) {
     case GRT_F32:
-      static_cast<float *>(data())[i] = float(values[i]);
+      static_cast<float *>(data)[i] = float(values[i]);
       break;
     case GRT_F64:
-      static_cast<double *>(data())[i] = values[i];
+      static_cast<double *>(data)[i] = values[i];
       break;
     case GRT_BF16:
-      static_cast<uint16_t *>(data())[i] = toBF16(values[i]);
+      static_cast<uint16_t *>(data)[i] = toBF16(values[i]);
       break;
     case GRT_I32:
-      static_cast<int32_t *>(data())[i] = int32_t(values[i]);
+      static_cast<int32_t *>(data)[i] = int32_t(values[i]);
       break;
     default:
-      static_cast<unsigned char *>(data())[i] = (unsigned char)(values[i]);
+      static_cast<unsigned char *>(data)[i] = (unsigned char)(values[i]);
     }
+  send();
 }
 
-void Buffer::poison() { std::memset(data(), 0xff, bytes()); }
+void Buffer::poison() {
+  std::memset(onHost(), 0xff, bytes());
+  send();
+}
 
 double Buffer::at(int64_t i) const {
+  void *data = onHost();
   switch (type) {
   case GRT_F32:
-    return static_cast<float *>(data())[i];
+    return static_cast<float *>(data)[i];
   case GRT_F64:
-    return static_cast<double *>(data())[i];
+    return static_cast<double *>(data)[i];
   case GRT_BF16:
-    return fromBF16(static_cast<uint16_t *>(data())[i]);
+    return fromBF16(static_cast<uint16_t *>(data)[i]);
   case GRT_I32:
-    return static_cast<int32_t *>(data())[i];
+    return static_cast<int32_t *>(data)[i];
   default:
-    return static_cast<unsigned char *>(data())[i];
+    return static_cast<unsigned char *>(data)[i];
   }
 }
+
+void Buffer::write(const void *from) {
+  std::memcpy(onHost(), from, bytes());
+  send();
+}
+
+void Buffer::readInto(void *to) const { std::memcpy(to, onHost(), bytes()); }
 
 Values Buffer::read() const {
   Values result;
@@ -151,9 +208,10 @@ Values Buffer::read() const {
 }
 
 bool Buffer::guardsIntact() const {
+  fetch();
   for (uint64_t i = 0; i < guardBytes; ++i)
-    if ((unsigned char)(memory[i]) != guardByte ||
-        (unsigned char)(memory[guardBytes + bytes() + i]) != guardByte)
+    if ((unsigned char)(host[i]) != guardByte ||
+        (unsigned char)(host[guardBytes + bytes() + i]) != guardByte)
       return false;
   return true;
 }
@@ -170,6 +228,11 @@ Device::Device(int threads) : state(backend().create_rank(0, threads)) {
   step.eps = 1e-8;
   step.clip_factor = 1;
   step.inverse_tokens = 1;
+  if (!state)
+    throw std::runtime_error(backend().failure ? backend().failure()
+                                               : "no rank");
+  if (backend().device)
+    stepOnDevice = std::make_unique<Buffer>(GRT_U8, int64_t(sizeof(grt_step)));
 }
 
 Device::~Device() { backend().destroy_rank(state); }
@@ -195,8 +258,22 @@ int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
   if (prepare && backend().prepare) {
     EXPECT_EQ(backend().prepare(state, &op, text, sizeof(text)), 0) << text;
   }
-  grt_call call = {&op, addresses.data(), &at, &step, accumulate, state};
+  grt_step *stepBlock = &step;
+  if (stepOnDevice) {
+    stepBlock = static_cast<grt_step *>(stepOnDevice->data());
+    stepOnDevice->write(&step);
+  }
+  grt_call call = {&op, addresses.data(), &at, stepBlock, accumulate, state};
   int32_t status = backend().kernels[kernel](&call, text, sizeof(text));
+  ++calls;
+  if (stepOnDevice) {
+    // What a kernel finds in its data is known when it is done.
+    int32_t done = backend().device->synchronise(
+        state, GRT_STREAM_COUNT, status == 0 ? text : nullptr,
+        status == 0 ? sizeof(text) : 0);
+    status = status != 0 ? status : done;
+    stepOnDevice->readInto(&step);
+  }
   message = text;
   for (const Argument &argument : buffers)
     EXPECT_TRUE(argument.buffer->guardsIntact())
@@ -216,6 +293,16 @@ std::string Device::refused(grt_kernel kernel,
   std::string message;
   EXPECT_NE(call(kernel, buffers, ints, reals, false, message), 0);
   return message;
+}
+
+uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
+                               int64_t heads, int64_t kvHeads, int64_t headDim,
+                               uint32_t elementBytes, bool backward) {
+  if (backend().device)
+    return grt_cuda_attention_scratch_bytes(samples, tq, tk, heads, kvHeads,
+                                            headDim, elementBytes, backward);
+  return grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
+                                         backward);
 }
 
 std::unique_ptr<Buffer> KernelTest::input(const Values &values) const {

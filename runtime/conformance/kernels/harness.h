@@ -8,8 +8,9 @@
 //
 // The suite loads a backend by path (`--backend=PATH`, default libgrt_cpu.so
 // beside the test) and holds every kernel of abi.h against naive loops in f64.
-// Memory comes from the backend and must be readable and writable by the host
-// (managed memory on a device).
+// Memory comes from the backend. Where it is a device's, buffers have a copy on
+// the host, which goes there when it was written and is fetched when it is read
+// after a call.
 //
 // Every buffer stands between guard zones that are checked after each call, and
 // what a kernel must write is filled with NaN before it.
@@ -67,8 +68,12 @@ public:
 
   void fill(const Values &values);
   void poison(); ///< all bytes 0xff: NaN in every float type
+  /// All bytes, as they are.
+  void write(const void *from);
+  void readInto(void *to) const;
   Values read() const;
   double at(int64_t i) const;
+  /// What a kernel gets.
   void *data() const { return memory + guardBytes; }
   uint64_t bytes() const;
   grt_dtype dtype() const { return type; }
@@ -77,7 +82,15 @@ public:
 
 private:
   static constexpr uint64_t guardBytes = 256;
+  uint64_t allBytes() const { return bytes() + 2 * guardBytes; }
+  /// The elements on the host, up to date.
+  void *onHost() const;
+  void send();
+  void fetch() const;
+
   char *memory;
+  char *host;                   ///< `memory`, or a copy of it
+  mutable uint64_t fetched = 0; ///< calls that the copy has seen
   grt_dtype type;
   int64_t elements;
 };
@@ -114,7 +127,14 @@ private:
                const Integers &ints, const Values &reals, bool prepare,
                std::string &message);
   void *state;
+  std::unique_ptr<Buffer> stepOnDevice; ///< null where the host's will do
 };
+
+/// Bytes of `scratch` that the backend under test asks of ATTENTION, or of
+/// ATTENTION_GRAD.
+uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
+                               int64_t heads, int64_t kvHeads, int64_t headDim,
+                               uint32_t elementBytes, bool backward);
 
 /// The suites run for every element type and for one and several threads.
 class KernelTest : public testing::TestWithParam<std::tuple<grt_dtype, int>> {

@@ -1,0 +1,187 @@
+//===- call.h - A kernel call, taken apart --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What backends share: how the descriptor of every kernel must look, and
+// reading one. grt/abi.h says what the arguments mean.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_COMMON_CALL_H
+#define GRT_BACKENDS_COMMON_CALL_H
+
+#include "grt/backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+namespace grt {
+
+/// A call that cannot be carried out; becomes its message.
+class CallError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+struct KernelForm {
+  const char *name;
+  int buffers, ints, reals; ///< least counts
+  int typed;                ///< the buffer whose dtype decides; -1 none
+};
+
+/// Indexed by grt_kernel.
+inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
+    {"gemm", 3, 7, 0, 0},
+    {"bias-add", 3, 2, 0, 0},
+    {"bias-grad", 2, 3, 0, 0},
+    {"layer-norm", 5, 2, 1, 0},
+    {"layer-norm-grad", 7, 3, 0, 0},
+    {"gelu", 2, 2, 0, 0},
+    {"gelu-grad", 3, 2, 0, 0},
+    {"bias-gelu", 4, 3, 0, 0},
+    {"attention", 6, 11, 2, 0},
+    {"attention-grad", 10, 11, 2, 0},
+    {"dropout", 2, 5, 1, 0},
+    {"dropout-add", 3, 5, 1, 0},
+    {"add", 3, 1, 0, 0},
+    {"embedding", 3, 4, 0, 1},
+    {"embedding-grad", 3, 5, 0, 1},
+    {"position-add", 3, 3, 0, 0},
+    {"position-grad", 2, 5, 0, 0},
+    {"softmax-stats", 3, 4, 0, 0},
+    {"cross-entropy", 5, 5, 0, 0},
+    {"copy", 2, 4, 0, -1},
+    {"zero", 1, 0, 0, -1},
+    {"optimizer", 3, 3, 0, 0},
+    {"norm", 1, 2, 0, 0},
+    {"scale", 2, 1, 1, 0},
+};
+
+[[noreturn]] inline void tooFew(const char *kernel, const char *what,
+                                int64_t least, int64_t found) {
+  throw CallError(std::string("kernel ") + kernel + " takes at least " +
+                  std::to_string(least) + " " + what + ", found " +
+                  std::to_string(found));
+}
+
+inline void checkCounts(const grt_kernel_op &op) {
+  const KernelForm &form = kernelForms[op.kernel];
+  if (int64_t(op.buffer_count) < form.buffers)
+    tooFew(form.name, "buffers", form.buffers, op.buffer_count);
+  if (int64_t(op.int_count) < form.ints)
+    tooFew(form.name, "integers", form.ints, op.int_count);
+  if (int64_t(op.real_count) < form.reals)
+    tooFew(form.name, "reals", form.reals, op.real_count);
+}
+
+/// The element type that decides which code runs; `backend` is for the message.
+inline uint32_t computeType(const grt_kernel_op &op, const char *backend) {
+  const KernelForm &form = kernelForms[op.kernel];
+  if (form.typed < 0)
+    return GRT_F32;
+  uint32_t dtype = op.buffers[form.typed].dtype;
+  if (dtype != GRT_F32 && dtype != GRT_F64 && dtype != GRT_BF16)
+    throw CallError(std::string("kernel ") + form.name + " of the " + backend +
+                    " backend takes f32, f64 or bf16, found dtype " +
+                    std::to_string(dtype));
+  return dtype;
+}
+
+/// Runs `body`, turning exceptions into a status and a message that begins with
+/// `what`.
+template <class Body>
+int32_t guarded(const char *what, char *message, size_t messageBytes,
+                Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception &error) {
+    std::snprintf(message, messageBytes, "%s: %s", what, error.what());
+  } catch (...) {
+    std::snprintf(message, messageBytes, "%s: unknown failure", what);
+  }
+  return 1;
+}
+/// The name of an op in messages: its own, or its kernel's.
+inline const char *nameOf(const grt_kernel_op &op) {
+  return op.name && *op.name ? op.name : kernelForms[op.kernel].name;
+}
+
+/// Reads the descriptor of one call. Counts were checked before.
+class CallReader {
+public:
+  explicit CallReader(const grt_call &call) : call(call) {}
+
+  const grt_kernel_op &op() const { return *call.op; }
+  template <class T> T *buffer(int i) const {
+    return static_cast<T *>(call.buffers[i]);
+  }
+  const grt_buffer &descriptor(int i) const { return call.op->buffers[i]; }
+  int64_t integer(int i) const { return call.op->ints[i]; }
+  double real(int i) const { return call.op->reals[i]; }
+  const int64_t *integers() const { return call.op->ints; }
+  int bufferCount() const { return int(call.op->buffer_count); }
+  int64_t integerCount() const { return call.op->int_count; }
+
+  /// What an `acc` of abi.h means for this call.
+  bool add(int64_t acc) const { return acc == 1 || (acc == 2 && accumulate()); }
+  bool accumulate() const { return call.accumulate != 0; }
+  const grt_coordinates &at() const { return *call.coordinates; }
+
+  /// Throws unless p is a probability that leaves something.
+  static void checkDropout(double p) {
+    if (!(p >= 0 && p < 1))
+      throw CallError("dropout probability must be in [0, 1), found " +
+                      std::to_string(p));
+  }
+  void checkHeads(int64_t heads, int64_t kvHeads) const {
+    if (kvHeads <= 0 || heads % kvHeads != 0)
+      throw CallError("heads must be a multiple of key heads, found " +
+                      std::to_string(heads) + " and " +
+                      std::to_string(kvHeads));
+  }
+  void checkScratch(int index, uint64_t bytes) const {
+    if (descriptor(index).bytes < bytes)
+      throw CallError("attention needs " + std::to_string(bytes) +
+                      " bytes of scratch, found " +
+                      std::to_string(descriptor(index).bytes));
+  }
+  void checkOptimizer(int64_t kind) const {
+    if (kind < 0 || kind > 2)
+      throw CallError("optimizer must be 0, 1 or 2, found " +
+                      std::to_string(kind));
+  }
+
+  /// Calls body(local begin, length, flag) for the part of every segment that
+  /// stands in the rank's shard. Segments start at integer `from`.
+  template <class Body>
+  void forEachSegment(int from, int64_t shardElements, Body body) const {
+    int64_t segments = integer(from - 1);
+    if (integerCount() < from + 3 * segments)
+      throw CallError(std::to_string(segments) + " segments take " +
+                      std::to_string(from + 3 * segments) +
+                      " integers, found " + std::to_string(integerCount()));
+    int64_t shardBegin = at().sdp_index * shardElements;
+    for (int64_t s = 0; s < segments; ++s) {
+      const int64_t *segment = integers() + from + 3 * s;
+      int64_t begin = std::max(segment[0], shardBegin);
+      int64_t end =
+          std::min(segment[0] + segment[1], shardBegin + shardElements);
+      if (begin < end)
+        body(begin - shardBegin, end - begin, segment[2]);
+    }
+  }
+
+protected:
+  const grt_call &call;
+};
+
+} // namespace grt
+
+#endif // GRT_BACKENDS_COMMON_CALL_H

@@ -1,0 +1,238 @@
+//===- backend.cpp - The CUDA backend's table -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "collectives.h"
+#include "dispatch.h"
+#include "rank.h"
+
+#include "../common/call.h"
+
+namespace grt::cuda {
+namespace {
+
+/// Why the last call on this thread that can only say null said so.
+thread_local std::string lastFailure;
+
+/// Runs a call that gives memory or a rank; null after a failure.
+template <class Body> auto orNull(Body body) -> decltype(body()) {
+  try {
+    auto made = body();
+    if (!made)
+      lastFailure = "the device has no memory left";
+    return made;
+  } catch (const std::exception &error) {
+    lastFailure = error.what();
+  } catch (...) {
+    lastFailure = "unknown failure";
+  }
+  return nullptr;
+}
+
+Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
+
+int32_t launchKernel(const grt_call *call, char *message, size_t messageBytes) {
+  return guarded(nameOf(*call->op), message, messageBytes, [&] {
+    gpu::use();
+    launchCall(*call);
+  });
+}
+
+int32_t prepare(void *state, const grt_kernel_op *op, char *message,
+                size_t messageBytes) {
+  return guarded(nameOf(*op), message, messageBytes, [&] {
+    gpu::use();
+    prepareCall(rankOf(state), *op);
+  });
+}
+
+void *createRank(int32_t, int32_t) {
+  return orNull([] {
+    auto rank = std::make_unique<Rank>();
+    rank->peakBytes();
+    return static_cast<void *>(rank.release());
+  });
+}
+
+void destroyRank(void *state) {
+  if (state)
+    gpu::use();
+  delete static_cast<Rank *>(state);
+}
+
+void *allocate(size_t bytes) {
+  return orNull([&] {
+    gpu::use();
+    return gpu::allocate(bytes);
+  });
+}
+
+void release(void *memory, size_t) {
+  if (memory)
+    gpu::release(memory);
+}
+
+void *mapArena(const grt_arena *arena) {
+  return orNull([&] {
+    gpu::use();
+    return gpu::mapArena(*arena);
+  });
+}
+
+void unmapArena(void *memory, const grt_arena *arena) {
+  if (memory)
+    gpu::unmapArena(memory, *arena);
+}
+
+void *allocateHost(uint64_t bytes) {
+  return orNull([&] {
+    gpu::use();
+    return gpu::allocateHost(bytes);
+  });
+}
+
+void releaseHost(void *memory, uint64_t) {
+  if (memory)
+    gpu::releaseHost(memory);
+}
+
+int32_t useWorkspace(void *state, void *memory, uint64_t bytes, char *message,
+                     size_t messageBytes) {
+  return guarded("use_workspace", message, messageBytes,
+                 [&] { rankOf(state).useWorkspace(memory, bytes); });
+}
+
+int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
+             uint64_t bytes, char *message, size_t messageBytes) {
+  return guarded("fill", message, messageBytes, [&] {
+    gpu::use();
+    gpu::fill(rankOf(state).stream(stream), to, byte, bytes);
+  });
+}
+
+int32_t copy(void *state, uint32_t stream, void *to, const void *from,
+             uint64_t bytes, char *message, size_t messageBytes) {
+  return guarded("copy", message, messageBytes, [&] {
+    gpu::use();
+    gpu::copy(rankOf(state).stream(stream), to, from, bytes);
+  });
+}
+
+int32_t record(void *state, uint32_t stream, uint32_t event, char *message,
+               size_t messageBytes) {
+  return guarded("record", message, messageBytes, [&] {
+    gpu::use();
+    gpu::record(rankOf(state).stream(stream), rankOf(state).event(event));
+  });
+}
+
+int32_t wait(void *state, uint32_t stream, uint32_t event, char *message,
+             size_t messageBytes) {
+  return guarded("wait", message, messageBytes, [&] {
+    gpu::use();
+    gpu::wait(rankOf(state).stream(stream), rankOf(state).event(event));
+  });
+}
+
+int32_t synchronise(void *state, uint32_t stream, char *message,
+                    size_t messageBytes) {
+  return guarded("synchronise", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).synchronise(stream);
+  });
+}
+
+int32_t beginGraph(void *state, char *message, size_t messageBytes) {
+  return guarded("begin_graph", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).beginGraph();
+  });
+}
+
+int32_t endGraph(void *state, uint32_t graph, char *message,
+                 size_t messageBytes) {
+  return guarded("end_graph", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).endGraph(graph);
+  });
+}
+
+int32_t launchGraph(void *state, uint32_t graph, char *message,
+                    size_t messageBytes) {
+  return guarded("launch_graph", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).launchGraph(graph);
+  });
+}
+
+int32_t elapsed(void *state, uint32_t first, uint32_t second,
+                double *milliseconds, char *message, size_t messageBytes) {
+  return guarded("elapsed", message, messageBytes, [&] {
+    gpu::use();
+    *milliseconds = gpu::millisecondsBetween(rankOf(state).event(first),
+                                             rankOf(state).event(second));
+  });
+}
+
+uint64_t peakBytes(void *state) {
+  try {
+    gpu::use();
+    return rankOf(state).peakBytes();
+  } catch (const DeviceError &) {
+    return 0;
+  }
+}
+
+const char *failure() { return lastFailure.c_str(); }
+
+grt_device makeDevice() {
+  grt_device device = {};
+  device.event_count = rankEvents;
+  device.use_workspace = useWorkspace;
+  device.allocate_host = allocateHost;
+  device.release_host = releaseHost;
+  device.fill = fill;
+  device.copy = copy;
+  device.record = record;
+  device.wait = wait;
+  device.synchronise = synchronise;
+  device.begin_graph = beginGraph;
+  device.end_graph = endGraph;
+  device.launch_graph = launchGraph;
+  device.elapsed = elapsed;
+  device.peak_bytes = peakBytes;
+  device.collectives = processCollectives();
+  device.local_collectives = threadCollectives();
+  return device;
+}
+
+grt_backend makeBackend() {
+  static const grt_device device = makeDevice();
+  grt_backend backend = {};
+  backend.abi_version = GRT_ABI_VERSION;
+  backend.name = "cuda";
+  for (grt_kernel_function &kernel : backend.kernels)
+    kernel = launchKernel;
+  backend.create_rank = createRank;
+  backend.destroy_rank = destroyRank;
+  backend.allocate = allocate;
+  backend.release = release;
+  backend.map_arena = mapArena;
+  backend.unmap_arena = unmapArena;
+  backend.prepare = prepare;
+  backend.device = &device;
+  backend.failure = failure;
+  return backend;
+}
+
+} // namespace
+} // namespace grt::cuda
+
+extern "C" __attribute__((visibility("default"))) const grt_backend *
+grt_backend_get(void) {
+  static const grt_backend backend = grt::cuda::makeBackend();
+  return &backend;
+}

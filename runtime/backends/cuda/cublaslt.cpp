@@ -1,0 +1,262 @@
+//===- cublaslt.cpp - Products through cuBLASLt ---------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The library's matrices are column-major, ours row-major. A row-major matrix X
+// of R rows and C columns is, read column by column with C as the distance of
+// columns, its transpose. So for c = op(a) op(b) we ask for the transpose,
+//
+//   c^T [n, m] = op(b)^T [n, k] op(a)^T [k, m],
+//
+// with our b as the library's first operand and our a as its second:
+//   b   as stored    the library reads    needs [n, k]    so
+//       [k, n]       [n, k], distance n   itself          not transposed
+//       [n, k]       [k, n], distance k   its transpose   transposed (transB)
+//   a   as stored    the library reads    needs [k, m]    so
+//       [m, k]       [k, m], distance k   itself          not transposed
+//       [k, m]       [m, k], distance m   its transpose   transposed (transA)
+// c is read as [n, m] with distance n, and a bias over the library's rows is
+// one over our columns, as it must be.
+//
+// Sums are f32 for f32 and bf16, f64 for f64. GRT_CUDA_TF32=1 rounds f32
+// operands to TF32, which has the exponent of f32 and 11 bits of mantissa.
+// Sums in parts go through the workspace, in a fixed order: no atomics.
+//
+//===----------------------------------------------------------------------===//
+
+#include "products.h"
+
+#include "grt/cuda_bounds.h"
+#include "library.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <cublasLt.h>
+#include <map>
+#include <tuple>
+
+namespace grt::cuda {
+
+bool ProductShape::operator<(const ProductShape &other) const {
+  auto key = [](const ProductShape &s) {
+    return std::tuple(s.m, s.n, s.k, s.transA, s.transB, s.bias, s.add, s.dtype,
+                      s.result, s.alignment);
+  };
+  return key(*this) < key(other);
+}
+
+namespace {
+
+/// What we use of the library.
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) descriptionCreate;
+  decltype(&cublasLtMatmulDescDestroy) descriptionDestroy;
+  decltype(&cublasLtMatmulDescSetAttribute) descriptionSet;
+  decltype(&cublasLtMatrixLayoutCreate) layoutCreate;
+  decltype(&cublasLtMatrixLayoutDestroy) layoutDestroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preferenceCreate;
+  decltype(&cublasLtMatmulPreferenceDestroy) preferenceDestroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preferenceSet;
+  decltype(&cublasLtGetStatusString) statusString;
+
+  Functions() {
+    Library library{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    auto find = [&](auto &function, const char *name) {
+      std::remove_pointer_t<std::remove_reference_t<decltype(function)>> *found;
+      library.find(found, name);
+      function = found;
+    };
+    find(create, "cublasLtCreate");
+    find(destroy, "cublasLtDestroy");
+    find(matmul, "cublasLtMatmul");
+    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(descriptionCreate, "cublasLtMatmulDescCreate");
+    find(descriptionDestroy, "cublasLtMatmulDescDestroy");
+    find(descriptionSet, "cublasLtMatmulDescSetAttribute");
+    find(layoutCreate, "cublasLtMatrixLayoutCreate");
+    find(layoutDestroy, "cublasLtMatrixLayoutDestroy");
+    find(preferenceCreate, "cublasLtMatmulPreferenceCreate");
+    find(preferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+    find(preferenceSet, "cublasLtMatmulPreferenceSetAttribute");
+    find(statusString, "cublasLtGetStatusString");
+  }
+};
+
+const Functions &lt() {
+  static const Functions functions;
+  return functions;
+}
+
+void check(cublasStatus_t status, const char *what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw DeviceError(std::string(what) + ": " + lt().statusString(status));
+}
+
+cudaDataType typeOf(uint32_t dtype) {
+  return dtype == GRT_F64    ? CUDA_R_64F
+         : dtype == GRT_BF16 ? CUDA_R_16BF
+                             : CUDA_R_32F;
+}
+
+/// A product made ready; refused if it has no algorithm.
+struct Prepared {
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+  uint64_t workspace = 0;
+  bool refused = true;
+
+  Prepared() = default;
+  Prepared(const Prepared &) = delete;
+  Prepared &operator=(const Prepared &) = delete;
+  ~Prepared() {
+    for (cublasLtMatrixLayout_t layout : {first, second, result})
+      if (layout)
+        lt().layoutDestroy(layout);
+    if (description)
+      lt().descriptionDestroy(description);
+  }
+};
+
+class CublasLt : public Products {
+public:
+  CublasLt() {
+    const char *wish = std::getenv("GRT_CUDA_TF32");
+    tf32 = wish && std::strcmp(wish, "0") != 0;
+    check(lt().create(&handle), "cublasLtCreate");
+  }
+  ~CublasLt() override {
+    products.clear();
+    lt().destroy(handle);
+  }
+
+  void prepare(const ProductShape &shape) override { product(shape); }
+
+  bool run(const Queue &queue, const ProductShape &shape, const void *a,
+           const void *b, void *c, const void *bias) override {
+    Prepared &p = product(shape);
+    if (p.refused || p.workspace > queue.workspaceBytes)
+      return false;
+    if (shape.bias)
+      check(lt().descriptionSet(p.description,
+                                CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                sizeof(bias)),
+            "cublasLtMatmulDescSetAttribute");
+    // Scale factors have the type of the sums.
+    const double one64 = 1, onto64 = shape.add ? 1 : 0;
+    const float one32 = 1, onto32 = shape.add ? 1 : 0;
+    bool wide = shape.dtype == GRT_F64;
+    const void *one = wide ? static_cast<const void *>(&one64) : &one32;
+    const void *onto = wide ? static_cast<const void *>(&onto64) : &onto32;
+    check(lt().matmul(handle, p.description, one, b, p.first, a, p.second, onto,
+                      c, p.result, c, p.result, &p.algorithm, queue.workspace,
+                      p.workspace, queue.stream),
+          "cublasLtMatmul");
+    return true;
+  }
+
+private:
+  void describe(const ProductShape &s, Prepared &p) const {
+    bool wide = s.dtype == GRT_F64;
+    cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
+                                  : tf32 && s.dtype == GRT_F32
+                                      ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                      : CUBLAS_COMPUTE_32F;
+    check(lt().descriptionCreate(&p.description, compute,
+                                 wide ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    auto set = [&](cublasLtMatmulDescAttributes_t attribute,
+                   const auto &value) {
+      check(
+          lt().descriptionSet(p.description, attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute");
+    };
+    const int32_t plain = CUBLAS_OP_N, transposed = CUBLAS_OP_T;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, s.transB ? transposed : plain);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, s.transA ? transposed : plain);
+    if (s.bias) {
+      const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      const int32_t biasType = typeOf(s.dtype);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, biasType);
+    }
+    auto layout = [&](cublasLtMatrixLayout_t &made, uint32_t dtype,
+                      int64_t rows, int64_t columns) {
+      check(lt().layoutCreate(&made, typeOf(dtype), uint64_t(rows),
+                              uint64_t(columns), rows),
+            "cublasLtMatrixLayoutCreate");
+    };
+    layout(p.first, s.dtype, s.transB ? s.k : s.n, s.transB ? s.n : s.k);
+    layout(p.second, s.dtype, s.transA ? s.m : s.k, s.transA ? s.k : s.m);
+    layout(p.result, s.result, s.n, s.m);
+  }
+
+  void choose(const ProductShape &s, Prepared &p) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(lt().preferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute,
+                   const auto &value) {
+      lt().preferenceSet(preference, attribute, &value, sizeof(value));
+    };
+    const uint64_t most = GRT_CUDA_WORKSPACE;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most);
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      set(attribute, s.alignment);
+    // In order of the time that the library expects; the first is taken, so
+    // that the same machine makes the same choice.
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    cublasStatus_t status =
+        lt().heuristic(handle, p.description, p.first, p.second, p.result,
+                       p.result, preference, 1, &found, &count);
+    lt().preferenceDestroy(preference);
+    // "Not supported" is an answer; others are failures.
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED &&
+        status != CUBLAS_STATUS_INVALID_VALUE)
+      check(status, "cublasLtMatmulAlgoGetHeuristic");
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0 ||
+        found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > most)
+      return;
+    p.algorithm = found.algo;
+    p.workspace = found.workspaceSize;
+    p.refused = false;
+  }
+
+  Prepared &product(const ProductShape &shape) {
+    std::unique_ptr<Prepared> &entry = products[shape];
+    if (!entry) {
+      auto made = std::make_unique<Prepared>();
+      describe(shape, *made);
+      choose(shape, *made);
+      entry = std::move(made);
+    }
+    return *entry;
+  }
+
+  cublasLtHandle_t handle = nullptr;
+  bool tf32 = false;
+  std::map<ProductShape, std::unique_ptr<Prepared>> products;
+};
+
+} // namespace
+
+std::unique_ptr<Products> openProducts() {
+  const char *wish = std::getenv("GRT_CUDA_PRODUCTS");
+  if (wish && !std::strcmp(wish, "own"))
+    return nullptr;
+  return std::make_unique<CublasLt>();
+}
+
+} // namespace grt::cuda

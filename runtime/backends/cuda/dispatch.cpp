@@ -1,0 +1,402 @@
+//===- dispatch.cpp - From calls of the C ABI to kernels ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One function per kernel of abi.h: reads the descriptor and derives what
+// depends on the rank's coordinates. Buffers and the step block are the
+// device's, so what depends on their contents is the kernels' to find out.
+//
+//===----------------------------------------------------------------------===//
+
+#include "dispatch.h"
+#include "rank.h"
+
+#include "../common/call.h"
+#include "grt/cuda_bounds.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace grt::cuda {
+namespace {
+
+/// A call of a rank of this backend.
+class Call : public CallReader {
+public:
+  using CallReader::CallReader;
+  /// On the device.
+  grt_step *step() const { return call.step; }
+  Rank &rank() const { return *static_cast<Rank *>(call.rank_state); }
+  Queue queue() const { return rank().queue(nameOf(op())); }
+};
+
+/// What addresses are surely multiples of, up to the alignment of buffers.
+uint32_t alignmentOf(uintptr_t bits) {
+  uint32_t alignment = GRT_ALIGNMENT;
+  while (bits % alignment)
+    alignment /= 2;
+  return alignment;
+}
+
+ProductShape productShape(const grt_kernel_op &op, bool add,
+                          uintptr_t addresses) {
+  const int64_t *i = op.ints;
+  return {i[0],
+          i[1],
+          i[2],
+          i[3] != 0,
+          i[4] != 0,
+          i[6] != 0,
+          add,
+          op.buffers[0].dtype,
+          op.buffers[2].dtype,
+          alignmentOf(addresses)};
+}
+
+template <class T> void runGemm(const Call &call) {
+  bool bias = call.integer(6) != 0;
+  if (bias && call.bufferCount() < 4)
+    throw CallError("kernel gemm with a bias takes 4 buffers, found " +
+                    std::to_string(call.bufferCount()));
+  uintptr_t bits = 0;
+  for (int i = 0; i < (bias ? 4 : 3); ++i)
+    bits |= reinterpret_cast<uintptr_t>(call.buffer<void>(i));
+  ProductShape shape = productShape(call.op(), call.add(call.integer(5)), bits);
+  if (shape.m <= 0 || shape.n <= 0)
+    return;
+  Queue queue = call.queue();
+  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
+  const T *biasValues = bias ? call.buffer<T>(3) : nullptr;
+  Products *library = call.rank().products.get();
+  if (library && shape.k > 0 &&
+      library->run(queue, shape, a, b, call.buffer<void>(2), biasValues))
+    return;
+  ProductArguments<T> p = {shape.m,      shape.n,   shape.k, shape.transA,
+                           shape.transB, shape.add, a,       b,
+                           biasValues};
+  using A = Accumulator<T>;
+  if constexpr (sizeof(T) != sizeof(A))
+    if (shape.result == GRT_BF16)
+      return product(queue, p, call.buffer<T>(2));
+  product(queue, p, call.buffer<A>(2));
+}
+
+template <class T> void runBiasAdd(const Call &call) {
+  biasAdd(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
+          call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runBiasGrad(const Call &call) {
+  biasGrad<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
+              call.buffer<Accumulator<T>>(1), call.add(call.integer(2)));
+}
+
+template <class T> void runLayerNorm(const Call &call) {
+  layerNorm<T>(call.queue(), call.integer(0), call.integer(1),
+               call.buffer<T>(0), call.buffer<T>(1), call.buffer<T>(2),
+               call.buffer<T>(3), call.buffer<Accumulator<T>>(4), call.real(0));
+}
+
+template <class T> void runLayerNormGrad(const Call &call) {
+  using A = Accumulator<T>;
+  layerNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
+                   call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
+                   call.buffer<T>(3), call.buffer<T>(4), call.buffer<A>(5),
+                   call.buffer<A>(6), call.add(call.integer(2)));
+}
+
+template <class T> void runGelu(const Call &call) {
+  biasGelu<T>(call.queue(), 1, call.integer(0), call.buffer<T>(0), nullptr,
+              nullptr, call.buffer<T>(1), call.integer(1) != 0);
+}
+
+template <class T> void runGeluGrad(const Call &call) {
+  geluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+              call.buffer<T>(1), call.buffer<T>(2), call.integer(1) != 0);
+}
+
+template <class T> void runBiasGelu(const Call &call) {
+  biasGelu<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
+              call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
+              call.integer(2) != 0);
+}
+
+DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
+  CallReader::checkDropout(p);
+  return {call.step(), call.at().layer, uint32_t(opIndex), p};
+}
+
+AttentionShape attentionShape(const grt_kernel_op &op) {
+  const int64_t *i = op.ints;
+  return {i[0],
+          i[1],
+          i[2],
+          i[3],
+          i[4],
+          i[5],
+          i[6],
+          i[7],
+          i[8],
+          i[9] != 0,
+          op.kernel == GRT_KERNEL_ATTENTION_GRAD,
+          float(op.reals[0])};
+}
+
+/// ATTENTION (5 + 1 buffers) and ATTENTION_GRAD (9 + 1).
+template <class T> void runAttention(const Call &call) {
+  using A = Accumulator<T>;
+  AttentionShape s = attentionShape(call.op());
+  call.checkHeads(s.heads, s.kvHeads);
+  int scratch = s.backward ? 9 : 5;
+  call.checkScratch(scratch, grt_cuda_attention_scratch_bytes(
+                                 s.samples, s.queryRows, s.keyRows, s.heads,
+                                 s.kvHeads, s.headDim, sizeof(T), s.backward));
+  AttentionArguments<T> a = {};
+  a.q = call.buffer<T>(0);
+  a.k = call.buffer<T>(1);
+  a.v = call.buffer<T>(2);
+  a.o = call.buffer<T>(3);
+  a.lse = call.buffer<A>(4);
+  if (s.backward) {
+    a.dout = call.buffer<T>(5);
+    a.dq = call.buffer<T>(6);
+    a.dk = call.buffer<T>(7);
+    a.dv = call.buffer<T>(8);
+    a.delta = call.buffer<A>(scratch);
+  }
+  a.samples = s.samples;
+  a.queryRows = s.queryRows;
+  a.keyRows = s.keyRows;
+  a.heads = s.heads;
+  a.kvHeads = s.kvHeads;
+  a.headDim = s.headDim;
+  a.qStride = s.qStride;
+  a.kStride = s.kStride;
+  a.vStride = s.vStride;
+  a.causal = s.causal;
+  a.scale = call.real(0);
+  a.dropout = dropoutKeyOf(call, call.real(1), call.integer(10));
+  a.firstSample = call.at().first_sample;
+  a.firstHead = call.at().tp_index * a.heads;
+  a.globalHeads = call.at().tp_size * a.heads;
+  Queue queue = call.queue();
+  if constexpr (sizeof(T) == 2) {
+    FusedAttention *library = call.rank().fusedAttention.get();
+    if (library && a.dropout.p == 0 &&
+        library->run(queue, s, a, call.buffer<void>(scratch),
+                     call.descriptor(scratch).bytes))
+      return;
+  }
+  if (s.backward)
+    attentionGrad(queue, a);
+  else
+    attention(queue, a);
+}
+
+template <class T>
+void runDropoutCall(const Call &call, const T *residual, T *y) {
+  int64_t samples = call.integer(0), rowsPerSample = call.integer(1);
+  DropoutArguments d = {};
+  d.rows = samples * rowsPerSample;
+  d.cols = call.integer(2);
+  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
+  d.firstColumn =
+      call.integer(4) != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
+  d.key = dropoutKeyOf(call, call.real(0), call.integer(3));
+  dropout<T>(call.queue(), d, call.buffer<T>(0), residual, y);
+}
+
+template <class T> void runDropout(const Call &call) {
+  runDropoutCall<T>(call, nullptr, call.buffer<T>(1));
+}
+template <class T> void runDropoutAdd(const Call &call) {
+  runDropoutCall<T>(call, call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runAdd(const Call &call) {
+  add<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
+         call.buffer<T>(2));
+}
+
+template <class T> void runScale(const Call &call) {
+  scale<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
+           call.real(0));
+}
+
+TableSlice tableSlice(const Call &call) {
+  int64_t localRows = call.integer(2);
+  if (call.integer(3) == 0)
+    return {0, localRows, localRows};
+  return {call.at().tp_index * localRows, localRows,
+          call.at().tp_size * localRows};
+}
+
+template <class T> void runEmbedding(const Call &call) {
+  embedding<T>(call.queue(), call.integer(0), call.integer(1), tableSlice(call),
+               call.buffer<int32_t>(0), call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runEmbeddingGrad(const Call &call) {
+  embeddingGrad<T>(call.queue(), call.integer(0), call.integer(1),
+                   tableSlice(call), call.buffer<int32_t>(0), call.buffer<T>(1),
+                   call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
+}
+
+template <class T> void runPositionAdd(const Call &call) {
+  positionAdd<T>(call.queue(), call.integer(0), call.integer(1),
+                 call.integer(2), call.buffer<T>(0), call.buffer<T>(1),
+                 call.buffer<T>(2));
+}
+
+template <class T> void runPositionGrad(const Call &call) {
+  positionGrad<T>(call.queue(), call.integer(0), call.integer(1),
+                  call.integer(2), call.integer(3), call.buffer<T>(0),
+                  call.buffer<Accumulator<T>>(1), call.add(call.integer(4)));
+}
+
+/// What SOFTMAX_STATS and CROSS_ENTROPY share.
+template <class T> LossArguments<T> lossArguments(const Call &call) {
+  LossArguments<T> a = {};
+  a.logits = call.buffer<T>(0);
+  a.labels = call.buffer<int32_t>(1);
+  a.stats = call.buffer<Accumulator<T>>(2);
+  a.rows = call.integer(0);
+  a.cols = call.integer(1);
+  a.globalCols = call.integer(2);
+  a.firstColumn = call.integer(3) != 0 ? call.at().tp_index * a.cols : 0;
+  a.validCols = std::clamp<int64_t>(a.globalCols - a.firstColumn, 0, a.cols);
+  a.step = call.step();
+  return a;
+}
+
+template <class T> void runSoftmaxStats(const Call &call) {
+  softmaxStats(call.queue(), lossArguments<T>(call));
+}
+
+template <class T> void runCrossEntropy(const Call &call) {
+  LossArguments<T> a = lossArguments<T>(call);
+  a.dlogits = call.buffer<T>(3);
+  a.loss = call.buffer<double>(4);
+  a.shards = call.integer(4);
+  crossEntropy(call.queue(), a);
+}
+
+void runCopy(const Call &call) {
+  copyRows(call.queue(), call.integer(0), call.integer(1), call.integer(2),
+           call.integer(3), call.buffer<void>(0), call.buffer<void>(1));
+}
+
+void runZero(const Call &call) {
+  gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), call.buffer<void>(0), 0,
+            call.descriptor(0).bytes);
+}
+
+template <class T> void runOptimizer(const Call &call) {
+  using A = Accumulator<T>;
+  int64_t kind = call.integer(0), shardElements = call.integer(1);
+  call.checkOptimizer(kind);
+  std::vector<Segment> segments;
+  call.forEachSegment(3, shardElements,
+                      [&](int64_t begin, int64_t length, int64_t decay) {
+                        segments.push_back({begin, length, decay != 0});
+                      });
+  A *first = call.buffer<A>(2), *second = first + shardElements;
+  // Behind the moments, where parameters are narrower than what they round.
+  bool sgd = OptimizerKind(kind) == OptimizerKind::Sgd;
+  A *master = sgd ? second : second + shardElements;
+  optimize<T>(call.queue(), OptimizerKind(kind), call.step(), segments.data(),
+              int(segments.size()), call.buffer<T>(0), master,
+              call.buffer<A>(1), first, second);
+}
+
+template <class T> void runNorm(const Call &call) {
+  if (call.at().dp_index != 0)
+    return;
+  std::vector<Segment> segments;
+  call.forEachSegment(2, call.integer(0),
+                      [&](int64_t begin, int64_t length, int64_t replicated) {
+                        if (!replicated || call.at().tp_index == 0)
+                          segments.push_back({begin, length, false});
+                      });
+  sumOfSquares<Accumulator<T>>(call.queue(), call.step(), segments.data(),
+                               int(segments.size()),
+                               call.buffer<Accumulator<T>>(0));
+}
+
+/// A kernel's code for every type.
+struct KernelEntry {
+  void (*f32)(const Call &call);
+  void (*f64)(const Call &call);
+  void (*bf16)(const Call &call);
+};
+
+#define GRT_ALL(FUNCTION) {FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>}
+
+/// Indexed by grt_kernel.
+const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
+    GRT_ALL(runGemm),
+    GRT_ALL(runBiasAdd),
+    GRT_ALL(runBiasGrad),
+    GRT_ALL(runLayerNorm),
+    GRT_ALL(runLayerNormGrad),
+    GRT_ALL(runGelu),
+    GRT_ALL(runGeluGrad),
+    GRT_ALL(runBiasGelu),
+    GRT_ALL(runAttention),
+    GRT_ALL(runAttention),
+    GRT_ALL(runDropout),
+    GRT_ALL(runDropoutAdd),
+    GRT_ALL(runAdd),
+    GRT_ALL(runEmbedding),
+    GRT_ALL(runEmbeddingGrad),
+    GRT_ALL(runPositionAdd),
+    GRT_ALL(runPositionGrad),
+    GRT_ALL(runSoftmaxStats),
+    GRT_ALL(runCrossEntropy),
+    {runCopy, runCopy, runCopy},
+    {runZero, runZero, runZero},
+    GRT_ALL(runOptimizer),
+    GRT_ALL(runNorm),
+    GRT_ALL(runScale),
+};
+
+#undef GRT_ALL
+
+} // namespace
+
+void launchCall(const grt_call &call) {
+  checkCounts(*call.op);
+  const KernelEntry &entry = kernelEntries[call.op->kernel];
+  uint32_t dtype = computeType(*call.op, "cuda");
+  (dtype == GRT_F32   ? entry.f32
+   : dtype == GRT_F64 ? entry.f64
+                      : entry.bf16)(Call(call));
+}
+
+void prepareCall(Rank &rank, const grt_kernel_op &op) {
+  checkCounts(op);
+  rank.queue(nameOf(op)); // its workspace
+  if (op.kernel == GRT_KERNEL_GEMM && rank.products) {
+    uintptr_t offsets = 0;
+    for (uint32_t i = 0; i < op.buffer_count; ++i)
+      offsets |= op.buffers[i].offset;
+    // acc 2 overwrites first and adds later.
+    for (bool add : {false, true}) {
+      ProductShape shape = productShape(op, add, offsets);
+      if (op.ints[5] != 2 && add != (op.ints[5] == 1))
+        continue;
+      if (shape.m > 0 && shape.n > 0 && shape.k > 0)
+        rank.products->prepare(shape);
+    }
+  }
+  bool attention = op.kernel == GRT_KERNEL_ATTENTION ||
+                   op.kernel == GRT_KERNEL_ATTENTION_GRAD;
+  if (attention && rank.fusedAttention && op.buffers[0].dtype == GRT_BF16 &&
+      op.reals[1] == 0)
+    rank.fusedAttention->prepare(attentionShape(op));
+}
+
+} // namespace grt::cuda

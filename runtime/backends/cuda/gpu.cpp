@@ -1,0 +1,307 @@
+//===- gpu.cpp - Memory, streams, events and graphs of a device -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The CUDA runtime is linked in; it loads the driver when it is first asked for
+// something. The process's ranks share one device and its primary context.
+//
+//===----------------------------------------------------------------------===//
+
+#include "gpu.h"
+
+#include "grt/cuda_bounds.h"
+#include "windows.h"
+
+#include <cstdlib>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <mutex>
+
+namespace grt::cuda {
+
+namespace {
+
+void check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess)
+    return;
+  throw DeviceError(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+/// The driver's calls for memory behind chosen addresses.
+struct Driver {
+  decltype(&cuMemAddressReserve) reserve;
+  decltype(&cuMemAddressFree) free;
+  decltype(&cuMemCreate) create;
+  decltype(&cuMemRelease) release;
+  decltype(&cuMemMap) map;
+  decltype(&cuMemUnmap) unmap;
+  decltype(&cuMemSetAccess) setAccess;
+  decltype(&cuGetErrorString) errorString;
+
+  Driver() {
+    auto find = [](auto &function, const char *name) {
+      void *found = nullptr;
+      cudaDriverEntryPointQueryResult status;
+      cudaError_t error = cudaGetDriverEntryPointByVersion(
+          name, &found, 12000, cudaEnableDefault, &status);
+      if (error != cudaSuccess || !found)
+        throw DeviceError(std::string("the CUDA driver has no ") + name);
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+    };
+    find(reserve, "cuMemAddressReserve");
+    find(free, "cuMemAddressFree");
+    find(create, "cuMemCreate");
+    find(release, "cuMemRelease");
+    find(map, "cuMemMap");
+    find(unmap, "cuMemUnmap");
+    find(setAccess, "cuMemSetAccess");
+    find(errorString, "cuGetErrorString");
+  }
+  void check(CUresult result, const char *what) const {
+    if (result == CUDA_SUCCESS)
+      return;
+    const char *text = "unknown error";
+    errorString(result, &text);
+    throw DeviceError(std::string(what) + ": " + text);
+  }
+};
+
+const Driver &driver() {
+  static const Driver table;
+  return table;
+}
+
+/// The device that the environment names, or the launcher's number of this
+/// process on its machine.
+int chooseDevice(int count) {
+  if (const char *wish = std::getenv("GRT_CUDA_DEVICE")) {
+    char *end = nullptr;
+    long device = std::strtol(wish, &end, 10);
+    if (end == wish || *end || device < 0 || device >= count)
+      throw DeviceError("GRT_CUDA_DEVICE must be in [0, " +
+                        std::to_string(count) + "), found '" + wish + "'");
+    return int(device);
+  }
+  for (const char *name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
+                           "SLURM_LOCALID", "MPI_LOCALRANKID"})
+    if (const char *value = std::getenv(name))
+      return int(std::strtol(value, nullptr, 10) % count);
+  return 0;
+}
+
+int openDevice() {
+  // The runtime's own message for this says less.
+  if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) {
+    const char *why = dlerror();
+    throw DeviceError(
+        std::string("no CUDA device: the driver cannot be loaded (") +
+        (why ? why : "libcuda.so.1") + ")");
+  }
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0)
+    throw DeviceError(std::string("no CUDA device: ") +
+                      (error != cudaSuccess ? cudaGetErrorString(error)
+                                            : "the driver lists none"));
+  return chooseDevice(count);
+}
+
+int device() {
+  static const int number = openDevice();
+  return number;
+}
+
+} // namespace
+
+void checkLaunch(int error) { check(cudaError_t(error), "kernel launch"); }
+
+namespace gpu {
+
+void use() {
+  static thread_local bool current = false;
+  if (current)
+    return;
+  check(cudaSetDevice(device()), "cudaSetDevice");
+  current = true;
+}
+
+void *allocate(uint64_t bytes) {
+  void *memory = nullptr;
+  cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError(); // so that no later call reports it
+    return nullptr;
+  }
+  check(error, "cudaMalloc");
+  return memory;
+}
+
+void release(void *memory) { cudaFree(memory); }
+
+void *mapArena(const grt_arena &arena) {
+  std::vector<MappedRange> ranges = mappedRanges(arena, GRT_CUDA_GRANULE);
+  const Driver &table = driver();
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device();
+  uint64_t bytes = ranges.back().offset + ranges.back().bytes;
+  CUdeviceptr base = 0;
+  table.check(table.reserve(&base, bytes, GRT_CUDA_GRANULE, 0, 0),
+              "cuMemAddressReserve");
+  CUmemGenericAllocationHandle shared = 0;
+  size_t mapped = 0;
+  CUresult result = CUDA_SUCCESS;
+  for (; mapped < ranges.size(); ++mapped) {
+    const MappedRange &range = ranges[mapped];
+    CUmemGenericAllocationHandle memory = range.window ? shared : 0;
+    if (!memory) {
+      result = table.create(&memory, range.bytes, &properties, 0);
+      if (result != CUDA_SUCCESS)
+        break;
+    }
+    if (range.window)
+      shared = memory;
+    result = table.map(base + range.offset, range.bytes, 0, memory, 0);
+    // A mapping keeps its memory.
+    if (!range.window)
+      table.release(memory);
+    if (result != CUDA_SUCCESS)
+      break;
+  }
+  if (shared)
+    table.release(shared);
+  if (result == CUDA_SUCCESS) {
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    result = table.setAccess(base, bytes, &access, 1);
+  }
+  if (result == CUDA_SUCCESS)
+    return reinterpret_cast<void *>(base);
+  for (size_t i = 0; i < mapped; ++i)
+    table.unmap(base + ranges[i].offset, ranges[i].bytes);
+  table.free(base, bytes);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    table.check(result, "mapping an arena");
+  return nullptr;
+}
+
+void unmapArena(void *memory, const grt_arena &arena) {
+  std::vector<MappedRange> ranges = mappedRanges(arena, GRT_CUDA_GRANULE);
+  auto base = reinterpret_cast<CUdeviceptr>(memory);
+  for (const MappedRange &range : ranges)
+    driver().unmap(base + range.offset, range.bytes);
+  driver().free(base, ranges.back().offset + ranges.back().bytes);
+}
+
+void *allocateHost(uint64_t bytes) {
+  void *memory = nullptr;
+  cudaError_t error =
+      cudaHostAlloc(&memory, bytes == 0 ? 1 : bytes,
+                    cudaHostAllocPortable | cudaHostAllocMapped);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "cudaHostAlloc");
+  return memory;
+}
+
+void releaseHost(void *memory) { cudaFreeHost(memory); }
+
+void *addressOnDevice(void *hostMemory) {
+  void *address = nullptr;
+  check(cudaHostGetDevicePointer(&address, hostMemory, 0),
+        "cudaHostGetDevicePointer");
+  return address;
+}
+
+uint64_t bytesInUse() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return total - free;
+}
+
+Stream makeStream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+        "cudaStreamCreate");
+  return stream;
+}
+
+void destroyStream(Stream stream) { cudaStreamDestroy(stream); }
+
+void synchronise(Stream stream) {
+  check(cudaStreamSynchronize(stream), "earlier work failed");
+}
+
+void fill(Stream stream, void *to, int byte, uint64_t bytes) {
+  if (bytes > 0)
+    check(cudaMemsetAsync(to, byte, bytes, stream), "cudaMemsetAsync");
+}
+
+void copy(Stream stream, void *to, const void *from, uint64_t bytes) {
+  if (bytes > 0)
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+          "cudaMemcpyAsync");
+}
+
+Event makeEvent() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate");
+  return event;
+}
+
+void destroyEvent(Event event) { cudaEventDestroy(event); }
+
+void record(Stream stream, Event event) {
+  check(cudaEventRecord(event, stream), "cudaEventRecord");
+}
+
+void wait(Stream stream, Event event) {
+  check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+}
+
+double millisecondsBetween(Event first, Event second) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, first, second),
+        "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+void beginCapture(Stream origin) {
+  // Other ranks of the process go on doing what they do.
+  check(cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+}
+
+Graph endCapture(Stream origin) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(origin, &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(error, "cudaGraphInstantiate");
+  return executable;
+}
+
+bool isCapturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void launchGraph(Graph graph, Stream stream) {
+  check(cudaGraphLaunch(graph, stream), "cudaGraphLaunch");
+}
+
+void destroyGraph(Graph graph) { cudaGraphExecDestroy(graph); }
+
+} // namespace gpu
+} // namespace grt::cuda

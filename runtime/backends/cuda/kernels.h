@@ -1,0 +1,212 @@
+//===- kernels.h - The CUDA backend's own kernels
+//--------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What stands between the C ABI and the kernels. dispatch.cpp checks a call,
+// works out what depends on the rank, and calls one of these functions, which
+// put work on the queue's stream and return. Names and shapes are those of
+// grt/abi.h; matrices are row-major. T is the compute type, Accumulator<T> that
+// of statistics and gradients. Instantiated for float, double and BF16.
+//
+// The same call gives the same bits on every device and in every run: sums have
+// an order that depends on shapes alone, and there are no atomic additions.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CUDA_KERNELS_H
+#define GRT_BACKENDS_CUDA_KERNELS_H
+
+#include "gpu.h"
+#include "types.h"
+
+namespace grt::cuda {
+
+/// What a kernel found wrong in its data; the first to say so wins. In memory
+/// of the host that kernels write.
+struct Complaint {
+  enum Kind : uint32_t { None, Token, Label };
+  uint32_t taken;
+  uint32_t kind;
+  const char *name; ///< the op's
+  int64_t value, row, limit;
+};
+
+/// Where work goes, and memory that it may use until it is done.
+struct Queue {
+  Stream stream;
+  void *workspace;
+  uint64_t workspaceBytes;
+  Complaint *complaint; ///< its address on the device
+  const char *opName;
+};
+
+// Element by element.
+
+template <class T>
+void biasAdd(const Queue &queue, int64_t rows, int64_t n, const T *x,
+             const T *bias, T *y);
+/// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
+template <class T>
+void biasGelu(const Queue &queue, int64_t rows, int64_t n, const T *x,
+              const T *bias, T *pre, T *y, bool approximate);
+template <class T>
+void geluGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
+              bool approximate);
+template <class T>
+void add(const Queue &queue, int64_t n, const T *a, const T *b, T *y);
+template <class T>
+void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor);
+template <class T>
+void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
+                 const T *x, const T *table, T *y);
+
+/// What a dropout mask depends on besides the step block.
+struct DropoutKey {
+  const grt_step *step;
+  int64_t layer;
+  uint32_t opIndex;
+  double p; ///< 0: nothing is ever dropped
+};
+struct DropoutArguments {
+  int64_t rows, cols;
+  uint64_t firstRow, firstColumn; ///< global numbers of row 0, column 0
+  DropoutKey key;
+};
+/// y = dropout(x) (+ residual, unless null).
+template <class T>
+void dropout(const Queue &queue, const DropoutArguments &arguments, const T *x,
+             const T *residual, T *y);
+
+/// Rows of a table, counted from `first`, that this rank holds; tokens are
+/// below `limit`.
+struct TableSlice {
+  int64_t first, localRows, limit;
+};
+template <class T>
+void embedding(const Queue &queue, int64_t rows, int64_t width,
+               const TableSlice &slice, const int32_t *tokens, const T *table,
+               T *y);
+void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
+              int64_t sourceStride, int64_t targetStride, const void *source,
+              void *target);
+
+// Rows and columns.
+
+template <class T>
+void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+              Accumulator<T> *dbias, bool add);
+template <class T>
+void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
+               const T *gamma, const T *beta, T *y, Accumulator<T> *stats,
+               double eps);
+template <class T>
+void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                   const T *x, const Accumulator<T> *stats, const T *gamma,
+                   T *dx, Accumulator<T> *dgamma, Accumulator<T> *dbeta,
+                   bool add);
+template <class T>
+void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
+                  int64_t tableRows, const T *dy, Accumulator<T> *dtable,
+                  bool add);
+template <class T>
+void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
+                   const TableSlice &slice, const int32_t *tokens, const T *dy,
+                   Accumulator<T> *dtable, bool add);
+
+// Loss.
+
+template <class T> struct LossArguments {
+  const T *logits;
+  int32_t *labels;
+  Accumulator<T> *stats; ///< [shards, rows, 3]
+  T *dlogits;
+  double *loss;
+  int64_t rows, cols; ///< local columns
+  int64_t firstColumn, globalCols;
+  int64_t validCols; ///< local columns that are not padding
+  int64_t shards;
+  const grt_step *step;
+};
+template <class T>
+void softmaxStats(const Queue &queue, const LossArguments<T> &arguments);
+template <class T>
+void crossEntropy(const Queue &queue, const LossArguments<T> &arguments);
+
+// Update.
+
+/// A run of elements of a shard.
+struct Segment {
+  int64_t begin, length;
+  bool flag; ///< OPTIMIZER: decays
+};
+/// So many go into one launch.
+constexpr int mostSegments = 64;
+enum class OptimizerKind { Sgd, Adam, AdamW };
+
+/// `first`, `second`: m and v, or the momentum and null. `master`: what is
+/// updated and then rounded to `parameter`; null where T is its accumulator.
+template <class T>
+void optimize(const Queue &queue, OptimizerKind kind, const grt_step *step,
+              const Segment *segments, int count, T *parameter,
+              Accumulator<T> *master, const Accumulator<T> *gradient,
+              Accumulator<T> *first, Accumulator<T> *second);
+/// Adds the sum of squares to step->local_norm_squared.
+template <class A>
+void sumOfSquares(const Queue &queue, grt_step *step, const Segment *segments,
+                  int count, const A *x);
+
+// Products.
+
+template <class T> struct ProductArguments {
+  int64_t m, n, k;
+  bool transA, transB, add;
+  const T *a, *b, *bias; ///< bias may be null
+};
+/// c = op(a) op(b) (+ c) (+ bias): what the library does not do. Sums in the
+/// accumulator type, rounded once.
+template <class T, class C>
+void product(const Queue &queue, const ProductArguments<T> &arguments, C *c);
+
+// Attention.
+
+template <class T> struct AttentionArguments {
+  const T *q, *k, *v;
+  T *o;
+  Accumulator<T> *lse;
+  const T *dout; ///< backward only, as are dq, dk, dv and delta
+  T *dq, *dk, *dv;
+  Accumulator<T> *delta; ///< [samples, heads, queryRows]
+  int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
+  int64_t qStride, kStride, vStride;
+  bool causal;
+  double scale;
+  DropoutKey dropout;
+  int64_t firstSample, firstHead, globalHeads;
+};
+constexpr int64_t mostHeadDim = 256;
+template <class T>
+void attention(const Queue &queue, const AttentionArguments<T> &arguments);
+template <class T>
+void attentionGrad(const Queue &queue, const AttentionArguments<T> &arguments);
+
+// Between ranks of one process.
+
+/// So many ranks may be in a group of one process.
+constexpr int mostMembers = 64;
+struct Members {
+  void *at[mostMembers];
+  int count;
+};
+/// sum[i] = onto[i] + (in[0][i] + in[1][i] + ...) for i in [0, count), each
+/// `onto` and `in` as stored, rounded once, written to every `out`. `onto` may
+/// be null, and be an `out`. Byte offsets are already in the addresses.
+void sumInOrder(Stream stream, uint32_t dtype, uint64_t count,
+                const Members &in, const void *onto, const Members &out);
+
+} // namespace grt::cuda
+
+#endif // GRT_BACKENDS_CUDA_KERNELS_H

@@ -1,0 +1,494 @@
+//===- attention.cu - Attention for every type and shape ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Softmax on line, scores never stored (Milakov and Gimelshein 2018; Dao et al.
+// 2022). Ordinary arithmetic in the accumulator type, no tensor cores: what the
+// library's fused attention does not do, dropout above all, comes here.
+//
+// A block owns 16 rows of one head, four to each of its four warps, and walks
+// over tiles of 32 rows of the other side, a row a lane. Rows are handled in
+// column parts of 64, so that shared memory does not grow with the width of a
+// head. Forward and the gradient of queries own queries and walk over keys; the
+// gradient of keys and values owns keys and walks over queries, of all heads of
+// the group in order, so that every sum has one order and nothing is atomic.
+//
+// With S = samples * heads * Tq * Tk * headDim (half of that if causal):
+// forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S.
+// All are bound by shared memory, at about 5 operations for every word read.
+//
+//===----------------------------------------------------------------------===//
+
+#include "elements.h"
+#include "kernels.h"
+
+namespace grt::cuda {
+namespace {
+
+constexpr int warps = 4, rowsPerWarp = 4, ownRows = warps * rowsPerWarp;
+constexpr int attentionThreads = warps * warpSize_;
+constexpr int tileRows = warpSize_;
+constexpr int partColumns = 64, tileStride = partColumns + 1;
+/// Columns of a part that a lane sums.
+constexpr int laneColumns = partColumns / warpSize_;
+
+/// Dropout numbers of one head.
+struct Mask {
+  PhiloxKey key;
+  uint32_t opIndex, threshold;
+  bool active;
+  uint64_t firstRow; ///< global number of query 0 of the head
+};
+
+template <class T>
+__device__ Mask maskOf(const AttentionArguments<T> &a, int64_t sample,
+                       int64_t head) {
+  Mask mask = {};
+  const grt_step &step = *a.dropout.step;
+  mask.active = a.dropout.p > 0 && step.mode == GRT_MODE_TRAIN;
+  if (!mask.active)
+    return mask;
+  mask.key = dropoutKey(step.seed, step.step, a.dropout.layer);
+  mask.opIndex = a.dropout.opIndex;
+  mask.threshold = dropoutThreshold(a.dropout.p);
+  mask.firstRow = (uint64_t(a.firstSample + sample) * uint64_t(a.globalHeads) +
+                   uint64_t(a.firstHead + head)) *
+                  uint64_t(a.queryRows);
+  return mask;
+}
+
+/// Rows [begin, begin + count) of a matrix as a block owns them, times
+/// `factor`: own[row][column], `width` columns; zeros past the ends.
+template <class T>
+__device__ void loadOwn(const T *rows, int64_t stride, int64_t begin,
+                        int64_t end, int64_t columns, int width,
+                        Accumulator<T> factor, Accumulator<T> *own) {
+  using A = Accumulator<T>;
+  for (int i = int(threadIdx.x); i < ownRows * width; i += attentionThreads) {
+    int row = i / width, column = i % width;
+    bool in = begin + row < end && column < columns;
+    own[i] = in ? wide(rows[(begin + row) * stride + column]) * factor : A(0);
+  }
+}
+
+/// One column part of a tile: tile[row][column]; zeros past the ends.
+template <class T>
+__device__ void loadTile(const T *rows, int64_t stride, int64_t begin,
+                         int64_t end, int64_t columns, int part,
+                         Accumulator<T> *tile) {
+  using A = Accumulator<T>;
+  __syncthreads();
+  for (int i = int(threadIdx.x); i < tileRows * partColumns;
+       i += attentionThreads) {
+    int row = i / partColumns, column = i % partColumns;
+    int64_t place = int64_t(part) * partColumns + column;
+    bool in = begin + row < end && place < columns;
+    tile[row * tileStride + column] =
+        in ? wide(rows[(begin + row) * stride + place]) : A(0);
+  }
+  __syncthreads();
+}
+
+/// sums[r] += own[r] . tile[lane] over one column part.
+template <class A>
+__device__ void scorePart(const A *own, int width, int part, const A *tile,
+                          A (&sums)[rowsPerWarp]) {
+  int warp = int(threadIdx.x) / warpSize_, lane = int(threadIdx.x) % warpSize_;
+  const A *mine = own + warp * rowsPerWarp * width + part * partColumns;
+#pragma unroll 8
+  for (int column = 0; column < partColumns; ++column) {
+    A value = tile[lane * tileStride + column];
+    for (int r = 0; r < rowsPerWarp; ++r)
+      sums[r] += mine[r * width + column] * value;
+  }
+}
+
+/// out[r] += sum over the tile's rows of weights[r][row] * tile[row].
+template <class A>
+__device__ void weighPart(const A *weights, const A *tile,
+                          A (*out)[laneColumns]) {
+  int lane = int(threadIdx.x) % warpSize_;
+#pragma unroll 8
+  for (int row = 0; row < tileRows; ++row)
+    for (int c = 0; c < laneColumns; ++c) {
+      A value = tile[row * tileStride + lane + c * warpSize_];
+      for (int r = 0; r < rowsPerWarp; ++r)
+        out[r][c] += weights[r * tileRows + row] * value;
+    }
+}
+
+/// Which of the weights of the warp's queries and the lane's key are kept: bit
+/// r for query firstQuery + r. Lane l asks the generator for query l / 8 and
+/// the block of columns l % 8, which are all that the warp needs.
+__device__ inline uint32_t keptOfQueries(const Mask &mask, int64_t firstQuery,
+                                         int64_t firstKey) {
+  int lane = int(threadIdx.x) % warpSize_;
+  PhiloxBlock block =
+      dropoutBlock(mask.key, mask.firstRow + uint64_t(firstQuery + lane / 8),
+                   uint32_t(firstKey / 4) + uint32_t(lane % 8), mask.opIndex);
+  uint32_t four = 0, kept = 0;
+  for (int c = 0; c < 4; ++c)
+    four |= uint32_t(block.lane[c] >= mask.threshold) << c;
+  for (int r = 0; r < rowsPerWarp; ++r)
+    kept |= (__shfl_sync(~0u, four, r * 8 + lane / 4) >> (lane % 4) & 1u) << r;
+  return kept;
+}
+
+/// The same for the lane's query and the warp's keys, which are one block of
+/// columns.
+__device__ inline uint32_t keptOfKeys(const Mask &mask, int64_t query,
+                                      int64_t firstKey) {
+  PhiloxBlock block = dropoutBlock(mask.key, mask.firstRow + uint64_t(query),
+                                   uint32_t(firstKey / 4), mask.opIndex);
+  uint32_t kept = 0;
+  for (int c = 0; c < rowsPerWarp; ++c)
+    kept |= uint32_t(block.lane[c] >= mask.threshold) << c;
+  return kept;
+}
+
+template <class T> struct HeadOfQueries {
+  int64_t sample, head;
+  const T *q, *k, *v;
+  int64_t out; ///< of row 0 in o, dout
+  int64_t statistics;
+  __device__ HeadOfQueries(const AttentionArguments<T> &a, int64_t index)
+      : sample(index / a.heads), head(index % a.heads) {
+    int64_t kvHead = head / (a.heads / a.kvHeads);
+    q = a.q + sample * a.queryRows * a.qStride + head * a.headDim;
+    k = a.k + sample * a.keyRows * a.kStride + kvHead * a.headDim;
+    v = a.v + sample * a.keyRows * a.vStride + kvHead * a.headDim;
+    out = (sample * a.queryRows * a.heads + head) * a.headDim;
+    statistics = index * a.queryRows;
+  }
+};
+
+/// Keys that queries below `end` see.
+template <class T>
+__device__ int64_t keysSeen(const AttentionArguments<T> &a, int64_t end) {
+  if (!a.causal)
+    return a.keyRows;
+  int64_t last =
+      (end < a.queryRows ? end : a.queryRows) + a.keyRows - a.queryRows;
+  return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
+}
+template <class T>
+__device__ bool sees(const AttentionArguments<T> &a, int64_t query,
+                     int64_t key) {
+  return query < a.queryRows && key < a.keyRows &&
+         (!a.causal || key <= query + a.keyRows - a.queryRows);
+}
+
+/// Shared memory, in elements of the accumulator type.
+constexpr int ownElements(int parts) { return ownRows * parts * partColumns; }
+constexpr int tileElements = tileRows * tileStride;
+constexpr int weightElements = ownRows * tileRows;
+
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    attentionKernel(AttentionArguments<T> a) {
+  using A = Accumulator<T>;
+  constexpr int width = Parts * partColumns;
+  A *own = dynamicShared<A>(), *tile = own + ownElements(Parts);
+  const int warp = int(threadIdx.x) / warpSize_;
+  const int lane = int(threadIdx.x) % warpSize_;
+  A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
+  const HeadOfQueries<T> head(a, blockIdx.y);
+  const int64_t begin = int64_t(blockIdx.x) * ownRows;
+  const int64_t firstQuery = begin + warp * rowsPerWarp;
+  const Mask mask = maskOf(a, head.sample, head.head);
+  const A keptScale = A(1 / (1 - a.dropout.p));
+  loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, A(a.scale),
+          own);
+  A maximum[rowsPerWarp], sum[rowsPerWarp] = {};
+  A out[Parts][rowsPerWarp][laneColumns] = {};
+  for (int r = 0; r < rowsPerWarp; ++r)
+    maximum[r] = -infinity<A>();
+  const int64_t keys = keysSeen(a, begin + ownRows);
+  for (int64_t j0 = 0; j0 < keys; j0 += tileRows) {
+    A score[rowsPerWarp] = {};
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+      scorePart(own, width, part, tile, score);
+    }
+    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+    __syncwarp();
+    for (int r = 0; r < rowsPerWarp; ++r) {
+      bool seen = sees(a, firstQuery + r, j0 + lane);
+      A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
+      // Without a key so far there is nothing to weigh or to shrink.
+      bool any = top > -infinity<A>();
+      A weight = seen && any ? exponential(score[r] - top) : A(0);
+      A shrink = any ? exponential(maximum[r] - top) : A(1);
+      maximum[r] = top;
+      sum[r] = sum[r] * shrink + warpSum(weight);
+      for (int part = 0; part < Parts; ++part)
+        for (int c = 0; c < laneColumns; ++c)
+          out[part][r][c] *= shrink;
+      if (mask.active)
+        weight = kept >> r & 1u ? weight * keptScale : A(0);
+      weights[r * tileRows + lane] = weight;
+    }
+    __syncwarp();
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
+      weighPart(weights, tile, out[part]);
+    }
+  }
+  for (int r = 0; r < rowsPerWarp; ++r) {
+    int64_t query = firstQuery + r;
+    if (query >= a.queryRows)
+      continue;
+    A inverse = sum[r] > A(0) ? A(1) / sum[r] : A(sum[r]);
+    for (int part = 0; part < Parts; ++part)
+      for (int c = 0; c < laneColumns; ++c) {
+        int64_t column = part * partColumns + lane + c * warpSize_;
+        if (column < a.headDim)
+          a.o[head.out + query * a.heads * a.headDim + column] =
+              narrow<T>(out[part][r][c] * inverse);
+      }
+    if (lane == 0)
+      a.lse[head.statistics + query] = maximum[r] + logarithm(sum[r]);
+  }
+}
+
+/// delta = dout . o of every query; a warp each. 2w bytes an element.
+template <class T>
+__global__ void __launch_bounds__(attentionThreads)
+    deltaKernel(AttentionArguments<T> a) {
+  using A = Accumulator<T>;
+  const HeadOfQueries<T> head(a, blockIdx.y);
+  const int lane = int(threadIdx.x) % warpSize_;
+  int64_t query = int64_t(blockIdx.x) * warps + int(threadIdx.x) / warpSize_;
+  if (query >= a.queryRows)
+    return;
+  int64_t row = head.out + query * a.heads * a.headDim;
+  A sum = 0;
+  for (int64_t column = lane; column < a.headDim; column += warpSize_)
+    sum += wide(a.o[row + column]) * wide(a.dout[row + column]);
+  sum = warpSum(sum);
+  if (lane == 0)
+    a.delta[head.statistics + query] = sum;
+}
+
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    queryGradKernel(AttentionArguments<T> a) {
+  using A = Accumulator<T>;
+  constexpr int width = Parts * partColumns;
+  A *ownQ = dynamicShared<A>(), *ownDout = ownQ + ownElements(Parts);
+  A *tile = ownDout + ownElements(Parts);
+  const int warp = int(threadIdx.x) / warpSize_;
+  const int lane = int(threadIdx.x) % warpSize_;
+  A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
+  const HeadOfQueries<T> head(a, blockIdx.y);
+  const int64_t begin = int64_t(blockIdx.x) * ownRows;
+  const int64_t firstQuery = begin + warp * rowsPerWarp;
+  const Mask mask = maskOf(a, head.sample, head.head);
+  const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
+  const A scale = A(a.scale);
+  loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, scale, ownQ);
+  loadOwn(a.dout + head.out, a.heads * a.headDim, begin, a.queryRows, a.headDim,
+          width, A(1), ownDout);
+  A lse[rowsPerWarp], delta[rowsPerWarp];
+  for (int r = 0; r < rowsPerWarp; ++r) {
+    bool in = firstQuery + r < a.queryRows;
+    lse[r] = in ? a.lse[head.statistics + firstQuery + r] : A(0);
+    delta[r] = in ? a.delta[head.statistics + firstQuery + r] : A(0);
+  }
+  A sums[Parts][rowsPerWarp][laneColumns] = {};
+  const int64_t keys = keysSeen(a, begin + ownRows);
+  for (int64_t j0 = 0; j0 < keys; j0 += tileRows) {
+    A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
+      scorePart(ownDout, width, part, tile, gradient);
+    }
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+      scorePart(ownQ, width, part, tile, score);
+    }
+    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+    __syncwarp();
+    for (int r = 0; r < rowsPerWarp; ++r) {
+      bool seen = sees(a, firstQuery + r, j0 + lane);
+      A p = seen ? exponential(score[r] - lse[r]) : A(0);
+      A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
+      weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
+    }
+    __syncwarp();
+    for (int part = 0; part < Parts; ++part) {
+      // With one part its keys are there still.
+      if (Parts > 1)
+        loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+      weighPart(weights, tile, sums[part]);
+    }
+  }
+  T *dq = a.dq + (head.q - a.q);
+  for (int r = 0; r < rowsPerWarp; ++r)
+    for (int part = 0; part < Parts; ++part)
+      for (int c = 0; c < laneColumns; ++c) {
+        int64_t column = part * partColumns + lane + c * warpSize_;
+        if (firstQuery + r < a.queryRows && column < a.headDim)
+          dq[(firstQuery + r) * a.qStride + column] =
+              narrow<T>(sums[part][r][c]);
+      }
+}
+
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    keyGradKernel(AttentionArguments<T> a) {
+  using A = Accumulator<T>;
+  constexpr int width = Parts * partColumns;
+  A *ownK = dynamicShared<A>(), *ownV = ownK + ownElements(Parts);
+  A *tile = ownV + ownElements(Parts);
+  const int warp = int(threadIdx.x) / warpSize_;
+  const int lane = int(threadIdx.x) % warpSize_;
+  // Of the gradient of values, and of keys.
+  A *weightsV = tile + tileElements + warp * rowsPerWarp * tileRows;
+  A *weightsK = weightsV + weightElements;
+  const int64_t sample = int64_t(blockIdx.y) / a.kvHeads;
+  const int64_t kvHead = int64_t(blockIdx.y) % a.kvHeads;
+  const int64_t group = a.heads / a.kvHeads;
+  const int64_t begin = int64_t(blockIdx.x) * ownRows;
+  const int64_t firstKey = begin + warp * rowsPerWarp;
+  const int64_t kPlace = sample * a.keyRows * a.kStride + kvHead * a.headDim;
+  const int64_t vPlace = sample * a.keyRows * a.vStride + kvHead * a.headDim;
+  const A scale = A(a.scale);
+  loadOwn(a.k + kPlace, a.kStride, begin, a.keyRows, a.headDim, width, scale,
+          ownK);
+  loadOwn(a.v + vPlace, a.vStride, begin, a.keyRows, a.headDim, width, A(1),
+          ownV);
+  A sumK[Parts][rowsPerWarp][laneColumns] = {};
+  A sumV[Parts][rowsPerWarp][laneColumns] = {};
+  // The first query that sees the block's first key.
+  int64_t first = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
+  first = first < 0 ? 0 : first / tileRows * tileRows;
+  for (int64_t member = 0; member < group; ++member) {
+    const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
+    const Mask mask = maskOf(a, sample, head.head);
+    const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
+    const T *dout = a.dout + head.out;
+    const int64_t doutStride = a.heads * a.headDim;
+    for (int64_t i0 = first; i0 < a.queryRows; i0 += tileRows) {
+      A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
+      for (int part = 0; part < Parts; ++part) {
+        loadTile(head.q, a.qStride, i0, a.queryRows, a.headDim, part, tile);
+        scorePart(ownK, width, part, tile, score);
+      }
+      for (int part = 0; part < Parts; ++part) {
+        loadTile(dout, doutStride, i0, a.queryRows, a.headDim, part, tile);
+        scorePart(ownV, width, part, tile, gradient);
+      }
+      const int64_t query = i0 + lane;
+      bool in = query < a.queryRows;
+      A lse = in ? a.lse[head.statistics + query] : A(0);
+      A delta = in ? a.delta[head.statistics + query] : A(0);
+      uint32_t kept = mask.active ? keptOfKeys(mask, query, firstKey) : ~0u;
+      __syncwarp();
+      for (int r = 0; r < rowsPerWarp; ++r) {
+        A p = sees(a, query, firstKey + r) ? exponential(score[r] - lse) : A(0);
+        A factor = kept >> r & 1u ? keptScale : A(0);
+        weightsV[r * tileRows + lane] = p * factor;
+        weightsK[r * tileRows + lane] =
+            p * (factor * gradient[r] - delta) * scale;
+      }
+      __syncwarp();
+      for (int part = 0; part < Parts; ++part) {
+        if (Parts > 1)
+          loadTile(dout, doutStride, i0, a.queryRows, a.headDim, part, tile);
+        weighPart(weightsV, tile, sumV[part]);
+      }
+      for (int part = 0; part < Parts; ++part) {
+        loadTile(head.q, a.qStride, i0, a.queryRows, a.headDim, part, tile);
+        weighPart(weightsK, tile, sumK[part]);
+      }
+    }
+  }
+  for (int r = 0; r < rowsPerWarp; ++r)
+    for (int part = 0; part < Parts; ++part)
+      for (int c = 0; c < laneColumns; ++c) {
+        int64_t column = part * partColumns + lane + c * warpSize_;
+        if (firstKey + r >= a.keyRows || column >= a.headDim)
+          continue;
+        a.dk[kPlace + (firstKey + r) * a.kStride + column] =
+            narrow<T>(sumK[part][r][c]);
+        a.dv[vPlace + (firstKey + r) * a.vStride + column] =
+            narrow<T>(sumV[part][r][c]);
+      }
+}
+
+inline unsigned blocksOver(int64_t rows, int per) {
+  return unsigned((rows + per - 1) / per);
+}
+
+/// Calls body with the number of column parts of a head. f64 is for tests: one
+/// form does.
+template <class T, class Body> void inParts(int64_t headDim, Body body) {
+  if (headDim > mostHeadDim)
+    throw DeviceError("attention heads have at most " +
+                      std::to_string(mostHeadDim) + " columns, found " +
+                      std::to_string(headDim));
+  if constexpr (sizeof(T) < 8) {
+    if (headDim <= partColumns)
+      return body(std::integral_constant<int, 1>());
+    if (headDim <= 2 * partColumns)
+      return body(std::integral_constant<int, 2>());
+  }
+  body(std::integral_constant<int, mostHeadDim / partColumns>());
+}
+
+} // namespace
+
+template <class T>
+void attention(const Queue &queue, const AttentionArguments<T> &a) {
+  using A = Accumulator<T>;
+  int64_t heads = a.samples * a.heads;
+  if (heads <= 0 || a.queryRows <= 0)
+    return;
+  inParts<T>(a.headDim, [&](auto parts) {
+    int shared =
+        (ownElements(parts) + tileElements + weightElements) * int(sizeof(A));
+    launch(attentionKernel<T, parts>,
+           dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
+           dim3(attentionThreads), shared, queue.stream, a);
+  });
+}
+
+template <class T>
+void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
+  using A = Accumulator<T>;
+  int64_t heads = a.samples * a.heads;
+  if (heads <= 0)
+    return;
+  inParts<T>(a.headDim, [&](auto parts) {
+    int element = int(sizeof(A));
+    int own = 2 * ownElements(parts) + tileElements;
+    if (a.queryRows > 0) {
+      launch(deltaKernel<T>,
+             dim3(blocksOver(a.queryRows, warps), unsigned(heads)),
+             dim3(attentionThreads), 0, queue.stream, a);
+      launch(queryGradKernel<T, parts>,
+             dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
+             dim3(attentionThreads), (own + weightElements) * element,
+             queue.stream, a);
+    }
+    if (a.keyRows > 0)
+      launch(
+          keyGradKernel<T, parts>,
+          dim3(blocksOver(a.keyRows, ownRows), unsigned(a.samples * a.kvHeads)),
+          dim3(attentionThreads), (own + 2 * weightElements) * element,
+          queue.stream, a);
+  });
+}
+
+#define GRT_INSTANTIATE(T)                                                     \
+  template void attention(const Queue &, const AttentionArguments<T> &);       \
+  template void attentionGrad(const Queue &, const AttentionArguments<T> &)
+GRT_INSTANTIATE(float);
+GRT_INSTANTIATE(double);
+GRT_INSTANTIATE(BF16);
+
+} // namespace grt::cuda

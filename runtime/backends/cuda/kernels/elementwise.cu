@@ -1,0 +1,386 @@
+//===- elementwise.cu - Kernels that take every element on its own --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// All of these are bound by memory: a thread moves one pack of 16 bytes of
+// every array, and the arithmetic between is a few dozen instructions a pack
+// where a device of the H100's kind has time for about 400. Bytes are stated
+// for an element of w bytes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "elements.h"
+#include "kernels.h"
+
+#include <initializer_list>
+
+namespace grt::cuda {
+namespace {
+
+constexpr int mapThreads = 256;
+
+/// Runs `function` on packs of N elements, and on the rest one by one.
+template <int N, class Function>
+__global__ void __launch_bounds__(mapThreads)
+    mapKernel(int64_t n, Function function) {
+  int64_t p = int64_t(blockIdx.x) * mapThreads + threadIdx.x;
+  int64_t packs = n / N;
+  if (p < packs)
+    function.template run<N>(p * N);
+  else if (int64_t i = packs * N + (p - packs); i < n)
+    function.template run<1>(i);
+}
+
+template <int N, class Function>
+void launchMap(const Queue &queue, int64_t n, const Function &function) {
+  int64_t threads = n / N + n % N;
+  int64_t blocks = (threads + mapThreads - 1) / mapThreads;
+  launch(mapKernel<N, Function>, dim3(unsigned(blocks)), dim3(mapThreads), 0,
+         queue.stream, n, function);
+}
+
+bool aligned(std::initializer_list<const void *> addresses) {
+  uintptr_t bits = 0;
+  for (const void *address : addresses)
+    bits |= reinterpret_cast<uintptr_t>(address);
+  return bits % 16 == 0;
+}
+
+/// Over n elements: packs if all addresses allow them, and rows of `rowLength`
+/// (0: none) are whole packs.
+template <class T, class Function>
+void map(const Queue &queue, int64_t n, int64_t rowLength,
+         std::initializer_list<const void *> addresses,
+         const Function &function) {
+  if (n <= 0)
+    return;
+  if (rowLength % packSize<T> == 0 && aligned(addresses))
+    launchMap<packSize<T>>(queue, n, function);
+  else
+    launchMap<1>(queue, n, function);
+}
+
+/// y = x + bias. 2w bytes an element, 1 addition.
+template <class T> struct BiasAdd {
+  const T *x, *bias;
+  T *y;
+  int64_t n;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), b = load<N>(bias + divide(i, n).rest), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(in.at[e]) + wide(b.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
+template <class T> constexpr bool quick = sizeof(T) == 2;
+
+/// y = gelu(x). 2w bytes an element, about 15 operations in the tanh form, 40
+/// in that of erf.
+template <class T, bool Approximate> struct Gelu {
+  const T *x;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(gelu<quick<T>>(wide(in.at[e]), Approximate));
+    store<N>(y + i, out);
+  }
+};
+
+/// pre = x + bias, y = gelu(pre), of the sum before it is rounded. 3w bytes an
+/// element.
+template <class T, bool Approximate> struct BiasGelu {
+  const T *x, *bias;
+  T *pre, *y;
+  int64_t n;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), b = load<N>(bias + divide(i, n).rest);
+    Pack<T, N> sum, out;
+    for (int e = 0; e < N; ++e) {
+      auto value = wide(in.at[e]) + wide(b.at[e]);
+      sum.at[e] = narrow<T>(value);
+      out.at[e] = narrow<T>(gelu<quick<T>>(value, Approximate));
+    }
+    store<N>(pre + i, sum);
+    store<N>(y + i, out);
+  }
+};
+
+/// dx = dy * gelu'(x). 3w bytes an element, about 20 operations in the tanh
+/// form, 60 in that of erf.
+template <class T, bool Approximate> struct GeluGrad {
+  const T *x, *dy;
+  T *dx;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), g = load<N>(dy + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(g.at[e]) *
+                            geluSlope<quick<T>>(wide(in.at[e]), Approximate));
+    store<N>(dx + i, out);
+  }
+};
+
+/// y = a + b. 3w bytes an element, 1 addition.
+template <class T> struct Add {
+  const T *a, *b;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> left = load<N>(a + i), right = load<N>(b + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(left.at[e]) + wide(right.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
+/// y = factor x. 2w bytes an element, 1 multiplication.
+template <class T> struct Scale {
+  const T *x;
+  T *y;
+  Accumulator<T> factor;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(in.at[e]) * factor);
+    store<N>(y + i, out);
+  }
+};
+
+/// y[s, t] = x[s, t] + table[t]. 2w bytes an element (the table stays in the
+/// second-level cache), 1 addition.
+template <class T> struct PositionAdd {
+  const T *x, *table;
+  T *y;
+  int64_t perSample;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i),
+               at = load<N>(table + divide(i, perSample).rest), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(in.at[e]) + wide(at.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
+/// y = dropout(x) (+ residual). 2w or 3w bytes an element; Philox gives four
+/// numbers for about 80 integer operations, 20 an element.
+template <class T, bool Residual> struct Dropout {
+  DropoutArguments arguments;
+  const T *x, *residual;
+  T *y;
+  uint32_t threshold;
+  Accumulator<T> keptScale;
+
+  template <int N> __device__ void run(int64_t i) const {
+    using A = Accumulator<T>;
+    const grt_step &step = *arguments.key.step;
+    Pack<T, N> in = load<N>(x + i), onto, out;
+    if (Residual)
+      onto = load<N>(residual + i);
+    if (step.mode != GRT_MODE_TRAIN) {
+      for (int e = 0; e < N; ++e)
+        out.at[e] =
+            Residual ? narrow<T>(wide(in.at[e]) + wide(onto.at[e])) : in.at[e];
+      store<N>(y + i, out);
+      return;
+    }
+    PhiloxKey key = dropoutKey(step.seed, step.step, arguments.key.layer);
+    Quotient place = divide(i, arguments.cols);
+    uint64_t row = arguments.firstRow + uint64_t(place.quotient);
+    uint64_t column = arguments.firstColumn + uint64_t(place.rest);
+    PhiloxBlock block;
+    for (int e = 0; e < N; ++e) {
+      // A pack lies in one row; the first column may stand inside a block.
+      if (e == 0 || (column + e) % 4 == 0)
+        block = dropoutBlock(key, row, uint32_t((column + e) / 4),
+                             arguments.key.opIndex);
+      bool kept = laneOf(block, uint32_t(column + e)) >= threshold;
+      A value = kept ? wide(in.at[e]) * keptScale : A(0);
+      if (Residual)
+        value = value + wide(onto.at[e]);
+      out.at[e] = narrow<T>(value);
+    }
+    store<N>(y + i, out);
+  }
+};
+
+/// y[r] = table[tokens[r]]. 2w bytes an element.
+template <class T> struct Embedding {
+  const int32_t *tokens;
+  const T *table;
+  T *y;
+  int64_t width;
+  TableSlice slice;
+  Complaint *complaint;
+  const char *name;
+
+  template <int N> __device__ void run(int64_t i) const {
+    Quotient place = divide(i, width);
+    int64_t token = tokens[place.quotient];
+    if ((token < 0 || token >= slice.limit) && place.rest == 0 &&
+        atomicCAS(&complaint->taken, 0u, 1u) == 0) {
+      complaint->name = name;
+      complaint->value = token;
+      complaint->row = place.quotient;
+      complaint->limit = slice.limit;
+      complaint->kind = Complaint::Token;
+    }
+    int64_t local = token - slice.first;
+    Pack<T, N> out;
+    if (local >= 0 && local < slice.localRows)
+      out = load<N>(table + local * width + place.rest);
+    else
+      for (int e = 0; e < N; ++e)
+        out.at[e] = narrow<T>(Accumulator<T>(0));
+    store<N>(y + i, out);
+  }
+};
+
+/// Rows of `units` words of type U. Twice the bytes that are copied.
+template <class U> struct CopyRows {
+  const char *source;
+  char *target;
+  int64_t units, sourceStride, targetStride;
+  template <int N> __device__ void run(int64_t i) const {
+    Quotient place = divide(i, units);
+    const U *from =
+        reinterpret_cast<const U *>(source + place.quotient * sourceStride);
+    U *to = reinterpret_cast<U *>(target + place.quotient * targetStride);
+    to[place.rest] = from[place.rest];
+  }
+};
+
+} // namespace
+
+template <class T>
+void biasAdd(const Queue &queue, int64_t rows, int64_t n, const T *x,
+             const T *bias, T *y) {
+  map<T>(queue, rows * n, n, {x, bias, y}, BiasAdd<T>{x, bias, y, n});
+}
+
+template <class T>
+void biasGelu(const Queue &queue, int64_t rows, int64_t n, const T *x,
+              const T *bias, T *pre, T *y, bool approximate) {
+  if (!bias) {
+    if (approximate)
+      map<T>(queue, rows * n, 0, {x, y}, Gelu<T, true>{x, y});
+    else
+      map<T>(queue, rows * n, 0, {x, y}, Gelu<T, false>{x, y});
+    return;
+  }
+  if (approximate)
+    map<T>(queue, rows * n, n, {x, bias, pre, y},
+           BiasGelu<T, true>{x, bias, pre, y, n});
+  else
+    map<T>(queue, rows * n, n, {x, bias, pre, y},
+           BiasGelu<T, false>{x, bias, pre, y, n});
+}
+
+template <class T>
+void geluGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
+              bool approximate) {
+  if (approximate)
+    map<T>(queue, n, 0, {x, dy, dx}, GeluGrad<T, true>{x, dy, dx});
+  else
+    map<T>(queue, n, 0, {x, dy, dx}, GeluGrad<T, false>{x, dy, dx});
+}
+
+template <class T>
+void add(const Queue &queue, int64_t n, const T *a, const T *b, T *y) {
+  map<T>(queue, n, 0, {a, b, y}, Add<T>{a, b, y});
+}
+
+template <class T>
+void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor) {
+  map<T>(queue, n, 0, {x, y}, Scale<T>{x, y, Accumulator<T>(factor)});
+}
+
+template <class T>
+void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
+                 const T *x, const T *table, T *y) {
+  map<T>(queue, samples * t * width, t * width, {x, table, y},
+         PositionAdd<T>{x, table, y, t * width});
+}
+
+template <class T>
+void dropout(const Queue &queue, const DropoutArguments &d, const T *x,
+             const T *residual, T *y) {
+  int64_t n = d.rows * d.cols;
+  if (d.key.p == 0) {
+    if (residual)
+      add(queue, n, x, residual, y);
+    else if (x != y)
+      gpu::copy(queue.stream, y, x, uint64_t(n) * sizeof(T));
+    return;
+  }
+  uint32_t threshold = dropoutThreshold(d.key.p);
+  auto kept = Accumulator<T>(1 / (1 - d.key.p));
+  if (residual)
+    map<T>(queue, n, d.cols, {x, residual, y},
+           Dropout<T, true>{d, x, residual, y, threshold, kept});
+  else
+    map<T>(queue, n, d.cols, {x, y},
+           Dropout<T, false>{d, x, nullptr, y, threshold, kept});
+}
+
+template <class T>
+void embedding(const Queue &queue, int64_t rows, int64_t width,
+               const TableSlice &slice, const int32_t *tokens, const T *table,
+               T *y) {
+  map<T>(queue, rows * width, width, {table, y},
+         Embedding<T>{tokens, table, y, width, slice, queue.complaint,
+                      queue.opName});
+}
+
+void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
+              int64_t sourceStride, int64_t targetStride, const void *source,
+              void *target) {
+  if (rows <= 0 || rowBytes <= 0)
+    return;
+  if (rows == 1 || (sourceStride == rowBytes && targetStride == rowBytes)) {
+    gpu::copy(queue.stream, target, source, uint64_t(rows * rowBytes));
+    return;
+  }
+  uint64_t bits = uint64_t(rowBytes) | uint64_t(sourceStride) |
+                  uint64_t(targetStride) | reinterpret_cast<uintptr_t>(source) |
+                  reinterpret_cast<uintptr_t>(target);
+  auto run = [&](auto word) {
+    using U = decltype(word);
+    int64_t units = rowBytes / int64_t(sizeof(U));
+    launchMap<1>(queue, rows * units,
+                 CopyRows<U>{static_cast<const char *>(source),
+                             static_cast<char *>(target), units, sourceStride,
+                             targetStride});
+  };
+  if (bits % 16 == 0)
+    run(Pack<uint32_t, 4>());
+  else if (bits % 4 == 0)
+    run(uint32_t());
+  else if (bits % 2 == 0)
+    run(uint16_t());
+  else
+    run(uint8_t());
+}
+
+#define GRT_INSTANTIATE(T)                                                     \
+  template void biasAdd(const Queue &, int64_t, int64_t, const T *, const T *, \
+                        T *);                                                  \
+  template void biasGelu(const Queue &, int64_t, int64_t, const T *,           \
+                         const T *, T *, T *, bool);                           \
+  template void geluGrad(const Queue &, int64_t, const T *, const T *, T *,    \
+                         bool);                                                \
+  template void add(const Queue &, int64_t, const T *, const T *, T *);        \
+  template void scale(const Queue &, int64_t, const T *, T *, double);         \
+  template void positionAdd(const Queue &, int64_t, int64_t, int64_t,          \
+                            const T *, const T *, T *);                        \
+  template void dropout(const Queue &, const DropoutArguments &, const T *,    \
+                        const T *, T *);                                       \
+  template void embedding(const Queue &, int64_t, int64_t, const TableSlice &, \
+                          const int32_t *, const T *, T *)
+GRT_INSTANTIATE(float);
+GRT_INSTANTIATE(double);
+GRT_INSTANTIATE(BF16);
+
+} // namespace grt::cuda

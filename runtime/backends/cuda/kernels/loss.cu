@@ -1,0 +1,251 @@
+//===- loss.cu - Softmax statistics and cross entropy ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A block takes a row of logits. Rows of an odd vocabulary start anywhere, so
+// each is walked as a few single elements, packs of 16 bytes, and the rest.
+// Both kernels are bound by memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "elements.h"
+#include "kernels.h"
+
+namespace grt::cuda {
+namespace {
+
+constexpr int rowThreads = 512;
+
+/// Calls body.run<N>(i) or body.run<1>(i) for all elements of [0, n), each on
+/// one thread. `single` elements come before the first pack.
+template <int N, class Body>
+__device__ void sweepRow(int64_t n, int64_t single, Body &body) {
+  if (single > n)
+    single = n;
+  int64_t packs = (n - single) / N, rest = single + packs * N;
+  if (int64_t(threadIdx.x) < single)
+    body.template run<1>(threadIdx.x);
+  for (int64_t p = threadIdx.x; p < packs; p += rowThreads)
+    body.template run<N>(single + p * N);
+  if (rest + int64_t(threadIdx.x) < n)
+    body.template run<1>(rest + threadIdx.x);
+}
+
+/// Elements before the first whole pack of a row.
+template <class T> __device__ int64_t before(const T *row) {
+  uintptr_t over = reinterpret_cast<uintptr_t>(row) % 16;
+  return over == 0 ? 0 : int64_t((16 - over) / sizeof(T));
+}
+
+/// Largest logit, sum of exponentials of the distances to it, and where the
+/// largest stands first, of the elements seen so far.
+template <class T> struct RowStatistics {
+  using A = Accumulator<T>;
+  const T *row;
+  A maximum = -infinity<A>();
+  A sum = 0;
+  int64_t place = 0;
+
+  template <int N> __device__ void run(int64_t i) {
+    Pack<T, N> in = load<N>(row + i);
+    A top = wide(in.at[0]);
+    int64_t at = i;
+    for (int e = 1; e < N; ++e)
+      if (wide(in.at[e]) > top) {
+        top = wide(in.at[e]);
+        at = i + e;
+      }
+    if (top > maximum || (top == maximum && at < place)) {
+      place = at;
+      sum *= exponential(maximum - top);
+      maximum = top;
+    }
+    for (int e = 0; e < N; ++e)
+      sum += exponential(wide(in.at[e]) - maximum);
+  }
+};
+
+__device__ inline void complainOfLabel(Complaint *complaint, const char *name,
+                                       int64_t label, int64_t row,
+                                       int64_t limit) {
+  if (atomicCAS(&complaint->taken, 0u, 1u) != 0)
+    return;
+  complaint->name = name;
+  complaint->value = label;
+  complaint->row = row;
+  complaint->limit = limit;
+  complaint->kind = Complaint::Label;
+}
+
+/// w bytes an element; a comparison, an exponential and an addition each.
+template <class T>
+__global__ void __launch_bounds__(rowThreads)
+    softmaxStatsKernel(LossArguments<T> a, Complaint *complaint,
+                       const char *name) {
+  using A = Accumulator<T>;
+  const int64_t r = blockIdx.x;
+  RowStatistics<T> mine{a.logits + r * a.cols};
+  sweepRow<packSize<T>>(a.validCols, before(mine.row), mine);
+  A maximum = teamCombine<rowThreads>(mine.maximum,
+                                      [](A x, A y) { return larger(x, y); });
+  // A thread without elements has a sum of 0 and must not make NaN of it.
+  A share =
+      mine.sum == A(0) ? A(0) : mine.sum * exponential(mine.maximum - maximum);
+  double sum = teamSum<rowThreads>(double(share));
+  bool generate = a.step->mode == GRT_MODE_GENERATE;
+  int64_t place =
+      mine.maximum == maximum && a.validCols > 0 ? mine.place : a.cols;
+  if (generate)
+    place = teamCombine<rowThreads>(
+        place, [](int64_t x, int64_t y) { return x < y ? x : y; });
+  if (threadIdx.x != 0)
+    return;
+  A *stats = a.stats + 3 * r;
+  stats[0] = maximum;
+  stats[1] = A(sum);
+  stats[2] = 0;
+  if (generate) {
+    stats[2] = A(place < a.validCols ? place : 0);
+    return;
+  }
+  int64_t label = a.labels[r], local = label - a.firstColumn;
+  if (label >= a.globalCols)
+    complainOfLabel(complaint, name, label, r, a.globalCols);
+  else if (label >= 0 && local >= 0 && local < a.validCols)
+    stats[2] = wide(mine.row[local]);
+}
+
+/// dlogits of one row.
+template <class T> struct RowGradient {
+  using A = Accumulator<T>;
+  const T *row;
+  T *out;
+  A maximum, factor, inverseTokens;
+  int64_t label, validCols;
+
+  template <int N> __device__ void run(int64_t i) {
+    Pack<T, N> in = load<N>(row + i), result;
+    for (int e = 0; e < N; ++e) {
+      A p = exponential(wide(in.at[e]) - maximum) * factor;
+      if (i + e == label)
+        p -= inverseTokens;
+      result.at[e] = narrow<T>(i + e < validCols ? p : A(0));
+    }
+    store<N>(out + i, result);
+  }
+};
+template <class T> struct RowOfZeros {
+  T *out;
+  template <int N> __device__ void run(int64_t i) {
+    Pack<T, N> zeros;
+    for (int e = 0; e < N; ++e)
+      zeros.at[e] = narrow<T>(Accumulator<T>(0));
+    store<N>(out + i, zeros);
+  }
+};
+
+/// 2w bytes an element; an exponential, a product and two comparisons each.
+/// losses[r] is the row's part of the loss.
+template <class T>
+__global__ void __launch_bounds__(rowThreads)
+    crossEntropyKernel(LossArguments<T> a, double *losses, Complaint *complaint,
+                       const char *name) {
+  using A = Accumulator<T>;
+  const int64_t r = blockIdx.x;
+  auto stats = [&](int64_t shard) {
+    return a.stats + 3 * (shard * a.rows + r);
+  };
+  int64_t largest = 0;
+  for (int64_t s = 1; s < a.shards; ++s)
+    if (stats(s)[0] > stats(largest)[0])
+      largest = s;
+  if (a.step->mode == GRT_MODE_GENERATE) {
+    if (threadIdx.x == 0)
+      a.labels[r] = int32_t(largest * a.cols + int64_t(stats(largest)[2]));
+    return;
+  }
+  T *out = a.dlogits + r * a.cols;
+  int64_t label = a.labels[r];
+  bool counts = label >= 0 && label < a.globalCols;
+  if (!counts) {
+    if (threadIdx.x == 0) {
+      losses[r] = 0;
+      if (label >= 0)
+        complainOfLabel(complaint, name, label, r, a.globalCols);
+    }
+    RowOfZeros<T> zeros{out};
+    sweepRow<packSize<T>>(a.cols, before(out), zeros);
+    return;
+  }
+  A maximum = stats(largest)[0];
+  double sum = 0, logit = 0;
+  for (int64_t s = 0; s < a.shards; ++s) {
+    sum += double(stats(s)[1]) * exp(double(stats(s)[0]) - double(maximum));
+    logit += double(stats(s)[2]);
+  }
+  if (threadIdx.x == 0)
+    losses[r] = double(maximum) + log(sum) - logit;
+  double inverseTokens = a.step->inverse_tokens;
+  const T *row = a.logits + r * a.cols;
+  RowGradient<T> gradient{row,
+                          out,
+                          maximum,
+                          A(inverseTokens / sum),
+                          A(inverseTokens),
+                          label - a.firstColumn,
+                          a.validCols};
+  // Packs only where both rows allow the same ones.
+  bool alike = before(row) == before(out);
+  sweepRow<packSize<T>>(alike ? a.cols : 0, before(out), gradient);
+  for (int64_t i = threadIdx.x; !alike && i < a.cols; i += rowThreads)
+    gradient.template run<1>(i);
+}
+
+/// One block; 8 bytes a row.
+__global__ void __launch_bounds__(rowThreads)
+    lossKernel(int64_t rows, const double *losses, const grt_step *step,
+               double *loss) {
+  if (step->mode == GRT_MODE_GENERATE)
+    return;
+  double sum = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += rowThreads)
+    sum += losses[r];
+  sum = teamSum<rowThreads>(sum);
+  if (threadIdx.x == 0)
+    *loss = sum;
+}
+
+} // namespace
+
+template <class T>
+void softmaxStats(const Queue &queue, const LossArguments<T> &a) {
+  if (a.rows > 0)
+    launch(softmaxStatsKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads), 0,
+           queue.stream, a, queue.complaint, queue.opName);
+}
+
+template <class T>
+void crossEntropy(const Queue &queue, const LossArguments<T> &a) {
+  if (uint64_t(a.rows) * sizeof(double) > queue.workspaceBytes)
+    throw DeviceError("losses of " + std::to_string(a.rows) +
+                      " rows do not fit the workspace of " +
+                      std::to_string(queue.workspaceBytes) + " bytes");
+  double *losses = static_cast<double *>(queue.workspace);
+  if (a.rows > 0)
+    launch(crossEntropyKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads), 0,
+           queue.stream, a, losses, queue.complaint, queue.opName);
+  launch(lossKernel, dim3(1), dim3(rowThreads), 0, queue.stream, a.rows, losses,
+         a.step, a.loss);
+}
+
+#define GRT_INSTANTIATE(T)                                                     \
+  template void softmaxStats(const Queue &, const LossArguments<T> &);         \
+  template void crossEntropy(const Queue &, const LossArguments<T> &)
+GRT_INSTANTIATE(float);
+GRT_INSTANTIATE(double);
+GRT_INSTANTIATE(BF16);
+
+} // namespace grt::cuda

@@ -1,0 +1,41 @@
+//===- library.h - Libraries that are loaded at run time ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CUDA_LIBRARY_H
+#define GRT_BACKENDS_CUDA_LIBRARY_H
+
+#include "gpu.h"
+
+#include <initializer_list>
+#include <string>
+
+namespace grt::cuda {
+
+/// A shared library of the system. Stays loaded.
+class Library {
+public:
+  /// Tries the names in their order: where the loader looks, in the folders of
+  /// GRT_CUDA_LIBRARIES (separated by colons), in /usr/local/cuda/lib64. Throws
+  /// DeviceError that lists what was tried.
+  explicit Library(std::initializer_list<const char *> names);
+
+  /// Sets `function` to what the library exports under that name; throws where
+  /// it exports no such thing.
+  template <class Function> void find(Function *&function, const char *name) {
+    function = reinterpret_cast<Function *>(address(name));
+  }
+  const std::string &path() const { return loaded; }
+
+private:
+  void *address(const char *name) const;
+  void *handle = nullptr;
+  std::string loaded;
+};
+
+} // namespace grt::cuda
+
+#endif // GRT_BACKENDS_CUDA_LIBRARY_H

@@ -1,0 +1,171 @@
+//===- portable.h - What kernel sources are written in --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Kernels (kernels/*.cu) are compiled twice: by nvcc for devices, and by the
+// host compiler against emulation/cuda_on_host.h, which runs their threads on
+// the CPU. Tests hold the second to the same conformance suite as every
+// backend, so what they show is true of the source that runs on a device, but
+// for what nvcc makes of it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CUDA_PORTABLE_H
+#define GRT_BACKENDS_CUDA_PORTABLE_H
+
+#include "gpu.h"
+#include "types.h"
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define GRT_EVERYWHERE __host__ __device__ __forceinline__
+#else
+#include "emulation/cuda_on_host.h"
+#define GRT_EVERYWHERE inline
+#endif
+
+#include <math.h>
+
+namespace grt::cuda {
+
+GRT_EVERYWHERE float bitsToFloat(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  return __builtin_bit_cast(float, bits);
+#endif
+}
+
+GRT_EVERYWHERE float wide(float x) { return x; }
+GRT_EVERYWHERE double wide(double x) { return x; }
+GRT_EVERYWHERE float wide(BF16 x) {
+  return bitsToFloat(uint32_t(x.bits) << 16);
+}
+
+template <class T> GRT_EVERYWHERE T narrow(Accumulator<T> x) { return x; }
+/// To the nearest, ties to even; NaN stays one.
+template <> GRT_EVERYWHERE BF16 narrow<BF16>(float x) {
+#ifdef __CUDA_ARCH__
+  uint16_t result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(x));
+  return {result};
+#else
+  uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  if (x != x)
+    return {uint16_t(bits >> 16 | 0x40u)};
+  return {uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+#endif
+}
+
+template <class A> GRT_EVERYWHERE A infinity() {
+  return A(bitsToFloat(0x7f800000u));
+}
+
+/// N neighbours in memory, moved 16 bytes at a time where N allows.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T at[N];
+};
+/// Elements of 16 bytes.
+template <class T> constexpr int packSize = int(16 / sizeof(T));
+
+template <int N, class T> GRT_EVERYWHERE Pack<T, N> load(const T *from) {
+  return *reinterpret_cast<const Pack<T, N> *>(from);
+}
+template <int N, class T>
+GRT_EVERYWHERE void store(T *to, const Pack<T, N> &pack) {
+  *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+
+/// i / n and the rest. Indices fit 32 bits in most calls, and dividing those
+/// takes a quarter of the instructions.
+struct Quotient {
+  int64_t quotient, rest;
+};
+GRT_EVERYWHERE Quotient divide(int64_t i, int64_t n) {
+  int64_t q = ((i | n) >> 32) == 0 ? int64_t(uint32_t(i) / uint32_t(n)) : i / n;
+  return {q, i - q * n};
+}
+
+constexpr int warpSize_ = 32;
+
+template <class A, class Combine>
+__device__ A warpCombine(A value, Combine combine) {
+  for (int mask = warpSize_ / 2; mask > 0; mask /= 2)
+    value = combine(value, __shfl_xor_sync(~0u, value, mask));
+  return value;
+}
+/// The same bits on every lane: each adds the same pairs.
+template <class A> __device__ A warpSum(A value) {
+  return warpCombine(value, [](A a, A b) { return a + b; });
+}
+/// NaN is ignored.
+template <class A> __device__ A larger(A a, A b) {
+  return a > b || b != b ? a : b;
+}
+template <class A> __device__ A warpMaximum(A value) {
+  return warpCombine(value, [](A a, A b) { return larger(a, b); });
+}
+
+/// Combines over `Threads` neighbouring threads of a block, a multiple of 32;
+/// every thread of the block calls it, every one of the team gets the result.
+/// The order of combination is that of the threads.
+template <int Threads, class A, class Combine>
+__device__ A teamCombine(A value, Combine combine) {
+  value = warpCombine(value, combine);
+  if constexpr (Threads > warpSize_) {
+    __shared__ A parts[32];
+    int warp = int(threadIdx.x) / warpSize_;
+    int first = int(threadIdx.x) / Threads * (Threads / warpSize_);
+    __syncthreads();
+    if (threadIdx.x % warpSize_ == 0)
+      parts[warp] = value;
+    __syncthreads();
+    value = parts[first];
+    for (int i = 1; i < Threads / warpSize_; ++i)
+      value = combine(value, parts[first + i]);
+  }
+  return value;
+}
+template <int Threads, class A> __device__ A teamSum(A value) {
+  return teamCombine<Threads>(value, [](A a, A b) { return a + b; });
+}
+
+#ifdef __CUDACC__
+template <class T> __device__ T *dynamicShared() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return reinterpret_cast<T *>(memory);
+}
+
+/// Throws DeviceError where the launch is refused.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared,
+            Stream stream, Arguments... arguments) {
+  constexpr int withoutAsking = 48 * 1024;
+  if (shared > withoutAsking)
+    checkLaunch(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  kernel<<<grid, block, size_t(shared), stream>>>(Parameters(arguments)...);
+  checkLaunch(cudaGetLastError());
+}
+#else
+template <class T> T *dynamicShared() {
+  return static_cast<T *>(emulation::dynamicShared());
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared,
+            Stream, Arguments... arguments) {
+  emulation::run(grid, block, shared,
+                 [&] { kernel(Parameters(arguments)...); });
+}
+#endif
+
+} // namespace grt::cuda
+
+#endif // GRT_BACKENDS_CUDA_PORTABLE_H

@@ -1,0 +1,170 @@
+//===- rank.cpp - What the CUDA backend keeps for one rank ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "rank.h"
+
+#include "grt/cuda_bounds.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace grt::cuda {
+
+Rank::Rank() {
+  gpu::use();
+  try {
+    for (Stream &stream : streams)
+      stream = gpu::makeStream();
+    for (uint32_t i = 0; i < rankEvents; ++i)
+      events.push_back(gpu::makeEvent());
+    fork = gpu::makeEvent();
+    for (Event &join : joins)
+      join = gpu::makeEvent();
+    complaint = static_cast<Complaint *>(gpu::allocateHost(sizeof(Complaint)));
+    if (!complaint)
+      throw DeviceError("no pinned memory of the host");
+    std::memset(static_cast<void *>(complaint), 0, sizeof(Complaint));
+    complaintOnDevice =
+        static_cast<Complaint *>(gpu::addressOnDevice(complaint));
+    products = openProducts();
+    fusedAttention = openFusedAttention();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+Rank::~Rank() { release(); }
+
+void Rank::release() {
+  // Work that is left would use what goes.
+  for (Stream stream : streams)
+    if (stream)
+      try {
+        gpu::synchronise(stream);
+      } catch (const DeviceError &) {
+        // It has been reported, or nobody asked.
+      }
+  membership.reset();
+  fusedAttention.reset();
+  products.reset();
+  for (Graph graph : graphs)
+    if (graph)
+      gpu::destroyGraph(graph);
+  for (Event event : events)
+    gpu::destroyEvent(event);
+  if (fork)
+    gpu::destroyEvent(fork);
+  for (Event join : joins)
+    if (join)
+      gpu::destroyEvent(join);
+  for (Stream stream : streams)
+    if (stream)
+      gpu::destroyStream(stream);
+  if (ownsWorkspace)
+    gpu::release(workspace);
+  if (complaint)
+    gpu::releaseHost(complaint);
+}
+
+Stream Rank::stream(uint32_t number) const {
+  if (number >= GRT_STREAM_COUNT)
+    throw DeviceError("streams are below " + std::to_string(GRT_STREAM_COUNT) +
+                      ", found " + std::to_string(number));
+  return streams[number];
+}
+
+Event Rank::event(uint32_t number) const {
+  if (number >= rankEvents)
+    throw DeviceError("events are below " + std::to_string(rankEvents) +
+                      ", found " + std::to_string(number));
+  return events[number];
+}
+
+Queue Rank::queue(const char *opName) {
+  if (!workspace) {
+    workspace = gpu::allocate(GRT_CUDA_WORKSPACE);
+    if (!workspace)
+      throw DeviceError("no memory for a workspace of " +
+                        std::to_string(GRT_CUDA_WORKSPACE) + " bytes");
+    workspaceBytes = GRT_CUDA_WORKSPACE;
+    ownsWorkspace = true;
+  }
+  return {streams[GRT_STREAM_COMPUTE], workspace, workspaceBytes,
+          complaintOnDevice, opName};
+}
+
+void Rank::useWorkspace(void *memory, uint64_t bytes) {
+  if (workspace)
+    throw DeviceError("the workspace is given once, before the first kernel");
+  if (bytes < GRT_CUDA_WORKSPACE || reinterpret_cast<uintptr_t>(memory) % 256)
+    throw DeviceError("a workspace has " + std::to_string(GRT_CUDA_WORKSPACE) +
+                      " bytes at a multiple of 256, found " +
+                      std::to_string(bytes));
+  workspace = memory;
+  workspaceBytes = bytes;
+}
+
+void Rank::synchronise(uint32_t number) {
+  if (number == GRT_STREAM_COUNT)
+    for (Stream one : streams)
+      gpu::synchronise(one);
+  else
+    gpu::synchronise(stream(number));
+  // Kernels that still run on other streams may be about to complain: `kind` is
+  // written last, and what is not there yet is seen the next time.
+  auto kind = std::atomic_ref<uint32_t>(complaint->kind).load();
+  if (kind == Complaint::None)
+    return;
+  Complaint found = *complaint;
+  std::memset(static_cast<void *>(complaint), 0, sizeof(Complaint));
+  std::string where =
+      std::to_string(found.value) + " at row " + std::to_string(found.row);
+  std::string limit = std::to_string(found.limit);
+  throw DeviceError(std::string(found.name) + ": " +
+                    (kind == Complaint::Token
+                         ? "token " + where + " is not in [0, " + limit + ")"
+                         : "label " + where + " is not below " + limit));
+}
+
+void Rank::beginGraph() {
+  gpu::beginCapture(streams[GRT_STREAM_COMPUTE]);
+  // All streams are part of it, whether or not the caller ties them to COMPUTE.
+  gpu::record(streams[GRT_STREAM_COMPUTE], fork);
+  for (uint32_t s = 1; s < GRT_STREAM_COUNT; ++s)
+    gpu::wait(streams[s], fork);
+}
+
+void Rank::endGraph(uint32_t number) {
+  for (uint32_t s = 1; s < GRT_STREAM_COUNT; ++s) {
+    gpu::record(streams[s], joins[s]);
+    gpu::wait(streams[GRT_STREAM_COMPUTE], joins[s]);
+  }
+  Graph graph = gpu::endCapture(streams[GRT_STREAM_COMPUTE]);
+  if (number >= graphs.size())
+    graphs.resize(number + 1);
+  if (graphs[number])
+    gpu::destroyGraph(graphs[number]);
+  graphs[number] = graph;
+}
+
+void Rank::launchGraph(uint32_t number) {
+  if (number >= graphs.size() || !graphs[number])
+    throw DeviceError("there is no graph " + std::to_string(number));
+  gpu::launchGraph(graphs[number], streams[GRT_STREAM_COMPUTE]);
+}
+
+uint64_t Rank::peakBytes() {
+  // One device for all ranks of the process.
+  static std::atomic<uint64_t> most{0};
+  uint64_t now = gpu::bytesInUse(), before = most.load();
+  while (now > before && !most.compare_exchange_weak(before, now)) {
+  }
+  return most.load();
+}
+
+} // namespace grt::cuda

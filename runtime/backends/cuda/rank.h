@@ -1,0 +1,75 @@
+//===- rank.h - What the CUDA backend keeps for one rank ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CUDA_RANK_H
+#define GRT_BACKENDS_CUDA_RANK_H
+
+#include "fused_attention.h"
+#include "kernels.h"
+#include "products.h"
+
+#include <memory>
+#include <vector>
+
+namespace grt::cuda {
+
+/// What a rank keeps of its world: its place among threads, or communicators.
+class Membership {
+public:
+  virtual ~Membership() = default;
+};
+
+/// Events of a rank, numbered by the executor.
+constexpr uint32_t rankEvents = 256;
+
+/// The state behind grt_call::rank_state. Made and used on the rank's thread.
+class Rank {
+public:
+  Rank();
+  ~Rank();
+  Rank(const Rank &) = delete;
+  Rank &operator=(const Rank &) = delete;
+
+  Stream stream(uint32_t number) const;
+  Event event(uint32_t number) const;
+
+  /// Where kernels go. Takes a workspace if there is none yet.
+  Queue queue(const char *opName);
+  void useWorkspace(void *memory, uint64_t bytes);
+
+  /// Waits, and throws what kernels found wrong in their data meanwhile.
+  void synchronise(uint32_t number);
+
+  void beginGraph();
+  void endGraph(uint32_t number);
+  void launchGraph(uint32_t number);
+
+  /// Looks at the device's memory; returns the most that was seen.
+  uint64_t peakBytes();
+
+  std::unique_ptr<Products> products;
+  std::unique_ptr<FusedAttention> fusedAttention;
+  std::unique_ptr<Membership> membership;
+
+private:
+  Stream streams[GRT_STREAM_COUNT] = {};
+  std::vector<Event> events;
+  /// Fork and join the streams of a graph.
+  Event fork = nullptr, joins[GRT_STREAM_COUNT] = {};
+  std::vector<Graph> graphs;
+  void *workspace = nullptr;
+  uint64_t workspaceBytes = 0;
+  bool ownsWorkspace = false;
+  Complaint *complaint = nullptr; ///< pinned memory of the host
+  Complaint *complaintOnDevice = nullptr;
+
+  void release();
+};
+
+} // namespace grt::cuda
+
+#endif // GRT_BACKENDS_CUDA_RANK_H
