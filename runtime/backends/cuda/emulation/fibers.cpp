@@ -8,6 +8,7 @@
 #include "emulation/cuda_on_host.h"
 
 #include <algorithm>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,9 @@ constexpr int mostThreads = 1024, lanes = 32;
 enum class State { Ready, AtWarp, AtBlock, Done };
 
 struct Fiber {
-  ucontext_t context;
+  ucontext_t context; ///< of its first line
+  jmp_buf stopped;
+  bool begun = false;
   State state = State::Done;
   Place place;
 };
@@ -73,7 +76,9 @@ public:
 
   void wait(State state) {
     current->state = state;
-    swapcontext(&current->context, &scheduler);
+    // swapcontext would ask the kernel for the signal mask every time.
+    if (_setjmp(current->stopped) == 0)
+      _longjmp(scheduler, 1);
   }
 
   bool any(bool mine) {
@@ -105,8 +110,29 @@ private:
   static void enter(unsigned low, unsigned high) {
     auto *machine =
         reinterpret_cast<Machine *>(uintptr_t(low) | uintptr_t(high) << 32);
-    (*machine->body)();
-    machine->wait(State::Done);
+    // One turn a block.
+    for (;;) {
+      (*machine->body)();
+      machine->wait(State::Done);
+    }
+  }
+
+  /// Runs the current fiber up to where it waits.
+  void resume() {
+    if (_setjmp(scheduler) != 0)
+      return;
+    if (current->begun)
+      _longjmp(current->stopped, 1);
+    current->begun = true;
+    getcontext(&current->context);
+    current->context.uc_stack.ss_sp =
+        stacks + stackBytes * size_t(current - fibers.get());
+    current->context.uc_stack.ss_size = stackBytes;
+    current->context.uc_link = nullptr;
+    uintptr_t self = reinterpret_cast<uintptr_t>(this);
+    makecontext(&current->context, reinterpret_cast<void (*)()>(enter), 2,
+                unsigned(self), unsigned(self >> 32));
+    setcontext(&current->context);
   }
 
   void runBlock(dim3 index, dim3 block, dim3 grid) {
@@ -114,13 +140,6 @@ private:
     std::memset(warps, 0, sizeof(warps));
     for (int t = 0; t < count; ++t) {
       Fiber &fiber = fibers[t];
-      getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = stacks + stackBytes * size_t(t);
-      fiber.context.uc_stack.ss_size = stackBytes;
-      fiber.context.uc_link = nullptr;
-      uintptr_t self = reinterpret_cast<uintptr_t>(this);
-      makecontext(&fiber.context, reinterpret_cast<void (*)()>(enter), 2,
-                  unsigned(self), unsigned(self >> 32));
       fiber.state = State::Ready;
       fiber.place = {dim3(unsigned(t)), index, block, grid};
     }
@@ -138,7 +157,7 @@ private:
       if (current->state != State::Ready)
         continue;
       ran = true;
-      swapcontext(&scheduler, &current->context);
+      resume();
     }
     for (int begin = 0; begin < count; begin += lanes)
       ran |= open(begin, std::min(begin + lanes, count), State::AtWarp);
@@ -166,7 +185,7 @@ private:
 
   char *stacks = nullptr;
   std::unique_ptr<Fiber[]> fibers;
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   Fiber *current = nullptr;
   const std::function<void()> *body = nullptr;
   int count = 0;

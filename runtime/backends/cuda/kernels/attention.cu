@@ -182,7 +182,7 @@ __device__ bool sees(const AttentionArguments<T> &a, int64_t query,
 }
 
 /// Shared memory, in elements of the accumulator type.
-constexpr int ownElements(int parts) { return ownRows * parts * partColumns; }
+template <int Parts> constexpr int ownElements = ownRows * Parts * partColumns;
 constexpr int tileElements = tileRows * tileStride;
 constexpr int weightElements = ownRows * tileRows;
 
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(attentionThreads)
     attentionKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
   constexpr int width = Parts * partColumns;
-  A *own = dynamicShared<A>(), *tile = own + ownElements(Parts);
+  A *own = dynamicShared<A>(), *tile = own + ownElements<Parts>;
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_;
   A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
@@ -278,8 +278,8 @@ __global__ void __launch_bounds__(attentionThreads)
     queryGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
   constexpr int width = Parts * partColumns;
-  A *ownQ = dynamicShared<A>(), *ownDout = ownQ + ownElements(Parts);
-  A *tile = ownDout + ownElements(Parts);
+  A *ownQ = dynamicShared<A>(), *ownDout = ownQ + ownElements<Parts>;
+  A *tile = ownDout + ownElements<Parts>;
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_;
   A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
@@ -342,8 +342,8 @@ __global__ void __launch_bounds__(attentionThreads)
     keyGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
   constexpr int width = Parts * partColumns;
-  A *ownK = dynamicShared<A>(), *ownV = ownK + ownElements(Parts);
-  A *tile = ownV + ownElements(Parts);
+  A *ownK = dynamicShared<A>(), *ownV = ownK + ownElements<Parts>;
+  A *tile = ownV + ownElements<Parts>;
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_;
   // Of the gradient of values, and of keys.
@@ -448,9 +448,10 @@ void attention(const Queue &queue, const AttentionArguments<T> &a) {
   int64_t heads = a.samples * a.heads;
   if (heads <= 0 || a.queryRows <= 0)
     return;
-  inParts<T>(a.headDim, [&](auto parts) {
+  inParts<T>(a.headDim, [&](auto number) {
+    constexpr int parts = decltype(number)::value;
     int shared =
-        (ownElements(parts) + tileElements + weightElements) * int(sizeof(A));
+        (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
     launch(attentionKernel<T, parts>,
            dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
            dim3(attentionThreads), shared, queue.stream, a);
@@ -463,9 +464,10 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
   int64_t heads = a.samples * a.heads;
   if (heads <= 0)
     return;
-  inParts<T>(a.headDim, [&](auto parts) {
+  inParts<T>(a.headDim, [&](auto number) {
+    constexpr int parts = decltype(number)::value;
     int element = int(sizeof(A));
-    int own = 2 * ownElements(parts) + tileElements;
+    int own = 2 * ownElements<parts> + tileElements;
     if (a.queryRows > 0) {
       launch(deltaKernel<T>,
              dim3(blocksOver(a.queryRows, warps), unsigned(heads)),

@@ -1,0 +1,302 @@
+//===- bench.cpp - What each kernel of a device reaches -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+//   grt-device-bench --backend=PATH [--rows=N] [--width=N]
+//
+// Times the kernels on the shapes of a transformer layer in bf16 (rows tokens
+// of `width`, sequences of 1024, heads of 64, 50304 words) by events, medians
+// of 20 runs behind 3, and prints bytes or operations a second, and the share
+// of the ceiling measured in the same run: a copy, and a large product. Bytes
+// are those that the kernel must move, as its comment states them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "on_backend.h"
+
+#include "grt/cuda_bounds.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+using namespace grt::test;
+
+namespace {
+
+/// Median milliseconds of what `body` puts on COMPUTE.
+double timed(OnRank &on, const std::function<void()> &body) {
+  constexpr int warm = 3, runs = 20;
+  std::vector<double> times;
+  for (int i = 0; i < warm + runs; ++i) {
+    run(on.device.record, on.state, uint32_t(GRT_STREAM_COMPUTE), uint32_t(0));
+    body();
+    run(on.device.record, on.state, uint32_t(GRT_STREAM_COMPUTE), uint32_t(1));
+    on.synchronise();
+    double milliseconds = 0;
+    run(on.device.elapsed, on.state, uint32_t(0), uint32_t(1), &milliseconds);
+    if (i >= warm)
+      times.push_back(milliseconds);
+  }
+  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+  return times[runs / 2];
+}
+
+/// A pool of device memory that calls take their buffers from.
+class Bench {
+public:
+  Bench(OnRank &on, uint64_t bytes)
+      : on(on), bytes(bytes),
+        pool(static_cast<char *>(on.backend.allocate(bytes))),
+        stepBlock(on, sizeof(grt_step)) {
+    if (!pool)
+      throw std::runtime_error("no memory for " + std::to_string(bytes) +
+                               " bytes");
+    // Small numbers of both signs in f32 and in bf16.
+    run(on.device.fill, on.state, uint32_t(GRT_STREAM_COMPUTE),
+        static_cast<void *>(pool), int32_t(0x3c), bytes);
+    auto *step = stepBlock.onHost<grt_step>();
+    step->step = step->seed = 1;
+    step->learning_rate = 1e-3;
+    step->beta1 = 0.9;
+    step->beta2 = 0.95;
+    step->eps = 1e-8;
+    step->clip_factor = step->inverse_tokens = 1;
+    stepBlock.send();
+    at.dp_size = at.sdp_size = at.tp_size = 1;
+  }
+  ~Bench() { on.backend.release(pool, bytes); }
+
+  struct Buffer {
+    grt_dtype dtype;
+    int64_t count;
+  };
+
+  /// Milliseconds of one kernel on buffers of its own.
+  double kernel(grt_kernel kernel, const std::vector<Buffer> &buffers,
+                const std::vector<int64_t> &ints,
+                const std::vector<double> &reals = {}) {
+    std::vector<grt_buffer> descriptors;
+    std::vector<void *> addresses;
+    uint64_t offset = 0;
+    for (const Buffer &buffer : buffers) {
+      uint64_t width = buffer.dtype == GRT_BF16  ? 2
+                       : buffer.dtype == GRT_F64 ? 8
+                                                 : 4;
+      uint64_t size = uint64_t(buffer.count) * width;
+      descriptors.push_back(
+          {GRT_REGION_TRANSIENT, uint32_t(buffer.dtype), offset, size});
+      addresses.push_back(pool + offset);
+      if (buffer.dtype == GRT_I32)
+        run(on.device.fill, on.state, uint32_t(GRT_STREAM_COMPUTE),
+            static_cast<void *>(pool + offset), int32_t(0), size);
+      offset = (offset + size + 255) / 256 * 256;
+    }
+    if (offset > bytes)
+      throw std::runtime_error("the pool is too small");
+    grt_kernel_op op = {uint32_t(kernel),      uint32_t(buffers.size()),
+                        uint32_t(ints.size()), uint32_t(reals.size()),
+                        descriptors.data(),    ints.data(),
+                        reals.data(),          "bench"};
+    run(on.backend.prepare, on.state, static_cast<const grt_kernel_op *>(&op));
+    grt_call call = {&op, addresses.data(), &at, stepBlock.onDevice<grt_step>(),
+                     0,   on.state};
+    return timed(on, [&] {
+      run(on.backend.kernels[kernel], static_cast<const grt_call *>(&call));
+    });
+  }
+
+  double copy(uint64_t size) {
+    return timed(on, [&] {
+      run(on.device.copy, on.state, uint32_t(GRT_STREAM_COMPUTE),
+          static_cast<void *>(pool + bytes / 2),
+          static_cast<const void *>(pool), size);
+    });
+  }
+
+private:
+  OnRank &on;
+  const uint64_t bytes;
+  char *pool;
+  DeviceMemory stepBlock;
+  grt_coordinates at = {};
+};
+
+int64_t option(int argc, char **argv, const std::string &name, int64_t value) {
+  for (int i = 1; i < argc; ++i)
+    if (std::string(argv[i]).rfind("--" + name + "=", 0) == 0)
+      value = std::atoll(argv[i] + name.size() + 3);
+  return value;
+}
+
+void bench(const grt_backend &backend, int64_t rows, int64_t width) {
+  OnRank on(backend);
+  const int64_t words = 50304, sequence = std::min<int64_t>(rows, 1024);
+  const int64_t samples = rows / sequence, heads = width / 64;
+  const int64_t n = rows * width, wide = 4 * width;
+  const int64_t chunk = std::min<int64_t>(rows, 4096);
+  Bench pool(on,
+             uint64_t(std::max({rows * wide * 8, chunk * words * 5, n * 40})) +
+                 (uint64_t(64) << 20));
+
+  const uint64_t large = uint64_t(n) * 8;
+  double copied = 2.0 * double(large) / pool.copy(large) / 1e6;
+  double side =
+      double(std::max<int64_t>(1024, std::min<int64_t>(8192, width * 4)));
+  double peak =
+      2 * side * side * side /
+      pool.kernel(GRT_KERNEL_GEMM,
+                  {{GRT_BF16, int64_t(side * side)},
+                   {GRT_BF16, int64_t(side * side)},
+                   {GRT_BF16, int64_t(side * side)}},
+                  {int64_t(side), int64_t(side), int64_t(side), 0, 0, 0, 0}) /
+      1e9;
+  std::printf("rows %lld, width %lld, bf16\n", (long long)rows,
+              (long long)width);
+  std::printf("%-34s %10s %10s %8s\n", "kernel", "ms", "GB/s", "of copy");
+  std::printf("%-34s %10s %10.0f %8s\n", "copy (the ceiling)", "", copied, "");
+  auto moved = [&](const char *name, double milliseconds, double bytes) {
+    double rate = bytes / milliseconds / 1e6;
+    std::printf("%-34s %10.4f %10.0f %7.0f%%\n", name, milliseconds, rate,
+                100 * rate / copied);
+  };
+  auto bf = [](int64_t count) { return Bench::Buffer{GRT_BF16, count}; };
+  auto f = [](int64_t count) { return Bench::Buffer{GRT_F32, count}; };
+  auto i = [](int64_t count) { return Bench::Buffer{GRT_I32, count}; };
+  double dn = double(n);
+  moved("bias-add",
+        pool.kernel(GRT_KERNEL_BIAS_ADD, {bf(n), bf(width), bf(n)},
+                    {rows, width}),
+        4 * dn);
+  moved("bias-grad",
+        pool.kernel(GRT_KERNEL_BIAS_GRAD, {bf(n), f(width)}, {rows, width, 0}),
+        2 * dn);
+  moved("layer-norm",
+        pool.kernel(GRT_KERNEL_LAYER_NORM,
+                    {bf(n), bf(width), bf(width), bf(n), f(2 * rows)},
+                    {rows, width}, {1e-5}),
+        4 * dn);
+  moved("layer-norm-grad",
+        pool.kernel(
+            GRT_KERNEL_LAYER_NORM_GRAD,
+            {bf(n), bf(n), f(2 * rows), bf(width), bf(n), f(width), f(width)},
+            {rows, width, 0}),
+        6 * dn);
+  for (int64_t approximate : {1, 0}) {
+    moved(approximate ? "bias-gelu, tanh" : "bias-gelu, erf",
+          pool.kernel(GRT_KERNEL_BIAS_GELU,
+                      {bf(4 * n), bf(wide), bf(4 * n), bf(4 * n)},
+                      {rows, wide, approximate}),
+          24 * dn);
+    moved(approximate ? "gelu-grad, tanh" : "gelu-grad, erf",
+          pool.kernel(GRT_KERNEL_GELU_GRAD, {bf(4 * n), bf(4 * n), bf(4 * n)},
+                      {4 * n, approximate}),
+          24 * dn);
+  }
+  moved("dropout-add",
+        pool.kernel(GRT_KERNEL_DROPOUT_ADD, {bf(n), bf(n), bf(n)},
+                    {samples, sequence, width, 0, 0}, {0.1}),
+        6 * dn);
+  moved("add", pool.kernel(GRT_KERNEL_ADD, {bf(n), bf(n), bf(n)}, {n}), 6 * dn);
+  moved("embedding",
+        pool.kernel(GRT_KERNEL_EMBEDDING, {i(rows), bf(words * width), bf(n)},
+                    {rows, width, words, 0}),
+        4 * dn);
+  moved("position-grad",
+        pool.kernel(GRT_KERNEL_POSITION_GRAD, {bf(n), f(sequence * width)},
+                    {samples, sequence, width, sequence, 0}),
+        2 * dn + 4 * double(sequence * width));
+  double logits = double(chunk * words);
+  moved("softmax-stats",
+        pool.kernel(GRT_KERNEL_SOFTMAX_STATS,
+                    {bf(chunk * words), i(chunk), f(3 * chunk)},
+                    {chunk, words, words, 0}),
+        2 * logits);
+  moved("cross-entropy",
+        pool.kernel(GRT_KERNEL_CROSS_ENTROPY,
+                    {bf(chunk * words),
+                     i(chunk),
+                     f(3 * chunk),
+                     bf(chunk * words),
+                     {GRT_F64, 1}},
+                    {chunk, words, words, 0, 1}),
+        4 * logits);
+  moved("optimizer, adamw",
+        pool.kernel(GRT_KERNEL_OPTIMIZER, {bf(n), f(n), f(3 * n)},
+                    {2, n, 1, 0, n, 1}),
+        30 * dn);
+  moved("norm", pool.kernel(GRT_KERNEL_NORM, {f(n)}, {n, 1, 0, n, 0}), 4 * dn);
+
+  std::printf("%-34s %10s %10s %8s\n", "kernel", "ms", "TFLOP/s", "of peak");
+  std::printf("%-34s %10s %10.1f %8s\n", "large product (the ceiling)", "",
+              peak, "");
+  auto computed = [&](const char *name, double milliseconds,
+                      double operations) {
+    double rate = operations / milliseconds / 1e9;
+    std::printf("%-34s %10.4f %10.1f %7.0f%%\n", name, milliseconds, rate,
+                100 * rate / peak);
+  };
+  computed("gemm, forward",
+           pool.kernel(GRT_KERNEL_GEMM,
+                       {bf(n), bf(width * wide), bf(4 * n), bf(wide)},
+                       {rows, wide, width, 0, 0, 0, 1}),
+           2 * dn * double(wide));
+  computed("gemm, gradient of weights",
+           pool.kernel(GRT_KERNEL_GEMM, {bf(n), bf(4 * n), f(width * wide)},
+                       {width, wide, rows, 1, 0, 2, 0}),
+           2 * dn * double(wide));
+  std::vector<Bench::Buffer> attention = {bf(3 * n), bf(3 * n),       bf(3 * n),
+                                          bf(n),     f(rows * heads), f(64)};
+  std::vector<int64_t> ints = {samples,   sequence, sequence,  heads,
+                               heads,     64,       3 * width, 3 * width,
+                               3 * width, 1,        0};
+  double scores =
+      double(samples * heads) * double(sequence) * double(sequence) * 64 / 2;
+  for (double p : {0.0, 0.1}) {
+    computed(p == 0 ? "attention" : "attention, dropout",
+             pool.kernel(GRT_KERNEL_ATTENTION, attention, ints, {0.125, p}),
+             4 * scores);
+    std::vector<Bench::Buffer> backward = {
+        bf(3 * n),
+        bf(3 * n),
+        bf(3 * n),
+        bf(n),
+        f(rows * heads),
+        bf(n),
+        bf(3 * n),
+        bf(3 * n),
+        bf(3 * n),
+        f(int64_t(grt_cuda_attention_scratch_bytes(samples, sequence, sequence,
+                                                   heads, heads, 64, 2, 1) /
+                  4))};
+    computed(p == 0 ? "attention-grad" : "attention-grad, dropout",
+             pool.kernel(GRT_KERNEL_ATTENTION_GRAD, backward, ints, {0.125, p}),
+             10 * scores);
+  }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  std::string path;
+  for (int i = 1; i < argc; ++i)
+    if (std::string(argv[i]).rfind("--backend=", 0) == 0)
+      path = argv[i] + std::strlen("--backend=");
+  if (path.empty()) {
+    std::fprintf(stderr, "expected --backend=PATH [--rows=N] [--width=N]\n");
+    return 2;
+  }
+  try {
+    bench(loadBackend(path), option(argc, argv, "rows", 16384),
+          option(argc, argv, "width", 1024));
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
