@@ -189,6 +189,9 @@ template <class T> void runAttention(const Call &call) {
         library->run(queue, s, a, call.buffer<void>(scratch),
                      call.descriptor(scratch).bytes))
       return;
+    if (!call.rank().plainAttention && tensorAttentionTakes(a))
+      return s.backward ? tensorAttentionGrad(queue, a)
+                        : tensorAttention(queue, a);
   }
   if (s.backward)
     attentionGrad(queue, a);

@@ -192,6 +192,17 @@ template <class T>
 void attention(const Queue &queue, const AttentionArguments<T> &arguments);
 template <class T>
 void attentionGrad(const Queue &queue, const AttentionArguments<T> &arguments);
+/// Their first part: delta = dout . o of every query.
+template <class T>
+void attentionDelta(const Queue &queue, const AttentionArguments<T> &arguments);
+
+/// The same on tensor cores: heads of 64, 80 or 128 columns, rows at multiples
+/// of 16 bytes.
+bool tensorAttentionTakes(const AttentionArguments<BF16> &arguments);
+void tensorAttention(const Queue &queue,
+                     const AttentionArguments<BF16> &arguments);
+void tensorAttentionGrad(const Queue &queue,
+                         const AttentionArguments<BF16> &arguments);
 
 // Between ranks of one process.
 

@@ -10,6 +10,7 @@
 #include "grt/cuda_bounds.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 namespace grt::cuda {
@@ -32,6 +33,8 @@ Rank::Rank() {
         static_cast<Complaint *>(gpu::addressOnDevice(complaint));
     products = openProducts();
     fusedAttention = openFusedAttention();
+    const char *wish = std::getenv("GRT_CUDA_ATTENTION");
+    plainAttention = wish && !std::strcmp(wish, "plain");
   } catch (...) {
     release();
     throw;

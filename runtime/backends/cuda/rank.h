@@ -53,6 +53,8 @@ public:
 
   std::unique_ptr<Products> products;
   std::unique_ptr<FusedAttention> fusedAttention;
+  /// GRT_CUDA_ATTENTION is `plain`: no tensor cores, for comparison.
+  bool plainAttention = false;
   std::unique_ptr<Membership> membership;
 
 private:

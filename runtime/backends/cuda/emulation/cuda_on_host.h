@@ -62,6 +62,12 @@ template <class T> T exchangeValue(T mine, int from) {
   return theirs;
 }
 
+/// all[l] = where lane l's value stands, until the next barrier of the warp.
+void shareAddress(const void *mine, const void **all);
+template <class T> void share(const T *mine, const T **all) {
+  shareAddress(mine, reinterpret_cast<const void **>(all));
+}
+
 inline int lane() { return int(place().thread.x) % 32; }
 
 } // namespace grt::cuda::emulation

@@ -208,6 +208,11 @@ void blockBarrier() { machine.wait(State::AtBlock); }
 void warpBarrier() { machine.wait(State::AtWarp); }
 bool blockAny(bool mine) { return machine.any(mine); }
 uint64_t exchange(uint64_t mine, int from) { return machine.give(mine)[from]; }
+void shareAddress(const void *mine, const void **all) {
+  const uint64_t *given = machine.give(reinterpret_cast<uintptr_t>(mine));
+  for (int l = 0; l < lanes; ++l)
+    all[l] = reinterpret_cast<const void *>(given[l]);
+}
 uint32_t ballot(bool mine) {
   const uint64_t *all = machine.give(mine);
   uint32_t bits = 0;

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Softmax on line, scores never stored (Milakov and Gimelshein 2018; Dao et al.
-// 2022). Ordinary arithmetic in the accumulator type, no tensor cores: what the
-// library's fused attention does not do, dropout above all, comes here.
+// 2022). Ordinary arithmetic in the accumulator type, no tensor cores: for f32
+// and f64, and for bf16 what tensor_attention.cu does not take.
 //
 // A block owns 16 rows of one head, four to each of its four warps, and walks
 // over tiles of 32 rows of the other side, a row a lane. Rows are handled in
@@ -459,19 +459,25 @@ void attention(const Queue &queue, const AttentionArguments<T> &a) {
 }
 
 template <class T>
+void attentionDelta(const Queue &queue, const AttentionArguments<T> &a) {
+  if (a.queryRows > 0)
+    launch(deltaKernel<T>,
+           dim3(blocksOver(a.queryRows, warps), unsigned(a.samples * a.heads)),
+           dim3(attentionThreads), 0, queue.stream, a);
+}
+
+template <class T>
 void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
   using A = Accumulator<T>;
   int64_t heads = a.samples * a.heads;
   if (heads <= 0)
     return;
+  attentionDelta(queue, a);
   inParts<T>(a.headDim, [&](auto number) {
     constexpr int parts = decltype(number)::value;
     int element = int(sizeof(A));
     int own = 2 * ownElements<parts> + tileElements;
     if (a.queryRows > 0) {
-      launch(deltaKernel<T>,
-             dim3(blocksOver(a.queryRows, warps), unsigned(heads)),
-             dim3(attentionThreads), 0, queue.stream, a);
       launch(queryGradKernel<T, parts>,
              dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
              dim3(attentionThreads), (own + weightElements) * element,
@@ -488,7 +494,8 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
 
 #define GRT_INSTANTIATE(T)                                                     \
   template void attention(const Queue &, const AttentionArguments<T> &);       \
-  template void attentionGrad(const Queue &, const AttentionArguments<T> &)
+  template void attentionGrad(const Queue &, const AttentionArguments<T> &);   \
+  template void attentionDelta(const Queue &, const AttentionArguments<T> &)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);
