@@ -141,7 +141,6 @@ AttentionShape attentionShape(const grt_kernel_op &op) {
           i[7],
           i[8],
           i[9] != 0,
-          op.kernel == GRT_KERNEL_ATTENTION_GRAD,
           float(op.reals[0])};
 }
 
@@ -150,17 +149,18 @@ template <class T> void runAttention(const Call &call) {
   using A = Accumulator<T>;
   AttentionShape s = attentionShape(call.op());
   call.checkHeads(s.heads, s.kvHeads);
-  int scratch = s.backward ? 9 : 5;
+  const bool backward = call.op().kernel == GRT_KERNEL_ATTENTION_GRAD;
+  int scratch = backward ? 9 : 5;
   call.checkScratch(scratch, grt_cuda_attention_scratch_bytes(
                                  s.samples, s.queryRows, s.keyRows, s.heads,
-                                 s.kvHeads, s.headDim, sizeof(T), s.backward));
+                                 s.kvHeads, s.headDim, sizeof(T), backward));
   AttentionArguments<T> a = {};
   a.q = call.buffer<T>(0);
   a.k = call.buffer<T>(1);
   a.v = call.buffer<T>(2);
   a.o = call.buffer<T>(3);
   a.lse = call.buffer<A>(4);
-  if (s.backward) {
+  if (backward) {
     a.dout = call.buffer<T>(5);
     a.dq = call.buffer<T>(6);
     a.dk = call.buffer<T>(7);
@@ -185,15 +185,13 @@ template <class T> void runAttention(const Call &call) {
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && a.dropout.p == 0 &&
-        library->run(queue, s, a, call.buffer<void>(scratch),
-                     call.descriptor(scratch).bytes))
+    if (library && !backward && a.dropout.p == 0 && library->run(queue, s, a))
       return;
     if (!call.rank().plainAttention && tensorAttentionTakes(a))
-      return s.backward ? tensorAttentionGrad(queue, a)
-                        : tensorAttention(queue, a);
+      return backward ? tensorAttentionGrad(queue, a)
+                      : tensorAttention(queue, a);
   }
-  if (s.backward)
+  if (backward)
     attentionGrad(queue, a);
   else
     attention(queue, a);
@@ -395,10 +393,8 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
         rank.products->prepare(shape);
     }
   }
-  bool attention = op.kernel == GRT_KERNEL_ATTENTION ||
-                   op.kernel == GRT_KERNEL_ATTENTION_GRAD;
-  if (attention && rank.fusedAttention && op.buffers[0].dtype == GRT_BF16 &&
-      op.reals[1] == 0)
+  if (op.kernel == GRT_KERNEL_ATTENTION && rank.fusedAttention &&
+      op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0)
     rank.fusedAttention->prepare(attentionShape(op));
 }
 

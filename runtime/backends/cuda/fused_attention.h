@@ -14,32 +14,32 @@
 
 namespace grt::cuda {
 
-/// Shapes and strides of an attention call, as in grt/abi.h. Elements are BF16,
+/// Shapes and strides of an ATTENTION call, as in grt/abi.h. Elements are BF16,
 /// nothing is dropped.
 struct AttentionShape {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
-  bool causal, backward;
+  bool causal;
   float scale;
   bool operator<(const AttentionShape &other) const;
 };
 
-/// Attention by a library, plans made once per shape.
+/// The forward pass of attention by a library, plans made once per shape. The
+/// backward pass is our own: the library's needs either atomic additions or a
+/// matrix of score gradients.
 class FusedAttention {
 public:
   virtual ~FusedAttention() = default;
   /// Makes the plan of a shape.
   virtual void prepare(const AttentionShape &shape) = 0;
-  /// Runs a call, with `scratch` or the queue's workspace, whichever is larger.
-  /// False, and nothing is done, where the library has no plan that fits.
+  /// Writes o and lse. False, and nothing is done, where the library has no
+  /// plan for the shape within the workspace.
   virtual bool run(const Queue &queue, const AttentionShape &shape,
-                   const AttentionArguments<BF16> &arguments, void *scratch,
-                   uint64_t scratchBytes) = 0;
+                   const AttentionArguments<BF16> &arguments) = 0;
 };
 
-/// Null where the library cannot be loaded (then the reason goes to stderr,
-/// once), where there is none (tests on the CPU), or GRT_CUDA_ATTENTION is
-/// `own`.
+/// Null unless GRT_CUDA_ATTENTION is `cudnn`; throws where that cannot be
+/// loaded.
 std::unique_ptr<FusedAttention> openFusedAttention();
 
 } // namespace grt::cuda

@@ -7,6 +7,13 @@
 
 #include "fused_attention.h"
 
+#include <cstdlib>
+#include <cstring>
+
 std::unique_ptr<grt::cuda::FusedAttention> grt::cuda::openFusedAttention() {
+  const char *wish = std::getenv("GRT_CUDA_ATTENTION");
+  if (wish && !std::strcmp(wish, "cudnn"))
+    throw DeviceError("GRT_CUDA_ATTENTION is 'cudnn', but this backend was "
+                      "built without cuDNN's header");
   return nullptr;
 }
