@@ -352,10 +352,10 @@ __global__ void __launch_bounds__(256)
 constexpr int gatherThreads = 128, gatherTurns = 8;
 
 /// The block of the first row of a token adds all rows of that token, in
-/// ascending order; the others leave. Bytes: w an element of dy, and 8 or so
-/// for every row of the table that gets something. Looking for equal tokens
-/// takes rows^2 comparisons of cached words, 2^28 of them (about 10 us on an
-/// H100) for 16384 rows.
+/// ascending order; the others leave. Bytes: w an element of dy, and those of
+/// the rows of the table that get something. Looking for equal tokens takes up
+/// to rows^2 / 2 comparisons of cached words, each way: fewer instructions than
+/// moving dy takes up to some ten thousand rows.
 template <class T, int N>
 __global__ void __launch_bounds__(gatherThreads)
     embeddingGradKernel(int64_t rows, int64_t width, TableSlice slice,
