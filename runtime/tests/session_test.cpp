@@ -17,11 +17,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <random>
 #include <set>
+#include <stdexcept>
 
 using namespace grt;
 using namespace grt::test;
@@ -56,11 +58,28 @@ Batch makeBatch(const ModelPlan &plan, int step, bool gaps = true) {
 /// it is used, and programs use its streams.
 bool onStreams() { return std::getenv("GRT_TEST_STREAMS"); }
 
+/// The backend of the library that GRT_TEST_BACKEND names; null without it.
+const grt_backend *loadedBackend() {
+  static const grt_backend *backend = []() -> const grt_backend * {
+    const char *path = std::getenv("GRT_TEST_BACKEND");
+    if (!path)
+      return nullptr;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    auto get = reinterpret_cast<const grt_backend *(*)()>(
+        library ? dlsym(library, "grt_backend_get") : nullptr);
+    if (!get)
+      throw std::runtime_error(std::string("no backend in ") + path);
+    return get();
+  }();
+  return backend;
+}
+
 SessionOptions testOptions() {
   SessionOptions options;
   options.seed = 17;
-  options.backend = onStreams() ? recording::backendAround(referenceBackend())
-                                : referenceBackend();
+  options.backend = loadedBackend() ? loadedBackend()
+                    : onStreams() ? recording::backendAround(referenceBackend())
+                                  : referenceBackend();
   options.poison = true;
   return options;
 }
