@@ -124,6 +124,7 @@ void measure(const Case &which, int runs, uint64_t seed, bool verbose) {
     std::unique_ptr<ProfileLayerModel> model = makeModel(random, which);
     Cluster cluster = makeCluster(which);
     PlannerOptions options;
+    options.relaxations = false;
     options.memory = static_cast<int64_t>(
         std::exp(uniform(random, std::log(6e9), std::log(40e9))));
     if (which.sweep)

@@ -11,7 +11,6 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 using namespace llvm;
@@ -157,7 +156,10 @@ ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
   // Transfers scale with the samples: one plan serves all micro-batches.
   int64_t samples = std::lcm(from.sampleShards(), to.sampleShards());
   ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
-  std::map<int64_t, double> sending, receiving, leaving, entering;
+  auto devices = static_cast<size_t>(cluster.deviceCount());
+  auto nodes = static_cast<size_t>(cluster.nodeCount());
+  std::vector<double> sending(devices, 0), receiving(devices, 0);
+  std::vector<double> leaving(nodes, 0), entering(nodes, 0);
   ReshardRate rate;
   double busiest = 0;
   for (const ReshardTransfer &transfer : plan.transfers) {

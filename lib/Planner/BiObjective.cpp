@@ -91,13 +91,14 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
   });
 }
 
-BiObjectiveResult biObjective(const PipelineProblem &given) {
+BiObjectiveResult biObjective(const PipelineProblem &problem) {
   BiObjectiveResult result;
-  PipelineProblem problem = given;
+  // Neighbouring partitions share most of their stages.
+  PipelineSearch search(problem);
   auto solve = [&](const std::vector<int64_t> &partition) {
-    problem.partition = partition;
     ++result.visited;
-    std::optional<PipelineSolution> found = PipelineSearch(problem).solve();
+    search.restart(partition);
+    std::optional<PipelineSolution> found = search.solve();
     if (found && (!result.best || found->cost < result.best->cost))
       result.best = found;
     return found;

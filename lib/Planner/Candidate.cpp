@@ -21,19 +21,23 @@ std::string Shape::str() const {
          " batch " + std::to_string(batch);
 }
 
-std::unique_ptr<Candidate> Candidate::make(LayerModel &model,
-                                           CostTables &tables,
-                                           const Shape &shape,
-                                           std::string &refusal) {
-  std::unique_ptr<Candidate> candidate(new Candidate(shape));
+std::unique_ptr<Candidate>
+Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
+                std::string &refusal, int64_t fewest, bool transfers) {
+  std::unique_ptr<Candidate> candidate(
+      new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
   problem.microBatches = shape.microBatches;
   problem.classes = shape.layout->set->classes.size();
   problem.tieKeys = shape.layout->set->tieKeys.size();
   if (!candidate->addOptions(model, tables, refusal))
     return nullptr;
-  candidate->addTransfers(model, tables);
-  candidate->addTies(model, tables);
+  if (transfers) {
+    candidate->addTransfers(model, tables);
+    candidate->addTies(model, tables);
+  } else {
+    candidate->makeTransfersFree(model.layerCount());
+  }
   if (Error error = problem.check()) {
     refusal = toString(std::move(error));
     return nullptr;
@@ -45,8 +49,8 @@ StageShape Candidate::stageShape(size_t stage) const {
   StageShape shape;
   shape.inFlight =
       inFlightMicroBatches(theShape.schedule, static_cast<int64_t>(stage),
-                           theShape.degree(), theShape.microBatches);
-  shape.microBatches = theShape.microBatches;
+                           theShape.degree(), memoryMicroBatches);
+  shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];
   return shape;
@@ -94,7 +98,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
         option.nosync = from.nosync;
         option.kept = from.memory.kept;
         option.transient = from.memory.transient;
-        option.state = from.state(theShape.microBatches);
+        option.state = from.state(memoryMicroBatches);
         option.boundary = from.memory.boundary;
         theProblem.optionSets.back().push_back(option);
         strategyOf.back().push_back(from.strategy);
@@ -160,6 +164,20 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
       theProblem.cuts.back().push_back(it->second);
     }
   }
+}
+
+/// Then nothing tells classes apart.
+void Candidate::makeTransfersFree(size_t layers) {
+  theProblem.classes = theProblem.tieKeys = 1;
+  for (std::vector<PipelineOption> &set : theProblem.optionSets)
+    for (PipelineOption &option : set)
+      option.layoutClass = option.tieKey = 0;
+  theProblem.matrices.emplace_back(1, 0);
+  theProblem.transforms.assign(theProblem.layers.size(),
+                               std::vector<size_t>(layers - 1, 0));
+  theProblem.cutPlace.assign(theProblem.stages.size() - 1, 0);
+  if (!theProblem.cutPlace.empty())
+    theProblem.cuts.assign(1, std::vector<PipelineCut>(layers - 1));
 }
 
 void Candidate::addTies(LayerModel &model, CostTables &tables) {

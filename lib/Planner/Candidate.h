@@ -57,10 +57,13 @@ struct MemoryNeed {
 class Candidate {
 public:
   /// Null if some layer can have no strategy of the set; the reason is then in
-  /// `refusal`.
-  static std::unique_ptr<Candidate> make(LayerModel &model, CostTables &tables,
-                                         const Shape &shape,
-                                         std::string &refusal);
+  /// `refusal`. Memory is that of `fewest` micro-batches if given, which is the
+  /// least of all shapes with the same numbers in flight. Without transfers all
+  /// moves between layers are free: enough for bounds, and their tables are
+  /// the dearest on many devices.
+  static std::unique_ptr<Candidate>
+  make(LayerModel &model, CostTables &tables, const Shape &shape,
+       std::string &refusal, int64_t fewest = 0, bool transfers = true);
   /// Layers per stage; empty: any.
   void setPartition(std::vector<int64_t> partition) {
     theProblem.partition = std::move(partition);
@@ -73,9 +76,11 @@ public:
   MemoryNeed memoryNeed(LayerModel &model) const;
 
 private:
-  explicit Candidate(const Shape &shape) : theShape(shape) {}
+  Candidate(const Shape &shape, int64_t fewest)
+      : theShape(shape), memoryMicroBatches(fewest) {}
   bool addOptions(LayerModel &model, CostTables &tables, std::string &refusal);
   void addTransfers(LayerModel &model, CostTables &tables);
+  void makeTransfersFree(size_t layers);
   void addTies(LayerModel &model, CostTables &tables);
   StageShape stageShape(size_t stage) const;
   size_t setOf(size_t stage, size_t layer) const {
@@ -83,6 +88,7 @@ private:
   }
 
   Shape theShape;
+  int64_t memoryMicroBatches;
   PipelineProblem theProblem;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
 };

@@ -118,13 +118,20 @@ CostTables::boundaryRates(const StrategySet &set, size_t pairPlace) {
   if (!fresh)
     return it->second;
   const Place &at = places[pairPlace];
+  auto [forward, backward] = std::tie(it->second.forward, it->second.backward);
   for (size_t from : set.classes)
-    for (size_t to : set.classes) {
-      it->second.forward.push_back(reshardRate(
-          cluster, set.strategies[from], set.strategies[to], at.from, at.to));
-      it->second.backward.push_back(reshardRate(
-          cluster, set.strategies[to], set.strategies[from], at.to, at.from));
-    }
+    for (size_t to : set.classes)
+      forward.push_back(reshardRate(cluster, set.strategies[from],
+                                    set.strategies[to], at.from, at.to));
+  // Inside a stage the way back is a move from the latter class to the former.
+  size_t count = set.classes.size();
+  for (size_t from = 0; from < count; ++from)
+    for (size_t to = 0; to < count; ++to)
+      backward.push_back(
+          at.from == at.to
+              ? forward[to * count + from]
+              : reshardRate(cluster, set.strategies[set.classes[to]],
+                            set.strategies[set.classes[from]], at.to, at.from));
   return it->second;
 }
 

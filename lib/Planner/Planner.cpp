@@ -68,8 +68,12 @@ public:
   Search(LayerModel &model, const Cluster &cluster,
          const PlannerOptions &options, Space space)
       : model(model), cluster(cluster), options(options),
-        space(std::move(space)), tables(model, cluster),
-        begin(std::chrono::steady_clock::now()) {}
+        space(std::move(space)), tables(model, cluster), begin(Clock::now()) {
+    if (options.timeLimitSeconds)
+      deadline = begin + std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(
+                                 std::min(*options.timeLimitSeconds, 1e9)));
+  }
 
   Expected<PlannerResult> run();
 
@@ -82,14 +86,20 @@ private:
     Solved solved;
   };
 
-  /// A shape on its way. Its bound gets better step by step: without memory,
-  /// with memory and shared by many shapes, by failed attempts.
+  /// Shapes on their way that differ in nothing but the number of
+  /// micro-batches, and hold the same numbers of them in flight. More of them
+  /// take less time per sample, whatever the plan, and a little more memory:
+  /// the entry stands for the most micro-batches, with the memory of the
+  /// fewest. What solves it and fits is better than all the others of the
+  /// family. Its bound gets better step by step: without memory, with memory
+  /// and without transfers, by bounds, by failed attempts.
   struct Entry {
     Picoseconds bound;
     size_t order;
     Shape shape;
-    enum { Free, Shared, Open } level = Free;
-    std::shared_ptr<Candidate> candidate;
+    std::vector<int64_t> fewer; ///< micro-batches of the others, descending
+    enum { Free, Shared, Relaxed, Tightened, Open } level = Free;
+    std::shared_ptr<Candidate> candidate; ///< of the search
     std::shared_ptr<PipelineSearch> search;
     Picoseconds slack = 0;
   };
@@ -106,15 +116,35 @@ private:
   const Layout *layoutOf(int64_t degree);
   std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
   std::vector<Shape> shapesOf(int64_t batch);
-  std::unique_ptr<Candidate> candidateOf(const Shape &shape);
+  std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
+                                         bool transfers = true);
+  /// Enough where only memory is asked for.
+  std::unique_ptr<Candidate> leanCandidateOf(const Shape &shape) {
+    return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
+  }
+  bool openProblem(Entry &entry, bool transfers);
+  Shape withMicroBatches(const Shape &shape, int64_t count) const {
+    Shape other = shape;
+    other.microBatches = count;
+    other.batch = count * shape.samples();
+    return other;
+  }
   std::vector<int64_t> partitionOf(const PipelineProblem &problem) const;
   Picoseconds freeBoundOf(const Shape &shape);
   Picoseconds sharedBoundOf(const Shape &shape);
   bool searchBatches(ArrayRef<int64_t> batches);
-  /// True if the entry is done with.
-  bool improve(Entry &entry);
-  void accept(const Entry &entry, Solved solved);
+  /// Raises the entry's bound, not much above `enough`, or solves it. True if
+  /// it is done with.
+  bool improve(Entry &entry, Picoseconds enough, Queue &queue);
+  bool finish(Entry &entry, const PipelineSolution &found, Queue &queue);
+  void push(Queue &queue, Entry entry) const {
+    queue.push_back(std::move(entry));
+    std::push_heap(queue.begin(), queue.end(), Later());
+  }
+  void accept(const Shape &shape, Solved solved);
+  bool rescue(const Queue &queue);
   void reject(const Queue &rest);
+  double gapTo(Picoseconds bound, int64_t batch) const;
   void note(const Shape &shape, Picoseconds time, const Solved *solved);
   Picoseconds limitFor(int64_t batch) const;
   double elapsedSeconds() const {
@@ -122,6 +152,7 @@ private:
                                          begin)
         .count();
   }
+  bool late() const { return deadline && Clock::now() >= *deadline; }
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(ArrayRef<int64_t> batches);
   std::optional<Picoseconds> compareHeuristic();
@@ -134,7 +165,10 @@ private:
   const PlannerOptions &options;
   Space space;
   CostTables tables;
-  std::chrono::steady_clock::time_point begin;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin;
+  /// Nothing once time is up and there still is no plan.
+  std::optional<Clock::time_point> deadline;
   std::map<int64_t, StrategySet> sets; ///< by group size
   std::map<int64_t, Layout> layouts;   ///< by pipeline degree
   /// By pipeline degree and samples of a micro-batch.
@@ -231,10 +265,11 @@ std::vector<int64_t> Search::partitionOf(const PipelineProblem &problem) const {
   return {};
 }
 
-std::unique_ptr<Candidate> Search::candidateOf(const Shape &shape) {
+std::unique_ptr<Candidate> Search::candidateOf(const Shape &shape,
+                                               int64_t fewest, bool transfers) {
   std::string reason;
   std::unique_ptr<Candidate> candidate =
-      Candidate::make(model, tables, shape, reason);
+      Candidate::make(model, tables, shape, reason, fewest, transfers);
   if (!candidate) {
     log(shape.str() + ": rejected, " + reason);
     if (refusal.empty())
@@ -255,10 +290,11 @@ Picoseconds Search::freeBoundOf(const Shape &shape) {
 }
 
 /// A bound that all shapes share whose stages hold the same numbers of
-/// micro-batches: made for the fewest, of which data takes least memory.
+/// micro-batches: made for the fewest, of which data takes least memory. With
+/// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds Search::sharedBoundOf(const Shape &shape) {
   int64_t microBatches = shape.microBatches;
-  if (shape.schedule == ScheduleKind::OneFOneB)
+  if (shape.schedule == ScheduleKind::OneFOneB && shape.degree() > 1)
     microBatches = std::min(microBatches, shape.degree());
   auto [it, fresh] =
       sharedBounds.try_emplace({shape.degree(), shape.samples(), microBatches});
@@ -267,8 +303,8 @@ Picoseconds Search::sharedBoundOf(const Shape &shape) {
     fewest.microBatches = microBatches;
     fewest.batch = microBatches * shape.samples();
     std::string reason;
-    std::unique_ptr<Candidate> candidate =
-        Candidate::make(model, tables, fewest, reason);
+    std::unique_ptr<Candidate> candidate = Candidate::make(
+        model, tables, fewest, reason, /*fewest=*/0, /*transfers=*/false);
     it->second = candidate ? PipelineSearch::bounds(candidate->problem())
                            : PipelineBounds{kNoBound, kNoBound};
   }
@@ -303,32 +339,101 @@ void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
     it->second = fresh;
 }
 
-void Search::accept(const Entry &entry, Solved solved) {
-  note(entry.shape, solved.cost, &solved);
-  log(entry.shape.str() + ": " + milliseconds(solved.cost) +
-      ", the best so far");
-  best = Incumbent{entry.shape, std::move(solved)};
+void Search::accept(const Shape &shape, Solved solved) {
+  note(shape, solved.cost, &solved);
+  log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
+  best = Incumbent{shape, std::move(solved)};
 }
 
-bool Search::improve(Entry &entry) {
+/// By how many percent a plan of that cost would be faster than the best.
+double Search::gapTo(Picoseconds bound, int64_t batch) const {
+  double other = static_cast<double>(std::max<Picoseconds>(bound, 1)) /
+                 static_cast<double>(batch);
+  double own = static_cast<double>(best->solved.cost) /
+               static_cast<double>(best->shape.batch);
+  return std::max(0.0, (own / other - 1) * 100);
+}
+
+/// Takes over a family's solution. One that does not fit where it has to leaves
+/// its shape to be solved on its own, and the rest of the family.
+bool Search::finish(Entry &entry, const PipelineSolution &found, Queue &queue) {
+  const Shape shape = entry.shape;
+  if (entry.fewer.empty()) {
+    accept(shape, entry.candidate->toSolved(found));
+    return true;
+  }
+  std::unique_ptr<Candidate> own = candidateOf(shape);
+  if (own &&
+      evaluatePipeline(own->problem(), found.partition, found.choice).fits) {
+    accept(shape, own->toSolved(found));
+    return true;
+  }
+  Entry alone;
+  alone.bound = found.cost;
+  alone.order = order++;
+  alone.shape = shape;
+  alone.level = Entry::Shared;
+  push(queue, std::move(alone));
+  Entry rest;
+  rest.shape = withMicroBatches(shape, entry.fewer.front());
+  rest.fewer.assign(entry.fewer.begin() + 1, entry.fewer.end());
+  // Per sample no faster than the whole family.
+  rest.bound = static_cast<Picoseconds>(static_cast<__int128>(found.cost) *
+                                        rest.shape.batch / shape.batch);
+  rest.order = order++;
+  rest.level = Entry::Shared;
+  push(queue, std::move(rest));
+  return true;
+}
+
+/// Makes the entry's problem; false if a layer has no strategy.
+bool Search::openProblem(Entry &entry, bool transfers) {
+  int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
+  entry.search.reset();
+  entry.candidate = candidateOf(entry.shape, fewest, transfers);
+  if (!entry.candidate)
+    return false;
+  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
+  entry.search->setDeadline(deadline);
+  return true;
+}
+
+/// Stages of so many devices have large tables of transfers.
+constexpr int64_t kManyDevices = 128;
+
+bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   const Shape &shape = entry.shape;
   Picoseconds limit = limitFor(shape.batch);
   if (entry.level == Entry::Free) {
-    // With one stage the problem itself is as cheap as a bound.
     entry.level = Entry::Shared;
-    if (shape.degree() > 1) {
-      entry.bound = std::max(entry.bound, sharedBoundOf(shape));
-      return entry.bound >= kNoBound;
-    }
+    entry.bound = std::max(entry.bound, sharedBoundOf(shape));
+    return entry.bound >= kNoBound;
   }
+  Picoseconds most = std::min(limit, enough);
   if (entry.level == Entry::Shared) {
-    entry.level = Entry::Open;
-    entry.candidate = candidateOf(shape);
-    if (!entry.candidate)
+    bool relaxed = cluster.deviceCount() / shape.degree() >= kManyDevices &&
+                   space.partition == PartitionMode::Free;
+    entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
+    if (!openProblem(entry, /*transfers=*/!relaxed))
       return true;
-    entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
-    entry.bound = std::max(entry.bound, entry.search->tighten(limit));
-    entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
+  }
+  if (entry.level == Entry::Relaxed) {
+    // The moves between layers are dear to price: only for what is as good
+    // without them.
+    bool found = entry.search->solve(most).has_value();
+    entry.bound = std::max(entry.bound, entry.search->lowerBound());
+    if (!found)
+      return entry.bound >= kNoBound;
+    entry.level = Entry::Tightened;
+    if (!openProblem(entry, /*transfers=*/true))
+      return true;
+  }
+  if (entry.level == Entry::Tightened) {
+    entry.bound = std::max(entry.bound, entry.search->tighten(most));
+    if (entry.bound <= most) {
+      entry.level = Entry::Open;
+      entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
+    }
     return entry.bound >= kNoBound;
   }
   ++solvedCount;
@@ -337,7 +442,7 @@ bool Search::improve(Entry &entry) {
     if (found.best) {
       Solved solved = entry.candidate->toSolved(*found.best);
       if (solved.cost <= limit)
-        accept(entry, std::move(solved));
+        accept(shape, std::move(solved));
       else
         note(shape, solved.cost, &solved);
     }
@@ -347,12 +452,35 @@ bool Search::improve(Entry &entry) {
   Picoseconds guess = std::min(limit, entry.bound + entry.slack);
   entry.slack *= 2;
   std::optional<PipelineSolution> found = entry.search->attempt(guess);
-  if (found) {
-    accept(entry, entry.candidate->toSolved(*found));
-    return true;
-  }
+  if (found && !entry.search->stopped())
+    return finish(entry, *found, queue);
+  if (found && entry.fewer.empty())
+    accept(shape, entry.candidate->toSolved(*found));
   entry.bound = std::max(entry.bound, entry.search->lowerBound());
   return entry.bound >= kNoBound;
+}
+
+/// Time is up and there is no plan: the leanest one of the first shape that has
+/// one, if any.
+bool Search::rescue(const Queue &queue) {
+  Queue sorted = queue;
+  llvm::sort(sorted,
+             [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  for (const Entry &entry : sorted) {
+    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (!candidate)
+      continue;
+    PipelineNeed need = leastNeed(candidate->problem());
+    if (need.excess > 0)
+      continue;
+    need.solution.cost =
+        evaluatePipeline(candidate->problem(), need.solution.partition,
+                         need.solution.choice)
+            .cost;
+    accept(entry.shape, candidate->toSolved(need.solution));
+    return true;
+  }
+  return false;
 }
 
 /// What is left in the queue once no shape of it can be better.
@@ -378,6 +506,9 @@ void Search::reject(const Queue &rest) {
 bool Search::searchBatches(ArrayRef<int64_t> batches) {
   Queue queue;
   bool any = false;
+  // Heuristics promise nothing for other shapes than their own.
+  bool families = space.partition != PartitionMode::BiObjective;
+  std::map<std::pair<int64_t, int64_t>, size_t> familyOf;
   for (int64_t batch : batches)
     for (Shape &shape : shapesOf(batch)) {
       any = true;
@@ -385,25 +516,35 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
       entry.bound = freeBoundOf(shape);
       entry.order = order++;
       entry.shape = shape;
-      if (entry.bound < kNoBound)
-        queue.push_back(std::move(entry));
-      else if (refusal.empty())
-        candidateOf(shape);
+      if (entry.bound >= kNoBound) {
+        if (refusal.empty())
+          candidateOf(shape);
+        continue;
+      }
+      if (families && shape.schedule == ScheduleKind::OneFOneB &&
+          shape.microBatches >= shape.degree()) {
+        auto [it, fresh] = familyOf.try_emplace(
+            {shape.degree(), shape.samples()}, queue.size());
+        if (!fresh) {
+          // Batches ascend.
+          Entry &known = queue[it->second];
+          entry.fewer = std::move(known.fewer);
+          entry.fewer.insert(entry.fewer.begin(), known.shape.microBatches);
+          known = std::move(entry);
+          continue;
+        }
+      }
+      queue.push_back(std::move(entry));
     }
   std::make_heap(queue.begin(), queue.end(), Later());
   while (!queue.empty()) {
     const Entry &next = queue.front();
+    if (!best && late() && !rescue(queue))
+      deadline.reset();
     if (best) {
-      // How much faster than the best the next one could be.
-      double bound = static_cast<double>(next.bound) /
-                     static_cast<double>(next.shape.batch);
-      double own = static_cast<double>(best->solved.cost) /
-                   static_cast<double>(best->shape.batch);
       bool done = next.bound > limitFor(next.shape.batch);
-      double gap = done ? 0 : std::max(0.0, (own / bound - 1) * 100);
-      bool late = options.timeLimitSeconds &&
-                  elapsedSeconds() > *options.timeLimitSeconds;
-      if (done || gap <= options.gapPercent || late) {
+      double gap = done ? 0 : gapTo(next.bound, next.shape.batch);
+      if (done || gap <= options.gapPercent || late()) {
         gapPercent = std::max(gapPercent, gap);
         break;
       }
@@ -411,9 +552,17 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
     std::pop_heap(queue.begin(), queue.end(), Later());
     Entry entry = std::move(queue.back());
     queue.pop_back();
-    if (!improve(entry)) {
-      queue.push_back(std::move(entry));
-      std::push_heap(queue.begin(), queue.end(), Later());
+    if (entry.search && !deadline)
+      entry.search->setDeadline(deadline);
+    // A bound that is a little above the next one's has done its duty.
+    Picoseconds enough = kNoBound;
+    if (!queue.empty())
+      enough = static_cast<Picoseconds>(std::min<__int128>(
+          kNoBound, static_cast<__int128>(queue.front().bound) *
+                        entry.shape.batch * 101 /
+                        (queue.front().shape.batch * 100)));
+    if (!improve(entry, enough, queue)) {
+      push(queue, std::move(entry));
     } else if (entry.bound >= kNoBound) {
       log(entry.shape.str() + ": rejected, does not fit into memory");
     }
@@ -475,7 +624,7 @@ Plan Search::toPlan(const Incumbent &incumbent) const {
 std::optional<int64_t> Search::leastExcess(int64_t batch) {
   std::optional<int64_t> least;
   for (const Shape &shape : shapesOf(batch))
-    if (std::unique_ptr<Candidate> candidate = candidateOf(shape)) {
+    if (std::unique_ptr<Candidate> candidate = leanCandidateOf(shape)) {
       int64_t excess = leastNeed(candidate->problem()).excess;
       least = least ? std::min(*least, excess) : excess;
     }
@@ -488,7 +637,7 @@ Infeasible Search::explain(int64_t batch) {
   std::vector<int64_t> devices; ///< of the stage in need
   std::string name;
   for (const Shape &shape : shapesOf(batch)) {
-    std::unique_ptr<Candidate> candidate = candidateOf(shape);
+    std::unique_ptr<Candidate> candidate = leanCandidateOf(shape);
     if (!candidate)
       continue;
     MemoryNeed own = candidate->memoryNeed(model);
@@ -575,7 +724,7 @@ bool Search::fits(ArrayRef<int64_t> batches) {
       if (freeBoundOf(shape) >= kNoBound ||
           (shape.degree() > 1 && sharedBoundOf(shape) >= kNoBound))
         continue;
-      if (std::unique_ptr<Candidate> candidate = candidateOf(shape))
+      if (std::unique_ptr<Candidate> candidate = leanCandidateOf(shape))
         if (leastNeed(candidate->problem()).excess <= 0)
           return true;
     }
@@ -605,14 +754,19 @@ std::optional<Picoseconds> Search::compareHeuristic() {
 Expected<PlannerResult> Search::run() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
-  for (const std::vector<int64_t> &group : batchGroups()) {
+  std::vector<std::vector<int64_t>> groups = batchGroups();
+  size_t searched = 0;
+  bool cutShort = false;
+  for (const std::vector<int64_t> &group : groups) {
+    ++searched;
     std::optional<Incumbent> before = best;
     if (searchBatches(group) && !firstTried)
       firstTried = *llvm::find_if(
           group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
-    if (options.timeLimitSeconds && best &&
-        elapsedSeconds() > *options.timeLimitSeconds)
+    if (best && late()) {
+      cutShort = true;
       break;
+    }
     if (options.microBatchRule == MicroBatchRule::Paper && !options.batch) {
       // Algorithm 1: until nothing fits. A batch with awkward divisors may not
       // fit although larger ones do.
@@ -644,7 +798,16 @@ Expected<PlannerResult> Search::run() {
     log(infeasible.reason);
     return PlannerResult{std::move(infeasible), std::move(decisions), {}};
   }
-  std::optional<Picoseconds> heuristic = compareHeuristic();
+  // What is proven holds for all batches that the sweep would have seen.
+  for (; cutShort && searched < groups.size(); ++searched)
+    for (int64_t batch : groups[searched])
+      for (const Shape &shape : shapesOf(batch))
+        if (Picoseconds bound = freeBoundOf(shape);
+            bound <= limitFor(shape.batch))
+          gapPercent = std::max(gapPercent, gapTo(bound, shape.batch));
+  std::optional<Picoseconds> heuristic;
+  if (!late())
+    heuristic = compareHeuristic();
   double elapsed = elapsedSeconds() * 1e3;
   Expected<PlannerResult> priced =
       evaluate(model, cluster, toPlan(*best), options.memory);

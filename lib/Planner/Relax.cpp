@@ -7,6 +7,7 @@
 
 #include "galvatron/Planner/Explain.h"
 
+#include <limits>
 #include <optional>
 
 using namespace llvm;
@@ -20,6 +21,8 @@ static bool fits(LayerModel &model, const Cluster &cluster,
   PlannerOptions changed = options;
   changed.batch = batch;
   changed.relaxations = false;
+  // Any plan will do.
+  changed.gapPercent = std::numeric_limits<double>::infinity();
   Expected<PlannerResult> result = plan(model, cluster, changed);
   if (!result) {
     // Not a batch, or not a cluster, for the forced parts of the plan.

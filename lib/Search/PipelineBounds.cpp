@@ -125,10 +125,10 @@ bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
   high.assign(stages + 1, 0);
   if (stages > layers)
     return false;
-  if (!problem.partition.empty()) {
+  if (!partition.empty()) {
     for (size_t s = 0; s < stages; ++s) {
       low[s] = high[s];
-      high[s + 1] = high[s] + problem.partition[s];
+      high[s + 1] = high[s] + partition[s];
       if (!within(s, high[s], high[s + 1], most))
         return false;
     }
@@ -166,14 +166,12 @@ bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
   return true;
 }
 
-bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
-                                           Intervals &intervals) {
+bool PipelineSearch::Impl::intervalsWithin(Room room, Intervals &intervals) {
   size_t stages = tables.stages;
   Picoseconds sum = sumBound();
-  if (sum > limit)
+  if (sum > room.limit)
     return false;
-  Picoseconds most =
-      tables.bottleneck > 0 ? (limit - sum) / tables.bottleneck : kNoBound;
+  Picoseconds most = tables.bottleneck > 0 ? mostNosync(room, sum) : kNoBound;
   std::vector<size_t> low, high;
   if (!positions(most, low, high))
     return false;
@@ -220,22 +218,24 @@ Picoseconds PipelineSearch::Impl::timeBelow(Picoseconds time, Picoseconds mix,
                    balance - tables.weights[kBalance].nosync * most});
 }
 
-/// Drops intervals that no pipeline of cost at most `limit` can have. As long
-/// as the sum of the times grows, the room for the largest nosync shrinks, and
-/// with it the times grow.
-bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
+/// Drops intervals that no pipeline of the room can have. As long as the sum of
+/// the times grows, the room for the largest nosync shrinks, and with it the
+/// times grow.
+bool PipelineSearch::Impl::prune(Intervals &intervals, Room room,
                                  Paths &paths) const {
   if (tables.bottleneck == 0)
-    return pruneOnce(intervals, limit, paths);
+    return pruneOnce(intervals, room, kNoBound, paths);
   Picoseconds sum = sumBound();
   for (int round = 0; round < 4; ++round) {
-    Picoseconds most = (limit - sum) / tables.bottleneck;
+    Picoseconds most = mostNosync(room, sum);
+    if (most < room.floor)
+      return false;
     for (std::vector<Interval> &own : intervals)
       for (Interval &interval : own)
         interval.least[kTime] =
             timeBelow(interval.least[kTime], interval.least[kMix],
                       interval.least[kBalance], most);
-    if (!pruneOnce(intervals, limit, paths))
+    if (!pruneOnce(intervals, room, most, paths))
       return false;
     Picoseconds grown = paths.leastAfter[0][0].sum;
     if (grown - sum < sum / 8192)
@@ -245,15 +245,16 @@ bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
   return true;
 }
 
-bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
-                                     Paths &paths) const {
+bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
+                                     Picoseconds most, Paths &paths) const {
   size_t stages = tables.stages, layers = tables.layers;
   int64_t weight = tables.bottleneck;
+  Picoseconds limit = room.limit;
   const Point none{kNoBound, kNoBound};
   for (std::vector<Interval> &own : intervals) {
     erase_if(own, [&](const Interval &interval) {
       return interval.least[kTime] > limit || interval.least[kMix] > limit ||
-             (weight > 0 && interval.least[kNosync] > limit / weight);
+             interval.least[kNosync] > most;
     });
     if (own.empty())
       return false;
@@ -263,11 +264,12 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
   paths.before.assign(stages + 1, std::vector<Front>(layers + 1));
   paths.after = paths.before;
 
-  paths.leastAfter[stages][layers] = {0, 0};
+  // Ends of the pipeline are as slow as a stage that counts as the floor.
+  paths.leastAfter[stages][layers] = {0, room.floor};
   for (size_t s = stages; s-- > 0;)
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastAfter[s + 1][interval.end];
-      if (rest.sum + interval.least[kTime] > limit)
+      if (rest.sum + interval.least[kTime] + weight * room.floor > limit)
         continue;
       Point &at = paths.leastAfter[s][interval.begin];
       at.sum = std::min(at.sum, rest.sum + interval.least[kTime]);
@@ -282,8 +284,8 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
            std::max(interval.least[kTime] + weight * largest,
                     interval.least[kMix]);
   };
-  paths.before[0][0] = {{0, 0}};
-  paths.leastBefore[0][0] = {0, 0};
+  paths.before[0][0] = {{0, room.floor}};
+  paths.leastBefore[0][0] = {0, room.floor};
   for (size_t s = 0; s < stages; ++s) {
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastAfter[s + 1][interval.end];
@@ -300,9 +302,9 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
   }
   if (paths.before[stages][layers].empty())
     return false;
-  paths.after[stages][layers] = {{0, 0}};
+  paths.after[stages][layers] = {{0, room.floor}};
   paths.leastAfter.assign(stages + 1, std::vector<Point>(layers + 1, none));
-  paths.leastAfter[stages][layers] = {0, 0};
+  paths.leastAfter[stages][layers] = {0, room.floor};
   for (size_t s = stages; s-- > 0;) {
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastBefore[s][interval.begin];

@@ -23,8 +23,8 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
   if (cells.empty())
     return result;
   if (stage == 0) {
-    result.sum = 0;
-    result.choices = {{0, 0}};
+    result.sum = cells[0].sum;
+    result.choices.push_back({cells[0].largest, 0});
     return result;
   }
   const std::vector<Picoseconds> &rests =
@@ -48,17 +48,17 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
   return result;
 }
 
-std::vector<PipelineSearch::Impl::Leaving>
+PipelineSearch::Impl::LeavingWays
 PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
                               size_t last) {
   const KeyedPaths::Cells &cells = paths.after[stage + 1][end];
   if (cells.empty())
     return {};
   if (stage + 1 == tables.stages)
-    return {{0, cells[0]}};
+    return {Leaving{0, cells[0]}};
   const std::vector<Picoseconds> &rests =
       tables.activationResiduals(stage, end);
-  std::vector<Leaving> result;
+  LeavingWays result;
   for (size_t b = 0; b < problem.classes; ++b) {
     size_t cell = last * problem.classes + b;
     if (cells[cell].sum < kNoBound)
@@ -67,23 +67,33 @@ PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
   return result;
 }
 
-/// Kills pairs of classes of intervals that no pipeline of cost at most `limit`
-/// can have; see prune().
-bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
-                                      Picoseconds limit, KeyedPaths &paths) {
+/// Kills pairs of classes of intervals that no pipeline of the room can have;
+/// see prune().
+bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
+                                      KeyedPaths &paths) {
   if (tables.bottleneck == 0)
-    return pruneKeyedOnce(intervals, limit, paths);
+    return pruneKeyedOnce(intervals, room, paths);
   Picoseconds sum = sumBound();
   for (int round = 0; round < 4; ++round) {
-    Picoseconds most = (limit - sum) / tables.bottleneck;
+    Picoseconds most = mostNosync(room, sum);
+    if (most < room.floor)
+      return false;
     for (std::vector<Keyed> &own : intervals)
-      for (Keyed &interval : own)
-        for (size_t cell = 0; cell < interval.least[kTime].size(); ++cell)
-          if (interval.least[kTime][cell] < kNoBound)
-            interval.least[kTime][cell] = timeBelow(
-                interval.least[kTime][cell], interval.least[kMix][cell],
-                interval.least[kBalance][cell], most);
-    if (!pruneKeyedOnce(intervals, limit, paths))
+      for (Keyed &interval : own) {
+        Picoseconds *time = interval.least(kTime);
+        const Picoseconds *nosync = interval.least(kNosync),
+                          *mix = interval.least(kMix),
+                          *balance = interval.least(kBalance);
+        for (size_t cell = 0; cell < interval.cells; ++cell) {
+          if (time[cell] >= kNoBound)
+            continue;
+          if (nosync[cell] > most)
+            interval.kill(cell);
+          else
+            time[cell] = timeBelow(time[cell], mix[cell], balance[cell], most);
+        }
+      }
+    if (!pruneKeyedOnce(intervals, room, paths))
       return false;
     Picoseconds grown = paths.after[0][0][0].sum;
     if (grown - sum < sum / 8192)
@@ -93,22 +103,18 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
   return true;
 }
 
-bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
-                                          Picoseconds limit,
+bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                                           KeyedPaths &paths) {
   size_t stages = tables.stages, layers = tables.layers;
   size_t classes = problem.classes;
   int64_t weight = tables.bottleneck;
+  Picoseconds limit = room.limit;
   for (std::vector<Keyed> &own : intervals)
     for (Keyed &interval : own)
-      for (size_t cell = 0; cell < interval.least[kTime].size(); ++cell)
-        if (interval.least[kTime][cell] > limit ||
-            (weight > 0 && (interval.least[kMix][cell] > limit ||
-                            interval.least[kNosync][cell] > limit / weight)))
+      for (size_t cell = 0; cell < interval.cells; ++cell)
+        if (interval.least(kTime)[cell] > limit ||
+            (weight > 0 && interval.least(kMix)[cell] > limit))
           interval.kill(cell);
-  auto nosyncOf = [&](const Keyed &interval, size_t cell) {
-    return weight > 0 ? interval.least[kNosync][cell] : 0;
-  };
   auto cellsAt = [&](std::vector<std::vector<KeyedPaths::Cells>> &side,
                      size_t stage, size_t layer) -> KeyedPaths::Cells & {
     KeyedPaths::Cells &cells = side[stage][layer];
@@ -119,13 +125,20 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
   };
   paths.before.assign(stages + 1, std::vector<KeyedPaths::Cells>(layers + 1));
   paths.after = paths.before;
+  // What transfers cost above the least; an end of the pipeline has none.
+  static constexpr Picoseconds none = 0;
 
-  cellsAt(paths.after, stages, layers)[0] = {0, 0};
+  cellsAt(paths.after, stages, layers)[0] = {0, room.floor};
   for (size_t s = stages; s-- > 0;)
     for (const Keyed &interval : intervals[s]) {
       size_t lasts = lastsOf(s), firsts = firstsOf(s);
+      size_t formers = s > 0 ? classes : 1;
+      const Picoseconds *rests =
+          s > 0 ? tables.gradientResiduals(s, interval.begin).data() : &none;
+      const Picoseconds *times = interval.least(kTime);
+      KeyedPaths::Cells *to = nullptr;
       for (size_t last = 0; last < lasts; ++last) {
-        std::vector<Leaving> ways = leaving(paths, s, interval.end, last);
+        LeavingWays ways = leaving(paths, s, interval.end, last);
         if (ways.empty())
           continue;
         Picoseconds sum = kNoBound;
@@ -133,55 +146,56 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
           sum = std::min(sum, way.rest + way.after.sum);
         for (size_t first = 0; first < firsts; ++first) {
           size_t cell = first * lasts + last;
-          Picoseconds time = interval.least[kTime][cell];
-          if (time >= kNoBound || time + sum > limit)
+          Picoseconds time = times[cell];
+          if (time >= kNoBound || time + sum + weight * room.floor > limit)
             continue;
-          Picoseconds nosync = nosyncOf(interval, cell);
-          KeyedPaths::Cells &to = cellsAt(paths.after, s, interval.begin);
-          for (size_t a = 0; a < (s > 0 ? classes : 1); ++a) {
+          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
+          if (!to)
+            to = &cellsAt(paths.after, s, interval.begin);
+          for (size_t a = 0; a < formers; ++a) {
             size_t target = s > 0 ? a * classes + first : 0;
-            Picoseconds rest =
-                s > 0 ? tables.gradientResiduals(s, interval.begin)[target] : 0;
+            Picoseconds rest = rests[target];
             Picoseconds largest = kNoBound;
             for (const Leaving &way : ways)
               largest = std::min(largest, std::max(way.after.largest,
                                                    nosync + way.rest + rest));
-            to[target].sum = std::min(to[target].sum, time + sum + rest);
-            to[target].largest = std::min(to[target].largest, largest);
+            Point &point = (*to)[target];
+            point.sum = std::min(point.sum, time + sum + rest);
+            point.largest = std::min(point.largest, largest);
           }
         }
       }
     }
 
-  cellsAt(paths.before, 0, 0)[0] = {0, 0};
+  cellsAt(paths.before, 0, 0)[0] = {0, room.floor};
   bool complete = false;
   for (size_t s = 0; s < stages; ++s) {
     size_t lasts = lastsOf(s), firsts = firstsOf(s);
-    for (Keyed &interval : intervals[s])
+    size_t latters = s + 1 < stages ? classes : 1;
+    for (Keyed &interval : intervals[s]) {
+      const KeyedPaths::Cells &ends = paths.after[s + 1][interval.end];
+      const Picoseconds *rests =
+          s + 1 < stages ? tables.activationResiduals(s, interval.end).data()
+                         : &none;
+      KeyedPaths::Cells *to = nullptr;
       for (size_t first = 0; first < firsts; ++first) {
         Entering from = entering(paths, s, interval.begin, first);
         Picoseconds leastRest = from.leastRest();
         for (size_t last = 0; last < lasts; ++last) {
           size_t cell = first * lasts + last;
-          Picoseconds time = interval.least[kTime][cell];
+          Picoseconds time = interval.least(kTime)[cell];
           if (time >= kNoBound)
             continue;
           bool alive = false;
-          Picoseconds nosync = nosyncOf(interval, cell);
-          Picoseconds mix = weight > 0 ? interval.least[kMix][cell] : 0;
-          if (from.sum < kNoBound)
-            for (size_t b = 0; b < (s + 1 < stages ? classes : 1); ++b) {
-              const KeyedPaths::Cells &ends = paths.after[s + 1][interval.end];
-              if (ends.empty())
-                break;
+          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
+          Picoseconds mix = weight > 0 ? interval.least(kMix)[cell] : 0;
+          if (from.sum < kNoBound && !ends.empty())
+            for (size_t b = 0; b < latters; ++b) {
               size_t target = s + 1 < stages ? last * classes + b : 0;
               const Point &after = ends[target];
               if (after.sum >= kNoBound)
                 continue;
-              Picoseconds rest =
-                  s + 1 < stages
-                      ? tables.activationResiduals(s, interval.end)[target]
-                      : 0;
+              Picoseconds rest = rests[target];
               Picoseconds largest = kNoBound;
               for (const auto &[before, gradient] : from.choices)
                 largest = std::min(largest,
@@ -194,15 +208,18 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
                   limit)
                 continue;
               alive = true;
-              Point &to = cellsAt(paths.before, s + 1, interval.end)[target];
-              to.sum = std::min(to.sum, sum + time);
-              to.largest = std::min(to.largest, largest);
+              if (!to)
+                to = &cellsAt(paths.before, s + 1, interval.end);
+              Point &point = (*to)[target];
+              point.sum = std::min(point.sum, sum + time);
+              point.largest = std::min(point.largest, largest);
               complete |= s + 1 == stages;
             }
           if (!alive)
             interval.kill(cell);
         }
       }
+    }
     erase_if(intervals[s],
              [](const Keyed &interval) { return !interval.alive(); });
     if (intervals[s].empty())

@@ -7,8 +7,8 @@
 //
 // PipelineBounds.cpp decides which stage can hold which layers,
 // PipelineClasses.cpp which layout classes their ends can have,
-// PipelineSearch.cpp runs the labels and joins the stages. docs/search.md tells
-// how they fit together.
+// PipelineRuns.cpp runs the labels, PipelineJoin.cpp joins the stages and
+// PipelineSearch.cpp drives them. docs/search.md tells how they fit together.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,8 +19,12 @@
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <deque>
 #include <unordered_map>
 
 namespace galvatron {
@@ -46,23 +50,48 @@ struct Refined {
   std::vector<StageEntry> entries;
 };
 
+/// Which pipelines are looked for: those of cost at most `limit` and with no
+/// stage's nosync above `ceiling`. A largest nosync below `floor` counts as
+/// `floor`; such a pipeline belongs to a lower room.
+struct Room {
+  Picoseconds limit;
+  Picoseconds floor = 0, ceiling = kNoBound;
+};
+
 /// An interval with its classes told apart. A dead pair of classes has times of
 /// kNoBound.
 struct Keyed {
-  size_t begin = 0, end = 0;
-  std::vector<Picoseconds> least[kFunctionals];
+  size_t begin = 0, end = 0, cells = 0;
+  std::vector<Picoseconds> values; ///< [functional][cell]
 
+  Picoseconds *least(size_t functional) {
+    return values.data() + functional * cells;
+  }
+  const Picoseconds *least(size_t functional) const {
+    return values.data() + functional * cells;
+  }
   bool alive() const {
-    return llvm::any_of(least[kTime],
-                        [](Picoseconds time) { return time < kNoBound; });
+    return std::any_of(least(kTime), least(kTime) + cells,
+                       [](Picoseconds time) { return time < kNoBound; });
   }
   void kill(size_t cell) {
-    for (std::vector<Picoseconds> &values : least)
-      if (!values.empty())
-        values[cell] = kNoBound;
+    for (; cell < values.size(); cell += cells)
+      values[cell] = kNoBound;
   }
 };
 using KeyedIntervals = std::vector<std::vector<Keyed>>; ///< by stage
+
+/// Intervals of a stage that no cost tells apart.
+struct Alike {
+  size_t begin = 0; ///< once moved to the group's end
+  llvm::SmallVector<Keyed *, 4> intervals;
+};
+/// Those that end alike, moved as far to the right as they go: one label run
+/// serves all of them.
+struct AlikeGroup {
+  size_t stage = 0, end = 0;
+  std::vector<Alike> starts; ///< by begin, ascending
+};
 
 /// Partial pipelines: sum of times and largest nosync, undominated.
 struct Point {
@@ -91,24 +120,29 @@ class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault)
       : problem(problem), tables(problem), fault(fault) {
-    PipelineBounds bounds = firstBounds();
-    bound = std::max(bounds.time, bounds.nosync) >= kNoBound
-                ? kNoBound
-                : bounds.time + tables.bottleneck * bounds.nosync;
+    restart(problem.partition);
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   void tighten(Picoseconds most);
   void refuteIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
+  void restart(std::vector<int64_t> newPartition);
+  /// Whether time is up; once it is, nothing is proven any more.
+  bool late();
 
   const PipelineProblem &problem;
   search::PipelineTables tables;
   PipelineFault fault;
+  /// Layers per stage if given, else empty. Not always the problem's.
+  std::vector<int64_t> partition;
   Picoseconds bound = 0;
   PipelineStatistics statistics;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  bool stopped = false;
 
 private:
+  /// By stage: choices for intervals.
   using Entries = std::vector<std::vector<
       std::pair<const search::Keyed *, const search::StageEntry *>>>;
 
@@ -117,13 +151,17 @@ private:
   bool positions(Picoseconds most, std::vector<size_t> &low,
                  std::vector<size_t> &high) const;
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
-  bool intervalsWithin(Picoseconds limit, search::Intervals &intervals);
+  /// The most that the slowest stage's nosync may be if all times sum to `sum`.
+  Picoseconds mostNosync(search::Room room, Picoseconds sum) const {
+    return std::min(room.ceiling, (room.limit - sum) / tables.bottleneck);
+  }
+  bool intervalsWithin(search::Room room, search::Intervals &intervals);
   Picoseconds timeBelow(Picoseconds time, Picoseconds mix, Picoseconds balance,
                         Picoseconds most) const;
-  bool prune(search::Intervals &intervals, Picoseconds limit,
+  bool prune(search::Intervals &intervals, search::Room room,
              search::Paths &paths) const;
-  bool pruneOnce(search::Intervals &intervals, Picoseconds limit,
-                 search::Paths &paths) const;
+  bool pruneOnce(search::Intervals &intervals, search::Room room,
+                 Picoseconds most, search::Paths &paths) const;
   size_t firstsOf(size_t stage) const {
     return stage > 0 ? problem.classes : 1;
   }
@@ -134,7 +172,7 @@ private:
   struct Entering {
     Picoseconds sum = kNoBound; ///< least, with the rest of the gradient
     /// Largest nosync before, and the rest of the gradient; undominated.
-    std::vector<std::pair<Picoseconds, Picoseconds>> choices;
+    llvm::SmallVector<std::pair<Picoseconds, Picoseconds>, 8> choices;
 
     Picoseconds leastLargest() const {
       Picoseconds least = kNoBound;
@@ -156,33 +194,67 @@ private:
     search::Point after;
   };
 
+  using LeavingWays = llvm::SmallVector<Leaving, 16>;
+
   Entering entering(const search::KeyedPaths &paths, size_t stage, size_t begin,
                     size_t first);
-  std::vector<Leaving> leaving(const search::KeyedPaths &paths, size_t stage,
-                               size_t end, size_t last);
-  bool pruneKeyed(search::KeyedIntervals &intervals, Picoseconds limit,
+  LeavingWays leaving(const search::KeyedPaths &paths, size_t stage, size_t end,
+                      size_t last);
+  bool pruneKeyed(search::KeyedIntervals &intervals, search::Room room,
                   search::KeyedPaths &paths);
-  bool pruneKeyedOnce(search::KeyedIntervals &intervals, Picoseconds limit,
+  bool pruneKeyedOnce(search::KeyedIntervals &intervals, search::Room room,
                       search::KeyedPaths &paths);
-  search::Refined &refined(size_t stage, const search::Keyed &interval,
+  /// What lies before and after the intervals of one stage, made when asked
+  /// for.
+  class Sides {
+  public:
+    Sides(Impl &impl, const search::KeyedPaths &paths, size_t stage);
+    const Entering &before(size_t begin, size_t first);
+    const LeavingWays &after(size_t end, size_t last);
+    /// The least largest nosync behind, whatever the classes.
+    Picoseconds leastLargestAfter(size_t end);
+
+  private:
+    Impl &impl;
+    const search::KeyedPaths &paths;
+    size_t stage;
+    std::vector<std::vector<Entering>> entered; ///< [begin][first class]
+    std::vector<std::vector<LeavingWays>> left; ///< [end][last class]
+  };
+
+  search::Refined &refined(size_t stage, size_t begin, size_t end,
                            size_t tieChoice);
-  search::StageRun makeRun(size_t stage, size_t tieChoice,
-                           llvm::ArrayRef<const search::Keyed *> same);
-  void addLimit(search::StageRun &run, size_t functional, size_t stage,
-                llvm::ArrayRef<const search::Keyed *> same,
-                const search::KeyedPaths &paths, Picoseconds limit);
+  search::Refined &refined(const search::AlikeGroup &group, size_t start,
+                           size_t tieChoice) {
+    return refined(group.stage, group.starts[start].begin, group.end,
+                   tieChoice);
+  }
+  search::StageRun makeRun(const search::AlikeGroup &group, size_t tieChoice);
+  void addLimit(search::StageRun &run, size_t functional,
+                const search::AlikeGroup &group, Sides &sides,
+                search::Room room);
   template <typename Visit>
-  void forEachEnd(search::KeyedIntervals &intervals, Visit visit);
+  void forEachGroup(search::KeyedIntervals &intervals, Visit visit);
   void boundWithTransforms(search::KeyedIntervals &intervals, size_t tieChoice);
   void settle(search::KeyedIntervals &intervals, size_t tieChoice,
               size_t functional, const search::KeyedPaths &paths,
-              Picoseconds limit);
+              search::Room room);
+  /// The fronts of both times of all intervals, within the room.
+  struct Fronts {
+    std::deque<std::vector<search::StageEntry>> owned;
+    Entries entries;
+  };
+  Fronts frontsOf(search::KeyedIntervals &keyed, size_t tieChoice,
+                  search::Room room, const search::KeyedPaths &paths);
+  class Joiner;
   std::optional<PipelineSolution> join(const Entries &entries,
                                        const search::KeyedPaths &paths,
-                                       Picoseconds limit);
-  bool open(const search::Intervals &all, size_t tieChoice, Picoseconds limit,
+                                       search::Room room);
+  bool open(const search::Intervals &all, size_t tieChoice, search::Room room,
             search::KeyedIntervals &keyed, search::KeyedPaths &paths);
   bool probe(Picoseconds limit);
+  bool narrow(search::KeyedIntervals &keyed, search::KeyedPaths &paths,
+              search::Room &room);
   std::optional<PipelineSolution> solveChoice(const search::Intervals &all,
                                               size_t tieChoice,
                                               Picoseconds limit);

@@ -17,11 +17,19 @@ using namespace search;
 
 PipelineNeed leastNeed(const PipelineProblem &problem) {
   PipelineTables tables(problem);
+  return leastNeed(tables, problem.partition);
+}
+
+PipelineNeed search::leastNeed(PipelineTables &tables,
+                               const std::vector<int64_t> &partition) {
+  const PipelineProblem &problem = tables.problem;
   size_t stages = tables.stages, layers = tables.layers;
   std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
   std::map<const Choices *, Choices> light;
   auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
-    auto [it, fresh] = known.try_emplace({tables.stationOf[s], begin, end});
+    size_t shift = tables.freedom(s, begin, end);
+    auto [it, fresh] =
+        known.try_emplace({tables.twinOf(s), begin + shift, end + shift});
     if (fresh) {
       std::vector<const Choices *> options;
       for (size_t l = begin; l < end; ++l) {
@@ -48,7 +56,7 @@ PipelineNeed leastNeed(const PipelineProblem &problem) {
   auto fixedEnd = [&](size_t s) {
     size_t end = 0;
     for (size_t i = 0; i <= s; ++i)
-      end += problem.partition[i];
+      end += partition[i];
     return end;
   };
   for (size_t s = stages; s-- > 0;)
@@ -56,8 +64,8 @@ PipelineNeed leastNeed(const PipelineProblem &problem) {
       size_t low = i + 1, high = layers - (stages - 1 - s);
       if (s + 1 == stages) {
         low = high = layers;
-      } else if (!problem.partition.empty()) {
-        if (i + problem.partition[s] != fixedEnd(s))
+      } else if (!partition.empty()) {
+        if (i + partition[s] != fixedEnd(s))
           continue;
         low = high = fixedEnd(s);
       }
@@ -75,7 +83,7 @@ PipelineNeed leastNeed(const PipelineProblem &problem) {
       };
       need[s][i] = value(low);
       ends[s][i] = low;
-      if (s + 1 == stages || !problem.partition.empty())
+      if (s + 1 == stages || !partition.empty())
         continue;
       // Later ends are no better. Earlier ones can be where the rest needs
       // less.

@@ -76,6 +76,9 @@ PipelineTables::PipelineTables(const PipelineProblem &problem)
   weights[kMix] = {1, bottleneck};
   weights[kBalance] = {
       1, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
+  for (auto *table :
+       {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
+    table->resize(problem.matrices.size());
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;
@@ -96,6 +99,45 @@ PipelineTables::PipelineTables(const PipelineProblem &problem)
   }
   for (Station &station : stations)
     buildStation(station);
+  for (size_t s = 0; s < stages; ++s) {
+    auto cutsOf = [&](size_t stage) {
+      return std::make_tuple(stationOf[stage], stage > 0,
+                             stage > 0 ? problem.cutPlace[stage - 1] : 0,
+                             stage + 1 < stages,
+                             stage + 1 < stages ? problem.cutPlace[stage] : 0);
+    };
+    size_t twin = 0;
+    while (cutsOf(twin) != cutsOf(s))
+      ++twin;
+    twins.push_back(twin);
+  }
+  alikeUntil.resize(stages);
+}
+
+size_t PipelineTables::freedom(size_t stage, size_t begin, size_t end) {
+  std::vector<size_t> &until = alikeUntil[twins[stage]];
+  if (until.empty()) {
+    until.assign(layers, layers - 1);
+    const Station &at = station(stage);
+    const std::vector<size_t> &transforms =
+        problem.transforms[problem.stages[stage].place];
+    auto alike = [&](size_t l) {
+      if (isTied[l] || isTied[l + 1] || at.options[l] != at.options[l + 1])
+        return false;
+      if (l + 2 < layers && transforms[l] != transforms[l + 1])
+        return false;
+      if (stage > 0 && l > 0 &&
+          cut(stage - 1, l).gradient != cut(stage - 1, l + 1).gradient)
+        return false;
+      // Only the last stage ends at the last layer.
+      return stage + 1 == stages ||
+             (l + 2 < layers &&
+              cut(stage, l + 1).activation == cut(stage, l + 2).activation);
+    };
+    for (size_t l = layers - 1; l-- > 0;)
+      until[l] = alike(l) ? until[l + 1] : l;
+  }
+  return until[begin] >= end ? until[begin] + 1 - end : 0;
 }
 
 Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
@@ -382,14 +424,14 @@ const std::vector<Picoseconds> *PipelineTables::endCharge(size_t stage,
   if (stage + 1 == stages)
     return nullptr;
   size_t index = cut(stage, end).activation, classes = problem.classes;
-  auto [it, fresh] = rowLeast.try_emplace(index);
-  if (fresh) {
+  std::vector<Picoseconds> &least = rowLeast[index];
+  if (least.empty()) {
     const std::vector<Picoseconds> &matrix = problem.matrices[index];
     for (size_t a = 0; a < classes; ++a)
-      it->second.push_back(*std::min_element(
-          matrix.begin() + a * classes, matrix.begin() + (a + 1) * classes));
+      least.push_back(*std::min_element(matrix.begin() + a * classes,
+                                        matrix.begin() + (a + 1) * classes));
   }
-  return &it->second;
+  return &least;
 }
 
 const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
@@ -397,55 +439,50 @@ const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
   if (stage == 0)
     return nullptr;
   size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
-  auto [it, fresh] = columnLeast.try_emplace(index);
-  if (fresh)
-    for (size_t b = 0; b < classes; ++b) {
-      Picoseconds least = kNoBound;
-      for (size_t a = 0; a < classes; ++a)
-        least = std::min(least, problem.matrices[index][a * classes + b]);
-      it->second.push_back(least);
-    }
-  return &it->second;
+  std::vector<Picoseconds> &least = columnLeast[index];
+  if (least.empty()) {
+    least.assign(classes, kNoBound);
+    const std::vector<Picoseconds> &matrix = problem.matrices[index];
+    for (size_t cell = 0; cell < classes * classes; ++cell)
+      least[cell % classes] = std::min(least[cell % classes], matrix[cell]);
+  }
+  return &least;
 }
 
 const std::vector<Picoseconds> &
 PipelineTables::activationResiduals(size_t stage, size_t end) {
   size_t index = cut(stage, end).activation, classes = problem.classes;
-  auto [it, fresh] = rowResiduals.try_emplace(index);
-  if (fresh) {
+  std::vector<Picoseconds> &residuals = rowResiduals[index];
+  if (residuals.empty()) {
     const std::vector<Picoseconds> &charge = *endCharge(stage, end);
     for (size_t cell = 0; cell < classes * classes; ++cell)
-      it->second.push_back(problem.matrices[index][cell] -
-                           charge[cell / classes]);
+      residuals.push_back(problem.matrices[index][cell] -
+                          charge[cell / classes]);
+    residuals.push_back(*llvm::max_element(residuals));
   }
-  return it->second;
+  return residuals;
 }
 
 const std::vector<Picoseconds> &
 PipelineTables::gradientResiduals(size_t stage, size_t begin) {
   size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
-  auto [it, fresh] = columnResiduals.try_emplace(index);
-  if (fresh) {
+  std::vector<Picoseconds> &residuals = columnResiduals[index];
+  if (residuals.empty()) {
     const std::vector<Picoseconds> &charge = *startCharge(stage, begin);
     for (size_t cell = 0; cell < classes * classes; ++cell)
-      it->second.push_back(problem.matrices[index][cell] -
-                           charge[cell % classes]);
+      residuals.push_back(problem.matrices[index][cell] -
+                          charge[cell % classes]);
+    residuals.push_back(*llvm::max_element(residuals));
   }
-  return it->second;
+  return residuals;
 }
 
 Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
-  if (stage + 1 == stages)
-    return 0;
-  const std::vector<Picoseconds> &all = activationResiduals(stage, end);
-  return *std::max_element(all.begin(), all.end());
+  return stage + 1 == stages ? 0 : activationResiduals(stage, end).back();
 }
 
 Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
-  if (stage == 0)
-    return 0;
-  const std::vector<Picoseconds> &all = gradientResiduals(stage, begin);
-  return *std::max_element(all.begin(), all.end());
+  return stage == 0 ? 0 : gradientResiduals(stage, begin).back();
 }
 
 const std::vector<Picoseconds> &PipelineTables::transform(size_t stage,
@@ -458,18 +495,18 @@ const std::vector<Picoseconds> &PipelineTables::spread(size_t stage,
                                                        size_t layer) {
   size_t index = problem.transforms[problem.stages[stage].place][layer];
   size_t classes = problem.classes;
-  auto [it, fresh] = spreads.try_emplace(index);
-  if (fresh) {
+  std::vector<Picoseconds> &most = spreads[index];
+  if (most.empty()) {
     const std::vector<Picoseconds> &matrix = problem.matrices[index];
-    it->second.assign(classes * classes, -kNoBound);
+    most.assign(classes * classes, -kNoBound);
     for (size_t a = 0; a < classes; ++a)
       for (size_t b = 0; b < classes; ++b)
         for (size_t x = 0; x < classes; ++x)
-          it->second[a * classes + b] =
-              std::max(it->second[a * classes + b],
+          most[a * classes + b] =
+              std::max(most[a * classes + b],
                        matrix[x * classes + a] - matrix[x * classes + b]);
   }
-  return it->second;
+  return most;
 }
 
 } // namespace galvatron::search

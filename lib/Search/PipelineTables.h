@@ -112,6 +112,11 @@ public:
   const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
+  /// How far layers [begin, end) of a stage can be moved to the right without
+  /// any cost or size changing.
+  size_t freedom(size_t stage, size_t begin, size_t end);
+  /// The first stage that has the same costs and sizes.
+  size_t twinOf(size_t stage) const { return twins[stage]; }
   const PipelineCut &cut(size_t stage, size_t end) const {
     return problem.cuts[problem.cutPlace[stage]][end - 1];
   }
@@ -130,10 +135,19 @@ private:
   std::map<std::pair<size_t, size_t>, Choices> relaxedOwners;
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
-  std::map<size_t, std::vector<Picoseconds>> rowLeast, columnLeast, spreads;
-  std::map<size_t, std::vector<Picoseconds>> rowResiduals, columnResiduals;
+  /// By matrix; empty until asked for. Residuals have the largest one last.
+  std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
+      rowResiduals, columnResiduals;
   std::vector<bool> isTied;
+  std::vector<size_t> twins;
+  /// [stage][layer]: the first layer from there on that is not like the next.
+  std::vector<std::vector<size_t>> alikeUntil;
 };
+
+/// leastNeed() for layers per stage that may differ from the problem's; empty:
+/// any.
+PipelineNeed leastNeed(PipelineTables &tables,
+                       const std::vector<int64_t> &partition);
 
 } // namespace galvatron::search
 

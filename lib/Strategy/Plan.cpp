@@ -230,7 +230,8 @@ json::Value Plan::toJson() const {
                       {"layers", std::move(layerArray)}};
   if (!foundBy.empty()) {
     object["found-by"] = foundBy;
-    object["proven-gap"] = provenGapPercent;
+    if (provenGapPercent)
+      object["proven-gap"] = *provenGapPercent;
   }
   if (heuristicMs > 0)
     object["heuristic-ms"] = heuristicMs;
@@ -283,7 +284,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
   plan.searchMs = reader.numberOr("search-ms", 0);
   plan.foundBy = reader.stringOr("found-by", "");
-  plan.provenGapPercent = reader.numberOr("proven-gap", 0);
+  if (reader.has("proven-gap"))
+    plan.provenGapPercent = reader.number("proven-gap");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   Expected<ScheduleKind> schedule =

@@ -182,10 +182,10 @@ void Plan::print(raw_ostream &os) const {
                  alphaMemory());
   if (!foundBy.empty()) {
     os << "  found by the " << foundBy << " search";
-    if (foundBy == "exact" && provenGapPercent == 0)
+    if (provenGapPercent && *provenGapPercent == 0)
       os << ", proven optimal";
-    else if (foundBy == "exact")
-      os << format(", proven within %.3g%% of the optimum", provenGapPercent);
+    else if (provenGapPercent)
+      os << format(", proven within %.3g%% of the optimum", *provenGapPercent);
     if (heuristicMs > 0)
       os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
     os << "\n";

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -503,8 +504,9 @@ TEST(Planner, bmw_is_never_worse) {
       ASSERT_TRUE(bmw->feasible()) << space;
       ++compared;
       EXPECT_LE(bmw->plan().iterationMs, result.plan().iterationMs) << space;
-      EXPECT_EQ(result.plan().foundBy,
-                space == std::string("bi-obj") ? "heuristic" : "exact");
+      bool heuristic = space == std::string("bi-obj");
+      EXPECT_EQ(result.plan().foundBy, heuristic ? "heuristic" : "exact");
+      EXPECT_EQ(result.plan().provenGapPercent.has_value(), !heuristic);
       // Algorithm 2 keeps the best of all partitions it has seen.
       if (space == std::string("bi-obj"))
         for (const char *fixed : {"no-ckpt", "1f1b-time"}) {
@@ -561,9 +563,9 @@ TEST(Planner, a_gap_is_proven) {
   Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
   options.gapPercent = 5;
   Plan near = llvm::cantFail(plan(model, cluster, options)).plan();
-  EXPECT_LE(near.provenGapPercent, 5);
+  EXPECT_LE(*near.provenGapPercent, 5);
   EXPECT_LE(best.samplesPerSecond,
-            near.samplesPerSecond * (1 + near.provenGapPercent / 100 + 1e-9));
+            near.samplesPerSecond * (1 + *near.provenGapPercent / 100 + 1e-9));
   // No time at all: the first plan, with what is proven about it.
   options.gapPercent = 0;
   options.timeLimitSeconds = 0;
@@ -572,7 +574,89 @@ TEST(Planner, a_gap_is_proven) {
   options.timeLimitSeconds.reset();
   best = llvm::cantFail(plan(model, cluster, options)).plan();
   EXPECT_LE(best.samplesPerSecond,
-            first.samplesPerSecond * (1 + first.provenGapPercent / 100 + 1e-9));
+            first.samplesPerSecond *
+                (1 + *first.provenGapPercent / 100 + 1e-9));
+}
+
+/// A sweep solves shapes with equal micro-batches together; batches one by one
+/// must not find anything better.
+TEST(Planner, a_sweep_is_the_best_of_its_batches) {
+  std::mt19937_64 random(41);
+  int pipelines = 0;
+  for (int trial = 0; trial < instances(8); ++trial) {
+    std::vector<size_t> kinds = {0};
+    while (kinds.size() < 6)
+      kinds.push_back(pick(random, 1, 2));
+    RandomModel model(random(), kinds, pick(random, 0, 1));
+    Cluster cluster = smallCluster(2, 2, 1.3);
+    PlannerOptions options;
+    options.memory = pick(random, 1500000, 8000000);
+    options.batchStep = 4;
+    options.maxBatch = 64;
+    PlannerResult swept = llvm::cantFail(plan(model, cluster, options));
+    if (!swept.feasible())
+      continue;
+    const Plan &best = swept.plan();
+    pipelines += best.pipelineDegree > 1;
+    int64_t end = options.batchStep;
+    while (end < best.batch)
+      end *= 2;
+    double fastest = 0;
+    for (int64_t batch = 4; batch <= std::min<int64_t>(end, 64); batch += 4) {
+      options.batch = batch;
+      PlannerResult alone = llvm::cantFail(plan(model, cluster, options));
+      if (alone.feasible())
+        fastest = std::max(fastest, alone.plan().samplesPerSecond);
+    }
+    EXPECT_EQ(best.samplesPerSecond, fastest) << trial;
+  }
+  EXPECT_GT(pipelines, 0);
+}
+
+/// A sweep that time cuts short has proven nothing about larger batches but
+/// what bounds say.
+TEST(Planner, a_sweep_cut_short_does_not_overstate_its_proof) {
+  RandomModel model(31, {0, 1, 1, 2, 1, 2, 1, 1}, true);
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  PlannerOptions options;
+  options.memory = 20000000;
+  options.maxBatch = 256;
+  Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
+  EXPECT_EQ(best.provenGapPercent, 0);
+  bool partial = false;
+  for (double seconds : {0.0, 0.001, 0.003, 0.01}) {
+    options.timeLimitSeconds = seconds;
+    Plan found = llvm::cantFail(plan(model, cluster, options)).plan();
+    ASSERT_TRUE(found.provenGapPercent.has_value());
+    EXPECT_LE(best.samplesPerSecond,
+              found.samplesPerSecond *
+                  (1 + *found.provenGapPercent / 100 + 1e-9))
+        << seconds;
+    partial |= *found.provenGapPercent > 0;
+  }
+  EXPECT_TRUE(partial);
+}
+
+/// The limit holds inside the search of one shape too, and a plan is found even
+/// so.
+TEST(Planner, the_time_limit_stops_a_long_search) {
+  std::vector<size_t> kinds(64, 1);
+  for (size_t l = 0; l < kinds.size(); ++l)
+    kinds[l] = l % 5;
+  RandomModel model(37, kinds, true);
+  Cluster cluster = smallCluster(4, 8, 1.3);
+  PlannerOptions options;
+  options.batch = 256;
+  options.memory = 30000000;
+  options.timeLimitSeconds = 0.02;
+  auto begin = std::chrono::steady_clock::now();
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+          .count();
+  ASSERT_TRUE(result.feasible());
+  EXPECT_GT(*result.plan().provenGapPercent, 0);
+  EXPECT_LT(seconds, 5);
 }
 
 TEST(Planner, the_rule_for_reruns_fixes_the_micro_batches) {

@@ -220,6 +220,59 @@ TEST(PipelineSearch, bounds_and_attempts_are_proofs) {
   }
 }
 
+/// One search for partition after partition finds what new searches find.
+TEST(PipelineSearch, restarts_find_the_same) {
+  std::mt19937_64 random(13);
+  int compared = 0;
+  for (int i = 0; i < instances(150); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    problem.partition.clear();
+    PipelineSearch search(problem);
+    PipelineProblem fixed = problem;
+    auto count = static_cast<int64_t>(problem.layerCount());
+    auto stages = static_cast<int64_t>(problem.stages.size());
+    for (int round = 0; round < 4; ++round) {
+      fixed.partition.clear();
+      int64_t left = count;
+      for (int64_t s = 0; s < stages && round < 3; ++s) {
+        int64_t rest = stages - 1 - s;
+        fixed.partition.push_back(rest == 0 ? left
+                                            : pick(random, 1, left - rest));
+        left -= fixed.partition.back();
+      }
+      search.restart(fixed.partition);
+      auto found = search.solve();
+      auto expected = PipelineSearch(fixed).solve();
+      ASSERT_EQ(found.has_value(), expected.has_value()) << i;
+      if (!found)
+        continue;
+      ++compared;
+      EXPECT_EQ(found->cost, expected->cost) << i;
+      llvm::cantFail(verify(fixed, *found));
+    }
+  }
+  EXPECT_GT(compared, 200);
+}
+
+TEST(PipelineSearch, a_stopped_search_proves_nothing) {
+  std::mt19937_64 random(14);
+  for (int i = 0; i < 50; ++i) {
+    PipelineProblem problem = randomProblem(random);
+    auto optimum = PipelineSearch(problem).solve();
+    PipelineSearch search(problem);
+    search.setDeadline(std::chrono::steady_clock::now());
+    auto found = search.attempt(Picoseconds(1) << 50);
+    EXPECT_TRUE(!optimum || search.lowerBound() <= optimum->cost);
+    EXPECT_TRUE(!found || found->cost >= optimum->cost);
+    search.setDeadline(std::nullopt);
+    auto again = search.solve();
+    ASSERT_EQ(again.has_value(), optimum.has_value());
+    if (again) {
+      EXPECT_EQ(again->cost, optimum->cost);
+    }
+  }
+}
+
 TEST(PipelineSearch, more_memory_never_costs_more) {
   std::mt19937_64 random(12);
   for (int i = 0; i < 100; ++i) {

@@ -56,7 +56,8 @@ struct PlannerOptions {
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.
   double gapPercent = 0;
-  /// Stop after this many seconds with the best plan so far, if there is one.
+  /// Stop after this many seconds with the best plan so far; if there is none,
+  /// with one that fits, and if none is found to fit, go on.
   std::optional<double> timeLimitSeconds;
   /// Whether an infeasible outcome says what would help, which takes further
   /// searches.

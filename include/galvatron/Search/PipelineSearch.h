@@ -29,6 +29,7 @@
 
 #include "galvatron/Support/Units.h"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -154,10 +155,19 @@ public:
   /// returns it.
   Picoseconds tighten(Picoseconds most = kNoBound);
   /// The optimum if it costs at most `limit`. Nothing proves that it costs more
-  /// (or that nothing fits).
+  /// (or that nothing fits), unless the search was stopped.
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   /// The same by attempts at growing limits.
   std::optional<PipelineSolution> solve(Picoseconds atMost = kNoBound);
+
+  /// Begins anew with the layers per stage given, or any if empty; what is
+  /// known of single stages is kept. The problem was made without a partition.
+  void restart(std::vector<int64_t> partition);
+  /// Calls return soon after this time. They may return a solution that is not
+  /// the optimum, and prove nothing any more; lowerBound() holds.
+  void
+  setDeadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+  bool stopped() const;
 
   const PipelineStatistics &statistics() const;
 

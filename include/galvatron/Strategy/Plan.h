@@ -145,8 +145,9 @@ struct Plan {
   double searchMs = 0;
   /// Which search found the plan, "exact" or "heuristic"; empty if none did.
   std::string foundBy;
-  /// No plan of the space is faster by more than this many percent.
-  double provenGapPercent = 0;
+  /// No plan of the space is faster by more than this many percent; nothing if
+  /// that is not proven of any number.
+  std::optional<double> provenGapPercent;
   /// Iteration of the best plan that the bi-objective heuristic finds for the
   /// same batch, pipeline degree and micro-batches; 0: not known.
   double heuristicMs = 0;

@@ -1,0 +1,393 @@
+//===- PipelineRuns.cpp - Label runs over the stages of a pipeline --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "PipelineImpl.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace galvatron {
+
+using namespace search;
+
+//===----------------------------------------------------------------------===//
+// Intervals that are alike
+//===----------------------------------------------------------------------===//
+
+/// What is known of an interval holds for all that are like it, in all stages
+/// that are.
+Refined &PipelineSearch::Impl::refined(size_t stage, size_t begin, size_t end,
+                                       size_t tieChoice) {
+  size_t shift = tables.freedom(stage, begin, end);
+  uint64_t key = tables.tied(begin, end) ? tieChoice + 1 : 0;
+  for (size_t part : {tables.twinOf(stage), begin + shift, end + shift})
+    key = key << 16 | part;
+  return known[key];
+}
+
+/// Calls visit(group) from the first stage on, as long as there is time.
+template <typename Visit>
+void PipelineSearch::Impl::forEachGroup(KeyedIntervals &intervals,
+                                        Visit visit) {
+  struct Moved {
+    size_t begin, end;
+    Keyed *interval;
+  };
+  for (size_t s = 0; s < intervals.size(); ++s) {
+    std::vector<Moved> moved;
+    for (Keyed &interval : intervals[s]) {
+      size_t shift = tables.freedom(s, interval.begin, interval.end);
+      moved.push_back(
+          {interval.begin + shift, interval.end + shift, &interval});
+    }
+    llvm::sort(moved, [](const Moved &a, const Moved &b) {
+      return std::tie(a.end, a.begin, a.interval->end) <
+             std::tie(b.end, b.begin, b.interval->end);
+    });
+    for (size_t i = 0; i < moved.size();) {
+      AlikeGroup group;
+      group.stage = s;
+      group.end = moved[i].end;
+      for (; i < moved.size() && moved[i].end == group.end; ++i) {
+        if (group.starts.empty() || group.starts.back().begin != moved[i].begin)
+          group.starts.push_back({moved[i].begin, {}});
+        group.starts.back().intervals.push_back(moved[i].interval);
+      }
+      if (late())
+        return;
+      visit(group);
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Limits
+//===----------------------------------------------------------------------===//
+
+PipelineSearch::Impl::Sides::Sides(Impl &impl, const KeyedPaths &paths,
+                                   size_t stage)
+    : impl(impl), paths(paths), stage(stage), entered(impl.tables.layers + 1),
+      left(impl.tables.layers + 1) {}
+
+const PipelineSearch::Impl::Entering &
+PipelineSearch::Impl::Sides::before(size_t begin, size_t first) {
+  std::vector<Entering> &all = entered[begin];
+  if (all.empty())
+    for (size_t c = 0; c < impl.firstsOf(stage); ++c)
+      all.push_back(impl.entering(paths, stage, begin, c));
+  return all[stage > 0 ? first : 0];
+}
+
+const PipelineSearch::Impl::LeavingWays &
+PipelineSearch::Impl::Sides::after(size_t end, size_t last) {
+  std::vector<LeavingWays> &all = left[end];
+  if (all.empty())
+    for (size_t c = 0; c < impl.lastsOf(stage); ++c)
+      all.push_back(impl.leaving(paths, stage, end, c));
+  return all[last];
+}
+
+Picoseconds PipelineSearch::Impl::Sides::leastLargestAfter(size_t end) {
+  Picoseconds least = kNoBound;
+  for (size_t last = 0; last < impl.lastsOf(stage); ++last)
+    for (const Leaving &way : after(end, last))
+      least = std::min(least, way.after.largest);
+  return least;
+}
+
+StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
+                                       size_t tieChoice) {
+  size_t stage = group.stage;
+  StageRun run;
+  run.classes = problem.classes;
+  run.end = group.end;
+  run.memory = problem.stages[stage].memory;
+  run.endCharge = tables.endCharge(stage, run.end);
+  run.byFirstClass = stage > 0;
+  run.byLastClass = stage + 1 < tables.stages;
+  run.fault = fault;
+  for (const Alike &start : group.starts) {
+    run.starts.push_back(start.begin);
+    run.startCharge.push_back(tables.startCharge(stage, start.begin));
+  }
+  for (size_t l = run.starts.front(); l < run.end; ++l) {
+    run.options.push_back(&tables.options(stage, l, tieChoice));
+    if (l + 1 < run.end) {
+      run.transforms.push_back(&tables.transform(stage, l));
+      run.spreads.push_back(&tables.spread(stage, l));
+    }
+  }
+  return run;
+}
+
+static void sortUnique(std::vector<double> &values) {
+  llvm::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+/// A functional's limit for a run: what the room leaves between the least that
+/// lies before and after. Where intervals that are alike differ in that, it is
+/// the loosest.
+void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
+                                    const AlikeGroup &group, Sides &sides,
+                                    Room room) {
+  // No finite limit: lower than any cost, and sums of it stay finite.
+  constexpr double never = -1e300;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  auto weight = static_cast<double>(tables.bottleneck);
+  size_t stage = group.stage, lasts = lastsOf(stage);
+  const Station &station = tables.station(stage);
+  // Under a ceiling nosync is bounded by that, whatever the times.
+  bool capped = functional == kNosync && room.ceiling < kNoBound;
+
+  struct End {
+    std::vector<double> limit; ///< by last class
+    Picoseconds leastLargest;
+    double below; ///< how far its limits are below the run's, at least
+  };
+  std::map<size_t, End> ends;
+  Limit limit;
+  limit.weights = tables.weights[functional];
+  limit.limit.assign(lasts, never);
+  for (const Alike &start : group.starts)
+    for (const Keyed *interval : start.intervals) {
+      auto [it, fresh] = ends.try_emplace(interval->end);
+      if (!fresh)
+        continue;
+      it->second.leastLargest = sides.leastLargestAfter(interval->end);
+      for (size_t last = 0; last < lasts; ++last) {
+        double least = infinity;
+        for (const Leaving &way : sides.after(interval->end, last)) {
+          // Functionals that count the time alone, and those that count nosync
+          // too.
+          double counted =
+              functional == kTime || functional == kBalance ? 1 : 1 + weight;
+          least =
+              std::min(least, capped ? static_cast<double>(way.rest)
+                                     : counted * static_cast<double>(way.rest) +
+                                           static_cast<double>(way.after.sum));
+        }
+        double left =
+            static_cast<double>(capped ? room.ceiling : room.limit) - least;
+        if (functional == kBalance)
+          left += static_cast<double>(tables.weights[kBalance].nosync) *
+                  static_cast<double>(mostNosync(room, sumBound()));
+        if (functional == kNosync && !capped)
+          left /= weight;
+        it->second.limit.push_back(std::max(left, never));
+        limit.limit[last] = std::max(limit.limit[last], left);
+      }
+    }
+  for (auto &[end, own] : ends) {
+    own.below = infinity;
+    for (size_t last = 0; last < lasts; ++last)
+      own.below = std::min(own.below, limit.limit[last] - own.limit[last]);
+  }
+
+  std::vector<double> multipliers;
+  for (size_t i = 0; i < group.starts.size(); ++i) {
+    limit.added.emplace_back(problem.classes, infinity);
+    for (const Keyed *interval : group.starts[i].intervals) {
+      const End &end = ends.at(interval->end);
+      for (size_t first = 0; first < problem.classes; ++first) {
+        const Entering &from = sides.before(interval->begin, first);
+        size_t row = stage > 0 ? first : 0;
+        Picoseconds time = kNoBound, nosync = kNoBound;
+        for (size_t cell = row * lasts; cell < (row + 1) * lasts; ++cell) {
+          time = std::min(time, interval->least(kTime)[cell]);
+          if (tables.bottleneck > 0)
+            nosync = std::min(nosync, interval->least(kNosync)[cell]);
+        }
+        if (from.sum >= kNoBound || time >= kNoBound)
+          continue;
+        auto sum = static_cast<double>(from.sum);
+        auto rest = static_cast<double>(from.leastRest());
+        double added = sum;
+        if ((functional == kTime && tables.bottleneck > 0) ||
+            functional == kBalance)
+          added += weight * static_cast<double>(
+                                std::max({from.leastLargest(), end.leastLargest,
+                                          nosync + from.leastRest()}));
+        else if (functional == kNosync)
+          added =
+              capped ? rest : (sum + static_cast<double>(time)) / weight + rest;
+        else if (functional == kMix)
+          added += weight * rest;
+        limit.added[i][first] =
+            std::min(limit.added[i][first], added + end.below);
+      }
+    }
+    if (i == 0 || i + 1 == group.starts.size())
+      station.curves[functional].choose(
+          group.starts[i].begin, group.end,
+          static_cast<double>(
+              station.memory -
+              station.boundary(group.starts[i].begin, group.end)),
+          2, multipliers);
+  }
+  sortUnique(multipliers);
+  run.limits.push_back(std::move(limit));
+  run.multipliers.push_back(std::move(multipliers));
+}
+
+//===----------------------------------------------------------------------===//
+// One number
+//===----------------------------------------------------------------------===//
+
+/// Better bounds for all intervals: the dual with transforms, with the tied
+/// layers' own options and by classes.
+void PipelineSearch::Impl::boundWithTransforms(KeyedIntervals &intervals,
+                                               size_t tieChoice) {
+  forEachGroup(intervals, [&](const AlikeGroup &group) {
+    AlikeGroup open{group.stage, group.end, {}};
+    for (size_t i = 0; i < group.starts.size(); ++i)
+      if (refined(group, i, tieChoice).least[kTime].empty())
+        open.starts.push_back(group.starts[i]);
+    if (!open.starts.empty()) {
+      StageRun run = makeRun(open, tieChoice);
+      const Station &station = tables.station(group.stage);
+      std::vector<int64_t> reserved;
+      for (const Alike &start : open.starts)
+        reserved.push_back(station.boundary(start.begin, open.end));
+      for (size_t f = 0; f < tables.functionals(); ++f) {
+        std::vector<double> multipliers;
+        for (size_t i : {size_t(0), open.starts.size() - 1})
+          station.curves[f].choose(
+              open.starts[i].begin, open.end,
+              static_cast<double>(station.memory - reserved[i]), 1,
+              multipliers);
+        sortUnique(multipliers);
+        std::vector<std::vector<double>> bounds =
+            boundStage(run, tables.weights[f], multipliers, reserved);
+        for (size_t i = 0; i < open.starts.size(); ++i) {
+          Refined &record = refined(open, i, tieChoice);
+          for (double bound : bounds[i])
+            record.least[f].push_back(bound >= static_cast<double>(kNoBound)
+                                          ? kNoBound
+                                          : floorOf(bound));
+          record.exact[f].assign(bounds[i].size(), 0);
+        }
+      }
+    }
+    for (size_t i = 0; i < group.starts.size(); ++i) {
+      const Refined &record = refined(group, i, tieChoice);
+      for (Keyed *interval : group.starts[i].intervals)
+        for (size_t f = 0; f < tables.functionals(); ++f)
+          for (size_t cell = 0; cell < record.least[f].size(); ++cell)
+            interval->least(f)[cell] =
+                std::max(interval->least(f)[cell], record.least[f][cell]);
+    }
+  });
+}
+
+/// The exact least of one functional for every interval and pair of classes, or
+/// a proof that it is beyond what the room allows.
+void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
+                                  size_t functional, const KeyedPaths &paths,
+                                  Room room) {
+  std::optional<Sides> sides;
+  size_t sidesOf = 0;
+  forEachGroup(intervals, [&](const AlikeGroup &group) {
+    size_t lasts = lastsOf(group.stage);
+    AlikeGroup open{group.stage, group.end, {}};
+    for (size_t i = 0; i < group.starts.size(); ++i) {
+      const Refined &record = refined(group, i, tieChoice);
+      bool known = true;
+      for (size_t cell = 0; cell < record.exact[functional].size(); ++cell)
+        known &= record.exact[functional][cell] ||
+                 all_of(group.starts[i].intervals, [&](const Keyed *interval) {
+                   return interval->least(kTime)[cell] >= kNoBound;
+                 });
+      if (!known)
+        open.starts.push_back(group.starts[i]);
+    }
+    if (!open.starts.empty()) {
+      if (!sides || sidesOf != group.stage)
+        sides.emplace(*this, paths, sidesOf = group.stage);
+      StageRun run = makeRun(open, tieChoice);
+      run.cost = tables.weights[functional];
+      addLimit(run, functional, open, *sides, room);
+      std::vector<std::vector<char>> found(
+          open.starts.size(),
+          std::vector<char>(firstsOf(group.stage) * lasts, 0));
+      for (StageEntry &entry : runStage(run, statistics)) {
+        size_t cell = (group.stage > 0 ? entry.firstClass : 0) * lasts +
+                      (run.byLastClass ? entry.lastClass : 0);
+        found[entry.start][cell] = 1;
+        Refined &record = refined(open, entry.start, tieChoice);
+        record.least[functional][cell] = run.cost.of(entry.time, entry.nosync);
+        if (!std::exchange(record.exact[functional][cell], 1))
+          record.entries.push_back(std::move(entry));
+      }
+      const Limit &limit = run.limits[0];
+      for (size_t i = 0; i < open.starts.size(); ++i) {
+        Refined &record = refined(open, i, tieChoice);
+        for (size_t cell = 0; cell < found[i].size(); ++cell) {
+          double refuted =
+              limit.limit[cell % lasts] - limit.added[i][cell / lasts];
+          if (found[i][cell] || !(refuted >= 0))
+            continue;
+          Picoseconds &least = record.least[functional][cell];
+          least = std::max(least, floorOf(refuted) + 1);
+        }
+      }
+    }
+    for (size_t i = 0; i < group.starts.size(); ++i) {
+      const Refined &record = refined(group, i, tieChoice);
+      for (Keyed *interval : group.starts[i].intervals)
+        for (size_t cell = 0; cell < record.least[functional].size(); ++cell)
+          interval->least(functional)[cell] =
+              std::max(interval->least(functional)[cell],
+                       record.least[functional][cell]);
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Both numbers
+//===----------------------------------------------------------------------===//
+
+PipelineSearch::Impl::Fronts
+PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
+                               Room room, const KeyedPaths &paths) {
+  Fronts fronts;
+  fronts.entries.resize(tables.stages);
+  std::optional<Sides> sides;
+  size_t sidesOf = 0;
+  forEachGroup(keyed, [&](const AlikeGroup &group) {
+    size_t stage = group.stage;
+    if (!sides || sidesOf != stage)
+      sides.emplace(*this, paths, sidesOf = stage);
+    StageRun run = makeRun(group, tieChoice);
+    run.twoCosts = tables.bottleneck > 0;
+    run.cost = tables.weights[kTime];
+    for (size_t f = 0; f < tables.functionals(); ++f)
+      addLimit(run, f, group, *sides, room);
+    for (const Alike &start : group.starts) {
+      Picoseconds floor = kNoBound;
+      for (const Keyed *interval : start.intervals) {
+        Picoseconds before = kNoBound;
+        for (size_t first = 0; first < firstsOf(stage); ++first)
+          before = std::min(
+              before, sides->before(interval->begin, first).leastLargest());
+        floor = std::min(
+            floor, std::max(before, sides->leastLargestAfter(interval->end)) -
+                       tables.endResidual(stage, interval->end) -
+                       tables.startResidual(stage, interval->begin));
+      }
+      run.floors.push_back(floor);
+    }
+    fronts.owned.push_back(runStage(run, statistics));
+    for (const StageEntry &entry : fronts.owned.back())
+      for (const Keyed *interval : group.starts[entry.start].intervals)
+        fronts.entries[stage].push_back({interval, &entry});
+  });
+  return fronts;
+}
+
+} // namespace galvatron
