@@ -671,9 +671,10 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
 } // namespace
 
 const grt_backend *backendAround(const grt_backend *around) {
-  base = around;
-  static const grt_backend table =
-      makeTable(std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
+  static const grt_backend table = [around] {
+    base = around;
+    return makeTable(std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
+  }();
   return &table;
 }
 
