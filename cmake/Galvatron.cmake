@@ -33,45 +33,82 @@ if(GALVATRON_FUZZ)
 endif()
 find_program(GALVATRON_LLD NAMES ld.lld-22 ld.lld HINTS ${LLVM_TOOLS_BINARY_DIR})
 
-# galvatron_add_library(NAME SOURCES... [LINK_LIBS libs...])
-# A library of one of the plain rooms: LLVM support code, no MLIR.
-function(galvatron_add_library name)
-  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
-  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} LLVM)
-endfunction()
-
 # For what is not where time goes (passes, tools, tests): beyond -O1, MLIR's and
 # GoogleTest's headers cost twice the compile time.
 function(galvatron_light_optimisation name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# Half of the time that a small file on MLIR takes is reading MLIR's headers:
-# they are compiled once. Every user has the same flags, as gcc wants it.
-option(GALVATRON_PRECOMPILE_HEADERS "Compile MLIR's headers once" ON)
+# Half of the time that a small file takes is reading headers of others: they are
+# compiled once for each set of flags that a kind of target has, as gcc wants it.
+option(GALVATRON_PRECOMPILE_HEADERS "Compile the headers of MLIR, LLVM and \
+GoogleTest once" ON)
 if(GALVATRON_FUZZ)
   set(GALVATRON_PRECOMPILE_HEADERS OFF)
 endif()
-if(GALVATRON_PRECOMPILE_HEADERS)
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/MLIRHeaders.cpp CONTENT "")
-  add_library(GalvatronMLIRHeaders OBJECT ${CMAKE_BINARY_DIR}/MLIRHeaders.cpp)
-  set_target_properties(GalvatronMLIRHeaders PROPERTIES
-    POSITION_INDEPENDENT_CODE ON)
-  galvatron_light_optimisation(GalvatronMLIRHeaders)
-  target_link_libraries(GalvatronMLIRHeaders PRIVATE galvatron_flags)
-  target_precompile_headers(GalvatronMLIRHeaders PRIVATE
-    <mlir/Dialect/Func/IR/FuncOps.h>
-    <mlir/IR/Builders.h>
-    <mlir/IR/BuiltinOps.h>
-    <mlir/IR/DialectImplementation.h>
-    <mlir/IR/OpImplementation.h>
-    <mlir/IR/PatternMatch.h>
-    <mlir/Pass/PassManager.h>
-    <llvm/ADT/StringExtras.h>
-    <llvm/ADT/TypeSwitch.h>)
+
+# galvatron_precompile_headers(NAME HEADERS... [LIGHT] [PIC] [LINK_LIBS libs...])
+function(galvatron_precompile_headers name)
+  cmake_parse_arguments(ARG "LIGHT;PIC" "" "LINK_LIBS" ${ARGN})
+  if(NOT GALVATRON_PRECOMPILE_HEADERS)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
+  if(ARG_PIC)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  if(ARG_LIGHT)
+    galvatron_light_optimisation(${name})
+  endif()
+  target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS})
+  target_precompile_headers(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS})
+endfunction()
+
+# galvatron_use_precompiled(TARGET NAME)
+function(galvatron_use_precompiled target name)
+  if(TARGET ${name})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()
+
+set(plainHeaders
+  <algorithm> <cmath> <map> <memory> <numeric> <optional> <set> <string> <tuple>
+  <vector>
+  <llvm/ADT/STLExtras.h>
+  <llvm/ADT/StringExtras.h>
+  <llvm/Support/Error.h>
+  <llvm/Support/Format.h>
+  <llvm/Support/FormatVariadic.h>
+  <llvm/Support/JSON.h>
+  <llvm/Support/raw_ostream.h>)
+galvatron_precompile_headers(GalvatronPlainHeaders PIC ${plainHeaders})
+galvatron_precompile_headers(GalvatronMLIRHeaders PIC LIGHT
+  <mlir/Dialect/Func/IR/FuncOps.h>
+  <mlir/IR/Builders.h>
+  <mlir/IR/BuiltinOps.h>
+  <mlir/IR/DialectImplementation.h>
+  <mlir/IR/OpImplementation.h>
+  <mlir/IR/PatternMatch.h>
+  <mlir/Pass/PassManager.h>
+  <llvm/ADT/StringExtras.h>
+  <llvm/ADT/TypeSwitch.h>)
+
+if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
+  find_package(GTest REQUIRED)
+  galvatron_precompile_headers(GalvatronTestHeaders LIGHT
+    <gtest/gtest.h> ${plainHeaders} LINK_LIBS GTest::gtest)
 endif()
+
+# galvatron_add_library(NAME SOURCES... [LINK_LIBS libs...])
+# A library of one of the plain rooms: LLVM support code, no MLIR.
+function(galvatron_add_library name)
+  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  galvatron_use_precompiled(${name} GalvatronPlainHeaders)
+  target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} LLVM)
+endfunction()
 
 # galvatron_add_mlir_library(NAME SOURCES... [DEPENDS tablegen targets...]
 #                            [LINK_LIBS libs...])
@@ -84,9 +121,7 @@ function(galvatron_add_mlir_library name)
     add_dependencies(${name} ${ARG_DEPENDS})
   endif()
   galvatron_light_optimisation(${name})
-  if(GALVATRON_PRECOMPILE_HEADERS)
-    target_precompile_headers(${name} REUSE_FROM GalvatronMLIRHeaders)
-  endif()
+  galvatron_use_precompiled(${name} GalvatronMLIRHeaders)
   target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} MLIR LLVM)
 endfunction()
 
@@ -105,11 +140,11 @@ endfunction()
 # galvatron_add_unittest(NAME SOURCES... [LINK_LIBS libs...])
 function(galvatron_add_unittest name)
   cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
-  find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/unittests)
   galvatron_light_optimisation(${name})
+  galvatron_use_precompiled(${name} GalvatronTestHeaders)
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS}
     GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
