@@ -1,0 +1,184 @@
+//===- executor_calls.cpp - What compiled functions call ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/executor.h"
+
+#include <cstring>
+
+namespace grt {
+namespace {
+
+std::string str(uint64_t value) { return std::to_string(value); }
+
+const char *regionName(uint32_t region) {
+  static const char *const names[GRT_REGION_COUNT] = {
+      "parameter", "gradient", "optimizer", "stash", "transient", "input",
+      "output",    "grad-in",  "grad-out",  "data",  "loss"};
+  return region < GRT_REGION_COUNT ? names[region] : "unknown";
+}
+
+} // namespace
+
+void Rank::failHere(const std::string &what) const {
+  fail("rank " + std::to_string(self) +
+       (state.step && !preparing ? ", step " + str(state.step) : "") +
+       (runningLayer ? ", layer '" + runningLayer->name + "'" : "") + ": " +
+       what);
+}
+
+char *Rank::resolve(const grt_buffer &buffer, const char *name,
+                    size_t position) {
+  if (buffer.region >= GRT_REGION_COUNT)
+    failHere("buffer " + str(position) + " of '" + name +
+             "' is in unknown region " + str(buffer.region));
+  const Region &region = regions[buffer.region];
+  if (buffer.offset > region.bytes ||
+      buffer.bytes > region.bytes - buffer.offset)
+    failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
+             str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
+             " of region " + regionName(buffer.region) + ", which has " +
+             str(region.bytes));
+  return region.base + buffer.offset;
+}
+
+void Rank::launch(const grt_kernel_op &op) {
+  constexpr uint32_t most = 16;
+  const char *name = op.name ? op.name : kernelName(op.kernel);
+  if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > most)
+    failHere(std::string("'") + name + "' is a malformed kernel call");
+  grt_kernel_function kernel = state.backend.kernels[op.kernel];
+  if (!kernel)
+    failHere(std::string("backend '") + state.backend.name +
+             "' has no kernel '" + kernelName(op.kernel) + "'");
+  // Decay flags are constants of the program; decaying everything is an option
+  // of the run.
+  grt_kernel_op patched = op;
+  if (op.kernel == GRT_KERNEL_OPTIMIZER && state.options.decayAll) {
+    std::vector<int64_t> &ints = decaying[&op];
+    if (ints.empty()) {
+      ints.assign(op.ints, op.ints + op.int_count);
+      for (size_t i = 5; i < ints.size(); i += 3)
+        ints[i] = 1;
+    }
+    patched.ints = ints.data();
+  }
+  if (state.failed.load(std::memory_order_relaxed))
+    throw Aborted();
+  activity.begin(kernelName(op.kernel), op.name);
+  void *buffers[most];
+  char message[256] = "";
+  int32_t status = 0;
+  if (preparing) {
+    if (state.backend.prepare)
+      status = state.backend.prepare(backendState, &patched, message,
+                                     sizeof(message));
+  } else {
+    for (uint32_t i = 0; i < op.buffer_count; ++i)
+      buffers[i] = resolve(op.buffers[i], name, i);
+    grt_call call{&patched,   buffers,    &running->coordinates,
+                  deviceStep, accumulate, backendState};
+    status = kernel(&call, message, sizeof(message));
+  }
+  if (status != 0) {
+    message[sizeof(message) - 1] = 0;
+    failHere(std::string(kernelName(op.kernel)) + " '" + name +
+             "': " + message);
+  }
+  activity.end();
+}
+
+void Rank::communicate(const grt_collective_op &op) {
+  if (preparing)
+    return;
+  const char *name = op.name ? op.name : "collective";
+  if (op.axis > GRT_AXIS_TP)
+    failHere(std::string("'") + name + "' runs over an unknown axis");
+  if (op.stream >= GRT_STREAM_COUNT)
+    failHere(std::string("'") + name + "' is on an unknown stream");
+  activity.begin("collective", name);
+  notePlace(name);
+  communicator->onStream(grt_stream(op.stream));
+  char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
+  Group *group = running->groups[op.axis];
+  uint64_t members = group ? uint64_t(group->size()) : 1;
+  auto expect = [&](uint64_t inBytes, uint64_t outBytes) {
+    if (inBytes != outBytes || op.in.dtype != op.out.dtype)
+      failHere(std::string("'") + name + "' has " + str(op.in.bytes) +
+               " bytes of " + dtypeName(op.in.dtype) + " in and " +
+               str(op.out.bytes) + " bytes of " + dtypeName(op.out.dtype) +
+               " out over " + str(members) + " ranks");
+  };
+  auto dtype = grt_dtype(op.out.dtype);
+  uint64_t count = op.out.bytes / dtypeBytes(op.out.dtype);
+  bool add = op.acc == 1 || (op.acc == 2 && accumulate);
+  switch (op.collective) {
+  case GRT_ALL_REDUCE:
+    expect(op.in.bytes, op.out.bytes);
+    if (in != out)
+      device->copy(op.stream, out, in, op.in.bytes);
+    if (group)
+      communicator->allReduce(*group, out, count, dtype);
+    break;
+  case GRT_ALL_GATHER:
+    expect(op.in.bytes * members, op.out.bytes);
+    if (group)
+      communicator->allGather(*group, in, out, op.in.bytes);
+    else if (in != out)
+      device->copy(op.stream, out, in, op.in.bytes);
+    break;
+  case GRT_REDUCE_SCATTER:
+    expect(op.in.bytes, op.out.bytes * members);
+    if (!group)
+      group = &communicator->group({self});
+    communicator->reduceScatter(*group, in, out, count, dtype, add);
+    break;
+  default:
+    failHere(std::string("'") + name + "' is an unknown collective");
+  }
+  communicator->onStream(GRT_STREAM_COMPUTE);
+}
+
+void Rank::order(const grt_event_op &op) {
+  if (op.event >= GRT_FUNCTION_EVENTS || op.stream >= GRT_STREAM_COUNT)
+    failHere("event " + str(op.event) + " on stream " + str(op.stream) +
+             ": expected at most " + str(GRT_FUNCTION_EVENTS) + " events and " +
+             str(GRT_STREAM_COUNT) + " streams");
+  if (preparing)
+    return;
+  if (op.wait)
+    device->wait(op.stream, op.event);
+  else
+    device->record(op.stream, op.event);
+}
+
+void Rank::beginLife(const grt_buffer &buffer) {
+  if (preparing) {
+    ++marks;
+    return;
+  }
+  char *address = resolve(buffer, "begin", 0);
+  if (!buffer.bytes)
+    return;
+  live.begin(uint64_t(address - arena->base()), buffer.bytes);
+  device->note(GRT_NOTE_BEGIN, address, buffer.bytes);
+}
+
+void Rank::endLife(const grt_buffer &buffer) {
+  if (preparing)
+    return;
+  char *address = resolve(buffer, "end", 0);
+  if (!buffer.bytes)
+    return;
+  if (!live.end(uint64_t(address - arena->base()), buffer.bytes, poisonDead()))
+    failHere("a buffer of " + str(buffer.bytes) + " bytes at " +
+             str(buffer.offset) + " of region " + regionName(buffer.region) +
+             " ends that never began");
+  device->note(GRT_NOTE_END, address, buffer.bytes);
+}
+
+} // namespace grt

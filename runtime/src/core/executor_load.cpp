@@ -1,0 +1,297 @@
+//===- executor_load.cpp - Making a rank ready ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/allocation.h"
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/init.h"
+
+#include <algorithm>
+#include <new>
+#include <numeric>
+#include <utility>
+
+namespace grt {
+
+void Rank::load() {
+  const Role &role = *roleData;
+  // Where there is a device, memory is taken on the rank's.
+  backendState = state.backend.create_rank(self, state.threadsPerRank);
+  if (!backendState && state.backend.device)
+    fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
+         "' does not start" + whyNot(state.backend));
+  arena = std::make_unique<Arena>(state.backend,
+                                  grt_arena{role.arenaBytes, role.window.offset,
+                                            role.window.bytes, role.slotStride,
+                                            uint64_t(role.slotCount)},
+                                  self);
+  uint64_t lossBytes =
+      alignUp(uint64_t(manifest.microBatches) * sizeof(double));
+  device = std::make_unique<Device>(state.backend, backendState, activity,
+                                    host.size(), lossBytes + GRT_ALIGNMENT,
+                                    state.failed);
+  if (*device)
+    joinDevices();
+  clearMemory();
+
+  std::vector<int> all(size_t(host.size()));
+  std::iota(all.begin(), all.end(), 0);
+  everyone = &host.group(all);
+  layers.resize(role.layers.size());
+  for (size_t i = 0; i < layers.size(); ++i)
+    prepareLayer(i);
+  gathered.resize(size_t(host.size()) * 2);
+  initialiseWeights();
+  prepareKernels();
+  device->waitForAll();
+  if (recorder)
+    recorder->attach(live, staticBytes);
+  beginAllocationCount();
+}
+
+void Rank::joinDevices() {
+  const Role &role = *roleData;
+  const grt_device &table = *state.backend.device;
+  device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
+  auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
+    device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
+  };
+  for (const auto &[name, extent] : {std::pair("data", role.data),
+                                     {"loss", role.loss},
+                                     {"step", role.step},
+                                     {"workspace", role.workspace}})
+    keep(name, extent.offset, extent.bytes);
+  for (const Layer &layer : role.layers) {
+    uint64_t held =
+        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    keep("parameters", layer.parameter, held * manifest.elementBytes());
+    keep("gradients", layer.gradient, held * manifest.accumulatorBytes());
+    keep("optimizer state", layer.optimizer, manifest.optimizerBytes(layer));
+  }
+  if (role.workspace.bytes && table.use_workspace)
+    device->check([&](char *message, size_t bytes) {
+      return table.use_workspace(backendState,
+                                 arena->base() + role.workspace.offset,
+                                 role.workspace.bytes, message, bytes);
+    });
+
+  // One process can do without what several need.
+  const grt_device_collectives *collectives =
+      state.oneProcess && table.local_collectives ? table.local_collectives
+                                                  : table.collectives;
+  if (!collectives && host.size() > 1)
+    fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
+         "' cannot connect " + std::to_string(host.size()) + " ranks" +
+         (state.oneProcess ? "" : " of several processes"));
+  auto joined = std::make_unique<DeviceCommunicator>(*device, state.backend,
+                                                     collectives, host);
+  DeviceCommunicator &mine = *joined;
+  devices = &mine;
+  aroundDevices = watchedCommunicator(std::move(joined), activity);
+  if (recorder)
+    aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
+  communicator = aroundDevices.get();
+  for (const auto &round : groupRounds(manifest)) {
+    auto own = std::find_if(round.begin(), round.end(), [&](const auto &ranks) {
+      return std::find(ranks.begin(), ranks.end(), self) != ranks.end();
+    });
+    if (own != round.end())
+      mine.group(*own);
+    else
+      mine.withoutGroup();
+  }
+
+  size_t rows = 0, peers = 0;
+  auto count = [&](const ExchangeTable &of) {
+    for (const auto *sides : {&of.sends, &of.receives})
+      for (const ExchangePeer &side : *sides)
+        rows += side.rows.size();
+  };
+  for (const auto &tables : state.exchanges)
+    count(tables[self]);
+  // Gradients of tied parameters arrive where the first slot is, or a boundary
+  // buffer, which hold nothing at the end of a step; the same room on all
+  // ranks.
+  uint64_t room = UINT64_MAX;
+  for (const Role &other : manifest.roles)
+    room = std::min(room, std::max(other.slotBytes, other.boundary[0].bytes));
+  for (const TieTables &tables : state.ties) {
+    count(tables.broadcast[self]);
+    for (const ExchangeTable &table : tables.reduce)
+      peers = std::max(peers, table.receives.size());
+    // What arrives is cut once more for every round.
+    for (const auto &side : tables.reduce[self].receives)
+      rows += 2 * side.rows.size() + 1;
+    for (const auto &side : tables.reduce[self].sends)
+      rows += 2 * side.rows.size() + 1;
+  }
+  mine.reserveRows(rows);
+  if (peers) {
+    uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
+    tieScratch = {role.slotBytes >= room ? role.slots.offset
+                                         : role.boundary[0].offset,
+                  each * peers};
+    mine.useScratch(arena->base() + tieScratch.offset, each, peers);
+  }
+
+  // Events are shared if there are more slots than events: a wait is then for
+  // more than is needed, never for what was put on a stream after it.
+  uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
+  uint32_t pairs = (table.event_count - first) / 2;
+  meetings.resize(size_t(role.slotCount) + 2);
+  for (size_t i = 0; i < meetings.size(); ++i) {
+    meetings[i].transferEvent = first + 2 * uint32_t(i % pairs);
+    meetings[i].computeEvent = meetings[i].transferEvent + 1;
+  }
+}
+
+void Rank::clearMemory() {
+  const Role &role = *roleData;
+  char *base = arena->base();
+  auto clear = [&](const Extent &extent) {
+    device->fill(GRT_STREAM_COMPUTE, base + extent.offset, 0, extent.bytes);
+  };
+  if (state.poison)
+    device->fill(GRT_STREAM_COMPUTE, base, poisonByte, role.addressBytes());
+  for (const Extent &extent :
+       {role.parameters, role.optimizer, role.loss, role.step, role.data})
+    clear(extent);
+  // The first micro-batch of a step writes gradients; poison shows if not.
+  if (!state.poison)
+    clear(role.gradients);
+  deviceStep = reinterpret_cast<grt_step *>(base + role.step.offset);
+  step = *device ? &hostStep : new (deviceStep) grt_step();
+  for (const Extent &extent : {role.parameters, role.gradients, role.optimizer,
+                               role.data, role.loss, role.step, role.workspace})
+    staticBytes += extent.bytes;
+}
+
+void Rank::prepareKernels() {
+  // Ranges that are live at once: what forward functions keep in each slot, the
+  // temporaries of one function, and the buffers between layers.
+  size_t kept = 0, temporary = 0;
+  preparing = true;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer &layer = roleData->layers[i];
+    running = &layers[i];
+    runningLayer = &layer;
+    for (int function : {layer.forward, layer.recompute, layer.backward,
+                         layer.norm, layer.update}) {
+      if (function < 0)
+        continue;
+      marks = 0;
+      call(function, layer, Phase::Forward);
+      temporary = std::max(temporary, marks);
+      if (function == layer.forward)
+        kept += marks + 1;
+    }
+  }
+  running = nullptr;
+  runningLayer = nullptr;
+  preparing = false;
+  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 8);
+}
+
+void Rank::prepareLayer(size_t number) {
+  const Role &role = *roleData;
+  const Layer &layer = role.layers[number];
+  LayerState &prepared = layers[number];
+  const grt_axis axes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP};
+  int64_t index[3], size[3];
+  for (grt_axis axis : axes) {
+    index[axis] = axisIndex(layer, local, axis);
+    size[axis] = layer.degree(axis);
+    if (size[axis] > 1)
+      prepared.groups[axis] =
+          &communicator->group(axisRanks(role, layer, local, axis));
+  }
+  prepared.block = sampleBlock(layer, local);
+  prepared.coordinates = {index[GRT_AXIS_DP],  size[GRT_AXIS_DP],
+                          index[GRT_AXIS_SDP], size[GRT_AXIS_SDP],
+                          index[GRT_AXIS_TP],  size[GRT_AXIS_TP],
+                          layer.index,         0,
+                          layer.samples};
+
+  uint64_t bytes = uint64_t(layer.samples) * uint64_t(manifest.seqLen) *
+                   sizeof(int32_t) * uint64_t(manifest.microBatches);
+  if (layer.readsTokens)
+    tokenBytes = bytes;
+  if (layer.readsLabels)
+    labelBytes = bytes;
+  labelOffset = tokenBytes;
+
+  if (layer.output == OutputKind::Slot)
+    prepared.outputBytes = role.layers[number + 1].inputBytes;
+  else if (layer.output == OutputKind::Boundary) {
+    int exchange =
+        layer.forwardReshard >= 0 ? layer.forwardReshard : role.sendActivation;
+    prepared.outputBytes =
+        uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
+  }
+}
+
+void Rank::initialiseWeights() {
+  for (const Layer &layer : roleData->layers)
+    for (const LayerTensor &tensor : layer.tensors) {
+      const Parameter &parameter = manifest.parameters[tensor.parameter];
+      forEachRun(layer, tensor, local, [&](const TensorRun &run) {
+        activity.advance();
+        auto fill = [&](grt_dtype dtype, uint64_t base) {
+          uint64_t width = dtypeBytes(dtype);
+          device->write(arena->base() + base + uint64_t(run.held) * width,
+                        uint64_t(run.count), width,
+                        [&](char *to, uint64_t first, uint64_t count) {
+                          initialValues(parameter, state.options.seed,
+                                        run.global + int64_t(first),
+                                        int64_t(count), dtype, to);
+                        });
+        };
+        fill(manifest.dtype, layer.parameter);
+        if (tensor.group == 0 && manifest.hasMasterWeights())
+          fill(manifest.accumulatorType(), manifest.masterOffset(layer));
+      });
+    }
+}
+
+uint64_t Rank::measuredPeakBytes() const {
+  return staticBytes + live.peakBytes() + outsideBytes;
+}
+
+bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
+  if (!labelBytes)
+    return false;
+  uint64_t each = labelBytes / uint64_t(manifest.microBatches);
+  device->download(labels.data(),
+                   arena->base() + roleData->data.offset + labelOffset +
+                       uint64_t(microBatch) * each,
+                   labels.size_bytes());
+  return true;
+}
+
+bool Rank::hasFailed(std::string &message) const {
+  char text[1024] = "";
+  const DeviceCommunicator *mine = devices.load();
+  if (!mine || !mine->hasFailed(text, sizeof(text)))
+    return false;
+  text[sizeof(text) - 1] = 0;
+  message =
+      "rank " + std::to_string(self) + ", " + activity.describe() + ": " + text;
+  return true;
+}
+
+void Rank::abortDevice() const {
+  if (const DeviceCommunicator *mine = devices.load())
+    mine->abortDevice();
+}
+
+bool Rank::isFirstOfLastLayer() const {
+  const LayerState &last = layers.back();
+  return roleData->layers.back().output == OutputKind::Loss &&
+         last.block == 0 && last.coordinates.tp_index == 0;
+}
+
+} // namespace grt
