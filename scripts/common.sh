@@ -4,13 +4,15 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # configure PRESET BUILD_DIR [cmake arguments...]
 # Configures once; a build folder that is there keeps its settings, apart from
-# the arguments given.
+# the arguments given. Files of a target are compiled together: a whole build
+# takes half the time, a change to one file longer (see CONTRIBUTING.md).
 configure() {
   local preset=$1 build=$2
   shift 2
   local arguments=("$@")
   if [ ! -f "$build/build.ninja" ]; then
-    arguments+=(--preset "$preset" -B "$build")
+    arguments+=(--preset "$preset" -B "$build"
+      -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
     if command -v mold >/dev/null; then
       local kind
       for kind in EXE SHARED MODULE; do

@@ -83,34 +83,48 @@ template <int... Kernels> void wrap(std::integer_sequence<int, Kernels...>) {
   ((state.table.kernels[Kernels] = measured<Kernels>), ...);
 }
 
-/// Runs one product of the backend and returns its FLOP/s, the best of several:
-/// a peak is what the machine can do, not what it did while something else ran.
+/// Runs products of several shapes and returns the most FLOP/s seen: a peak is
+/// what the machine can do, not what one shape reaches or what it did while
+/// something else ran.
 double peakProduct(const grt_backend &backend, void *rank, grt_dtype dtype) {
-  const int64_t n = 768;
-  size_t bytes = size_t(n * n * width(dtype));
-  std::vector<char> a(bytes), b(bytes), c(size_t(n * n) * 4);
-  grt_buffer buffers[3] = {{GRT_REGION_TRANSIENT, uint32_t(dtype), 0, bytes},
-                           {GRT_REGION_TRANSIENT, uint32_t(dtype), 0, bytes},
-                           {GRT_REGION_TRANSIENT, uint32_t(dtype), 0, bytes}};
-  int64_t ints[7] = {n, n, n, 0, 0, 0, 0};
-  grt_kernel_op op = {GRT_KERNEL_GEMM, 3, 7, 0, buffers, ints, nullptr, "peak"};
-  void *addresses[3] = {a.data(), b.data(), c.data()};
-  grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1};
-  grt_step step = {};
-  grt_call call = {&op, addresses, &at, &step, 0, rank};
-  char message[256] = "";
+  // m, n, k and whether the right side is transposed.
+  const int64_t shapes[][4] = {
+      {768, 768, 768, 0}, {2048, 512, 1536, 1}, {1024, 1024, 1024, 1}};
   double best = 0;
-  for (int i = 0; i < 60; ++i) {
-    double begin = now();
-    if (backend.kernels[GRT_KERNEL_GEMM](&call, message, sizeof(message)) != 0)
-      return 0;
-    if (i > 1)
-      best = std::max(best, 2.0 * double(n * n * n) / (now() - begin));
+  for (const int64_t *shape : shapes) {
+    int64_t m = shape[0], n = shape[1], k = shape[2];
+    size_t bytes[3] = {size_t(m * k * width(dtype)),
+                       size_t(k * n * width(dtype)),
+                       size_t(m * n * width(dtype))};
+    std::vector<char> memory[3];
+    grt_buffer buffers[3];
+    void *addresses[3];
+    for (int i = 0; i < 3; ++i) {
+      memory[i].resize(bytes[i]);
+      buffers[i] = {GRT_REGION_TRANSIENT, uint32_t(dtype), 0, bytes[i]};
+      addresses[i] = memory[i].data();
+    }
+    int64_t ints[7] = {m, n, k, 0, shape[3], 0, 0};
+    grt_kernel_op op = {GRT_KERNEL_GEMM, 3,    7,       0,
+                        buffers,         ints, nullptr, "peak"};
+    grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+    grt_step step = {};
+    grt_call call = {&op, addresses, &at, &step, 0, rank};
+    char message[256] = "";
+    for (int i = 0; i < 40; ++i) {
+      double begin = now();
+      if (backend.kernels[GRT_KERNEL_GEMM](&call, message, sizeof(message)) !=
+          0)
+        return 0;
+      if (i > 1)
+        best = std::max(best, 2.0 * double(m * n * k) / (now() - begin));
+    }
   }
   return best;
 }
 
-/// y = a + b over buffers that no cache holds.
+/// y = a + b and a = a + b over buffers that no cache holds: where the result
+/// is a third buffer, its lines are read before they are written, uncounted.
 double peakBandwidth(const grt_backend &backend, void *rank) {
   const int64_t n = int64_t(16) << 20;
   size_t bytes = size_t(n) * sizeof(float);
@@ -124,16 +138,19 @@ double peakBandwidth(const grt_backend &backend, void *rank) {
   grt_buffer buffer = {GRT_REGION_TRANSIENT, GRT_F32, 0, bytes};
   grt_buffer buffers[3] = {buffer, buffer, buffer};
   grt_kernel_op op = {GRT_KERNEL_ADD, 3, 1, 0, buffers, &n, nullptr, "peak"};
-  void *addresses[3] = {base, base + apart, base + 2 * apart};
   grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1};
   grt_step step = {};
-  grt_call call = {&op, addresses, &at, &step, 0, rank};
-  char message[256] = "";
   double best = 0;
-  for (int i = 0; i < 30; ++i) {
-    double begin = now();
-    backend.kernels[GRT_KERNEL_ADD](&call, message, sizeof(message));
-    best = std::max(best, 3.0 * double(bytes) / (now() - begin));
+  for (char *result : {base, base + 2 * apart}) {
+    void *addresses[3] = {base, base + apart, result};
+    grt_call call = {&op, addresses, &at, &step, 0, rank};
+    char message[256] = "";
+    for (int i = 0; i < 20; ++i) {
+      double begin = now();
+      if (backend.kernels[GRT_KERNEL_ADD](&call, message, sizeof(message)) != 0)
+        return 0;
+      best = std::max(best, 3.0 * double(bytes) / (now() - begin));
+    }
   }
   backend.release(memory, 3 * apart);
   return best;

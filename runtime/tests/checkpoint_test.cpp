@@ -8,6 +8,7 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
 #include "core/error.h"
+#include "files.h"
 #include "grt/checkpoint.h"
 #include "reference_backend.h"
 #include "tensors.h"
@@ -42,11 +43,6 @@ std::string freshFolder(const std::string &name) {
       "grt-checkpoint-test-" + std::to_string(getpid()) + "/" + name;
   fs::remove_all(path);
   return path;
-}
-
-std::string readAll(const std::string &path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
 void writeAll(const std::string &path, const std::string &bytes) {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "files.h"
 #include "grt/session.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +17,6 @@
 using namespace grt;
 
 namespace {
-
-std::string readAll(const std::string &path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
-}
 
 std::string bigram(int ranks) {
   return std::string(TEST_PROGRAMS) + "/bigram" + std::to_string(ranks) +

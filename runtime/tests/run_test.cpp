@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "files.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -53,11 +55,6 @@ std::string writeText(const std::string &name, const std::string &text) {
   std::string path = folder() + "/" + name;
   std::ofstream(path, std::ios::binary) << text;
   return path;
-}
-
-std::string readAll(const std::string &path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
 std::string alphabet() {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "files.h"
 #include "grt/session.h"
 #include "recording.h"
 #include "reference_backend.h"
@@ -351,11 +352,6 @@ TEST(Session, SinglePrecision) {
   plan.layers[2].levels = {{"tp", 2}, {"dp", 2}};
   plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
   expectTwins(plan, 3e-6);
-}
-
-std::string readAll(const std::string &path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
 /// The bytes of model.safetensors before any step.

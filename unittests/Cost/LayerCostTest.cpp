@@ -6,14 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/LayerCost.h"
+#include "../TestStrategy.h"
 
 #include "gtest/gtest.h"
 
 using namespace galvatron;
 
 namespace {
-
-Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
 
 /// 1 GFLOP/s, 1 GB/s of memory, links of 1 GB/s without latency, slowdown 1.5.
 Cluster flat(int64_t nodes, int64_t devices, double kernelOverhead = 0) {

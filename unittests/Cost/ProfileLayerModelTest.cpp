@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/ProfileLayerModel.h"
+#include "../TestStrategy.h"
 #include "galvatron/Support/Json.h"
 
 #include "gtest/gtest.h"
@@ -22,8 +23,6 @@ const char *profile = R"({"version": 1, "dtype": "f32", "layers": [
    "intermediate-bytes": 6400, "tp-replicated-bytes": 1280},
   {"name": "head", "forward-ms": 1, "backward-ms": 2, "parameter-bytes": 64,
    "boundary-bytes": 640, "intermediate-bytes": 0}]})";
-
-Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
 
 std::unique_ptr<ProfileLayerModel> model(const std::string &text) {
   return llvm::cantFail(ProfileLayerModel::fromJson(

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/ReshardPlan.h"
+#include "../TestStrategy.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "gtest/gtest.h"
@@ -18,8 +19,6 @@
 using namespace galvatron;
 
 namespace {
-
-Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
 
 std::vector<int64_t> ranks(int64_t first, int64_t count) {
   std::vector<int64_t> list(count);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Strategy.h"
+#include "../TestStrategy.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "gtest/gtest.h"
@@ -15,8 +16,6 @@
 using namespace galvatron;
 
 namespace {
-
-Strategy get(const char *text) { return llvm::cantFail(Strategy::parse(text)); }
 
 std::string errorOf(const char *text) {
   llvm::Expected<Strategy> strategy = Strategy::parse(text);

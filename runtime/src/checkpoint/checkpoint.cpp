@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 #include "core/error.h"
 
 #include <nlohmann/json.hpp>
@@ -17,19 +18,10 @@
 namespace grt {
 namespace {
 
-std::string str(uint64_t value) { return std::to_string(value); }
-
 std::string fiveDigits(size_t number) {
   std::string digits = std::to_string(number);
   return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits
                            : digits;
-}
-
-std::string shapeText(const std::vector<int64_t> &shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 /// Room for the sums of the ranks of this process, so that their threads need

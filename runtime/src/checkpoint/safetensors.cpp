@@ -23,13 +23,6 @@ constexpr uint64_t lengthBytes = 8;
 /// As the reference implementation has it.
 constexpr uint64_t largestHeader = 100'000'000;
 
-std::string shapeText(const std::vector<int64_t> &shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 uint64_t readLength(std::string_view bytes) {
   uint64_t length = 0;
   for (uint64_t i = 0; i < lengthBytes; ++i)
@@ -153,6 +146,13 @@ void convertStored(std::string_view type, const void *from, int64_t count,
                  values);
     storeValues(values, n, dtype, target + uint64_t(done) * dtypeBytes(dtype));
   }
+}
+
+std::string shapeText(const std::vector<int64_t> &shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
 }
 
 std::string safetensorsHeader(const std::vector<TensorEntry> &entries,

@@ -35,6 +35,9 @@ struct TensorEntry {
   uint64_t bytes() const;
 };
 
+/// "[2, 3]", for messages.
+std::string shapeText(const std::vector<int64_t> &shape);
+
 /// Length, header and padding of a file with these tensors in this order;
 /// `offsets[i]` is the byte of the file where tensor i begins, and one more is
 /// the size of the file.

@@ -15,8 +15,10 @@
 
 #include "grt/session.h"
 
+#include <concepts>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace grt {
@@ -44,6 +46,13 @@ public:
 }
 [[noreturn]] inline void invalid(const std::string &message) {
   throw Error(2, message);
+}
+
+/// Whole numbers in messages.
+template <typename Number>
+  requires std::integral<Number> || std::is_enum_v<Number>
+std::string str(Number value) {
+  return std::to_string(+value);
 }
 
 /// Runs `body` and turns its exceptions into a status.

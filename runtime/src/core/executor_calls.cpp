@@ -13,8 +13,6 @@
 namespace grt {
 namespace {
 
-std::string str(uint64_t value) { return std::to_string(value); }
-
 const char *regionName(uint32_t region) {
   static const char *const names[GRT_REGION_COUNT] = {
       "parameter", "gradient", "optimizer", "stash", "transient", "input",

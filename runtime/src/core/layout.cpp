@@ -15,8 +15,6 @@
 namespace grt {
 namespace {
 
-std::string str(int64_t value) { return std::to_string(value); }
-
 /// The one interval of a parameter that a rank holds of a tensor cut along
 /// dimension 0, and where it starts in the region.
 struct Holding {

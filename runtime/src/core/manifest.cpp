@@ -25,8 +25,6 @@ constexpr int64_t largest = int64_t(1) << 52;
   invalid("manifest: " + (path.empty() ? what : path + ": " + what));
 }
 
-std::string str(int64_t value) { return std::to_string(value); }
-
 /// A JSON value and where it stands, for messages.
 class Node {
 public:

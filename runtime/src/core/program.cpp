@@ -30,8 +30,6 @@
 namespace grt {
 namespace {
 
-std::string str(uint64_t value) { return std::to_string(value); }
-
 std::string readFile(const std::string &path) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
