@@ -12,6 +12,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <limits>
+
 using namespace llvm;
 
 namespace galvatron {
@@ -130,7 +132,10 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     sum += time[s];
     largest = std::max(largest, nosync[s]);
   }
-  Picoseconds iteration = (plan.microBatches - 1) * largest + sum;
+  __int128 exact = static_cast<__int128>(plan.microBatches - 1) * largest + sum;
+  if (exact > std::numeric_limits<Picoseconds>::max())
+    return makeError("plan: a step would take longer than three months");
+  auto iteration = static_cast<Picoseconds>(exact);
   plan.iterationMs = toMilliseconds(iteration);
   plan.samplesPerSecond = iteration > 0
                               ? static_cast<double>(plan.batch) * 1e12 /
