@@ -67,6 +67,9 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
                        ": expected an overlap slowdown between 1 and 2");
     if (!(type.kernelOverhead >= 0))
       return makeError(where + ": expected a kernel overhead of at least 0");
+    if (type.optimizerBandwidth && !(*type.optimizerBandwidth >= 0))
+      return makeError(where +
+                       ": expected an optimizer bandwidth of at least 0");
     if (Error error = type.efficiency.check(where + ".efficiency"))
       return error;
     if (Error error =
@@ -195,6 +198,12 @@ double Cluster::coreContention(int64_t device) const {
     return 1;
   return std::max(1.0, static_cast<double>(group.devices) /
                            static_cast<double>(group.cores));
+}
+
+bool Cluster::sharesCores() const {
+  return any_of(description.nodes, [](const NodeGroup &group) {
+    return group.cores > 0 && group.devices > group.cores;
+  });
 }
 
 double Cluster::flopsOf(ArrayRef<int64_t> devices, StringRef dtype) const {

@@ -53,6 +53,7 @@ struct DeviceTypeText {
   BandwidthText memoryBandwidth;
   double overlapSlowdown = 1.3;
   SecondsText kernelOverhead;
+  std::optional<BandwidthText> optimizerBandwidth;
   std::vector<std::vector<NumberText>> efficiency, attentionEfficiency;
 };
 
@@ -185,6 +186,7 @@ template <> struct MappingTraits<DeviceTypeText> {
     io.mapRequired("memory-bandwidth", type.memoryBandwidth);
     io.mapOptional("overlap-slowdown", type.overlapSlowdown);
     io.mapOptional("kernel-overhead", type.kernelOverhead);
+    io.mapOptional("optimizer-bandwidth", type.optimizerBandwidth);
     io.mapOptional("efficiency", type.efficiency);
     io.mapOptional("attention-efficiency", type.attentionEfficiency);
   }
@@ -343,6 +345,8 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
       type.memoryBandwidth = from.memoryBandwidth.value;
       type.overlapSlowdown = from.overlapSlowdown;
       type.kernelOverhead = from.kernelOverhead.value;
+      if (from.optimizerBandwidth)
+        type.optimizerBandwidth = from.optimizerBandwidth->value;
       std::string where = "device type '" + from.name + "'";
       Expected<EfficiencyCurve> curve =
           toCurve(from.efficiency, where + ".efficiency");
@@ -403,6 +407,8 @@ std::string Cluster::toYaml() const {
     type.memoryBandwidth.value = from.memoryBandwidth;
     type.overlapSlowdown = from.overlapSlowdown;
     type.kernelOverhead.value = from.kernelOverhead;
+    if (from.optimizerBandwidth)
+      type.optimizerBandwidth = BandwidthText{*from.optimizerBandwidth};
     type.efficiency = toText(from.efficiency);
     type.attentionEfficiency = toText(from.attentionEfficiency);
     text.deviceTypes.push_back(std::move(type));

@@ -38,6 +38,13 @@ Cluster Cluster::scaled(double memory, double bandwidth) const {
   return other;
 }
 
+Cluster Cluster::withoutOptimizerTime() const {
+  Cluster other = *this;
+  for (DeviceType &type : other.description.deviceTypes)
+    type.optimizerBandwidth = 0;
+  return other;
+}
+
 std::optional<Cluster> Cluster::resized(int64_t count) const {
   if (description.nodes.size() != 1 || hasBandwidthMatrix() || count < 1)
     return std::nullopt;

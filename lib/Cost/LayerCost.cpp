@@ -11,7 +11,9 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 using namespace llvm;
 
@@ -99,24 +101,78 @@ LayerTime layerTime(const LayerTimeParts &parts) {
   return time;
 }
 
+std::vector<CoreContention>
+pipelineContention(const Cluster &cluster,
+                   ArrayRef<std::vector<int64_t>> stages,
+                   int64_t microBatches) {
+  std::vector<CoreContention> contention(stages.size());
+  if (!cluster.sharesCores())
+    return contention;
+  std::map<int64_t, double> ofNode;
+  for (size_t s = 0; s < stages.size(); ++s)
+    for (int64_t device : stages[s]) {
+      auto [it, fresh] = ofNode.try_emplace(cluster.nodeOf(device), 1);
+      if (!fresh)
+        continue;
+      int64_t cores = cluster.nodeGroups()[cluster.nodeGroupOf(device)].cores;
+      if (cores == 0)
+        continue;
+      // How many more of the node's devices work from a slot on.
+      std::map<int64_t, int64_t> change;
+      for (size_t other = 0; other < stages.size(); ++other)
+        for (int64_t neighbour : stages[other])
+          if (cluster.nodeOf(neighbour) == it->first) {
+            ++change[static_cast<int64_t>(other)];
+            --change[static_cast<int64_t>(other) + microBatches];
+          }
+      double sum = 0, slots = 0;
+      int64_t working = 0, since = 0;
+      for (auto [slot, more] : change) {
+        if (working > 0) {
+          auto length = static_cast<double>(slot - since);
+          slots += length;
+          sum += length * std::max(1.0, static_cast<double>(working) /
+                                            static_cast<double>(cores));
+        }
+        working += more;
+        since = slot;
+      }
+      it->second = sum / slots;
+    }
+  for (size_t s = 0; s < stages.size(); ++s)
+    for (int64_t device : stages[s])
+      contention[s].push_back(ofNode.at(cluster.nodeOf(device)));
+  return contention;
+}
+
 LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Strategy &strategy,
                               const StrategyLinks &links,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
-                              StringRef dtype) {
+                              StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
   // Devices of one type in one kind of node compute alike; collectives make all
   // wait for the slowest.
-  SmallVector<std::pair<const DeviceType *, size_t>, 2> seen;
-  for (int64_t device : devices) {
+  SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;
+  for (auto [index, device] : enumerate(devices)) {
     const DeviceType &type = cluster.deviceType(device);
-    std::pair<const DeviceType *, size_t> kind = {&type,
-                                                  cluster.nodeGroupOf(device)};
+    double full = cluster.coreContention(device);
+    double scale = contention.empty() ? full : contention[index];
+    std::tuple<const DeviceType *, size_t, double> kind = {
+        &type, cluster.nodeGroupOf(device), scale};
     if (is_contained(seen, kind))
       continue;
     seen.push_back(kind);
     parts.slowdown = std::max(parts.slowdown, type.overlapSlowdown);
-    double scale = cluster.coreContention(device);
+    double bandwidth = type.optimizerBandwidth.value_or(type.memoryBandwidth);
+    if (bandwidth > 0) {
+      // All ranks of the pipeline update at once.
+      auto touch = [&](double &part, int64_t bytes) {
+        part = std::max(part, full * static_cast<double>(bytes) / bandwidth);
+      };
+      touch(parts.norm, footprint.normBytes);
+      touch(parts.update, footprint.updateBytes);
+    }
     // Measured on some device: others are as much slower as their FLOP/s say.
     if (footprint.measured && footprint.measuredFlops > 0)
       scale *= footprint.measuredFlops / type.flops.at(dtype.str());

@@ -110,7 +110,7 @@ static BatchTimes readTimes(ObjectReader &reader, StringRef key) {
   if (!value)
     return {};
   auto fail = [&](const Twine &what) {
-    reader.fail("'" + reader.pathOf(key) + "': " + what);
+    reader.fail(Twine("'") + reader.pathOf(key) + "': " + what);
     return BatchTimes();
   };
   if (std::optional<double> number = value->getAsNumber()) {
@@ -309,6 +309,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   out.scatterBytes = fullGradients;
   if (dp > 1)
     out.gradientSyncBytes = states(accumulator);
+  out.normBytes = out.gradientBytes;
+  out.updateBytes = states(
+      updateTraffic(width, accumulator, moments + (elementType == "bf16")));
   return out;
 }
 

@@ -110,6 +110,11 @@ PlanOptions::PlanOptions(Tool &tool)
                               "number per pipeline degree"),
                      cl::value_desc("search|paper"), cl::init("search"),
                      cl::cat(tool.category())),
+      optimizerTime("optimizer-time",
+                    cl::desc("count the time of updates and norms: on, or off "
+                             "as in the paper"),
+                    cl::value_desc("on|off"), cl::init("on"),
+                    cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -245,18 +250,27 @@ llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep) const {
 llvm::Expected<Cluster> PlanOptions::resolveCluster(mlir::ModuleOp module,
                                                     bool keep) const {
   ir::ClusterAttr present = module ? ir::getCluster(module) : nullptr;
-  if (cluster.empty()) {
-    if (present)
-      return present.toCluster();
+  if (cluster.empty() && !present)
     return makeError("expected --cluster with a built-in name or a file");
-  }
-  llvm::Expected<Cluster> found = Cluster::load(cluster);
-  if (found && keep && present &&
-      present != ir::ClusterAttr::get(module.getContext(), *found))
-    return makeError("option --cluster: expected the module's cluster '" +
-                     present.getName() + "', found '" + cluster +
-                     "', which differs from it");
-  return found;
+  if (optimizerTime != "on" && optimizerTime != "off")
+    return makeError("option --optimizer-time: expected 'on' or 'off', found "
+                     "'" +
+                     optimizerTime + "'");
+  llvm::Expected<Cluster> found =
+      cluster.empty() ? present.toCluster() : Cluster::load(cluster);
+  if (!found)
+    return found.takeError();
+  if (optimizerTime == "off")
+    found = found->withoutOptimizerTime();
+  if (!keep || !present ||
+      present == ir::ClusterAttr::get(module.getContext(), *found))
+    return found;
+  if (cluster.empty())
+    return makeError("option --optimizer-time: the module was planned with the "
+                     "time of updates: use --replan");
+  return makeError("option --cluster: expected the module's cluster '" +
+                   present.getName() + "', found '" + cluster +
+                   "', which differs from it");
 }
 
 llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {

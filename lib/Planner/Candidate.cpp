@@ -60,14 +60,16 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
                            std::string &refusal) {
   const Layout &layout = *theShape.layout;
   const StrategySet &set = *layout.set;
-  std::map<size_t, size_t> placeIndex;
+  const std::vector<size_t> &contentions =
+      tables.contentionsOf(layout, theShape.microBatches);
+  std::map<std::pair<size_t, size_t>, size_t> placeIndex;
   for (size_t s = 0; s < layout.devices.size(); ++s) {
     StageShape shape = stageShape(s);
     PipelineStage stage;
     stage.inFlight = shape.inFlight;
     stage.memory = layout.memory[s] - stageConstantBytes(shape);
-    auto [it, fresh] =
-        placeIndex.try_emplace(layout.place[s], placeIndex.size());
+    auto [it, fresh] = placeIndex.try_emplace({layout.place[s], contentions[s]},
+                                              placeIndex.size());
     stage.place = it->second;
     theProblem.stages.push_back(stage);
     if (!fresh)
@@ -80,8 +82,9 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
       theProblem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
-      const KindOptions &kind = tables.kindOptions(
-          model.kindOf(l), set, layout.place[s], theShape.samples());
+      const KindOptions &kind =
+          tables.kindOptions(model.kindOf(l), layout, s, theShape.samples(),
+                             theShape.microBatches);
       if (kind.options.empty()) {
         refusal = "layer '" + model.layerName(l) + "' has no strategy on " +
                   std::to_string(layout.devices[s].size()) + " devices" +
@@ -242,21 +245,25 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
   return result;
 }
 
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Layout &layout,
-                    int64_t samples) {
+FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
+  const Layout &layout = *shape.layout;
+  const std::vector<size_t> &contentions =
+      tables.contentionsOf(layout, shape.microBatches);
   std::map<size_t, FreeBound> ofKind;
-  std::vector<size_t> places = layout.place;
-  llvm::sort(places);
-  places.erase(std::unique(places.begin(), places.end()), places.end());
+  // One stage of each sort.
+  std::map<std::pair<size_t, size_t>, size_t> stages;
+  for (size_t s = 0; s < layout.place.size(); ++s)
+    stages.try_emplace({layout.place[s], contentions[s]}, s);
   Picoseconds time = 0, nosync = 0, largest = 0;
   for (size_t l = 0; l < model.layerCount(); ++l) {
     auto [it, fresh] = ofKind.try_emplace(model.kindOf(l));
     FreeBound &least = it->second;
     if (fresh) {
       least = {kNoBound, kNoBound};
-      for (size_t place : places) {
+      for (const auto &[sort, stage] : stages) {
         const KindOptions &kind =
-            tables.kindOptions(model.kindOf(l), *layout.set, place, samples);
+            tables.kindOptions(model.kindOf(l), layout, stage, shape.samples(),
+                               shape.microBatches);
         // A candidate needs options for every kind on every place.
         if (kind.options.empty())
           return {kNoBound, kNoBound};

@@ -98,8 +98,7 @@ private:
 struct FreeBound {
   Picoseconds time = 0, nosync = 0;
 };
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Layout &layout,
-                    int64_t samples);
+FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
 
 } // namespace galvatron::planner
 

@@ -124,6 +124,7 @@ void Comparison::print(raw_ostream &os) const {
   TimeSplit mine = chosen.timeSplit(), its = other.timeSplit();
   time("computation", mine.computeMs, its.computeMs);
   time("exposed communication", mine.communicationMs, its.communicationMs);
+  time("optimizer", mine.optimizerMs, its.optimizerMs);
   time("bubble", mine.bubbleMs, its.bubbleMs);
   table.row({"fits", fitText(chosen), fitText(other), ""});
   table.print(os);

@@ -72,9 +72,31 @@ size_t CostTables::placeOf(ArrayRef<int64_t> from, ArrayRef<int64_t> to) {
   return it->second;
 }
 
-const KindOptions &CostTables::kindOptions(size_t kind, const StrategySet &set,
-                                           size_t place, int64_t samples) {
-  auto [it, fresh] = kinds.try_emplace({place, kind, samples});
+size_t CostTables::contentionNumber(const CoreContention &contention) {
+  auto it = llvm::find(contentions, contention);
+  if (it == contentions.end())
+    it = contentions.insert(it, contention);
+  return it - contentions.begin();
+}
+
+const std::vector<size_t> &CostTables::contentionsOf(const Layout &layout,
+                                                     int64_t microBatches) {
+  auto [it, fresh] = contentionNumbers.try_emplace(
+      {layout.degree, contended ? microBatches : 0});
+  if (fresh)
+    for (const CoreContention &contention :
+         pipelineContention(cluster, layout.devices, microBatches))
+      it->second.push_back(contentionNumber(contention));
+  return it->second;
+}
+
+const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
+                                           size_t stage, int64_t samples,
+                                           int64_t microBatches) {
+  const StrategySet &set = *layout.set;
+  size_t place = layout.place[stage];
+  size_t contention = contentionsOf(layout, microBatches)[stage];
+  auto [it, fresh] = kinds.try_emplace({place, kind, samples, contention});
   KindOptions &entry = it->second;
   if (!fresh)
     return entry;
@@ -97,11 +119,14 @@ const KindOptions &CostTables::kindOptions(size_t kind, const StrategySet &set,
         entry.refusal = strategy.str() + ": " + reason;
       continue;
     }
-    LayerTime time =
-        layerTime(*footprint, strategy, at.links[s], cluster, at.from, dtype);
+    LayerTimeParts parts =
+        layerTimeParts(*footprint, strategy, at.links[s], cluster, at.from,
+                       dtype, contentions[contention]);
+    LayerTime time = layerTime(parts);
     KindOption option{s,
                       local,
-                      layerPicoseconds(time),
+                      layerPicoseconds(time) +
+                          updatePicoseconds(parts, layout.degree),
                       layerNosyncPicoseconds(time),
                       layerMemory(*footprint, local, /*microBatches=*/0),
                       footprint->dataBytesPerSample};

@@ -35,6 +35,14 @@ inline Picoseconds layerPicoseconds(const LayerTime &time) {
 inline Picoseconds layerNosyncPicoseconds(const LayerTime &time) {
   return toPicoseconds(time.totalNosync());
 }
+/// A layer's part of what a step's update and norm add to Eq. 9. All stages do
+/// them at the same time, once the norms have met: the sum over the stages
+/// counts one of `stages` equal ones.
+inline Picoseconds updatePicoseconds(const LayerTimeParts &parts,
+                                     int64_t stages) {
+  return toPicoseconds((parts.norm + parts.update) /
+                       static_cast<double>(stages));
+}
 inline Picoseconds transferPicoseconds(const ReshardRate &rate,
                                        int64_t bytesPerSample,
                                        int64_t samples) {
@@ -93,17 +101,27 @@ struct KindOptions {
 class CostTables {
 public:
   CostTables(LayerModel &model, const Cluster &cluster)
-      : model(model), cluster(cluster), dtype(model.dtype()) {}
+      : model(model), cluster(cluster), dtype(model.dtype()),
+        contended(cluster.sharesCores()), contentions(1) {}
 
   /// Numbers of device lists, and of pairs of them, that no cost can tell
   /// apart.
   size_t placeOf(llvm::ArrayRef<int64_t> devices);
   size_t placeOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to);
 
-  /// Options of a kind on a place for micro-batches of `samples`: strategies
-  /// whose blocks do not divide the samples are left out.
-  const KindOptions &kindOptions(size_t kind, const StrategySet &set,
-                                 size_t place, int64_t samples);
+  /// The number of a list of contentions; 0 is the empty one.
+  size_t contentionNumber(const CoreContention &contention);
+  /// By stage of a layout with so many micro-batches. All 0 on a cluster that
+  /// shares no cores: then costs do not depend on the micro-batches.
+  const std::vector<size_t> &contentionsOf(const Layout &layout,
+                                           int64_t microBatches);
+  bool sharesCores() const { return contended; }
+
+  /// Options of a kind on a stage of a layout for micro-batches of `samples`:
+  /// strategies whose blocks do not divide the samples are left out.
+  const KindOptions &kindOptions(size_t kind, const Layout &layout,
+                                 size_t stage, int64_t samples,
+                                 int64_t microBatches);
 
   /// Rates of a boundary's move, by class of the former and the latter layer:
   /// forward (activation) and backward (gradient).
@@ -128,9 +146,13 @@ private:
   LayerModel &model;
   const Cluster &cluster;
   std::string dtype;
+  bool contended;
+  std::vector<CoreContention> contentions; ///< by number
+  /// By pipeline degree and micro-batches.
+  std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> contentionNumbers;
   std::map<std::string, size_t> placeNumbers;
   std::vector<Place> places;
-  std::map<std::tuple<size_t, size_t, int64_t>, KindOptions> kinds;
+  std::map<std::tuple<size_t, size_t, int64_t, size_t>, KindOptions> kinds;
   std::map<size_t, BoundaryRates> rates;
   std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;
 };

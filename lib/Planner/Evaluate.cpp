@@ -7,9 +7,12 @@
 
 #include "CostTables.h"
 
+#include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
 
 #include "llvm/ADT/STLExtras.h"
+
+#include <limits>
 
 using namespace llvm;
 
@@ -18,27 +21,13 @@ namespace galvatron {
 using planner::layerNosyncPicoseconds;
 using planner::layerPicoseconds;
 using planner::transferPicoseconds;
+using planner::updatePicoseconds;
 
 Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                                  const Plan &given,
                                  std::optional<int64_t> memory) {
-  if (Error error = given.check())
+  if (Error error = checkPlan(model, cluster, given))
     return error;
-  if (given.layers.size() != model.layerCount())
-    return makeError("plan: has " + Twine(given.layers.size()) +
-                     " layers, but model '" + model.name() + "' has " +
-                     Twine(model.layerCount()));
-  for (size_t l = 0; l < given.layers.size(); ++l)
-    if (given.layers[l].name != model.layerName(l))
-      return makeError("plan: layer " + Twine(l) + " is '" +
-                       given.layers[l].name + "', but the model has '" +
-                       model.layerName(l) + "' there");
-  for (const PlanStage &stage : given.stages)
-    for (int64_t device : stage.devices)
-      if (device >= cluster.deviceCount())
-        return makeError("plan: device " + Twine(device) +
-                         " does not exist, cluster '" + cluster.name() +
-                         "' has " + Twine(cluster.deviceCount()));
 
   Plan plan = given;
   std::string dtype = model.dtype();
@@ -47,37 +36,35 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   std::vector<Picoseconds> time(stageCount, 0), nosync(stageCount, 0);
   // Parts of `nosync`.
   std::vector<Picoseconds> forward(stageCount, 0), compute(stageCount, 0);
+  std::vector<Picoseconds> update(stageCount, 0);
+  std::vector<CoreContention> contention = planContention(cluster, plan);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
     PlanStage &stage = plan.stages[s];
-    if (cluster.flopsOf(stage.devices, dtype) == 0)
-      return makeError("cluster '" + cluster.name() +
-                       "': a device type has no flops for dtype '" + dtype +
-                       "'");
-    std::vector<StageLayer> memoryLayers;
+    Expected<StageContents> contents = stageContents(model, cluster, plan, s);
+    if (!contents)
+      return contents.takeError();
+    const std::vector<StageLayer> &memoryLayers = contents->layers;
+    const StageShape &shape = contents->shape;
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
       const Strategy &strategy = plan.layers[l].strategy;
-      int64_t local = samples / strategy.sampleShards();
-      Expected<LayerFootprint> footprint =
-          model.footprint(model.kindOf(l), strategy, local);
-      if (!footprint)
-        return makeError("layer '" + plan.layers[l].name +
-                         "' cannot have strategy '" + strategy.str() +
-                         "': " + toString(footprint.takeError()));
-      LayerTimeParts parts = layerTimeParts(
-          *footprint, strategy, linksOf(cluster, strategy, stage.devices),
-          cluster, stage.devices, dtype);
+      LayerTimeParts parts =
+          layerTimeParts(memoryLayers[i].footprint, strategy,
+                         linksOf(cluster, strategy, stage.devices), cluster,
+                         stage.devices, dtype, contention[s]);
       LayerTime cost = layerTime(parts);
-      time[s] += layerPicoseconds(cost);
+      Picoseconds withUpdate =
+          layerPicoseconds(cost) + updatePicoseconds(parts, stageCount);
+      time[s] += withUpdate;
+      update[s] += updatePicoseconds(parts, 1);
       nosync[s] += layerNosyncPicoseconds(cost);
       forward[s] += toPicoseconds(cost.forward);
       compute[s] +=
           toPicoseconds(parts.forward + parts.recompute + parts.backward);
-      plan.layers[l].timeMs = toMilliseconds(layerPicoseconds(cost));
+      plan.layers[l].timeMs = toMilliseconds(withUpdate);
       plan.layers[l].timeNosyncMs =
           toMilliseconds(layerNosyncPicoseconds(cost));
-      memoryLayers.push_back({*footprint, local});
       if (l + 1 == plan.layers.size())
         continue;
 
@@ -101,12 +88,6 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       nosync[gradientStage] += gradient;
     }
 
-    StageShape shape;
-    shape.inFlight =
-        inFlightMicroBatches(plan.schedule, s, stageCount, plan.microBatches);
-    shape.microBatches = plan.microBatches;
-    shape.lastStage = s + 1 == stageCount;
-    shape.backend = backendTraits(cluster.backendOf(stage.devices));
     stage.ledger = stageLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
     for (int64_t i = 0; i < stage.layerCount; ++i) {
@@ -147,10 +128,14 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     plan.stages[s].timeNosyncMs = toMilliseconds(nosync[s]);
     plan.stages[s].forwardMs = toMilliseconds(forward[s]);
     plan.stages[s].computeMs = toMilliseconds(compute[s]);
+    plan.stages[s].optimizerMs = toMilliseconds(update[s]);
     sum += time[s];
     largest = std::max(largest, nosync[s]);
   }
-  Picoseconds iteration = (plan.microBatches - 1) * largest + sum;
+  __int128 exact = static_cast<__int128>(plan.microBatches - 1) * largest + sum;
+  if (exact > std::numeric_limits<Picoseconds>::max())
+    return makeError("plan: a step would take longer than three months");
+  auto iteration = static_cast<Picoseconds>(exact);
   plan.iterationMs = toMilliseconds(iteration);
   plan.samplesPerSecond = iteration > 0
                               ? static_cast<double>(plan.batch) * 1e12 /

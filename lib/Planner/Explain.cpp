@@ -97,6 +97,7 @@ json::Object planFigures(const Plan &plan) {
                       {"peak-bytes", peakOf(plan)},
                       {"compute-ms", split.computeMs},
                       {"communication-ms", split.communicationMs},
+                      {"optimizer-ms", split.optimizerMs},
                       {"bubble-ms", split.bubbleMs},
                       {"runs", std::move(strategies)}};
 }

@@ -171,8 +171,9 @@ private:
   std::optional<Clock::time_point> deadline;
   std::map<int64_t, StrategySet> sets; ///< by group size
   std::map<int64_t, Layout> layouts;   ///< by pipeline degree
-  /// By pipeline degree and samples of a micro-batch.
-  std::map<std::pair<int64_t, int64_t>, FreeBound> freeBounds;
+  /// By pipeline degree, samples of a micro-batch, and micro-batches as far as
+  /// times depend on them.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, FreeBound> freeBounds;
   /// The same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
@@ -281,9 +282,11 @@ std::unique_ptr<Candidate> Search::candidateOf(const Shape &shape,
 }
 
 Picoseconds Search::freeBoundOf(const Shape &shape) {
-  auto [it, fresh] = freeBounds.try_emplace({shape.degree(), shape.samples()});
+  auto [it, fresh] =
+      freeBounds.try_emplace({shape.degree(), shape.samples(),
+                              tables.sharesCores() ? shape.microBatches : 0});
   if (fresh)
-    it->second = freeBound(model, tables, *shape.layout, shape.samples());
+    it->second = freeBound(model, tables, shape);
   if (it->second.time >= kNoBound)
     return kNoBound;
   return it->second.time + (shape.microBatches - 1) * it->second.nosync;
@@ -294,7 +297,8 @@ Picoseconds Search::freeBoundOf(const Shape &shape) {
 /// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds Search::sharedBoundOf(const Shape &shape) {
   int64_t microBatches = shape.microBatches;
-  if (shape.schedule == ScheduleKind::OneFOneB && shape.degree() > 1)
+  if (shape.schedule == ScheduleKind::OneFOneB && shape.degree() > 1 &&
+      !tables.sharesCores())
     microBatches = std::min(microBatches, shape.degree());
   auto [it, fresh] =
       sharedBounds.try_emplace({shape.degree(), shape.samples(), microBatches});
@@ -506,8 +510,10 @@ void Search::reject(const Queue &rest) {
 bool Search::searchBatches(ArrayRef<int64_t> batches) {
   Queue queue;
   bool any = false;
-  // Heuristics promise nothing for other shapes than their own.
-  bool families = space.partition != PartitionMode::BiObjective;
+  // Heuristics promise nothing for other shapes than their own. And where cores
+  // are shared more micro-batches make each of them slower.
+  bool families =
+      space.partition != PartitionMode::BiObjective && !tables.sharesCores();
   std::map<std::pair<int64_t, int64_t>, size_t> familyOf;
   for (int64_t batch : batches)
     for (Shape &shape : shapesOf(batch)) {

@@ -179,6 +179,7 @@ void WhyNot::print(raw_ostream &os, const Plan &chosen) const {
   TimeSplit mine = chosen.timeSplit(), its = plan->timeSplit();
   row("computation", mine.computeMs, its.computeMs);
   row("exposed communication", mine.communicationMs, its.communicationMs);
+  row("optimizer", mine.optimizerMs, its.optimizerMs);
   row("bubble", mine.bubbleMs, its.bubbleMs);
   row("iteration", chosen.iterationMs, plan->iterationMs);
   auto text = [](const Plan &of) {

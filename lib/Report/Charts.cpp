@@ -8,7 +8,6 @@
 #include "Charts.h"
 #include "Svg.h"
 
-#include "galvatron/Report/Timeline.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -170,16 +169,76 @@ std::string layerChart(const Plan &plan, const StrategyColours &colours) {
 
 namespace {
 
+/// What a task is drawn as.
+enum class Block : uint8_t { Forward, Backward, Communication, Update };
+
+struct DrawnTask {
+  Block block;
+  std::string name;        ///< with its micro-batch
+  int64_t microBatch = -1; ///< -1: of the whole step
+  double beginMs, endMs;
+};
+
+/// Tasks by stage in order of time, without those that take no time.
+using DrawnStages = std::vector<std::vector<DrawnTask>>;
+
+DrawnStages drawnStages(const SimulationInput &input,
+                        const Simulation &simulation) {
+  DrawnStages stages(input.roles.size());
+  for (const SimulatedActor &actor : simulation.actors)
+    for (const SimulatedTask &task :
+         simulatedTasks(input, actor, /*withCollectives=*/true)) {
+      if (!(task.finish > task.start))
+        continue;
+      DrawnTask drawn;
+      drawn.beginMs = task.start * 1e3;
+      drawn.endMs = task.finish * 1e3;
+      switch (task.task.kind) {
+      case TaskKind::Forward:
+      case TaskKind::Backward:
+        drawn.block = task.task.kind == TaskKind::Forward ? Block::Forward
+                                                          : Block::Backward;
+        drawn.microBatch = task.task.microBatch;
+        drawn.name = (drawn.block == Block::Forward ? "forward" : "backward");
+        drawn.name += " of micro-batch " + std::to_string(drawn.microBatch);
+        break;
+      case TaskKind::Transfer:
+        drawn.block = Block::Communication;
+        drawn.name = task.task.str();
+        break;
+      case TaskKind::SyncGradients:
+        drawn.block = Block::Communication;
+        drawn.name = "gradient synchronisation";
+        break;
+      case TaskKind::TieReduce:
+      case TaskKind::TieBroadcast:
+        drawn.block = Block::Communication;
+        drawn.name = "tied parameters";
+        break;
+      case TaskKind::Norm:
+        drawn.block = Block::Update;
+        drawn.name = "gradient norm";
+        break;
+      case TaskKind::Update:
+        drawn.block = Block::Update;
+        drawn.name = "update";
+        break;
+      }
+      stages[actor.role].push_back(std::move(drawn));
+    }
+  return stages;
+}
+
 /// One part of the step, from 0 to `until`, over the whole width.
 class SchedulePicture {
 public:
-  SchedulePicture(const Plan &plan, const Timeline &timeline, double until)
+  SchedulePicture(const Plan &plan, const DrawnStages &timeline, double until)
       : plan(plan), timeline(timeline), rows(plan.stages.size()), until(until),
         scale((pageWidth - labelWidth - 30) / until) {
     size_t shown = 0;
-    for (const std::vector<TimelineSpan> &spans : timeline)
-      for (const TimelineSpan &span : spans)
-        shown += span.beginMs < until;
+    for (const std::vector<DrawnTask> &tasks : timeline)
+      for (const DrawnTask &task : tasks)
+        shown += task.beginMs < until;
     // Shapes of their own have a tip, but cost 100 bytes each.
     detailed = shown <= 3000;
   }
@@ -194,12 +253,12 @@ public:
       svg.rect(labelWidth, rows.top(s), until * scale, rows.height, "idle");
       drawStage(svg, s);
     }
-    for (int kind = 0; kind < 4; ++kind)
+    for (int kind = 0; kind <= mixed; ++kind)
       if (!paths[kind].empty())
         svg.path(paths[kind], styles[kind]);
     for (const Label &label : labels)
       svg.text(label.x, label.y, label.text, "on small", "middle");
-    merged |= !paths[3].empty();
+    merged |= !paths[mixed].empty();
     if (predicted <= until * (1 + 1e-9)) {
       double x = labelWidth + predicted * scale;
       svg.line(x, 0, x, rows.bottom() + 2, "limit");
@@ -208,8 +267,10 @@ public:
   }
 
 private:
-  static constexpr const char *styles[4] = {"forward", "backward", "sync",
-                                            "mix"};
+  /// By Block, and of several of them.
+  static constexpr const char *styles[] = {"forward", "backward", "sync",
+                                           "update", "mix"};
+  static constexpr int mixed = 4;
   struct Label {
     double x, y;
     std::string text;
@@ -231,7 +292,7 @@ private:
       begin = end = -1;
       style = -1;
     };
-    for (const TimelineSpan &span : timeline[row]) {
+    for (const DrawnTask &span : timeline[row]) {
       if (span.beginMs >= until)
         break;
       double x = labelWidth + span.beginMs * scale;
@@ -241,25 +302,19 @@ private:
           flush();
         begin = begin < 0 ? x : begin;
         end = x + width;
-        auto kind = static_cast<int>(span.kind);
-        style = style < 0 || style == kind ? kind : 3;
+        auto kind = static_cast<int>(span.block);
+        style = style < 0 || style == kind ? kind : mixed;
         continue;
       }
       flush();
-      auto kind = static_cast<int>(span.kind);
+      auto kind = static_cast<int>(span.block);
       double gap = width > 5 ? 1 : 0; // neighbours stay apart
       if (!detailed) {
         block(kind, row, x, width - gap);
         continue;
       }
-      std::string name = span.kind == TimelineSpan::Kind::Forward ? "forward"
-                         : span.kind == TimelineSpan::Kind::Backward
-                             ? "backward"
-                             : "gradient synchronisation";
-      if (span.microBatch >= 0)
-        name += " of micro-batch " + std::to_string(span.microBatch);
       svg.rect(x, rows.top(row), width - gap, rows.height, styles[kind],
-               "stage " + std::to_string(row) + ": " + name + ", " +
+               "stage " + std::to_string(row) + ": " + span.name + ", " +
                    timeText(span.beginMs) + " to " + timeText(span.endMs));
       std::string text = std::to_string(span.microBatch);
       if (span.microBatch >= 0 && rows.height >= 11 &&
@@ -270,19 +325,20 @@ private:
   }
 
   const Plan &plan;
-  const Timeline &timeline;
+  const DrawnStages &timeline;
   Rows rows;
   double until, scale;
   bool detailed;
-  std::string paths[4];
+  std::string paths[mixed + 1];
   std::vector<Label> labels;
 };
 
 } // namespace
 
-std::string scheduleChart(const Plan &plan) {
-  Timeline timeline = placeSchedule(plan);
-  double end = timelineEnd(timeline);
+std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
+                          const Simulation &simulation) {
+  DrawnStages timeline = drawnStages(tasks, simulation);
+  double end = simulation.seconds * 1e3;
   bool merged = false;
   std::string html =
       SchedulePicture(plan, timeline, std::max(end, plan.iterationMs))
@@ -303,14 +359,20 @@ std::string scheduleChart(const Plan &plan) {
                 .draw(plan.iterationMs, ignored);
   }
   std::string items = item("forward", "forward") + item("backward", "backward");
-  if (plan.stages.size() == 0 || any_of(timeline, [](const auto &spans) {
-        return !spans.empty() && spans.back().kind == TimelineSpan::Kind::Sync;
-      }))
-    items += item("sync", "gradient synchronisation");
+  auto shows = [&](Block block) {
+    return any_of(timeline, [&](const std::vector<DrawnTask> &drawn) {
+      return any_of(drawn,
+                    [&](const DrawnTask &task) { return task.block == block; });
+    });
+  };
+  if (shows(Block::Communication))
+    items += item("sync", "between stages, and synchronisation");
+  if (shows(Block::Update))
+    items += item("update", "gradient norm and update");
   if (merged)
-    items += item("mix", "forward and backward, too short to draw apart");
+    items += item("mix", "several, too short to draw apart");
   items += item("idle", "bubble");
-  std::string note = "Placed task by task the step ends after " +
+  std::string note = "Simulated task by task the step ends after " +
                      timeText(end) + "; the cost model (Eq. 9, dashed) says " +
                      timeText(plan.iterationMs) + ".";
   return html + legend(items) + "<p class=\"note\">" + escape(note) + "</p>\n";
@@ -389,6 +451,7 @@ std::string timeChart(const Plan &plan) {
     for (const Part &part :
          {Part{"forward", "computation", split.computeMs},
           Part{"sync", "exposed communication", split.communicationMs},
+          Part{"update", "gradient norm and update", split.optimizerMs},
           Part{"idle", "bubble", split.bubbleMs}}) {
       double length = std::max(0.0, part.ms) * scale;
       std::string share = printPercent(part.ms / plan.iterationMs, 0);
@@ -403,9 +466,10 @@ std::string timeChart(const Plan &plan) {
       svg.text(labelWidth + width + 10, rows.middle(s),
                timeText(plan.stages[s].timeNosyncMs) + " a micro-batch");
   }
-  return svg.str() +
-         legend(item("forward", "computation") +
-                item("sync", "exposed communication") + item("idle", "bubble"));
+  return svg.str() + legend(item("forward", "computation") +
+                            item("sync", "exposed communication") +
+                            item("update", "gradient norm and update") +
+                            item("idle", "bubble"));
 }
 
 //===----------------------------------------------------------------------===//

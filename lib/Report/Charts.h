@@ -15,6 +15,7 @@
 #define GALVATRON_LIB_REPORT_CHARTS_H
 
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Simulate/Simulate.h"
 
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ private:
 std::string colourOf(size_t number);
 
 std::string layerChart(const Plan &plan, const StrategyColours &colours);
-std::string scheduleChart(const Plan &plan);
+std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
+                          const Simulation &simulation);
 std::string memoryChart(const Plan &plan);
 std::string timeChart(const Plan &plan);
 std::string paretoChart(const Plan &plan, llvm::ArrayRef<ParetoPoint> front);

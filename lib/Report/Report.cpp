@@ -62,6 +62,7 @@ svg text.small { font-size: 9.5px; }
 .forward { fill: #2f6fb0; background: #2f6fb0; }
 .backward { fill: #b3741b; background: #b3741b; }
 .sync { fill: #a2478c; background: #a2478c; }
+.update { fill: #2d8a57; background: #2d8a57; }
 .mix { fill: #77736a; background: #77736a; }
 .front { fill: none; stroke: var(--accent); stroke-width: 2; }
 .point { fill: var(--accent); }
@@ -227,7 +228,8 @@ std::string htmlReport(const ReportInput &input) {
   html += heading("The plan over the layers") + layerChart(plan, colours);
   html += "<details><summary>As a table</summary>\n" + layerTable(plan) +
           "</details>\n";
-  html += heading("The schedule of one step") + scheduleChart(plan);
+  html += heading("The schedule of one step") +
+          scheduleChart(plan, input.tasks, input.simulation);
   html += heading("Where the time goes") + timeChart(plan);
   html += heading("Where the memory goes") + memoryChart(plan);
   if (!input.front.empty()) {

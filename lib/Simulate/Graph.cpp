@@ -90,7 +90,7 @@ void Graph::buildRole(size_t number) {
         norm();
         break;
       case TaskKind::Update:
-        // The cost model counts no time for it.
+        update();
         break;
       }
       ++taskNumber;
@@ -329,7 +329,19 @@ void Graph::tie(const Task &task) {
   }
 }
 
+/// All layers of the role, one after the other, on each of its ranks.
+void Graph::touchStates(Activity activity, double LayerTimeParts::*part) {
+  double seconds = 0;
+  for (const SimulatedLayer &layer : input.roles[role].layers)
+    seconds += layer.time.*part;
+  if (seconds > 0)
+    tail = {emit(Stream::Compute, activity, seconds, -1, tail)};
+}
+
+void Graph::update() { touchStates(Activity::Update, &LayerTimeParts::update); }
+
 void Graph::norm() {
+  touchStates(Activity::Norm, &LayerTimeParts::norm);
   Meeting met = meeting(NormMeeting, 0, 0, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};

@@ -76,6 +76,8 @@ private:
                bool gradient, Ids &ends);
   void tie(const Task &task);
   void norm();
+  void update();
+  void touchStates(Activity activity, double LayerTimeParts::*part);
 
   /// Adds an operation to all actors of the role. `join` is the first of
   /// `grouping`'s joins; new ones are made if it is -1 and ranks are expanded.

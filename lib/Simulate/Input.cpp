@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Cost/StageContents.h"
 #include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "galvatron/Support/Units.h"
@@ -29,8 +29,9 @@ public:
         samples(plan.microBatchSamples()) {}
 
   Expected<SimulationInput> make() {
-    if (Error error = check())
+    if (Error error = checkPlan(model, cluster, plan))
       return error;
+    contention = planContention(cluster, plan);
     SimulationInput input;
     input.predictedSeconds = plan.iterationMs / 1e3;
     std::vector<TieRoles> ties;
@@ -55,27 +56,6 @@ public:
   }
 
 private:
-  Error check() const {
-    if (Error error = plan.check())
-      return error;
-    if (plan.layers.size() != model.layerCount())
-      return makeError("plan: has " + Twine(plan.layers.size()) +
-                       " layers, but model '" + model.name() + "' has " +
-                       Twine(model.layerCount()));
-    for (const PlanStage &stage : plan.stages) {
-      for (int64_t device : stage.devices)
-        if (device >= cluster.deviceCount())
-          return makeError("plan: device " + Twine(device) +
-                           " does not exist, cluster '" + cluster.name() +
-                           "' has " + Twine(cluster.deviceCount()));
-      if (cluster.flopsOf(stage.devices, model.dtype()) == 0)
-        return makeError("cluster '" + cluster.name() +
-                         "': a device type has no flops for dtype '" +
-                         model.dtype() + "'");
-    }
-    return Error::success();
-  }
-
   /// Adds the uplinks of a message; none if all links are given one by one.
   void crossing(int64_t from, int64_t to, std::vector<int32_t> &uplinks) const {
     int64_t source = cluster.nodeOf(from), target = cluster.nodeOf(to);
@@ -154,19 +134,16 @@ private:
     const PlanStage &stage = plan.stages[number];
     SimulatedRole role;
     role.devices = stage.devices;
-    std::vector<StageLayer> memoryLayers;
+    Expected<StageContents> contents =
+        stageContents(model, cluster, plan, number);
+    if (!contents)
+      return contents.takeError();
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
       const Strategy &strategy = plan.layers[l].strategy;
-      int64_t local = samples / strategy.sampleShards();
-      Expected<LayerFootprint> footprint =
-          model.footprint(model.kindOf(l), strategy, local);
-      if (!footprint)
-        return makeError("layer '" + plan.layers[l].name +
-                         "' cannot have strategy '" + strategy.str() +
-                         "': " + toString(footprint.takeError()));
-      memoryLayers.push_back({*footprint, local});
-      SimulatedLayer layer = makeLayer(strategy, stage.devices, *footprint);
+      SimulatedLayer layer =
+          makeLayer(strategy, stage.devices, contents->layers[i].footprint,
+                    contention[number]);
       layer.name = plan.layers[l].name;
       if (i > 0) {
         const Strategy &before = plan.layers[l - 1].strategy;
@@ -178,19 +155,13 @@ private:
       }
       role.layers.push_back(std::move(layer));
     }
-    StageShape shape;
-    auto stages = static_cast<int64_t>(plan.stages.size());
-    shape.inFlight =
-        inFlightMicroBatches(plan.schedule, number, stages, plan.microBatches);
-    shape.microBatches = plan.microBatches;
-    shape.lastStage = number + 1 == stages;
-    shape.backend = backendTraits(cluster.backendOf(stage.devices));
-    role.ledger = stageLedger(memoryLayers, shape);
+    role.ledger = stageLedger(contents->layers, contents->shape);
     return role;
   }
 
   SimulatedLayer makeLayer(const Strategy &strategy, ArrayRef<int64_t> devices,
-                           const LayerFootprint &footprint) {
+                           const LayerFootprint &footprint,
+                           const CoreContention &stageContention) {
     Placement &placement =
         placements[{devices.front(), strategy.withCheckpoint(false).str()}];
     if (!placement.known) {
@@ -203,7 +174,7 @@ private:
     SimulatedLayer layer;
     layer.strategy = strategy;
     layer.time = layerTimeParts(footprint, strategy, placement.links, cluster,
-                                devices, model.dtype());
+                                devices, model.dtype(), stageContention);
     layer.dpUplinks = placement.dp;
     layer.sdpUplinks = placement.sdp;
     layer.tpUplinks = placement.tp;
@@ -262,6 +233,7 @@ private:
   const Cluster &cluster;
   const Plan &plan;
   int64_t samples;
+  std::vector<CoreContention> contention; ///< by stage
   /// By first device of the stage and strategy.
   std::map<std::pair<int64_t, std::string>, Placement> placements;
 };
@@ -290,6 +262,8 @@ json::Value predictedTimes(const SimulationInput &input) {
       put(object, "tp-backward", time.tpRecompute + time.tpBackward);
       put(object, "scatter", time.scatter);
       put(object, "sync", time.sync);
+      put(object, "norm", time.norm);
+      put(object, "update", time.update);
       put(object, "reshard-forward", layer.reshardForward.seconds);
       put(object, "reshard-backward", layer.reshardBackward.seconds);
       if (!layers.empty()) {

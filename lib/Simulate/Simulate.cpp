@@ -54,6 +54,8 @@ StringRef activityName(Activity activity) {
     return "tie broadcast";
   case Activity::Norm:
     return "norm";
+  case Activity::Update:
+    return "update";
   }
   llvm_unreachable("all activities are handled");
 }
@@ -189,6 +191,25 @@ Expected<Simulation> simulate(const SimulationInput &input,
       simulation.actors.push_back(std::move(actor));
     }
   return simulation;
+}
+
+std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
+                                          const SimulatedActor &actor,
+                                          bool withCollectives) {
+  std::vector<SimulatedTask> tasks;
+  const RoleProgram &program = input.program.roles[actor.role];
+  for (SchedulePart part : {SchedulePart::Prologue, SchedulePart::Steady,
+                            SchedulePart::StepEnd, SchedulePart::Drain})
+    for (const Task &task : program.part(part))
+      tasks.push_back({task, -1, -1});
+  for (const SimulatedSpan &span : actor.spans) {
+    if (span.stream == Stream::Collective && !withCollectives)
+      continue;
+    SimulatedTask &task = tasks[span.task];
+    task.start = task.start < 0 ? span.start : std::min(task.start, span.start);
+    task.finish = std::max(task.finish, span.finish);
+  }
+  return tasks;
 }
 
 /// The average over ranks of a part of the iteration.

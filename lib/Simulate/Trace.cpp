@@ -26,15 +26,7 @@ class TraceWriter {
 public:
   TraceWriter(raw_ostream &os, const SimulationInput &input,
               const Simulation &simulation)
-      : os(os), input(input), simulation(simulation) {
-    for (const RoleProgram &program : input.program.roles) {
-      tasks.emplace_back();
-      for (SchedulePart part : {SchedulePart::Prologue, SchedulePart::Steady,
-                                SchedulePart::StepEnd, SchedulePart::Drain})
-        for (const Task &task : program.part(part))
-          tasks.back().push_back(task.str());
-    }
-  }
+      : os(os), input(input), simulation(simulation) {}
 
   void write(size_t mostEvents) {
     size_t slices = 0;
@@ -108,20 +100,11 @@ private:
       name(id, threadOf(static_cast<Stream>(s)), "thread_name",
            streamName(static_cast<Stream>(s)));
 
-    // A task runs from its first operation to its last. Operations of one task
-    // are together, but for gathers that run ahead.
-    const std::vector<std::string> &names = tasks[actor.role];
-    std::vector<std::pair<double, double>> times(names.size(), {-1, -1});
-    for (const SimulatedSpan &span : actor.spans) {
-      if (span.stream == Stream::Collective)
-        continue;
-      auto &[start, finish] = times[span.task];
-      start = start < 0 ? span.start : std::min(start, span.start);
-      finish = std::max(finish, span.finish);
-    }
-    for (auto [task, time] : zip(names, times))
-      if (time.second > time.first)
-        slice(id, kTaskThread, quoted(task), "task", time.first, time.second);
+    for (const SimulatedTask &task :
+         simulatedTasks(input, actor, /*withCollectives=*/false))
+      if (task.finish > task.start)
+        slice(id, kTaskThread, quoted(task.task.str()), "task", task.start,
+              task.finish);
 
     for (const SimulatedSpan &span : actor.spans) {
       if (span.finish <= span.start)
@@ -151,7 +134,6 @@ private:
   raw_ostream &os;
   const SimulationInput &input;
   const Simulation &simulation;
-  std::vector<std::vector<std::string>> tasks; ///< texts by role
   bool first = true;
 };
 

@@ -69,6 +69,17 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
   return options;
 }
 
+/// Sizes of files are added up, so each is kept far below 2^63.
+static int64_t bytesOr0(ObjectReader &reader, StringRef key) {
+  constexpr int64_t most = int64_t(1) << 48;
+  int64_t bytes = reader.naturalOr(key, 0);
+  if (bytes <= most)
+    return bytes;
+  reader.fail("'" + reader.pathOf(key) +
+              "': expected at most 2^48 bytes, found " + Twine(bytes));
+  return 0;
+}
+
 namespace {
 struct LedgerEntry {
   StringLiteral name;
@@ -104,7 +115,7 @@ Expected<StageLedger> StageLedger::fromJson(const json::Value &value,
   ObjectReader reader(value, path);
   StageLedger ledger;
   for (const LedgerEntry &entry : ledgerEntries)
-    ledger.*entry.field = reader.naturalOr(entry.name, 0);
+    ledger.*entry.field = bytesOr0(reader, entry.name);
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   return ledger;
@@ -124,8 +135,10 @@ std::string StageLedger::str() const {
 
 Error Plan::check() const {
   auto number = [](int64_t value) { return std::to_string(value); };
-  if (batch < 1)
-    return makeError("plan: expected a batch of at least 1, found " +
+  // So that samples times bytes of a sample stay within 63 bits.
+  constexpr int64_t mostSamples = int64_t(1) << 30;
+  if (batch < 1 || batch > mostSamples)
+    return makeError("plan: expected a batch from 1 to 2^30, found " +
                      number(batch));
   if (microBatches < 1 || batch % microBatches != 0)
     return makeError("plan: " + number(microBatches) +
@@ -150,6 +163,10 @@ Error Plan::check() const {
     if (stage.layerCount < 1)
       return makeError(where + "expected at least one layer, found " +
                        number(stage.layerCount));
+    if (stage.layerCount > static_cast<int64_t>(layers.size()))
+      return makeError(where + "has " + number(stage.layerCount) +
+                       " layers, but only " + number(layers.size()) +
+                       " are listed");
     if (stage.firstLayer != next)
       return makeError(where + "expected its first layer to be " +
                        number(next) + ", found " + number(stage.firstLayer));
@@ -191,6 +208,7 @@ json::Value Plan::toJson() const {
                                       {"time-nosync-ms", stage.timeNosyncMs},
                                       {"forward-ms", stage.forwardMs},
                                       {"compute-ms", stage.computeMs},
+                                      {"optimizer-ms", stage.optimizerMs},
                                       {"peak-bytes", stage.peakBytes},
                                       {"available-bytes", stage.availableBytes},
                                       {"ledger", stage.ledger.toJson()}});
@@ -320,9 +338,10 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
       stage.forwardMs = item.numberOr("forward-ms", 0);
       stage.computeMs = item.numberOr("compute-ms", 0);
-      stage.peakBytes = item.naturalOr("peak-bytes", 0);
-      stage.availableBytes = item.naturalOr("available-bytes", 0);
-      stage.reservedBytes = item.naturalOr("reserved-bytes", 0);
+      stage.optimizerMs = item.numberOr("optimizer-ms", 0);
+      stage.peakBytes = bytesOr0(item, "peak-bytes");
+      stage.availableBytes = bytesOr0(item, "available-bytes");
+      stage.reservedBytes = bytesOr0(item, "reserved-bytes");
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");
@@ -344,7 +363,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       layer.stage = item.natural("stage");
       layer.timeMs = item.numberOr("time-ms", 0);
       layer.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
-      layer.memoryBytes = item.naturalOr("memory-bytes", 0);
+      layer.memoryBytes = bytesOr0(item, "memory-bytes");
       std::string text = item.string("strategy");
       if (!item.failed()) {
         Expected<Strategy> strategy = Strategy::parse(text);

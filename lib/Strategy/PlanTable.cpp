@@ -36,11 +36,13 @@ std::string deviceRange(ArrayRef<int64_t> devices) {
 TimeSplit Plan::timeSplit(size_t s) const {
   const PlanStage &stage = stages[s];
   auto m = static_cast<double>(microBatches);
+  double share = stage.optimizerMs / static_cast<double>(stages.size());
   double busy = (m - 1) * stage.timeNosyncMs + stage.timeMs;
   TimeSplit split;
   split.computeMs = m * stage.computeMs;
-  split.communicationMs = busy - split.computeMs;
-  split.bubbleMs = iterationMs - busy;
+  split.communicationMs = busy - share - split.computeMs;
+  split.optimizerMs = stage.optimizerMs;
+  split.bubbleMs = iterationMs - busy - (stage.optimizerMs - share);
   return split;
 }
 
@@ -54,6 +56,7 @@ TimeSplit Plan::timeSplit() const {
     TimeSplit split = timeSplit(s);
     mean.computeMs += share * split.computeMs;
     mean.communicationMs += share * split.communicationMs;
+    mean.optimizerMs += share * split.optimizerMs;
     mean.bubbleMs += share * split.bubbleMs;
   }
   return mean;
@@ -192,9 +195,9 @@ void Plan::print(raw_ostream &os) const {
   }
   os << "\n";
 
-  TextTable stageTable("lllrrrrrll");
+  TextTable stageTable("lllrrrrrrl");
   stageTable.row({"stage", "devices", "layers", "time", "no-sync", "compute",
-                  "exposed", "bubble", "memory"});
+                  "exposed", "optimizer", "bubble", "memory"});
   for (size_t s = 0; s < stages.size(); ++s) {
     const PlanStage &stage = stages[s];
     TimeSplit split = timeSplit(s);
@@ -212,7 +215,7 @@ void Plan::print(raw_ostream &os) const {
                     printMilliseconds(stage.timeMs),
                     printMilliseconds(stage.timeNosyncMs),
                     share(split.computeMs), share(split.communicationMs),
-                    share(split.bubbleMs), memory});
+                    share(split.optimizerMs), share(split.bubbleMs), memory});
     stageTable.note("       " + stage.ledger.str());
     if (stage.reservedBytes > 0)
       stageTable.note("       besides " +

@@ -199,8 +199,9 @@ std::string printFlops(double flopsPerSecond) {
 }
 
 Picoseconds toPicoseconds(double seconds) {
-  // About three months: far beyond any step, far below overflow of sums.
-  constexpr double limit = 8e6;
+  // Nearly three hours: far beyond any layer and micro-batch, and the sum over
+  // 900 of them stays within 63 bits.
+  constexpr double limit = 1e4;
   return std::llround(std::min(seconds, limit) * 1e12);
 }
 

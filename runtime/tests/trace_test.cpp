@@ -45,7 +45,7 @@ ModelPlan twoStages() {
 const char *const times = R"({"predicted-us": {
   "roles": [
     {"slowdown": 1.5, "layers": [
-      {"count": 1, "forward": 10, "backward": 20, "sync": 30}]},
+      {"count": 1, "forward": 10, "backward": 20, "sync": 30, "norm": 1, "update": 7}]},
     {"slowdown": 1.5, "layers": [
       {"count": 2, "forward": 10, "backward": 20, "tp-forward": 1}]}],
   "cuts": [{"activation": 2, "gradient": 3}],
@@ -364,7 +364,9 @@ TEST(Prediction, OneStageIsTheSumOfItsLayers) {
   layer.scatter = 4;
   layer.sync = 40;
   layer.reshardForward = 2;
-  times.roles[0].layers = {layer};
+  layer.norm = 5;
+  layer.update = 6;
+  times.roles[0].layers = {layer, LayerTimes()};
   std::vector<grt_task> steady = {
       task(GRT_TASK_FORWARD, 0), task(GRT_TASK_BACKWARD, 0),
       task(GRT_TASK_FORWARD, 1), task(GRT_TASK_BACKWARD, 1)};
@@ -375,14 +377,14 @@ TEST(Prediction, OneStageIsTheSumOfItsLayers) {
   schedule.parts[GRT_PART_STEP_END] = {end.data(), end.size()};
   PredictedStep step = layOut(times, {&schedule, 1});
   // Forward 4 + 10 + 1 + 2; backward overlaps 30 with 8, then with 48:
-  // 30 + 2 + 3 and 48 + 7.5 + 3.
-  EXPECT_DOUBLE_EQ(step.length, 2 * 17 + 35 + 58.5);
+  // 30 + 2 + 3 and 48 + 7.5 + 3. Then norm and update.
+  EXPECT_DOUBLE_EQ(step.length, 2 * 17 + 35 + 58.5 + 11);
   double computing = 0;
   for (const PredictedSpan &span : step.roles[0])
     if (span.row == PredictedRow::Compute)
       computing += span.end - span.begin;
   // Slowed down beside 8 once, all of it the second time.
-  EXPECT_DOUBLE_EQ(computing, 2 * 10 + (30 + 2) + 1.25 * 30);
+  EXPECT_DOUBLE_EQ(computing, 2 * 10 + (30 + 2) + 1.25 * 30 + 11);
 }
 
 TEST(Prediction, ARoundTripOverTwoStages) {
@@ -396,8 +398,9 @@ TEST(Prediction, ARoundTripOverTwoStages) {
   PredictedStep step =
       layOut(*program->manifest().predicted, {code.table().schedules, 2});
   // There 10 + 2 + 2 * (10 + 1), back 2 * 20 + 3 and 20 beside 30, which is
-  // 30 + 10; the tie 4 + 5.
-  EXPECT_DOUBLE_EQ(step.length, 34 + 43 + 40 + 9);
+  // 30 + 10; the tie 4 + 5. The norm meets, the update does not, and the value
+  // of the tie waits for it.
+  EXPECT_DOUBLE_EQ(step.length, 34 + 43 + 40 + 9 + 1 + 7);
 }
 
 } // namespace

@@ -88,7 +88,15 @@ llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
     answers.json["compare"] = found->toJson();
   }
   if (reportPath.getNumOccurrences()) {
-    ReportInput input{chosen, {}, explanation ? &*explanation : nullptr};
+    llvm::Expected<SimulationInput> tasks =
+        simulationInput(model, cluster, chosen);
+    if (!tasks)
+      return tasks.takeError();
+    llvm::Expected<Simulation> simulation = simulate(*tasks);
+    if (!simulation)
+      return simulation.takeError();
+    ReportInput input{
+        chosen, *tasks, *simulation, {}, explanation ? &*explanation : nullptr};
     llvm::Expected<std::vector<ParetoPoint>> front =
         paretoFront(model, cluster, planner, chosen);
     if (!front)

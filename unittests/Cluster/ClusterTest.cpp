@@ -166,6 +166,7 @@ device-types:
     reserved-memory: 1GiB
     flops: {f32: 10TFLOPS}
     memory-bandwidth: 1TB/s
+    optimizer-bandwidth: 250GB/s
     efficiency: [[64, 0.25], [256, 0.75]]
     attention-efficiency: [[64, 0.125]]
   - {name: slow, backend: cpu, memory: 16GiB, flops: {f32: 5TFLOPS}, memory-bandwidth: 1TB/s}
@@ -187,6 +188,15 @@ TEST(Cluster, optional_parts_are_read_and_round_trip) {
   EXPECT_EQ(cluster.collectives().size(), 4u);
   EXPECT_EQ(cluster.coreContention(0), 1);
   EXPECT_EQ(cluster.coreContention(5), 2);
+  EXPECT_TRUE(cluster.sharesCores());
+  EXPECT_FALSE(get(mixed).sharesCores());
+  EXPECT_EQ(cluster.deviceType(0).optimizerBandwidth, 250e9);
+  EXPECT_EQ(cluster.deviceType(5).optimizerBandwidth, std::nullopt);
+  // 0 says that updates take no time; it is not the same as nothing.
+  Cluster free = cluster.withoutOptimizerTime();
+  EXPECT_EQ(free.deviceType(5).optimizerBandwidth, 0);
+  EXPECT_TRUE(free == get(free.toYaml().c_str())) << free.toYaml();
+  EXPECT_NE(free.hash(), cluster.hash());
 }
 
 TEST(Cluster, budgets_leave_the_reserve) {
@@ -265,6 +275,16 @@ TEST(Cluster, wrong_optional_parts_are_refused) {
   EXPECT_EQ(error("reserved-memory: 1GiB", "reserved-memory: 40GiB"),
             "test.yaml: device type 'fast': expected a reserved memory below "
             "the memory");
+  EXPECT_NE(error("optimizer-bandwidth: 250GB/s", "optimizer-bandwidth: 250")
+                .find("test.yaml:9:26: expected"),
+            std::string::npos);
+  DeviceType backwards = get(full).deviceType(0);
+  backwards.optimizerBandwidth = -1;
+  EXPECT_EQ(
+      llvm::toString(
+          Cluster::get("one", {backwards}, {{1, "fast", 1}}, std::nullopt)
+              .takeError()),
+      "device type 'fast': expected an optimizer bandwidth of at least 0");
   EXPECT_EQ(error("kind: send, ranks: 2", "kind: send, ranks: 4"),
             "test.yaml: collectives[3]: expected 2 ranks, found 4");
   EXPECT_EQ(error("kind: all-gather", "kind: gossip"),

@@ -181,6 +181,82 @@ TEST(LayerCost, devices_that_share_cores_compute_slower) {
   EXPECT_DOUBLE_EQ(forward(2), 1.5);
 }
 
+TEST(LayerCost, updates_and_norms_touch_the_states_once) {
+  LayerFootprint update;
+  update.updateBytes = 28 * 1000000;
+  update.normBytes = 4 * 1000000;
+  auto parts = [&](const Cluster &cluster, std::vector<int64_t> devices) {
+    Strategy strategy = get(devices.size() == 1 ? "single" : "dp2");
+    return layerTimeParts(update, strategy, linksOf(cluster, strategy, devices),
+                          cluster, devices, "f32");
+  };
+  // The memory's bandwidth of 1 GB/s; half of it on the slower device, and
+  // there again half where two devices share a core.
+  EXPECT_DOUBLE_EQ(parts(flat(1, 1), {0}).update, 0.028);
+  EXPECT_DOUBLE_EQ(parts(flat(1, 1), {0}).norm, 0.004);
+  EXPECT_DOUBLE_EQ(parts(mixed(), {1, 2}).update, 0.056);
+  EXPECT_DOUBLE_EQ(parts(mixed(1), {0}).update, 0.056);
+  // A bandwidth of its own, and none at all.
+  DeviceType type = flat(1, 1).deviceType(0);
+  type.optimizerBandwidth = 4e9;
+  Cluster own = llvm::cantFail(
+      Cluster::get("own", {type}, {{1, "unit", 1}}, std::nullopt));
+  EXPECT_DOUBLE_EQ(parts(own, {0}).update, 0.007);
+  EXPECT_EQ(parts(own.withoutOptimizerTime(), {0}).update, 0);
+  EXPECT_EQ(parts(own.withoutOptimizerTime(), {0}).norm, 0);
+  // No part of a micro-batch.
+  EXPECT_EQ(layerTime(parts(own, {0})).total(), 0);
+  // Adam in f32: parameter, two moments read and written, gradient read; in
+  // bf16 the parameter is written from its f32 master.
+  EXPECT_EQ(updateTraffic(4, 4, 2), 28);
+  EXPECT_EQ(updateTraffic(2, 4, 3), 30);
+  EXPECT_EQ(updateTraffic(8, 8, 1), 40);
+}
+
+TEST(LayerCost, stages_that_wait_leave_their_cores_to_the_others) {
+  auto nodes = [](std::vector<NodeGroup> groups) {
+    return llvm::cantFail(Cluster::get("nodes", {flat(1, 1).deviceType(0)},
+                                       std::move(groups), Link{1e9, 0}));
+  };
+  auto group = [](int64_t count, int64_t devices, int64_t cores) {
+    NodeGroup made{count, "unit", devices, {1e9, 0}};
+    made.cores = cores;
+    return made;
+  };
+  auto means = [](const std::vector<CoreContention> &contention) {
+    std::vector<double> flat;
+    for (const CoreContention &stage : contention)
+      flat.insert(flat.end(), stage.begin(), stage.end());
+    return flat;
+  };
+  using Values = std::vector<double>;
+  Cluster two = nodes({group(1, 4, 2)});
+  // 1, 2, 3, 4, 3, 2, 1 of four stages work; seven slots take nine.
+  EXPECT_EQ(means(pipelineContention(two, {{0}, {1}, {2}, {3}}, 4)),
+            Values(4, 9.0 / 7));
+  // All the time all of them, or never more than cores.
+  EXPECT_EQ(means(pipelineContention(two, {{0, 1, 2, 3}}, 5)), Values(4, 2));
+  EXPECT_EQ(means(pipelineContention(two, {{0, 1}, {2, 3}}, 1)), Values(4, 1));
+  EXPECT_EQ(means(pipelineContention(two, {{0}, {1}}, 8)), Values(2, 1));
+  // Every node by itself: on the first 2, 4, 4, 2 devices, on the second three
+  // in all slots in which there are any.
+  Cluster uneven = nodes({group(1, 4, 2), group(1, 3, 1)});
+  EXPECT_EQ(means(pipelineContention(uneven, {{0, 1}, {2, 3}, {4, 5, 6}}, 3)),
+            Values({1.5, 1.5, 1.5, 1.5, 3, 3, 3}));
+  // Nobody shares: nothing to say.
+  EXPECT_EQ(pipelineContention(nodes({group(1, 2, 2)}), {{0}, {1}}, 3),
+            std::vector<CoreContention>(2));
+  // It takes the place of the full contention, in computation alone.
+  LayerFootprint both = footprint();
+  both.updateBytes = 1000000000;
+  std::vector<double> contention = {1.25};
+  LayerTimeParts parts =
+      layerTimeParts(both, get("single"), linksOf(two, get("single"), {0}), two,
+                     {0}, "f32", contention);
+  EXPECT_DOUBLE_EQ(parts.forward, 1.25 * 1.5);
+  EXPECT_DOUBLE_EQ(parts.update, 2);
+}
+
 TEST(LayerCost, measured_times_scale_with_the_device) {
   LayerFootprint measured;
   measured.measured = true;

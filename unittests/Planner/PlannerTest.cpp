@@ -190,7 +190,8 @@ BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
   return result;
 }
 
-Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown) {
+Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown,
+                     int64_t cores = 0) {
   DeviceType type;
   type.name = "unit";
   type.backend = "cpu";
@@ -198,9 +199,10 @@ Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown) {
   type.flops = {{"f32", 10e9}};
   type.memoryBandwidth = 10e9;
   type.overlapSlowdown = slowdown;
-  return llvm::cantFail(Cluster::get("small", {type},
-                                     {{nodes, "unit", devices, {3e9, 2e-6}}},
-                                     Link{1e9, 9e-6}));
+  NodeGroup group{nodes, "unit", devices, {3e9, 2e-6}};
+  group.cores = cores;
+  return llvm::cantFail(
+      Cluster::get("small", {type}, {group}, Link{1e9, 9e-6}));
 }
 
 /// Two nodes of different devices, links and speeds.
@@ -229,7 +231,9 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   for (int trial = 0; trial < instances(150); ++trial) {
     int64_t devices = trial % 6 == 0 ? 4 : trial % 6 == 1 ? 3 : 2;
     int64_t kind = pick(0, devices == 3 ? 0 : 2);
-    Cluster cluster = kind == 0   ? smallCluster(1, devices, 1.3)
+    // Every third of them has more devices than cores.
+    int64_t cores = trial % 3 == 2 ? 1 + trial % 2 : 0;
+    Cluster cluster = kind == 0   ? smallCluster(1, devices, 1.3, cores)
                       : kind == 1 ? smallCluster(2, devices / 2, 2)
                                   : mixedCluster(devices);
     size_t count = devices == 2 ? pick(2, 4) : pick(2, 3);

@@ -34,6 +34,16 @@ Plan planOf(LayerModel &model, const std::string &cluster,
   return result.plan();
 }
 
+/// The page about a plan, with its step simulated.
+std::string pageOf(LayerModel &model, const std::string &cluster,
+                   const Plan &plan, std::vector<ParetoPoint> front = {},
+                   const Explanation *explanation = nullptr) {
+  SimulationInput tasks = llvm::cantFail(
+      simulationInput(model, llvm::cantFail(Cluster::builtin(cluster)), plan));
+  Simulation simulation = llvm::cantFail(simulate(tasks));
+  return htmlReport({plan, tasks, simulation, std::move(front), explanation});
+}
+
 size_t count(const std::string &text, const std::string &part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos;
@@ -77,9 +87,9 @@ TEST(Report, page_is_self_contained_and_well_formed) {
       llvm::cantFail(explain(*model, cluster, options, chosen));
   std::vector<ParetoPoint> front =
       llvm::cantFail(paretoFront(*model, cluster, options, chosen, 4));
-  std::string page = htmlReport({chosen, front, &explanation});
+  std::string page = pageOf(*model, "8xrtx-titan", chosen, front, &explanation);
   expectWellFormed(page);
-  EXPECT_EQ(page, htmlReport({chosen, front, &explanation}));
+  EXPECT_EQ(page, pageOf(*model, "8xrtx-titan", chosen, front, &explanation));
   for (const char *outside : {"http", "<script", "<link", "src=", "@import"})
     EXPECT_EQ(count(page, outside), 0u) << outside;
   EXPECT_EQ(count(page, "<b>"), 0u);
@@ -100,11 +110,15 @@ TEST(Report, pictures_show_the_plan) {
   options.pipelineDegree = 4;
   options.strategy = llvm::cantFail(Strategy::parse("sdp2.ckpt"));
   Plan chosen = planOf(*model, "8xrtx-titan", options);
-  std::string page = htmlReport({chosen, {}, nullptr});
+  std::string page = pageOf(*model, "8xrtx-titan", chosen);
   expectWellFormed(page);
   EXPECT_EQ(count(page, "Memory against throughput"), 0u);
   EXPECT_EQ(count(page, ": forward of micro-batch "), 4u * 4u);
   EXPECT_EQ(count(page, ": backward of micro-batch "), 4u * 4u);
+  // Three cuts are crossed, and all stages update: too short for shapes of
+  // their own.
+  EXPECT_EQ(count(page, "between stages, and synchronisation"), 1u);
+  EXPECT_GE(count(page, "gradient norm and update"), 2u);
   // One run a stage, hatched for its recomputation.
   EXPECT_EQ(count(page, "class=\"hatch\""), 4u);
   EXPECT_GE(count(page, "sdp2.ckpt x2"), 4u);
@@ -122,16 +136,16 @@ TEST(Report, large_plans_stay_small_pages) {
   options.microBatches = 2048;
   options.memory = int64_t(1) << 40;
   Plan chosen = planOf(*model, "8x8xa100-40gb", options);
-  std::string page = htmlReport({chosen, {}, nullptr});
+  std::string page = pageOf(*model, "8x8xa100-40gb", chosen);
   expectWellFormed(page);
   EXPECT_GE(count(page, "stage 62"), 4u);
-  // 262,144 tasks.
+  // 262,144 forwards and backwards.
   EXPECT_LT(page.size(), 1u << 20);
 
   options.pipelineDegree = 1;
   options.microBatches.reset();
   chosen = planOf(*model, "8x8xa100-40gb", options);
-  EXPECT_LT(htmlReport({chosen, {}, nullptr}).size(), 200u << 10);
+  EXPECT_LT(pageOf(*model, "8x8xa100-40gb", chosen).size(), 200u << 10);
 }
 
 } // namespace

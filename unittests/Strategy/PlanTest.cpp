@@ -9,6 +9,8 @@
 
 #include "gtest/gtest.h"
 
+#include <limits>
+
 using namespace galvatron;
 
 namespace {
@@ -123,6 +125,19 @@ TEST(Plan, wrong_json_is_refused) {
             }),
             "'layers[1].strategy': invalid strategy 'xp2': expected a level "
             "like 'dp2', 'sdp4' or 'tp8', found 'xp2'");
+  // Numbers whose sums and products would leave 64 bits.
+  auto stage = [](Object &o) -> Object & {
+    return *(*o.getArray("stages"))[0].getAsObject();
+  };
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(errorOf([&](Object &o) { o["batch"] = int64_t(1) << 40; }),
+            "plan: expected a batch from 1 to 2^30, found 1099511627776");
+  EXPECT_EQ(errorOf([&](Object &o) { stage(o)["layer-count"] = most; }),
+            "plan: stage 0: has 9223372036854775807 layers, but only 3 are "
+            "listed");
+  EXPECT_EQ(errorOf([&](Object &o) { stage(o)["peak-bytes"] = most; }),
+            "'stages[0].peak-bytes': expected at most 2^48 bytes, found "
+            "9223372036854775807");
 }
 
 TEST(Plan, in_flight_micro_batches) {
@@ -153,16 +168,18 @@ TEST(Plan, layers_fold_into_runs) {
             "pp2 m2 batch 8: dp2 x1, tp2.ckpt x1, sdp2 x1");
 }
 
-TEST(Plan, time_of_a_stage_is_computation_communication_and_bubble) {
+TEST(Plan, time_of_a_stage_is_computation_communication_update_and_bubble) {
   Plan plan = smallPlan();
   plan.iterationMs = 20;
-  plan.stages[0].timeMs = 5;
+  plan.stages[0].timeMs = 6;
   plan.stages[0].timeNosyncMs = 4;
   plan.stages[0].computeMs = 3;
+  plan.stages[0].optimizerMs = 2; // one of it in `timeMs`: there are two stages
   TimeSplit split = plan.timeSplit(0);
   EXPECT_EQ(split.computeMs, 6);       // two micro-batches
   EXPECT_EQ(split.communicationMs, 3); // one a micro-batch and one at the end
-  EXPECT_EQ(split.bubbleMs, 11);
+  EXPECT_EQ(split.optimizerMs, 2);
+  EXPECT_EQ(split.bubbleMs, 9);
 }
 
 TEST(Plan, the_fullest_or_the_slowest_stage_binds) {
@@ -190,7 +207,8 @@ TEST(Plan, table_shows_stages_and_runs_of_layers) {
             std::string::npos);
   EXPECT_NE(text.find("tp2.ckpt"), std::string::npos);
   EXPECT_NE(text.find("parameters 640 B"), std::string::npos);
-  EXPECT_NE(text.find("compute  exposed  bubble  memory"), std::string::npos);
+  EXPECT_NE(text.find("compute  exposed  optimizer  bubble  memory"),
+            std::string::npos);
 }
 
 } // namespace

@@ -55,6 +55,9 @@ struct DeviceType {
   /// 1; exactly 2 means that nothing is gained by overlapping.
   double overlapSlowdown = 1.3;
   double kernelOverhead = 0; ///< seconds per kernel call
+  /// Bytes per second of the optimizer's update and of the gradient norm, which
+  /// touch every state once; 0: both take no time. Nothing: the memory's.
+  std::optional<double> optimizerBandwidth;
 
   bool operator==(const DeviceType &other) const = default;
 };
@@ -164,8 +167,10 @@ public:
   /// The memory that each of `devices` must have for a plan to get `bytes`.
   int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
   /// By how much a device computes slower than alone because the devices of its
-  /// node share cores: max(1, devices / cores).
+  /// node share cores and all compute: max(1, devices / cores).
   double coreContention(int64_t device) const;
+  /// Whether some node has more devices than cores.
+  bool sharesCores() const;
   /// Smallest FLOP/s for `dtype` among `devices`; 0 if some type has no entry.
   double flopsOf(llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype) const;
 
@@ -186,6 +191,8 @@ public:
   /// The same cluster with the memory of every device and the bandwidth of
   /// every link (network and matrix, too) multiplied; latencies stay.
   Cluster scaled(double memory, double bandwidth) const;
+  /// The same cluster with updates and norms that take no time.
+  Cluster withoutOptimizerTime() const;
   /// The same kind of cluster with `count` devices: more or fewer nodes, or, of
   /// a single node without a network, a larger or smaller node. Nothing if the
   /// nodes are not all alike, there is an explicit matrix, or `count` is not a

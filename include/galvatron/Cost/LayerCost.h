@@ -39,6 +39,9 @@ struct LayerTimeParts {
   double gather = 0, scatter = 0;
   double sync = 0;     ///< the DP all-reduce, once a step
   double slowdown = 1; ///< of both sides while they overlap
+  /// Once a step, on all ranks of the pipeline at the same time: the squares of
+  /// the gradients, and the optimizer's update.
+  double norm = 0, update = 0;
 };
 
 /// Seconds of one layer for one micro-batch.
@@ -62,12 +65,31 @@ double overlapSeconds(double x, double y, double slowdown);
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
                       llvm::StringRef dtype);
 
+/// By how much the devices of a stage compute slower than alone, in the order
+/// of the stage's devices, because they share cores with each other and with
+/// other stages; empty: as much as when all devices of a node compute
+/// (Cluster::coreContention).
+using CoreContention = std::vector<double>;
+
+/// The contention of every stage of a pipeline with `microBatches`. Stage i
+/// works in slots i to i + microBatches - 1: at the beginning and the end of a
+/// step the cores of waiting stages are free for the others. A node's
+/// contention is the mean of max(1, devices that work / cores) over the slots
+/// in which one of them does. For equal stages whose communication takes no
+/// time Eq. 9 is then exact, which it is not with the contention of the full
+/// pipeline. Empty lists for a cluster that shares no cores.
+std::vector<CoreContention>
+pipelineContention(const Cluster &cluster,
+                   llvm::ArrayRef<std::vector<int64_t>> stages,
+                   int64_t microBatches);
+
 /// The slowest of `devices`, which all have flops for `dtype`, decides each
 /// part.
 LayerTimeParts
 layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
                const StrategyLinks &links, const Cluster &cluster,
-               llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype);
+               llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype,
+               llvm::ArrayRef<double> contention = {});
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
 LayerTime layerTime(const LayerTimeParts &parts);

@@ -98,7 +98,21 @@ struct LayerFootprint {
   int64_t scatterBytes = 0;
   /// Payload of the DP all-reduce once a step; 0 without DP.
   int64_t gradientSyncBytes = 0;
+
+  // Once a step, of the rank's own states: bytes that the optimizer's update
+  // reads and writes, and that the gradient's norm reads.
+  int64_t updateBytes = 0;
+  int64_t normBytes = 0;
 };
+
+/// Bytes per element that an update touches: the parameter is read and written
+/// (a bf16 one only written, its f32 master belongs to the state), the gradient
+/// read, every value of the state read and written.
+constexpr int64_t updateTraffic(int64_t elementBytes, int64_t accumulatorBytes,
+                                int64_t stateValues) {
+  return (elementBytes < accumulatorBytes ? 1 : 2) * elementBytes +
+         accumulatorBytes + 2 * stateValues * accumulatorBytes;
+}
 
 /// A parameter used by two layers: the borrower's gradient goes to the owner
 /// and the new value comes back, once a step. `bytes` is the whole tensor's.

@@ -76,7 +76,7 @@ struct PlanOptions {
 
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy,
-      partition, microBatchRule;
+      partition, microBatchRule, optimizerTime;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
   llvm::cl::opt<double> gap, timeLimit;

@@ -15,11 +15,15 @@
 #define GALVATRON_REPORT_REPORT_H
 
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Simulate/Simulate.h"
 
 namespace galvatron {
 
 struct ReportInput {
   const Plan &plan;
+  /// The plan's step, layer by layer, of simulationInput() and simulate().
+  const SimulationInput &tasks;
+  const Simulation &simulation;
   /// Of paretoFront(); the picture is left out if it is empty.
   std::vector<ParetoPoint> front;
   const Explanation *explanation = nullptr; ///< if it was asked for

@@ -133,7 +133,8 @@ enum class Activity : uint8_t {
   ReceiveGradient,
   TieReduce,
   TieBroadcast,
-  Norm
+  Norm, ///< squares of the gradients, and their exchange
+  Update
 };
 /// "forward", "gather", "send activation", ...
 llvm::StringRef activityName(Activity activity);
@@ -189,6 +190,17 @@ struct Simulation {
 /// Errors: the schedule is not sound; the message is that of the proof.
 llvm::Expected<Simulation> simulate(const SimulationInput &input,
                                     const SimulationOptions &options = {});
+
+/// A task of an actor, from its first operation to its last.
+struct SimulatedTask {
+  Task task;
+  double start = 0, finish = 0; ///< seconds; equal if it takes no time
+};
+/// The tasks of an actor's step in order. Collectives may run ahead of their
+/// task or behind it (OverlapModel::Stream) and count only if asked for.
+std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
+                                          const SimulatedActor &actor,
+                                          bool withCollectives);
 
 /// A table: one line per stage, the iteration beside Eq. 9's.
 void printSimulation(llvm::raw_ostream &os, const SimulationInput &input,

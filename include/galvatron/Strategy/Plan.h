@@ -80,13 +80,16 @@ struct PlanStage {
   int64_t layerCount = 0;
   /// Time of one micro-batch with and without gradient synchronisation: C and
   /// C_nosync of arXiv 2307.02031, Eq. 9. Transfers to neighbouring stages are
-  /// added to the sending stage, tied parameters to their owner's stage.
+  /// added to the sending stage, tied parameters to their owner's stage. C has
+  /// the P-th part of `optimizerMs`: the stages update side by side.
   double timeMs = 0;
   double timeNosyncMs = 0;
   /// Parts of timeNosyncMs: the forward pass with its transfers, and what the
   /// devices would take if communication took no time.
   double forwardMs = 0;
   double computeMs = 0;
+  /// Gradient norm and optimizer's update, once a step.
+  double optimizerMs = 0;
   int64_t peakBytes = 0;
   int64_t availableBytes = 0; ///< the budget; 0 if it is not known
   /// What the device types keep back besides: contexts, communicators.
@@ -113,7 +116,8 @@ struct TimeSplit {
   /// Communication that computation does not hide, gradient synchronisation
   /// and the slowdown of computation that runs beside communication.
   double communicationMs = 0;
-  double bubbleMs = 0; ///< waiting for other stages
+  double optimizerMs = 0; ///< gradient norm and update
+  double bubbleMs = 0;    ///< waiting for other stages
 };
 
 /// Neighbouring layers of one stage with one strategy.

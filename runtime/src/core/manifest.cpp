@@ -616,6 +616,8 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.tpBackward = duration(layer, "tp-backward");
       one.scatter = duration(layer, "scatter");
       one.sync = duration(layer, "sync");
+      one.norm = duration(layer, "norm");
+      one.update = duration(layer, "update");
       one.reshardForward = duration(layer, "reshard-forward");
       one.reshardBackward = duration(layer, "reshard-backward");
       role.layers.insert(role.layers.end(),

@@ -74,6 +74,13 @@ private:
     roles[r].time += length;
   }
 
+  double ofLayers(size_t r, double LayerTimes::*part) const {
+    double sum = 0;
+    for (const LayerTimes &layer : times.roles[r].layers)
+      sum += layer.*part;
+    return sum;
+  }
+
   void forward(size_t r) {
     const std::vector<LayerTimes> &layers = times.roles[r].layers;
     for (size_t l = 0; l < layers.size(); ++l) {
@@ -228,13 +235,20 @@ private:
       if (!tie(r, task.kind == GRT_TASK_TIE_REDUCE))
         return false;
       break;
-    case GRT_TASK_NORM:
-      if (!meet(Norm, 0, 0, r, roles.size(), role.time, role.time))
+    case GRT_TASK_NORM: {
+      double length = ofLayers(r, &LayerTimes::norm), start = 0;
+      if (!meet(Norm, 0, 0, r, roles.size(), role.time + length, start))
         return false;
+      alone(r, PredictedRow::Compute, "norm", length);
+      role.time = start;
+      break;
+    }
+    case GRT_TASK_UPDATE:
+      alone(r, PredictedRow::Compute, "update",
+            ofLayers(r, &LayerTimes::update));
       break;
     default:
-      // The cost model counts gradients with the last backward, and no time
-      // for updates.
+      // The cost model counts gradients with the last backward.
       break;
     }
     if (role.spans.size() > slices) {

@@ -30,6 +30,7 @@ struct LayerTimes {
   double gather = 0, forward = 0, tpForward = 0;
   double recompute = 0, backward = 0, tpBackward = 0;
   double scatter = 0, sync = 0;
+  double norm = 0, update = 0; ///< once a step
   double reshardForward = 0, reshardBackward = 0;
 };
 

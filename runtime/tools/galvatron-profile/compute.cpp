@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "measure.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace grt::profile {
@@ -38,20 +39,40 @@ private:
   std::deque<Block> blocks;
 };
 
+/// Between two uses of a layer's buffers a training step goes through those of
+/// all other layers. So a call takes the next of several sets of buffers, which
+/// together are larger than a core's own caches. (Sets of tiny operands stay in
+/// them, as small models do.)
+size_t setsOf(int64_t bytes) {
+  constexpr int64_t beyondCaches = int64_t(16) << 20, most = 64;
+  return size_t(
+      std::clamp<int64_t>((beyondCaches + bytes - 1) / bytes, 1, most));
+}
+
 /// FLOP/s over the three products of a linear layer: forward, gradient of the
-/// input, gradient of the weight.
+/// input, gradient of the weight. Six of their nine operands were not used
+/// just before, as in a step, in which the layers before and after have touched
+/// one operand of each.
 double linearFlops(Probe &probe, grt_dtype dtype, int64_t rows, int64_t in,
                    int64_t out, double seconds) {
+  struct Set {
+    Block *x, *dx, *w, *dw, *y, *dy;
+  };
   Blocks blocks(probe, dtype);
-  Block *x = blocks.make(rows * in), *dx = blocks.make(rows * in);
-  Block *w = blocks.make(in * out), *dw = blocks.make(in * out);
-  Block *y = blocks.make(rows * out), *dy = blocks.make(rows * out);
+  std::vector<Set> sets(
+      setsOf(2 * (rows * in + in * out + rows * out) * widthOf(dtype)));
+  for (Set &set : sets)
+    set = {blocks.make(rows * in),  blocks.make(rows * in),
+           blocks.make(in * out),   blocks.make(in * out),
+           blocks.make(rows * out), blocks.make(rows * out)};
+  size_t next = 0;
   double time = probe.time(seconds, [&] {
-    probe.launch(GRT_KERNEL_GEMM, dtype, {x, w, y},
+    const Set &set = sets[next++ % sets.size()];
+    probe.launch(GRT_KERNEL_GEMM, dtype, {set.x, set.w, set.y},
                  {rows, out, in, 0, 0, 0, 0});
-    probe.launch(GRT_KERNEL_GEMM, dtype, {dy, w, dx},
+    probe.launch(GRT_KERNEL_GEMM, dtype, {set.dy, set.w, set.dx},
                  {rows, in, out, 0, 1, 0, 0});
-    probe.launch(GRT_KERNEL_GEMM, dtype, {x, dy, dw},
+    probe.launch(GRT_KERNEL_GEMM, dtype, {set.x, set.dy, set.dw},
                  {in, out, rows, 1, 0, 0, 0});
   });
   return 6.0 * double(rows) * double(in) * double(out) / time;
@@ -67,12 +88,22 @@ std::pair<double, double> attentionFlops(Probe &probe, int64_t positions,
                                          int64_t headSize, double seconds) {
   constexpr int64_t heads = 4;
   constexpr grt_dtype dtype = GRT_F32;
+  struct Set {
+    Block *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv;
+  };
   Blocks blocks(probe, dtype);
   int64_t width = heads * headSize, all = positions * width;
-  Block *q = blocks.make(all), *k = blocks.make(all), *v = blocks.make(all);
-  Block *o = blocks.make(all), *dout = blocks.make(all);
-  Block *dq = blocks.make(all), *dk = blocks.make(all), *dv = blocks.make(all);
-  Block *lse = blocks.make(heads * positions);
+  std::vector<Set> sets(setsOf(8 * all * widthOf(dtype)));
+  for (Set &set : sets)
+    set = {blocks.make(all),
+           blocks.make(all),
+           blocks.make(all),
+           blocks.make(all),
+           blocks.make(heads * positions),
+           blocks.make(all),
+           blocks.make(all),
+           blocks.make(all),
+           blocks.make(all)};
   auto scratch = [&](int backward) {
     return blocks.scratch(grt_cpu_attention_scratch_bytes(
         positions, positions, headSize, sizeof(float), backward));
@@ -82,11 +113,15 @@ std::pair<double, double> attentionFlops(Probe &probe, int64_t positions,
                                heads, headSize,  width,     width,
                                width, 1,         0};
   std::vector<double> reals = {0.125, 0};
+  size_t next = 0;
   double time = probe.time(seconds, [&] {
-    probe.launch(GRT_KERNEL_ATTENTION, dtype, {q, k, v, o, lse, forward}, ints,
-                 reals);
+    const Set &set = sets[next++ % sets.size()];
+    probe.launch(GRT_KERNEL_ATTENTION, dtype,
+                 {set.q, set.k, set.v, set.o, set.lse, forward}, ints, reals);
     probe.launch(GRT_KERNEL_ATTENTION_GRAD, dtype,
-                 {q, k, v, o, lse, dout, dq, dk, dv, backward}, ints, reals);
+                 {set.q, set.k, set.v, set.o, set.lse, set.dout, set.dq, set.dk,
+                  set.dv, backward},
+                 ints, reals);
   });
   double product =
       double(heads) * double(positions) * double(positions) * double(headSize);
@@ -202,6 +237,8 @@ void measureUpdate(Probe &probe, double part, Measurement &result) {
   });
   result.kernels.push_back(update);
   result.kernels.push_back(norm);
+  result.optimizerBandwidth =
+      (update.bytes + norm.bytes) / (update.seconds + norm.seconds);
 }
 
 double copyBandwidth(Probe &probe, double part) {

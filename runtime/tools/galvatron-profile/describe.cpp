@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 namespace grt::profile {
 namespace {
@@ -90,24 +91,42 @@ std::string inlineText(const Json &value) {
   return "[" + text + "]";
 }
 
+/// How many ranks share a core on every host; 1 if each has its own, or if
+/// hosts differ.
+double ranksPerCore(const Measurement &m) {
+  std::map<int, int> ranks;
+  for (int host : m.hosts)
+    ++ranks[host];
+  for (auto [host, count] : ranks)
+    if (count != ranks.begin()->second)
+      return 1;
+  return std::max(1.0, double(ranks.begin()->second) / double(m.cores));
+}
+
 } // namespace
 
 Json describe(const Measurement &m, uint64_t memory) {
-  Json flops = {{"f32", quantity(m.f32Flops, "FLOPS")},
-                {"f64", quantity(m.f64Flops, "FLOPS")}};
+  // All ranks ran at once. The file says what one alone on a core reaches, and
+  // how many cores there are: fewer ranks at work, as at the ends of a
+  // pipeline, are faster.
+  double shared = ranksPerCore(m);
+  Json flops = {{"f32", quantity(shared * m.f32Flops, "FLOPS")},
+                {"f64", quantity(shared * m.f64Flops, "FLOPS")}};
   if (m.bf16Flops > 0)
-    flops["bf16"] = quantity(m.bf16Flops, "FLOPS");
+    flops["bf16"] = quantity(shared * m.bf16Flops, "FLOPS");
   // A rank waits in its collectives, nothing runs beside them: an overlap
   // slowdown of 2.
-  Json type = {{"name", "cpu-core"},
-               {"backend", "cpu"},
-               {"memory", memorySize(int64_t(memory))},
-               {"flops", flops},
-               {"memory-bandwidth", quantity(m.memoryBandwidth, "B/s")},
-               {"overlap-slowdown", 2},
-               {"kernel-overhead", duration(m.kernelOverhead)},
-               {"efficiency", efficiency(m.products, m.f32Flops)},
-               {"attention-efficiency", efficiency(m.attention, m.f32Flops)}};
+  Json type = {
+      {"name", "cpu-core"},
+      {"backend", "cpu"},
+      {"memory", memorySize(int64_t(memory))},
+      {"flops", flops},
+      {"memory-bandwidth", quantity(shared * m.memoryBandwidth, "B/s")},
+      {"overlap-slowdown", 2},
+      {"kernel-overhead", duration(m.kernelOverhead / shared)},
+      {"optimizer-bandwidth", quantity(shared * m.optimizerBandwidth, "B/s")},
+      {"efficiency", efficiency(m.products, m.f32Flops)},
+      {"attention-efficiency", efficiency(m.attention, m.f32Flops)}};
 
   auto find = [&](bool network) -> const CollectiveTimes * {
     for (const CollectiveTimes &times : m.collectives)
@@ -129,6 +148,8 @@ Json describe(const Measurement &m, uint64_t memory) {
           {{"count", 1}, {"device-type", "cpu-core"}, {"devices", devices}});
       if (const CollectiveTimes *times = find(false); times && devices > 1)
         nodes.back()["link"] = link(*times);
+      if (shared > 1)
+        nodes.back()["cores"] = m.cores;
     }
     rank = end;
   }
@@ -179,7 +200,8 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
   text += "# " + std::to_string(m.threadsPerRank) + " thread" +
           (m.threadsPerRank == 1 ? "" : "s") +
           " a rank; copies beyond every cache: " +
-          quantity(m.copyBandwidth, "B/s") + "\n# kernels at 256 x 512:\n";
+          quantity(m.copyBandwidth, "B/s") +
+          "\n# kernels at 256 x 512, all ranks at once:\n";
   for (const KernelTime &kernel : m.kernels)
     text += "#   " + kernel.name + ": " + duration(kernel.seconds) + ", " +
             quantity(kernel.bytes / kernel.seconds, "B/s") + "\n";

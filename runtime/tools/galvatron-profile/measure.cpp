@@ -38,8 +38,8 @@ std::vector<int> hostsOfRanks(Communicator &communicator) {
 
 Measurement measure(World &world, const MeasureOptions &options) {
   BackendHandle backend("cpu", "");
-  int threads = std::max(1, int(std::thread::hardware_concurrency()) /
-                                world.machineRanks());
+  int cores = std::max(1, int(std::thread::hardware_concurrency()));
+  int threads = std::max(1, cores / world.machineRanks());
   std::vector<Measurement> results(size_t(world.localCount()));
   std::vector<std::thread> ranks;
   std::mutex mutex;
@@ -52,6 +52,7 @@ Measurement measure(World &world, const MeasureOptions &options) {
         Probe probe(*communicator, *backend, threads);
         Measurement &result = results[size_t(local)];
         result.threadsPerRank = threads;
+        result.cores = cores;
         result.hosts = hostsOfRanks(*communicator);
         double compute = communicator->size() > 1 ? 0.6 : 1;
         measureCompute(probe, options.seconds * compute, options.quick, result);

@@ -49,11 +49,15 @@ struct Measurement {
   double memoryBandwidth = 0;
   double copyBandwidth = 0; ///< of blocks beyond every cache
   double kernelOverhead = 0;
+  /// Reached by AdamW and the gradient norm together, over states beyond every
+  /// cache.
+  double optimizerBandwidth = 0;
   std::vector<KernelTime> kernels;
   std::vector<CollectiveTimes> collectives;
   /// Host of every rank, numbered from 0 by first appearance.
   std::vector<int> hosts;
   int threadsPerRank = 1;
+  int cores = 1; ///< of a host
 };
 
 /// How long, and at how many points.

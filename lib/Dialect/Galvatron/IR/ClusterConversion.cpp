@@ -73,7 +73,10 @@ ClusterAttr ClusterAttr::get(MLIRContext *context,
         builder.getF64FloatAttr(type.overlapSlowdown),
         builder.getF64FloatAttr(type.kernelOverhead), type.reservedMemory,
         convertCurve(builder, type.efficiency),
-        convertCurve(builder, type.attentionEfficiency)));
+        convertCurve(builder, type.attentionEfficiency),
+        type.optimizerBandwidth
+            ? builder.getF64FloatAttr(*type.optimizerBandwidth)
+            : FloatAttr()));
   }
   for (const ::galvatron::NodeGroup &group : cluster.nodeGroups())
     nodes.push_back(NodeAttr::get(
@@ -117,6 +120,8 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
     type.reservedMemory = attribute.getReservedMemory();
     type.efficiency = convertCurve(attribute.getEfficiency());
     type.attentionEfficiency = convertCurve(attribute.getAttentionEfficiency());
+    if (FloatAttr bandwidth = attribute.getOptimizerBandwidth())
+      type.optimizerBandwidth = bandwidth.getValueAsDouble();
     types.push_back(std::move(type));
   }
   std::vector<::galvatron::NodeGroup> nodes;

@@ -120,12 +120,11 @@ static bool arePairs(ArrayAttr numbers) {
          });
 }
 
-LogicalResult
-DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
-                       int64_t memory, DictionaryAttr flops,
-                       FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
-                       FloatAttr kernelOverhead, int64_t reservedMemory,
-                       ArrayAttr efficiency, ArrayAttr attentionEfficiency) {
+LogicalResult DeviceTypeAttr::verify(
+    EmitError emitError, StringRef name, StringRef backend, int64_t memory,
+    DictionaryAttr flops, FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
+    FloatAttr kernelOverhead, int64_t reservedMemory, ArrayAttr efficiency,
+    ArrayAttr attentionEfficiency, FloatAttr optimizerBandwidth) {
   auto error = [&]() {
     return emitError() << "device type '" << name << "': ";
   };
@@ -162,6 +161,11 @@ DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
       return error() << "expected an efficiency to be pairs of a size and a "
                         "fraction, found "
                      << curve;
+  // (C6)
+  if (optimizerBandwidth && !isNumber(optimizerBandwidth, /*positive=*/false))
+    return error()
+           << "expected 'optimizer_bandwidth' to be a non-negative f64, found "
+           << optimizerBandwidth;
   return success();
 }
 

@@ -364,6 +364,14 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   }
   if (strategy.degree(Paradigm::DP) > 1)
     footprint.gradientSyncBytes = layout.gradientBytes();
+  // Borrowed parameters are updated by their owner.
+  int64_t owned = layout.shardElements[0];
+  footprint.normBytes = owned * layout.accumulatorBytes;
+  footprint.updateBytes =
+      owned * ::galvatron::updateTraffic(
+                  layout.elementBytes, layout.accumulatorBytes,
+                  grt::getOptimizerValues(optimizer, layout.elementBytes,
+                                          layout.accumulatorBytes));
   return footprint;
 }
 

@@ -147,8 +147,9 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     Memory in bytes, peak FLOP/s per element type, memory bandwidth in bytes per
     second, the factor by which overlapping communication and computation slow
     each other, and the fixed cost of one kernel call in seconds. Optionally the
-    bytes that no plan gets, and which part of the FLOP/s products (and attention
-    kernels) reach: pairs of a size and a fraction, one after the other.
+    bytes that no plan gets, which part of the FLOP/s products (and attention
+    kernels) reach: pairs of a size and a fraction, one after the other, and the
+    bytes per second of optimizer updates and norms (0: they take no time).
 
     Constraints:
     - (C1) `memory` is positive;
@@ -156,7 +157,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     - (C3) `flops` maps element types to positive `f64` numbers and is not empty;
     - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
       `kernel_overhead` not negative, all `f64`;
-    - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`.
+    - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`;
+    - (C6) `optimizer_bandwidth` is a non-negative `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         StringRefParameter<"">:$backend, "int64_t":$memory,
@@ -166,7 +168,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
                         "::mlir::FloatAttr":$kernel_overhead,
                         DefaultValuedParameter<"int64_t", "0">:$reserved_memory,
                         OptionalParameter<"::mlir::ArrayAttr">:$efficiency,
-                        OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency);
+                        OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency,
+                        OptionalParameter<"::mlir::FloatAttr">:$optimizer_bandwidth);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

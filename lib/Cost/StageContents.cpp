@@ -1,0 +1,75 @@
+//===- StageContents.cpp - The footprints of a plan's stages --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/StageContents.h"
+#include "galvatron/Support/Units.h"
+
+using namespace llvm;
+
+namespace galvatron {
+
+Error checkPlan(LayerModel &model, const Cluster &cluster, const Plan &plan) {
+  if (Error error = plan.check())
+    return error;
+  if (plan.layers.size() != model.layerCount())
+    return makeError("plan: has " + Twine(plan.layers.size()) +
+                     " layers, but model '" + model.name() + "' has " +
+                     Twine(model.layerCount()));
+  for (size_t l = 0; l < plan.layers.size(); ++l)
+    if (plan.layers[l].name != model.layerName(l))
+      return makeError("plan: layer " + Twine(l) + " is '" +
+                       plan.layers[l].name + "', but the model has '" +
+                       model.layerName(l) + "' there");
+  for (const PlanStage &stage : plan.stages) {
+    for (int64_t device : stage.devices)
+      if (device < 0 || device >= cluster.deviceCount())
+        return makeError("plan: device " + Twine(device) +
+                         " does not exist, cluster '" + cluster.name() +
+                         "' has " + Twine(cluster.deviceCount()));
+    if (cluster.flopsOf(stage.devices, model.dtype()) == 0)
+      return makeError("cluster '" + cluster.name() +
+                       "': a device type has no flops for dtype '" +
+                       model.dtype() + "'");
+  }
+  return Error::success();
+}
+
+Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
+                                      const Plan &plan, int64_t stage) {
+  const PlanStage &at = plan.stages[stage];
+  StageContents contents;
+  for (int64_t i = 0; i < at.layerCount; ++i) {
+    size_t l = at.firstLayer + i;
+    const Strategy &strategy = plan.layers[l].strategy;
+    int64_t local = plan.microBatchSamples() / strategy.sampleShards();
+    Expected<LayerFootprint> footprint =
+        model.footprint(model.kindOf(l), strategy, local);
+    if (!footprint)
+      return makeError("layer '" + plan.layers[l].name +
+                       "' cannot have strategy '" + strategy.str() +
+                       "': " + toString(footprint.takeError()));
+    contents.layers.push_back({*footprint, local});
+  }
+  auto stages = static_cast<int64_t>(plan.stages.size());
+  StageShape &shape = contents.shape;
+  shape.inFlight =
+      inFlightMicroBatches(plan.schedule, stage, stages, plan.microBatches);
+  shape.microBatches = plan.microBatches;
+  shape.lastStage = stage + 1 == stages;
+  shape.backend = backendTraits(cluster.backendOf(at.devices));
+  return contents;
+}
+
+std::vector<CoreContention> planContention(const Cluster &cluster,
+                                           const Plan &plan) {
+  std::vector<std::vector<int64_t>> devices;
+  for (const PlanStage &stage : plan.stages)
+    devices.push_back(stage.devices);
+  return pipelineContention(cluster, devices, plan.microBatches);
+}
+
+} // namespace galvatron
