@@ -8,6 +8,7 @@
 #include "PipelineImpl.h"
 
 #include <algorithm>
+#include <optional>
 
 using namespace llvm;
 
@@ -80,18 +81,12 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
       return false;
     for (std::vector<Keyed> &own : intervals)
       for (Keyed &interval : own) {
-        Picoseconds *time = interval.least(kTime);
-        const Picoseconds *nosync = interval.least(kNosync),
-                          *mix = interval.least(kMix),
-                          *balance = interval.least(kBalance);
-        for (size_t cell = 0; cell < interval.cells; ++cell) {
-          if (time[cell] >= kNoBound)
-            continue;
-          if (nosync[cell] > most)
-            interval.kill(cell);
-          else
-            time[cell] = timeBelow(time[cell], mix[cell], balance[cell], most);
-        }
+        erase_if(interval.cells, [&](const KeyedCell &cell) {
+          return cell.least[kNosync] > most;
+        });
+        for (KeyedCell &cell : interval.cells)
+          cell.least[kTime] = timeBelow(cell.least[kTime], cell.least[kMix],
+                                        cell.least[kBalance], most);
       }
     if (!pruneKeyedOnce(intervals, room, paths))
       return false;
@@ -103,6 +98,40 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
   return true;
 }
 
+namespace {
+
+/// What decides the largest nosync of a partial pipeline: that of stages which
+/// are complete, and the part of one that is not.
+struct Pending {
+  Picoseconds largest, part;
+};
+using Pendings = SmallVector<Pending, 4>;
+
+void insertPending(Pendings &known, Pending fresh) {
+  for (const Pending &other : known)
+    if (other.largest <= fresh.largest && other.part <= fresh.part)
+      return;
+  erase_if(known, [&](const Pending &other) {
+    return fresh.largest <= other.largest && fresh.part <= other.part;
+  });
+  known.push_back(fresh);
+}
+
+/// All that can follow a stage with a given end and last class.
+struct Exit {
+  Picoseconds sum = kNoBound; ///< least, with the rest of the activation
+  Pendings pendings;
+  Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
+  struct Way {
+    size_t target; ///< cell of the paths
+    Picoseconds rest;
+    Point after;
+  };
+  SmallVector<Way, 8> ways;
+};
+
+} // namespace
+
 bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                                           KeyedPaths &paths) {
   size_t stages = tables.stages, layers = tables.layers;
@@ -111,10 +140,10 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
   Picoseconds limit = room.limit;
   for (std::vector<Keyed> &own : intervals)
     for (Keyed &interval : own)
-      for (size_t cell = 0; cell < interval.cells; ++cell)
-        if (interval.least(kTime)[cell] > limit ||
-            (weight > 0 && interval.least(kMix)[cell] > limit))
-          interval.kill(cell);
+      erase_if(interval.cells, [&](const KeyedCell &cell) {
+        return cell.least[kTime] > limit ||
+               (weight > 0 && cell.least[kMix] > limit);
+      });
   auto cellsAt = [&](std::vector<std::vector<KeyedPaths::Cells>> &side,
                      size_t stage, size_t layer) -> KeyedPaths::Cells & {
     KeyedPaths::Cells &cells = side[stage][layer];
@@ -127,102 +156,133 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
   paths.after = paths.before;
   // What transfers cost above the least; an end of the pipeline has none.
   static constexpr Picoseconds none = 0;
+  auto exitOf = [&](size_t s, size_t end, size_t last) {
+    Exit exit;
+    const KeyedPaths::Cells &cells = paths.after[s + 1][end];
+    bool inner = s + 1 < stages;
+    const Picoseconds *rests =
+        inner ? tables.activationResiduals(s, end).data() : &none;
+    for (size_t b = 0; b < (cells.empty() ? 0 : inner ? classes : 1); ++b) {
+      size_t target = inner ? last * classes + b : 0;
+      if (cells[target].sum >= kNoBound)
+        continue;
+      exit.ways.push_back({target, rests[target], cells[target]});
+      exit.sum = std::min(exit.sum, rests[target] + cells[target].sum);
+      exit.leastLargest = std::min(exit.leastLargest, cells[target].largest);
+      exit.leastRest = std::min(exit.leastRest, rests[target]);
+      insertPending(exit.pendings, {cells[target].largest, rests[target]});
+    }
+    return exit;
+  };
+  /// Of one stage, by end and last class, made when asked for.
+  std::vector<std::vector<std::optional<Exit>>> exits;
+  auto exitFor = [&](size_t s, size_t end, size_t last) -> const Exit & {
+    std::vector<std::optional<Exit>> &own = exits[end];
+    own.resize(lastsOf(s));
+    if (!own[last])
+      own[last] = exitOf(s, end, last);
+    return *own[last];
+  };
 
+  struct Start {
+    Picoseconds sum = kNoBound;
+    Pendings pendings;
+  };
   cellsAt(paths.after, stages, layers)[0] = {0, room.floor};
-  for (size_t s = stages; s-- > 0;)
-    for (const Keyed &interval : intervals[s]) {
-      size_t lasts = lastsOf(s), firsts = firstsOf(s);
-      size_t formers = s > 0 ? classes : 1;
-      const Picoseconds *rests =
-          s > 0 ? tables.gradientResiduals(s, interval.begin).data() : &none;
-      const Picoseconds *times = interval.least(kTime);
-      KeyedPaths::Cells *to = nullptr;
-      for (size_t last = 0; last < lasts; ++last) {
-        LeavingWays ways = leaving(paths, s, interval.end, last);
-        if (ways.empty())
-          continue;
-        Picoseconds sum = kNoBound;
-        for (const Leaving &way : ways)
-          sum = std::min(sum, way.rest + way.after.sum);
-        for (size_t first = 0; first < firsts; ++first) {
-          size_t cell = first * lasts + last;
-          Picoseconds time = times[cell];
-          if (time >= kNoBound || time + sum + weight * room.floor > limit)
+  for (size_t s = stages; s-- > 0;) {
+    exits.assign(layers + 1, {});
+    const std::vector<Keyed> &own = intervals[s];
+    for (size_t i = 0; i < own.size();) {
+      size_t begin = own[i].begin;
+      std::vector<Start> starts(firstsOf(s));
+      for (; i < own.size() && own[i].begin == begin; ++i)
+        for (const KeyedCell &cell : own[i].cells) {
+          const Exit &exit = exitFor(s, own[i].end, cell.last);
+          Picoseconds time = cell.least[kTime];
+          if (exit.sum >= kNoBound ||
+              time + exit.sum + weight * room.floor > limit)
             continue;
-          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
-          if (!to)
-            to = &cellsAt(paths.after, s, interval.begin);
-          for (size_t a = 0; a < formers; ++a) {
-            size_t target = s > 0 ? a * classes + first : 0;
-            Picoseconds rest = rests[target];
-            Picoseconds largest = kNoBound;
-            for (const Leaving &way : ways)
-              largest = std::min(largest, std::max(way.after.largest,
-                                                   nosync + way.rest + rest));
-            Point &point = (*to)[target];
-            point.sum = std::min(point.sum, time + sum + rest);
-            point.largest = std::min(point.largest, largest);
-          }
+          Start &start = starts[cell.first];
+          start.sum = std::min(start.sum, time + exit.sum);
+          Picoseconds nosync = weight > 0 ? cell.least[kNosync] : 0;
+          for (const Pending &pending : exit.pendings)
+            insertPending(start.pendings,
+                          {pending.largest, nosync + pending.part});
+        }
+      const Picoseconds *rests =
+          s > 0 ? tables.gradientResiduals(s, begin).data() : &none;
+      for (size_t first = 0; first < starts.size(); ++first) {
+        const Start &start = starts[first];
+        if (start.sum >= kNoBound)
+          continue;
+        KeyedPaths::Cells &to = cellsAt(paths.after, s, begin);
+        for (size_t a = 0; a < (s > 0 ? classes : 1); ++a) {
+          size_t target = s > 0 ? a * classes + first : 0;
+          Picoseconds largest = kNoBound;
+          for (const Pending &pending : start.pendings)
+            largest = std::min(largest, std::max(pending.largest,
+                                                 pending.part + rests[target]));
+          to[target] = {start.sum + rests[target], largest};
         }
       }
     }
+  }
 
   cellsAt(paths.before, 0, 0)[0] = {0, room.floor};
   bool complete = false;
   for (size_t s = 0; s < stages; ++s) {
-    size_t lasts = lastsOf(s), firsts = firstsOf(s);
-    size_t latters = s + 1 < stages ? classes : 1;
-    for (Keyed &interval : intervals[s]) {
-      const KeyedPaths::Cells &ends = paths.after[s + 1][interval.end];
-      const Picoseconds *rests =
-          s + 1 < stages ? tables.activationResiduals(s, interval.end).data()
-                         : &none;
-      KeyedPaths::Cells *to = nullptr;
-      for (size_t first = 0; first < firsts; ++first) {
-        Entering from = entering(paths, s, interval.begin, first);
-        Picoseconds leastRest = from.leastRest();
-        for (size_t last = 0; last < lasts; ++last) {
-          size_t cell = first * lasts + last;
-          Picoseconds time = interval.least(kTime)[cell];
-          if (time >= kNoBound)
-            continue;
+    exits.assign(layers + 1, {});
+    std::vector<Keyed> &own = intervals[s];
+    for (size_t i = 0; i < own.size();) {
+      size_t begin = own[i].begin;
+      std::vector<std::optional<Entering>> entries(firstsOf(s));
+      for (; i < own.size() && own[i].begin == begin; ++i) {
+        size_t end = own[i].end;
+        KeyedPaths::Cells *to = nullptr;
+        erase_if(own[i].cells, [&](const KeyedCell &cell) {
+          if (!entries[cell.first])
+            entries[cell.first] = entering(paths, s, begin, cell.first);
+          const Entering &from = *entries[cell.first];
+          const Exit &exit = exitFor(s, end, cell.last);
+          if (from.sum >= kNoBound || exit.sum >= kNoBound)
+            return true;
+          Picoseconds time = cell.least[kTime];
+          Picoseconds nosync = weight > 0 ? cell.least[kNosync] : 0;
+          Picoseconds mix = weight > 0 ? cell.least[kMix] : 0;
+          auto cost = [&](Picoseconds sum, Picoseconds slowest,
+                          Picoseconds rest) {
+            return sum + std::max(time + weight * slowest, mix + weight * rest);
+          };
+          Picoseconds leastRest = from.leastRest();
+          if (cost(from.sum + exit.sum,
+                   std::max({from.leastLargest(), exit.leastLargest,
+                             nosync + leastRest + exit.leastRest}),
+                   exit.leastRest + leastRest) > limit)
+            return true;
           bool alive = false;
-          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
-          Picoseconds mix = weight > 0 ? interval.least(kMix)[cell] : 0;
-          if (from.sum < kNoBound && !ends.empty())
-            for (size_t b = 0; b < latters; ++b) {
-              size_t target = s + 1 < stages ? last * classes + b : 0;
-              const Point &after = ends[target];
-              if (after.sum >= kNoBound)
-                continue;
-              Picoseconds rest = rests[target];
-              Picoseconds largest = kNoBound;
-              for (const auto &[before, gradient] : from.choices)
-                largest = std::min(largest,
-                                   std::max(before, nosync + gradient + rest));
-              Picoseconds sum = from.sum + rest;
-              Picoseconds slowest = std::max(largest, after.largest);
-              if (sum + after.sum +
-                      std::max(time + weight * slowest,
-                               mix + weight * (rest + leastRest)) >
-                  limit)
-                continue;
-              alive = true;
-              if (!to)
-                to = &cellsAt(paths.before, s + 1, interval.end);
-              Point &point = (*to)[target];
-              point.sum = std::min(point.sum, sum + time);
-              point.largest = std::min(point.largest, largest);
-              complete |= s + 1 == stages;
-            }
-          if (!alive)
-            interval.kill(cell);
-        }
+          for (const Exit::Way &way : exit.ways) {
+            Picoseconds largest = kNoBound;
+            for (const auto &[before, gradient] : from.choices)
+              largest = std::min(
+                  largest, std::max(before, nosync + gradient + way.rest));
+            Picoseconds sum = from.sum + way.rest;
+            if (cost(sum + way.after.sum, std::max(largest, way.after.largest),
+                     way.rest + leastRest) > limit)
+              continue;
+            alive = true;
+            if (!to)
+              to = &cellsAt(paths.before, s + 1, end);
+            Point &point = (*to)[way.target];
+            point.sum = std::min(point.sum, sum + time);
+            point.largest = std::min(point.largest, largest);
+            complete |= s + 1 == stages;
+          }
+          return !alive;
+        });
       }
     }
-    erase_if(intervals[s],
-             [](const Keyed &interval) { return !interval.alive(); });
-    if (intervals[s].empty())
+    erase_if(own, [](const Keyed &interval) { return interval.cells.empty(); });
+    if (own.empty())
       return false;
   }
   return complete;

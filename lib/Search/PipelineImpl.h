@@ -44,7 +44,9 @@ using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 /// What is known of an interval whatever the limit, by first and last class
 /// (where the stage has a neighbour there), first class major.
 struct Refined {
-  std::vector<Picoseconds> least[kFunctionals]; ///< empty: not bounded yet
+  std::vector<Picoseconds> least[kFunctionals];
+  /// Up to which a functional's dual is known; above, bounds are just above it.
+  double bounded[kFunctionals] = {-1, -1, -1, -1};
   std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
@@ -58,26 +60,16 @@ struct Room {
   Picoseconds floor = 0, ceiling = kNoBound;
 };
 
-/// An interval with its classes told apart. A dead pair of classes has times of
-/// kNoBound.
+/// What a stage costs at least with given classes of its first and last layer.
+/// An end of the pipeline has class 0.
+struct KeyedCell {
+  uint32_t first, last;
+  Picoseconds least[kFunctionals];
+};
+/// An interval with its classes told apart: pairs that there may be.
 struct Keyed {
-  size_t begin = 0, end = 0, cells = 0;
-  std::vector<Picoseconds> values; ///< [functional][cell]
-
-  Picoseconds *least(size_t functional) {
-    return values.data() + functional * cells;
-  }
-  const Picoseconds *least(size_t functional) const {
-    return values.data() + functional * cells;
-  }
-  bool alive() const {
-    return std::any_of(least(kTime), least(kTime) + cells,
-                       [](Picoseconds time) { return time < kNoBound; });
-  }
-  void kill(size_t cell) {
-    for (; cell < values.size(); cell += cells)
-      values[cell] = kNoBound;
-  }
+  size_t begin = 0, end = 0;
+  std::vector<KeyedCell> cells; ///< by first class, then last
 };
 using KeyedIntervals = std::vector<std::vector<Keyed>>; ///< by stage
 
@@ -230,12 +222,21 @@ private:
                    tieChoice);
   }
   search::StageRun makeRun(const search::AlikeGroup &group, size_t tieChoice);
+  void restrictOptions(search::StageRun &run, const search::AlikeGroup &group,
+                       size_t functional, const std::vector<double> &most);
+  void restrictToLimits(search::StageRun &run, const search::AlikeGroup &group,
+                        llvm::ArrayRef<size_t> functionals);
+  Picoseconds mostOf(size_t functional, const search::Interval &interval,
+                     size_t stage, const search::Paths &paths,
+                     search::Room room) const;
   void addLimit(search::StageRun &run, size_t functional,
                 const search::AlikeGroup &group, Sides &sides,
                 search::Room room);
   template <typename Visit>
   void forEachGroup(search::KeyedIntervals &intervals, Visit visit);
-  void boundWithTransforms(search::KeyedIntervals &intervals, size_t tieChoice);
+  void boundWithTransforms(const search::Intervals &intervals,
+                           const search::Paths &paths, search::Room room,
+                           size_t tieChoice, search::KeyedIntervals &keyed);
   void settle(search::KeyedIntervals &intervals, size_t tieChoice,
               size_t functional, const search::KeyedPaths &paths,
               search::Room room);

@@ -34,7 +34,7 @@ bool PipelineSearch::Impl::late() {
 }
 
 /// The intervals by classes that bounds leave open under a tie choice; false if
-/// there is no pipeline of them.
+/// there is no pipeline of them, or no time.
 bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
                                 Room room, KeyedIntervals &keyed,
                                 KeyedPaths &paths) {
@@ -51,18 +51,8 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
   Paths blind;
   if (!prune(intervals, room, blind))
     return false;
-  keyed.assign(tables.stages, {});
-  for (size_t s = 0; s < tables.stages; ++s)
-    for (const Interval &interval : intervals[s]) {
-      Keyed &own = keyed[s].emplace_back();
-      own.begin = interval.begin;
-      own.end = interval.end;
-      own.cells = firstsOf(s) * lastsOf(s);
-      for (size_t f = 0; f < tables.functionals(); ++f)
-        own.values.insert(own.values.end(), own.cells, interval.least[f]);
-    }
-  boundWithTransforms(keyed, tieChoice);
-  return pruneKeyed(keyed, room, paths);
+  boundWithTransforms(intervals, blind, room, tieChoice, keyed);
+  return !late() && pruneKeyed(keyed, room, paths);
 }
 
 /// Cuts off the ends of a room, by the nosync of the slowest stage, that bounds
@@ -142,7 +132,8 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   return best;
 }
 
-/// Whether bounds alone leave a pipeline of cost at most `limit`.
+/// Whether bounds alone leave a pipeline of cost at most `limit`, as far as
+/// there is time.
 bool PipelineSearch::Impl::probe(Picoseconds limit) {
   Intervals intervals;
   Paths paths;
@@ -151,7 +142,7 @@ bool PipelineSearch::Impl::probe(Picoseconds limit) {
   KeyedIntervals keyed;
   KeyedPaths keyedPaths;
   for (size_t c = 0; c < tables.tieChoices.size(); ++c)
-    if (open(intervals, c, {limit}, keyed, keyedPaths))
+    if (open(intervals, c, {limit}, keyed, keyedPaths) || stopped)
       return true;
   return false;
 }

@@ -60,6 +60,33 @@ struct Label {
   uint32_t group;  ///< last class (if asked for) * classes + own class
 };
 
+/// Layers that are all alike, seen by one multiplier: what an option of every
+/// class costs at least, for classes that have one.
+struct LayerCosts {
+  std::vector<uint32_t> classes;
+  std::vector<double> own; ///< by entry of `classes`
+
+  LayerCosts(const Choices &options, Weights weights, double multiplier,
+             size_t classCount, bool last) {
+    std::vector<double> least(classCount, kInfinity);
+    for (const Choice &option : options) {
+      double &cost = least[option.layoutClass];
+      cost = std::min(
+          cost, weights.of(static_cast<double>(option.time),
+                           static_cast<double>(option.nosync)) +
+                    multiplier * static_cast<double>(
+                                     option.bytes() +
+                                     // Nothing covers those of the last layer.
+                                     (last ? option.transient : 0)));
+    }
+    for (size_t c = 0; c < classCount; ++c)
+      if (least[c] < kInfinity) {
+        classes.push_back(static_cast<uint32_t>(c));
+        own.push_back(least[c]);
+      }
+  }
+};
+
 /// Lower bounds on what a label of some class still has to pay, by multiplier.
 class Completion {
 public:
@@ -80,32 +107,36 @@ public:
             static_cast<double>(limit.weights.both()) * charge;
       }
     double both = static_cast<double>(limit.weights.both());
-    std::vector<double> own(classes), before(classes);
+    std::vector<double> before;
     for (size_t k = 0; k < tables; ++k) {
-      const Choices *reducedFor = nullptr;
+      auto costsOf = [&](size_t l) {
+        return LayerCosts(*run.options[l], limit.weights, multipliers[k],
+                          classes, /*last=*/false);
+      };
+      LayerCosts here = costsOf(0);
       for (size_t l = 0; l + 1 < count; ++l) {
-        if (run.options[l] != reducedFor) {
-          reducedFor = run.options[l];
-          std::fill(own.begin(), own.end(), kInfinity);
-          for (const Choice &option : *reducedFor)
-            own[option.layoutClass] = std::min(
-                own[option.layoutClass],
-                limit.weights.of(static_cast<double>(option.time),
-                                 static_cast<double>(option.nosync)) +
-                    multipliers[k] * static_cast<double>(option.bytes()));
+        before.clear();
+        for (size_t i = 0; i < here.classes.size(); ++i) {
+          size_t x = here.classes[i];
+          before.push_back(here.own[i] + std::min(stops[l * classes + x],
+                                                  values[at(l, x) + k]));
         }
-        for (size_t x = 0; x < classes; ++x)
-          before[x] =
-              own[x] + std::min(stops[l * classes + x], values[at(l, x) + k]);
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
-        for (size_t c = 0; c < classes; ++c) {
+        std::optional<LayerCosts> other;
+        if (run.options[l + 1] != run.options[l])
+          other = costsOf(l + 1);
+        const LayerCosts &next = other ? *other : here;
+        for (size_t c : next.classes) {
           double least = kInfinity;
-          for (size_t x = 0; x < classes; ++x)
+          for (size_t i = 0; i < here.classes.size(); ++i)
             least = std::min(
-                least, before[x] +
-                           both * static_cast<double>(matrix[x * classes + c]));
+                least,
+                before[i] + both * static_cast<double>(
+                                       matrix[here.classes[i] * classes + c]));
           values[at(l + 1, c) + k] = least;
         }
+        if (other)
+          here = std::move(*other);
       }
     }
   }
@@ -455,65 +486,89 @@ boundStage(const StageRun &run, Weights weights,
   double both = static_cast<double>(weights.both());
   std::vector<std::vector<double>> bounds(
       run.starts.size(), std::vector<double>(firsts * lasts, 0));
-  // All last classes at once: [class][last class].
-  std::vector<double> own(classes), at(classes * lasts), next(classes * lasts);
+  // All last classes at once: [class][last class], both as far as they occur.
+  std::vector<double> at, next;
   for (double multiplier : multipliers) {
+    LayerCosts end(*run.options[count - 1], weights, multiplier, classes,
+                   /*last=*/true);
+    size_t ends = run.byLastClass ? end.classes.size() : 1;
+    LayerCosts here = end;
+    at.assign(end.classes.size() * ends, kInfinity);
+    for (size_t i = 0; i < end.classes.size(); ++i)
+      at[i * ends + (run.byLastClass ? i : 0)] =
+          end.own[i] +
+          (run.endCharge
+               ? both * static_cast<double>((*run.endCharge)[end.classes[i]])
+               : 0);
     size_t s = run.starts.size();
-    const Choices *reducedFor = nullptr;
+    const Choices *optionsHere = nullptr;
+    const std::vector<Picoseconds> *matrixHere = nullptr;
+    // Once a layer adds the same to all pairs of classes, so does every other
+    // one like it.
+    bool steady = false;
+    double added = 0;
     for (size_t l = count; l-- > 0;) {
-      if (run.options[l] != reducedFor) {
-        reducedFor = run.options[l];
-        std::fill(own.begin(), own.end(), kInfinity);
-        for (const Choice &option : *reducedFor)
-          own[option.layoutClass] =
-              std::min(own[option.layoutClass],
-                       weights.of(static_cast<double>(option.time),
-                                  static_cast<double>(option.nosync)) +
-                           multiplier * static_cast<double>(option.bytes()));
-      }
-      std::fill(next.begin(), next.end(), kInfinity);
-      if (l + 1 == count) {
-        // Nothing covers the temporaries of the last layer.
-        for (const Choice &option : *run.options[l]) {
-          size_t c = option.layoutClass;
-          double charge =
-              run.endCharge ? static_cast<double>((*run.endCharge)[c]) : 0;
-          double &cell = next[c * lasts + (run.byLastClass ? c : 0)];
-          cell = std::min(cell, weights.of(static_cast<double>(option.time),
-                                           static_cast<double>(option.nosync)) +
-                                    both * charge +
-                                    multiplier *
-                                        static_cast<double>(option.bytes() +
-                                                            option.transient));
-        }
-      } else {
+      if (l + 1 < count) {
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
-        for (size_t x = 0; x < classes; ++x) {
-          if (own[x] == kInfinity)
-            continue;
-          double *row = &next[x * lasts];
-          for (size_t c = 0; c < classes; ++c) {
-            double step =
-                own[x] + both * static_cast<double>(matrix[x * classes + c]);
-            for (size_t last = 0; last < lasts; ++last)
-              row[last] = std::min(row[last], step + at[c * lasts + last]);
+        if (steady && run.options[l] == optionsHere && &matrix == matrixHere) {
+          for (double &cost : at)
+            cost += added;
+        } else {
+          bool sameLayer = run.options[l] == optionsHere;
+          std::optional<LayerCosts> other;
+          if (!sameLayer)
+            other.emplace(*run.options[l], weights, multiplier, classes,
+                          /*last=*/false);
+          const LayerCosts &former = other ? *other : here;
+          next.assign(former.classes.size() * ends, kInfinity);
+          for (size_t x = 0; x < former.classes.size(); ++x) {
+            const Picoseconds *moves = &matrix[former.classes[x] * classes];
+            double *row = &next[x * ends];
+            for (size_t c = 0; c < here.classes.size(); ++c) {
+              double step = former.own[x] +
+                            both * static_cast<double>(moves[here.classes[c]]);
+              const double *from = &at[c * ends];
+              for (size_t last = 0; last < ends; ++last)
+                row[last] = std::min(row[last], step + from[last]);
+            }
           }
+          steady = sameLayer && next.size() == at.size();
+          if (steady) {
+            double least = kInfinity, most = 0, largest = 0;
+            for (size_t i = 0; i < at.size() && steady; ++i) {
+              if (next[i] == kInfinity)
+                continue;
+              steady = at[i] < kInfinity;
+              least = std::min(least, next[i] - at[i]);
+              most = std::max(most, next[i] - at[i]);
+              largest = std::max(largest, next[i]);
+            }
+            // The least is a bound whatever rounding did to the others.
+            steady &= most - least <= 1e-15 * largest;
+            added = least;
+          }
+          std::swap(at, next);
+          if (other)
+            here = std::move(*other);
+          optionsHere = run.options[l];
+          matrixHere = &matrix;
         }
       }
-      std::swap(at, next);
       if (s == 0 || run.starts[s - 1] != begin + l)
         continue;
       --s;
       double held = multiplier * static_cast<double>(run.memory - reserved[s]);
       std::vector<double> least(firsts * lasts, kInfinity);
-      for (size_t c = 0; c < classes; ++c) {
+      for (size_t i = 0; i < here.classes.size(); ++i) {
+        size_t c = here.classes[i];
         double charge =
             run.startCharge[s]
                 ? both * static_cast<double>((*run.startCharge[s])[c])
                 : 0;
-        for (size_t last = 0; last < lasts; ++last) {
-          double &cell = least[(run.byFirstClass ? c : 0) * lasts + last];
-          cell = std::min(cell, at[c * lasts + last] + charge);
+        for (size_t last = 0; last < ends; ++last) {
+          double &cell = least[(run.byFirstClass ? c : 0) * lasts +
+                               (run.byLastClass ? end.classes[last] : 0)];
+          cell = std::min(cell, at[i * ends + last] + charge);
         }
       }
       for (size_t cell = 0; cell < least.size(); ++cell)
