@@ -91,13 +91,15 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
   });
 }
 
-BiObjectiveResult biObjective(const PipelineProblem &problem) {
+BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              Picoseconds atLeast) {
   BiObjectiveResult result;
   // Neighbouring partitions share most of their stages.
   PipelineSearch search(problem);
   auto solve = [&](const std::vector<int64_t> &partition) {
     ++result.visited;
     search.restart(partition);
+    search.raise(atLeast);
     std::optional<PipelineSolution> found = search.solve();
     if (found && (!result.best || found->cost < result.best->cost))
       result.best = found;

@@ -34,8 +34,10 @@ struct BiObjectiveResult {
 /// stage moves to a neighbour if no stage gets slower than the slowest was,
 /// everything fits, and no stage holds more than the largest does under p_t.
 /// Strategies are searched exactly for every accepted partition. Best of all
-/// seen, p_t and the even partition included.
-BiObjectiveResult biObjective(const PipelineProblem &problem);
+/// seen, p_t and the even partition included. No partition costs less than
+/// `atLeast`, as far as the caller knows.
+BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              Picoseconds atLeast = 0);
 
 } // namespace galvatron::planner
 

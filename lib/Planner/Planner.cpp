@@ -554,12 +554,13 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
     queue.pop_back();
     if (entry.search && !deadline)
       entry.search->setDeadline(deadline);
-    // A bound that is a little above the next one's has done its duty.
+    // A bound that is a little above the next one's has done its duty; much
+    // less, and two shapes take many turns.
     Picoseconds enough = kNoBound;
     if (!queue.empty())
       enough = static_cast<Picoseconds>(std::min<__int128>(
           kNoBound, static_cast<__int128>(queue.front().bound) *
-                        entry.shape.batch * 101 /
+                        entry.shape.batch * 104 /
                         (queue.front().shape.batch * 100)));
     if (!improve(entry, enough, queue)) {
       push(queue, std::move(entry));
@@ -736,7 +737,8 @@ std::optional<Picoseconds> Search::compareHeuristic() {
   if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
     return std::nullopt;
   std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
-  BiObjectiveResult found = biObjective(candidate->problem());
+  BiObjectiveResult found =
+      biObjective(candidate->problem(), gapPercent > 0 ? 0 : best->solved.cost);
   if (!found.best) {
     log("the bi-objective heuristic finds no plan that fits");
     return std::nullopt;

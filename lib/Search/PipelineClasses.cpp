@@ -16,35 +16,45 @@ namespace galvatron {
 
 using namespace search;
 
+namespace {
+
+template <typename Pendings>
+void insertPending(Pendings &known, Pending fresh) {
+  for (const Pending &other : known)
+    if (other.largest <= fresh.largest && other.part <= fresh.part)
+      return;
+  erase_if(known, [&](const Pending &other) {
+    return fresh.largest <= other.largest && fresh.part <= other.part;
+  });
+  known.push_back(fresh);
+}
+
+} // namespace
+
 PipelineSearch::Impl::Entering
 PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
                                size_t begin, size_t first) {
   Entering result;
-  const KeyedPaths::Cells &cells = paths.before[stage][begin];
-  if (cells.empty())
+  const Point *cells = paths.before.at(stage, begin);
+  if (!cells)
     return result;
   if (stage == 0) {
     result.sum = cells[0].sum;
     result.choices.push_back({cells[0].largest, 0});
-    return result;
+  } else {
+    const std::vector<Picoseconds> &rests =
+        tables.gradientResiduals(stage, begin);
+    for (size_t a = 0; a < problem.classes; ++a) {
+      size_t cell = a * problem.classes + first;
+      if (cells[cell].sum >= kNoBound)
+        continue;
+      result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
+      insertPending(result.choices, {cells[cell].largest, rests[cell]});
+    }
   }
-  const std::vector<Picoseconds> &rests =
-      tables.gradientResiduals(stage, begin);
-  for (size_t a = 0; a < problem.classes; ++a) {
-    size_t cell = a * problem.classes + first;
-    if (cells[cell].sum >= kNoBound)
-      continue;
-    result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
-    std::pair<Picoseconds, Picoseconds> fresh{cells[cell].largest, rests[cell]};
-    auto beats = [](const auto &x, const auto &y) {
-      return x.first <= y.first && x.second <= y.second;
-    };
-    if (any_of(result.choices,
-               [&](const auto &other) { return beats(other, fresh); }))
-      continue;
-    erase_if(result.choices,
-             [&](const auto &other) { return beats(fresh, other); });
-    result.choices.push_back(fresh);
+  for (const Pending &choice : result.choices) {
+    result.leastLargest = std::min(result.leastLargest, choice.largest);
+    result.leastRest = std::min(result.leastRest, choice.part);
   }
   return result;
 }
@@ -52,8 +62,8 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
 PipelineSearch::Impl::LeavingWays
 PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
                               size_t last) {
-  const KeyedPaths::Cells &cells = paths.after[stage + 1][end];
-  if (cells.empty())
+  const Point *cells = paths.after.at(stage + 1, end);
+  if (!cells)
     return {};
   if (stage + 1 == tables.stages)
     return {Leaving{0, cells[0]}};
@@ -90,7 +100,7 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
       }
     if (!pruneKeyedOnce(intervals, room, paths))
       return false;
-    Picoseconds grown = paths.after[0][0][0].sum;
+    Picoseconds grown = paths.whole().sum;
     if (grown - sum < sum / 8192)
       break;
     sum = grown;
@@ -98,39 +108,75 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
   return true;
 }
 
-namespace {
-
-/// What decides the largest nosync of a partial pipeline: that of stages which
-/// are complete, and the part of one that is not.
-struct Pending {
-  Picoseconds largest, part;
-};
-using Pendings = SmallVector<Pending, 4>;
-
-void insertPending(Pendings &known, Pending fresh) {
-  for (const Pending &other : known)
-    if (other.largest <= fresh.largest && other.part <= fresh.part)
-      return;
-  erase_if(known, [&](const Pending &other) {
-    return fresh.largest <= other.largest && fresh.part <= other.part;
-  });
-  known.push_back(fresh);
-}
-
-/// All that can follow a stage with a given end and last class.
-struct Exit {
-  Picoseconds sum = kNoBound; ///< least, with the rest of the activation
-  Pendings pendings;
-  Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
+/// All that can follow the stages that end somewhere in some class. Of one
+/// stage at a time, made when asked for.
+struct PipelineSearch::Impl::Exits {
   struct Way {
     size_t target; ///< cell of the paths
     Picoseconds rest;
     Point after;
   };
-  SmallVector<Way, 8> ways;
-};
+  struct Exit {
+    Picoseconds sum = kNoBound; ///< least, with the rest of the activation
+    Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
+    SmallVector<Pending, 4> pendings;
+    size_t from = 0, to = 0; ///< of the ways
+  };
 
-} // namespace
+  Exits(Impl &impl, const KeyedPaths &paths)
+      : impl(impl), paths(paths),
+        index((impl.tables.layers + 1) * impl.problem.classes, 0) {}
+
+  void enter(size_t newStage) {
+    stage = newStage;
+    std::fill(index.begin(), index.end(), 0);
+    exits.clear();
+    ways.clear();
+  }
+  const Exit &at(size_t end, size_t last) {
+    uint32_t &place = index[end * impl.problem.classes + last];
+    if (place == 0) {
+      make(end, last);
+      place = static_cast<uint32_t>(exits.size());
+    }
+    return exits[place - 1];
+  }
+  ArrayRef<Way> waysOf(const Exit &exit) const {
+    return ArrayRef(ways).slice(exit.from, exit.to - exit.from);
+  }
+
+private:
+  void make(size_t end, size_t last) {
+    Exit &exit = exits.emplace_back();
+    exit.from = ways.size();
+    if (const Point *cells = paths.after.at(stage + 1, end)) {
+      size_t classes = impl.problem.classes;
+      bool inner = stage + 1 < impl.tables.stages;
+      const Picoseconds *rests =
+          inner ? impl.tables.activationResiduals(stage, end).data() : nullptr;
+      for (size_t b = 0; b < (inner ? classes : 1); ++b) {
+        size_t target = inner ? last * classes + b : 0;
+        const Point &after = cells[target];
+        if (after.sum >= kNoBound)
+          continue;
+        Picoseconds rest = inner ? rests[target] : 0;
+        ways.push_back({target, rest, after});
+        exit.sum = std::min(exit.sum, rest + after.sum);
+        exit.leastLargest = std::min(exit.leastLargest, after.largest);
+        exit.leastRest = std::min(exit.leastRest, rest);
+        insertPending(exit.pendings, {after.largest, rest});
+      }
+    }
+    exit.to = ways.size();
+  }
+
+  Impl &impl;
+  const KeyedPaths &paths;
+  size_t stage = 0;
+  std::vector<uint32_t> index; ///< by end and last class; 0: not made
+  std::vector<Exit> exits;
+  std::vector<Way> ways;
+};
 
 bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                                           KeyedPaths &paths) {
@@ -144,60 +190,34 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
         return cell.least[kTime] > limit ||
                (weight > 0 && cell.least[kMix] > limit);
       });
-  auto cellsAt = [&](std::vector<std::vector<KeyedPaths::Cells>> &side,
-                     size_t stage, size_t layer) -> KeyedPaths::Cells & {
-    KeyedPaths::Cells &cells = side[stage][layer];
-    if (cells.empty())
-      cells.assign(stage == 0 || stage == stages ? 1 : classes * classes,
-                   {kNoBound, kNoBound});
-    return cells;
+  auto cellsAt = [&](KeyedSide &side, size_t stage, size_t layer) {
+    return side.make(stage, layer,
+                     stage == 0 || stage == stages ? 1 : classes * classes);
   };
-  paths.before.assign(stages + 1, std::vector<KeyedPaths::Cells>(layers + 1));
-  paths.after = paths.before;
+  paths.before.reset(stages, layers);
+  paths.after.reset(stages, layers);
   // What transfers cost above the least; an end of the pipeline has none.
   static constexpr Picoseconds none = 0;
-  auto exitOf = [&](size_t s, size_t end, size_t last) {
-    Exit exit;
-    const KeyedPaths::Cells &cells = paths.after[s + 1][end];
-    bool inner = s + 1 < stages;
-    const Picoseconds *rests =
-        inner ? tables.activationResiduals(s, end).data() : &none;
-    for (size_t b = 0; b < (cells.empty() ? 0 : inner ? classes : 1); ++b) {
-      size_t target = inner ? last * classes + b : 0;
-      if (cells[target].sum >= kNoBound)
-        continue;
-      exit.ways.push_back({target, rests[target], cells[target]});
-      exit.sum = std::min(exit.sum, rests[target] + cells[target].sum);
-      exit.leastLargest = std::min(exit.leastLargest, cells[target].largest);
-      exit.leastRest = std::min(exit.leastRest, rests[target]);
-      insertPending(exit.pendings, {cells[target].largest, rests[target]});
-    }
-    return exit;
-  };
-  /// Of one stage, by end and last class, made when asked for.
-  std::vector<std::vector<std::optional<Exit>>> exits;
-  auto exitFor = [&](size_t s, size_t end, size_t last) -> const Exit & {
-    std::vector<std::optional<Exit>> &own = exits[end];
-    own.resize(lastsOf(s));
-    if (!own[last])
-      own[last] = exitOf(s, end, last);
-    return *own[last];
-  };
+  Exits exits(*this, paths);
 
   struct Start {
-    Picoseconds sum = kNoBound;
-    Pendings pendings;
+    Picoseconds sum;
+    SmallVector<Pending, 4> pendings;
   };
+  std::vector<Start> starts(classes);
   cellsAt(paths.after, stages, layers)[0] = {0, room.floor};
   for (size_t s = stages; s-- > 0;) {
-    exits.assign(layers + 1, {});
+    exits.enter(s);
     const std::vector<Keyed> &own = intervals[s];
     for (size_t i = 0; i < own.size();) {
       size_t begin = own[i].begin;
-      std::vector<Start> starts(firstsOf(s));
+      for (Start &start : starts) {
+        start.sum = kNoBound;
+        start.pendings.clear();
+      }
       for (; i < own.size() && own[i].begin == begin; ++i)
         for (const KeyedCell &cell : own[i].cells) {
-          const Exit &exit = exitFor(s, own[i].end, cell.last);
+          const Exits::Exit &exit = exits.at(own[i].end, cell.last);
           Picoseconds time = cell.least[kTime];
           if (exit.sum >= kNoBound ||
               time + exit.sum + weight * room.floor > limit)
@@ -211,11 +231,11 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
         }
       const Picoseconds *rests =
           s > 0 ? tables.gradientResiduals(s, begin).data() : &none;
-      for (size_t first = 0; first < starts.size(); ++first) {
+      for (size_t first = 0; first < firstsOf(s); ++first) {
         const Start &start = starts[first];
         if (start.sum >= kNoBound)
           continue;
-        KeyedPaths::Cells &to = cellsAt(paths.after, s, begin);
+        Point *to = cellsAt(paths.after, s, begin);
         for (size_t a = 0; a < (s > 0 ? classes : 1); ++a) {
           size_t target = s > 0 ? a * classes + first : 0;
           Picoseconds largest = kNoBound;
@@ -227,23 +247,29 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
       }
     }
   }
+  if (!paths.after.at(0, 0))
+    return false;
 
   cellsAt(paths.before, 0, 0)[0] = {0, room.floor};
-  bool complete = false;
+  paths.bound = 0;
+  std::vector<std::optional<Entering>> entries(classes);
   for (size_t s = 0; s < stages; ++s) {
-    exits.assign(layers + 1, {});
+    exits.enter(s);
+    // Every pipeline passes through the stage.
+    Picoseconds bound = kNoBound;
     std::vector<Keyed> &own = intervals[s];
     for (size_t i = 0; i < own.size();) {
       size_t begin = own[i].begin;
-      std::vector<std::optional<Entering>> entries(firstsOf(s));
+      for (std::optional<Entering> &entry : entries)
+        entry.reset();
       for (; i < own.size() && own[i].begin == begin; ++i) {
         size_t end = own[i].end;
-        KeyedPaths::Cells *to = nullptr;
+        Point *to = nullptr;
         erase_if(own[i].cells, [&](const KeyedCell &cell) {
           if (!entries[cell.first])
             entries[cell.first] = entering(paths, s, begin, cell.first);
           const Entering &from = *entries[cell.first];
-          const Exit &exit = exitFor(s, end, cell.last);
+          const Exits::Exit &exit = exits.at(end, cell.last);
           if (from.sum >= kNoBound || exit.sum >= kNoBound)
             return true;
           Picoseconds time = cell.least[kTime];
@@ -253,29 +279,31 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                           Picoseconds rest) {
             return sum + std::max(time + weight * slowest, mix + weight * rest);
           };
-          Picoseconds leastRest = from.leastRest();
           if (cost(from.sum + exit.sum,
-                   std::max({from.leastLargest(), exit.leastLargest,
-                             nosync + leastRest + exit.leastRest}),
-                   exit.leastRest + leastRest) > limit)
+                   std::max({from.leastLargest, exit.leastLargest,
+                             nosync + from.leastRest + exit.leastRest}),
+                   exit.leastRest + from.leastRest) > limit)
             return true;
           bool alive = false;
-          for (const Exit::Way &way : exit.ways) {
+          for (const Exits::Way &way : exits.waysOf(exit)) {
             Picoseconds largest = kNoBound;
-            for (const auto &[before, gradient] : from.choices)
-              largest = std::min(
-                  largest, std::max(before, nosync + gradient + way.rest));
+            for (const Pending &choice : from.choices)
+              largest =
+                  std::min(largest, std::max(choice.largest,
+                                             nosync + choice.part + way.rest));
             Picoseconds sum = from.sum + way.rest;
-            if (cost(sum + way.after.sum, std::max(largest, way.after.largest),
-                     way.rest + leastRest) > limit)
+            Picoseconds least =
+                cost(sum + way.after.sum, std::max(largest, way.after.largest),
+                     way.rest + from.leastRest);
+            if (least > limit)
               continue;
+            bound = std::min(bound, least);
             alive = true;
             if (!to)
-              to = &cellsAt(paths.before, s + 1, end);
-            Point &point = (*to)[way.target];
+              to = cellsAt(paths.before, s + 1, end);
+            Point &point = to[way.target];
             point.sum = std::min(point.sum, sum + time);
             point.largest = std::min(point.largest, largest);
-            complete |= s + 1 == stages;
           }
           return !alive;
         });
@@ -284,8 +312,9 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
     erase_if(own, [](const Keyed &interval) { return interval.cells.empty(); });
     if (own.empty())
       return false;
+    paths.bound = std::max(paths.bound, bound);
   }
-  return complete;
+  return true;
 }
 
 } // namespace galvatron

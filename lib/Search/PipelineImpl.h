@@ -47,6 +47,7 @@ struct Refined {
   std::vector<Picoseconds> least[kFunctionals];
   /// Up to which a functional's dual is known; above, bounds are just above it.
   double bounded[kFunctionals] = {-1, -1, -1, -1};
+  std::vector<uint32_t> possible; ///< cells within all of these
   std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
@@ -101,9 +102,46 @@ struct Paths {
 /// major): least sum of times and least largest nosync of all stages before,
 /// and of all after. The activation belongs to what is before, the gradient to
 /// what is after. An end of the pipeline has one cell.
+class KeyedSide {
+public:
+  void reset(size_t stages, size_t layers) {
+    width = layers + 1;
+    slots.assign((stages + 1) * width, kNone);
+    points.clear();
+  }
+  /// The cells of a stage and its first layer; null if nothing gets there.
+  const Point *at(size_t stage, size_t layer) const {
+    size_t slot = slots[stage * width + layer];
+    return slot == kNone ? nullptr : &points[slot];
+  }
+  /// Makes them if need be. They stay where they are until the next are made.
+  Point *make(size_t stage, size_t layer, size_t cells) {
+    size_t &slot = slots[stage * width + layer];
+    if (slot == kNone) {
+      slot = points.size();
+      points.resize(slot + cells, {kNoBound, kNoBound});
+    }
+    return &points[slot];
+  }
+
+private:
+  static constexpr size_t kNone = ~size_t(0);
+  size_t width = 0;
+  std::vector<size_t> slots; ///< [stage][layer]: of the first cell
+  std::vector<Point> points;
+};
 struct KeyedPaths {
-  using Cells = std::vector<Point>;
-  std::vector<std::vector<Cells>> before, after; ///< [stage][first layer]
+  KeyedSide before, after;
+  Picoseconds bound = 0; ///< no pipeline of the room costs less
+
+  /// Of the whole pipeline.
+  const Point &whole() const { return *after.at(0, 0); }
+};
+
+/// What decides the largest nosync of a partial pipeline: that of stages which
+/// are complete, and the part of one that is not.
+struct Pending {
+  Picoseconds largest, part;
 };
 
 } // namespace search
@@ -117,6 +155,7 @@ public:
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   void tighten(Picoseconds most);
+  void raise(Picoseconds atLeast) { bound = std::max(bound, atLeast); }
   void refuteIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
   void restart(std::vector<int64_t> newPartition);
@@ -163,21 +202,9 @@ private:
   /// All pipelines before a stage with a given first class.
   struct Entering {
     Picoseconds sum = kNoBound; ///< least, with the rest of the gradient
+    Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
     /// Largest nosync before, and the rest of the gradient; undominated.
-    llvm::SmallVector<std::pair<Picoseconds, Picoseconds>, 8> choices;
-
-    Picoseconds leastLargest() const {
-      Picoseconds least = kNoBound;
-      for (const auto &[largest, rest] : choices)
-        least = std::min(least, largest);
-      return least;
-    }
-    Picoseconds leastRest() const {
-      Picoseconds least = kNoBound;
-      for (const auto &[largest, rest] : choices)
-        least = std::min(least, rest);
-      return least;
-    }
+    llvm::SmallVector<search::Pending, 8> choices;
   };
 
   /// One class of the layer behind a stage with a given last class.
@@ -253,15 +280,20 @@ private:
                                        search::Room room);
   bool open(const search::Intervals &all, size_t tieChoice, search::Room room,
             search::KeyedIntervals &keyed, search::KeyedPaths &paths);
-  bool probe(Picoseconds limit);
+  Picoseconds probe(Picoseconds limit);
   bool narrow(search::KeyedIntervals &keyed, search::KeyedPaths &paths,
               search::Room &room);
   std::optional<PipelineSolution> solveChoice(const search::Intervals &all,
                                               size_t tieChoice,
                                               Picoseconds limit);
 
+  /// Ways to leave a stage, by end and last class, and what they are made of.
+  struct Exits;
+
   std::unordered_map<uint64_t, search::Refined> known;
   bool checkedNeed = false;
+  search::Paths blind;         ///< of the last prune()
+  search::KeyedPaths tryPaths; ///< of what narrow() tries
 };
 
 } // namespace galvatron

@@ -209,13 +209,13 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
         if (from.sum >= kNoBound || time >= kNoBound)
           continue;
         auto sum = static_cast<double>(from.sum);
-        auto rest = static_cast<double>(from.leastRest());
+        auto rest = static_cast<double>(from.leastRest);
         double added = sum;
         if ((functional == kTime && tables.bottleneck > 0) ||
             functional == kBalance)
           added += weight * static_cast<double>(
-                                std::max({from.leastLargest(), end.leastLargest,
-                                          nosync + from.leastRest()}));
+                                std::max({from.leastLargest, end.leastLargest,
+                                          nosync + from.leastRest}));
         else if (functional == kNosync)
           added =
               capped ? rest : (sum + static_cast<double>(time)) / weight + rest;
@@ -379,6 +379,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
       return intervals[stage][interval - keyed[stage].data()];
     };
     const Station &station = tables.station(stage);
+    std::vector<char> reboundStarts(group.starts.size(), 0);
     for (size_t f = 0; f < tables.functionals(); ++f) {
       AlikeGroup open{stage, group.end, {}};
       std::vector<double> most;
@@ -392,6 +393,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
         if (refined(group, i, tieChoice).bounded[f] >=
             static_cast<double>(needed))
           continue;
+        reboundStarts[i] = 1;
         open.starts.push_back(group.starts[i]);
         // A little ahead: the limit will rise.
         most.push_back(static_cast<double>(
@@ -424,13 +426,24 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
       }
     }
     for (size_t i = 0; i < group.starts.size(); ++i) {
-      const Refined &record = refined(group, i, tieChoice);
+      Refined &record = refined(group, i, tieChoice);
+      if (reboundStarts[i]) {
+        record.possible.clear();
+        for (uint32_t c = 0; c < cells; ++c) {
+          bool possible = true;
+          for (size_t f = 0; f < tables.functionals(); ++f)
+            possible &=
+                static_cast<double>(record.least[f][c]) <= record.bounded[f];
+          if (possible)
+            record.possible.push_back(c);
+        }
+      }
       for (Keyed *interval : group.starts[i].intervals) {
         const Interval &blind = blindOf(interval);
         Picoseconds most[kFunctionals];
         for (size_t f = 0; f < tables.functionals(); ++f)
           most[f] = mostOf(f, blind, stage, paths, room);
-        for (size_t c = 0; c < cells; ++c) {
+        for (uint32_t c : record.possible) {
           KeyedCell cell{static_cast<uint32_t>(c / lasts),
                          static_cast<uint32_t>(c % lasts),
                          {}};
@@ -540,8 +553,8 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
       for (const Keyed *interval : start.intervals) {
         Picoseconds before = kNoBound;
         for (size_t first = 0; first < firstsOf(stage); ++first)
-          before = std::min(
-              before, sides->before(interval->begin, first).leastLargest());
+          before = std::min(before,
+                            sides->before(interval->begin, first).leastLargest);
         floor = std::min(
             floor, std::max(before, sides->leastLargestAfter(interval->end)) -
                        tables.endResidual(stage, interval->end) -

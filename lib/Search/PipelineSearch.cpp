@@ -48,7 +48,6 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
           return true;
       return false;
     });
-  Paths blind;
   if (!prune(intervals, room, blind))
     return false;
   boundWithTransforms(intervals, blind, room, tieChoice, keyed);
@@ -66,7 +65,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
   constexpr Picoseconds finest = 1024; // part of the limit
   for (bool low : {true, false})
     for (int part = 2; part <= 16;) {
-      const Point &least = paths.after[0][0][0];
+      const Point &least = paths.whole();
       Picoseconds from = std::max(room.floor, least.largest);
       Picoseconds to = mostNosync(room, least.sum);
       Picoseconds piece = (to - from) / part;
@@ -78,8 +77,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
       else
         end.floor = to - piece;
       KeyedIntervals inside = keyed;
-      KeyedPaths insidePaths;
-      if (pruneKeyed(inside, end, insidePaths)) {
+      if (pruneKeyed(inside, end, tryPaths)) {
         part *= 2;
         continue;
       }
@@ -132,19 +130,22 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   return best;
 }
 
-/// Whether bounds alone leave a pipeline of cost at most `limit`, as far as
-/// there is time.
-bool PipelineSearch::Impl::probe(Picoseconds limit) {
+/// A lower bound by bounds alone, of pipelines of cost at most `limit`; above
+/// the limit if there is none. Nothing new once time is up.
+Picoseconds PipelineSearch::Impl::probe(Picoseconds limit) {
   Intervals intervals;
-  Paths paths;
-  if (!intervalsWithin({limit}, intervals) || !prune(intervals, {limit}, paths))
-    return false;
+  if (!intervalsWithin({limit}, intervals) || !prune(intervals, {limit}, blind))
+    return limit + 1;
+  Picoseconds least = limit + 1;
   KeyedIntervals keyed;
-  KeyedPaths keyedPaths;
-  for (size_t c = 0; c < tables.tieChoices.size(); ++c)
-    if (open(intervals, c, {limit}, keyed, keyedPaths) || stopped)
-      return true;
-  return false;
+  KeyedPaths paths;
+  for (size_t c = 0; c < tables.tieChoices.size(); ++c) {
+    if (open(intervals, c, {limit}, keyed, paths))
+      least = std::min(least, paths.bound);
+    if (stopped || least <= bound)
+      return bound;
+  }
+  return least;
 }
 
 /// Once the bound has risen above `suspicious`, perhaps nothing fits at all.
@@ -157,23 +158,27 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
 }
 
 /// Raises the bound to the least limit, nearly, that bounds alone do not
-/// refute; stops above `most`.
+/// refute; stops above `most`. A limit that is not refuted still tells which
+/// cost the pipelines within it have at least.
 void PipelineSearch::Impl::tighten(Picoseconds most) {
-  Picoseconds step = std::max<Picoseconds>(16, bound / 1000);
+  auto least = [&] { return std::max<Picoseconds>(16, bound / 1000); };
+  // Where the limit is near it is tried at once.
+  Picoseconds step = most - bound <= bound / 8 ? most - bound : least();
   Picoseconds suspicious = bound + bound / 4 + 1000;
-  while (bound <= most && !late() && !probe(std::min(most, bound + step))) {
-    bound = std::min(most, bound + step) + 1;
-    step *= 2;
-    refuteIfNothingFits(suspicious);
-  }
-  if (bound > most || late())
-    return;
-  // bound - 1 is refuted, bound + step is not.
-  Picoseconds fine = std::max<Picoseconds>(16, bound / 2000);
-  while (step > fine && !late()) {
-    step /= 2;
-    if (!probe(bound + step))
-      bound += step + 1;
+  while (bound <= most && !late()) {
+    Picoseconds limit = std::min(most, bound + step);
+    Picoseconds proven = probe(limit);
+    if (late())
+      return;
+    bound = std::max(bound, proven);
+    if (proven > limit) {
+      step = std::max(least(), step) * 4;
+      refuteIfNothingFits(suspicious);
+    } else if (step <= least()) {
+      return;
+    } else {
+      step = least();
+    }
   }
 }
 
@@ -185,8 +190,7 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
   Picoseconds given = limit;
   std::optional<PipelineSolution> best;
   Intervals intervals;
-  Paths paths;
-  if (intervalsWithin({limit}, intervals) && prune(intervals, {limit}, paths))
+  if (intervalsWithin({limit}, intervals) && prune(intervals, {limit}, blind))
     for (size_t c = 0; c < tables.tieChoices.size(); ++c)
       if (std::optional<PipelineSolution> found =
               solveChoice(intervals, c, limit)) {
@@ -226,6 +230,8 @@ Picoseconds PipelineSearch::tighten(Picoseconds most) {
     impl->tighten(most);
   return lowerBound();
 }
+
+void PipelineSearch::raise(Picoseconds atLeast) { impl->raise(atLeast); }
 
 std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
   return impl->attempt(limit);

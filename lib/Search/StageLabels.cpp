@@ -324,7 +324,8 @@ private:
       // Nothing before has so little memory or nosync: no need to look.
       if (label.memory.svd >= leastMemory &&
           (!run.twoCosts || label.nosync >= leastNosync))
-        for (size_t i = first; i < kept.size() && !beaten; ++i)
+        // The dearest have the least memory.
+        for (size_t i = kept.size(); i-- > first && !beaten;)
           beaten = beats(kept[i], label, 0);
       if (beaten)
         continue;

@@ -154,6 +154,8 @@ public:
   /// Raises the lower bound as far as bounds alone can, or above `most`;
   /// returns it.
   Picoseconds tighten(Picoseconds most = kNoBound);
+  /// Raises the lower bound to what the caller knows.
+  void raise(Picoseconds atLeast);
   /// The optimum if it costs at most `limit`. Nothing proves that it costs more
   /// (or that nothing fits), unless the search was stopped.
   std::optional<PipelineSolution> attempt(Picoseconds limit);
