@@ -148,8 +148,9 @@ struct Pending {
 
 class PipelineSearch::Impl {
 public:
-  Impl(const PipelineProblem &problem, PipelineFault fault)
-      : problem(problem), tables(problem), fault(fault) {
+  Impl(const PipelineProblem &problem, PipelineFault fault,
+       bool boundsOnly = false)
+      : problem(problem), tables(problem, boundsOnly), fault(fault) {
     restart(problem.partition);
   }
 

@@ -248,9 +248,8 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   const Curve &curve = station.curves[functional];
   Weights weights = tables.weights[functional];
   size_t count = curve.multipliers.size(), last = group.end - 1;
-  auto leastOf = [&](size_t layer, size_t k) {
-    return curve.sums[(layer + 1) * count + k] - curve.sums[layer * count + k];
-  };
+  Curve::Prefix beforeLast = curve.before(last);
+  const double *ofLast = curve.lastOf(last);
   // What remains for one layer, by start, at the best multipliers.
   struct Rest {
     size_t begin, k;
@@ -261,9 +260,10 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
     size_t begin = group.starts[i].begin;
     auto memory = static_cast<double>(station.memory -
                                       station.boundary(begin, group.end));
+    Curve::Prefix before = curve.before(begin);
     auto at = [&](size_t k) {
-      return curve.sums[last * count + k] - curve.sums[begin * count + k] +
-             curve.last[last * count + k] - curve.multipliers[k] * memory;
+      return beforeLast[k] - before[k] + ofLast[k] -
+             curve.multipliers[k] * memory;
     };
     size_t best = 0;
     for (size_t k = 1; k < count; ++k)
@@ -271,8 +271,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
         best = k;
     rests.emplace_back();
     for (size_t k = best > 0 ? best - 1 : 0; k <= best + 1 && k < count; ++k) {
-      double scale =
-          curve.sums[last * count + k] + curve.last[last * count + k];
+      double scale = beforeLast[k] + ofLast[k];
       rests.back().push_back(
           {begin, k, roomFor(most[i]) + 2 + 1e-12 * scale - at(k)});
     }
@@ -288,6 +287,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
       continue;
     }
     Choices kept;
+    const double *own = isLast ? ofLast : curve.leastOf(l);
     for (const Choice &option : *options) {
       double cost = weights.of(static_cast<double>(option.time),
                                static_cast<double>(option.nosync));
@@ -295,8 +295,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
           static_cast<double>(option.bytes() + (isLast ? option.transient : 0));
       bool possible = any_of(rests, [&](const auto &all) {
         return all.front().begin <= l && all_of(all, [&](const Rest &rest) {
-                 double least = isLast ? curve.last[last * count + rest.k]
-                                       : leastOf(l, rest.k);
+                 double least = own[rest.k];
                  return cost + curve.multipliers[rest.k] * bytes - least <=
                         rest.room;
                });

@@ -62,9 +62,12 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
                                   Room &room) {
   if (tables.bottleneck == 0)
     return true;
-  constexpr Picoseconds finest = 1024; // part of the limit
+  constexpr Picoseconds finest = 4096; // part of the limit
+  // From small pieces to large ones: what cannot be refuted of a small one
+  // cannot of a large one.
+  constexpr int smallest = 16;
   for (bool low : {true, false})
-    for (int part = 2; part <= 16;) {
+    for (int part = smallest; part <= smallest;) {
       const Point &least = paths.whole();
       Picoseconds from = std::max(room.floor, least.largest);
       Picoseconds to = mostNosync(room, least.sum);
@@ -81,6 +84,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
         part *= 2;
         continue;
       }
+      part = std::max(2, part / 2);
       if (low)
         room.floor = end.ceiling + 1;
       else
@@ -250,7 +254,7 @@ void PipelineSearch::setDeadline(
 bool PipelineSearch::stopped() const { return impl->stopped; }
 
 PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {
-  return Impl(problem, PipelineFault::None).firstBounds();
+  return Impl(problem, PipelineFault::None, /*boundsOnly=*/true).firstBounds();
 }
 
 const PipelineStatistics &PipelineSearch::statistics() const {
