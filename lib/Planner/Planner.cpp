@@ -732,15 +732,25 @@ bool Search::fits(ArrayRef<int64_t> batches) {
   return false;
 }
 
-/// What Algorithm 2 makes of the shape that the exact search chose.
+/// A partition far from the best one can be harder to solve than the whole
+/// search was: what it loses is not worth more than a fraction of a second.
+constexpr uint64_t kHeuristicSteps = 4'000'000;
+
+/// What Algorithm 2 makes of the shape that the exact search chose, as far as
+/// it gets.
 std::optional<Picoseconds> Search::compareHeuristic() {
   if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
     return std::nullopt;
   std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
   BiObjectiveResult found =
-      biObjective(candidate->problem(), gapPercent > 0 ? 0 : best->solved.cost);
+      biObjective(candidate->problem(), gapPercent > 0 ? 0 : best->solved.cost,
+                  kHeuristicSteps);
+  if (found.stopped)
+    log("the bi-objective heuristic is stopped after " + Twine(found.visited) +
+        " partitions");
   if (!found.best) {
-    log("the bi-objective heuristic finds no plan that fits");
+    if (!found.stopped)
+      log("the bi-objective heuristic finds no plan that fits");
     return std::nullopt;
   }
   log("the bi-objective heuristic takes " + milliseconds(found.best->cost) +

@@ -171,6 +171,7 @@ public:
   Picoseconds bound = 0;
   PipelineStatistics statistics;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  uint64_t mostSteps = ~uint64_t(0);
   bool stopped = false;
 
 private:

@@ -30,6 +30,7 @@ void PipelineSearch::Impl::restart(std::vector<int64_t> newPartition) {
 bool PipelineSearch::Impl::late() {
   if (!stopped && deadline)
     stopped = std::chrono::steady_clock::now() >= *deadline;
+  stopped |= statistics.steps > mostSteps;
   return stopped;
 }
 
@@ -250,6 +251,8 @@ void PipelineSearch::setDeadline(
   impl->deadline = deadline;
   impl->stopped = false;
 }
+
+void PipelineSearch::setMostSteps(uint64_t steps) { impl->mostSteps = steps; }
 
 bool PipelineSearch::stopped() const { return impl->stopped; }
 

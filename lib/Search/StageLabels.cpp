@@ -313,26 +313,40 @@ private:
     });
     std::vector<Label> &kept = labels[l];
     kept.clear();
+    leasts.clear();
     size_t first = 0;
-    int64_t leastMemory = 0, leastNosync = 0;
     for (const Label &label : fresh) {
-      if (kept.empty() || kept.back().group != label.group) {
+      if (kept.empty() || kept.back().group != label.group)
         first = kept.size();
-        leastMemory = leastNosync = std::numeric_limits<int64_t>::max();
-      }
-      bool beaten = false;
-      // Nothing before has so little memory or nosync: no need to look.
-      if (label.memory.svd >= leastMemory &&
-          (!run.twoCosts || label.nosync >= leastNosync))
-        // The dearest have the least memory.
-        for (size_t i = kept.size(); i-- > first && !beaten;)
-          beaten = beats(kept[i], label, 0);
-      if (beaten)
+      if (beatenBy(kept, first, kept.size(), label, 0, nullptr))
         continue;
-      leastMemory = std::min(leastMemory, label.memory.svd);
-      leastNosync = std::min(leastNosync, label.nosync);
+      Least least{label.memory.svd, label.nosync};
+      if (kept.size() > first) {
+        least.memory = std::min(least.memory, leasts.back().memory);
+        least.nosync = std::min(least.nosync, leasts.back().nosync);
+      }
+      leasts.push_back(least);
       kept.push_back(label);
     }
+    statistics.steps += fresh.size();
+  }
+
+  /// Whether one of kept[first..end) beats a label, given `spread` more; those
+  /// that are gone do not count. `leasts` are of these labels.
+  bool beatenBy(const std::vector<Label> &kept, size_t first, size_t end,
+                const Label &label, Picoseconds spread,
+                const std::vector<char> *gone) {
+    // The dearest have the least memory.
+    for (size_t i = end; i-- > first;) {
+      // From here on none has so little memory or nosync: no need to look.
+      if (leasts[i].memory > label.memory.svd ||
+          (run.twoCosts && leasts[i].nosync + spread > label.nosync))
+        return false;
+      ++statistics.steps;
+      if (!(gone && (*gone)[i]) && beats(kept[i], label, spread))
+        return true;
+    }
+    return false;
   }
 
   /// Labels that go on also compete with those of other classes: both pay the
@@ -348,6 +362,15 @@ private:
       if (all[i].group != all[i - 1].group)
         groups.push_back(i);
     groups.push_back(all.size());
+    leasts.resize(all.size());
+    for (size_t g = 0; g + 1 < groups.size(); ++g) {
+      Least least{std::numeric_limits<int64_t>::max(), kNoBound};
+      for (size_t i = groups[g]; i < groups[g + 1]; ++i) {
+        least.memory = std::min(least.memory, all[i].memory.svd);
+        least.nosync = std::min(least.nosync, all[i].nosync);
+        leasts[i] = least;
+      }
+    }
     int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
     std::vector<char> gone(all.size(), 0);
     for (size_t b = 0; b < all.size(); ++b) {
@@ -361,11 +384,14 @@ private:
             run.fault == PipelineFault::IgnoreTransformInDominance
                 ? 0
                 : spread[front.group % classes * classes + classB];
-        for (size_t a = groups[g]; a < groups[g + 1] && !gone[b]; ++a) {
-          if (all[a].cost + perSpread * slack > all[b].cost)
-            break;
-          gone[b] = !gone[a] && beats(all[a], all[b], slack);
-        }
+        // As far as they are cheap enough.
+        auto end = std::partition_point(
+            all.begin() + groups[g], all.begin() + groups[g + 1],
+            [&](const Label &a) {
+              return a.cost + perSpread * slack <= all[b].cost;
+            });
+        gone[b] =
+            beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
       }
     }
     size_t to = 0;
@@ -465,6 +491,12 @@ private:
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
   std::vector<Label> fresh;
+  /// Least memory and nosync of a label and those before it in its group.
+  struct Least {
+    int64_t memory;
+    Picoseconds nosync;
+  };
+  std::vector<Least> leasts;
   std::vector<std::vector<Label>> labels;
   std::vector<StageEntry> entries;
 };
