@@ -12,6 +12,7 @@
 
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Search/QuickPipeline.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
@@ -460,12 +461,39 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   return entry.bound >= kNoBound;
 }
 
-/// Time is up and there is no plan: the leanest one of the first shape that has
-/// one, if any.
+/// Time is up and there is no plan: the best of a few quick ones for the shapes
+/// with the least bounds, or the leanest one of the first shape that has one.
 bool Search::rescue(const Queue &queue) {
   Queue sorted = queue;
   llvm::sort(sorted,
              [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  constexpr size_t most = 12;
+  size_t tried = 0;
+  for (const Entry &entry : sorted) {
+    // Where stages are large, moves are dear to price.
+    if (cluster.deviceCount() / entry.shape.degree() >= kManyDevices)
+      continue;
+    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (!candidate)
+      continue;
+    const PipelineProblem &problem = candidate->problem();
+    std::vector<std::vector<int64_t>> partitions = {problem.partition};
+    if (problem.partition.empty())
+      partitions = {timeBalanced(problem), memoryBalanced(problem),
+                    evenPartition(static_cast<int64_t>(problem.layerCount()),
+                                  entry.shape.degree())};
+    for (const std::vector<int64_t> &partition : partitions) {
+      std::optional<PipelineSolution> found = quickPipeline(problem, partition);
+      if (found &&
+          (!best || fasterPerSample(found->cost, entry.shape.batch,
+                                    best->solved.cost, best->shape.batch)))
+        accept(entry.shape, candidate->toSolved(*found));
+    }
+    if (++tried == most)
+      break;
+  }
+  if (best)
+    return true;
   for (const Entry &entry : sorted) {
     std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
     if (!candidate)
