@@ -8,15 +8,21 @@
 // Times plan() over random transformers, budgets and noise, in seconds of CPU
 // of its one thread, so that a busy machine does not matter much:
 //
-//   search-speed [--runs=N] [--case=TEXT] [--seed=N] [--verbose]
+//   search-speed [--runs=N] [--case=TEXT] [--seed=N] [--time-limit=SECONDS]
+//                [--verbose]
 //
 // Layers are given as profiles with FLOPs and bytes; embedding and head differ
-// from the body, and the body has one to three kinds of layers.
+// from the body, and the body has one to three kinds of layers. Every case has
+// a process of its own, so that peak memory is its own too. Under a time limit
+// the last columns tell which part of the plans is proven optimal and the gap
+// that is proven of the others.
 //
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
+
+#include "galvatron/Support/Hash.h"
 
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -26,6 +32,8 @@
 #include <ctime>
 #include <random>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace galvatron;
 
@@ -116,15 +124,41 @@ Cluster makeCluster(const Case &which) {
       {{which.nodes, "card", which.devicesPerNode, {10e9, 8e-6}}}, network));
 }
 
-void measure(const Case &which, int runs, uint64_t seed, bool verbose) {
-  std::mt19937_64 random(seed);
-  std::vector<double> times;
-  int infeasible = 0, pipelines = 0;
-  for (int run = 0; run < runs; ++run) {
+struct Settings {
+  int runs = 200;
+  uint64_t seed = 1;
+  std::optional<double> timeLimit; ///< seconds
+  bool verbose = false;
+};
+
+/// One line about a plan; equal plans have equal lines.
+std::string describe(Plan plan) {
+  plan.searchMs = 0;
+  std::string text, json;
+  llvm::raw_string_ostream(json) << plan.toJson();
+  llvm::raw_string_ostream(text)
+      << "pp" << plan.pipelineDegree << " m" << plan.microBatches << " batch "
+      << plan.batch
+      << llvm::format(", %.6f ms, heuristic +%.2f%%, gap %.2f%%, ",
+                      plan.iterationMs,
+                      plan.heuristicMs > 0
+                          ? (plan.heuristicMs / plan.iterationMs - 1) * 100
+                          : 0.0,
+                      plan.provenGapPercent.value_or(0))
+      << contentHash(json);
+  return text;
+}
+
+void measure(const Case &which, const Settings &settings) {
+  std::mt19937_64 random(settings.seed);
+  std::vector<double> times, gaps;
+  int pipelines = 0, proven = 0;
+  for (int run = 0; run < settings.runs; ++run) {
     std::unique_ptr<ProfileLayerModel> model = makeModel(random, which);
     Cluster cluster = makeCluster(which);
     PlannerOptions options;
     options.relaxations = false;
+    options.timeLimitSeconds = settings.timeLimit;
     options.memory = static_cast<int64_t>(
         std::exp(uniform(random, std::log(6e9), std::log(40e9))));
     if (which.sweep)
@@ -135,45 +169,39 @@ void measure(const Case &which, int runs, uint64_t seed, bool verbose) {
     double begin = cpuSeconds();
     PlannerResult result = llvm::cantFail(plan(*model, cluster, options));
     double seconds = cpuSeconds() - begin;
-    if (verbose) {
-      llvm::outs() << llvm::format("  %3d: %9.2f ms, ", run, seconds * 1e3);
-      if (result.feasible())
-        llvm::outs() << "pp" << result.plan().pipelineDegree << " m"
-                     << result.plan().microBatches << " batch "
-                     << result.plan().batch << ", heuristic +"
-                     << llvm::format("%.2f%%",
-                                     result.plan().heuristicMs > 0
-                                         ? (result.plan().heuristicMs /
-                                                result.plan().iterationMs -
-                                            1) *
-                                               100
-                                         : 0.0)
-                     << "\n";
-      else
-        llvm::outs() << "infeasible\n";
+    if (settings.verbose) {
+      llvm::outs() << llvm::format("  %3d: %9.2f ms, ", run, seconds * 1e3)
+                   << (result.feasible() ? describe(result.plan())
+                                         : std::string("infeasible"))
+                   << "\n";
+      llvm::outs().flush();
     }
-    if (!result.feasible()) {
-      ++infeasible;
+    if (!result.feasible())
       continue;
-    }
     pipelines += result.plan().pipelineDegree > 1;
     times.push_back(seconds);
+    double gap = result.plan().provenGapPercent.value_or(0);
+    gaps.push_back(gap);
+    proven += gap == 0;
   }
-  std::sort(times.begin(), times.end());
-  auto at = [&](double part) {
-    return times.empty() ? 0.0
-                         : times[static_cast<size_t>(
-                               part * static_cast<double>(times.size() - 1))];
+  auto at = [](std::vector<double> &values, double part) {
+    std::sort(values.begin(), values.end());
+    return values.empty() ? 0.0
+                          : values[static_cast<size_t>(
+                                part * static_cast<double>(values.size() - 1))];
   };
   llvm::outs() << llvm::format(
       "| %-42s | %8.2f | %8.2f | %8.2f | %4d | %4d | %6.0f |",
-      which.name.c_str(), at(0.5) * 1e3, at(0.99) * 1e3, at(1) * 1e3,
-      static_cast<int>(times.size()), pipelines, peakMiB());
+      which.name.c_str(), at(times, 0.5) * 1e3, at(times, 0.99) * 1e3,
+      at(times, 1) * 1e3, static_cast<int>(times.size()), pipelines, peakMiB());
   if (which.aimMedian > 0)
     llvm::outs() << llvm::format(" %.0f / %.0f |", which.aimMedian * 1e3,
                                  which.aimLate * 1e3);
   else
     llvm::outs() << " |";
+  if (settings.timeLimit)
+    llvm::outs() << llvm::format(" %d | %.2f | %.2f |", proven, at(gaps, 0.5),
+                                 at(gaps, 1));
   llvm::outs() << "\n";
   llvm::outs().flush();
 }
@@ -181,28 +209,31 @@ void measure(const Case &which, int runs, uint64_t seed, bool verbose) {
 } // namespace
 
 int main(int argc, char **argv) {
-  int runs = 200;
-  uint64_t seed = 1;
+  Settings settings;
   std::string only;
-  bool verbose = false;
   for (int i = 1; i < argc; ++i) {
     llvm::StringRef argument = argv[i];
-    if (argument.consume_front("--runs=") && !argument.getAsInteger(10, runs))
+    double limit = 0;
+    if ((argument.consume_front("--runs=") &&
+         !argument.getAsInteger(10, settings.runs)) ||
+        (argument.consume_front("--seed=") &&
+         !argument.getAsInteger(10, settings.seed)))
       continue;
-    argument = argv[i];
-    if (argument.consume_front("--seed=") && !argument.getAsInteger(10, seed))
+    if (argument.consume_front("--time-limit=") &&
+        !argument.getAsDouble(limit)) {
+      settings.timeLimit = limit;
       continue;
-    argument = argv[i];
+    }
     if (argument.consume_front("--case=")) {
       only = argument.str();
       continue;
     }
     if (argument == "--verbose") {
-      verbose = true;
+      settings.verbose = true;
       continue;
     }
     llvm::errs() << "search-speed: error: expected --runs=N, --seed=N, "
-                    "--case=TEXT or --verbose, found '"
+                    "--case=TEXT, --time-limit=SECONDS or --verbose, found '"
                  << argv[i] << "'\n";
     return 2;
   }
@@ -222,11 +253,27 @@ int main(int argc, char **argv) {
       {"512 devices, 98 layers, one batch", 64, 8, 98, false, 4096, 0, 0},
       {"96 devices, 98 layers, one batch", 12, 8, 98, false, 1536, 0, 0},
   };
-  llvm::outs()
-      << "| case | median ms | p99 ms | worst ms | plans | pipelines | "
-         "peak MiB | aim ms |\n|---|---|---|---|---|---|---|---|\n";
-  for (const Case &which : cases)
-    if (llvm::StringRef(which.name).contains(only))
-      measure(which, runs, seed, verbose);
+  llvm::outs() << "| case | median ms | p99 ms | worst ms | plans | pipelines "
+                  "| peak MiB | aim ms |"
+               << (settings.timeLimit ? " proven | median gap % | worst gap % |"
+                                      : "")
+               << "\n|---|---|---|---|---|---|---|---|"
+               << (settings.timeLimit ? "---|---|---|" : "") << "\n";
+  for (const Case &which : cases) {
+    if (!llvm::StringRef(which.name).contains(only))
+      continue;
+    llvm::outs().flush();
+    pid_t child = fork();
+    if (child == 0) {
+      measure(which, settings);
+      _exit(0);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0) {
+      llvm::errs() << "search-speed: error: '" << which.name
+                   << "' did not end well\n";
+      return 1;
+    }
+  }
   return 0;
 }

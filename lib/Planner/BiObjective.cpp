@@ -91,13 +91,16 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
   });
 }
 
-BiObjectiveResult biObjective(const PipelineProblem &problem) {
+BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              Picoseconds atLeast, uint64_t mostSteps) {
   BiObjectiveResult result;
   // Neighbouring partitions share most of their stages.
   PipelineSearch search(problem);
+  search.setMostSteps(mostSteps);
   auto solve = [&](const std::vector<int64_t> &partition) {
     ++result.visited;
     search.restart(partition);
+    search.raise(atLeast);
     std::optional<PipelineSolution> found = search.solve();
     if (found && (!result.best || found->cost < result.best->cost))
       result.best = found;
@@ -117,12 +120,12 @@ BiObjectiveResult biObjective(const PipelineProblem &problem) {
   std::vector<int64_t> even =
       evenPartition(static_cast<int64_t>(problem.layerCount()),
                     static_cast<int64_t>(problem.stages.size()));
-  if (even != byTime && even != byMemory)
+  if (even != byTime && even != byMemory && !search.stopped())
     solve(even);
 
   std::deque<std::vector<int64_t>> queue = {byMemory};
   seen.insert(byMemory);
-  while (!queue.empty()) {
+  while (!queue.empty() && !search.stopped()) {
     std::vector<int64_t> partition = std::move(queue.front());
     queue.pop_front();
     std::optional<PipelineSolution> found = solve(partition);
@@ -150,6 +153,7 @@ BiObjectiveResult biObjective(const PipelineProblem &problem) {
       queue.push_back(std::move(next));
     }
   }
+  result.stopped = search.stopped();
   return result;
 }
 

@@ -27,15 +27,20 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem);
 
 struct BiObjectiveResult {
   std::optional<PipelineSolution> best;
-  size_t visited = 0; ///< partitions for which strategies were searched
+  size_t visited = 0;   ///< partitions for which strategies were searched
+  bool stopped = false; ///< before the heuristic's own end
 };
 
 /// Algorithm 2 for one shape: from p_m on, a boundary layer of the slowest
 /// stage moves to a neighbour if no stage gets slower than the slowest was,
 /// everything fits, and no stage holds more than the largest does under p_t.
 /// Strategies are searched exactly for every accepted partition. Best of all
-/// seen, p_t and the even partition included.
-BiObjectiveResult biObjective(const PipelineProblem &problem);
+/// seen, p_t and the even partition included. No partition costs less than
+/// `atLeast`, as far as the caller knows; it stops after about `mostSteps` of
+/// the solver's.
+BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              Picoseconds atLeast = 0,
+                              uint64_t mostSteps = ~uint64_t(0));
 
 } // namespace galvatron::planner
 

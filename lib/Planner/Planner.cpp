@@ -12,6 +12,7 @@
 
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Search/QuickPipeline.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
@@ -464,12 +465,39 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   return entry.bound >= kNoBound;
 }
 
-/// Time is up and there is no plan: the leanest one of the first shape that has
-/// one, if any.
+/// Time is up and there is no plan: the best of a few quick ones for the shapes
+/// with the least bounds, or the leanest one of the first shape that has one.
 bool Search::rescue(const Queue &queue) {
   Queue sorted = queue;
   llvm::sort(sorted,
              [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  constexpr size_t most = 12;
+  size_t tried = 0;
+  for (const Entry &entry : sorted) {
+    // Where stages are large, moves are dear to price.
+    if (cluster.deviceCount() / entry.shape.degree() >= kManyDevices)
+      continue;
+    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (!candidate)
+      continue;
+    const PipelineProblem &problem = candidate->problem();
+    std::vector<std::vector<int64_t>> partitions = {problem.partition};
+    if (problem.partition.empty())
+      partitions = {timeBalanced(problem), memoryBalanced(problem),
+                    evenPartition(static_cast<int64_t>(problem.layerCount()),
+                                  entry.shape.degree())};
+    for (const std::vector<int64_t> &partition : partitions) {
+      std::optional<PipelineSolution> found = quickPipeline(problem, partition);
+      if (found &&
+          (!best || fasterPerSample(found->cost, entry.shape.batch,
+                                    best->solved.cost, best->shape.batch)))
+        accept(entry.shape, candidate->toSolved(*found));
+    }
+    if (++tried == most)
+      break;
+  }
+  if (best)
+    return true;
   for (const Entry &entry : sorted) {
     std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
     if (!candidate)
@@ -560,12 +588,13 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
     queue.pop_back();
     if (entry.search && !deadline)
       entry.search->setDeadline(deadline);
-    // A bound that is a little above the next one's has done its duty.
+    // A bound that is a little above the next one's has done its duty; much
+    // less, and two shapes take many turns.
     Picoseconds enough = kNoBound;
     if (!queue.empty())
       enough = static_cast<Picoseconds>(std::min<__int128>(
           kNoBound, static_cast<__int128>(queue.front().bound) *
-                        entry.shape.batch * 101 /
+                        entry.shape.batch * 104 /
                         (queue.front().shape.batch * 100)));
     if (!improve(entry, enough, queue)) {
       push(queue, std::move(entry));
@@ -737,14 +766,25 @@ bool Search::fits(ArrayRef<int64_t> batches) {
   return false;
 }
 
-/// What Algorithm 2 makes of the shape that the exact search chose.
+/// A partition far from the best one can be harder to solve than the whole
+/// search was: what it loses is not worth more than a fraction of a second.
+constexpr uint64_t kHeuristicSteps = 4'000'000;
+
+/// What Algorithm 2 makes of the shape that the exact search chose, as far as
+/// it gets.
 std::optional<Picoseconds> Search::compareHeuristic() {
   if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
     return std::nullopt;
   std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
-  BiObjectiveResult found = biObjective(candidate->problem());
+  BiObjectiveResult found =
+      biObjective(candidate->problem(), gapPercent > 0 ? 0 : best->solved.cost,
+                  kHeuristicSteps);
+  if (found.stopped)
+    log("the bi-objective heuristic is stopped after " + Twine(found.visited) +
+        " partitions");
   if (!found.best) {
-    log("the bi-objective heuristic finds no plan that fits");
+    if (!found.stopped)
+      log("the bi-objective heuristic finds no plan that fits");
     return std::nullopt;
   }
   log("the bi-objective heuristic takes " + milliseconds(found.best->cost) +

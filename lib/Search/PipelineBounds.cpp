@@ -194,12 +194,19 @@ bool PipelineSearch::Impl::intervalsWithin(Room room, Intervals &intervals) {
         if (const auto *charges = tables.startCharge(s, begin))
           charge += *std::min_element(charges->begin(), charges->end());
         Interval interval{begin, end, {}};
-        for (size_t f = 0; f < tables.functionals(); ++f)
+        auto bound = [&](size_t f) {
           interval.least[f] = floorOf(station.curves[f].boundOfStage(
                                   begin, end, static_cast<double>(left))) +
                               tables.weights[f].both() * charge;
-        if (tables.bottleneck > 0 && interval.least[kNosync] > most)
+          return interval.least[f];
+        };
+        if (bound(kTime) > room.limit)
           continue;
+        if (tables.bottleneck > 0 &&
+            (bound(kNosync) > most || bound(kMix) > room.limit))
+          continue;
+        if (tables.bottleneck > 0)
+          bound(kBalance);
         intervals[s].push_back(interval);
       }
     if (intervals[s].empty())
@@ -259,10 +266,20 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
     if (own.empty())
       return false;
   }
-  paths.leastBefore.assign(stages + 1, std::vector<Point>(layers + 1, none));
-  paths.leastAfter = paths.leastBefore;
-  paths.before.assign(stages + 1, std::vector<Front>(layers + 1));
-  paths.after = paths.before;
+  for (auto *side : {&paths.leastBefore, &paths.leastAfter}) {
+    side->resize(stages + 1);
+    for (std::vector<Point> &row : *side)
+      row.assign(layers + 1, none);
+  }
+  // The fronts keep their memory from call to call.
+  for (auto *side : {&paths.before, &paths.after}) {
+    side->resize(stages + 1);
+    for (std::vector<Front> &row : *side) {
+      row.resize(layers + 1);
+      for (Front &front : row)
+        front.clear();
+    }
+  }
 
   // Ends of the pipeline are as slow as a stage that counts as the floor.
   paths.leastAfter[stages][layers] = {0, room.floor};
@@ -303,7 +320,8 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
   if (paths.before[stages][layers].empty())
     return false;
   paths.after[stages][layers] = {{0, room.floor}};
-  paths.leastAfter.assign(stages + 1, std::vector<Point>(layers + 1, none));
+  for (std::vector<Point> &row : paths.leastAfter)
+    std::fill(row.begin(), row.end(), none);
   paths.leastAfter[stages][layers] = {0, room.floor};
   for (size_t s = stages; s-- > 0;) {
     for (const Interval &interval : intervals[s]) {

@@ -8,6 +8,7 @@
 #include "PipelineImpl.h"
 
 #include <algorithm>
+#include <optional>
 
 using namespace llvm;
 
@@ -15,35 +16,45 @@ namespace galvatron {
 
 using namespace search;
 
+namespace {
+
+template <typename Pendings>
+void insertPending(Pendings &known, Pending fresh) {
+  for (const Pending &other : known)
+    if (other.largest <= fresh.largest && other.part <= fresh.part)
+      return;
+  erase_if(known, [&](const Pending &other) {
+    return fresh.largest <= other.largest && fresh.part <= other.part;
+  });
+  known.push_back(fresh);
+}
+
+} // namespace
+
 PipelineSearch::Impl::Entering
 PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
                                size_t begin, size_t first) {
   Entering result;
-  const KeyedPaths::Cells &cells = paths.before[stage][begin];
-  if (cells.empty())
+  const Point *cells = paths.before.at(stage, begin);
+  if (!cells)
     return result;
   if (stage == 0) {
     result.sum = cells[0].sum;
     result.choices.push_back({cells[0].largest, 0});
-    return result;
+  } else {
+    const std::vector<Picoseconds> &rests =
+        tables.gradientResiduals(stage, begin);
+    for (size_t a = 0; a < problem.classes; ++a) {
+      size_t cell = a * problem.classes + first;
+      if (cells[cell].sum >= kNoBound)
+        continue;
+      result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
+      insertPending(result.choices, {cells[cell].largest, rests[cell]});
+    }
   }
-  const std::vector<Picoseconds> &rests =
-      tables.gradientResiduals(stage, begin);
-  for (size_t a = 0; a < problem.classes; ++a) {
-    size_t cell = a * problem.classes + first;
-    if (cells[cell].sum >= kNoBound)
-      continue;
-    result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
-    std::pair<Picoseconds, Picoseconds> fresh{cells[cell].largest, rests[cell]};
-    auto beats = [](const auto &x, const auto &y) {
-      return x.first <= y.first && x.second <= y.second;
-    };
-    if (any_of(result.choices,
-               [&](const auto &other) { return beats(other, fresh); }))
-      continue;
-    erase_if(result.choices,
-             [&](const auto &other) { return beats(fresh, other); });
-    result.choices.push_back(fresh);
+  for (const Pending &choice : result.choices) {
+    result.leastLargest = std::min(result.leastLargest, choice.largest);
+    result.leastRest = std::min(result.leastRest, choice.part);
   }
   return result;
 }
@@ -51,8 +62,8 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
 PipelineSearch::Impl::LeavingWays
 PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
                               size_t last) {
-  const KeyedPaths::Cells &cells = paths.after[stage + 1][end];
-  if (cells.empty())
+  const Point *cells = paths.after.at(stage + 1, end);
+  if (!cells)
     return {};
   if (stage + 1 == tables.stages)
     return {Leaving{0, cells[0]}};
@@ -80,28 +91,92 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
       return false;
     for (std::vector<Keyed> &own : intervals)
       for (Keyed &interval : own) {
-        Picoseconds *time = interval.least(kTime);
-        const Picoseconds *nosync = interval.least(kNosync),
-                          *mix = interval.least(kMix),
-                          *balance = interval.least(kBalance);
-        for (size_t cell = 0; cell < interval.cells; ++cell) {
-          if (time[cell] >= kNoBound)
-            continue;
-          if (nosync[cell] > most)
-            interval.kill(cell);
-          else
-            time[cell] = timeBelow(time[cell], mix[cell], balance[cell], most);
-        }
+        erase_if(interval.cells, [&](const KeyedCell &cell) {
+          return cell.least[kNosync] > most;
+        });
+        for (KeyedCell &cell : interval.cells)
+          cell.least[kTime] = timeBelow(cell.least[kTime], cell.least[kMix],
+                                        cell.least[kBalance], most);
       }
     if (!pruneKeyedOnce(intervals, room, paths))
       return false;
-    Picoseconds grown = paths.after[0][0][0].sum;
+    Picoseconds grown = paths.whole().sum;
     if (grown - sum < sum / 8192)
       break;
     sum = grown;
   }
   return true;
 }
+
+/// All that can follow the stages that end somewhere in some class. Of one
+/// stage at a time, made when asked for.
+struct PipelineSearch::Impl::Exits {
+  struct Way {
+    size_t target; ///< cell of the paths
+    Picoseconds rest;
+    Point after;
+  };
+  struct Exit {
+    Picoseconds sum = kNoBound; ///< least, with the rest of the activation
+    Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
+    SmallVector<Pending, 4> pendings;
+    size_t from = 0, to = 0; ///< of the ways
+  };
+
+  Exits(Impl &impl, const KeyedPaths &paths)
+      : impl(impl), paths(paths),
+        index((impl.tables.layers + 1) * impl.problem.classes, 0) {}
+
+  void enter(size_t newStage) {
+    stage = newStage;
+    std::fill(index.begin(), index.end(), 0);
+    exits.clear();
+    ways.clear();
+  }
+  const Exit &at(size_t end, size_t last) {
+    uint32_t &place = index[end * impl.problem.classes + last];
+    if (place == 0) {
+      make(end, last);
+      place = static_cast<uint32_t>(exits.size());
+    }
+    return exits[place - 1];
+  }
+  ArrayRef<Way> waysOf(const Exit &exit) const {
+    return ArrayRef(ways).slice(exit.from, exit.to - exit.from);
+  }
+
+private:
+  void make(size_t end, size_t last) {
+    Exit &exit = exits.emplace_back();
+    exit.from = ways.size();
+    if (const Point *cells = paths.after.at(stage + 1, end)) {
+      size_t classes = impl.problem.classes;
+      bool inner = stage + 1 < impl.tables.stages;
+      const Picoseconds *rests =
+          inner ? impl.tables.activationResiduals(stage, end).data() : nullptr;
+      for (size_t b = 0; b < (inner ? classes : 1); ++b) {
+        size_t target = inner ? last * classes + b : 0;
+        const Point &after = cells[target];
+        if (after.sum >= kNoBound)
+          continue;
+        Picoseconds rest = inner ? rests[target] : 0;
+        ways.push_back({target, rest, after});
+        exit.sum = std::min(exit.sum, rest + after.sum);
+        exit.leastLargest = std::min(exit.leastLargest, after.largest);
+        exit.leastRest = std::min(exit.leastRest, rest);
+        insertPending(exit.pendings, {after.largest, rest});
+      }
+    }
+    exit.to = ways.size();
+  }
+
+  Impl &impl;
+  const KeyedPaths &paths;
+  size_t stage = 0;
+  std::vector<uint32_t> index; ///< by end and last class; 0: not made
+  std::vector<Exit> exits;
+  std::vector<Way> ways;
+};
 
 bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                                           KeyedPaths &paths) {
@@ -111,121 +186,135 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
   Picoseconds limit = room.limit;
   for (std::vector<Keyed> &own : intervals)
     for (Keyed &interval : own)
-      for (size_t cell = 0; cell < interval.cells; ++cell)
-        if (interval.least(kTime)[cell] > limit ||
-            (weight > 0 && interval.least(kMix)[cell] > limit))
-          interval.kill(cell);
-  auto cellsAt = [&](std::vector<std::vector<KeyedPaths::Cells>> &side,
-                     size_t stage, size_t layer) -> KeyedPaths::Cells & {
-    KeyedPaths::Cells &cells = side[stage][layer];
-    if (cells.empty())
-      cells.assign(stage == 0 || stage == stages ? 1 : classes * classes,
-                   {kNoBound, kNoBound});
-    return cells;
+      erase_if(interval.cells, [&](const KeyedCell &cell) {
+        return cell.least[kTime] > limit ||
+               (weight > 0 && cell.least[kMix] > limit);
+      });
+  auto cellsAt = [&](KeyedSide &side, size_t stage, size_t layer) {
+    return side.make(stage, layer,
+                     stage == 0 || stage == stages ? 1 : classes * classes);
   };
-  paths.before.assign(stages + 1, std::vector<KeyedPaths::Cells>(layers + 1));
-  paths.after = paths.before;
+  paths.before.reset(stages, layers);
+  paths.after.reset(stages, layers);
   // What transfers cost above the least; an end of the pipeline has none.
   static constexpr Picoseconds none = 0;
+  Exits exits(*this, paths);
 
+  struct Start {
+    Picoseconds sum;
+    SmallVector<Pending, 4> pendings;
+  };
+  std::vector<Start> starts(classes);
   cellsAt(paths.after, stages, layers)[0] = {0, room.floor};
-  for (size_t s = stages; s-- > 0;)
-    for (const Keyed &interval : intervals[s]) {
-      size_t lasts = lastsOf(s), firsts = firstsOf(s);
-      size_t formers = s > 0 ? classes : 1;
-      const Picoseconds *rests =
-          s > 0 ? tables.gradientResiduals(s, interval.begin).data() : &none;
-      const Picoseconds *times = interval.least(kTime);
-      KeyedPaths::Cells *to = nullptr;
-      for (size_t last = 0; last < lasts; ++last) {
-        LeavingWays ways = leaving(paths, s, interval.end, last);
-        if (ways.empty())
-          continue;
-        Picoseconds sum = kNoBound;
-        for (const Leaving &way : ways)
-          sum = std::min(sum, way.rest + way.after.sum);
-        for (size_t first = 0; first < firsts; ++first) {
-          size_t cell = first * lasts + last;
-          Picoseconds time = times[cell];
-          if (time >= kNoBound || time + sum + weight * room.floor > limit)
+  for (size_t s = stages; s-- > 0;) {
+    exits.enter(s);
+    const std::vector<Keyed> &own = intervals[s];
+    for (size_t i = 0; i < own.size();) {
+      size_t begin = own[i].begin;
+      for (Start &start : starts) {
+        start.sum = kNoBound;
+        start.pendings.clear();
+      }
+      for (; i < own.size() && own[i].begin == begin; ++i)
+        for (const KeyedCell &cell : own[i].cells) {
+          const Exits::Exit &exit = exits.at(own[i].end, cell.last);
+          Picoseconds time = cell.least[kTime];
+          if (exit.sum >= kNoBound ||
+              time + exit.sum + weight * room.floor > limit)
             continue;
-          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
-          if (!to)
-            to = &cellsAt(paths.after, s, interval.begin);
-          for (size_t a = 0; a < formers; ++a) {
-            size_t target = s > 0 ? a * classes + first : 0;
-            Picoseconds rest = rests[target];
-            Picoseconds largest = kNoBound;
-            for (const Leaving &way : ways)
-              largest = std::min(largest, std::max(way.after.largest,
-                                                   nosync + way.rest + rest));
-            Point &point = (*to)[target];
-            point.sum = std::min(point.sum, time + sum + rest);
-            point.largest = std::min(point.largest, largest);
-          }
+          Start &start = starts[cell.first];
+          start.sum = std::min(start.sum, time + exit.sum);
+          Picoseconds nosync = weight > 0 ? cell.least[kNosync] : 0;
+          for (const Pending &pending : exit.pendings)
+            insertPending(start.pendings,
+                          {pending.largest, nosync + pending.part});
+        }
+      const Picoseconds *rests =
+          s > 0 ? tables.gradientResiduals(s, begin).data() : &none;
+      for (size_t first = 0; first < firstsOf(s); ++first) {
+        const Start &start = starts[first];
+        if (start.sum >= kNoBound)
+          continue;
+        Point *to = cellsAt(paths.after, s, begin);
+        for (size_t a = 0; a < (s > 0 ? classes : 1); ++a) {
+          size_t target = s > 0 ? a * classes + first : 0;
+          Picoseconds largest = kNoBound;
+          for (const Pending &pending : start.pendings)
+            largest = std::min(largest, std::max(pending.largest,
+                                                 pending.part + rests[target]));
+          to[target] = {start.sum + rests[target], largest};
         }
       }
     }
+  }
+  if (!paths.after.at(0, 0))
+    return false;
 
   cellsAt(paths.before, 0, 0)[0] = {0, room.floor};
-  bool complete = false;
+  paths.bound = 0;
+  std::vector<std::optional<Entering>> entries(classes);
   for (size_t s = 0; s < stages; ++s) {
-    size_t lasts = lastsOf(s), firsts = firstsOf(s);
-    size_t latters = s + 1 < stages ? classes : 1;
-    for (Keyed &interval : intervals[s]) {
-      const KeyedPaths::Cells &ends = paths.after[s + 1][interval.end];
-      const Picoseconds *rests =
-          s + 1 < stages ? tables.activationResiduals(s, interval.end).data()
-                         : &none;
-      KeyedPaths::Cells *to = nullptr;
-      for (size_t first = 0; first < firsts; ++first) {
-        Entering from = entering(paths, s, interval.begin, first);
-        Picoseconds leastRest = from.leastRest();
-        for (size_t last = 0; last < lasts; ++last) {
-          size_t cell = first * lasts + last;
-          Picoseconds time = interval.least(kTime)[cell];
-          if (time >= kNoBound)
-            continue;
+    exits.enter(s);
+    // Every pipeline passes through the stage.
+    Picoseconds bound = kNoBound;
+    std::vector<Keyed> &own = intervals[s];
+    for (size_t i = 0; i < own.size();) {
+      size_t begin = own[i].begin;
+      for (std::optional<Entering> &entry : entries)
+        entry.reset();
+      for (; i < own.size() && own[i].begin == begin; ++i) {
+        size_t end = own[i].end;
+        Point *to = nullptr;
+        erase_if(own[i].cells, [&](const KeyedCell &cell) {
+          if (!entries[cell.first])
+            entries[cell.first] = entering(paths, s, begin, cell.first);
+          const Entering &from = *entries[cell.first];
+          const Exits::Exit &exit = exits.at(end, cell.last);
+          if (from.sum >= kNoBound || exit.sum >= kNoBound)
+            return true;
+          Picoseconds time = cell.least[kTime];
+          Picoseconds nosync = weight > 0 ? cell.least[kNosync] : 0;
+          Picoseconds mix = weight > 0 ? cell.least[kMix] : 0;
+          auto cost = [&](Picoseconds sum, Picoseconds slowest,
+                          Picoseconds rest) {
+            return sum + std::max(time + weight * slowest, mix + weight * rest);
+          };
+          if (cost(from.sum + exit.sum,
+                   std::max({from.leastLargest, exit.leastLargest,
+                             nosync + from.leastRest + exit.leastRest}),
+                   exit.leastRest + from.leastRest) > limit)
+            return true;
           bool alive = false;
-          Picoseconds nosync = weight > 0 ? interval.least(kNosync)[cell] : 0;
-          Picoseconds mix = weight > 0 ? interval.least(kMix)[cell] : 0;
-          if (from.sum < kNoBound && !ends.empty())
-            for (size_t b = 0; b < latters; ++b) {
-              size_t target = s + 1 < stages ? last * classes + b : 0;
-              const Point &after = ends[target];
-              if (after.sum >= kNoBound)
-                continue;
-              Picoseconds rest = rests[target];
-              Picoseconds largest = kNoBound;
-              for (const auto &[before, gradient] : from.choices)
-                largest = std::min(largest,
-                                   std::max(before, nosync + gradient + rest));
-              Picoseconds sum = from.sum + rest;
-              Picoseconds slowest = std::max(largest, after.largest);
-              if (sum + after.sum +
-                      std::max(time + weight * slowest,
-                               mix + weight * (rest + leastRest)) >
-                  limit)
-                continue;
-              alive = true;
-              if (!to)
-                to = &cellsAt(paths.before, s + 1, interval.end);
-              Point &point = (*to)[target];
-              point.sum = std::min(point.sum, sum + time);
-              point.largest = std::min(point.largest, largest);
-              complete |= s + 1 == stages;
-            }
-          if (!alive)
-            interval.kill(cell);
-        }
+          for (const Exits::Way &way : exits.waysOf(exit)) {
+            Picoseconds largest = kNoBound;
+            for (const Pending &choice : from.choices)
+              largest =
+                  std::min(largest, std::max(choice.largest,
+                                             nosync + choice.part + way.rest));
+            Picoseconds sum = from.sum + way.rest;
+            Picoseconds least =
+                cost(sum + way.after.sum, std::max(largest, way.after.largest),
+                     way.rest + from.leastRest);
+            if (least > limit)
+              continue;
+            bound = std::min(bound, least);
+            alive = true;
+            if (!to)
+              to = cellsAt(paths.before, s + 1, end);
+            Point &point = to[way.target];
+            point.sum = std::min(point.sum, sum + time);
+            point.largest = std::min(point.largest, largest);
+          }
+          return !alive;
+        });
       }
     }
-    erase_if(intervals[s],
-             [](const Keyed &interval) { return !interval.alive(); });
-    if (intervals[s].empty())
+    erase_if(own, [](const Keyed &interval) { return interval.cells.empty(); });
+    if (own.empty())
       return false;
+    paths.bound = std::max(paths.bound, bound);
   }
-  return complete;
+  return true;
 }
 
 } // namespace galvatron

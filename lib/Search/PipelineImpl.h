@@ -44,7 +44,10 @@ using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 /// What is known of an interval whatever the limit, by first and last class
 /// (where the stage has a neighbour there), first class major.
 struct Refined {
-  std::vector<Picoseconds> least[kFunctionals]; ///< empty: not bounded yet
+  std::vector<Picoseconds> least[kFunctionals];
+  /// Up to which a functional's dual is known; above, bounds are just above it.
+  double bounded[kFunctionals] = {-1, -1, -1, -1};
+  std::vector<uint32_t> possible; ///< cells within all of these
   std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
@@ -58,26 +61,16 @@ struct Room {
   Picoseconds floor = 0, ceiling = kNoBound;
 };
 
-/// An interval with its classes told apart. A dead pair of classes has times of
-/// kNoBound.
+/// What a stage costs at least with given classes of its first and last layer.
+/// An end of the pipeline has class 0.
+struct KeyedCell {
+  uint32_t first, last;
+  Picoseconds least[kFunctionals];
+};
+/// An interval with its classes told apart: pairs that there may be.
 struct Keyed {
-  size_t begin = 0, end = 0, cells = 0;
-  std::vector<Picoseconds> values; ///< [functional][cell]
-
-  Picoseconds *least(size_t functional) {
-    return values.data() + functional * cells;
-  }
-  const Picoseconds *least(size_t functional) const {
-    return values.data() + functional * cells;
-  }
-  bool alive() const {
-    return std::any_of(least(kTime), least(kTime) + cells,
-                       [](Picoseconds time) { return time < kNoBound; });
-  }
-  void kill(size_t cell) {
-    for (; cell < values.size(); cell += cells)
-      values[cell] = kNoBound;
-  }
+  size_t begin = 0, end = 0;
+  std::vector<KeyedCell> cells; ///< by first class, then last
 };
 using KeyedIntervals = std::vector<std::vector<Keyed>>; ///< by stage
 
@@ -109,22 +102,61 @@ struct Paths {
 /// major): least sum of times and least largest nosync of all stages before,
 /// and of all after. The activation belongs to what is before, the gradient to
 /// what is after. An end of the pipeline has one cell.
+class KeyedSide {
+public:
+  void reset(size_t stages, size_t layers) {
+    width = layers + 1;
+    slots.assign((stages + 1) * width, kNone);
+    points.clear();
+  }
+  /// The cells of a stage and its first layer; null if nothing gets there.
+  const Point *at(size_t stage, size_t layer) const {
+    size_t slot = slots[stage * width + layer];
+    return slot == kNone ? nullptr : &points[slot];
+  }
+  /// Makes them if need be. They stay where they are until the next are made.
+  Point *make(size_t stage, size_t layer, size_t cells) {
+    size_t &slot = slots[stage * width + layer];
+    if (slot == kNone) {
+      slot = points.size();
+      points.resize(slot + cells, {kNoBound, kNoBound});
+    }
+    return &points[slot];
+  }
+
+private:
+  static constexpr size_t kNone = ~size_t(0);
+  size_t width = 0;
+  std::vector<size_t> slots; ///< [stage][layer]: of the first cell
+  std::vector<Point> points;
+};
 struct KeyedPaths {
-  using Cells = std::vector<Point>;
-  std::vector<std::vector<Cells>> before, after; ///< [stage][first layer]
+  KeyedSide before, after;
+  Picoseconds bound = 0; ///< no pipeline of the room costs less
+
+  /// Of the whole pipeline.
+  const Point &whole() const { return *after.at(0, 0); }
+};
+
+/// What decides the largest nosync of a partial pipeline: that of stages which
+/// are complete, and the part of one that is not.
+struct Pending {
+  Picoseconds largest, part;
 };
 
 } // namespace search
 
 class PipelineSearch::Impl {
 public:
-  Impl(const PipelineProblem &problem, PipelineFault fault)
-      : problem(problem), tables(problem), fault(fault) {
+  Impl(const PipelineProblem &problem, PipelineFault fault,
+       bool boundsOnly = false)
+      : problem(problem), tables(problem, boundsOnly), fault(fault) {
     restart(problem.partition);
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   void tighten(Picoseconds most);
+  void raise(Picoseconds atLeast) { bound = std::max(bound, atLeast); }
   void refuteIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
   void restart(std::vector<int64_t> newPartition);
@@ -139,6 +171,7 @@ public:
   Picoseconds bound = 0;
   PipelineStatistics statistics;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  uint64_t mostSteps = ~uint64_t(0);
   bool stopped = false;
 
 private:
@@ -171,21 +204,9 @@ private:
   /// All pipelines before a stage with a given first class.
   struct Entering {
     Picoseconds sum = kNoBound; ///< least, with the rest of the gradient
+    Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
     /// Largest nosync before, and the rest of the gradient; undominated.
-    llvm::SmallVector<std::pair<Picoseconds, Picoseconds>, 8> choices;
-
-    Picoseconds leastLargest() const {
-      Picoseconds least = kNoBound;
-      for (const auto &[largest, rest] : choices)
-        least = std::min(least, largest);
-      return least;
-    }
-    Picoseconds leastRest() const {
-      Picoseconds least = kNoBound;
-      for (const auto &[largest, rest] : choices)
-        least = std::min(least, rest);
-      return least;
-    }
+    llvm::SmallVector<search::Pending, 8> choices;
   };
 
   /// One class of the layer behind a stage with a given last class.
@@ -230,12 +251,21 @@ private:
                    tieChoice);
   }
   search::StageRun makeRun(const search::AlikeGroup &group, size_t tieChoice);
+  void restrictOptions(search::StageRun &run, const search::AlikeGroup &group,
+                       size_t functional, const std::vector<double> &most);
+  void restrictToLimits(search::StageRun &run, const search::AlikeGroup &group,
+                        llvm::ArrayRef<size_t> functionals);
+  Picoseconds mostOf(size_t functional, const search::Interval &interval,
+                     size_t stage, const search::Paths &paths,
+                     search::Room room) const;
   void addLimit(search::StageRun &run, size_t functional,
                 const search::AlikeGroup &group, Sides &sides,
                 search::Room room);
   template <typename Visit>
   void forEachGroup(search::KeyedIntervals &intervals, Visit visit);
-  void boundWithTransforms(search::KeyedIntervals &intervals, size_t tieChoice);
+  void boundWithTransforms(const search::Intervals &intervals,
+                           const search::Paths &paths, search::Room room,
+                           size_t tieChoice, search::KeyedIntervals &keyed);
   void settle(search::KeyedIntervals &intervals, size_t tieChoice,
               size_t functional, const search::KeyedPaths &paths,
               search::Room room);
@@ -252,15 +282,20 @@ private:
                                        search::Room room);
   bool open(const search::Intervals &all, size_t tieChoice, search::Room room,
             search::KeyedIntervals &keyed, search::KeyedPaths &paths);
-  bool probe(Picoseconds limit);
+  Picoseconds probe(Picoseconds limit);
   bool narrow(search::KeyedIntervals &keyed, search::KeyedPaths &paths,
               search::Room &room);
   std::optional<PipelineSolution> solveChoice(const search::Intervals &all,
                                               size_t tieChoice,
                                               Picoseconds limit);
 
+  /// Ways to leave a stage, by end and last class, and what they are made of.
+  struct Exits;
+
   std::unordered_map<uint64_t, search::Refined> known;
   bool checkedNeed = false;
+  search::Paths blind;         ///< of the last prune()
+  search::KeyedPaths tryPaths; ///< of what narrow() tries
 };
 
 } // namespace galvatron

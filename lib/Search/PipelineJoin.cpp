@@ -31,7 +31,7 @@ public:
     levels.resize(stages);
     for (size_t s = 0; s < stages; ++s)
       prepare(levels[s], s, entries[s], paths);
-    const Point &least = paths.after[0][0][0];
+    const Point &least = paths.whole();
     if (weight == 0) {
       search(0, kNoBound, least.sum);
     } else {

@@ -16,7 +16,7 @@ namespace galvatron {
 using namespace search;
 
 PipelineNeed leastNeed(const PipelineProblem &problem) {
-  PipelineTables tables(problem);
+  PipelineTables tables(problem, /*boundsOnly=*/true);
   return leastNeed(tables, problem.partition);
 }
 

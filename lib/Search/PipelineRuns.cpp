@@ -190,29 +190,32 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   }
 
   std::vector<double> multipliers;
+  std::vector<Picoseconds> times, nosyncs; // by first class
   for (size_t i = 0; i < group.starts.size(); ++i) {
     limit.added.emplace_back(problem.classes, infinity);
     for (const Keyed *interval : group.starts[i].intervals) {
       const End &end = ends.at(interval->end);
+      times.assign(firstsOf(stage), kNoBound);
+      nosyncs.assign(firstsOf(stage), kNoBound);
+      for (const KeyedCell &cell : interval->cells) {
+        times[cell.first] = std::min(times[cell.first], cell.least[kTime]);
+        nosyncs[cell.first] =
+            std::min(nosyncs[cell.first], cell.least[kNosync]);
+      }
       for (size_t first = 0; first < problem.classes; ++first) {
         const Entering &from = sides.before(interval->begin, first);
         size_t row = stage > 0 ? first : 0;
-        Picoseconds time = kNoBound, nosync = kNoBound;
-        for (size_t cell = row * lasts; cell < (row + 1) * lasts; ++cell) {
-          time = std::min(time, interval->least(kTime)[cell]);
-          if (tables.bottleneck > 0)
-            nosync = std::min(nosync, interval->least(kNosync)[cell]);
-        }
+        Picoseconds time = times[row], nosync = nosyncs[row];
         if (from.sum >= kNoBound || time >= kNoBound)
           continue;
         auto sum = static_cast<double>(from.sum);
-        auto rest = static_cast<double>(from.leastRest());
+        auto rest = static_cast<double>(from.leastRest);
         double added = sum;
         if ((functional == kTime && tables.bottleneck > 0) ||
             functional == kBalance)
           added += weight * static_cast<double>(
-                                std::max({from.leastLargest(), end.leastLargest,
-                                          nosync + from.leastRest()}));
+                                std::max({from.leastLargest, end.leastLargest,
+                                          nosync + from.leastRest}));
         else if (functional == kNosync)
           added =
               capped ? rest : (sum + static_cast<double>(time)) / weight + rest;
@@ -235,54 +238,227 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   run.multipliers.push_back(std::move(multipliers));
 }
 
+/// Leaves out options that no interval of the group can have if the functional
+/// is at most `most`, by start: by the dual, with the option in its place.
+void PipelineSearch::Impl::restrictOptions(StageRun &run,
+                                           const AlikeGroup &group,
+                                           size_t functional,
+                                           const std::vector<double> &most) {
+  const Station &station = tables.station(group.stage);
+  const Curve &curve = station.curves[functional];
+  Weights weights = tables.weights[functional];
+  size_t count = curve.multipliers.size(), last = group.end - 1;
+  Curve::Prefix beforeLast = curve.before(last);
+  const double *ofLast = curve.lastOf(last);
+  // What remains for one layer, by start, at the best multipliers.
+  struct Rest {
+    size_t begin, k;
+    double room;
+  };
+  std::vector<SmallVector<Rest, 3>> rests;
+  for (size_t i = 0; i < group.starts.size(); ++i) {
+    size_t begin = group.starts[i].begin;
+    auto memory = static_cast<double>(station.memory -
+                                      station.boundary(begin, group.end));
+    Curve::Prefix before = curve.before(begin);
+    auto at = [&](size_t k) {
+      return beforeLast[k] - before[k] + ofLast[k] -
+             curve.multipliers[k] * memory;
+    };
+    size_t best = 0;
+    for (size_t k = 1; k < count; ++k)
+      if (at(k) > at(best))
+        best = k;
+    rests.emplace_back();
+    for (size_t k = best > 0 ? best - 1 : 0; k <= best + 1 && k < count; ++k) {
+      double scale = beforeLast[k] + ofLast[k];
+      rests.back().push_back(
+          {begin, k, roomFor(most[i]) + 2 + 1e-12 * scale - at(k)});
+    }
+  }
+  std::map<const Choices *, const Choices *> seen;
+  for (size_t l = group.end; l-- > group.starts.front().begin;) {
+    const Choices *&options = run.options[l - group.starts.front().begin];
+    // From the right: where a layer is first seen it is in most intervals.
+    bool isLast = l == last;
+    auto it = isLast ? seen.end() : seen.find(options);
+    if (it != seen.end()) {
+      options = it->second;
+      continue;
+    }
+    Choices kept;
+    const double *own = isLast ? ofLast : curve.leastOf(l);
+    for (const Choice &option : *options) {
+      double cost = weights.of(static_cast<double>(option.time),
+                               static_cast<double>(option.nosync));
+      auto bytes =
+          static_cast<double>(option.bytes() + (isLast ? option.transient : 0));
+      bool possible = any_of(rests, [&](const auto &all) {
+        return all.front().begin <= l && all_of(all, [&](const Rest &rest) {
+                 double least = own[rest.k];
+                 return cost + curve.multipliers[rest.k] * bytes - least <=
+                        rest.room;
+               });
+      });
+      if (possible)
+        kept.push_back(option);
+    }
+    // Where none is left the run finds nothing: by its limits.
+    if (kept.empty())
+      kept.push_back(options->front());
+    const Choices *restricted = options;
+    if (kept.size() < options->size()) {
+      run.restricted.push_back(std::move(kept));
+      restricted = &run.restricted.back();
+    }
+    if (!isLast)
+      seen[options] = restricted;
+    options = restricted;
+  }
+}
+
+/// The same by the run's limits, which are those of the functionals given.
+void PipelineSearch::Impl::restrictToLimits(StageRun &run,
+                                            const AlikeGroup &group,
+                                            ArrayRef<size_t> functionals) {
+  for (size_t f = 0; f < functionals.size(); ++f) {
+    const Limit &limit = run.limits[f];
+    double highest = *std::max_element(limit.limit.begin(), limit.limit.end());
+    std::vector<double> most;
+    for (const std::vector<double> &added : limit.added)
+      most.push_back(highest - *std::min_element(added.begin(), added.end()));
+    restrictOptions(run, group, functionals[f], most);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // One number
 //===----------------------------------------------------------------------===//
 
-/// Better bounds for all intervals: the dual with transforms, with the tied
-/// layers' own options and by classes.
-void PipelineSearch::Impl::boundWithTransforms(KeyedIntervals &intervals,
-                                               size_t tieChoice) {
-  forEachGroup(intervals, [&](const AlikeGroup &group) {
-    AlikeGroup open{group.stage, group.end, {}};
-    for (size_t i = 0; i < group.starts.size(); ++i)
-      if (refined(group, i, tieChoice).least[kTime].empty())
+/// The most that a functional of an interval can be in a pipeline of the room.
+Picoseconds PipelineSearch::Impl::mostOf(size_t functional,
+                                         const Interval &interval, size_t stage,
+                                         const Paths &paths, Room room) const {
+  const Point &before = paths.leastBefore[stage][interval.begin];
+  const Point &after = paths.leastAfter[stage + 1][interval.end];
+  Picoseconds left = room.limit - before.sum - after.sum;
+  if (tables.bottleneck == 0)
+    return left;
+  Picoseconds most = mostNosync(room, paths.leastAfter[0][0].sum);
+  Picoseconds slowest =
+      tables.bottleneck *
+      std::max({before.largest, after.largest, interval.least[kNosync]});
+  switch (functional) {
+  case kTime:
+    return left - slowest;
+  case kNosync:
+    return std::min(most, (left - interval.least[kTime]) / tables.bottleneck);
+  case kBalance:
+    return left - slowest + tables.weights[kBalance].nosync * most;
+  default:
+    return left;
+  }
+}
+
+/// The intervals by classes, with better bounds: the dual with transforms, with
+/// the tied layers' own options. Options and pairs of classes that are too dear
+/// for the room are left out of it.
+void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
+                                               const Paths &paths, Room room,
+                                               size_t tieChoice,
+                                               KeyedIntervals &keyed) {
+  keyed.assign(tables.stages, {});
+  for (size_t s = 0; s < tables.stages; ++s)
+    for (const Interval &interval : intervals[s])
+      keyed[s].push_back({interval.begin, interval.end, {}});
+  forEachGroup(keyed, [&](const AlikeGroup &group) {
+    size_t stage = group.stage, lasts = lastsOf(stage);
+    size_t cells = firstsOf(stage) * lasts;
+    auto blindOf = [&](const Keyed *interval) -> const Interval & {
+      return intervals[stage][interval - keyed[stage].data()];
+    };
+    const Station &station = tables.station(stage);
+    std::vector<char> reboundStarts(group.starts.size(), 0);
+    for (size_t f = 0; f < tables.functionals(); ++f) {
+      AlikeGroup open{stage, group.end, {}};
+      std::vector<double> most;
+      for (size_t i = 0; i < group.starts.size(); ++i) {
+        Picoseconds needed = 0, least = kNoBound;
+        for (const Keyed *interval : group.starts[i].intervals) {
+          const Interval &blind = blindOf(interval);
+          needed = std::max(needed, mostOf(f, blind, stage, paths, room));
+          least = std::min(least, blind.least[f]);
+        }
+        if (refined(group, i, tieChoice).bounded[f] >=
+            static_cast<double>(needed))
+          continue;
+        reboundStarts[i] = 1;
         open.starts.push_back(group.starts[i]);
-    if (!open.starts.empty()) {
+        // A little ahead: the limit will rise.
+        most.push_back(static_cast<double>(
+            needed + std::max<Picoseconds>(0, needed - least)));
+      }
+      if (open.starts.empty())
+        continue;
       StageRun run = makeRun(open, tieChoice);
-      const Station &station = tables.station(group.stage);
+      restrictOptions(run, open, f, most);
       std::vector<int64_t> reserved;
       for (const Alike &start : open.starts)
         reserved.push_back(station.boundary(start.begin, open.end));
-      for (size_t f = 0; f < tables.functionals(); ++f) {
-        std::vector<double> multipliers;
-        for (size_t i : {size_t(0), open.starts.size() - 1})
-          station.curves[f].choose(
-              open.starts[i].begin, open.end,
-              static_cast<double>(station.memory - reserved[i]), 1,
-              multipliers);
-        sortUnique(multipliers);
-        std::vector<std::vector<double>> bounds =
-            boundStage(run, tables.weights[f], multipliers, reserved);
-        for (size_t i = 0; i < open.starts.size(); ++i) {
-          Refined &record = refined(open, i, tieChoice);
-          for (double bound : bounds[i])
-            record.least[f].push_back(bound >= static_cast<double>(kNoBound)
-                                          ? kNoBound
-                                          : floorOf(bound));
-          record.exact[f].assign(bounds[i].size(), 0);
-        }
+      std::vector<double> multipliers;
+      for (size_t i : {size_t(0), open.starts.size() - 1})
+        station.curves[f].choose(
+            open.starts[i].begin, open.end,
+            static_cast<double>(station.memory - reserved[i]), 1, multipliers);
+      sortUnique(multipliers);
+      std::vector<std::vector<double>> bounds =
+          boundStage(run, tables.weights[f], multipliers, reserved);
+      for (size_t i = 0; i < open.starts.size(); ++i) {
+        Refined &record = refined(open, i, tieChoice);
+        record.least[f].resize(cells, 0);
+        record.exact[f].resize(cells, 0);
+        record.bounded[f] = most[i];
+        for (size_t cell = 0; cell < cells; ++cell)
+          record.least[f][cell] =
+              std::max(record.least[f][cell],
+                       floorOf(std::min(bounds[i][cell], most[i] + 1)));
       }
     }
     for (size_t i = 0; i < group.starts.size(); ++i) {
-      const Refined &record = refined(group, i, tieChoice);
-      for (Keyed *interval : group.starts[i].intervals)
+      Refined &record = refined(group, i, tieChoice);
+      if (reboundStarts[i]) {
+        record.possible.clear();
+        for (uint32_t c = 0; c < cells; ++c) {
+          bool possible = true;
+          for (size_t f = 0; f < tables.functionals(); ++f)
+            possible &=
+                static_cast<double>(record.least[f][c]) <= record.bounded[f];
+          if (possible)
+            record.possible.push_back(c);
+        }
+      }
+      for (Keyed *interval : group.starts[i].intervals) {
+        const Interval &blind = blindOf(interval);
+        Picoseconds most[kFunctionals];
         for (size_t f = 0; f < tables.functionals(); ++f)
-          for (size_t cell = 0; cell < record.least[f].size(); ++cell)
-            interval->least(f)[cell] =
-                std::max(interval->least(f)[cell], record.least[f][cell]);
+          most[f] = mostOf(f, blind, stage, paths, room);
+        for (uint32_t c : record.possible) {
+          KeyedCell cell{static_cast<uint32_t>(c / lasts),
+                         static_cast<uint32_t>(c % lasts),
+                         {}};
+          bool possible = true;
+          for (size_t f = 0; f < tables.functionals(); ++f) {
+            cell.least[f] = std::max(blind.least[f], record.least[f][c]);
+            possible &= cell.least[f] <= most[f];
+          }
+          if (possible)
+            interval->cells.push_back(cell);
+        }
+      }
     }
   });
+  for (std::vector<Keyed> &own : keyed)
+    erase_if(own, [](const Keyed &interval) { return interval.cells.empty(); });
 }
 
 /// The exact least of one functional for every interval and pair of classes, or
@@ -298,11 +474,9 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
     for (size_t i = 0; i < group.starts.size(); ++i) {
       const Refined &record = refined(group, i, tieChoice);
       bool known = true;
-      for (size_t cell = 0; cell < record.exact[functional].size(); ++cell)
-        known &= record.exact[functional][cell] ||
-                 all_of(group.starts[i].intervals, [&](const Keyed *interval) {
-                   return interval->least(kTime)[cell] >= kNoBound;
-                 });
+      for (const Keyed *interval : group.starts[i].intervals)
+        for (const KeyedCell &cell : interval->cells)
+          known &= record.exact[functional][cell.first * lasts + cell.last];
       if (!known)
         open.starts.push_back(group.starts[i]);
     }
@@ -312,6 +486,7 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
       StageRun run = makeRun(open, tieChoice);
       run.cost = tables.weights[functional];
       addLimit(run, functional, open, *sides, room);
+      restrictToLimits(run, open, functional);
       std::vector<std::vector<char>> found(
           open.starts.size(),
           std::vector<char>(firstsOf(group.stage) * lasts, 0));
@@ -340,10 +515,10 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
     for (size_t i = 0; i < group.starts.size(); ++i) {
       const Refined &record = refined(group, i, tieChoice);
       for (Keyed *interval : group.starts[i].intervals)
-        for (size_t cell = 0; cell < record.least[functional].size(); ++cell)
-          interval->least(functional)[cell] =
-              std::max(interval->least(functional)[cell],
-                       record.least[functional][cell]);
+        for (KeyedCell &cell : interval->cells)
+          cell.least[functional] = std::max(
+              cell.least[functional],
+              record.least[functional][cell.first * lasts + cell.last]);
     }
   });
 }
@@ -366,15 +541,19 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
     StageRun run = makeRun(group, tieChoice);
     run.twoCosts = tables.bottleneck > 0;
     run.cost = tables.weights[kTime];
-    for (size_t f = 0; f < tables.functionals(); ++f)
+    SmallVector<size_t, kFunctionals> functionals;
+    for (size_t f = 0; f < tables.functionals(); ++f) {
       addLimit(run, f, group, *sides, room);
+      functionals.push_back(f);
+    }
+    restrictToLimits(run, group, functionals);
     for (const Alike &start : group.starts) {
       Picoseconds floor = kNoBound;
       for (const Keyed *interval : start.intervals) {
         Picoseconds before = kNoBound;
         for (size_t first = 0; first < firstsOf(stage); ++first)
-          before = std::min(
-              before, sides->before(interval->begin, first).leastLargest());
+          before = std::min(before,
+                            sides->before(interval->begin, first).leastLargest);
         floor = std::min(
             floor, std::max(before, sides->leastLargestAfter(interval->end)) -
                        tables.endResidual(stage, interval->end) -

@@ -30,11 +30,12 @@ void PipelineSearch::Impl::restart(std::vector<int64_t> newPartition) {
 bool PipelineSearch::Impl::late() {
   if (!stopped && deadline)
     stopped = std::chrono::steady_clock::now() >= *deadline;
+  stopped |= statistics.steps > mostSteps;
   return stopped;
 }
 
 /// The intervals by classes that bounds leave open under a tie choice; false if
-/// there is no pipeline of them.
+/// there is no pipeline of them, or no time.
 bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
                                 Room room, KeyedIntervals &keyed,
                                 KeyedPaths &paths) {
@@ -48,21 +49,10 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
           return true;
       return false;
     });
-  Paths blind;
   if (!prune(intervals, room, blind))
     return false;
-  keyed.assign(tables.stages, {});
-  for (size_t s = 0; s < tables.stages; ++s)
-    for (const Interval &interval : intervals[s]) {
-      Keyed &own = keyed[s].emplace_back();
-      own.begin = interval.begin;
-      own.end = interval.end;
-      own.cells = firstsOf(s) * lastsOf(s);
-      for (size_t f = 0; f < tables.functionals(); ++f)
-        own.values.insert(own.values.end(), own.cells, interval.least[f]);
-    }
-  boundWithTransforms(keyed, tieChoice);
-  return pruneKeyed(keyed, room, paths);
+  boundWithTransforms(intervals, blind, room, tieChoice, keyed);
+  return !late() && pruneKeyed(keyed, room, paths);
 }
 
 /// Cuts off the ends of a room, by the nosync of the slowest stage, that bounds
@@ -73,10 +63,13 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
                                   Room &room) {
   if (tables.bottleneck == 0)
     return true;
-  constexpr Picoseconds finest = 1024; // part of the limit
+  constexpr Picoseconds finest = 4096; // part of the limit
+  // From small pieces to large ones: what cannot be refuted of a small one
+  // cannot of a large one.
+  constexpr int smallest = 16;
   for (bool low : {true, false})
-    for (int part = 2; part <= 16;) {
-      const Point &least = paths.after[0][0][0];
+    for (int part = smallest; part <= smallest;) {
+      const Point &least = paths.whole();
       Picoseconds from = std::max(room.floor, least.largest);
       Picoseconds to = mostNosync(room, least.sum);
       Picoseconds piece = (to - from) / part;
@@ -88,11 +81,11 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
       else
         end.floor = to - piece;
       KeyedIntervals inside = keyed;
-      KeyedPaths insidePaths;
-      if (pruneKeyed(inside, end, insidePaths)) {
+      if (pruneKeyed(inside, end, tryPaths)) {
         part *= 2;
         continue;
       }
+      part = std::max(2, part / 2);
       if (low)
         room.floor = end.ceiling + 1;
       else
@@ -142,18 +135,22 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   return best;
 }
 
-/// Whether bounds alone leave a pipeline of cost at most `limit`.
-bool PipelineSearch::Impl::probe(Picoseconds limit) {
+/// A lower bound by bounds alone, of pipelines of cost at most `limit`; above
+/// the limit if there is none. Nothing new once time is up.
+Picoseconds PipelineSearch::Impl::probe(Picoseconds limit) {
   Intervals intervals;
-  Paths paths;
-  if (!intervalsWithin({limit}, intervals) || !prune(intervals, {limit}, paths))
-    return false;
+  if (!intervalsWithin({limit}, intervals) || !prune(intervals, {limit}, blind))
+    return limit + 1;
+  Picoseconds least = limit + 1;
   KeyedIntervals keyed;
-  KeyedPaths keyedPaths;
-  for (size_t c = 0; c < tables.tieChoices.size(); ++c)
-    if (open(intervals, c, {limit}, keyed, keyedPaths))
-      return true;
-  return false;
+  KeyedPaths paths;
+  for (size_t c = 0; c < tables.tieChoices.size(); ++c) {
+    if (open(intervals, c, {limit}, keyed, paths))
+      least = std::min(least, paths.bound);
+    if (stopped || least <= bound)
+      return bound;
+  }
+  return least;
 }
 
 /// Once the bound has risen above `suspicious`, perhaps nothing fits at all.
@@ -166,23 +163,27 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
 }
 
 /// Raises the bound to the least limit, nearly, that bounds alone do not
-/// refute; stops above `most`.
+/// refute; stops above `most`. A limit that is not refuted still tells which
+/// cost the pipelines within it have at least.
 void PipelineSearch::Impl::tighten(Picoseconds most) {
-  Picoseconds step = std::max<Picoseconds>(16, bound / 1000);
+  auto least = [&] { return std::max<Picoseconds>(16, bound / 1000); };
+  // Where the limit is near it is tried at once.
+  Picoseconds step = most - bound <= bound / 8 ? most - bound : least();
   Picoseconds suspicious = bound + bound / 4 + 1000;
-  while (bound <= most && !late() && !probe(std::min(most, bound + step))) {
-    bound = std::min(most, bound + step) + 1;
-    step *= 2;
-    refuteIfNothingFits(suspicious);
-  }
-  if (bound > most || late())
-    return;
-  // bound - 1 is refuted, bound + step is not.
-  Picoseconds fine = std::max<Picoseconds>(16, bound / 2000);
-  while (step > fine && !late()) {
-    step /= 2;
-    if (!probe(bound + step))
-      bound += step + 1;
+  while (bound <= most && !late()) {
+    Picoseconds limit = std::min(most, bound + step);
+    Picoseconds proven = probe(limit);
+    if (late())
+      return;
+    bound = std::max(bound, proven);
+    if (proven > limit) {
+      step = std::max(least(), step) * 4;
+      refuteIfNothingFits(suspicious);
+    } else if (step <= least()) {
+      return;
+    } else {
+      step = least();
+    }
   }
 }
 
@@ -194,8 +195,7 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
   Picoseconds given = limit;
   std::optional<PipelineSolution> best;
   Intervals intervals;
-  Paths paths;
-  if (intervalsWithin({limit}, intervals) && prune(intervals, {limit}, paths))
+  if (intervalsWithin({limit}, intervals) && prune(intervals, {limit}, blind))
     for (size_t c = 0; c < tables.tieChoices.size(); ++c)
       if (std::optional<PipelineSolution> found =
               solveChoice(intervals, c, limit)) {
@@ -236,6 +236,8 @@ Picoseconds PipelineSearch::tighten(Picoseconds most) {
   return lowerBound();
 }
 
+void PipelineSearch::raise(Picoseconds atLeast) { impl->raise(atLeast); }
+
 std::optional<PipelineSolution> PipelineSearch::attempt(Picoseconds limit) {
   return impl->attempt(limit);
 }
@@ -250,10 +252,12 @@ void PipelineSearch::setDeadline(
   impl->stopped = false;
 }
 
+void PipelineSearch::setMostSteps(uint64_t steps) { impl->mostSteps = steps; }
+
 bool PipelineSearch::stopped() const { return impl->stopped; }
 
 PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {
-  return Impl(problem, PipelineFault::None).firstBounds();
+  return Impl(problem, PipelineFault::None, /*boundsOnly=*/true).firstBounds();
 }
 
 const PipelineStatistics &PipelineSearch::statistics() const {

@@ -18,7 +18,7 @@ namespace galvatron::search {
 
 double Curve::bound(size_t begin, size_t end, double memory) const {
   size_t count = multipliers.size();
-  const double *from = &sums[begin * count], *to = &sums[end * count];
+  Prefix from = before(begin), to = before(end);
   double best = 0, scale = 0;
   for (size_t k = 0; k < count; ++k) {
     double value = to[k] - from[k] - multipliers[k] * memory;
@@ -33,8 +33,8 @@ double Curve::bound(size_t begin, size_t end, double memory) const {
 
 double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
   size_t count = multipliers.size();
-  const double *from = &sums[begin * count], *to = &sums[(end - 1) * count];
-  const double *own = &last[(end - 1) * count];
+  Prefix from = before(begin), to = before(end - 1);
+  const double *own = lastOf(end - 1);
   double best = 0, scale = 0;
   for (size_t k = 0; k < count; ++k) {
     double value = to[k] - from[k] + own[k] - multipliers[k] * memory;
@@ -49,7 +49,7 @@ double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
 void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
                    std::vector<double> &chosen) const {
   size_t count = multipliers.size(), best = 0;
-  const double *from = &sums[begin * count], *to = &sums[end * count];
+  Prefix from = before(begin), to = before(end);
   auto at = [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; };
   for (size_t k = 1; k < count; ++k)
     if (at(k) > at(best))
@@ -67,7 +67,7 @@ int64_t Station::boundary(size_t begin, size_t end) const {
   return boundary;
 }
 
-PipelineTables::PipelineTables(const PipelineProblem &problem)
+PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
     : problem(problem), stages(problem.stages.size()),
       layers(problem.layerCount()),
       bottleneck(stages > 1 ? problem.microBatches - 1 : 0) {
@@ -98,7 +98,7 @@ PipelineTables::PipelineTables(const PipelineProblem &problem)
     stations.back().memory = stage.memory;
   }
   for (Station &station : stations)
-    buildStation(station);
+    buildStation(station, boundsOnly);
   for (size_t s = 0; s < stages; ++s) {
     auto cutsOf = [&](size_t stage) {
       return std::make_tuple(stationOf[stage], stage > 0,
@@ -189,7 +189,7 @@ const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
   return it->second;
 }
 
-void PipelineTables::buildStation(Station &station) {
+void PipelineTables::buildStation(Station &station, bool boundsOnly) {
   for (size_t l = 0; l < layers; ++l) {
     size_t set = problem.layers[station.place][l];
     bool owner = any_of(problem.ties,
@@ -222,7 +222,10 @@ void PipelineTables::buildStation(Station &station) {
     station.leastLast.push_back(last);
     station.leastBoundary.push_back(boundary);
   }
-  for (size_t f = 0; f < functionals(); ++f)
+  static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");
+  size_t built =
+      boundsOnly ? std::min<size_t>(functionals(), 2) : functionals();
+  for (size_t f = 0; f < built; ++f)
     buildCurve(station, f);
 }
 
@@ -298,17 +301,22 @@ void PipelineTables::buildCurve(Station &station, size_t functional) {
       row.push_back(value);
     }
   }
-  curve.last.reserve(layers * count);
-  for (size_t l = 0; l < layers; ++l) {
-    const std::vector<double> &row = leastLast[station.options[l]];
-    curve.last.insert(curve.last.end(), row.begin(), row.end());
-  }
-  curve.sums.assign((layers + 1) * count, 0);
+  // By runs of equal layers; the end belongs to the last run.
+  std::vector<double> sum(count, 0);
   for (size_t l = 0; l < layers; ++l) {
     const std::vector<double> &row = least[station.options[l]];
+    if (l == 0 || station.options[l] != station.options[l - 1]) {
+      curve.starts.push_back(static_cast<uint32_t>(l));
+      const std::vector<double> &end = leastLast[station.options[l]];
+      curve.sums.insert(curve.sums.end(), sum.begin(), sum.end());
+      curve.least.insert(curve.least.end(), row.begin(), row.end());
+      curve.last.insert(curve.last.end(), end.begin(), end.end());
+    }
+    curve.runOf.push_back(static_cast<uint32_t>(curve.starts.size() - 1));
     for (size_t k = 0; k < count; ++k)
-      curve.sums[(l + 1) * count + k] = curve.sums[l * count + k] + row[k];
+      sum[k] += row[k];
   }
+  curve.runOf.push_back(curve.runOf.back());
 }
 
 void PipelineTables::enumerateTies() {

@@ -27,13 +27,32 @@ namespace galvatron::search {
 /// micro-batch a single number decides; then only the first is used.
 enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
-/// The Lagrangian dual of one functional over a run of layers: sums over layers
-/// of the least cost + multiplier * bytes.
+/// The Lagrangian dual of one functional over layers: sums over layers of the
+/// least cost + multiplier * bytes. Equal neighbours share their numbers.
 struct Curve {
   std::vector<double> multipliers; ///< ascending, the first is 0
-  std::vector<double> sums;        ///< [layer][multiplier], exclusive prefix
-  /// [layer][multiplier]: the same of one layer that ends a stage.
-  std::vector<double> last;
+  std::vector<uint32_t> runOf;     ///< by layer, and one past the last
+  std::vector<uint32_t> starts;    ///< by run of equal layers: the first
+  /// [run][multiplier]: of all layers before the run, of one of its layers, and
+  /// of one that ends a stage.
+  std::vector<double> sums, least, last;
+
+  /// By multiplier: the sum of all layers before one.
+  struct Prefix {
+    const double *sums, *least;
+    double count;
+    double operator[](size_t k) const { return sums[k] + count * least[k]; }
+  };
+  Prefix before(size_t layer) const {
+    size_t run = runOf[layer], row = run * multipliers.size();
+    return {&sums[row], &least[row], static_cast<double>(layer - starts[run])};
+  }
+  const double *leastOf(size_t layer) const {
+    return &least[runOf[layer] * multipliers.size()];
+  }
+  const double *lastOf(size_t layer) const {
+    return &last[runOf[layer] * multipliers.size()];
+  }
 
   /// A lower bound for layers [begin, end) with `memory` bytes. Does not fall
   /// as runs grow.
@@ -74,7 +93,9 @@ struct TieChoice {
 
 class PipelineTables {
 public:
-  explicit PipelineTables(const PipelineProblem &problem);
+  /// `boundsOnly`: enough for bounds of C and N over all stages.
+  explicit PipelineTables(const PipelineProblem &problem,
+                          bool boundsOnly = false);
 
   const PipelineProblem &problem;
   size_t stages, layers;
@@ -125,7 +146,7 @@ private:
   const Choices &choicesOf(size_t set, int64_t inFlight);
   Choices convert(const std::vector<PipelineOption> &options,
                   int64_t inFlight) const;
-  void buildStation(Station &station);
+  void buildStation(Station &station, bool boundsOnly);
   void buildCurve(Station &station, size_t functional);
   void enumerateTies();
   /// By owner's key: the least over all stages of a place and all borrowers.

@@ -60,6 +60,33 @@ struct Label {
   uint32_t group;  ///< last class (if asked for) * classes + own class
 };
 
+/// Layers that are all alike, seen by one multiplier: what an option of every
+/// class costs at least, for classes that have one.
+struct LayerCosts {
+  std::vector<uint32_t> classes;
+  std::vector<double> own; ///< by entry of `classes`
+
+  LayerCosts(const Choices &options, Weights weights, double multiplier,
+             size_t classCount, bool last) {
+    std::vector<double> least(classCount, kInfinity);
+    for (const Choice &option : options) {
+      double &cost = least[option.layoutClass];
+      cost = std::min(
+          cost, weights.of(static_cast<double>(option.time),
+                           static_cast<double>(option.nosync)) +
+                    multiplier * static_cast<double>(
+                                     option.bytes() +
+                                     // Nothing covers those of the last layer.
+                                     (last ? option.transient : 0)));
+    }
+    for (size_t c = 0; c < classCount; ++c)
+      if (least[c] < kInfinity) {
+        classes.push_back(static_cast<uint32_t>(c));
+        own.push_back(least[c]);
+      }
+  }
+};
+
 /// Lower bounds on what a label of some class still has to pay, by multiplier.
 class Completion {
 public:
@@ -80,32 +107,36 @@ public:
             static_cast<double>(limit.weights.both()) * charge;
       }
     double both = static_cast<double>(limit.weights.both());
-    std::vector<double> own(classes), before(classes);
+    std::vector<double> before;
     for (size_t k = 0; k < tables; ++k) {
-      const Choices *reducedFor = nullptr;
+      auto costsOf = [&](size_t l) {
+        return LayerCosts(*run.options[l], limit.weights, multipliers[k],
+                          classes, /*last=*/false);
+      };
+      LayerCosts here = costsOf(0);
       for (size_t l = 0; l + 1 < count; ++l) {
-        if (run.options[l] != reducedFor) {
-          reducedFor = run.options[l];
-          std::fill(own.begin(), own.end(), kInfinity);
-          for (const Choice &option : *reducedFor)
-            own[option.layoutClass] = std::min(
-                own[option.layoutClass],
-                limit.weights.of(static_cast<double>(option.time),
-                                 static_cast<double>(option.nosync)) +
-                    multipliers[k] * static_cast<double>(option.bytes()));
+        before.clear();
+        for (size_t i = 0; i < here.classes.size(); ++i) {
+          size_t x = here.classes[i];
+          before.push_back(here.own[i] + std::min(stops[l * classes + x],
+                                                  values[at(l, x) + k]));
         }
-        for (size_t x = 0; x < classes; ++x)
-          before[x] =
-              own[x] + std::min(stops[l * classes + x], values[at(l, x) + k]);
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
-        for (size_t c = 0; c < classes; ++c) {
+        std::optional<LayerCosts> other;
+        if (run.options[l + 1] != run.options[l])
+          other = costsOf(l + 1);
+        const LayerCosts &next = other ? *other : here;
+        for (size_t c : next.classes) {
           double least = kInfinity;
-          for (size_t x = 0; x < classes; ++x)
+          for (size_t i = 0; i < here.classes.size(); ++i)
             least = std::min(
-                least, before[x] +
-                           both * static_cast<double>(matrix[x * classes + c]));
+                least,
+                before[i] + both * static_cast<double>(
+                                       matrix[here.classes[i] * classes + c]));
           values[at(l + 1, c) + k] = least;
         }
+        if (other)
+          here = std::move(*other);
       }
     }
   }
@@ -282,25 +313,40 @@ private:
     });
     std::vector<Label> &kept = labels[l];
     kept.clear();
+    leasts.clear();
     size_t first = 0;
-    int64_t leastMemory = 0, leastNosync = 0;
     for (const Label &label : fresh) {
-      if (kept.empty() || kept.back().group != label.group) {
+      if (kept.empty() || kept.back().group != label.group)
         first = kept.size();
-        leastMemory = leastNosync = std::numeric_limits<int64_t>::max();
-      }
-      bool beaten = false;
-      // Nothing before has so little memory or nosync: no need to look.
-      if (label.memory.svd >= leastMemory &&
-          (!run.twoCosts || label.nosync >= leastNosync))
-        for (size_t i = first; i < kept.size() && !beaten; ++i)
-          beaten = beats(kept[i], label, 0);
-      if (beaten)
+      if (beatenBy(kept, first, kept.size(), label, 0, nullptr))
         continue;
-      leastMemory = std::min(leastMemory, label.memory.svd);
-      leastNosync = std::min(leastNosync, label.nosync);
+      Least least{label.memory.svd, label.nosync};
+      if (kept.size() > first) {
+        least.memory = std::min(least.memory, leasts.back().memory);
+        least.nosync = std::min(least.nosync, leasts.back().nosync);
+      }
+      leasts.push_back(least);
       kept.push_back(label);
     }
+    statistics.steps += fresh.size();
+  }
+
+  /// Whether one of kept[first..end) beats a label, given `spread` more; those
+  /// that are gone do not count. `leasts` are of these labels.
+  bool beatenBy(const std::vector<Label> &kept, size_t first, size_t end,
+                const Label &label, Picoseconds spread,
+                const std::vector<char> *gone) {
+    // The dearest have the least memory.
+    for (size_t i = end; i-- > first;) {
+      // From here on none has so little memory or nosync: no need to look.
+      if (leasts[i].memory > label.memory.svd ||
+          (run.twoCosts && leasts[i].nosync + spread > label.nosync))
+        return false;
+      ++statistics.steps;
+      if (!(gone && (*gone)[i]) && beats(kept[i], label, spread))
+        return true;
+    }
+    return false;
   }
 
   /// Labels that go on also compete with those of other classes: both pay the
@@ -316,6 +362,15 @@ private:
       if (all[i].group != all[i - 1].group)
         groups.push_back(i);
     groups.push_back(all.size());
+    leasts.resize(all.size());
+    for (size_t g = 0; g + 1 < groups.size(); ++g) {
+      Least least{std::numeric_limits<int64_t>::max(), kNoBound};
+      for (size_t i = groups[g]; i < groups[g + 1]; ++i) {
+        least.memory = std::min(least.memory, all[i].memory.svd);
+        least.nosync = std::min(least.nosync, all[i].nosync);
+        leasts[i] = least;
+      }
+    }
     int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
     std::vector<char> gone(all.size(), 0);
     for (size_t b = 0; b < all.size(); ++b) {
@@ -329,11 +384,14 @@ private:
             run.fault == PipelineFault::IgnoreTransformInDominance
                 ? 0
                 : spread[front.group % classes * classes + classB];
-        for (size_t a = groups[g]; a < groups[g + 1] && !gone[b]; ++a) {
-          if (all[a].cost + perSpread * slack > all[b].cost)
-            break;
-          gone[b] = !gone[a] && beats(all[a], all[b], slack);
-        }
+        // As far as they are cheap enough.
+        auto end = std::partition_point(
+            all.begin() + groups[g], all.begin() + groups[g + 1],
+            [&](const Label &a) {
+              return a.cost + perSpread * slack <= all[b].cost;
+            });
+        gone[b] =
+            beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
       }
     }
     size_t to = 0;
@@ -433,6 +491,12 @@ private:
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
   std::vector<Label> fresh;
+  /// Least memory and nosync of a label and those before it in its group.
+  struct Least {
+    int64_t memory;
+    Picoseconds nosync;
+  };
+  std::vector<Least> leasts;
   std::vector<std::vector<Label>> labels;
   std::vector<StageEntry> entries;
 };
@@ -455,65 +519,89 @@ boundStage(const StageRun &run, Weights weights,
   double both = static_cast<double>(weights.both());
   std::vector<std::vector<double>> bounds(
       run.starts.size(), std::vector<double>(firsts * lasts, 0));
-  // All last classes at once: [class][last class].
-  std::vector<double> own(classes), at(classes * lasts), next(classes * lasts);
+  // All last classes at once: [class][last class], both as far as they occur.
+  std::vector<double> at, next;
   for (double multiplier : multipliers) {
+    LayerCosts end(*run.options[count - 1], weights, multiplier, classes,
+                   /*last=*/true);
+    size_t ends = run.byLastClass ? end.classes.size() : 1;
+    LayerCosts here = end;
+    at.assign(end.classes.size() * ends, kInfinity);
+    for (size_t i = 0; i < end.classes.size(); ++i)
+      at[i * ends + (run.byLastClass ? i : 0)] =
+          end.own[i] +
+          (run.endCharge
+               ? both * static_cast<double>((*run.endCharge)[end.classes[i]])
+               : 0);
     size_t s = run.starts.size();
-    const Choices *reducedFor = nullptr;
+    const Choices *optionsHere = nullptr;
+    const std::vector<Picoseconds> *matrixHere = nullptr;
+    // Once a layer adds the same to all pairs of classes, so does every other
+    // one like it.
+    bool steady = false;
+    double added = 0;
     for (size_t l = count; l-- > 0;) {
-      if (run.options[l] != reducedFor) {
-        reducedFor = run.options[l];
-        std::fill(own.begin(), own.end(), kInfinity);
-        for (const Choice &option : *reducedFor)
-          own[option.layoutClass] =
-              std::min(own[option.layoutClass],
-                       weights.of(static_cast<double>(option.time),
-                                  static_cast<double>(option.nosync)) +
-                           multiplier * static_cast<double>(option.bytes()));
-      }
-      std::fill(next.begin(), next.end(), kInfinity);
-      if (l + 1 == count) {
-        // Nothing covers the temporaries of the last layer.
-        for (const Choice &option : *run.options[l]) {
-          size_t c = option.layoutClass;
-          double charge =
-              run.endCharge ? static_cast<double>((*run.endCharge)[c]) : 0;
-          double &cell = next[c * lasts + (run.byLastClass ? c : 0)];
-          cell = std::min(cell, weights.of(static_cast<double>(option.time),
-                                           static_cast<double>(option.nosync)) +
-                                    both * charge +
-                                    multiplier *
-                                        static_cast<double>(option.bytes() +
-                                                            option.transient));
-        }
-      } else {
+      if (l + 1 < count) {
         const std::vector<Picoseconds> &matrix = *run.transforms[l];
-        for (size_t x = 0; x < classes; ++x) {
-          if (own[x] == kInfinity)
-            continue;
-          double *row = &next[x * lasts];
-          for (size_t c = 0; c < classes; ++c) {
-            double step =
-                own[x] + both * static_cast<double>(matrix[x * classes + c]);
-            for (size_t last = 0; last < lasts; ++last)
-              row[last] = std::min(row[last], step + at[c * lasts + last]);
+        if (steady && run.options[l] == optionsHere && &matrix == matrixHere) {
+          for (double &cost : at)
+            cost += added;
+        } else {
+          bool sameLayer = run.options[l] == optionsHere;
+          std::optional<LayerCosts> other;
+          if (!sameLayer)
+            other.emplace(*run.options[l], weights, multiplier, classes,
+                          /*last=*/false);
+          const LayerCosts &former = other ? *other : here;
+          next.assign(former.classes.size() * ends, kInfinity);
+          for (size_t x = 0; x < former.classes.size(); ++x) {
+            const Picoseconds *moves = &matrix[former.classes[x] * classes];
+            double *row = &next[x * ends];
+            for (size_t c = 0; c < here.classes.size(); ++c) {
+              double step = former.own[x] +
+                            both * static_cast<double>(moves[here.classes[c]]);
+              const double *from = &at[c * ends];
+              for (size_t last = 0; last < ends; ++last)
+                row[last] = std::min(row[last], step + from[last]);
+            }
           }
+          steady = sameLayer && next.size() == at.size();
+          if (steady) {
+            double least = kInfinity, most = 0, largest = 0;
+            for (size_t i = 0; i < at.size() && steady; ++i) {
+              if (next[i] == kInfinity)
+                continue;
+              steady = at[i] < kInfinity;
+              least = std::min(least, next[i] - at[i]);
+              most = std::max(most, next[i] - at[i]);
+              largest = std::max(largest, next[i]);
+            }
+            // The least is a bound whatever rounding did to the others.
+            steady &= most - least <= 1e-15 * largest;
+            added = least;
+          }
+          std::swap(at, next);
+          if (other)
+            here = std::move(*other);
+          optionsHere = run.options[l];
+          matrixHere = &matrix;
         }
       }
-      std::swap(at, next);
       if (s == 0 || run.starts[s - 1] != begin + l)
         continue;
       --s;
       double held = multiplier * static_cast<double>(run.memory - reserved[s]);
       std::vector<double> least(firsts * lasts, kInfinity);
-      for (size_t c = 0; c < classes; ++c) {
+      for (size_t i = 0; i < here.classes.size(); ++i) {
+        size_t c = here.classes[i];
         double charge =
             run.startCharge[s]
                 ? both * static_cast<double>((*run.startCharge[s])[c])
                 : 0;
-        for (size_t last = 0; last < lasts; ++last) {
-          double &cell = least[(run.byFirstClass ? c : 0) * lasts + last];
-          cell = std::min(cell, at[c * lasts + last] + charge);
+        for (size_t last = 0; last < ends; ++last) {
+          double &cell = least[(run.byFirstClass ? c : 0) * lasts +
+                               (run.byLastClass ? end.classes[last] : 0)];
+          cell = std::min(cell, at[i * ends + last] + charge);
         }
       }
       for (size_t cell = 0; cell < least.size(); ++cell)

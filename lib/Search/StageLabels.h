@@ -22,6 +22,8 @@
 
 #include "galvatron/Search/PipelineSearch.h"
 
+#include <deque>
+
 namespace galvatron::search {
 
 /// An option with its memory in the form of one micro-batch in flight: what the
@@ -83,6 +85,8 @@ struct StageRun {
   /// By limit: multipliers of memory for the completion bounds.
   std::vector<std::vector<double>> multipliers;
   PipelineFault fault = PipelineFault::None;
+  /// Options of which some were left out.
+  std::deque<Choices> restricted;
 };
 
 /// A complete choice for one stage. Times include the charges.

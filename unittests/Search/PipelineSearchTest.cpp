@@ -7,6 +7,7 @@
 
 #include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Search/BruteForce.h"
+#include "galvatron/Search/QuickPipeline.h"
 
 #include "../RandomInstances.h"
 
@@ -271,6 +272,29 @@ TEST(PipelineSearch, a_stopped_search_proves_nothing) {
       EXPECT_EQ(again->cost, optimum->cost);
     }
   }
+}
+
+TEST(PipelineSearch, quick_pipelines_fit_and_are_no_better) {
+  std::mt19937_64 random(77);
+  int found = 0, best = 0;
+  for (int i = 0; i < 300; ++i) {
+    PipelineProblem problem = randomProblem(random);
+    problem.partition.assign(problem.stages.size(), 1);
+    problem.partition.back() +=
+        static_cast<int64_t>(problem.layerCount() - problem.stages.size());
+    std::optional<PipelineSolution> quick =
+        quickPipeline(problem, problem.partition);
+    if (!quick)
+      continue;
+    ++found;
+    EXPECT_FALSE(errorToBool(verify(problem, *quick)));
+    std::optional<PipelineSolution> exact = PipelineSearch(problem).solve();
+    ASSERT_TRUE(exact);
+    EXPECT_LE(exact->cost, quick->cost);
+    best += exact->cost == quick->cost;
+  }
+  EXPECT_GT(found, 50);
+  EXPECT_GT(best, 5);
 }
 
 TEST(PipelineSearch, more_memory_never_costs_more) {

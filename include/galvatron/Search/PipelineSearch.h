@@ -131,6 +131,7 @@ struct PipelineStatistics {
   uint64_t attempts = 0; ///< limits tried
   uint64_t runs = 0;     ///< label runs
   uint64_t labels = 0;   ///< labels kept
+  uint64_t steps = 0;    ///< labels made, and pairs of them compared
 };
 
 /// Lower bounds that hold for more micro-batches too, as long as the numbers in
@@ -154,6 +155,8 @@ public:
   /// Raises the lower bound as far as bounds alone can, or above `most`;
   /// returns it.
   Picoseconds tighten(Picoseconds most = kNoBound);
+  /// Raises the lower bound to what the caller knows.
+  void raise(Picoseconds atLeast);
   /// The optimum if it costs at most `limit`. Nothing proves that it costs more
   /// (or that nothing fits), unless the search was stopped.
   std::optional<PipelineSolution> attempt(Picoseconds limit);
@@ -167,6 +170,9 @@ public:
   /// the optimum, and prove nothing any more; lowerBound() holds.
   void
   setDeadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+  /// The same once about so many steps of labels were taken, all calls
+  /// together: a limit that no machine's speed changes.
+  void setMostSteps(uint64_t steps);
   bool stopped() const;
 
   const PipelineStatistics &statistics() const;
