@@ -66,11 +66,11 @@ private:
 
 template <typename OpTy>
 void dropout(OpTy op, const Tensor &x, Tensor &y, const Context &context,
-             Rank rank) {
+             int64_t columnShard) {
   DropoutMask mask(context, op.getP().convertToDouble(), op.getOpIndex());
   int64_t columns = x.last(), samples = x.shape[0];
   int64_t rows = samples == 0 ? 0 : x.size() / columns / samples;
-  int64_t firstColumn = op.getColSharded() ? rank.index * columns : 0;
+  int64_t firstColumn = columnShard * columns;
   for (int64_t r = 0; r < samples * rows; ++r)
     for (int64_t c = 0; c < columns; ++c)
       y.values[r * columns + c] =
@@ -194,11 +194,9 @@ void biasGrad(nn::BiasGradOp, Operands in, Results out, const Context &, Rank) {
 // Rows and elements
 //===----------------------------------------------------------------------===//
 
-void layerNorm(nn::LayerNormOp op, Operands in, Results out, const Context &,
-               Rank) {
-  const Tensor &x = *in[0];
+void normalize(const Tensor &x, const Tensor &gamma, const Tensor &beta,
+               double eps, Tensor &y, Tensor &stats) {
   int64_t n = x.last();
-  double eps = op.getEps().convertToDouble();
   for (int64_t r = 0; r < x.size() / n; ++r) {
     const double *row = &x.values[r * n];
     double mean = 0, variance = 0;
@@ -208,17 +206,22 @@ void layerNorm(nn::LayerNormOp op, Operands in, Results out, const Context &,
       variance += (row[c] - mean) * (row[c] - mean) / double(n);
     double inverse = 1 / std::sqrt(variance + eps);
     for (int64_t c = 0; c < n; ++c)
-      out[0].values[r * n + c] =
-          (row[c] - mean) * inverse * in[1]->values[c] + in[2]->values[c];
-    out[1].values[2 * r] = mean;
-    out[1].values[2 * r + 1] = inverse;
+      y.values[r * n + c] =
+          (row[c] - mean) * inverse * gamma.values[c] + beta.values[c];
+    stats.values[2 * r] = mean;
+    stats.values[2 * r + 1] = inverse;
   }
+}
+
+void layerNorm(nn::LayerNormOp op, Operands in, Results out, const Context &,
+               Rank) {
+  normalize(*in[0], *in[1], *in[2], op.getEps().convertToDouble(), out[0],
+            out[1]);
 }
 
 // With g = dy * gamma and h = (x - mean) * inverse:
 // dx = inverse * (g - mean(g) - h * mean(g * h)).
-void layerNormGrad(nn::LayerNormGradOp, Operands in, Results out,
-                   const Context &, Rank) {
+void normalizeGrad(Operands in, Results out) {
   const Tensor &dy = *in[0], &x = *in[1], &stats = *in[2], &gamma = *in[3];
   int64_t n = x.last();
   for (int64_t r = 0; r < x.size() / n; ++r) {
@@ -238,6 +241,18 @@ void layerNormGrad(nn::LayerNormGradOp, Operands in, Results out,
       out[0].values[r * n + c] = inverse * (g - meanG - h * meanGH);
     }
   }
+}
+
+void layerNormGrad(nn::LayerNormGradOp, Operands in, Results out,
+                   const Context &, Rank) {
+  normalizeGrad(in, out);
+}
+
+void layerNormAddGrad(nn::LayerNormAddGradOp, Operands in, Results out,
+                      const Context &, Rank) {
+  normalizeGrad(in, out);
+  for (int64_t i = 0; i < in[4]->size(); ++i)
+    out[0].values[i] += in[4]->values[i];
 }
 
 constexpr double kPi = 3.14159265358979323846;
@@ -290,14 +305,23 @@ void addition(nn::AddOp, Operands in, Results out, const Context &, Rank) {
 
 void dropoutForward(nn::DropoutOp op, Operands in, Results out,
                     const Context &context, Rank rank) {
-  dropout(op, *in[0], out[0], context, rank);
+  dropout(op, *in[0], out[0], context, op.getColSharded() ? rank.index : 0);
 }
 
 void dropoutAdd(nn::DropoutAddOp op, Operands in, Results out,
                 const Context &context, Rank rank) {
-  dropout(op, *in[0], out[0], context, rank);
+  dropout(op, *in[0], out[0], context, op.getColSharded() ? rank.index : 0);
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i] += in[1]->values[i];
+}
+
+void addLayerNorm(nn::AddLayerNormOp op, Operands in, Results out,
+                  const Context &context, Rank) {
+  dropout(op, *in[0], out[0], context, 0);
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] += in[1]->values[i];
+  normalize(out[0], *in[2], *in[3], op.getEps().convertToDouble(), out[1],
+            out[2]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -497,6 +521,8 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::BiasGradOp>(table, biasGrad);
   add<nn::LayerNormOp>(table, layerNorm);
   add<nn::LayerNormGradOp>(table, layerNormGrad);
+  add<nn::AddLayerNormOp>(table, addLayerNorm);
+  add<nn::LayerNormAddGradOp>(table, layerNormAddGrad);
   add<nn::GeluOp>(table, geluForward);
   add<nn::GeluGradOp>(table, geluGrad);
   add<nn::BiasGeluOp>(table, biasGelu);

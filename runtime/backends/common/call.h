@@ -61,6 +61,8 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"optimizer", 3, 3, 0, 0},
     {"norm", 1, 2, 0, 0},
     {"scale", 2, 1, 1, 0},
+    {"add-layer-norm", 7, 4, 2, 0},
+    {"layer-norm-add-grad", 8, 3, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,

@@ -133,9 +133,17 @@ template <class T> struct KernelTable {
                    bool add);
   void (*layerNorm)(int threads, int64_t rows, int64_t n, const T *x,
                     const T *gamma, const T *beta, T *y, A *stats, double eps);
+  /// sum = x (dropped, unless `dropout` is null) + residual, and its layer
+  /// norm.
+  void (*addLayerNorm)(int threads, int64_t rows, int64_t n,
+                       const DropoutArguments *dropout, const T *x,
+                       const T *residual, const T *gamma, const T *beta, T *sum,
+                       T *y, A *stats, double eps);
+  /// `residual` is added to dx, unless it is null.
   void (*layerNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
-                        const T *x, const A *stats, const T *gamma, T *dx,
-                        A *dgamma, A *dbeta, bool add);
+                        const T *x, const A *stats, const T *gamma,
+                        const T *residual, T *dx, A *dgamma, A *dbeta,
+                        bool add);
   /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
   void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
                    const T *bias, T *pre, T *y, bool approximate);

@@ -104,8 +104,18 @@ template <class T> void runLayerNormGrad(const Call &call) {
   using A = Accumulator<T>;
   layerNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
                    call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
-                   call.buffer<T>(3), call.buffer<T>(4), call.buffer<A>(5),
-                   call.buffer<A>(6), call.add(call.integer(2)));
+                   call.buffer<T>(3), nullptr, call.buffer<T>(4),
+                   call.buffer<A>(5), call.buffer<A>(6),
+                   call.add(call.integer(2)));
+}
+
+template <class T> void runLayerNormAddGrad(const Call &call) {
+  using A = Accumulator<T>;
+  layerNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
+                   call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
+                   call.buffer<T>(3), call.buffer<T>(4), call.buffer<T>(5),
+                   call.buffer<A>(6), call.buffer<A>(7),
+                   call.add(call.integer(2)));
 }
 
 template <class T> void runGelu(const Call &call) {
@@ -215,6 +225,19 @@ template <class T> void runDropout(const Call &call) {
 }
 template <class T> void runDropoutAdd(const Call &call) {
   runDropoutCall<T>(call, call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runAddLayerNorm(const Call &call) {
+  int64_t rowsPerSample = call.integer(1);
+  DropoutArguments d = {};
+  d.rows = call.integer(0) * rowsPerSample;
+  d.cols = call.integer(2);
+  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
+  d.key = dropoutKeyOf(call, call.real(1), call.integer(3));
+  addLayerNorm<T>(call.queue(), d, call.buffer<T>(0), call.buffer<T>(1),
+                  call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4),
+                  call.buffer<T>(5), call.buffer<Accumulator<T>>(6),
+                  call.real(0));
 }
 
 template <class T> void runAdd(const Call &call) {
@@ -362,6 +385,8 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runOptimizer),
     GRT_ALL(runNorm),
     GRT_ALL(runScale),
+    GRT_ALL(runAddLayerNorm),
+    GRT_ALL(runLayerNormAddGrad),
 };
 
 #undef GRT_ALL

@@ -103,11 +103,17 @@ template <class T>
 void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
                const T *gamma, const T *beta, T *y, Accumulator<T> *stats,
                double eps);
+/// sum = dropout(x) + residual, and its layer norm.
+template <class T>
+void addLayerNorm(const Queue &queue, const DropoutArguments &arguments,
+                  const T *x, const T *residual, const T *gamma, const T *beta,
+                  T *sum, T *y, Accumulator<T> *stats, double eps);
+/// `residual` is added to dx, unless it is null.
 template <class T>
 void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    const T *x, const Accumulator<T> *stats, const T *gamma,
-                   T *dx, Accumulator<T> *dgamma, Accumulator<T> *dbeta,
-                   bool add);
+                   const T *residual, T *dx, Accumulator<T> *dgamma,
+                   Accumulator<T> *dbeta, bool add);
 template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t tableRows, const T *dy, Accumulator<T> *dtable,

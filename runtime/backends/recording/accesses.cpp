@@ -20,6 +20,8 @@ constexpr Access binary[] = {R, R, W};
 constexpr Access biasGrad[] = {R, A};
 constexpr Access layerNorm[] = {R, R, R, W, W};
 constexpr Access layerNormGrad[] = {R, R, R, R, W, A, A};
+constexpr Access addLayerNorm[] = {R, R, R, R, W, W, W};
+constexpr Access layerNormAddGrad[] = {R, R, R, R, R, W, A, A};
 constexpr Access biasGelu[] = {R, R, W, W};
 constexpr Access attention[] = {R, R, R, W, W, S};
 constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S};
@@ -54,7 +56,9 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {zero},
     {optimizer, StepUse::Reads},
     {norm, StepUse::AddsNorm},
-    {unary}, // SCALE
+    {unary},                        // SCALE
+    {addLayerNorm, StepUse::Reads}, // dropout
+    {layerNormAddGrad},
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.

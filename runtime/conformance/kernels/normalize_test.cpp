@@ -168,6 +168,120 @@ TEST_P(Normalize, layer_norm_grad_with_alias_and_accumulation) {
       }
 }
 
+TEST_P(Normalize, add_layer_norm_keeps_the_sum) {
+  Random random(6);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {65, 96}, {40, 1021}})
+    // 0: all apart; 1 and 2: the sum takes the place of x, of the residual
+    for (int alias : {0, 1, 2}) {
+      Values x = random.values(rows * n, 2), past = random.values(rows * n, 3);
+      Values gamma = random.values(n, 1, 1), beta = random.values(n), sum;
+      for (int64_t i = 0; i < rows * n; ++i)
+        sum.push_back(x[i] + past[i]);
+      auto xBuffer = input(x), pastBuffer = input(past);
+      auto gammaBuffer = input(gamma), betaBuffer = input(beta);
+      auto apart = output(rows * n), y = output(rows * n);
+      auto statsBuffer = sums(2 * rows);
+      Buffer &target = alias == 0   ? *apart
+                       : alias == 1 ? *xBuffer
+                                    : *pastBuffer;
+      device.run(GRT_KERNEL_ADD_LAYER_NORM,
+                 {*xBuffer, *pastBuffer, *gammaBuffer, *betaBuffer, target, *y,
+                  *statsBuffer},
+                 {1, rows, n, 3}, {eps, 0});
+      expectNear(target.read(), sum, "sum", 1e-7, 1e-15);
+      // The norm is that of the sum as it is stored.
+      Values stats;
+      Values expected = layerNorm(rows, n, rounded(sum), gamma, beta, &stats);
+      double worse = n == 1 ? 100 : 1;
+      expectNear(y->read(), expected, "y", 2e-6 * worse, 1e-13 * worse);
+      expectNear(statsBuffer->read(), stats, "stats", 2e-6, 1e-13);
+    }
+}
+
+// One call gives the bits of the two that it stands for.
+TEST_P(Normalize, add_layer_norm_drops_as_dropout_add_does) {
+  Random random(7);
+  device.at.first_sample = 5;
+  device.at.layer = 2;
+  device.step.seed = 77;
+  device.step.step = 3;
+  for (uint32_t mode : {GRT_MODE_TRAIN, GRT_MODE_EVALUATE})
+    for (int64_t n : {6, 64, 1021}) {
+      device.step.mode = mode;
+      int64_t samples = 2, positions = 9, rows = samples * positions;
+      auto x = input(random.values(rows * n, 2));
+      auto past = input(random.values(rows * n, 3));
+      auto gamma = input(random.values(n, 1, 1)),
+           beta = input(random.values(n));
+      auto apart = output(rows * n), apartY = output(rows * n);
+      auto apartStats = sums(2 * rows);
+      device.run(GRT_KERNEL_DROPOUT_ADD, {*x, *past, *apart},
+                 {samples, positions, n, 4, 0}, {0.25});
+      device.run(GRT_KERNEL_LAYER_NORM,
+                 {*apart, *gamma, *beta, *apartY, *apartStats}, {rows, n},
+                 {eps});
+      auto sum = output(rows * n), y = output(rows * n);
+      auto stats = sums(2 * rows);
+      device.run(GRT_KERNEL_ADD_LAYER_NORM,
+                 {*x, *past, *gamma, *beta, *sum, *y, *stats},
+                 {samples, positions, n, 4}, {eps, 0.25});
+      expectSame(sum->read(), apart->read(), "sum");
+      expectSame(y->read(), apartY->read(), "y");
+      expectSame(stats->read(), apartStats->read(), "stats");
+      if (mode != GRT_MODE_TRAIN)
+        continue;
+      int64_t kept = 0;
+      Values before = past->read();
+      for (int64_t i = 0; i < rows * n; ++i)
+        kept += sum->at(i) != before[size_t(i)];
+      EXPECT_LT(kept, rows * n) << "nothing was dropped";
+    }
+}
+
+TEST_P(Normalize, layer_norm_add_grad_adds_what_went_past) {
+  Random random(8);
+  // The last two are too wide for one pack a thread, and for registers.
+  for (auto [rows, n] : {std::pair<int64_t, int64_t>{1, 3},
+                         {37, 7},
+                         {70, 96},
+                         {33, 1021},
+                         {9, 2048},
+                         {5, 4096}})
+    for (int64_t acc : {0, 1})
+      // 0: all apart; 1 and 2: dx takes the place of dy, of the residual
+      for (int alias : {0, 1, 2}) {
+        Values x = random.values(rows * n, 2, 0.5),
+               dy = random.values(rows * n), past = random.values(rows * n);
+        Values gamma = random.values(n, 1, 1), stats;
+        layerNorm(rows, n, x, gamma, Values(n, 0.0), &stats);
+        Gradients expected = layerNormGrad(rows, n, dy, x, gamma);
+        for (int64_t i = 0; i < rows * n; ++i)
+          expected.dx[i] += past[i];
+        Values before = random.values(n);
+        if (acc)
+          for (int64_t i = 0; i < n; ++i) {
+            expected.dgamma[i] += before[i];
+            expected.dbeta[i] += before[i];
+          }
+        auto dyBuffer = input(dy), xBuffer = input(x), pastBuffer = input(past);
+        auto statsBuffer = sums(stats), gammaBuffer = input(gamma);
+        auto apart = output(rows * n);
+        auto dgamma = acc ? sums(before) : sums(n);
+        auto dbeta = acc ? sums(before) : sums(n);
+        Buffer &target = alias == 0   ? *apart
+                         : alias == 1 ? *dyBuffer
+                                      : *pastBuffer;
+        device.run(GRT_KERNEL_LAYER_NORM_ADD_GRAD,
+                   {*dyBuffer, *xBuffer, *statsBuffer, *gammaBuffer,
+                    *pastBuffer, target, *dgamma, *dbeta},
+                   {rows, n, acc});
+        expectNear(target.read(), expected.dx, "dx", 5e-6);
+        expectNear(dgamma->read(), expected.dgamma, "dgamma", 5e-6);
+        expectNear(dbeta->read(), expected.dbeta, "dbeta");
+      }
+}
+
 TEST_P(Normalize, gelu_over_the_whole_range) {
   for (bool approximate : {false, true}) {
     Values x;

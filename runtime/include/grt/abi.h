@@ -164,7 +164,16 @@ typedef enum grt_kernel {
   GRT_KERNEL_NORM = 22,
   /// bufs: x, y; ints: n; reals: factor. y = factor * x; y may alias x.
   GRT_KERNEL_SCALE = 23,
-  GRT_KERNEL_COUNT = 24
+  /// bufs: x, residual, gamma, beta, sum, y, stats; ints: samples,
+  /// rowsPerSample, n, opIndex; reals: eps, p. sum = dropout(x) + residual as
+  /// DROPOUT_ADD gives it, y and stats as LAYER_NORM gives them for it; sum may
+  /// alias x or residual.
+  GRT_KERNEL_ADD_LAYER_NORM = 24,
+  /// bufs: dy, x, stats, gamma, residual, dx, dgamma, dbeta; ints: rows, n,
+  /// acc. As LAYER_NORM_GRAD, but dx has `residual` added; dx may alias dy or
+  /// residual.
+  GRT_KERNEL_LAYER_NORM_ADD_GRAD = 25,
+  GRT_KERNEL_COUNT = 26
 } grt_kernel;
 
 /// Axes of a layer's strategy along which a collective runs.

@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Ranks share few cores, so a waiting rank sleeps at once. Every word that
+// Ranks share few cores, so a waiting rank sleeps at once, or where each has a
+// core of its own after about the time that being woken takes. Every word that
 // ranks wait on has an abort bit: setting it changes the word, so no sleeper
 // can miss it, whatever it was waiting for.
 //
@@ -17,6 +18,7 @@
 #include "core/error.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -36,6 +38,13 @@ public:
     return value;
   }
 
+  /// Looks for some 20 us whether the value changes.
+  void spinWhile(uint32_t value) const {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + std::chrono::microseconds(20);
+    while (load() == value && Clock::now() < end)
+      relax();
+  }
   /// Sleeps until the value is no longer `value`.
   void waitWhile(uint32_t value) const {
     while (load() == value)
@@ -66,6 +75,12 @@ public:
   }
 
 private:
+  /// Leaves the core's units to its other thread, where it has one.
+  static void relax() {
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+  }
   uint32_t *address() const {
     return reinterpret_cast<uint32_t *>(
         const_cast<std::atomic<uint32_t> *>(&word));

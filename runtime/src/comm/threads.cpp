@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/threads.h"
+#include "comm/copy.h"
 #include "comm/sum.h"
+#include "core/cores.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,8 +22,8 @@ namespace {
 /// A group with a barrier and one published address per member.
 class ThreadGroup : public Group {
 public:
-  explicit ThreadGroup(std::vector<int> ranks)
-      : Group(std::move(ranks)), published(size()) {}
+  ThreadGroup(std::vector<int> ranks, bool spins)
+      : Group(std::move(ranks)), spins(spins), published(size()) {}
 
   int indexOf(int rank) const {
     auto it = std::find(ranks().begin(), ranks().end(), rank);
@@ -44,6 +46,8 @@ public:
       arrived.store(0, std::memory_order_relaxed);
       generation.store((now + 1) & ~WaitWord::abortBit);
     } else {
+      if (spins)
+        generation.spinWhile(now);
       generation.waitWhile(now);
     }
   }
@@ -51,6 +55,7 @@ public:
   void abort() { generation.abort(); }
 
 private:
+  const bool spins; ///< a little, before sleeping
   std::vector<void *> published;
   std::atomic<int> arrived{0};
   WaitWord generation;
@@ -76,7 +81,8 @@ void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
 
 struct ThreadsWorld::Shared {
   Shared(int size, int first)
-      : size(size), first(first), mailboxes(size_t(size) * size_t(size)) {
+      : size(size), first(first), spins(size <= availableCores()),
+        mailboxes(size_t(size) * size_t(size)) {
     std::vector<int> all(size);
     std::iota(all.begin(), all.end(), first);
     world = &group(all);
@@ -86,7 +92,7 @@ struct ThreadsWorld::Shared {
     std::lock_guard<std::mutex> lock(mutex);
     std::unique_ptr<ThreadGroup> &entry = pool[ranks];
     if (!entry) {
-      entry = std::make_unique<ThreadGroup>(ranks);
+      entry = std::make_unique<ThreadGroup>(ranks, spins);
       if (aborted)
         entry->abort();
     }
@@ -107,6 +113,7 @@ struct ThreadsWorld::Shared {
   }
 
   const int size, first;
+  const bool spins; ///< every rank has a core: the others are about to come
   std::mutex mutex;
   bool aborted = false;
   std::map<std::vector<int>, std::unique_ptr<ThreadGroup>> pool;
@@ -119,7 +126,9 @@ namespace {
 class ThreadsCommunicator : public Communicator {
 public:
   ThreadsCommunicator(ThreadsWorld::Shared &shared, int rank)
-      : shared(shared), self(rank) {}
+      : shared(shared), self(rank) {
+    places.reserve(size_t(shared.size));
+  }
 
   int rank() const override { return self; }
   int size() const override { return shared.size; }
@@ -156,15 +165,19 @@ public:
                  uint64_t bytes) override {
     auto &group = static_cast<ThreadGroup &>(base);
     int index = group.indexOf(self);
-    group.publish(index, in);
+    group.publish(index, out);
     group.barrier();
-    for (int step = 0; step < group.size(); ++step) {
-      // Each member begins with itself, so that not all read the same first.
+    // Each member brings its part to all: the part comes from memory once, not
+    // once for every reader, and most likely it is in this core's cache. The
+    // first place is the next member's, so that not all write to the same.
+    places.clear();
+    for (int step = 1; step <= group.size(); ++step) {
       int member = (index + step) % group.size();
-      char *place = static_cast<char *>(out) + uint64_t(member) * bytes;
-      if (place != group.address(member) && bytes)
-        std::memcpy(place, group.address(member), bytes);
+      char *place = group.address(member) + uint64_t(index) * bytes;
+      if (place != in)
+        places.push_back(place);
     }
+    copyToAll(places, in, bytes, uint64_t(group.size()) * bytes);
     group.barrier();
   }
 
@@ -222,6 +235,7 @@ public:
 private:
   ThreadsWorld::Shared &shared;
   int self;
+  std::vector<char *> places; ///< where a part goes; never grows
 };
 
 } // namespace

@@ -16,9 +16,9 @@ namespace {
 
 /// A kernel is followed by the next one at once, or by a rank that waits for
 /// others: threads that spin for long between kernels only take time from other
-/// ranks, and on a shared machine from the thread that they wait for. 1000 turns
-/// are about 60 us. OpenMP's library reads this when it is loaded; what the user
-/// says stands.
+/// ranks, and on a shared machine from the thread that they wait for. 1000
+/// turns are about 60 us. OpenMP's library reads this when it is loaded; what
+/// the user says stands.
 void limitSpinning() {
   if (!std::getenv("OMP_WAIT_POLICY"))
     setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
@@ -67,7 +67,9 @@ const char *kernelName(uint32_t kernel) {
                                                       "zero",
                                                       "optimizer",
                                                       "norm",
-                                                      "scale"};
+                                                      "scale",
+                                                      "add-layer-norm",
+                                                      "layer-norm-add-grad"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoint/gather.h"
 #include "checkpoint/safetensors.h"
 #include "comm/threads.h"
+#include "core/cores.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
@@ -24,20 +25,10 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <sched.h>
 #include <thread>
 
 namespace grt {
 namespace {
-
-/// Cores that this process may use.
-int availableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
-    return CPU_COUNT(&set);
-  return std::max(1, int(std::thread::hardware_concurrency()));
-}
 
 bool poisonWanted(const SessionOptions &options) {
 #ifdef GRT_POISON

@@ -136,7 +136,8 @@ void measureKernels(Probe &probe, double part, Measurement &result) {
   constexpr grt_dtype dtype = GRT_F32;
   Blocks blocks(probe, dtype);
   Block *x = blocks.make(rows * width), *y = blocks.make(rows * width);
-  Block *z = blocks.make(rows * width), *big = blocks.make(rows * wide);
+  Block *z = blocks.make(rows * width), *w = blocks.make(rows * width);
+  Block *big = blocks.make(rows * wide);
   Block *bigger = blocks.make(rows * wide), *pre = blocks.make(rows * wide);
   Block *gamma = blocks.make(width), *beta = blocks.make(width);
   Block *dgamma = blocks.make(width), *dbeta = blocks.make(width);
@@ -153,15 +154,27 @@ void measureKernels(Probe &probe, double part, Measurement &result) {
   };
   const Case cases[] = {
       {"layer_norm",
-       2,
+       1,
        GRT_KERNEL_LAYER_NORM,
        {x, gamma, beta, y, stats},
        {rows, width},
        {1e-5}},
+      {"add_layer_norm",
+       1,
+       GRT_KERNEL_ADD_LAYER_NORM,
+       {x, y, gamma, beta, z, w, stats},
+       {1, rows, width, 0},
+       {1e-5, 0}},
       {"layer_norm_grad",
-       2,
+       0,
        GRT_KERNEL_LAYER_NORM_GRAD,
        {x, y, stats, gamma, z, dgamma, dbeta},
+       {rows, width, 0},
+       {}},
+      {"layer_norm_add_grad",
+       2,
+       GRT_KERNEL_LAYER_NORM_ADD_GRAD,
+       {x, y, stats, gamma, w, z, dgamma, dbeta},
        {rows, width, 0},
        {}},
       {"bias_gelu",
@@ -176,7 +189,7 @@ void measureKernels(Probe &probe, double part, Measurement &result) {
        {pre, big, bigger},
        {rows * wide, 1},
        {}},
-      {"add", 4, GRT_KERNEL_ADD, {x, y, z}, {rows * width}, {}},
+      {"add", 1, GRT_KERNEL_ADD, {x, y, z}, {rows * width}, {}},
       {"bias_grad", 2, GRT_KERNEL_BIAS_GRAD, {x, dgamma}, {rows, width, 0}, {}},
       {"bias_grad (wide)",
        2,

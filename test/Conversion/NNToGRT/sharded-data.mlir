@@ -151,7 +151,6 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<2176xf32>
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x16xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x64xf32>
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x16xf32>
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<1088xf32>
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V7]] at 0
 // CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V7]] at 128
@@ -172,13 +171,10 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: grt.end [[V10]]
 // CHECK-NEXT: grt.kernel gelu_grad([[V5]], [[V11]], [[V11]]) ints [1024, 1] {label = "gelu_grad"}
 // CHECK-NEXT: grt.kernel bias_grad([[V11]], [[V20]]) ints [16, 64, 0] {label = "bias_grad"}
-// CHECK-NEXT: grt.begin [[V12]]
-// CHECK-NEXT: grt.kernel gemm([[V11]], [[V15]], [[V12]]) ints [16, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.kernel gemm([[V11]], [[V15]], [[V8]]) ints [16, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.kernel gemm([[V3]], [[V11]], [[V19]]) ints [16, 64, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
 // CHECK-NEXT: grt.end [[V11]]
-// CHECK-NEXT: grt.kernel layer_norm_grad([[V12]], [[V2]], [[V4]], [[V14]], [[V12]], [[V17]], [[V18]]) ints [16, 16, 0] {label = "layer_norm_grad"}
-// CHECK-NEXT: grt.kernel add([[V1]], [[V12]], [[V8]]) ints [256] {label = "add"}
-// CHECK-NEXT: grt.end [[V12]]
+// CHECK-NEXT: grt.kernel layer_norm_add_grad([[V8]], [[V2]], [[V4]], [[V14]], [[V1]], [[V8]], [[V17]], [[V18]]) ints [16, 16, 0] {label = "layer_norm_add_grad"}
 // CHECK-NEXT: grt.reduce_scatter [[V9]] to [[V13]] over sdp acc 2 {label = "scatter"}
 // CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V3]]

@@ -228,7 +228,6 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer gradient at 4352 : memref<16xf32>
 // CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
-// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: grt.begin [[V20]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V20]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel bias_grad([[V20]], [[V19]]) ints [32, 16, 2] {label = "bias_grad"}
@@ -238,14 +237,11 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: grt.end [[V20]]
 // CHECK-NEXT: grt.kernel gelu_grad([[V5]], [[V21]], [[V21]]) ints [1024, 1] {label = "gelu_grad"}
 // CHECK-NEXT: grt.kernel bias_grad([[V21]], [[V17]]) ints [32, 32, 2] {label = "bias_grad"}
-// CHECK-NEXT: grt.begin [[V22]]
-// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V22]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V13]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.kernel gemm([[V3]], [[V21]], [[V16]]) ints [16, 32, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
 // CHECK-NEXT: grt.end [[V21]]
-// CHECK-NEXT: grt.all_reduce [[V22]] over tp {label = "all_reduce"}
-// CHECK-NEXT: grt.kernel layer_norm_grad([[V22]], [[V2]], [[V4]], [[V7]], [[V22]], [[V14]], [[V15]]) ints [32, 16, 2] {label = "layer_norm_grad"}
-// CHECK-NEXT: grt.kernel add([[V1]], [[V22]], [[V13]]) ints [512] {label = "add"}
-// CHECK-NEXT: grt.end [[V22]]
+// CHECK-NEXT: grt.all_reduce [[V13]] over tp {label = "all_reduce"}
+// CHECK-NEXT: grt.kernel layer_norm_add_grad([[V13]], [[V2]], [[V4]], [[V7]], [[V1]], [[V13]], [[V14]], [[V15]]) ints [32, 16, 2] {label = "layer_norm_add_grad"}
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]
 // CHECK-NEXT: grt.end [[V5]]

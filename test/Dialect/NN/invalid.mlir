@@ -380,6 +380,87 @@ func.func @bias_gelu_of_another_pre(%x: tensor<?x8x16xf32>, %b: tensor<16xf32>) 
 
 // -----
 
+// add_layer_norm, constraint 1
+func.func @add_layer_norm_of_another_residual(%x: tensor<?x8x16xf32>, %r: tensor<?x8x15xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'residual' of type 'tensor<?x8x16xf32>', got 'tensor<?x8x15xf32>'}}
+  %0, %1, %2 = nn.add_layer_norm %x, %r, %g, %g {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<?x8x15xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// add_layer_norm, constraint 2
+func.func @add_layer_norm_of_another_scale(%x: tensor<?x8x16xf32>, %g: tensor<15xf32>, %b: tensor<16xf32>) {
+  // expected-error@below {{expected 'gamma' of shape [16], got [15]}}
+  %0, %1, %2 = nn.add_layer_norm %x, %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<15xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// add_layer_norm, constraint 3
+func.func @add_layer_norm_of_other_statistics(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'stats' of shape [?, 8, 2], got [?, 8, 3]}}
+  %0, %1, %2 = nn.add_layer_norm %x, %x, %g, %g {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x3xf32>)
+  return
+}
+
+// -----
+
+// add_layer_norm, constraint 4
+func.func @add_layer_norm_without_eps(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'eps' to be positive, got 0.0}}
+  %0, %1, %2 = nn.add_layer_norm %x, %x, %g, %g {eps = 0.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// add_layer_norm, constraint 5
+func.func @add_layer_norm_that_drops_all(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'p' in [0, 1), got 1.0}}
+  %0, %1, %2 = nn.add_layer_norm %x, %x, %g, %g {eps = 1.0e-5 : f64, p = 1.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// add_layer_norm, constraint 6
+func.func @add_layer_norm_of_a_vector(%x: tensor<16xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'x' of rank >= 2, got 'tensor<16xf32>'}}
+  %0, %1, %2 = nn.add_layer_norm %x, %x, %g, %g {eps = 1.0e-5 : f64} : (tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<16xf32>, tensor<16xf32>, tensor<2xf32>)
+  return
+}
+
+// -----
+
+// layer_norm_add_grad, constraint 1
+func.func @layer_norm_add_grad_of_another_residual(%x: tensor<?x8x16xf32>, %s: tensor<?x8x2xf32>, %g: tensor<16xf32>, %r: tensor<?x8x15xf32>) {
+  // expected-error@below {{expected 'residual' of type 'tensor<?x8x16xf32>', got 'tensor<?x8x15xf32>'}}
+  %0, %1, %2 = nn.layer_norm_add_grad %x, %x, %s, %g, %r : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>, tensor<?x8x15xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
+  return
+}
+
+// -----
+
+// layer_norm_add_grad, constraint 2
+func.func @layer_norm_add_grad_of_another_scale(%x: tensor<?x8x16xf32>, %s: tensor<?x8x2xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'dgamma' of shape [16], got [15]}}
+  %0, %1, %2 = nn.layer_norm_add_grad %x, %x, %s, %g, %x : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<15xf32>, tensor<16xf32>)
+  return
+}
+
+// -----
+
+// layer_norm_add_grad, constraint 3
+func.func @layer_norm_add_grad_of_other_statistics(%x: tensor<?x8x16xf32>, %s: tensor<?x8x3xf32>, %g: tensor<16xf32>) {
+  // expected-error@below {{expected 'stats' of shape [?, 8, 2], got [?, 8, 3]}}
+  %0, %1, %2 = nn.layer_norm_add_grad %x, %x, %s, %g, %x : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x3xf32>, tensor<16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
+  return
+}
+
+// -----
+
 // attention, constraint 1
 func.func @attention_of_rank_3(%q: tensor<?x8x16xf32>) {
   // expected-error@below {{expected 'qkv' of shape [samples, positions, 3, heads * head size], got [?, 8, 16]}}

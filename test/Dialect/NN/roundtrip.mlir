@@ -59,6 +59,10 @@ func.func @elements(%x: tensor<?x8x16xf32>, %b: tensor<16xf32>) -> tensor<?x8x16
   %dx = nn.gelu_grad %x, %y {approximate} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   // CHECK: nn.bias_gelu %{{.*}}, %{{.*}} {approximate} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>)
   %pre, %post = nn.bias_gelu %x, %b {approximate} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>)
+  // CHECK: nn.add_layer_norm %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {eps = 1.000000e-05 : f64, op_index = 2 : i64, p = 1.000000e-01 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  %sum, %norm, %ns = nn.add_layer_norm %pre, %post, %b, %b {eps = 1.0e-5 : f64, p = 1.0e-1 : f64, op_index = 2 : i64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  // CHECK: nn.layer_norm_add_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
+  %dsum, %dgain, %dshift = nn.layer_norm_add_grad %norm, %sum, %ns, %b, %dx : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
   // CHECK: nn.dropout %{{.*}} {op_index = 2 : i64, p = 1.000000e-01 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   %d = nn.dropout %dx {p = 1.0e-1 : f64, op_index = 2 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   // CHECK: nn.dropout %{{.*}} {col_sharded, p = 1.000000e-01 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>

@@ -62,6 +62,17 @@ constexpr Operand kLayerNormGradOperands[] = {
     {"dy", kRead},  {"x", kRead},     {"stats", kRead}, {"gamma", kRead},
     {"dx", kWrite}, {"dgamma", kAcc}, {"dbeta", kAcc}};
 
+constexpr Operand kAddLayerNormOperands[] = {
+    {"x", kRead},    {"residual", kRead}, {"gamma", kRead}, {"beta", kRead},
+    {"sum", kWrite}, {"y", kWrite},       {"stats", kWrite}};
+constexpr Int kAddLayerNormInts[] = {
+    {"samples"}, {"rowsPerSample"}, {"n"}, {"opIndex"}};
+constexpr StringLiteral kEpsDropoutReals[] = {"eps", "p"};
+
+constexpr Operand kLayerNormAddGradOperands[] = {
+    {"dy", kRead},       {"x", kRead},   {"stats", kRead}, {"gamma", kRead},
+    {"residual", kRead}, {"dx", kWrite}, {"dgamma", kAcc}, {"dbeta", kAcc}};
+
 constexpr Operand kUnaryOperands[] = {{"x", kRead}, {"y", kWrite}};
 constexpr Int kGeluInts[] = {{"n"}, {"approximate", kFlag}};
 constexpr Operand kGeluGradOperands[] = {
@@ -182,6 +193,19 @@ int64_t layerNormGradElements(unsigned i, Ints n) {
   if (i == 2)
     return 2 * n[0];
   return i == 3 || i >= 5 ? n[1] : n[0] * n[1];
+}
+
+int64_t addLayerNormElements(unsigned i, Ints n) {
+  int64_t rows = n[0] * n[1];
+  if (i == 6)
+    return 2 * rows;
+  return i == 2 || i == 3 ? n[2] : rows * n[2];
+}
+
+int64_t layerNormAddGradElements(unsigned i, Ints n) {
+  if (i == 2)
+    return 2 * n[0];
+  return i == 3 || i >= 6 ? n[1] : n[0] * n[1];
 }
 
 int64_t allN(unsigned, Ints n) { return n[0]; }
@@ -357,6 +381,15 @@ const KernelInfo kKernels[] = {
     {Kernel::Norm, kNormOperands, kNormInts, {}, true, false, allN},
     {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, false, false,
      allN},
+    {Kernel::AddLayerNorm, kAddLayerNormOperands, kAddLayerNormInts,
+     kEpsDropoutReals, false, false, addLayerNormElements},
+    {Kernel::LayerNormAddGrad,
+     kLayerNormAddGradOperands,
+     kRowsAccInts,
+     {},
+     false,
+     false,
+     layerNormAddGradElements},
 };
 
 } // namespace

@@ -95,6 +95,12 @@ double LayerNormOp::getFlops(int64_t samples) {
 double LayerNormGradOp::getFlops(int64_t samples) {
   return 14 * elements(getX(), samples);
 }
+double AddLayerNormOp::getFlops(int64_t samples) {
+  return (getP().convertToDouble() > 0 ? 10 : 9) * elements(getX(), samples);
+}
+double LayerNormAddGradOp::getFlops(int64_t samples) {
+  return 15 * elements(getX(), samples);
+}
 double GeluOp::getFlops(int64_t samples) {
   return 14 * elements(getX(), samples);
 }

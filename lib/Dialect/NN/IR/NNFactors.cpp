@@ -151,6 +151,16 @@ FactorRule LayerNormGradOp::getFactorRule() {
   return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}, {kNoFactor}}};
 }
 
+FactorRule AddLayerNormOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, x, {kNoFactor}, {kNoFactor}}, {x, x, x}};
+}
+
+FactorRule LayerNormAddGradOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, x, x, {kNoFactor}, x}, {x, {kNoFactor}, {kNoFactor}}};
+}
+
 FactorRule GeluOp::getFactorRule() { return elementwise(*this); }
 FactorRule GeluGradOp::getFactorRule() { return elementwise(*this); }
 

@@ -54,6 +54,21 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
   return parts;
 }
 
+/// Results 1 and 2 are the gradients of scale and shift.
+void emitNormGrad(StringRef kernel, Value x, KernelEmitter &emitter,
+                  ArrayRef<Value> operands, ArrayRef<Value> results) {
+  int64_t n = last(x);
+  // The kernel has one mode for both: if only one of them accumulates, the
+  // other adds to zeros.
+  int64_t mode = std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
+  for (unsigned index : {1, 2})
+    if (emitter.accumulateMode(index) != mode)
+      emitter.kernel("zero", {results[index]}, {});
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  emitter.kernel(kernel, buffers, {size(x) / n, n, mode});
+}
+
 } // namespace
 
 void EmbeddingOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -149,19 +164,33 @@ void LayerNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 void LayerNormGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
-  int64_t n = last(getX());
-  // The kernel has one mode for both: if only one of them accumulates, the
-  // other adds to zeros.
-  int64_t mode = std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
-  for (unsigned index : {1, 2})
-    if (emitter.accumulateMode(index) != mode)
-      emitter.kernel("zero", {results[index]}, {});
-  emitter.kernel("layer_norm_grad",
-                 {operands[0], operands[1], operands[2], operands[3],
-                  results[0], results[1], results[2]},
-                 {size(getX()) / n, n, mode});
+  emitNormGrad("layer_norm_grad", getX(), emitter, operands, results);
 }
 int LayerNormGradOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : -1;
+}
+
+void AddLayerNormOp::emitKernels(KernelEmitter &emitter,
+                                 ArrayRef<Value> operands,
+                                 ArrayRef<Value> results) {
+  DropoutShape shape = dropoutShape(getX());
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  emitter.kernel(
+      "add_layer_norm", buffers,
+      {shape.samples, shape.rows, shape.columns, int64_t(getOpIndex())},
+      {getEps().convertToDouble(), getP().convertToDouble()});
+}
+int AddLayerNormOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : -1;
+}
+
+void LayerNormAddGradOp::emitKernels(KernelEmitter &emitter,
+                                     ArrayRef<Value> operands,
+                                     ArrayRef<Value> results) {
+  emitNormGrad("layer_norm_add_grad", getX(), emitter, operands, results);
+}
+int LayerNormAddGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;
 }
 
@@ -280,3 +309,6 @@ bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
 bool BiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool LayerNormGradOp::supportsAccumulation(unsigned index) { return index > 0; }
+bool LayerNormAddGradOp::supportsAccumulation(unsigned index) {
+  return index > 0;
+}

@@ -20,6 +20,12 @@ ElementRole LayerNormOp::getElementRole(unsigned index) {
 ElementRole LayerNormGradOp::getElementRole(unsigned index) {
   return index > 0 ? ElementRole::Accumulator : ElementRole::Compute;
 }
+ElementRole AddLayerNormOp::getElementRole(unsigned index) {
+  return index == 2 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole LayerNormAddGradOp::getElementRole(unsigned index) {
+  return index > 0 ? ElementRole::Accumulator : ElementRole::Compute;
+}
 ElementRole AttentionOp::getElementRole(unsigned index) {
   return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
 }
@@ -55,5 +61,6 @@ void DropoutOp::removeDropout() {
   erase();
 }
 void DropoutAddOp::removeDropout() { setPAttr(noDropout(*this)); }
+void AddLayerNormOp::removeDropout() { setPAttr(noDropout(*this)); }
 void AttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
 void AttentionGradOp::removeDropout() { setDropoutAttr(noDropout(*this)); }

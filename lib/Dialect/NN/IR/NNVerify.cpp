@@ -266,39 +266,62 @@ LogicalResult BiasGradOp::verify() {
   return expectTrailing(*this, "dbias", getDbias(), getDy()); // 1
 }
 
-LogicalResult LayerNormOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX());
-  if (failed(expectVector(*this, "x", getX())))
+/// What `layer_norm` and `add_layer_norm` ask of their normalisation; the
+/// numbers are those of the former's constraints.
+template <typename OpTy> static LogicalResult verifyNorm(OpTy op) {
+  ArrayRef<int64_t> x = shapeOf(op.getX());
+  if (failed(expectVector(op, "x", op.getX())))
     return failure();
-  if (failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
-      failed(expectShape(*this, "beta", getBeta(), x.back())) ||         // 1
-      failed(expectType(*this, "y", getY(), getX().getType())) ||        // 2
-      failed(expectShape(*this, "stats", getStats(), withLast(x, 2))) || // 3
-      failed(expectElements(*this, getX(),
-                            {{"gamma", getGamma()}, {"beta", getBeta()}},
-                            {{"stats", getStats()}})))
+  if (failed(expectShape(op, "gamma", op.getGamma(), x.back())) ||
+      failed(expectShape(op, "beta", op.getBeta(), x.back())) ||         // 1
+      failed(expectType(op, "y", op.getY(), op.getX().getType())) ||     // 2
+      failed(expectShape(op, "stats", op.getStats(), withLast(x, 2))) || // 3
+      failed(expectElements(op, op.getX(),
+                            {{"gamma", op.getGamma()}, {"beta", op.getBeta()}},
+                            {{"stats", op.getStats()}})))
     return failure();
-  double eps = getEps().convertToDouble();
+  double eps = op.getEps().convertToDouble();
   if (!(eps > 0)) // 4
-    return emitOpError() << "expected 'eps' to be positive, got " << eps;
+    return op.emitOpError() << "expected 'eps' to be positive, got " << eps;
   return success();
 }
 
-LogicalResult LayerNormGradOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX());
-  if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectElements(*this, getX(), {{"gamma", getGamma()}},
-                            {{"stats", getStats()},
-                             {"dgamma", getDgamma()},
-                             {"dbeta", getDbeta()}})))
+/// The same for `layer_norm_grad` and `layer_norm_add_grad`.
+template <typename OpTy> static LogicalResult verifyNormGrad(OpTy op) {
+  ArrayRef<int64_t> x = shapeOf(op.getX());
+  if (failed(expectVector(op, "x", op.getX())) ||
+      failed(expectElements(op, op.getX(), {{"gamma", op.getGamma()}},
+                            {{"stats", op.getStats()},
+                             {"dgamma", op.getDgamma()},
+                             {"dbeta", op.getDbeta()}})))
     return failure();
-  if (failed(expectType(*this, "dy", getDy(), getX().getType())) ||
-      failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1
-      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
-      failed(expectShape(*this, "dgamma", getDgamma(), x.back())) ||
-      failed(expectShape(*this, "dbeta", getDbeta(), x.back()))) // 2
+  if (failed(expectType(op, "dy", op.getDy(), op.getX().getType())) ||
+      failed(expectType(op, "dx", op.getDx(), op.getX().getType())) || // 1
+      failed(expectShape(op, "gamma", op.getGamma(), x.back())) ||
+      failed(expectShape(op, "dgamma", op.getDgamma(), x.back())) ||
+      failed(expectShape(op, "dbeta", op.getDbeta(), x.back()))) // 2
     return failure();
-  return expectShape(*this, "stats", getStats(), withLast(x, 2)); // 3
+  return expectShape(op, "stats", op.getStats(), withLast(x, 2)); // 3
+}
+
+LogicalResult LayerNormOp::verify() { return verifyNorm(*this); }
+
+LogicalResult LayerNormGradOp::verify() { return verifyNormGrad(*this); }
+
+LogicalResult AddLayerNormOp::verify() {
+  Type x = getX().getType();
+  if (failed(expectType(*this, "residual", getResidual(), x)) ||
+      failed(expectType(*this, "sum", getSum(), x)) || // 1
+      failed(verifyNorm(*this)))                       // 1, 2, 3, 4
+    return failure();
+  return verifyDropout(*this, getX(), getP().convertToDouble()); // 5, 6
+}
+
+LogicalResult LayerNormAddGradOp::verify() {
+  if (failed(expectType(*this, "residual", getResidual(),
+                        getX().getType()))) // 1
+    return failure();
+  return verifyNormGrad(*this); // 1, 2, 3
 }
 
 LogicalResult GeluOp::verify() {

@@ -93,6 +93,82 @@ struct FuseDropoutAdd : OpRewritePattern<AddOp> {
   }
 };
 
+/// add or dropout_add + layer_norm. The sum is the residual stream: it goes on
+/// to the next addition and is kept for backward, so it stays a result.
+struct FuseAddLayerNorm : OpRewritePattern<LayerNormOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(LayerNormOp op,
+                                PatternRewriter &rewriter) const override {
+    Value x, residual;
+    auto p = rewriter.getF64FloatAttr(0);
+    auto opIndex = rewriter.getI64IntegerAttr(0);
+    Operation *sum = op.getX().getDefiningOp();
+    if (auto dropout = dyn_cast_or_null<DropoutAddOp>(sum)) {
+      if (dropout.getColSharded())
+        return failure();
+      x = dropout.getX();
+      residual = dropout.getResidual();
+      p = dropout.getPAttr();
+      opIndex = dropout.getOpIndexAttr();
+    } else if (auto add = dyn_cast_or_null<AddOp>(sum)) {
+      x = add.getB();
+      residual = add.getA();
+      // Dropout goes into the addition first.
+      if (cast<RankedTensorType>(x.getType()).getRank() < 2 ||
+          getOnlyUsed<DropoutOp>(x) || getOnlyUsed<DropoutOp>(residual))
+        return failure();
+      // The sum takes the place of x, which an argument cannot give.
+      if (!x.getDefiningOp())
+        std::swap(x, residual);
+    } else {
+      return failure();
+    }
+    // It stands where the sum did, before all of that one's users.
+    for (Value parameter : {op.getGamma(), op.getBeta()})
+      if (Operation *source = parameter.getDefiningOp();
+          source && !source->isBeforeInBlock(sum))
+        return failure();
+    rewriter.setInsertionPoint(sum);
+    auto fused = AddLayerNormOp::create(
+        rewriter, op.getLoc(),
+        TypeRange{op.getX().getType(), op.getY().getType(),
+                  op.getStats().getType()},
+        x, residual, op.getGamma(), op.getBeta(), op.getEpsAttr(), p, opIndex);
+    rewriter.replaceOp(op, {fused.getY(), fused.getStats()});
+    rewriter.replaceOp(sum, fused.getSum());
+    return success();
+  }
+};
+
+/// layer_norm_grad + the addition of the gradient that went past the norm.
+struct FuseLayerNormAddGrad : OpRewritePattern<AddOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AddOp op,
+                                PatternRewriter &rewriter) const override {
+    for (auto [dx, residual] :
+         {std::pair(op.getB(), op.getA()), std::pair(op.getA(), op.getB())}) {
+      auto grad = getOnlyUsed<LayerNormGradOp>(dx);
+      if (!grad || grad.getDx() != dx)
+        continue;
+      // The fused operation stands where the addition did, since what is added
+      // may come after the norm's gradient.
+      if (llvm::any_of(grad->getUsers(), [&](Operation *user) {
+            return user != op && user->isBeforeInBlock(op);
+          }))
+        continue;
+      auto fused = LayerNormAddGradOp::create(
+          rewriter, op.getLoc(), grad.getResultTypes(), grad.getDy(),
+          grad.getX(), grad.getStats(), grad.getGamma(), residual);
+      rewriter.replaceOp(op, fused.getDx());
+      rewriter.replaceAllUsesWith(grad.getDgamma(), fused.getDgamma());
+      rewriter.replaceAllUsesWith(grad.getDbeta(), fused.getDbeta());
+      rewriter.eraseOp(grad);
+      return success();
+    }
+    return failure();
+  }
+};
+
 struct NNFusePass : nn::impl::NNFusePassBase<NNFusePass> {
   void runOnOperation() override { fuseFunction(getOperation()); }
 };
@@ -103,7 +179,7 @@ void nn::fuseFunction(func::FuncOp function) {
   if (function.isDeclaration())
     return;
   RewritePatternSet patterns(function.getContext());
-  patterns.add<FuseBiasGelu, FuseLinearBias, FuseDropoutAdd>(
-      function.getContext());
+  patterns.add<FuseBiasGelu, FuseLinearBias, FuseDropoutAdd, FuseAddLayerNorm,
+               FuseLayerNormAddGrad>(function.getContext());
   (void)applyPatternsGreedily(function, std::move(patterns));
 }

@@ -49,48 +49,52 @@ void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
   });
 }
 
+/// `stats` gets two values.
+template <class T>
+void normalizeRow(int64_t n, const T *row, const T *gamma, const T *beta, T *y,
+                  Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
+  constexpr int64_t stride = 4 * lanes<A>;
+  // Four independent sums hide the latency of the additions.
+  Vec<A> s0{}, s1{}, s2{}, s3{};
+  int64_t whole = n / stride * stride;
+  for (int64_t i = 0; i < whole; i += stride) {
+    s0 += loadWhole(row + i);
+    s1 += loadWhole(row + i + lanes<A>);
+    s2 += loadWhole(row + i + 2 * lanes<A>);
+    s3 += loadWhole(row + i + 3 * lanes<A>);
+  }
+  sweep<A>(whole, n, [&](int64_t i, auto at) { s0 += at.load(row + i); });
+  A mean = horizontalSum<A>((s0 + s1) + (s2 + s3)) / A(n);
+  s0 = s1 = s2 = s3 = Vec<A>{};
+  for (int64_t i = 0; i < whole; i += stride) {
+    Vec<A> d0 = loadWhole(row + i) - mean;
+    Vec<A> d1 = loadWhole(row + i + lanes<A>) - mean;
+    Vec<A> d2 = loadWhole(row + i + 2 * lanes<A>) - mean;
+    Vec<A> d3 = loadWhole(row + i + 3 * lanes<A>) - mean;
+    s0 += d0 * d0;
+    s1 += d1 * d1;
+    s2 += d2 * d2;
+    s3 += d3 * d3;
+  }
+  A rest = horizontalSum<A>((s0 + s1) + (s2 + s3));
+  for (int64_t i = whole; i < n; ++i)
+    rest += (wide(row[i]) - mean) * (wide(row[i]) - mean);
+  A inverse = A(1.0 / __builtin_sqrt(double(rest) / double(n) + eps));
+  stats[0] = mean;
+  stats[1] = inverse;
+  sweep<A>(0, n, [&](int64_t i, auto at) {
+    Vec<A> normal = (at.load(row + i) - mean) * inverse;
+    at.store(y + i, normal * at.load(gamma + i) + at.load(beta + i));
+  });
+}
+
 template <class T>
 void layerNorm(int threads, int64_t rows, int64_t n, const T *x, const T *gamma,
                const T *beta, T *y, Accumulator<T> *stats, double eps) {
-  using A = Accumulator<T>;
-  constexpr int64_t stride = 4 * lanes<A>;
   parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T *row = x + r * n;
-      // Four independent sums hide the latency of the additions.
-      Vec<A> s0{}, s1{}, s2{}, s3{};
-      int64_t whole = n / stride * stride;
-      for (int64_t i = 0; i < whole; i += stride) {
-        s0 += loadWhole(row + i);
-        s1 += loadWhole(row + i + lanes<A>);
-        s2 += loadWhole(row + i + 2 * lanes<A>);
-        s3 += loadWhole(row + i + 3 * lanes<A>);
-      }
-      sweep<A>(whole, n, [&](int64_t i, auto at) { s0 += at.load(row + i); });
-      A mean = horizontalSum<A>((s0 + s1) + (s2 + s3)) / A(n);
-      s0 = s1 = s2 = s3 = Vec<A>{};
-      for (int64_t i = 0; i < whole; i += stride) {
-        Vec<A> d0 = loadWhole(row + i) - mean;
-        Vec<A> d1 = loadWhole(row + i + lanes<A>) - mean;
-        Vec<A> d2 = loadWhole(row + i + 2 * lanes<A>) - mean;
-        Vec<A> d3 = loadWhole(row + i + 3 * lanes<A>) - mean;
-        s0 += d0 * d0;
-        s1 += d1 * d1;
-        s2 += d2 * d2;
-        s3 += d3 * d3;
-      }
-      A rest = horizontalSum<A>((s0 + s1) + (s2 + s3));
-      for (int64_t i = whole; i < n; ++i)
-        rest += (wide(row[i]) - mean) * (wide(row[i]) - mean);
-      A inverse = A(1.0 / __builtin_sqrt(double(rest) / double(n) + eps));
-      stats[2 * r] = mean;
-      stats[2 * r + 1] = inverse;
-      sweep<A>(0, n, [&](int64_t i, auto at) {
-        Vec<A> normal = (at.load(row + i) - mean) * inverse;
-        at.store(y + r * n + i,
-                 normal * at.load(gamma + i) + at.load(beta + i));
-      });
-    }
+    for (int64_t r = begin; r < end; ++r)
+      normalizeRow(n, x + r * n, gamma, beta, y + r * n, stats + 2 * r, eps);
   });
 }
 
@@ -116,10 +120,11 @@ void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
 }
 
 /// With x^ the normalised input and g = dy gamma:
-/// dx = (g - mean(g) - x^ mean(g x^)) / sqrt(var + eps).
+/// dx = (g - mean(g) - x^ mean(g x^)) / sqrt(var + eps) (+ residual).
 template <class T>
 void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
-                  Accumulator<T> inverse, const T *gamma, T *dx) {
+                  Accumulator<T> inverse, const T *gamma, const T *residual,
+                  T *dx) {
   using A = Accumulator<T>;
   Vec<A> sum{}, product{};
   sweep<A>(0, n, [&](int64_t i, auto at) {
@@ -133,19 +138,20 @@ void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
   sweep<A>(0, n, [&](int64_t i, auto at) {
     Vec<A> g = at.load(dy + i) * at.load(gamma + i);
     Vec<A> normal = (at.load(x + i) - mean) * inverse;
-    at.store(dx + i, (g - meanG - normal * meanProduct) * inverse);
+    Vec<A> value = (g - meanG - normal * meanProduct) * inverse;
+    at.store(dx + i, residual ? value + at.load(residual + i) : value);
   });
 }
 
 template <class T>
 void layerNormGrad(int threads, int64_t rows, int64_t n, const T *dy,
                    const T *x, const Accumulator<T> *stats, const T *gamma,
-                   T *dx, Accumulator<T> *dgamma, Accumulator<T> *dbeta,
-                   bool add) {
+                   const T *residual, T *dx, Accumulator<T> *dgamma,
+                   Accumulator<T> *dbeta, bool add) {
   auto rowPart = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       layerNormRow(n, dy + r * n, x + r * n, stats[2 * r], stats[2 * r + 1],
-                   gamma, dx + r * n);
+                   gamma, residual ? residual + r * n : nullptr, dx + r * n);
   };
   // dx may stand where dy stood: the sums over a block's rows come first.
   threads = threadsForElements(threads, rows * n);
@@ -230,54 +236,78 @@ inline Vec<double> keptFactor(const uint32_t *numbers, uint32_t threshold,
   return factor;
 }
 
+/// Row r of dropout(x) (+ residual, unless null).
 template <class T>
-void dropout(int threads, const DropoutArguments &d, const T *x,
-             const T *residual, T *y) {
+void dropoutRow(const DropoutArguments &d, int64_t r, const T *x,
+                const T *residual, T *y) {
   using A = Accumulator<T>;
   // A chunk is what one set of lanes gives: 4 columns a lane.
   constexpr int64_t chunk = 4 * lanes<uint32_t>;
   const DropoutStream &stream = d.stream;
+  const uint32_t threshold = stream.threshold;
   A kept = A(stream.keptScale);
   uint64_t lastColumn = d.firstColumn + uint64_t(d.cols);
-  parallelFor(
-      threads, d.rows, rowGrain(d.cols), [&](int, int64_t begin, int64_t end) {
-        // The end may be read past by one vector.
-        uint32_t numbers[chunk + lanes<uint32_t>];
-        const uint32_t threshold = stream.threshold;
-        for (int64_t r = begin; r < end; ++r) {
-          uint64_t row = d.firstRow + uint64_t(r);
-          for (uint64_t c = d.firstColumn / 4 * 4; c < lastColumn; c += chunk) {
-            Lanes32 counter[4] = {
-                splat(uint32_t(row)), splat(uint32_t(row >> 32)),
-                laneNumbers() + uint32_t(c / 4), splat(stream.opIndex)};
-            philoxLanes(stream.keyLo, stream.keyHi, counter);
-            using N = uint32_t;
-            Lanes32 even0 = interleave<N, false>(counter[0], counter[2]);
-            Lanes32 even1 = interleave<N, true>(counter[0], counter[2]);
-            Lanes32 odd0 = interleave<N, false>(counter[1], counter[3]);
-            Lanes32 odd1 = interleave<N, true>(counter[1], counter[3]);
-            constexpr int width = lanes<N>;
-            storeWhole(numbers, interleave<N, false>(even0, odd0));
-            storeWhole(numbers + width, interleave<N, true>(even0, odd0));
-            storeWhole(numbers + 2 * width, interleave<N, false>(even1, odd1));
-            storeWhole(numbers + 3 * width, interleave<N, true>(even1, odd1));
-            // [from, to) are local columns; numbers[0] belongs to column c -
-            // first.
-            int64_t base = int64_t(c) - int64_t(d.firstColumn);
-            int64_t from = base < 0 ? 0 : base;
-            int64_t to = smaller(base + chunk, d.cols);
-            const uint32_t *number = numbers + (from - base);
-            const T *in = x + r * d.cols + from;
-            const T *plus = residual ? residual + r * d.cols + from : nullptr;
-            T *out = y + r * d.cols + from;
-            sweep<A>(0, to - from, [=](int64_t i, auto at) {
-              Vec<A> v =
-                  at.load(in + i) * keptFactor(number + i, threshold, kept);
-              at.store(out + i, plus ? v + at.load(plus + i) : v);
-            });
-          }
-        }
-      });
+  // The end may be read past by one vector.
+  uint32_t numbers[chunk + lanes<uint32_t>];
+  uint64_t row = d.firstRow + uint64_t(r);
+  for (uint64_t c = d.firstColumn / 4 * 4; c < lastColumn; c += chunk) {
+    Lanes32 counter[4] = {splat(uint32_t(row)), splat(uint32_t(row >> 32)),
+                          laneNumbers() + uint32_t(c / 4),
+                          splat(stream.opIndex)};
+    philoxLanes(stream.keyLo, stream.keyHi, counter);
+    using N = uint32_t;
+    Lanes32 even0 = interleave<N, false>(counter[0], counter[2]);
+    Lanes32 even1 = interleave<N, true>(counter[0], counter[2]);
+    Lanes32 odd0 = interleave<N, false>(counter[1], counter[3]);
+    Lanes32 odd1 = interleave<N, true>(counter[1], counter[3]);
+    constexpr int width = lanes<N>;
+    storeWhole(numbers, interleave<N, false>(even0, odd0));
+    storeWhole(numbers + width, interleave<N, true>(even0, odd0));
+    storeWhole(numbers + 2 * width, interleave<N, false>(even1, odd1));
+    storeWhole(numbers + 3 * width, interleave<N, true>(even1, odd1));
+    // [from, to) are local columns; numbers[0] belongs to column c - first.
+    int64_t base = int64_t(c) - int64_t(d.firstColumn);
+    int64_t from = base < 0 ? 0 : base;
+    int64_t to = smaller(base + chunk, d.cols);
+    const uint32_t *number = numbers + (from - base);
+    const T *in = x + r * d.cols + from;
+    const T *plus = residual ? residual + r * d.cols + from : nullptr;
+    T *out = y + r * d.cols + from;
+    sweep<A>(0, to - from, [=](int64_t i, auto at) {
+      Vec<A> v = at.load(in + i) * keptFactor(number + i, threshold, kept);
+      at.store(out + i, plus ? v + at.load(plus + i) : v);
+    });
+  }
+}
+
+template <class T>
+void dropout(int threads, const DropoutArguments &d, const T *x,
+             const T *residual, T *y) {
+  parallelFor(threads, d.rows, rowGrain(d.cols),
+              [&](int, int64_t begin, int64_t end) {
+                for (int64_t r = begin; r < end; ++r)
+                  dropoutRow(d, r, x, residual, y);
+              });
+}
+
+/// A row is summed and, while it is in the first-level cache, normalised.
+template <class T>
+void addLayerNorm(int threads, int64_t rows, int64_t n,
+                  const DropoutArguments *dropout, const T *x,
+                  const T *residual, const T *gamma, const T *beta, T *sum,
+                  T *y, Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
+  parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (dropout)
+        dropoutRow(*dropout, r, x, residual, sum);
+      else
+        sweep<A>(r * n, (r + 1) * n, [&](int64_t i, auto at) {
+          at.store(sum + i, at.load(x + i) + at.load(residual + i));
+        });
+      normalizeRow(n, sum + r * n, gamma, beta, y + r * n, stats + 2 * r, eps);
+    }
+  });
 }
 
 template <class T>

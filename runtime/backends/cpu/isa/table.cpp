@@ -20,17 +20,28 @@ namespace grt::cpu {
 namespace {
 
 template <class T> constexpr KernelTable<T> makeTable() {
-  return {gemm<T, Accumulator<T>>, gemm<T, T>,
+  return {gemm<T, Accumulator<T>>,
+          gemm<T, T>,
           biasAdd<T>,
-          biasGrad<T>,      layerNorm<T>,
-          layerNormGrad<T>, biasGelu<T>,
-          geluGrad<T>,      attention<T>,
-          attentionGrad<T>, dropout<T>,
-          add<T>,           scale<T>,
-          embedding<T>,     embeddingGrad<T>,
-          positionAdd<T>,   positionGrad<T>,
-          softmaxStats<T>,  crossEntropyGrad<T>,
-          optimize<T>,      sumOfSquares<Accumulator<T>>};
+          biasGrad<T>,
+          layerNorm<T>,
+          addLayerNorm<T>,
+          layerNormGrad<T>,
+          biasGelu<T>,
+          geluGrad<T>,
+          attention<T>,
+          attentionGrad<T>,
+          dropout<T>,
+          add<T>,
+          scale<T>,
+          embedding<T>,
+          embeddingGrad<T>,
+          positionAdd<T>,
+          positionGrad<T>,
+          softmaxStats<T>,
+          crossEntropyGrad<T>,
+          optimize<T>,
+          sumOfSquares<Accumulator<T>>};
 }
 
 } // namespace

@@ -12,8 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "elements.h"
-#include "kernels.h"
+#include "masked.h"
 
 #include <initializer_list>
 
@@ -164,44 +163,20 @@ template <class T> struct PositionAdd {
   }
 };
 
-/// y = dropout(x) (+ residual). 2w or 3w bytes an element; Philox gives four
-/// numbers for about 80 integer operations, 20 an element.
+/// y = dropout(x) (+ residual). 2w or 3w bytes an element.
 template <class T, bool Residual> struct Dropout {
-  DropoutArguments arguments;
+  Mask<T> mask;
   const T *x, *residual;
   T *y;
-  uint32_t threshold;
-  Accumulator<T> keptScale;
 
   template <int N> __device__ void run(int64_t i) const {
-    using A = Accumulator<T>;
-    const grt_step &step = *arguments.key.step;
     Pack<T, N> in = load<N>(x + i), onto, out;
     if (Residual)
       onto = load<N>(residual + i);
-    if (step.mode != GRT_MODE_TRAIN) {
-      for (int e = 0; e < N; ++e)
-        out.at[e] =
-            Residual ? narrow<T>(wide(in.at[e]) + wide(onto.at[e])) : in.at[e];
-      store<N>(y + i, out);
-      return;
-    }
-    PhiloxKey key = dropoutKey(step.seed, step.step, arguments.key.layer);
-    Quotient place = divide(i, arguments.cols);
-    uint64_t row = arguments.firstRow + uint64_t(place.quotient);
-    uint64_t column = arguments.firstColumn + uint64_t(place.rest);
-    PhiloxBlock block;
-    for (int e = 0; e < N; ++e) {
-      // A pack lies in one row; the first column may stand inside a block.
-      if (e == 0 || (column + e) % 4 == 0)
-        block = dropoutBlock(key, row, uint32_t((column + e) / 4),
-                             arguments.key.opIndex);
-      bool kept = laneOf(block, uint32_t(column + e)) >= threshold;
-      A value = kept ? wide(in.at[e]) * keptScale : A(0);
-      if (Residual)
-        value = value + wide(onto.at[e]);
-      out.at[e] = narrow<T>(value);
-    }
+    Accumulator<T> value[N];
+    mask.template drop<N>(i, in, value);
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(Residual ? value[e] + wide(onto.at[e]) : value[e]);
     store<N>(y + i, out);
   }
 };
@@ -315,14 +290,12 @@ void dropout(const Queue &queue, const DropoutArguments &d, const T *x,
       gpu::copy(queue.stream, y, x, uint64_t(n) * sizeof(T));
     return;
   }
-  uint32_t threshold = dropoutThreshold(d.key.p);
-  auto kept = Accumulator<T>(1 / (1 - d.key.p));
   if (residual)
     map<T>(queue, n, d.cols, {x, residual, y},
-           Dropout<T, true>{d, x, residual, y, threshold, kept});
+           Dropout<T, true>{Mask<T>(d), x, residual, y});
   else
     map<T>(queue, n, d.cols, {x, y},
-           Dropout<T, false>{d, x, nullptr, y, threshold, kept});
+           Dropout<T, false>{Mask<T>(d), x, nullptr, y});
 }
 
 template <class T>

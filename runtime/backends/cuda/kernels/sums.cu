@@ -194,15 +194,16 @@ void launchLayerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
 constexpr int gradThreads = 256;
 
 /// With x^ the normalised input and g = dy gamma: dx = (g - mean(g) - x^ mean(g
-/// x^)) / sqrt(var + eps); dgamma sums dy x^, dbeta dy. A block takes the rows
-/// of a chunk one after the other; a thread holds up to K packs of a row, and
-/// the column sums of those, in registers. Everything is read once: 3w bytes an
-/// element, 12 operations.
+/// x^)) / sqrt(var + eps), plus the residual's if there is one; dgamma sums dy
+/// x^, dbeta dy. A block takes the rows of a chunk one after the other; a
+/// thread holds up to K packs of a row, and the column sums of those, in
+/// registers. Everything is read once: 3w bytes an element, 12 operations; 4w
+/// and 13 with a residual.
 template <class T, int N, int K>
 __global__ void __launch_bounds__(gradThreads)
     layerNormGradKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
                         const T *x, const Accumulator<T> *stats, const T *gamma,
-                        T *dx, Accumulator<T> *partial) {
+                        const T *residual, T *dx, Accumulator<T> *partial) {
   using A = Accumulator<T>;
   __shared__ A parts[2][2][gradThreads / warpSize_];
   const int threads = int(blockDim.x), warps = threads / warpSize_;
@@ -257,11 +258,14 @@ __global__ void __launch_bounds__(gradThreads)
     product = product / A(n);
     for (int k = 0; k < K; ++k)
       if (columnOf(k) < n) {
-        Pack<T, N> out;
+        Pack<T, N> out, past;
+        if (residual)
+          past = load<N>(residual + r * n + columnOf(k));
         for (int e = 0; e < N; ++e) {
           A g = wide(dyPack[k].at[e]) * scale[k][e];
           A normal = (wide(xPack[k].at[e]) - mean) * inverse;
-          out.at[e] = narrow<T>((g - sum - normal * product) * inverse);
+          A value = (g - sum - normal * product) * inverse;
+          out.at[e] = narrow<T>(residual ? value + wide(past.at[e]) : value);
         }
         store<N>(dx + r * n + columnOf(k), out);
       }
@@ -303,7 +307,8 @@ __global__ void __launch_bounds__(gradThreads)
 template <class T>
 __global__ void __launch_bounds__(gradThreads)
     wideRowsKernel(int64_t n, const T *dy, const T *x,
-                   const Accumulator<T> *stats, const T *gamma, T *dx) {
+                   const Accumulator<T> *stats, const T *gamma,
+                   const T *residual, T *dx) {
   using A = Accumulator<T>;
   int64_t r = blockIdx.x;
   A mean = stats[2 * r], inverse = stats[2 * r + 1], sum = 0, product = 0;
@@ -317,7 +322,9 @@ __global__ void __launch_bounds__(gradThreads)
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
     A g = wide(dy[r * n + i]) * wide(gamma[i]);
     A normal = (wide(x[r * n + i]) - mean) * inverse;
-    dx[r * n + i] = narrow<T>((g - sum - normal * product) * inverse);
+    A value = (g - sum - normal * product) * inverse;
+    dx[r * n + i] =
+        narrow<T>(residual ? value + wide(residual[r * n + i]) : value);
   }
 }
 
@@ -474,8 +481,8 @@ void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
 template <class T>
 void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    const T *x, const Accumulator<T> *stats, const T *gamma,
-                   T *dx, Accumulator<T> *dgamma, Accumulator<T> *dbeta,
-                   bool add) {
+                   const T *residual, T *dx, Accumulator<T> *dgamma,
+                   Accumulator<T> *dbeta, bool add) {
   using A = Accumulator<T>;
   if (n <= 0)
     return;
@@ -485,10 +492,10 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
     int64_t warps = ceilDivide(ceilDivide(packs, held), warpSize_);
     launch(kernel, dim3(unsigned(chunks.count)),
            dim3(unsigned(warps * warpSize_)), 0, queue.stream, rows, n,
-           chunks.rows, dy, x, stats, gamma, dx, partial);
+           chunks.rows, dy, x, stats, gamma, residual, dx, partial);
   };
   constexpr int N = packSize<T>;
-  bool packed = n % N == 0 && aligned({dy, x, gamma, dx});
+  bool packed = n % N == 0 && aligned({dy, x, gamma, residual, dx});
   int64_t packs = packed ? n / N : n;
   if (rows <= 0) {
   } else if (packed && packs <= gradThreads) {
@@ -503,7 +510,7 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
            dim3(gradThreads), 0, queue.stream, rows, n, chunks.rows, dy, x,
            stats, partial);
     launch(wideRowsKernel<T>, dim3(unsigned(rows)), dim3(gradThreads), 0,
-           queue.stream, n, dy, x, stats, gamma, dx);
+           queue.stream, n, dy, x, stats, gamma, residual, dx);
   }
   finish<A, 2>(queue, chunks.count, n, dgamma, dbeta, add);
 }
@@ -558,7 +565,8 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
                           double);                                             \
   template void layerNormGrad(const Queue &, int64_t, int64_t, const T *,      \
                               const T *, const Accumulator<T> *, const T *,    \
-                              T *, Accumulator<T> *, Accumulator<T> *, bool);  \
+                              const T *, T *, Accumulator<T> *,                \
+                              Accumulator<T> *, bool);                         \
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
                              int64_t, const T *, Accumulator<T> *, bool);      \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \

@@ -61,7 +61,9 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"Zero", 20, "zero">,
   GRT_Case<"Optimizer", 21, "optimizer">,
   GRT_Case<"Norm", 22, "norm">,
-  GRT_Case<"Scale", 23, "scale">
+  GRT_Case<"Scale", 23, "scale">,
+  GRT_Case<"AddLayerNorm", 24, "add_layer_norm">,
+  GRT_Case<"LayerNormAddGrad", 25, "layer_norm_add_grad">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

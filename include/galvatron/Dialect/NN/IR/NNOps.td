@@ -287,6 +287,66 @@ def NN_LayerNormGradOp
   }];
 }
 
+def NN_AddLayerNormOp
+    : NN_Op<"add_layer_norm", ["getFlops"], [], ["getReusableOperand"], [],
+            ["getElementRole", "removeDropout"]> {
+  let summary = "Dropout, a residual addition and a layer norm in one pass.";
+  let description = [{
+    `sum = dropout(x) + residual`; `y` and `stats` are those of `nn.layer_norm`
+    of `sum`. Made by `nn-fuse` after partition, so it has no gradient of its
+    own.
+
+    Constraints:
+    1. `residual`, `sum` and `y` have the type of `x`.
+    2. `gamma` and `beta` are vectors as long as the last dimension of `x`.
+    3. `stats` has the shape of `x` with 2 for the last dimension.
+    4. `eps` is positive.
+    5. `0 <= p < 1`.
+    6. `x` has rank >= 2.
+
+    ```mlir
+    %sum, %y, %stats = nn.add_layer_norm %x, %residual, %gamma, %beta
+        {eps = 1.0e-5 : f64}
+      : (tensor<4x64x768xf32>, tensor<4x64x768xf32>, tensor<768xf32>,
+         tensor<768xf32>)
+      -> (tensor<4x64x768xf32>, tensor<4x64x768xf32>, tensor<4x64x2xf32>)
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$residual, NN_Float:$gamma,
+                       NN_Float:$beta, F64Attr:$eps,
+                       DefaultValuedAttr<F64Attr, "0.0">:$p,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+  let results = (outs NN_Float:$sum, NN_Float:$y, NN_Statistics:$stats);
+  let assemblyFormat = [{
+    $x `,` $residual `,` $gamma `,` $beta attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_LayerNormAddGradOp
+    : NN_Op<"layer_norm_add_grad",
+            ["getFlops"], [], ["getReusableOperand", "supportsAccumulation"],
+            [], ["getElementRole"]> {
+  let summary = "Gradients of a layer normalisation and of what goes past it.";
+  let description = [{
+    As `nn.layer_norm_grad`, with `residual`, the gradient that reaches `x` past
+    the normalisation, added to `dx`. Made by `nn-fuse` after partition.
+
+    Constraints:
+    1. `dx`, `dy` and `residual` have the type of `x`.
+    2. `gamma`, `dgamma`, `dbeta` are vectors as long as the last dimension.
+    3. `stats` has the shape of `x` with 2 for the last dimension.
+  }];
+  let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
+                       NN_Float:$gamma, NN_Float:$residual);
+  let results = (outs NN_Float:$dx, NN_Statistics:$dgamma,
+                      NN_Statistics:$dbeta);
+  let assemblyFormat = [{
+    $dy `,` $x `,` $stats `,` $gamma `,` $residual attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
 def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gaussian error linear unit.";
   let description = [{
