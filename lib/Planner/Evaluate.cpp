@@ -8,6 +8,7 @@
 #include "CostTables.h"
 
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/TaskProgram.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -107,7 +108,20 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     shape.microBatches = plan.microBatches;
     shape.lastStage = s + 1 == stageCount;
     shape.backend = backendTraits(cluster.backendOf(stage.devices));
-    stage.ledger = stageLedger(memoryLayers, shape);
+    int64_t available = cluster.budgetOf(stage.devices, memory);
+    std::vector<Strategy> strategies;
+    for (int64_t i = 0; i < stage.layerCount; ++i)
+      strategies.push_back(plan.layers[stage.firstLayer + i].strategy);
+    for (auto [layer, ahead] :
+         zip_equal(memoryLayers, gathersAhead(strategies))) {
+      layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
+      layer.backwardAhead =
+          ahead.backward && layer.footprint.backwardGathered > 0;
+    }
+    stage.ledger = fitGathersAhead(memoryLayers, shape, available);
+    stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
+      return layer.forwardAhead || layer.backwardAhead;
+    });
     stage.peakBytes = stage.ledger.total();
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       LayerMemory own = layerMemory(memoryLayers[i].footprint,
@@ -115,7 +129,6 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       plan.layers[stage.firstLayer + i].memoryBytes =
           own.state + shape.inFlight * own.kept;
     }
-    int64_t available = cluster.budgetOf(stage.devices, memory);
     stage.availableBytes = available;
     stage.reservedBytes = cluster.memoryFor(stage.devices, 0);
     int64_t excess = stage.peakBytes - available;

@@ -155,6 +155,7 @@ private:
     SimulatedRole role;
     role.devices = stage.devices;
     std::vector<StageLayer> memoryLayers;
+    std::vector<Strategy> strategies;
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
       const Strategy &strategy = plan.layers[l].strategy;
@@ -166,6 +167,7 @@ private:
                          "' cannot have strategy '" + strategy.str() +
                          "': " + toString(footprint.takeError()));
       memoryLayers.push_back({*footprint, local});
+      strategies.push_back(strategy);
       SimulatedLayer layer = makeLayer(strategy, stage.devices, *footprint);
       layer.name = plan.layers[l].name;
       if (i > 0) {
@@ -185,7 +187,20 @@ private:
     shape.microBatches = plan.microBatches;
     shape.lastStage = number + 1 == stages;
     shape.backend = backendTraits(cluster.backendOf(stage.devices));
+    if (stage.gathersAhead)
+      for (auto [layer, ahead] :
+           zip_equal(memoryLayers, gathersAhead(strategies))) {
+        layer.forwardAhead = ahead.forward;
+        layer.backwardAhead = ahead.backward;
+      }
     role.ledger = stageLedger(memoryLayers, shape);
+    int64_t kept = 0;
+    for (auto [layer, temporaries] :
+         zip_equal(role.layers, placeTemporaries(memoryLayers))) {
+      kept += layer.inputBytes + layer.stashBytes;
+      layer.forwardTransient = temporaries.forwardEnd - kept;
+      layer.backwardTransient = temporaries.backwardEnd - kept;
+    }
     return role;
   }
 
@@ -209,10 +224,6 @@ private:
     layer.tpUplinks = placement.tp;
     layer.inputBytes = align64(footprint.inputBytes);
     layer.stashBytes = align64(footprint.stashBytes);
-    if (footprint.forwardTransient > 0)
-      layer.forwardTransient =
-          align64(footprint.forwardTransient) + align64(footprint.outputBytes);
-    layer.backwardTransient = align64(footprint.backwardTransient);
     return layer;
   }
 

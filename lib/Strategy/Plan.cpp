@@ -197,6 +197,8 @@ json::Value Plan::toJson() const {
     if (stage.reservedBytes > 0)
       (*stageArray.back().getAsObject())["reserved-bytes"] =
           stage.reservedBytes;
+    if (stage.gathersAhead)
+      (*stageArray.back().getAsObject())["gathers-ahead"] = true;
   }
   json::Array layerArray;
   for (const PlanLayer &layer : layers)
@@ -323,6 +325,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.peakBytes = item.naturalOr("peak-bytes", 0);
       stage.availableBytes = item.naturalOr("available-bytes", 0);
       stage.reservedBytes = item.naturalOr("reserved-bytes", 0);
+      stage.gathersAhead = item.booleanOr("gathers-ahead", false);
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");

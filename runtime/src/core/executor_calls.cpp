@@ -18,7 +18,7 @@ std::string str(uint64_t value) { return std::to_string(value); }
 const char *regionName(uint32_t region) {
   static const char *const names[GRT_REGION_COUNT] = {
       "parameter", "gradient", "optimizer", "stash", "transient", "input",
-      "output",    "grad-in",  "grad-out",  "data",  "loss"};
+      "output",    "grad-in",  "grad-out",  "data",  "loss",      "gathered"};
   return region < GRT_REGION_COUNT ? names[region] : "unknown";
 }
 
