@@ -45,6 +45,94 @@ int64_t stageConstantBytes(const StageShape &shape) {
          (shape.lastStage ? align64(8 * shape.microBatches) : 0);
 }
 
+namespace {
+
+/// What one direction of a layer needs behind what earlier layers and itself
+/// keep.
+struct Pass {
+  int64_t top = 0;      ///< where temporaries besides gathered parameters end
+  int64_t gathered = 0; ///< bytes
+  bool ahead = false;
+  int64_t offset = 0; ///< of the gathered parameters
+  int64_t end = 0;    ///< of everything that lives while the layer runs
+};
+
+/// Places the gathered parameters of one direction; `step` leads from a layer
+/// to the one that runs behind it. From the last layer down: there the
+/// temporaries are highest, so what the last pair needs nobody exceeds who
+/// takes the place below or above its neighbour's.
+void placeGathered(MutableArrayRef<Pass> passes, int step) {
+  auto count = static_cast<int>(passes.size());
+  auto isThere = [&](int l) { return l >= 0 && l < count; };
+  // Gathered while the layer in front runs.
+  auto isAhead = [&](int l) {
+    return passes[l].ahead && passes[l].gathered > 0 && isThere(l - step);
+  };
+  for (int l = count; l-- > 0;) {
+    Pass &pass = passes[l];
+    if (pass.gathered == 0)
+      continue;
+    pass.offset = pass.top;
+    if (isAhead(l))
+      pass.offset = std::max(pass.offset, passes[l - step].top);
+    if (l + 1 == count)
+      continue;
+    const Pass &later = passes[l + 1];
+    bool together = later.gathered > 0 && isAhead(step > 0 ? l + 1 : l);
+    if (together && pass.offset < later.offset + later.gathered &&
+        later.offset < pass.offset + pass.gathered)
+      pass.offset = later.offset + later.gathered;
+  }
+  for (int l = 0; l < count; ++l) {
+    Pass &pass = passes[l];
+    pass.end = pass.top;
+    if (pass.gathered > 0)
+      pass.end = std::max(pass.end, pass.offset + pass.gathered);
+    if (int next = l + step; isThere(next) && isAhead(next))
+      pass.end =
+          std::max(pass.end, passes[next].offset + passes[next].gathered);
+  }
+}
+
+} // namespace
+
+std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers) {
+  std::vector<Pass> forward(layers.size()), backward(layers.size());
+  int64_t kept = 0;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const LayerFootprint &footprint = layers[l].footprint;
+    kept += align64(footprint.inputBytes) + align64(footprint.stashBytes);
+    forward[l].gathered = align64(footprint.forwardGathered);
+    backward[l].gathered = align64(footprint.backwardGathered);
+    forward[l].ahead = layers[l].forwardAhead;
+    backward[l].ahead = layers[l].backwardAhead;
+    forward[l].top = kept;
+    if (footprint.forwardTransient > 0)
+      forward[l].top += align64(footprint.outputBytes) +
+                        align64(footprint.forwardTransient) -
+                        forward[l].gathered;
+    backward[l].top =
+        kept + align64(footprint.backwardTransient) - backward[l].gathered;
+  }
+  placeGathered(forward, 1);
+  placeGathered(backward, -1);
+  std::vector<LayerTemporaries> result;
+  for (size_t l = 0; l < layers.size(); ++l)
+    result.push_back({forward[l].offset, backward[l].offset, forward[l].end,
+                      backward[l].end});
+  return result;
+}
+
+StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
+                            const StageShape &shape, int64_t available) {
+  StageLedger ledger = stageLedger(layers, shape);
+  if (ledger.total() <= available)
+    return ledger;
+  for (StageLayer &layer : layers)
+    layer.forwardAhead = layer.backwardAhead = false;
+  return stageLedger(layers, shape);
+}
+
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
   int64_t keptSum = 0, boundary = 0;
@@ -62,13 +150,10 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   }
   ledger.activations = shape.inFlight * keptSum;
   // A layer's temporaries may use what later layers keep.
-  int64_t keptAfter = keptSum;
-  for (const StageLayer &layer : layers) {
-    LayerMemory memory =
-        layerMemory(layer.footprint, layer.samples, shape.microBatches);
-    keptAfter -= memory.kept;
-    ledger.backward = std::max(ledger.backward, memory.transient - keptAfter);
-  }
+  for (const LayerTemporaries &layer : placeTemporaries(layers))
+    ledger.backward =
+        std::max(ledger.backward,
+                 std::max(layer.forwardEnd, layer.backwardEnd) - keptSum);
   ledger.communication = 2 * boundary;
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime += stageConstantBytes(shape) - ledger.workspace;
@@ -126,6 +211,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
   int64_t data = layout.data.offset, stash = 0;
+  std::vector<LayerTemporaries> temporaries = placeTemporaries(layers);
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
     StageLayout::LayerPlacement &placement = layout.layers[l];
@@ -140,6 +226,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     // The slot is followed by the transient region, so one range serves.
     placement.backwardTransient = stash;
     placement.forwardTransient = stash + align64(footprint.outputBytes);
+    placement.forwardGathered = temporaries[l].forwardGathered;
+    placement.backwardGathered = temporaries[l].backwardGathered;
     if (footprint.dataBytesPerSample > 0) {
       placement.data = data;
       placement.dataBytesPerMicroBatch =

@@ -9,6 +9,7 @@
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/TaskProgram.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -44,7 +45,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     Expected<StageContents> contents = stageContents(model, cluster, plan, s);
     if (!contents)
       return contents.takeError();
-    const std::vector<StageLayer> &memoryLayers = contents->layers;
+    std::vector<StageLayer> &memoryLayers = contents->layers;
     const StageShape &shape = contents->shape;
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
@@ -88,7 +89,20 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       nosync[gradientStage] += gradient;
     }
 
-    stage.ledger = stageLedger(memoryLayers, shape);
+    int64_t available = cluster.budgetOf(stage.devices, memory);
+    std::vector<Strategy> strategies;
+    for (int64_t i = 0; i < stage.layerCount; ++i)
+      strategies.push_back(plan.layers[stage.firstLayer + i].strategy);
+    for (auto [layer, ahead] :
+         zip_equal(memoryLayers, gathersAhead(strategies))) {
+      layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
+      layer.backwardAhead =
+          ahead.backward && layer.footprint.backwardGathered > 0;
+    }
+    stage.ledger = fitGathersAhead(memoryLayers, shape, available);
+    stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
+      return layer.forwardAhead || layer.backwardAhead;
+    });
     stage.peakBytes = stage.ledger.total();
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       LayerMemory own = layerMemory(memoryLayers[i].footprint,
@@ -96,7 +110,6 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       plan.layers[stage.firstLayer + i].memoryBytes =
           own.state + shape.inFlight * own.kept;
     }
-    int64_t available = cluster.budgetOf(stage.devices, memory);
     stage.availableBytes = available;
     stage.reservedBytes = cluster.memoryFor(stage.devices, 0);
     int64_t excess = stage.peakBytes - available;

@@ -243,6 +243,28 @@ TaskProgram make1F1B(int64_t stages, int64_t microBatches,
   return program;
 }
 
+std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
+  if (layer.degree(Paradigm::SDP) == 1)
+    return "nothing of it (" + layer.str() + ") is sharded";
+  // With equal layouts nothing else can clash: ranks of one TP group hold the
+  // same samples, those of one SDP group different ones.
+  if (beside.sampleLayout() != layer.sampleLayout())
+    return "the gather of " + layer.str() +
+           " would run beside the reshard from " + beside.str();
+  return "";
+}
+
+std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
+  std::vector<GatherAhead> ahead(layers.size());
+  for (size_t l = 0; l < layers.size(); ++l) {
+    ahead[l].forward =
+        l > 0 && whyNotGatherAhead(layers[l - 1], layers[l]).empty();
+    ahead[l].backward = l + 1 < layers.size() &&
+                        whyNotGatherAhead(layers[l + 1], layers[l]).empty();
+  }
+  return ahead;
+}
+
 std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
   constexpr Paradigm others[] = {Paradigm::SDP, Paradigm::TP};
   for (size_t l = 0; l < layers.size(); ++l) {

@@ -138,9 +138,11 @@ private:
         stageContents(model, cluster, plan, number);
     if (!contents)
       return contents.takeError();
+    std::vector<Strategy> strategies;
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
       const Strategy &strategy = plan.layers[l].strategy;
+      strategies.push_back(strategy);
       SimulatedLayer layer =
           makeLayer(strategy, stage.devices, contents->layers[i].footprint,
                     contention[number]);
@@ -155,7 +157,20 @@ private:
       }
       role.layers.push_back(std::move(layer));
     }
+    if (stage.gathersAhead)
+      for (auto [layer, ahead] :
+           zip_equal(contents->layers, gathersAhead(strategies))) {
+        layer.forwardAhead = ahead.forward;
+        layer.backwardAhead = ahead.backward;
+      }
     role.ledger = stageLedger(contents->layers, contents->shape);
+    int64_t kept = 0;
+    for (auto [layer, temporaries] :
+         zip_equal(role.layers, placeTemporaries(contents->layers))) {
+      kept += layer.inputBytes + layer.stashBytes;
+      layer.forwardTransient = temporaries.forwardEnd - kept;
+      layer.backwardTransient = temporaries.backwardEnd - kept;
+    }
     return role;
   }
 
@@ -180,10 +195,6 @@ private:
     layer.tpUplinks = placement.tp;
     layer.inputBytes = align64(footprint.inputBytes);
     layer.stashBytes = align64(footprint.stashBytes);
-    if (footprint.forwardTransient > 0)
-      layer.forwardTransient =
-          align64(footprint.forwardTransient) + align64(footprint.outputBytes);
-    layer.backwardTransient = align64(footprint.backwardTransient);
     return layer;
   }
 

@@ -215,6 +215,8 @@ json::Value Plan::toJson() const {
     if (stage.reservedBytes > 0)
       (*stageArray.back().getAsObject())["reserved-bytes"] =
           stage.reservedBytes;
+    if (stage.gathersAhead)
+      (*stageArray.back().getAsObject())["gathers-ahead"] = true;
   }
   json::Array layerArray;
   for (const PlanLayer &layer : layers)
@@ -342,6 +344,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.peakBytes = bytesOr0(item, "peak-bytes");
       stage.availableBytes = bytesOr0(item, "available-bytes");
       stage.reservedBytes = bytesOr0(item, "reserved-bytes");
+      stage.gathersAhead = item.booleanOr("gathers-ahead", false);
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");

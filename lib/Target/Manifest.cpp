@@ -343,6 +343,15 @@ private:
     return most;
   }
 
+  void writeGathered(StringRef key, bool ahead, IntegerAttr offset) {
+    if (!offset)
+      return;
+    json.attributeObject(key, [&] {
+      json.attribute("offset", offset.getInt());
+      json.attribute("ahead", ahead);
+    });
+  }
+
   void writeLayer(LayerOp layer, int64_t number) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     DictionaryAttr placement = *layer.getPlacement();
@@ -394,6 +403,10 @@ private:
     json.attribute("forward-transient-bytes",
                    transientBytes({layer.getForwardAttr()}));
     json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());
+    writeGathered("forward-gathered", layer.getForwardAhead(),
+                  placement.getAs<IntegerAttr>("forward_gathered"));
+    writeGathered("backward-gathered", layer.getBackwardAhead(),
+                  placement.getAs<IntegerAttr>("backward_gathered"));
 
     std::optional<StringRef> data = layer.getData();
     json.attribute("input", data == "tokens" ? "data-tokens" : "stash");

@@ -111,6 +111,16 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[1].stash: stash ends at byte"},
       {[&](Json &m) { layer(m, 0, 1)["transient-bytes"] = 1 << 30; },
        "roles[0].layers[1].transient: transients end at byte"},
+      {[&](Json &m) {
+         layer(m, 0, 1)["forward-gathered"] = {{"offset", 1 << 30},
+                                               {"ahead", false}};
+       },
+       "roles[0].layers[1].forward-gathered: gathered parameters end at byte"},
+      {[&](Json &m) {
+         layer(m, 0, 0)["backward-gathered"] = {{"offset", 0}, {"ahead", true}};
+       },
+       "roles[0].layers[0].backward-gathered: nothing of the layer is "
+       "sharded"},
       {[&](Json &m) { m["roles"][0]["arena"]["window"] = {0, 64}; },
        "roles[0].arena.window: expected an offset, bytes and a stride, found "
        "2"},

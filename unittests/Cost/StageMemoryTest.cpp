@@ -193,4 +193,112 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
   }
 }
 
+/// Gathered parameters of layers that run one after the other.
+TEST(StageMemory, gathers_ahead_take_turns) {
+  auto gathering = [](int64_t bytes) {
+    StageLayer made = layer(640, 640, 0, 1280 + bytes, 1920 + bytes);
+    made.footprint.forwardGathered = made.footprint.backwardGathered = bytes;
+    return made;
+  };
+  std::vector<StageLayer> layers(5, gathering(6400));
+  StageShape shape{1, 1, false};
+  // The last layer has nothing behind it: its temporaries, and its parameters.
+  EXPECT_EQ(stageLedger(layers, shape).backward, 1920 + 6400);
+  EXPECT_EQ(stageLayout(layers, shape).layers[4].backwardGathered,
+            5 * 640 + 1920);
+  for (StageLayer &each : layers)
+    each.forwardAhead = each.backwardAhead = true;
+  // Two buffers, whatever the number of layers.
+  EXPECT_EQ(stageLedger(layers, shape).backward, 1920 + 2 * 6400);
+  // No room: as before.
+  int64_t needed = stageLedger(layers, shape).total();
+  EXPECT_EQ(fitGathersAhead(layers, shape, needed).total(), needed);
+  EXPECT_TRUE(layers[2].forwardAhead);
+  EXPECT_EQ(fitGathersAhead(layers, shape, needed - 1).total(), needed - 6400);
+  EXPECT_FALSE(layers[2].forwardAhead || layers[2].backwardAhead);
+
+  // A large one in front of small ones lies where later layers keep theirs; one
+  // at the end is not gathered ahead in backward.
+  layers = std::vector<StageLayer>(5, gathering(64));
+  layers[0] = gathering(1280);
+  layers[4] = gathering(1280);
+  for (StageLayer &each : layers)
+    each.forwardAhead = each.backwardAhead = true;
+  layers[0].forwardAhead = layers[4].backwardAhead = false;
+  EXPECT_EQ(stageLedger(layers, shape).backward, 1920 + 1280 + 64);
+}
+
+/// What lives while a layer runs never overlaps, and ends where it is said to.
+TEST(StageMemory, gathered_parameters_never_meet_what_is_alive) {
+  std::mt19937_64 random(3);
+  auto bytes = [&](int64_t most) {
+    return 64 * std::uniform_int_distribution<int64_t>(0, most)(random);
+  };
+  int64_t together = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    int count = 1 + trial % 6;
+    std::vector<StageLayer> layers;
+    std::vector<int64_t> kept = {0};
+    for (int l = 0; l < count; ++l) {
+      StageLayer made =
+          layer(bytes(4), bytes(4), bytes(10), bytes(30), bytes(30));
+      LayerFootprint &footprint = made.footprint;
+      if (random() % 4) {
+        footprint.forwardGathered = bytes(20);
+        footprint.forwardTransient += footprint.forwardGathered;
+        footprint.backwardGathered = bytes(20);
+        footprint.backwardTransient += footprint.backwardGathered;
+      }
+      made.forwardAhead = l > 0 && random() % 3;
+      made.backwardAhead = l + 1 < count && random() % 3;
+      layers.push_back(made);
+      kept.push_back(kept.back() + footprint.inputBytes + footprint.stashBytes);
+    }
+    std::vector<LayerTemporaries> placed = placeTemporaries(layers);
+    int64_t end = 0;
+    for (bool forward : {true, false})
+      for (int l = 0; l < count; ++l) {
+        auto gathered = [&](int number) {
+          const LayerFootprint &footprint = layers[number].footprint;
+          int64_t size =
+              forward ? footprint.forwardGathered : footprint.backwardGathered;
+          int64_t begin = forward ? placed[number].forwardGathered
+                                  : placed[number].backwardGathered;
+          return std::pair(begin, begin + size);
+        };
+        const LayerFootprint &own = layers[l].footprint;
+        // What is kept, the output and the temporaries.
+        int64_t top = kept[l + 1];
+        if (!forward)
+          top += own.backwardTransient - own.backwardGathered;
+        else if (own.forwardTransient > 0)
+          top += own.outputBytes + own.forwardTransient - own.forwardGathered;
+        std::vector<std::pair<int64_t, int64_t>> alive = {{0, top},
+                                                          gathered(l)};
+        int next = forward ? l + 1 : l - 1;
+        if (next >= 0 && next < count &&
+            (forward ? layers[next].forwardAhead : layers[next].backwardAhead))
+          alive.push_back(gathered(next));
+        int64_t last = top;
+        for (size_t a = 0; a < alive.size(); ++a) {
+          if (alive[a].first == alive[a].second)
+            continue;
+          last = std::max(last, alive[a].second);
+          for (size_t b = 0; b < a; ++b)
+            EXPECT_TRUE(alive[a].first >= alive[b].second ||
+                        alive[b].first >= alive[a].second ||
+                        alive[b].first == alive[b].second)
+                << "trial " << trial << " layer " << l;
+        }
+        together += alive.size() == 3;
+        EXPECT_EQ(last, forward ? placed[l].forwardEnd : placed[l].backwardEnd);
+        end = std::max(end, last);
+      }
+    StageShape shape{1 + trial % 2, 2, false, backendTraits("cuda")};
+    EXPECT_EQ(stageLedger(layers, shape).backward,
+              std::max<int64_t>(0, end - kept.back()));
+  }
+  EXPECT_GT(together, 1000);
+}
+
 } // namespace

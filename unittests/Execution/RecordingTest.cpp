@@ -19,6 +19,9 @@
 #include "mlir/IR/Builders.h"
 #include "gtest/gtest.h"
 
+#include <mutex>
+#include <thread>
+
 using namespace galvatron;
 using namespace galvatron::test;
 
@@ -136,6 +139,97 @@ TEST_F(RecordingTest, AMissingEventIsFound) {
     EXPECT_NE(run.error, "") << "without event operation " << left;
   }
   EXPECT_GE(found, 10u);
+}
+
+TEST_F(RecordingTest, AMissingWaitOfAGatherIsFound) {
+  // Eight layers, all gathered in forward and all but the embedding in
+  // backward: 15 gathers a micro-batch, four of these a step.
+  struct Case {
+    const char *strategy;
+    uint32_t stream, behind; ///< which stream waits for which
+    std::vector<int64_t> left;
+  };
+  const int64_t forward = 5 * 15, scatters = 5 * 7;
+  const Case cases[] = {
+      // Where parameters go, those of the layer before the last were read.
+      {"sdp2.ckpt",
+       GRT_STREAM_GATHER,
+       GRT_STREAM_COMPUTE,
+       {forward + 3, forward + 5, forward + 6}},
+      // The functions need them.
+      {"sdp2",
+       GRT_STREAM_COMPUTE,
+       GRT_STREAM_GATHER,
+       {forward, forward + 3, forward + 7}},
+      // Gradients are scattered beside it, over the same ranks.
+      {"sdp2",
+       GRT_STREAM_GRADIENT,
+       GRT_STREAM_GATHER,
+       {scatters + 1, scatters + 3, scatters + 5}}};
+  for (const Case &test : cases) {
+    SCOPED_TRACE(std::string(test.strategy) + ", stream " +
+                 std::to_string(test.stream));
+    TwinPlan plan = planOf(model, test.strategy, 1);
+    // Counted on one rank, whichever comes first.
+    std::mutex mutex;
+    std::thread::id counted;
+    int64_t seen = 0, left = -1;
+    TwinOptions options = optionsOf("f32");
+    options.steps = 2;
+    options.backend = "cuda";
+    options.keepWait = [&](uint32_t stream, uint32_t event) {
+      if (stream != test.stream || event != GRT_FUNCTION_EVENTS + test.behind)
+        return true;
+      std::lock_guard lock(mutex);
+      if (counted == std::thread::id())
+        counted = std::this_thread::get_id();
+      return counted != std::this_thread::get_id() || seen++ != left;
+    };
+    EXPECT_EQ(runTwin(context, model, plan, options).error, "");
+    EXPECT_EQ(seen,
+              test.stream == GRT_STREAM_GRADIENT ? 2 * 4 * 7 : 2 * 4 * 15);
+    for (int64_t each : test.left) {
+      seen = 0;
+      left = each;
+      counted = {};
+      EXPECT_NE(runTwin(context, model, plan, options).error, "")
+          << "without wait " << left;
+    }
+  }
+}
+
+/// Where layer number `layer` has its parameters gathered, `by` bytes further.
+bool shiftGathered(mlir::ModuleOp module, size_t layer, llvm::StringRef key,
+                   int64_t by) {
+  bool shifted = false;
+  module.walk([&](mlir::grt::LayerOp op) {
+    if (layer-- != 0)
+      return;
+    mlir::NamedAttrList placement(*op.getPlacement());
+    if (auto offset =
+            llvm::dyn_cast_or_null<mlir::IntegerAttr>(placement.get(key))) {
+      placement.set(
+          key, mlir::IntegerAttr::get(offset.getType(), offset.getInt() + by));
+      op.setPlacementAttr(placement.getDictionary(op.getContext()));
+      shifted = true;
+    }
+  });
+  return shifted;
+}
+
+TEST_F(RecordingTest, GatheredParametersOverWhatIsInUseAreFound) {
+  for (const char *text : {"sdp2", "sdp2.ckpt"})
+    for (const char *key : {"forward_gathered", "backward_gathered"}) {
+      TwinOptions options = optionsOf("f32");
+      options.steps = 2;
+      options.backend = "cuda";
+      options.corruptPlaced = [&](mlir::ModuleOp module) {
+        EXPECT_TRUE(shiftGathered(module, 3, key, -4096));
+      };
+      EXPECT_NE(runTwin(context, model, planOf(model, text, 1), options).error,
+                "")
+          << text << " " << key;
+    }
 }
 
 /// Lets operand number `which` of all products' transient operands look 64

@@ -243,6 +243,29 @@ const grt_backend *recordingBackend() {
   return table;
 }
 
+const std::function<bool(uint32_t, uint32_t)> *keepWait = nullptr;
+
+int32_t waitIfKept(void *state, uint32_t stream, uint32_t event, char *message,
+                   size_t capacity) {
+  return (*keepWait)(stream, event)
+             ? recordingBackend()->device->wait(state, stream, event, message,
+                                                capacity)
+             : 0;
+}
+
+/// The same with waits left out; one session at a time.
+const grt_backend *
+faultyBackend(const std::function<bool(uint32_t, uint32_t)> &keep) {
+  static grt_device device;
+  static grt_backend table;
+  keepWait = &keep;
+  device = *recordingBackend()->device;
+  device.wait = waitIfKept;
+  table = *recordingBackend();
+  table.device = &device;
+  return &table;
+}
+
 /// A compiled twin in execution; keeps the first error.
 class Running {
 public:
@@ -259,7 +282,9 @@ public:
     sessionOptions.poison = options.poison;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
     if (backendTraits(options.backend).streams)
-      sessionOptions.backend = recordingBackend();
+      sessionOptions.backend = options.keepWait
+                                   ? faultyBackend(options.keepWait)
+                                   : recordingBackend();
     if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
         !check(::grt::Session::create(program, sessionOptions, session)))
       return;

@@ -83,6 +83,9 @@ struct TwinOptions {
   std::function<void(mlir::ModuleOp)> corrupt;
   /// The same behind placement.
   std::function<void(mlir::ModuleOp)> corruptPlaced;
+  /// On the recording backend: whether a stream really waits for an event.
+  /// Called on the ranks' threads.
+  std::function<bool(uint32_t stream, uint32_t event)> keepWait;
   /// Called after partition and collectives, before bodies become kernels.
   std::function<void(mlir::ModuleOp)> corruptBodies;
 };

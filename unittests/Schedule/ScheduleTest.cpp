@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/TaskProgram.h"
+#include "galvatron/Strategy/DecisionTree.h"
 
 #include "gtest/gtest.h"
 
@@ -149,6 +150,47 @@ TEST(Schedule, gradients_are_reduced_behind_what_shares_one_rank) {
   // Nothing is reduced above the reshard.
   EXPECT_EQ(syncBehindReason({"dp4", "tp4"}), "");
   EXPECT_NE(syncBehindReason({"tp4", "dp4", "dp4"}), "");
+}
+
+TEST(Schedule, parameters_are_gathered_beside_what_holds_the_same_samples) {
+  auto reason = [](const char *beside, const char *layer) {
+    return whyNotGatherAhead(llvm::cantFail(Strategy::parse(beside)),
+                             llvm::cantFail(Strategy::parse(layer)));
+  };
+  for (auto [beside, layer] : {std::pair("sdp4", "sdp4"),
+                               {"dp4", "sdp4"},
+                               {"dp2.tp2", "sdp2.tp2"},
+                               {"tp2.sdp2", "tp2.sdp2.ckpt"},
+                               {"dp2.sdp2", "sdp2.dp2"}})
+    EXPECT_EQ(reason(beside, layer), "") << beside << " " << layer;
+  EXPECT_EQ(reason("sdp4", "dp4"), "nothing of it (dp4) is sharded");
+  EXPECT_EQ(reason("tp2.sdp2", "sdp4"),
+            "the gather of sdp4 would run beside the reshard from tp2.sdp2");
+
+  // No collective of the neighbour on `compute` shares two ranks with it.
+  for (const Strategy &beside : enumerateStrategies(8, {}))
+    for (const Strategy &layer : enumerateStrategies(8, {})) {
+      if (!whyNotGatherAhead(beside, layer).empty())
+        continue;
+      for (int64_t rank = 0; rank < 8; ++rank) {
+        auto gathered = layer.group(rank, Paradigm::SDP);
+        auto exchanged = beside.group(rank, Paradigm::TP);
+        EXPECT_EQ(llvm::count_if(gathered,
+                                 [&](int64_t member) {
+                                   return llvm::is_contained(exchanged, member);
+                                 }),
+                  1)
+            << beside.str() << " " << layer.str();
+      }
+    }
+
+  std::vector<Strategy> layers;
+  for (const char *text : {"sdp4", "dp4", "sdp4.ckpt", "tp4"})
+    layers.push_back(llvm::cantFail(Strategy::parse(text)));
+  std::string ahead;
+  for (GatherAhead at : gathersAhead(layers))
+    ahead += (at.forward ? "f" : "-") + std::string(at.backward ? "b " : "- ");
+  EXPECT_EQ(ahead, "-b -- f- -- ");
 }
 
 } // namespace

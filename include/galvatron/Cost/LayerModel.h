@@ -54,6 +54,9 @@ struct LayerFootprint {
   /// Of backward: under ckpt with the recomputed stash; with gathered SDP
   /// parameters and full SDP gradients.
   int64_t backwardTransient = 0;
+  /// Of these two the SDP parameters that are gathered for the functions and
+  /// not by them, as on devices with streams; else 0.
+  int64_t forwardGathered = 0, backwardGathered = 0;
   int64_t parameterBytes = 0; ///< states held by the rank
   int64_t gradientBytes = 0;
   int64_t optimizerBytes = 0;

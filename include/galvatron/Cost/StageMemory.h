@@ -21,6 +21,13 @@
 // already be the next layer's input in the slot: hence forward temporaries
 // start behind it, and the output is part of b_l.
 //
+// Gathered parameters (part of a layer's temporaries, at their end) stand by
+// themselves where the backend has streams. If a stage gathers a layer ahead,
+// those of two neighbours live at one time, and no formula of single layers
+// tells how far that reaches: placeTemporaries() lays them out, low and high in
+// turns. The search does not know of this: what a plan leaves of the budget
+// decides whether its stages gather ahead (fitGathersAhead).
+//
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
@@ -59,6 +66,9 @@ static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 struct StageLayer {
   LayerFootprint footprint;
   int64_t samples = 0; ///< local samples of a micro-batch
+  /// Whether its parameters are gathered while the layer that runs before it
+  /// computes: the one in front in forward, the one behind in backward.
+  bool forwardAhead = false, backwardAhead = false;
 };
 
 struct StageShape {
@@ -85,6 +95,21 @@ int64_t stageConstantBytes(const StageShape &shape);
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
                         const StageShape &shape);
 
+/// The same, but no layer gathers ahead any more if `available` bytes do not
+/// hold it.
+StageLedger fitGathersAhead(llvm::MutableArrayRef<StageLayer> layers,
+                            const StageShape &shape, int64_t available);
+
+/// Temporaries of a layer while it runs. All in the slot.
+struct LayerTemporaries {
+  /// Gathered parameters, where the layer has them.
+  int64_t forwardGathered = 0, backwardGathered = 0;
+  /// Where everything that lives ends, what the layer keeps included.
+  int64_t forwardEnd = 0, backwardEnd = 0;
+};
+std::vector<LayerTemporaries>
+placeTemporaries(llvm::ArrayRef<StageLayer> layers);
+
 /// A byte range of the arena.
 struct ArenaRegion {
   int64_t offset = 0;
@@ -100,6 +125,8 @@ struct StageLayout {
     /// In the slot: base of the temporaries of forward and of backward (and
     /// recompute).
     int64_t forwardTransient = 0, backwardTransient = 0;
+    /// In the slot: gathered parameters, of layers that have them.
+    int64_t forwardGathered = 0, backwardGathered = 0;
     int64_t data = -1; ///< tokens or labels of all micro-batches; -1: none
     int64_t dataBytesPerMicroBatch = 0;
   };

@@ -114,6 +114,19 @@ TaskProgram make1F1B(int64_t stages, int64_t microBatches,
 /// if they can. Ranks are local.
 std::string whyNotSyncBehind(llvm::ArrayRef<Strategy> layers);
 
+/// Why the sharded parameters of `layer` cannot be gathered while `beside`, its
+/// neighbour in the stage, computes: as above, collectives would run beside
+/// each other that need one order. Empty if they can. What scatters the
+/// neighbour's gradients does not matter: it waits for the gather.
+std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer);
+
+/// Which layers of a role may be gathered while the layer that runs before them
+/// computes.
+struct GatherAhead {
+  bool forward = false, backward = false;
+};
+std::vector<GatherAhead> gathersAhead(llvm::ArrayRef<Strategy> layers);
+
 /// Sets SyncBehind on the last backward task of a role; a role without one is
 /// left as it is.
 void setSyncBehind(RoleProgram &role);

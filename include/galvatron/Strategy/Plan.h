@@ -94,6 +94,9 @@ struct PlanStage {
   int64_t availableBytes = 0; ///< the budget; 0 if it is not known
   /// What the device types keep back besides: contexts, communicators.
   int64_t reservedBytes = 0;
+  /// Sharded parameters are gathered while the layer before them computes,
+  /// where that is sound; the ledger has room for it.
+  bool gathersAhead = false;
   StageLedger ledger;
 };
 

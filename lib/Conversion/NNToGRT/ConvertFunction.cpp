@@ -13,6 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
@@ -47,7 +48,8 @@ class FunctionConverter : public nn::KernelEmitter {
 public:
   FunctionConverter(func::FuncOp source, StringRef backend)
       : source(source), backend(backend), builder(source.getContext()),
-        layout(getFlatLayout(source)) {}
+        layout(getFlatLayout(source)),
+        gathersOutside(::galvatron::backendTraits(backend).streams) {}
 
   FailureOr<FuncOp> run(FunctionRegions *regions);
 
@@ -119,6 +121,7 @@ private:
   void emitCopy(Value from, Value to);
   void emitAccumulation(Value from, Value to);
   Value getBuffer(Value value);
+  void eraseUnusedGathers();
   void placeLifetimes();
 
   func::FuncOp source;
@@ -126,6 +129,9 @@ private:
   FuncOp target;
   OpBuilder builder;
   FlatLayout layout;
+  /// With streams the executor gathers parameters, a layer ahead if it may;
+  /// else the function does.
+  bool gathersOutside;
   StringRef direction;
   Operation *current = nullptr;
 
@@ -191,7 +197,17 @@ void FunctionConverter::bindParameters() {
   Type element =
       cast<RankedTensorType>(parameters.front().getType()).getElementType();
 
-  if (layout.shards > 1) {
+  if (layout.shards > 1 && gathersOutside) {
+    int64_t offset = 0;
+    for (int group : {0, 1}) {
+      if (layout.elements[group] == 0)
+        continue;
+      auto fullType = MemRefType::get(layout.elements[group], element);
+      gathered[group] = newBuffer(fullType, MemoryRegion::Gathered, offset);
+      offset += alignBytes(getByteSize(fullType));
+    }
+    target.setGatheredBytes(offset);
+  } else if (layout.shards > 1) {
     // Between recompute and backward the gathered tensors are kept like a
     // stash; else they are temporaries of this function.
     bool keep = direction == "recompute" ||
@@ -432,6 +448,23 @@ void eraseWithViews(Value buffer) {
   buffer.getDefiningOp()->erase();
 }
 
+/// A function that reads no parameters has none gathered for it.
+void FunctionConverter::eraseUnusedGathers() {
+  bool used = false;
+  for (Value &buffer : gathered) {
+    if (!buffer)
+      continue;
+    if (!buffer.use_empty()) {
+      used = true;
+      continue;
+    }
+    buffer.getDefiningOp()->erase();
+    buffer = Value();
+  }
+  if (!used)
+    target.removeGatheredBytesAttr();
+}
+
 void FunctionConverter::placeLifetimes() {
   // Views of parameters that no kernel reads, and gathers for nobody.
   SmallVector<ViewOp> unused;
@@ -441,6 +474,8 @@ void FunctionConverter::placeLifetimes() {
   });
   for (ViewOp view : unused)
     view.erase();
+  if (gathersOutside)
+    eraseUnusedGathers();
   for (Value buffer : transients) {
     if (llvm::is_contained(gathered, buffer) && buffer.hasOneUse()) {
       eraseWithViews(buffer);

@@ -137,6 +137,15 @@ void World::expectOrder(const Deed &deed, int other, const std::string &what) {
   theirs.pop_front();
 }
 
+void World::putBehind(Operation &operation, int other, bool isCollective) {
+  LastMeetings &last = lastMeetings[{operation.rank->number, other}];
+  if (last.collective)
+    operation.behind.push_back(last.collective);
+  if (isCollective && last.exchange)
+    operation.behind.push_back(last.exchange);
+  (isCollective ? last.collective : last.exchange) = operation.deed;
+}
+
 //===----------------------------------------------------------------------===//
 // Running
 //===----------------------------------------------------------------------===//
@@ -207,6 +216,10 @@ void World::start(Operation &operation, Clock &clock) {
   operation.started = true;
   join(clock, *operation.host);
   ++clock[operation.deed->queue];
+  for (const DeedPointer &before : operation.behind)
+    if (!before->isBefore(clock))
+      fail(operation.deed->text() + " and " + before->text() +
+           " share ranks, and nothing orders the two");
   for (const Touch &touch : operation.touches)
     touch.allocation->forMemory(
         touch.begin, touch.end, [&](uint64_t begin, uint64_t end) {

@@ -107,6 +107,9 @@ struct Operation {
   std::shared_ptr<const Clock> host;
   std::vector<Touch> touches;
   bool started = false;
+  /// Collectives that share this rank and another one with it, and must come
+  /// before it.
+  std::vector<DeedPointer> behind;
 
   /// Work. Status and message as of kernels.
   std::function<int32_t(char *, size_t)> run;
@@ -141,6 +144,9 @@ struct World {
   /// Ranks come to collectives and exchanges in one order, over all streams:
   /// `what` is the next of the deed's rank that `other` takes part in.
   void expectOrder(const Deed &deed, int other, const std::string &what);
+  /// A collective (or an exchange) takes part with `other`: two that share two
+  /// ranks need an order on the device too, unless both are exchanges.
+  void putBehind(Operation &operation, int other, bool isCollective);
   Group *group(const std::vector<int> &ranks);
   /// The next number of a piece on its way from one rank to another.
   uint64_t numberPiece(int from, int to, bool sends) {
@@ -169,6 +175,11 @@ private:
     Deed deed;
   };
   std::map<std::pair<int, int>, std::deque<Meeting>> meetings;
+  /// The last of a rank with another one.
+  struct LastMeetings {
+    DeedPointer collective, exchange;
+  };
+  std::map<std::pair<int, int>, LastMeetings> lastMeetings;
   struct Channel {
     uint64_t sent = 0, expected = 0; ///< pieces put on streams
     std::map<uint64_t, Half> sends, receives;

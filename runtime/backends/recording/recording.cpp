@@ -531,8 +531,10 @@ void putCollective(Rank &rank, void *handle, uint32_t stream,
   made->deed->number = rank.streams[stream].issued + 1;
   // All members run the same layers.
   for (int other : group->ranks)
-    if (other != rank.number)
+    if (other != rank.number) {
       rank.world->expectOrder(*made->deed, other, rank.place + text);
+      rank.world->putBehind(*made, other, /*isCollective=*/true);
+    }
   made->sequence = group->calls[made->member]++;
   put(std::move(made));
 }
@@ -624,8 +626,10 @@ int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
       add(sends[i], true);
     for (uint64_t i = 0; i < receiveCount; ++i)
       add(receives[i], false);
-    for (int peer : peers)
+    for (int peer : peers) {
       rank.world->expectOrder(*made->deed, peer, "an exchange");
+      rank.world->putBehind(*made, peer, /*isCollective=*/false);
+    }
     put(std::move(made));
   });
 }

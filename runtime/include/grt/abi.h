@@ -54,7 +54,8 @@ typedef enum grt_region {
   GRT_REGION_GRAD_OUT = 8,  ///< gradient of the input, going out
   GRT_REGION_DATA = 9,      ///< tokens or labels of the micro-batch, i32
   GRT_REGION_LOSS = 10, ///< one f64 per micro-batch: loss summed over tokens
-  GRT_REGION_COUNT = 11
+  GRT_REGION_GATHERED = 11, ///< the layer's parameters in full, read only
+  GRT_REGION_COUNT = 12
 } grt_region;
 
 /// A buffer: `bytes` bytes at `offset` in `region`.

@@ -310,6 +310,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   }
   if (phase == Phase::Update)
     return;
+  const Gathered &full = gatheredOf(number, phase);
+  set(GRT_REGION_GATHERED, slotBase + full.offset, full.bytes);
 
   set(GRT_REGION_INPUT, slotBase + layer.stash, layer.inputBytes);
   uint64_t batches = uint64_t(manifest.microBatches);
@@ -362,9 +364,11 @@ void Rank::call(int function, const Layer &layer, Phase phase) {
 
 void Rank::forward(uint32_t microBatch, uint32_t slot) {
   size_t mark = live.mark();
+  startGather(0, slot, Phase::Forward);
   beforeFunction(slot);
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = roleData->layers[i];
+    beforeLayer(i, i + 1, slot, Phase::Forward);
     Extent output =
         layer.output == OutputKind::Boundary
             ? boundaryExtent(layer.outputBuffer, layers[i].outputBytes)
@@ -376,6 +380,7 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     begin(output);
     bind(i, microBatch, slot, Phase::Forward);
     call(layer.forward, layer, Phase::Forward);
+    endGather(i, slot, Phase::Forward);
     if (inspecting)
       inspectLayer(i);
     if (layer.forwardReshard >= 0) {
@@ -394,9 +399,11 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
 
 void Rank::backward(const grt_task &task) {
   accumulate = backwardSeen;
+  startGather(layers.size() - 1, task.slot, Phase::Backward);
   beforeFunction(task.slot);
   for (size_t i = layers.size(); i-- > 0;) {
     const Layer &layer = roleData->layers[i];
+    beforeLayer(i, i - 1, task.slot, Phase::Backward);
     if (layer.recompute >= 0) {
       bind(i, task.micro_batch, task.slot, Phase::Recompute);
       call(layer.recompute, layer, Phase::Recompute);
@@ -408,6 +415,7 @@ void Rank::backward(const grt_task &task) {
     begin(gradOut);
     bind(i, task.micro_batch, task.slot, Phase::Backward);
     call(layer.backward, layer, Phase::Backward);
+    endGather(i, task.slot, Phase::Backward);
     if (task.flags & GRT_SYNC_BEHIND)
       reduceGradients(i);
     end(boundaryExtent(layer.gradIn, layers[i].outputBytes));

@@ -184,6 +184,18 @@ private:
   void backward(const grt_task &task);
   void transfer(const grt_task &task);
   void reduceGradients(size_t layer);
+  /// Gathered parameters of a layer, where functions find them. Their life is
+  /// the executor's: from when the gather is put on its stream to `endGather`.
+  const Gathered &gatheredOf(size_t layer, Phase phase) const;
+  Extent gatheredExtent(size_t layer, uint32_t slot, Phase phase) const;
+  /// Puts the gather of a layer's parameters on its stream, behind everything
+  /// on COMPUTE.
+  void startGather(size_t layer, uint32_t slot, Phase phase);
+  /// Before the functions of a layer: its parameters are there, and those of
+  /// `next`, which runs behind it, are under way if they may be. The gather of
+  /// the first layer of a task has been started already.
+  void beforeLayer(size_t layer, size_t next, uint32_t slot, Phase phase);
+  void endGather(size_t layer, uint32_t slot, Phase phase);
   void synchroniseGradients();
   void tie(bool reduce);
   void norm();

@@ -16,7 +16,7 @@ namespace {
 const char *regionName(uint32_t region) {
   static const char *const names[GRT_REGION_COUNT] = {
       "parameter", "gradient", "optimizer", "stash", "transient", "input",
-      "output",    "grad-in",  "grad-out",  "data",  "loss"};
+      "output",    "grad-in",  "grad-out",  "data",  "loss",      "gathered"};
   return region < GRT_REGION_COUNT ? names[region] : "unknown";
 }
 

@@ -193,7 +193,8 @@ void Rank::prepareKernels() {
   running = nullptr;
   runningLayer = nullptr;
   preparing = false;
-  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 8);
+  // Two layers' gathered parameters, inputs and boundary buffers besides.
+  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 10);
 }
 
 void Rank::prepareLayer(size_t number) {

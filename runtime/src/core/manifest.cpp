@@ -275,6 +275,26 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
                "function");
 }
 
+/// Where parameters are gathered, below `limit`.
+void parseGathered(const Node &layerNode, const char *key,
+                   const Manifest &manifest, uint64_t limit, const Layer &layer,
+                   Gathered &gathered) {
+  if (!layerNode.has(key))
+    return;
+  Node node = layerNode.at(key);
+  if (layer.degree(GRT_AXIS_SDP) == 1)
+    node.error("nothing of the layer is sharded");
+  gathered.offset = node.at("offset").offset();
+  gathered.ahead = node.at("ahead").boolean();
+  for (const FlatGroup &group : layer.groups)
+    gathered.bytes +=
+        alignUp(uint64_t(group.elements) * manifest.elementBytes());
+  if (gathered.offset > limit || gathered.bytes > limit - gathered.offset)
+    node.error("gathered parameters end at byte " +
+               str(int64_t(gathered.offset + gathered.bytes)) + " of the " +
+               str(int64_t(limit)) + " of a slot");
+}
+
 /// Offsets of a layer, checked against the role's regions.
 void parseLayerMemory(const Node &node, const Manifest &manifest,
                       const Role &role, Layer &layer) {
@@ -323,6 +343,10 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   };
   checkEnd("transient", layer.transient,
            alignUp(layer.recomputeStashBytes) + layer.transientBytes);
+  parseGathered(node, "forward-gathered", manifest, limit, layer,
+                layer.forwardGathered);
+  parseGathered(node, "backward-gathered", manifest, limit, layer,
+                layer.backwardGathered);
   layer.forwardTransient = layer.transient;
   layer.forwardTransientBytes =
       alignUp(layer.recomputeStashBytes) + layer.transientBytes;

@@ -90,6 +90,16 @@ struct FlatGroup {
 
 enum class OutputKind { Slot, Boundary, Loss };
 
+/// Sharded parameters in full, as functions of one direction read them: group 0
+/// and, at the next multiple of GRT_ALIGNMENT, group 1. No bytes: there are
+/// none, the functions gather what they need.
+struct Gathered {
+  uint64_t offset = 0; ///< in a slot, may go on behind it
+  uint64_t bytes = 0;
+  /// Gathered while the layer that runs before it does.
+  bool ahead = false;
+};
+
 struct Layer {
   std::string name;
   int64_t index = 0; ///< in the model
@@ -111,6 +121,7 @@ struct Layer {
   /// Temporaries of the forward function lie behind the output, which may be
   /// the next layer's input in the slot.
   uint64_t forwardTransient = 0, forwardTransientBytes = 0;
+  Gathered forwardGathered, backwardGathered; ///< latter: of recompute too
   bool readsTokens = false, readsLabels = false;
   OutputKind output = OutputKind::Slot;
   int outputBuffer = -1; ///< boundary buffer if output is Boundary

@@ -358,3 +358,21 @@ grt.func @f {
   // expected-error @+1 {{expected at least 384 bytes in 'state', found 256}}
   grt.kernel optimizer(%p, %g, %s) ints [2, 32, 1, 0, 32, 1] : memref<32xbf16>, memref<32xf32>, memref<64xf32>
 }
+
+// -----
+
+// Gathered parameters are read only
+grt.func @writes_gathered attributes {gathered_bytes = 256 : i64} {
+  // expected-note @+1 {{buffer named here}}
+  %w = grt.buffer gathered at 0 : memref<64xf32>
+  %v = grt.view %w at 128 : memref<64xf32> to memref<32xf32>
+  // expected-error @+1 {{'grt.kernel' op writes to gathered parameters}}
+  grt.kernel zero(%v) : memref<32xf32>
+}
+
+// -----
+
+grt.func @too_much_gathered attributes {gathered_bytes = 128 : i64} {
+  // expected-error @+1 {{expected to end within the 128 gathered bytes of the function, found end 256}}
+  %w = grt.buffer gathered at 0 : memref<64xf32>
+}

@@ -727,3 +727,90 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task update
   }
 }
+
+// -----
+
+// Parameters gathered beside the neighbour, which holds the same samples
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Parameters cannot be gathered beside a reshard
+grt.func @f {}
+grt.exchange @there bytes_per_unit 4 transfers [[0, 0, 0, 0, 1], [1, 1, 0, 0, 1], [2, 2, 0, 0, 1], [3, 3, 0, 0, 1]]
+grt.exchange @back bytes_per_unit 4 transfers [[0, 0, 0, 0, 1], [1, 1, 0, 0, 1], [2, 2, 0, 0, 1], [3, 3, 0, 0, 1]]
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
+  // expected-note @+1 {{beside this layer}}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2, sdp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_reshard = @there, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{'grt.layer' op expected parameters that can be gathered ahead in forward: the gather of sdp4 would run beside the reshard from tp2.sdp2}}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_reshard = @back, forward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Nothing to gather
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
+  // expected-error @+1 {{expected parameters that can be gathered ahead in backward: nothing of it (dp4) is sharded}}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  // expected-note @+1 {{beside this layer}}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Nothing runs before the last layer in backward
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{expected a layer behind to gather ahead in backward}}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}

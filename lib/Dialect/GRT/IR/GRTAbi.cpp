@@ -31,6 +31,7 @@ SAME(MemoryRegion, GradIn, GRT_REGION_GRAD_IN);
 SAME(MemoryRegion, GradOut, GRT_REGION_GRAD_OUT);
 SAME(MemoryRegion, Data, GRT_REGION_DATA);
 SAME(MemoryRegion, Loss, GRT_REGION_LOSS);
+SAME(MemoryRegion, Gathered, GRT_REGION_GATHERED);
 
 static_assert(getMaxEnumValForKernel() + 1 == GRT_KERNEL_COUNT);
 SAME(Kernel, Gemm, GRT_KERNEL_GEMM);

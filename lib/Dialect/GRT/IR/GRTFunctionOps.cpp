@@ -60,9 +60,27 @@ static std::optional<int64_t> getRegionBytes(FuncOp func, MemoryRegion region) {
     return func.getInputBytes();
   case MemoryRegion::Output:
     return func.getOutputBytes();
+  case MemoryRegion::Gathered:
+    return func.getGatheredBytes();
   default:
     return std::nullopt;
   }
+}
+
+/// The buffer of gathered parameters that the operation writes to, if any.
+static BufferOp findGatheredWrite(Operation &op) {
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  for (const MemoryEffects::EffectInstance &effect : effects) {
+    auto *operand = effect.getEffectValue<OpOperand *>();
+    if (!operand || !isa<MemoryEffects::Write>(effect.getEffect()))
+      continue;
+    BufferOp buffer = resolveBuffer(operand->get()).buffer;
+    if (buffer.getRegion() == MemoryRegion::Gathered)
+      return buffer;
+  }
+  return {};
 }
 
 LogicalResult FuncOp::verifyRegions() {
@@ -82,6 +100,10 @@ LogicalResult FuncOp::verifyRegions() {
     }
     if (isa<ViewOp>(op))
       continue;
+    if (auto gathered = findGatheredWrite(op))
+      return op.emitOpError("writes to gathered parameters")
+                 .attachNote(gathered.getLoc())
+             << "buffer named here";
     for (Value operand : op.getOperands()) {
       BufferOp buffer = resolveBuffer(operand).buffer;
       MemoryRegion region = buffer.getRegion();

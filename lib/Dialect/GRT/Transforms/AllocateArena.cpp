@@ -72,9 +72,14 @@ public:
         return failure();
     StageShape shape{role.getSlots(), facts.microBatches, isLast,
                      facts.backend};
-    StageLedger ledger = ::galvatron::stageLedger(stageLayers, shape);
-    if (failed(checkMemory(ledger)))
+    FailureOr<std::optional<int64_t>> available = getAvailable();
+    if (failed(available))
       return failure();
+    StageLedger ledger = fitLedger(shape, *available);
+    if (*available && ledger.total() > **available)
+      return role.emitOpError() << "expected at most " << **available
+                                << " bytes, the memory of its devices, found "
+                                << ledger.total() << ": " << ledger.str();
     StageLayout layout = ::galvatron::stageLayout(stageLayers, shape);
     if (layout.bytes != ledger.total())
       return role.emitOpError()
@@ -99,9 +104,10 @@ private:
     footprint.inputBytes = alignBytes(layer.getInputBytes());
     footprint.outputBytes = alignBytes(layer.getOutputBytes());
     footprint.stashBytes = alignBytes(layer.getStashBytes());
-    footprint.forwardTransient = forward.getTransientBytes().value_or(0);
-    footprint.backwardTransient = backwardTransientBytes(
-        recompute, backward, layer.getRecomputeStashBytes());
+    setTransients(footprint, forward, recompute, backward,
+                  layer.getRecomputeStashBytes());
+    stageLayer.forwardAhead = layer.getForwardAhead();
+    stageLayer.backwardAhead = layer.getBackwardAhead();
     for (auto [number, group] :
          llvm::enumerate(layer.getGroups().getAsRange<DictionaryAttr>())) {
       int64_t elements = group.getAs<IntegerAttr>("shard_elements").getInt();
@@ -143,31 +149,45 @@ private:
     return success();
   }
 
-  LogicalResult checkMemory(const StageLedger &ledger) {
-    auto plan = mlir::galvatron::getPlan(module);
+  /// Memory of the role's devices, if it is known.
+  FailureOr<std::optional<int64_t>> getAvailable() {
     std::optional<int64_t> memory;
-    if (plan.getMemory() > 0)
-      memory = plan.getMemory();
-    int64_t available = memory.value_or(0);
+    if (int64_t given = mlir::galvatron::getPlan(module).getMemory(); given > 0)
+      memory = given;
     auto clusterAttr = mlir::galvatron::getCluster(module);
-    if (!clusterAttr && !memory)
-      return success();
-    if (clusterAttr) {
-      llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
-      if (!cluster)
-        return role.emitOpError(llvm::toString(cluster.takeError()));
-      for (int64_t device : role.getDevices())
-        if (device >= cluster->deviceCount())
-          return role.emitOpError()
-                 << "expected devices of the cluster's "
-                 << cluster->deviceCount() << ", found device " << device;
-      available = cluster->budgetOf(role.getDevices(), memory);
+    if (!clusterAttr)
+      return memory;
+    llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
+    if (!cluster)
+      return role.emitOpError(llvm::toString(cluster.takeError()));
+    for (int64_t device : role.getDevices())
+      if (device >= cluster->deviceCount())
+        return role.emitOpError()
+               << "expected devices of the cluster's " << cluster->deviceCount()
+               << ", found device " << device;
+    return std::optional(cluster->budgetOf(role.getDevices(), memory));
+  }
+
+  /// The ledger; where it would not fit otherwise, gathers come one layer after
+  /// the other.
+  StageLedger fitLedger(const StageShape &shape,
+                        std::optional<int64_t> available) {
+    if (!available)
+      return ::galvatron::stageLedger(stageLayers, shape);
+    int64_t wanted = ::galvatron::stageLedger(stageLayers, shape).total();
+    StageLedger ledger =
+        ::galvatron::fitGathersAhead(stageLayers, shape, *available);
+    if (ledger.total() == wanted)
+      return ledger;
+    role.emitRemark() << "parameters are not gathered a layer ahead: with that "
+                         "it needs "
+                      << wanted << " bytes, its devices have " << *available;
+    for (auto [layer, stageLayer] : llvm::zip_equal(layers, stageLayers)) {
+      LayerOp op = layer;
+      op.setForwardAhead(stageLayer.forwardAhead);
+      op.setBackwardAhead(stageLayer.backwardAhead);
     }
-    if (ledger.total() <= available)
-      return success();
-    return role.emitOpError() << "expected at most " << available
-                              << " bytes, the memory of its devices, found "
-                              << ledger.total() << ": " << ledger.str();
+    return ledger;
   }
 
   /// Everything the layers' regions are bound to, from where the gradient of a
@@ -227,6 +247,11 @@ private:
           bytes("stash", at.stash),
           bytes("forward_transient", at.forwardTransient),
           bytes("backward_transient", at.backwardTransient)};
+      const LayerFootprint &footprint = stageLayers[i].footprint;
+      if (footprint.forwardGathered > 0)
+        entries.push_back(bytes("forward_gathered", at.forwardGathered));
+      if (footprint.backwardGathered > 0)
+        entries.push_back(bytes("backward_gathered", at.backwardGathered));
       if (at.data >= 0) {
         entries.push_back(bytes("data", at.data));
         entries.push_back(

@@ -110,6 +110,7 @@ class ScheduleTasksPass
         *kind, stages.size(), plan.getMicroBatches(), tieRoles);
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
+        gatherAhead(role);
         std::vector<Strategy> strategies = getStrategies(role);
         bool reduces = llvm::any_of(strategies, [](const Strategy &strategy) {
           return strategy.degree(::galvatron::Paradigm::DP) > 1;
@@ -169,6 +170,23 @@ class ScheduleTasksPass
     return role;
   }
 
+  /// Marks the layers whose parameters may be gathered ahead.
+  void gatherAhead(RoleOp role) {
+    auto gathers = [&](FlatSymbolRefAttr symbol) {
+      auto func = symbol ? getOperation().lookupSymbol<FuncOp>(symbol.getAttr())
+                         : FuncOp();
+      return func && func.getGatheredBytes().value_or(0) > 0;
+    };
+    for (auto [layer, ahead] :
+         llvm::zip_equal(role.getLayers().getOps<LayerOp>(),
+                         ::galvatron::gathersAhead(getStrategies(role)))) {
+      LayerOp op = layer;
+      op.setForwardAhead(ahead.forward && gathers(op.getForwardAttr()));
+      op.setBackwardAhead(ahead.backward && (gathers(op.getRecomputeAttr()) ||
+                                             gathers(op.getBackwardAttr())));
+    }
+  }
+
   struct Reshards {
     FlatSymbolRefAttr forward, backward;
   };
@@ -213,7 +231,8 @@ class ScheduleTasksPass
         layout.getAs<ArrayAttr>("tensors"), layout.getAs<ArrayAttr>("groups"),
         integer("input_bytes"), integer("output_bytes"), integer("stash_bytes"),
         integer("recompute_stash_bytes"), layout.getAs<StringAttr>("data"),
-        reshards.forward, reshards.backward, /*placement=*/DictionaryAttr());
+        reshards.forward, reshards.backward, /*forward_ahead=*/UnitAttr(),
+        /*backward_ahead=*/UnitAttr(), /*placement=*/DictionaryAttr());
   }
 
   /// Bytes of one sample of the boundary behind `layer`.

@@ -220,10 +220,21 @@ int64_t mlir::grt::maxLiveBytes(FuncOp func) {
   return most;
 }
 
-int64_t mlir::grt::backwardTransientBytes(FuncOp recompute, FuncOp backward,
-                                          int64_t recomputeStashBytes) {
-  int64_t bytes = backward.getTransientBytes().value_or(0);
-  if (recompute)
-    bytes = std::max(bytes, recompute.getTransientBytes().value_or(0));
-  return alignBytes(recomputeStashBytes) + bytes;
+void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
+                              FuncOp forward, FuncOp recompute, FuncOp backward,
+                              int64_t recomputeStashBytes) {
+  auto transient = [](FuncOp func) {
+    return func ? func.getTransientBytes().value_or(0) : 0;
+  };
+  auto gathered = [](FuncOp func) {
+    return func ? alignBytes(func.getGatheredBytes().value_or(0)) : 0;
+  };
+  footprint.forwardGathered = gathered(forward);
+  footprint.forwardTransient = transient(forward) + footprint.forwardGathered;
+  footprint.backwardGathered =
+      std::max(gathered(recompute), gathered(backward));
+  footprint.backwardTransient =
+      alignBytes(recomputeStashBytes) +
+      std::max(transient(recompute), transient(backward)) +
+      footprint.backwardGathered;
 }

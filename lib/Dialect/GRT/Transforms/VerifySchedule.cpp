@@ -70,6 +70,7 @@ class VerifySchedulePass
       return signalPassFailure();
     markAllAnalysesPreserved();
     if (failed(verifyTasks(*read)) || failed(verifyOverlap(*read)) ||
+        failed(verifyGathers(read->roles)) ||
         failed(verifyExchanges(read->roles)))
       signalPassFailure();
   }
@@ -106,6 +107,42 @@ class VerifySchedulePass
                    << reason;
         }
     return success();
+  }
+
+  LogicalResult verifyGathers(ArrayRef<RoleOp> roles) {
+    for (RoleOp role : roles) {
+      SmallVector<LayerOp> layers(role.getLayers().getOps<LayerOp>());
+      for (size_t i = 0; i < layers.size(); ++i)
+        if (failed(verifyGather(layers[i], layers[i].getForwardAhead(),
+                                i > 0 ? layers[i - 1] : LayerOp(), "forward",
+                                "in front")) ||
+            failed(
+                verifyGather(layers[i], layers[i].getBackwardAhead(),
+                             i + 1 < layers.size() ? layers[i + 1] : LayerOp(),
+                             "backward", "behind")))
+          return failure();
+    }
+    return success();
+  }
+
+  /// A gather that runs beside the neighbour's functions.
+  LogicalResult verifyGather(LayerOp layer, bool ahead, LayerOp beside,
+                             StringRef direction, StringRef where) {
+    if (!ahead)
+      return success();
+    if (!beside)
+      return layer.emitOpError() << "expected a layer " << where
+                                 << " to gather ahead in " << direction;
+    std::string reason = ::galvatron::whyNotGatherAhead(
+        beside.getStrategy().toStrategy(), layer.getStrategy().toStrategy());
+    if (reason.empty())
+      return success();
+    InFlightDiagnostic diagnostic =
+        layer.emitOpError() << "expected parameters that can be gathered ahead "
+                               "in "
+                            << direction << ": " << reason;
+    diagnostic.attachNote(beside.getLoc()) << "beside this layer";
+    return diagnostic;
   }
 
   ExchangeOp lookup(FlatSymbolRefAttr symbol) {

@@ -323,9 +323,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     footprint.inputBytes = regions[0].inputBytes;
     footprint.outputBytes = regions[0].outputBytes;
     footprint.stashBytes = regions[0].stashBytes;
-    footprint.forwardTransient = functions[0].getTransientBytes().value_or(0);
-    footprint.backwardTransient = grt::backwardTransientBytes(
-        functions[1], functions[2], regions[1].stashBytes);
+    grt::setTransients(footprint, functions[0], functions[1], functions[2],
+                       regions[1].stashBytes);
   }
   for (func::FuncOp source : sources)
     if (source)

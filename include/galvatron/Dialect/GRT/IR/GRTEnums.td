@@ -34,7 +34,8 @@ def GRT_RegionAttr : GRT_Enum<"MemoryRegion", "what a buffer offset is relative 
   GRT_Case<"GradIn", 7, "grad_in">,
   GRT_Case<"GradOut", 8, "grad_out">,
   GRT_Case<"Data", 9, "data">,
-  GRT_Case<"Loss", 10, "loss">
+  GRT_Case<"Loss", 10, "loss">,
+  GRT_Case<"Gathered", 11, "gathered">
 ]>;
 
 def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [

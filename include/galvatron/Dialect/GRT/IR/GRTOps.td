@@ -46,16 +46,18 @@ def GRT_FuncOp : GRT_Op<"func", [
     it is bound to regions by the executor before the call.
 
     `transient_bytes` (set by `galvatron-allocate-arena`), `stash_bytes`,
-    `input_bytes` and `output_bytes` are the sizes of the regions of that name
-    that the function needs.
+    `input_bytes`, `output_bytes` and `gathered_bytes` are the sizes of the
+    regions of that name that the function needs. `gathered` holds sharded
+    parameters in full, the owned ones and behind them the borrowed ones: where
+    there are streams the executor gathers them before the call.
 
     Constraints:
     - (C1) a transient buffer that is used is begun once and ended once, and
       all its uses lie between.
     - (C2) a stash buffer is begun at most once and ended at most once, its
       uses lie after the begin and before the end.
-    - (C3) buffers of the regions transient, stash, input and output end within
-      the function's bytes for that region, where those are given.
+    - (C3) buffers of the regions transient, stash, input, output and gathered
+      end within the function's bytes for that region, where those are given.
     - (C4) an event is recorded once, then waited for, and only on other
       streams.
     - (C5) events order what must not run at the same time: uses of the same
@@ -63,6 +65,7 @@ def GRT_FuncOp : GRT_Op<"func", [
       `compute`, and uses of the buffer elsewhere; collectives over one axis.
     - (C6) another stream's first operation comes after the function's start,
       and its last before the function's end, on `compute`.
+    - (C7) nothing writes to gathered parameters.
 
     ```mlir
     grt.func @block.tp2.b4.forward attributes {stash_bytes = 0 : i64} {
@@ -79,7 +82,8 @@ def GRT_FuncOp : GRT_Op<"func", [
     OptionalAttr<GRT_Bytes>:$transient_bytes,
     OptionalAttr<GRT_Bytes>:$stash_bytes,
     OptionalAttr<GRT_Bytes>:$input_bytes,
-    OptionalAttr<GRT_Bytes>:$output_bytes);
+    OptionalAttr<GRT_Bytes>:$output_bytes,
+    OptionalAttr<GRT_Bytes>:$gathered_bytes);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
   let skipDefaultBuilders = 1;
@@ -419,6 +423,10 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - `forward_reshard` runs after forward and fills the next layer's input;
       `backward_reshard` runs after backward and fills the previous layer's
       incoming gradient.
+    - `forward_ahead`: what the forward function has in `gathered` is gathered
+      while the layer in front runs forward, on the stream `gather`;
+      `backward_ahead`: what recompute and backward have there, while the layer
+      behind runs backward. Without, the gather comes between the two.
     - `placement` is set by `galvatron-allocate-arena`.
 
     Constraints:
@@ -444,6 +452,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<StrAttr>:$data,
     OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
     OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
+    UnitAttr:$forward_ahead, UnitAttr:$backward_ahead,
     OptionalAttr<DictionaryAttr>:$placement);
   let assemblyFormat = "$layer_name attr-dict";
   let hasVerifier = 1;

@@ -16,7 +16,8 @@ def ScheduleTasks : Pass<"galvatron-schedule-tasks", "::mlir::ModuleOp"> {
     Every `galvatron.stage` becomes a `grt.role` with one `grt.layer` per layer
     and a `grt.schedule`, the tasks of `#galvatron.plan`'s schedule. Neighbouring
     layers that hold different samples get a `grt.exchange` in both directions,
-    as do neighbouring stages. What later phases need to know of the model stays
+    as do neighbouring stages. On devices with streams layers are marked whose
+    parameters may be gathered while their neighbour runs. What later phases need to know of the model stays
     in the module attribute `grt.model`; the `galvatron.model` itself is gone.
   }];
   let dependentDialects = ["::mlir::grt::GRTDialect"];
@@ -51,7 +52,8 @@ def VerifySchedule : Pass<"galvatron-verify-schedule", "::mlir::ModuleOp"> {
     Schedule/Verify.h on them: sends are rendezvous, a rank works on one task at
     a time, collectives block until every member has come. Where gradients are
     reduced behind a backward task, what runs beside that must share at most one
-    rank with it: more, and it would need one order. Exchanges are checked
+    rank with it: more, and it would need one order. So must what runs beside
+    the gather of a layer that is marked as gathered ahead. Exchanges are checked
     too: both sides of a cut name the same one, its ranks are those of the two
     roles, and every sample that a rank needs arrives. Errors stand at the tasks
     and name ranks.
@@ -64,7 +66,8 @@ def AllocateArena : Pass<"galvatron-allocate-arena", "::mlir::ModuleOp"> {
     First inside functions: transient buffers of every `grt.func` get offsets by
     their lifetimes. Then for every role: the regions of the arena by the one
     memory formula (Cost/StageMemory.h), with the ledger of bytes by purpose. A
-    role that needs more than its devices have is refused with the ledger.
+    role that needs more than its devices have is refused with the ledger. Where
+    only gathers ahead are too much, the role goes without, with a remark.
   }];
   let options = [
     Option<"functionsOnly", "functions-only", "bool", "false",

@@ -14,6 +14,7 @@
 #ifndef GALVATRON_DIALECT_GRT_TRANSFORMS_TRANSIENTS_H
 #define GALVATRON_DIALECT_GRT_TRANSFORMS_TRANSIENTS_H
 
+#include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 
 #include <vector>
@@ -47,11 +48,13 @@ LogicalResult allocateTransients(FuncOp func);
 /// live at one time.
 int64_t maxLiveBytes(FuncOp func);
 
-/// Temporaries of a layer's backward pass. Under checkpointing (`recompute` is
-/// there) the recomputed stash stands in front of them. Both functions must
-/// have been allocated.
-int64_t backwardTransientBytes(FuncOp recompute, FuncOp backward,
-                               int64_t recomputeStashBytes);
+/// Sets what the footprint says of temporaries and of gathered parameters among
+/// them. Under checkpointing (`recompute` is there) the recomputed stash stands
+/// in front of those of the backward pass, and both functions read the same
+/// gathered parameters. All functions must have been allocated.
+void setTransients(::galvatron::LayerFootprint &footprint, FuncOp forward,
+                   FuncOp recompute, FuncOp backward,
+                   int64_t recomputeStashBytes);
 
 } // namespace mlir::grt
 
