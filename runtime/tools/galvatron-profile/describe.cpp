@@ -97,17 +97,23 @@ Json describe(const Measurement &m, uint64_t memory) {
                 {"f64", quantity(m.f64Flops, "FLOPS")}};
   if (m.bf16Flops > 0)
     flops["bf16"] = quantity(m.bf16Flops, "FLOPS");
-  // A rank waits in its collectives, nothing runs beside them: an overlap
-  // slowdown of 2.
-  Json type = {{"name", "cpu-core"},
-               {"backend", "cpu"},
+  bool onCpu = m.backend == "cpu";
+  const char *typeName = onCpu ? "cpu-core" : "gpu";
+  // Devices were measured in bf16.
+  double full = onCpu ? m.f32Flops : m.bf16Flops;
+  Json type = {{"name", typeName},
+               {"backend", onCpu ? "cpu" : "cuda"},
                {"memory", memorySize(int64_t(memory))},
                {"flops", flops},
-               {"memory-bandwidth", quantity(m.memoryBandwidth, "B/s")},
-               {"overlap-slowdown", 2},
-               {"kernel-overhead", duration(m.kernelOverhead)},
-               {"efficiency", efficiency(m.products, m.f32Flops)},
-               {"attention-efficiency", efficiency(m.attention, m.f32Flops)}};
+               {"memory-bandwidth", quantity(m.memoryBandwidth, "B/s")}};
+  // A rank waits in its collectives, nothing runs beside them: an overlap
+  // slowdown of 2.
+  if (onCpu)
+    type["overlap-slowdown"] = 2;
+  type["kernel-overhead"] = duration(m.kernelOverhead);
+  type["efficiency"] = efficiency(m.products, full);
+  if (!m.attention.empty())
+    type["attention-efficiency"] = efficiency(m.attention, full);
 
   auto find = [&](bool network) -> const CollectiveTimes * {
     for (const CollectiveTimes &times : m.collectives)
@@ -126,13 +132,14 @@ Json describe(const Measurement &m, uint64_t memory) {
       nodes.back()["count"] = nodes.back()["count"].get<int64_t>() + 1;
     } else {
       nodes.push_back(
-          {{"count", 1}, {"device-type", "cpu-core"}, {"devices", devices}});
+          {{"count", 1}, {"device-type", typeName}, {"devices", devices}});
       if (const CollectiveTimes *times = find(false); times && devices > 1)
         nodes.back()["link"] = link(*times);
     }
     rank = end;
   }
-  std::string name = "measured-" + std::to_string(m.hosts.size()) + "xcpu";
+  std::string name =
+      "measured-" + std::to_string(m.hosts.size()) + (onCpu ? "xcpu" : "xgpu");
   Json cluster = {
       {"name", name}, {"device-types", Json::array({type})}, {"nodes", nodes}};
   const CollectiveTimes *across = find(true);
@@ -176,10 +183,13 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
       }
     }
   }
-  text += "# " + std::to_string(m.threadsPerRank) + " thread" +
-          (m.threadsPerRank == 1 ? "" : "s") +
-          " a rank; copies beyond every cache: " +
-          quantity(m.copyBandwidth, "B/s") + "\n# kernels at 256 x 512:\n";
+  if (m.backend == "cpu")
+    text += "# " + std::to_string(m.threadsPerRank) + " thread" +
+            (m.threadsPerRank == 1 ? "" : "s") +
+            " a rank; copies beyond every cache: " +
+            quantity(m.copyBandwidth, "B/s") + "\n# kernels at 256 x 512:\n";
+  else
+    text += "# copies: " + quantity(m.copyBandwidth, "B/s") + "\n# kernels:\n";
   for (const KernelTime &kernel : m.kernels)
     text += "#   " + kernel.name + ": " + duration(kernel.seconds) + ", " +
             quantity(kernel.bytes / kernel.seconds, "B/s") + "\n";

@@ -54,6 +54,7 @@ struct Measurement {
   /// Host of every rank, numbered from 0 by first appearance.
   std::vector<int> hosts;
   int threadsPerRank = 1;
+  std::string backend = "cpu";
 };
 
 /// How long, and at how many points.
