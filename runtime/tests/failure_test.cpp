@@ -12,12 +12,14 @@
 #include "test_program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <sys/wait.h>
@@ -149,6 +151,7 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
   fault.set(GRT_KERNEL_GEMM, hangForEver);
   SessionOptions options;
   options.timeoutSeconds = 0.25;
+  options.flightFile = testing::TempDir() + "grt-failure-flight.json";
   // Left behind, as the stuck thread uses it.
   Training &run = *new Training(dataParallel(4), options);
   ASSERT_TRUE(run.step());
@@ -157,6 +160,30 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
                  "'layer1', gemm '",
                  "rank 0 waits for it: step 2, ",
                  "rank 2 waits for it: step 2, ", "waiting for ranks "});
+  // What the ranks did last was taken down.
+  std::ifstream in(options.flightFile);
+  ASSERT_TRUE(in);
+  nlohmann::json flight = nlohmann::json::parse(in);
+  EXPECT_EQ(flight.at("reason").get<std::string>().rfind(
+                "rank 1 makes no progress for 0.25 s", 0),
+            0u);
+  ASSERT_EQ(flight.at("ranks").size(), 4u);
+  for (const nlohmann::json &rank : flight.at("ranks")) {
+    const nlohmann::json &operations = rank.at("operations");
+    ASSERT_GT(operations.size(), 20u);
+    const nlohmann::json &last = operations.back();
+    EXPECT_EQ(last.at("step"), 2);
+    EXPECT_EQ(last.at("state"), "running");
+    EXPECT_EQ(operations.front().at("state"), "done");
+    if (rank.at("rank") != 1)
+      continue;
+    EXPECT_EQ(last.at("operation"), "gemm");
+    EXPECT_EQ(last.at("layer"), "layer1");
+    EXPECT_EQ(last.at("stream"), "compute");
+    EXPECT_EQ(last.at("task").get<std::string>().rfind("forward mb 0", 0), 0u)
+        << last;
+  }
+  std::remove(options.flightFile.c_str());
   // The session says so ever after.
   std::vector<int32_t> batch(size_t(run.plan.batch * run.plan.seqLen), 0);
   EXPECT_NE(run.session->setBatch(batch, batch)

@@ -193,14 +193,7 @@ TEST_F(ProcessesTest, WrongUsageIsSaidOnce) {
             result.output.rfind("unknown option"));
 }
 
-TEST_F(ProcessesTest, LaunchersThatTheCpuDoesNotKnow) {
-  Result torchrun = runCommand("WORLD_SIZE=2 LOCAL_RANK=0 RANK=0 "
-                               "MASTER_ADDR=localhost " +
-                               tool(1));
-  EXPECT_EQ(torchrun.exitCode, 2);
-  EXPECT_NE(torchrun.output.find("belong to the CUDA backend"),
-            std::string::npos)
-      << torchrun.output;
+TEST_F(ProcessesTest, SlurmWithoutPmix) {
   Result srun = runCommand("SLURM_STEP_NUM_TASKS=2 " + tool(1));
   EXPECT_EQ(srun.exitCode, 2);
   EXPECT_NE(srun.output.find("srun --mpi=pmix"), std::string::npos)

@@ -10,13 +10,18 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/activity.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -145,7 +150,9 @@ const grt_backend *faultyBackend() {
     };
     table.record = [](void *state, uint32_t stream, uint32_t event,
                       char *message, size_t bytes) {
-      if (faults.hits(Fault::DropRecord, state))
+      // Marks of the flight recorder order nothing.
+      bool orders = event < model()->device->event_count - Activity::mostMarks;
+      if (orders && faults.hits(Fault::DropRecord, state))
         return 0;
       {
         std::lock_guard<std::mutex> lock(faults.mutex);
@@ -185,7 +192,8 @@ struct Outcome {
 };
 
 Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
-              bool poison = true) {
+              bool poison = true, bool graphs = true,
+              const std::string &flightFile = "") {
   Outcome outcome;
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
@@ -194,6 +202,8 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
   options.seed = 17;
   options.backend = backend;
   options.poison = poison;
+  options.graphs = graphs;
+  options.flightFile = flightFile;
   // Where a call is missing, ranks wait for ever.
   if (faults.fault.kind == Fault::SwapCollectives)
     options.timeoutSeconds = 2;
@@ -217,9 +227,18 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
       labels.push_back(int32_t(random() % uint64_t(plan.vocab)));
     }
     EXPECT_TRUE(session->setBatch(tokens, labels));
+    // What a graph must not hold: it differs from step to step.
+    session->hyperparameters().learningRate = 0.05 / (1 + step);
     StepResult result;
     outcome.status = session->step(result);
     outcome.losses.push_back(result.loss);
+    // Between two graphs, on the streams themselves.
+    double loss = 0;
+    uint64_t valid = 0;
+    if (outcome.status && step == 2) {
+      outcome.status = session->evaluate(loss, valid);
+      outcome.losses.push_back(loss);
+    }
   }
   if (outcome.status)
     outcome.status = session->finish();
@@ -281,6 +300,158 @@ TEST(Streams, GiveTheBitsOfPlainMemoryInEveryOrder) {
   }
 }
 
+/// How often the calls of the model were made.
+struct Calls {
+  std::atomic<int> begun, launched, products;
+};
+Calls calls;
+
+const grt_backend *countedBackend() {
+  static const grt_device device = [] {
+    grt_device table = *model()->device;
+    table.begin_graph = [](void *state, char *message, size_t bytes) {
+      ++calls.begun;
+      return model()->device->begin_graph(state, message, bytes);
+    };
+    table.launch_graph = [](void *state, uint32_t graph, char *message,
+                            size_t bytes) {
+      ++calls.launched;
+      return model()->device->launch_graph(state, graph, message, bytes);
+    };
+    return table;
+  }();
+  static const grt_backend backend = [] {
+    grt_backend table = *model();
+    table.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
+                                        size_t bytes) {
+      ++calls.products;
+      return model()->kernels[GRT_KERNEL_GEMM](call, message, bytes);
+    };
+    table.device = &device;
+    return table;
+  }();
+  calls.begun = calls.launched = calls.products = 0;
+  return &backend;
+}
+
+TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreGraphs) {
+  faults.reset({Fault::None});
+  for (const ModelPlan &plan : plans()) {
+    int ranks = 0;
+    for (const StagePlan &stage : plan.stages)
+      ranks += int(stage.devices.size());
+    Outcome expected =
+        train(plan, countedBackend(), 2, /*poison=*/true, /*graphs=*/false);
+    ASSERT_TRUE(expected.status) << expected.status.message();
+    int products = calls.products;
+    EXPECT_EQ(calls.begun, 0);
+    EXPECT_GT(products, 0);
+    Outcome two = train(plan, countedBackend(), 2);
+    ASSERT_TRUE(two.status) << two.status.message();
+    EXPECT_EQ(calls.products, products);
+    EXPECT_EQ(calls.begun, 2 * ranks);
+    EXPECT_EQ(calls.launched, 2 * ranks);
+    EXPECT_EQ(two.losses, expected.losses);
+    EXPECT_EQ(bitsOf(two.parameters), bitsOf(expected.parameters));
+
+    // The evaluation behind the third step does not call the device less.
+    expected = train(plan, countedBackend(), 6, true, false);
+    int plain = calls.products;
+    Outcome six = train(plan, countedBackend(), 6);
+    ASSERT_TRUE(six.status) << six.status.message();
+    EXPECT_EQ(calls.begun, 2 * ranks);
+    EXPECT_EQ(calls.launched, 5 * 2 * ranks);
+    EXPECT_EQ(calls.products, plain - 4 * (products / 2));
+    EXPECT_EQ(six.losses, expected.losses);
+    EXPECT_EQ(bitsOf(six.parameters), bitsOf(expected.parameters));
+    EXPECT_EQ(bitsOf(six.gradients), bitsOf(expected.gradients));
+  }
+}
+
+TEST(Streams, AGraphKnowsItsOwnEventsOnly) {
+  const grt_device &device = *model()->device;
+  char text[512] = "";
+  auto problemOf = [&](auto body) {
+    void *state = model()->create_rank(0, 1);
+    std::string problem = body(state) == 0 ? "" : text;
+    model()->destroy_rank(state);
+    return problem;
+  };
+  auto record = [&](void *state, uint32_t stream) {
+    return device.record(state, stream, 3, text, sizeof(text));
+  };
+  auto wait = [&](void *state, uint32_t stream) {
+    return device.wait(state, stream, 3, text, sizeof(text));
+  };
+  auto begin = [&](void *state) {
+    return device.begin_graph(state, text, sizeof(text));
+  };
+  auto end = [&](void *state) {
+    return device.end_graph(state, 0, text, sizeof(text));
+  };
+  EXPECT_NE(problemOf([&](void *state) {
+              return record(state, GRT_STREAM_COMPUTE) || begin(state) ||
+                     wait(state, GRT_STREAM_GATHER);
+            })
+                .find("wait for event 3 (gather 1), which was recorded outside "
+                      "of the graph"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(problemOf([&](void *state) {
+              return begin(state) || record(state, GRT_STREAM_COMPUTE) ||
+                     end(state) || wait(state, GRT_STREAM_GATHER);
+            }).find("which was recorded in a graph"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(problemOf([&](void *state) {
+              return begin(state) || device.synchronise(state, GRT_STREAM_COUNT,
+                                                        text, sizeof(text));
+            }).find("the host waits while a graph is made"),
+            std::string::npos)
+      << text;
+  // Another stream has something that COMPUTE has not waited for.
+  EXPECT_NE(problemOf([&](void *state) {
+              return begin(state) || record(state, GRT_STREAM_COMPUTE) ||
+                     end(state) || record(state, GRT_STREAM_TRANSFER) ||
+                     device.launch_graph(state, 0, text, sizeof(text)) ||
+                     device.synchronise(state, GRT_STREAM_COUNT, text,
+                                        sizeof(text));
+            }).find("the start of graph 0"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Streams, TheFlightRecorderSaysWhatTheDeviceHasNotDone) {
+  std::string file = testing::TempDir() + "grt-streams-flight.json";
+  std::remove(file.c_str());
+  faults.reset({Fault::DropSendWaits, 1});
+  recording::setSeed(3);
+  Outcome outcome = train(plans()[1], faultyBackend(), 2, true, true, file);
+  ASSERT_EQ(outcome.status.exitCode(), 1);
+  std::ifstream in(file);
+  ASSERT_TRUE(in);
+  nlohmann::json flight = nlohmann::json::parse(in);
+  EXPECT_EQ(flight.at("reason"), outcome.status.message());
+  ASSERT_EQ(flight.at("ranks").size(), 4u);
+  std::set<std::string> states, streams;
+  for (const nlohmann::json &rank : flight.at("ranks")) {
+    uint64_t last = 0;
+    EXPECT_GT(rank.at("operations").size(), 10u);
+    for (const nlohmann::json &operation : rank.at("operations")) {
+      EXPECT_GT(operation.at("number"), last);
+      last = operation.at("number");
+      states.insert(operation.at("state"));
+      streams.insert(operation.at("stream"));
+      EXPECT_NE(operation.at("operation"), "");
+    }
+  }
+  EXPECT_TRUE(states.count("done"));
+  EXPECT_TRUE(states.count("enqueued"));
+  EXPECT_TRUE(streams.count("transfer"));
+  EXPECT_TRUE(streams.count("compute"));
+  std::remove(file.c_str());
+}
+
 /// Breaks the first, second, ... call of a rank until there are no more. Each
 /// time that is found, with one of `expected` in the message; or else the
 /// values are `otherwise`: the same, as the call was one too many, or wrong, as
@@ -336,7 +507,7 @@ TEST(Streams, AMissingWaitIsFound) {
 TEST(Streams, AMissingRecordIsFound) {
   breakEach(Fault::DropRecord,
             {"and nothing orders the two", "does not wait for",
-             "which was never recorded"},
+             "which was never recorded", "recorded outside of the graph"},
             Values::Same, 0.3);
 }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/trace_report.h"
+#include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
 
@@ -57,13 +58,14 @@ struct TracedRun {
   std::unique_ptr<Session> session;
 };
 
-TracedRun makeRun(const ModelPlan &plan, bool trace) {
+TracedRun makeRun(const ModelPlan &plan, bool trace,
+                  const grt_backend *backend = referenceBackend()) {
   TracedRun run;
   run.code = std::make_unique<TestProgram>(plan);
   Status status = Program::fromTable(&run.code->table(), "test", run.program);
   EXPECT_TRUE(status) << status.message();
   SessionOptions options;
-  options.backend = referenceBackend();
+  options.backend = backend;
   options.poison = true;
   options.trace = trace;
   status = Session::create(run.program, options, run.session);
@@ -225,6 +227,51 @@ TEST(Trace, SharesAddUpToTheStep) {
   EXPECT_LE(inside, tasks);
   EXPECT_LE(tasks, all * (1 + 1e-6));
   EXPECT_NEAR(inside / all, 1 - measured.idle, 1e-3);
+}
+
+TEST(Trace, StreamsOfADeviceHaveRowsOfTheirOwn) {
+  ModelPlan plan = twoStages();
+  plan.planJson = times;
+  plan.streams = true;
+  const grt_backend *model = recording::backendAround(referenceBackend());
+  TracedRun run = makeRun(plan, true, model), plain = makeRun(plan, true);
+  // Steps that are recorded are no graphs, the others are.
+  EXPECT_EQ(train(run, plan, 4, 3), train(plain, plan, 4, 3));
+  ASSERT_TRUE(run.session->finish());
+  auto rows = rowsOf(traceOf(run));
+  for (int rank = 0; rank < 4; ++rank) {
+    // Every kernel and every transfer once on the host and once on a stream,
+    // the gather of losses on the host alone.
+    std::multiset<std::string> onHost, onDevice;
+    for (int row : {0, 1})
+      for (const Slice &slice : rows[{rank, row}])
+        if ((slice.category == "kernel" || row == 1) &&
+            slice.name.find("gather of losses") == std::string::npos)
+          onHost.insert(slice.name);
+    double begin = rows[{rank, 0}].front().begin;
+    double end = 0;
+    for (const Slice &slice : rows[{rank, 0}])
+      end = std::max(end, slice.end);
+    for (int stream = 0; stream < GRT_STREAM_COUNT; ++stream) {
+      double last = 0;
+      for (const Slice &slice : rows[{rank, 6 + stream}]) {
+        onDevice.insert(slice.name);
+        EXPECT_GE(slice.begin, last - 1e-3);
+        EXPECT_GE(slice.begin, begin - 1e-3);
+        EXPECT_LE(slice.end, end + 1e-3);
+        last = slice.end;
+      }
+    }
+    EXPECT_EQ(onHost, onDevice);
+    EXPECT_FALSE((rows[{rank, 6 + GRT_STREAM_TRANSFER}].empty()));
+    EXPECT_FALSE((rows[{rank, 5}].empty())) << "predicted rows are gone";
+  }
+  TimeShares measured, predicted;
+  ASSERT_TRUE(run.session->timeShares(measured, predicted));
+  EXPECT_GT(measured.compute, 0);
+  EXPECT_NEAR(measured.compute + measured.exposedCommunication +
+                  measured.bubble + measured.idle,
+              1, 1e-9);
 }
 
 TEST(Trace, RecordingChangesNothing) {

@@ -7,6 +7,7 @@
 
 #include "collectives.h"
 #include "dispatch.h"
+#include "queries.h"
 #include "rank.h"
 
 #include "../common/call.h"
@@ -177,6 +178,30 @@ int32_t elapsed(void *state, uint32_t first, uint32_t second,
   });
 }
 
+int32_t stamp(void *state, uint32_t stream, uint32_t number, char *message,
+              size_t messageBytes) {
+  return guarded("stamp", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).stamp(stream, number);
+  });
+}
+
+int32_t stamped(void *state, uint32_t number, double *milliseconds,
+                char *message, size_t messageBytes) {
+  return guarded("stamped", message, messageBytes, [&] {
+    gpu::use();
+    *milliseconds = rankOf(state).stamped(number);
+  });
+}
+
+int32_t query(void *state, uint32_t event, int32_t *done, char *message,
+              size_t messageBytes) {
+  return guarded("query", message, messageBytes, [&] {
+    gpu::use();
+    *done = gpu::isDone(rankOf(state).event(event));
+  });
+}
+
 uint64_t peakBytes(void *state) {
   try {
     gpu::use();
@@ -199,10 +224,15 @@ grt_device makeDevice() {
   device.record = record;
   device.wait = wait;
   device.synchronise = synchronise;
-  device.begin_graph = beginGraph;
-  device.end_graph = endGraph;
-  device.launch_graph = launchGraph;
+  if (gpu::hasGraphs()) {
+    device.begin_graph = beginGraph;
+    device.end_graph = endGraph;
+    device.launch_graph = launchGraph;
+  }
   device.elapsed = elapsed;
+  device.stamp = stamp;
+  device.stamped = stamped;
+  device.query = query;
   device.peak_bytes = peakBytes;
   device.collectives = processCollectives();
   device.local_collectives = threadCollectives();

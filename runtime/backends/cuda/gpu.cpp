@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "gpu.h"
+#include "queries.h"
 
 #include "grt/cuda_bounds.h"
 #include "windows.h"
@@ -268,12 +269,22 @@ void wait(Stream stream, Event event) {
   check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
 }
 
+bool isDone(Event event) {
+  cudaError_t error = cudaEventQuery(event);
+  if (error == cudaErrorNotReady)
+    return false;
+  check(error, "earlier work failed");
+  return true;
+}
+
 double millisecondsBetween(Event first, Event second) {
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, first, second),
         "cudaEventElapsedTime");
   return milliseconds;
 }
+
+bool hasGraphs() { return true; }
 
 void beginCapture(Stream origin) {
   // Other ranks of the process go on doing what they do.

@@ -295,13 +295,18 @@ void abortWorld(void *state) {
 } // namespace
 
 const grt_device_collectives *processCollectives() {
-  static const grt_device_collectives table = {
-      "nccl",       sizeof(ncclUniqueId),
-      makeIdentity, join,
-      makeGroup,    allReduce,
-      allGather,    reduceScatter,
-      exchange,     checkWorld,
-      abortWorld};
+  static const grt_device_collectives table = {"nccl",
+                                               /*in_graphs=*/1,
+                                               sizeof(ncclUniqueId),
+                                               makeIdentity,
+                                               join,
+                                               makeGroup,
+                                               allReduce,
+                                               allGather,
+                                               reduceScatter,
+                                               exchange,
+                                               checkWorld,
+                                               abortWorld};
   return &table;
 }
 

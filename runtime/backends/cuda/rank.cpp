@@ -58,6 +58,8 @@ void Rank::release() {
   for (Graph graph : graphs)
     if (graph)
       gpu::destroyGraph(graph);
+  for (Event stamp : stamps)
+    gpu::destroyEvent(stamp);
   for (Event event : events)
     gpu::destroyEvent(event);
   if (fork)
@@ -159,6 +161,18 @@ void Rank::launchGraph(uint32_t number) {
   if (number >= graphs.size() || !graphs[number])
     throw DeviceError("there is no graph " + std::to_string(number));
   gpu::launchGraph(graphs[number], streams[GRT_STREAM_COMPUTE]);
+}
+
+void Rank::stamp(uint32_t number, uint32_t place) {
+  while (stamps.size() <= place)
+    stamps.push_back(gpu::makeEvent());
+  gpu::record(stream(number), stamps[place]);
+}
+
+double Rank::stamped(uint32_t place) const {
+  if (place >= stamps.size())
+    throw DeviceError("there is no stamp " + std::to_string(place));
+  return gpu::millisecondsBetween(stamps[0], stamps[place]);
 }
 
 uint64_t Rank::peakBytes() {

@@ -48,6 +48,9 @@ public:
   void endGraph(uint32_t number);
   void launchGraph(uint32_t number);
 
+  void stamp(uint32_t stream, uint32_t number);
+  double stamped(uint32_t number) const;
+
   /// Looks at the device's memory; returns the most that was seen.
   uint64_t peakBytes();
 
@@ -60,6 +63,7 @@ public:
 private:
   Stream streams[GRT_STREAM_COUNT] = {};
   std::vector<Event> events;
+  std::vector<Event> stamps;
   /// Fork and join the streams of a graph.
   Event fork = nullptr, joins[GRT_STREAM_COUNT] = {};
   std::vector<Graph> graphs;

@@ -399,9 +399,9 @@ void abortWorld(void *state) {
 
 const grt_device_collectives *threadCollectives() {
   static const grt_device_collectives table = {
-      "device",  sizeof(Identity), makeIdentity, join,
-      makeGroup, allReduce,        allGather,    reduceScatter,
-      exchange,  checkNothing,     abortWorld};
+      "device",      /*in_graphs=*/0, sizeof(Identity), makeIdentity,
+      join,          makeGroup,       allReduce,        allGather,
+      reduceScatter, exchange,        checkNothing,     abortWorld};
   return &table;
 }
 

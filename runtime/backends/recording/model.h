@@ -46,6 +46,7 @@ struct Operation;
 /// A record of an event.
 struct Marker {
   bool done = false;
+  bool inGraph = false; ///< means nothing outside
   Clock clock;
   double milliseconds = 0; ///< when it was done
 };
@@ -114,7 +115,10 @@ struct Operation {
   /// Work. Status and message as of kernels.
   std::function<int32_t(char *, size_t)> run;
   std::shared_ptr<Marker> marker; ///< Record, Wait
-  Group *group = nullptr;         ///< Collective
+  /// Whom the rank meets here, and what for: see World::expectOrder.
+  std::vector<int> meets;
+  std::string meeting;
+  Group *group = nullptr; ///< Collective
   size_t member = 0;
   uint64_t sequence = 0;
   Part part;
@@ -215,6 +219,12 @@ struct Rank {
   std::array<uint64_t, GRT_STREAM_COUNT> issuedBefore{}; ///< the function
   std::set<Allocation *> used;
   std::vector<char> scratch; ///< of kernels that need more than the plan gives
+  /// What is put on streams goes into a graph; what the streams had before.
+  bool capturing = false;
+  std::vector<std::unique_ptr<Operation>> captured;
+  std::array<std::pair<uint64_t, DeedPointer>, GRT_STREAM_COUNT> beforeCapture;
+  std::map<uint32_t, std::vector<std::unique_ptr<Operation>>> graphs;
+  std::vector<std::shared_ptr<Marker>> stamps;
 };
 
 } // namespace grt::recording

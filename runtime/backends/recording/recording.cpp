@@ -16,11 +16,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
+#include <utility>
 
 namespace grt::recording {
 namespace {
 
-constexpr uint32_t eventCount = 96;
+constexpr uint32_t eventCount = 128;
 
 const grt_backend *base = nullptr;
 uint64_t nextSeed = 1;
@@ -92,6 +94,21 @@ void put(std::unique_ptr<Operation> made) {
   Stream &stream = rank.streams[made->stream];
   made->deed->number = ++stream.issued;
   stream.last = made->deed;
+  if (rank.capturing) {
+    rank.captured.push_back(std::move(made));
+    return;
+  }
+  for (int other : made->meets) {
+    rank.world->expectOrder(*made->deed, other, made->meeting);
+    rank.world->putBehind(*made, other,
+                          /*isCollective=*/made->group != nullptr);
+  }
+  if (made->group)
+    made->sequence = made->group->calls[made->member]++;
+  for (Piece &piece : made->pieces)
+    piece.number = rank.world->numberPiece(
+        piece.sends ? rank.number : piece.peer,
+        piece.sends ? piece.peer : rank.number, piece.sends);
   stream.queue.push_back(std::move(made));
   rank.world->changed.notify_all();
 }
@@ -348,6 +365,7 @@ int32_t record(void *state, uint32_t stream, uint32_t event, char *message,
     auto made = operation(rank, stream, Operation::Kind::Record,
                           "record of event " + std::to_string(event));
     made->marker = rank.events[event] = std::make_shared<Marker>();
+    made->marker->inGraph = rank.capturing;
     put(std::move(made));
   });
 }
@@ -362,6 +380,10 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
     if (!made->marker)
       throw std::runtime_error(made->deed->text() +
                                ", which was never recorded");
+    if (made->marker->inGraph != rank.capturing)
+      throw std::runtime_error(
+          made->deed->text() + ", which was recorded " +
+          (rank.capturing ? "outside of the graph" : "in a graph"));
     put(std::move(made));
   });
 }
@@ -369,6 +391,8 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
 int32_t synchronise(void *state, uint32_t stream, char *message,
                     size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &lock, Rank &rank) {
+    if (rank.capturing)
+      throw std::runtime_error("the host waits while a graph is made");
     rank.world->drain(lock, rank, stream);
   });
 }
@@ -387,7 +411,46 @@ int32_t elapsed(void *state, uint32_t first, uint32_t second,
   });
 }
 
-uint64_t peakBytes(void *) { return 0; }
+int32_t stamp(void *state, uint32_t stream, uint32_t number, char *message,
+              size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, stream, Operation::Kind::Record,
+                          "stamp " + std::to_string(number));
+    if (rank.capturing)
+      throw std::runtime_error(made->deed->text() + " is in a graph");
+    made->marker = std::make_shared<Marker>();
+    rank.stamps.resize(std::max(rank.stamps.size(), size_t(number) + 1));
+    rank.stamps[number] = made->marker;
+    put(std::move(made));
+  });
+}
+
+int32_t stamped(void *state, uint32_t number, double *milliseconds,
+                char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    if (number >= rank.stamps.size() || !rank.stamps[number] ||
+        !rank.stamps[number]->done)
+      throw std::runtime_error("stamp " + std::to_string(number) +
+                               " is not there");
+    *milliseconds = rank.stamps[number]->milliseconds;
+  });
+}
+
+/// Asked when something went wrong already, so it goes on then.
+int32_t query(void *state, uint32_t event, int32_t *done, char *message,
+              size_t capacity) {
+  ModelLock lock;
+  const Rank &rank = rankOf(state);
+  if (event >= eventCount || !rank.events[event]) {
+    std::snprintf(message, capacity, "event %u was never recorded", event);
+    return 1;
+  }
+  *done = rank.events[event]->done;
+  return 0;
+}
+
+/// A number to look for.
+uint64_t peakBytes(void *) { return uint64_t(64) << 20; }
 
 /// What stands on other streams comes before what COMPUTE gets from here on.
 void expectJoined(Rank &rank, const char *what, bool all) {
@@ -402,6 +465,82 @@ void expectJoined(Rank &rank, const char *what, bool all) {
     }
   if (any)
     put(std::move(made));
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+int32_t beginGraph(void *state, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    if (rank.capturing)
+      throw std::runtime_error("a graph is begun inside another");
+    rank.capturing = true;
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      rank.beforeCapture[s] = {rank.streams[s].issued, rank.streams[s].last};
+  });
+}
+
+int32_t endGraph(void *state, uint32_t graph, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    if (!rank.capturing)
+      throw std::runtime_error("a graph is ended that was not begun");
+    rank.capturing = false;
+    rank.graphs[graph] = std::exchange(rank.captured, {});
+    // Nothing of it stands on the streams.
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      std::tie(rank.streams[s].issued, rank.streams[s].last) =
+          rank.beforeCapture[s];
+  });
+}
+
+/// `then` waits for what is on `first` now.
+void orderStreams(Rank &rank, uint32_t first, uint32_t then,
+                  const std::string &what) {
+  auto before = operation(rank, first, Operation::Kind::Record, what);
+  auto behind = operation(rank, then, Operation::Kind::Wait, what);
+  before->marker = behind->marker = std::make_shared<Marker>();
+  put(std::move(before));
+  put(std::move(behind));
+}
+
+/// Puts the graph's operations on the streams anew: a device orders them by
+/// what was recorded and waited for inside, and all of them by COMPUTE.
+int32_t launchGraph(void *state, uint32_t graph, char *message,
+                    size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto found = rank.graphs.find(graph);
+    std::string name = "graph " + std::to_string(graph);
+    if (rank.capturing || found == rank.graphs.end())
+      throw std::runtime_error(name + " cannot be started here");
+    // A graph knows of other streams only what COMPUTE has waited for.
+    expectJoined(rank, ("the start of " + name).c_str(), true);
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      if (s != GRT_STREAM_COMPUTE)
+        orderStreams(rank, GRT_STREAM_COMPUTE, s, "start of " + name);
+    std::map<const Marker *, std::shared_ptr<Marker>> markers;
+    std::map<const Deed *, DeedPointer> deeds;
+    for (const std::unique_ptr<Operation> &original : found->second) {
+      auto made = std::make_unique<Operation>(*original);
+      made->deed = std::make_shared<Deed>(*original->deed);
+      made->deed->place = name + " of " + original->deed->place;
+      deeds[original->deed.get()] = made->deed;
+      made->host = rank.host;
+      if (made->marker) {
+        std::shared_ptr<Marker> &marker = markers[original->marker.get()];
+        if (!marker)
+          marker = std::make_shared<Marker>();
+        made->marker = marker;
+      }
+      for (DeedPointer &before : made->before)
+        if (before)
+          before = deeds.contains(before.get()) ? deeds[before.get()] : nullptr;
+      put(std::move(made));
+    }
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      if (s != GRT_STREAM_COMPUTE)
+        orderStreams(rank, s, GRT_STREAM_COMPUTE, "end of " + name);
+  });
 }
 
 void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
@@ -531,11 +670,9 @@ void putCollective(Rank &rank, void *handle, uint32_t stream,
   made->deed->number = rank.streams[stream].issued + 1;
   // All members run the same layers.
   for (int other : group->ranks)
-    if (other != rank.number) {
-      rank.world->expectOrder(*made->deed, other, rank.place + text);
-      rank.world->putBehind(*made, other, /*isCollective=*/true);
-    }
-  made->sequence = group->calls[made->member]++;
+    if (other != rank.number)
+      made->meets.push_back(other);
+  made->meeting = rank.place + text;
   put(std::move(made));
 }
 
@@ -617,19 +754,14 @@ int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
                                  std::to_string(piece.peer));
       peers.insert(piece.peer);
       char *memory = touch(*made, piece.address, piece.bytes, !isSend);
-      made->pieces.push_back(
-          {piece.peer, isSend, memory, piece.bytes,
-           rank.world->numberPiece(isSend ? rank.number : piece.peer,
-                                   isSend ? piece.peer : rank.number, isSend)});
+      made->pieces.push_back({piece.peer, isSend, memory, piece.bytes, 0});
     };
     for (uint64_t i = 0; i < sendCount; ++i)
       add(sends[i], true);
     for (uint64_t i = 0; i < receiveCount; ++i)
       add(receives[i], false);
-    for (int peer : peers) {
-      rank.world->expectOrder(*made->deed, peer, "an exchange");
-      rank.world->putBehind(*made, peer, /*isCollective=*/false);
-    }
+    made->meets.assign(peers.begin(), peers.end());
+    made->meeting = "an exchange";
     put(std::move(made));
   });
 }
@@ -648,13 +780,14 @@ void abortWorld(void *state) {
 template <int... Kernels>
 grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
   static const grt_device_collectives collectives = {
-      "recording", sizeof(uint64_t), makeIdentity,  joinWorld, makeGroup,
-      allReduce,   allGather,        reduceScatter, exchange,  check,
-      abortWorld};
+      "recording", /*in_graphs=*/1, sizeof(uint64_t), makeIdentity,  joinWorld,
+      makeGroup,   allReduce,       allGather,        reduceScatter, exchange,
+      check,       abortWorld};
   static const grt_device device = {
-      eventCount, nullptr,   allocateHost, releaseHost,  fill,    copy,
-      record,     waitFor,   synchronise,  nullptr,      nullptr, nullptr,
-      elapsed,    peakBytes, nullptr,      &collectives, note};
+      eventCount, nullptr,     allocateHost, releaseHost,  fill,
+      copy,       record,      waitFor,      synchronise,  beginGraph,
+      endGraph,   launchGraph, elapsed,      stamp,        stamped,
+      query,      peakBytes,   nullptr,      &collectives, note};
   grt_backend table{};
   table.abi_version = GRT_ABI_VERSION;
   table.name = "recording";

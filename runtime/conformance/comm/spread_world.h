@@ -26,7 +26,9 @@
 namespace grt::test {
 
 /// Whether mpirun started this process.
-inline bool launched() { return std::getenv("OMPI_COMM_WORLD_SIZE"); }
+inline bool launched() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("MASTER_ADDR");
+}
 
 /// A world, and what tells all processes once whether it was aborted or has
 /// ended; galvatron-run has the monitor for that.

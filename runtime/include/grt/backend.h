@@ -92,8 +92,11 @@ typedef struct grt_device {
   int32_t (*synchronise)(void *rank_state, uint32_t stream, char *message,
                          size_t message_bytes);
   /// Everything put on any stream between begin and end becomes a graph, number
-  /// `graph`, and is not run; COMPUTE is the stream that the others join. Null
-  /// where the backend cannot. `launch` runs it on COMPUTE.
+  /// `graph` from 0, and is not run; COMPUTE is the stream that the others
+  /// leave at the beginning and join at the end. Events of the graph and events
+  /// outside know nothing of each other: each waits for its own records only.
+  /// Null where the backend cannot. `launch` runs the graph on COMPUTE, as
+  /// often as it is called, with the arguments of the calls that made it.
   int32_t (*begin_graph)(void *rank_state, char *message, size_t message_bytes);
   int32_t (*end_graph)(void *rank_state, uint32_t graph, char *message,
                        size_t message_bytes);
@@ -102,6 +105,18 @@ typedef struct grt_device {
   /// Milliseconds of the device between two recorded events, both done.
   int32_t (*elapsed)(void *rank_state, uint32_t first, uint32_t second,
                      double *milliseconds, char *message, size_t message_bytes);
+  /// Puts the time of the device, once the stream gets there, into a place of
+  /// its own; `number` counts from 0. Not inside a graph. `stamped` tells it,
+  /// in milliseconds since some moment, once the stream was synchronised. Null
+  /// where the backend has no clock.
+  int32_t (*stamp)(void *rank_state, uint32_t stream, uint32_t number,
+                   char *message, size_t message_bytes);
+  int32_t (*stamped)(void *rank_state, uint32_t number, double *milliseconds,
+                     char *message, size_t message_bytes);
+  /// Whether the event, recorded outside graphs, is done. From any thread; null
+  /// where nobody can say.
+  int32_t (*query)(void *rank_state, uint32_t event, int32_t *done,
+                   char *message, size_t message_bytes);
   /// Most bytes of the device that this process had in use so far, contexts and
   /// libraries included; 0 if unknown.
   uint64_t (*peak_bytes)(void *rank_state);
@@ -154,6 +169,8 @@ typedef struct grt_exchange_piece {
 typedef struct grt_device_collectives {
   /// "nccl", "device"
   const char *name;
+  /// Whether graphs may hold them.
+  int32_t in_graphs;
   /// Bytes that identify a world, made by rank 0 and handed to all by the host.
   uint64_t identity_bytes;
   int32_t (*make_identity)(void *identity, char *message, size_t message_bytes);

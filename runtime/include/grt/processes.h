@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A launcher (mpirun, or srun with PMIx) starts the same tool several times;
-// together these processes hold the ranks of one run. Every process makes the
-// same calls of a session in the same order, with the same options and data.
+// A launcher (mpirun, srun with PMIx, or one that sets torchrun's variables)
+// starts the same tool several times; together these processes hold the ranks
+// of one run. Every process makes the same calls of a session in the same
+// order, with the same options and data.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,7 +41,7 @@ public:
   static int launchedNumber();
 
   /// Joins the others; `result` stays null if no launcher of several processes
-  /// started this one. A launcher that the CPU backend does not know is an
+  /// started this one. A launcher whose processes cannot find each other is an
   /// error with exit code 2.
   static Status join(const ProcessOptions &options,
                      std::shared_ptr<Processes> &result);
@@ -48,7 +49,7 @@ public:
   int number() const;
   int count() const;
   int ranks() const; ///< of all processes
-  /// What carries the messages: "Open MPI v4.1.4".
+  /// What carries the messages: "Open MPI v4.1.4", "TCP".
   std::string transport() const;
   /// What every rank takes for messages beside its arena, in bytes; what the
   /// library of the transport takes is not in it.

@@ -163,6 +163,13 @@ struct SessionOptions {
   /// Steps can be recorded: see Session::record. A session without this has no
   /// cost for it.
   bool trace = false;
+  /// From the second step on the device is given whole steps, where backend and
+  /// communication allow it, instead of one call after the other.
+  bool graphs = true;
+  /// Where this process's ranks leave their last operations when one of them
+  /// has failed, is stuck, or was ended by another process (JSON,
+  /// docs/operations.md); empty: nowhere.
+  std::string flightFile;
   /// The ranks of all processes (processes.h); null: this one has them all.
   std::shared_ptr<World> world;
 };
@@ -186,6 +193,9 @@ struct RankMemory {
   uint64_t measuredPeakBytes = 0;
   /// Most heap bytes that the rank's thread held at once since loading.
   uint64_t outsideArenaBytes = 0;
+  /// Most bytes of its device that were in use, by whomever, at the moments
+  /// when the backend looked; 0 without a device.
+  uint64_t deviceBytes = 0;
 };
 
 /// Where the time of a step goes, as shares of it over all ranks; they add up

@@ -15,9 +15,10 @@
 
 namespace grt {
 
-/// Loads the plug-in for MPI and joins the processes of the launcher; once per
-/// process. Throws Error.
-Transport &openTransport(const std::string &folder);
+/// Joins the processes of the launcher, through the plug-in for MPI or, where
+/// there are only torchrun's variables, over TCP; once per process. Null if no
+/// launcher of several processes started this one. Throws Error.
+Transport *openTransport(const std::string &folder);
 
 /// Collective: the first rank of every process, each with `own` ranks of its
 /// own, and the number of all at the end.

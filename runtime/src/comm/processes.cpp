@@ -8,6 +8,7 @@
 #include "grt/processes.h"
 #include "comm/launch.h"
 #include "comm/monitor.h"
+#include "comm/tcp.h"
 #include "core/error.h"
 #include "core/plugin.h"
 
@@ -29,30 +30,24 @@ int valueOf(const char *name, int otherwise) {
   return value ? std::atoi(value) : otherwise;
 }
 
-enum class Launcher { None, Mpi };
+enum class Launcher { None, Mpi, Variables };
 
-/// Open MPI's own variables, those of PMIx (srun --mpi=pmix), then those of
-/// launchers that would start ranks that know nothing of each other.
+/// Open MPI's own variables, those of PMIx (srun --mpi=pmix), torchrun's, then
+/// those of a launcher that would start ranks that know nothing of each other.
 Launcher findLauncher() {
   if (environment("OMPI_COMM_WORLD_SIZE") || environment("PMIX_RANK"))
     return Launcher::Mpi;
+  if (environment("MASTER_ADDR") && environment("WORLD_SIZE"))
+    return Launcher::Variables;
   if (valueOf("SLURM_STEP_NUM_TASKS", 1) > 1)
     invalid("srun started " +
             std::to_string(valueOf("SLURM_STEP_NUM_TASKS", 1)) +
             " tasks without PMIx, so they cannot find each other; use "
             "srun --mpi=pmix or mpirun");
-  if (environment("TORCHELASTIC_RUN_ID") ||
-      (environment("WORLD_SIZE") && environment("LOCAL_RANK") &&
-       environment("MASTER_ADDR")))
-    invalid("the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR) belong "
-            "to the CUDA backend; on the CPU use mpirun or srun --mpi=pmix, or "
-            "no launcher for ranks that are threads of one process");
   return Launcher::None;
 }
 
-} // namespace
-
-Transport &openTransport(const std::string &folder) {
+Transport &openMpi(const std::string &folder) {
   auto *open = reinterpret_cast<OpenTransport *>(
       loadPlugin("mpi", "grt_transport_open", folder,
                  "this process was started by mpirun or srun, but MPI is not "
@@ -62,6 +57,22 @@ Transport &openTransport(const std::string &folder) {
   if (!transport)
     fail(message);
   return *transport;
+}
+
+} // namespace
+
+Transport *openTransport(const std::string &folder) {
+  switch (findLauncher()) {
+  case Launcher::None:
+    return nullptr;
+  case Launcher::Mpi:
+    return &openMpi(folder);
+  case Launcher::Variables:
+    break;
+  }
+  static const std::unique_ptr<Transport> transport =
+      connectByTcp(*rendezvousOfEnvironment());
+  return transport.get();
 }
 
 std::vector<int> gatherRankCounts(Transport &transport, int own) {
@@ -131,17 +142,19 @@ int Processes::launchedNumber() {
   for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"})
     if (environment(name))
       return valueOf(name, 0);
-  return 0;
+  return environment("MASTER_ADDR") && environment("WORLD_SIZE")
+             ? valueOf("RANK", 0)
+             : 0;
 }
 
 Status Processes::join(const ProcessOptions &options,
                        std::shared_ptr<Processes> &result) {
   return guarded([&] {
-    if (findLauncher() == Launcher::None)
+    Transport *transport = openTransport(options.folder);
+    if (!transport)
       return;
-    Transport &transport = openTransport(options.folder);
     std::shared_ptr<Processes> processes(new Processes);
-    processes->impl = std::make_shared<Implementation>(transport, options);
+    processes->impl = std::make_shared<Implementation>(*transport, options);
     result = std::move(processes);
   });
 }

@@ -8,6 +8,7 @@
 #include "core/activity.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace grt {
 namespace {
@@ -52,7 +53,10 @@ public:
   Group &group(const std::vector<int> &ranks) override {
     return inner->group(ranks);
   }
-  void onStream(grt_stream stream) override { inner->onStream(stream); }
+  void onStream(grt_stream stream) override {
+    activity.setStream(stream);
+    inner->onStream(stream);
+  }
   void allReduce(Group &group, void *data, uint64_t count,
                  grt_dtype dtype) override {
     Wait wait(*this, "all-reduce", group);
@@ -121,6 +125,11 @@ void Activity::beginWait(const char *what) {
   store(peerCount, 0);
   store(operation, what);
   store(waiting, true);
+  // A collective of the program was begun under its name.
+  if (flying)
+    store(ring[(operations - 1) % mostOperations].what, what);
+  else
+    fly(what, nullptr);
   advance();
 }
 
@@ -177,6 +186,64 @@ void Activity::describeInto(char *buffer, size_t bytes) const {
     text << (i ? ", " : "") << uint64_t(read(peers[i]));
   if (count == mostPeers)
     text << " and more";
+}
+
+void Activity::fly(const char *what, const char *called) {
+  Entry &entry = ring[operations++ % mostOperations];
+  entry.number.store(0, std::memory_order_release);
+  store(entry.step, read(step));
+  store(entry.layer, read(layer));
+  store(entry.task, read(task));
+  store(entry.what, what);
+  store(entry.name, called);
+  store(entry.stream, read(stream));
+  store(entry.left, false);
+  entry.number.store(operations, std::memory_order_release);
+  flying = true;
+}
+
+void Activity::land() {
+  if (std::exchange(flying, false))
+    store(ring[(operations - 1) % mostOperations].left, true);
+}
+
+void Activity::mark(uint32_t onStream, uint32_t event) {
+  MarkEntry &entry = markRing[marksMade++ % mostMarks];
+  store(entry.number, uint64_t(0));
+  store(entry.stream, onStream);
+  store(entry.event, event);
+  entry.number.store(operations, std::memory_order_release);
+}
+
+std::vector<Activity::Operation> Activity::lastOperations() const {
+  std::vector<Operation> found;
+  for (size_t i = 0; i < mostOperations; ++i) {
+    const Entry &entry = ring[i];
+    uint64_t number = entry.number.load(std::memory_order_acquire);
+    Operation operation{number,
+                        read(entry.step),
+                        read(entry.layer),
+                        read(entry.task),
+                        read(entry.what),
+                        read(entry.name),
+                        read(entry.stream),
+                        read(entry.left)};
+    if (number && entry.number.load(std::memory_order_acquire) == number)
+      found.push_back(operation);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Operation &a, const Operation &b) {
+              return a.number < b.number;
+            });
+  return found;
+}
+
+std::vector<Activity::Mark> Activity::marks() const {
+  std::vector<Mark> found;
+  for (const MarkEntry &entry : markRing)
+    if (uint64_t number = entry.number.load(std::memory_order_acquire))
+      found.push_back({number, read(entry.stream), read(entry.event)});
+  return found;
 }
 
 std::string Activity::describe() const {

@@ -37,16 +37,22 @@ public:
 
   void setStep(uint64_t number) { store(step, number); }
   void setLayer(const Layer *running) { store(layer, running); }
+  /// Where the program's table stands.
+  void setTask(const grt_task *running) { store(task, running); }
+  /// Where what follows is put, a grt_stream.
+  void setStream(uint32_t number) { store(stream, number); }
   /// The rank begins an operation (a static string); `name` is the program's,
   /// or null.
   void begin(const char *what, const char *called) {
     store(name, called);
     store(operation, what);
+    fly(what, called);
     advance();
   }
   void end() {
     store(operation, static_cast<const char *>(nullptr));
     store(name, static_cast<const char *>(nullptr));
+    land();
     advance();
   }
   void advance() {
@@ -63,6 +69,30 @@ public:
   bool waitsFor(int peer) const;
   /// Whom it waits for; empty if it does not wait.
   std::vector<int> awaited() const;
+
+  /// The rank has put an event on a stream behind everything that it put there
+  /// before.
+  void mark(uint32_t onStream, uint32_t event);
+
+  /// The last operations, oldest first, for when a run has failed: see
+  /// flight.h. From any thread, while the rank may be at work.
+  struct Operation {
+    uint64_t number; ///< of all of the rank's, from 1
+    uint64_t step;
+    const Layer *layer;
+    const grt_task *task;
+    const char *what, *name;
+    uint32_t stream;
+    bool left; ///< the rank has gone on from it
+  };
+  struct Mark {
+    uint64_t number; ///< of the last operation before it
+    uint32_t stream, event;
+  };
+  std::vector<Operation> lastOperations() const;
+  /// Of the marks that stand, whatever their order.
+  std::vector<Mark> marks() const;
+  static constexpr uint32_t mostMarks = 32;
 
   /// "step 3, layer 'h.1', all-reduce 'h.attn.c_proj', waiting for rank 2".
   std::string describe() const;
@@ -83,6 +113,31 @@ private:
   std::atomic<bool> waiting{false};
   std::atomic<int> peerCount{0};
   std::atomic<int> peers[mostPeers] = {};
+
+  /// A ring. An entry that is being written has the number 0.
+  struct Entry {
+    std::atomic<uint64_t> number{0}, step{0};
+    std::atomic<const Layer *> layer{nullptr};
+    std::atomic<const grt_task *> task{nullptr};
+    std::atomic<const char *> what{nullptr}, name{nullptr};
+    std::atomic<uint32_t> stream{0};
+    std::atomic<bool> left{false};
+  };
+  struct MarkEntry {
+    std::atomic<uint64_t> number{0};
+    std::atomic<uint32_t> stream{0}, event{0};
+  };
+  static constexpr size_t mostOperations = 256;
+
+  void fly(const char *what, const char *called);
+  void land();
+
+  std::atomic<const grt_task *> task{nullptr};
+  std::atomic<uint32_t> stream{0};
+  uint64_t operations = 0, marksMade = 0; ///< of the rank's thread
+  bool flying = false;
+  std::unique_ptr<Entry[]> ring = std::make_unique<Entry[]>(mostOperations);
+  MarkEntry markRing[mostMarks];
 };
 
 /// The activity of the rank whose thread this is, or null.

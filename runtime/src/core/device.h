@@ -31,7 +31,8 @@ class Device {
 public:
   /// Events of the executor begin behind those of functions.
   static constexpr uint32_t firstOwnEvent = GRT_FUNCTION_EVENTS;
-  static constexpr uint32_t leastEvents = GRT_FUNCTION_EVENTS + 16;
+  static constexpr uint32_t leastEvents =
+      GRT_FUNCTION_EVENTS + 16 + Activity::mostMarks;
 
   /// `failed` says that a call which fails only follows another rank's failure.
   /// At most `resultBytes` are fetched between two waits. Throws Error.

@@ -119,9 +119,15 @@ void Rank::train() {
   if (recorder)
     recorder->beginStep(state.step);
   beginStep();
-  runPart(GRT_PART_STEADY, false);
-  runPart(GRT_PART_STEP_END, false);
-  joinStreams();
+  if (stepsByGraphs()) {
+    trainByGraphs();
+  } else {
+    leaveGraphs();
+    runPart(GRT_PART_STEADY, false);
+    runPart(GRT_PART_STEP_END, false);
+    joinStreams();
+    warm = true;
+  }
   if (recorder)
     recorder->endStep();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
@@ -129,13 +135,24 @@ void Rank::train() {
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
   beginStep();
+  leaveGraphs();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   joinStreams();
-  gatherResults(/*withNorm=*/false);
+  fetchResults(/*withNorm=*/false);
+  gatherResults();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
-void Rank::finish() { device->waitForAll(); }
+void Rank::finish() {
+  device->waitForAll();
+  lookAtDeviceMemory();
+}
+
+void Rank::finishRecording() {
+  device->waitForAll();
+  if (recorder)
+    recorder->fetchDeviceTimes();
+}
 
 void Rank::addOverRanks(std::span<double> values) {
   host.allReduce(*everyone, values.data(), values.size(), GRT_F64);
@@ -151,7 +168,17 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
         task.micro_batch != 0)
       continue;
     task.flags = keptFlags(task, firstMicroBatchOnly);
+    activity.setTask(&list.tasks[i]);
     runTask(task);
+  }
+}
+
+void Rank::runTasks(grt_part part, size_t from, size_t to) {
+  const grt_task_list &list =
+      state.program.table().schedules[roleNumber].parts[part];
+  for (size_t i = from; i < to; ++i) {
+    activity.setTask(&list.tasks[i]);
+    runTask(list.tasks[i]);
   }
 }
 
@@ -353,6 +380,7 @@ void Rank::call(int function, const Layer &layer, Phase phase) {
   int32_t status = state.program.table().functions[function](&context);
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_END);
+  leaveMark(GRT_STREAM_COMPUTE);
   if (status == 0)
     return;
   if (kept)
@@ -481,6 +509,7 @@ void Rank::transfer(const grt_task &task) {
   communicator->onStream(GRT_STREAM_TRANSFER);
   communicator->exchange({calls, count});
   communicator->onStream(GRT_STREAM_COMPUTE);
+  leaveMark(GRT_STREAM_TRANSFER);
   for (size_t i = 0; i < count; ++i)
     afterTransfer(met[i]);
   if (task.flags & GRT_SEND_ACTIVATION)
@@ -506,6 +535,7 @@ void Rank::reduceGradients(size_t number) {
   communicator->allReduce(*group, arena->base() + layer.gradient, held,
                           manifest.accumulatorType());
   communicator->onStream(GRT_STREAM_COMPUTE);
+  leaveMark(GRT_STREAM_GRADIENT);
   reducing = true;
 }
 
@@ -552,6 +582,12 @@ void Rank::tie(bool reduce) {
 }
 
 void Rank::norm() {
+  sumNorm();
+  fetchResults(/*withNorm=*/true);
+  decideUpdate();
+}
+
+void Rank::sumNorm() {
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = roleData->layers[i];
     if (layer.norm < 0)
@@ -559,7 +595,10 @@ void Rank::norm() {
     bind(i, 0, 0, Phase::Update);
     call(layer.norm, layer, Phase::Norm);
   }
-  gatherResults(/*withNorm=*/true);
+}
+
+void Rank::decideUpdate() {
+  gatherResults();
   // The same numbers on all ranks, so the same decision.
   updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm);
   step->clip_factor = 1;
@@ -575,22 +614,25 @@ void Rank::norm() {
                    &step->clip_factor, sizeof(double));
 }
 
-void Rank::gatherResults(bool withNorm) {
+void Rank::fetchResults(bool withNorm) {
   const Layer &last = roleData->layers.back();
   bool hasLoss = last.output == OutputKind::Loss &&
                  layers.back().coordinates.tp_index == 0;
-  const double *losses = nullptr, *squared = nullptr;
+  fetchedLosses = fetchedNorm = nullptr;
   if (hasLoss)
-    losses = static_cast<const double *>(
+    fetchedLosses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
   if (withNorm)
-    squared = static_cast<const double *>(
+    fetchedNorm = static_cast<const double *>(
         device->fetch(&deviceStep->local_norm_squared, sizeof(double)));
+}
+
+void Rank::gatherResults() {
   device->wait();
-  double mine[2] = {squared ? *squared : 0, 0};
-  for (int64_t m = 0; hasLoss && m < manifest.microBatches; ++m)
-    mine[1] += losses[m];
+  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, 0};
+  for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
+    mine[1] += fetchedLosses[m];
   host.gather(mine, gathered);
   double squares = 0;
   lossSum = 0;

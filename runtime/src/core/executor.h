@@ -18,6 +18,7 @@
 #include "core/activity.h"
 #include "core/arena.h"
 #include "core/device.h"
+#include "core/flight.h"
 #include "core/layout.h"
 #include "core/trace.h"
 #include "grt/session.h"
@@ -96,6 +97,8 @@ public:
   void evaluate(bool firstMicroBatchOnly);
   /// Returns when all that this rank was asked for is done.
   void finish();
+  /// Recorded events get the device's times.
+  void finishRecording();
   /// Replaces `values` by their sum over all ranks; every rank calls it.
   void addOverRanks(std::span<double> values);
 
@@ -121,6 +124,7 @@ public:
   Device &access() const { return *device; }
   uint64_t measuredPeakBytes() const;
   uint64_t outsideArenaBytes() const { return outsideBytes; }
+  uint64_t deviceBytes() const { return deviceBytesSeen; }
   /// The first labels of a micro-batch, where predictions arrive in generate
   /// mode. False on ranks whose role has no labels.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
@@ -143,6 +147,7 @@ public:
   /// way.
   bool hasFailed(std::string &message) const;
   void abortDevice() const;
+  RankFlight flight() const;
   /// Keeps an exception until the compiled function has returned.
   void keep(std::exception_ptr exception) { kept = exception; }
 
@@ -170,6 +175,7 @@ private:
   };
 
   void joinDevices();
+  void lookAtDeviceMemory();
   void clearMemory();
   void initialiseWeights();
   void prepareLayer(size_t layer);
@@ -179,7 +185,18 @@ private:
   void fillData();
   void beginStep();
   void runPart(grt_part part, bool firstMicroBatchOnly);
+  /// Tasks [from, to) of a part, all micro-batches.
+  void runTasks(grt_part part, size_t from, size_t to);
   void runTask(const grt_task &task);
+  /// The step as graphs that the device runs again and again.
+  bool canHoldStep() const;
+  bool stepsByGraphs() const;
+  void trainByGraphs();
+  template <typename Body> void runGraph(uint32_t number, Body body);
+  /// Work that is put on streams one by one follows.
+  void leaveGraphs();
+  /// An event behind what stands on the stream, for the flight recorder.
+  void leaveMark(uint32_t stream);
   void forward(uint32_t microBatch, uint32_t slot);
   void backward(const grt_task &task);
   void transfer(const grt_task &task);
@@ -200,7 +217,12 @@ private:
   void tie(bool reduce);
   void norm();
   void update();
-  void gatherResults(bool withNorm);
+  /// The norm in its parts: what the device does, and what the host does with
+  /// it.
+  void sumNorm();
+  void fetchResults(bool withNorm);
+  void gatherResults();
+  void decideUpdate();
   /// COMPUTE comes behind all other streams.
   void joinStreams();
   /// A function is about to use the memory, or a transfer is; and what the task
@@ -264,13 +286,22 @@ private:
   /// Gradients are under way on GRADIENT; or they were reduced behind the last
   /// backward pass already.
   bool reducing = false, reduced = false;
-  std::vector<Meeting> meetings; ///< slots, then boundary buffers
-  bool inspecting = false;       ///< layers' outputs are looked at
-  double notFinite = 0;          ///< where, see inspect.cpp
+  std::vector<Meeting> meetings;         ///< slots, then boundary buffers
+  uint32_t firstMark = 0, marksLeft = 0; ///< events for marks
+  bool inGraphs = false;                 ///< steps can be, and are to be
+  bool warm = false;                     ///< a step was done
+  bool capturing = false;                ///< a graph is being made
+  bool graphsRan = false;                ///< since work was last put on streams
+  std::vector<bool> graphs;              ///< those that were made
+  /// Where results of a step arrive; null if this rank has none.
+  const double *fetchedLosses = nullptr, *fetchedNorm = nullptr;
+  const double *graphLosses = nullptr, *graphNorm = nullptr;
+  bool inspecting = false; ///< layers' outputs are looked at
+  double notFinite = 0;    ///< where, see inspect.cpp
   /// Where tied gradients wait to be added, on a device.
   Extent tieScratch;
   size_t tieMeeting = 0;
-  uint64_t staticBytes = 0, outsideBytes = 0;
+  uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   std::vector<double> gathered;
   /// Integers of the optimizer's calls if everything decays, by descriptor.
   std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;

@@ -48,8 +48,11 @@ void Rank::load() {
   initialiseWeights();
   prepareKernels();
   device->waitForAll();
-  if (recorder)
+  lookAtDeviceMemory();
+  if (recorder) {
     recorder->attach(live, staticBytes);
+    recorder->attach(*device);
+  }
   beginAllocationCount();
 }
 
@@ -91,6 +94,8 @@ void Rank::joinDevices() {
                                                      collectives, host);
   DeviceCommunicator &mine = *joined;
   devices = &mine;
+  inGraphs = state.options.graphs && table.begin_graph && canHoldStep() &&
+             (host.size() == 1 || collectives->in_graphs);
   aroundDevices = watchedCommunicator(std::move(joined), activity);
   if (recorder)
     aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
@@ -141,12 +146,29 @@ void Rank::joinDevices() {
   // Events are shared if there are more slots than events: a wait is then for
   // more than is needed, never for what was put on a stream after it.
   uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
-  uint32_t pairs = (table.event_count - first) / 2;
+  firstMark = table.event_count - Activity::mostMarks;
+  uint32_t pairs = (firstMark - first) / 2;
   meetings.resize(size_t(role.slotCount) + 2);
   for (size_t i = 0; i < meetings.size(); ++i) {
     meetings[i].transferEvent = first + 2 * uint32_t(i % pairs);
     meetings[i].computeEvent = meetings[i].transferEvent + 1;
   }
+}
+
+void Rank::lookAtDeviceMemory() {
+  if (*device)
+    deviceBytesSeen =
+        std::max(deviceBytesSeen, (*device)->peak_bytes(backendState));
+}
+
+bool Rank::canHoldStep() const {
+  // The graphs meet at the one norm, where the host decides.
+  const grt_task_list &end =
+      state.program.table().schedules[roleNumber].parts[GRT_PART_STEP_END];
+  size_t norms = 0;
+  for (uint64_t i = 0; i < end.count; ++i)
+    norms += end.tasks[i].kind == GRT_TASK_NORM;
+  return norms == 1;
 }
 
 void Rank::clearMemory() {
@@ -271,6 +293,27 @@ bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
                        uint64_t(microBatch) * each,
                    labels.size_bytes());
   return true;
+}
+
+void Rank::leaveMark(uint32_t stream) {
+  if (!*device || capturing || preparing || !(*device)->query)
+    return;
+  uint32_t event = firstMark + marksLeft++ % Activity::mostMarks;
+  device->record(stream, event);
+  activity.mark(stream, event);
+}
+
+RankFlight Rank::flight() const {
+  if (!state.backend.device || !state.backend.device->query)
+    return {&activity, {}};
+  return {&activity, [this](uint32_t event) {
+            char text[256] = "";
+            int32_t done = 0;
+            return backendState &&
+                   state.backend.device->query(backendState, event, &done, text,
+                                               sizeof(text)) == 0 &&
+                   done;
+          }};
 }
 
 bool Rank::hasFailed(std::string &message) const {

@@ -99,6 +99,7 @@ void Rank::inspect() {
   }
   inspecting = true;
   beginStep();
+  leaveGraphs();
   runPart(GRT_PART_EVALUATE, false);
   inspecting = false;
   double mine[2] = {notFinite, 0};

@@ -76,6 +76,8 @@ struct Session::Implementation {
   /// stuck, the others get some seconds to end, then it is abandoned.
   void wait(std::unique_lock<std::mutex> &lock);
   void record(int exitCode, const std::string &message);
+  /// Takes down what the ranks did last, the first time.
+  void keepFlight(const std::string &reason);
   void abortDevices();
   /// What a device was asked to do may fail, or wait for a process that is
   /// gone, while the rank's thread waits for it.
@@ -93,7 +95,7 @@ struct Session::Implementation {
   std::vector<char> gatherTensor(int parameter, Held kind);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   void writeTensors(const std::string &path, Held kind);
-  TraceReport report() const;
+  TraceReport report();
 
   std::shared_ptr<const Program> program;
   BackendHandle backend;
@@ -119,6 +121,7 @@ struct Session::Implementation {
   /// A rank did not come back; its thread still uses this object.
   bool abandoned = false;
   std::unique_ptr<Error> error;
+  bool flightKept = false;
   std::vector<std::thread> threads;
 };
 
@@ -189,7 +192,27 @@ void Session::Implementation::stop() {
     thread.join();
 }
 
+void Session::Implementation::keepFlight(const std::string &reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (std::exchange(flightKept, true) || state.options.flightFile.empty())
+      return;
+  }
+  std::vector<RankFlight> flights;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    flights.push_back(rank->flight());
+  try {
+    AtomicFile file(state.options.flightFile);
+    file.write(flightText(reason, flights));
+    file.commit();
+  } catch (const Error &) {
+    // The failure itself is what has to be told.
+  }
+}
+
 void Session::Implementation::record(int exitCode, const std::string &message) {
+  // Before anything is ended: it would look different then.
+  keepFlight(message);
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (!error)
@@ -207,8 +230,9 @@ void Session::Implementation::abortDevices() {
 
 void Session::Implementation::lookAtDevices() {
   std::string problem;
-  if (world.failure()) {
+  if (std::optional<Failure> elsewhere = world.failure()) {
     state.failed = true;
+    keepFlight(elsewhere->message);
     abortDevices();
   }
   for (const std::unique_ptr<Rank> &rank : ranks)
@@ -263,8 +287,14 @@ void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
   ++commandNumber;
   wake.notify_all();
   wait(lock);
-  if (std::optional<Failure> elsewhere = world.failure(); elsewhere && !error)
+  std::optional<Failure> elsewhere = world.failure();
+  if (elsewhere && !error)
     error = std::make_unique<Error>(elsewhere->exitCode, elsewhere->message);
+  if (error && elsewhere) {
+    lock.unlock();
+    keepFlight(elsewhere->message);
+    lock.lock();
+  }
   if (error)
     throw Error(*error);
 }
@@ -445,9 +475,10 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
     gather(i);
 }
 
-TraceReport Session::Implementation::report() const {
+TraceReport Session::Implementation::report() {
   if (recorders.empty())
     invalid("the session was made without a trace");
+  runAll([](Rank &rank) { rank.finishRecording(); });
   std::vector<RankRecording> recordings;
   for (size_t i = 0; i < ranks.size(); ++i)
     recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
@@ -715,18 +746,22 @@ std::vector<RankMemory> Session::memory() {
     to[0] = double(rank.role().arenaBytes);
     to[1] = double(rank.measuredPeakBytes());
     to[2] = double(rank.outsideArenaBytes());
+    to[3] = double(rank.deviceBytes());
   };
-  std::vector<double> all(impl->ranks.size() * 3);
+  constexpr size_t each = 4;
+  std::vector<double> all(impl->ranks.size() * each);
   int first = impl->world.firstLocal();
   for (const std::unique_ptr<Rank> &rank : impl->ranks)
-    mine(*rank, &all[size_t(rank->globalRank() - first) * 3]);
+    mine(*rank, &all[size_t(rank->globalRank() - first) * each]);
   // Of a run that failed, this process's own are all that can be known.
-  if (!impl->isAlone() && guarded([&] { all = impl->gatherNumbers(3, mine); }))
+  if (!impl->isAlone() &&
+      guarded([&] { all = impl->gatherNumbers(each, mine); }))
     first = 0;
   std::vector<RankMemory> result;
-  for (size_t i = 0; i < all.size(); i += 3)
-    result.push_back({first + int(i / 3), uint64_t(all[i]),
-                      uint64_t(all[i + 1]), uint64_t(all[i + 2])});
+  for (size_t i = 0; i < all.size(); i += each)
+    result.push_back({first + int(i / each), uint64_t(all[i]),
+                      uint64_t(all[i + 1]), uint64_t(all[i + 2]),
+                      uint64_t(all[i + 3])});
   return result;
 }
 

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/trace.h"
+#include "core/device.h"
 #include "core/error.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <sys/mman.h>
@@ -40,6 +42,10 @@ int32_t tracedKernel(const grt_call *call, char *message, size_t bytes) {
   return kernel(call, message, bytes);
 }
 
+bool hasDeviceTimes(TraceKind kind) {
+  return kind == TraceKind::Kernel || kind == TraceKind::Communication;
+}
+
 class TracedCommunicator : public Communicator {
 public:
   TracedCommunicator(std::unique_ptr<Communicator> inner, Recorder &recorder)
@@ -50,7 +56,10 @@ public:
   Group &group(const std::vector<int> &ranks) override {
     return inner->group(ranks);
   }
-  void onStream(grt_stream stream) override { inner->onStream(stream); }
+  void onStream(grt_stream stream) override {
+    recorder.setStream(stream);
+    inner->onStream(stream);
+  }
   void allReduce(Group &group, void *data, uint64_t count,
                  grt_dtype dtype) override {
     Scope scope(recorder, "all-reduce", &group);
@@ -72,6 +81,7 @@ public:
   }
   void gather(std::span<const double> in, std::span<double> out) override {
     Scope scope(recorder, "gather of losses and norms", nullptr);
+    scope.onHost();
     inner->gather(in, out);
   }
   void abort() override { inner->abort(); }
@@ -96,6 +106,11 @@ private:
     ~Scope() {
       if (event)
         recorder.close(*event);
+    }
+    /// The device takes no part.
+    void onHost() {
+      if (event)
+        event->firstStamp = TraceEvent::none;
     }
 
   private:
@@ -140,11 +155,59 @@ TraceEvent *Recorder::open(TraceKind kind) {
   event->task = task;
   event->layer = layer;
   event->step = step;
+  event->stream = uint8_t(stream);
+  if (device && hasDeviceTimes(kind))
+    event->firstStamp = stamp(stream);
   event->begin = now();
   return event;
 }
 
+uint32_t Recorder::stamp(uint32_t onStream) {
+  device->check([&](char *message, size_t bytes) {
+    return (*device)->stamp(device->rankState(), onStream, stamps, message,
+                            bytes);
+  });
+  return stamps++;
+}
+
+void Recorder::attach(Device &with) {
+  if (with && with->stamp && with->stamped)
+    device = &with;
+}
+
+void Recorder::fetchDeviceTimes() {
+  if (!device)
+    return;
+  auto time = [&](uint32_t number) {
+    double milliseconds = 0;
+    device->check([&](char *message, size_t bytes) {
+      return (*device)->stamped(device->rankState(), number, &milliseconds,
+                                message, bytes);
+    });
+    return milliseconds * 1e6;
+  };
+  // The clocks meet at the beginning of a step, where the device is idle.
+  double origin = 0;
+  uint64_t onHost = 0;
+  for (; fetched < count; ++fetched) {
+    TraceEvent &event = first[fetched];
+    if (event.kind == TraceKind::Step && event.firstStamp != TraceEvent::none) {
+      origin = time(event.firstStamp);
+      onHost = event.begin;
+    }
+    if (event.lastStamp == TraceEvent::none)
+      continue;
+    auto place = [&](uint32_t stamp) {
+      return onHost + uint64_t(std::max(0.0, time(stamp) - origin));
+    };
+    event.deviceBegin = place(event.firstStamp);
+    event.deviceEnd = place(event.lastStamp);
+  }
+}
+
 void Recorder::close(TraceEvent &event) {
+  if (event.firstStamp != TraceEvent::none && hasDeviceTimes(event.kind))
+    event.lastStamp = stamp(event.stream);
   event.end = now();
   event.live = staticBytes + live->liveBytes();
 }
@@ -156,10 +219,16 @@ void Recorder::beginStep(uint64_t number) {
   step = uint32_t(number);
   task = {};
   layer = -1;
+  if (device)
+    device->waitForAll();
   stepEvent = open(TraceKind::Step);
+  if (device && stepEvent)
+    stepEvent->firstStamp = stamp(GRT_STREAM_COMPUTE);
 }
 
 void Recorder::endStep() {
+  if (active && device)
+    device->waitForAll();
   if (active && stepEvent)
     close(*stepEvent);
   active = false;

@@ -24,6 +24,8 @@
 
 namespace grt {
 
+class Device;
+
 enum class TraceKind : uint8_t { Step, Task, Function, Kernel, Communication };
 
 /// What a layer's function is for.
@@ -31,13 +33,21 @@ enum class LayerPhase : uint8_t { Forward, Recompute, Backward, Update, Norm };
 
 struct TraceEvent {
   uint64_t begin = 0, end = 0; ///< nanoseconds of the steady clock
-  uint64_t live = 0;           ///< bytes at the end, states included
-  const char *name = nullptr;  ///< kernel or collective, constant
-  grt_task task = {};          ///< TraceKind::Task, or the task at hand
-  int32_t layer = -1;          ///< in the role
+  /// The same of the device's work, on the same clock; 0 where there is none,
+  /// or before Recorder::fetchDeviceTimes.
+  uint64_t deviceBegin = 0, deviceEnd = 0;
+  /// Stamps of the device around the event, the second may be missing (a step);
+  /// `none` where there are none.
+  uint32_t firstStamp = none, lastStamp = none;
+  static constexpr uint32_t none = UINT32_MAX;
+  uint64_t live = 0;          ///< bytes at the end, states included
+  const char *name = nullptr; ///< kernel or collective, constant
+  grt_task task = {};         ///< TraceKind::Task, or the task at hand
+  int32_t layer = -1;         ///< in the role
   uint32_t step = 0;
   TraceKind kind = TraceKind::Step;
   uint8_t detail = 0; ///< LayerPhase, or the kernel's number
+  uint8_t stream = 0; ///< kernels and communication, on a device
   /// Communication: with whom. A group, or the tables of an exchange; none:
   /// all ranks.
   uint8_t tableCount = 0;
@@ -56,12 +66,18 @@ public:
 
   /// Called on the rank's thread, once.
   void attach(const LiveSet &live, uint64_t staticBytes);
+  /// Kernels and communication get times of the device, too.
+  void attach(Device &device);
+  /// On the rank's thread, once all it was asked for is done.
+  void fetchDeviceTimes();
   /// Between steps only.
   void setRecording(bool on) { recording = on; }
 
   bool isActive() const { return active; }
   TraceEvent *open(TraceKind kind);
   void close(TraceEvent &event);
+  /// Of what is put on the device next.
+  void setStream(grt_stream number) { stream = number; }
 
   void beginStep(uint64_t step);
   void endStep();
@@ -71,12 +87,20 @@ public:
   /// Events for which there was no room.
   uint64_t lost() const { return lostEvents; }
   const grt_backend &backend() const { return original; }
+  /// Whether there are times of a device.
+  bool hasDevice() const { return device; }
 
   grt_task task = {}; ///< running
   int32_t layer = -1; ///< running
 
 private:
+  uint32_t stamp(uint32_t onStream);
+
   int self;
+  Device *device = nullptr; ///< with a clock
+  grt_stream stream = GRT_STREAM_COMPUTE;
+  uint32_t stamps = 0;
+  size_t fetched = 0; ///< events with their device's times
   const grt_backend &original;
   const LiveSet *live = nullptr;
   uint64_t staticBytes = 0;

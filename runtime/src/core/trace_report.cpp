@@ -31,7 +31,10 @@ enum Thread {
   PredictedTasks,
   PredictedCompute,
   PredictedCommunication,
-  ThreadCount
+  ThreadCount,
+  /// Rows of a device's streams, a grt_stream each; shown behind what was
+  /// measured on the host.
+  DeviceRows = ThreadCount
 };
 const char *const threadNames[ThreadCount] = {
     "measured: tasks, functions, kernels",
@@ -40,6 +43,24 @@ const char *const threadNames[ThreadCount] = {
     "predicted: tasks",
     "predicted: compute",
     "predicted: communication"};
+const char *const streamNames[GRT_STREAM_COUNT] = {
+    "device: compute", "device: gradient", "device: gather", "device: transfer",
+    "device: host"};
+
+/// Nanoseconds that the spans cover together.
+double unionLength(std::vector<std::pair<uint64_t, uint64_t>> spans) {
+  std::sort(spans.begin(), spans.end());
+  double length = 0;
+  uint64_t end = 0;
+  for (auto [from, to] : spans) {
+    from = std::max(from, end);
+    if (to > from) {
+      length += double(to - from);
+      end = to;
+    }
+  }
+  return length;
+}
 
 /// Writes events one by one; times are nanoseconds.
 class EventWriter {
@@ -234,12 +255,23 @@ TimeShares TraceReport::measured() const {
     length += double(window.end - window.begin);
   for (size_t r = 0; r < ranks.size(); ++r) {
     std::span<const TraceEvent> events = ranks[r].recorder->events();
+    // On a device what the host did says nothing: kernels run when all streams
+    // allow it, and members of a collective wait inside it.
+    std::vector<std::pair<uint64_t, uint64_t>> kernels, all;
     for (size_t e = 0; e < events.size(); ++e) {
       const TraceEvent &event = events[e];
       bool counted = std::any_of(
           windows.begin(), windows.end(),
           [&](const Window &window) { return window.step == event.step; });
       if (!counted || event.end < event.begin)
+        continue;
+      if (event.deviceEnd) {
+        if (event.kind == TraceKind::Kernel)
+          kernels.emplace_back(event.deviceBegin, event.deviceEnd);
+        all.emplace_back(event.deviceBegin, event.deviceEnd);
+        continue;
+      }
+      if (ranks[r].recorder->hasDevice())
         continue;
       double time = double(event.end - event.begin);
       if (event.kind == TraceKind::Kernel)
@@ -249,6 +281,9 @@ TimeShares TraceReport::measured() const {
         exposed += time - double(waits[r][e]);
       }
     }
+    double computing = unionLength(std::move(kernels));
+    compute += computing;
+    exposed += unionLength(std::move(all)) - computing;
   }
   shares.steps = windows.size();
   if (windows.empty() || length <= 0)
@@ -344,6 +379,10 @@ void TraceReport::write(const std::string &path) const {
       out.name(self, thread, "thread_name", threadNames[thread]);
       out.order(self, thread);
     }
+    for (int s = 0; rank.recorder->hasDevice() && s < GRT_STREAM_COUNT; ++s) {
+      out.name(self, DeviceRows + s, "thread_name", streamNames[s]);
+      out.order(self, DeviceRows + s);
+    }
     auto of = [&](int layer, const std::string &text) {
       return layer >= 0 ? text + " " + role.layers[layer].name : text;
     };
@@ -356,6 +395,14 @@ void TraceReport::write(const std::string &path) const {
       double begin =
           place->second.at + double(event.begin - place->second.begin);
       double end = begin + double(event.end - event.begin);
+      auto onDevice = [&](const std::string &text, const char *category) {
+        if (event.deviceEnd)
+          out.slice(self, DeviceRows + event.stream, text, category,
+                    place->second.at +
+                        double(event.deviceBegin - place->second.begin),
+                    place->second.at +
+                        double(event.deviceEnd - place->second.begin));
+      };
       switch (event.kind) {
       case TraceKind::Step:
         out.slice(self, MeasuredTasks, "step " + std::to_string(event.step),
@@ -374,12 +421,14 @@ void TraceReport::write(const std::string &path) const {
         if (event.name)
           text += std::string(" ") + event.name;
         out.slice(self, MeasuredTasks, text, "kernel", begin, end);
+        onDevice(text, "kernel");
         break;
       }
       case TraceKind::Communication: {
         std::string text = of(event.layer, event.name);
         out.slice(self, MeasuredCommunication, text, "communication", begin,
                   end);
+        onDevice(text, "communication");
         if (waits[r][e] > 0)
           out.slice(self, MeasuredWaits, text, "wait", begin,
                     begin + double(waits[r][e]));

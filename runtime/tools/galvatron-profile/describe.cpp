@@ -114,19 +114,27 @@ Json describe(const Measurement &m, uint64_t memory) {
                 {"f64", quantity(shared * m.f64Flops, "FLOPS")}};
   if (m.bf16Flops > 0)
     flops["bf16"] = quantity(shared * m.bf16Flops, "FLOPS");
-  // A rank waits in its collectives, nothing runs beside them: an overlap
-  // slowdown of 2.
+  bool onCpu = m.backend == "cpu";
+  const char *typeName = onCpu ? "cpu-core" : "gpu";
+  // Devices were measured in bf16.
+  double full = onCpu ? m.f32Flops : m.bf16Flops;
   Json type = {
-      {"name", "cpu-core"},
-      {"backend", "cpu"},
+      {"name", typeName},
+      {"backend", onCpu ? "cpu" : "cuda"},
       {"memory", memorySize(int64_t(memory))},
       {"flops", flops},
-      {"memory-bandwidth", quantity(shared * m.memoryBandwidth, "B/s")},
-      {"overlap-slowdown", 2},
-      {"kernel-overhead", duration(m.kernelOverhead / shared)},
-      {"optimizer-bandwidth", quantity(shared * m.optimizerBandwidth, "B/s")},
-      {"efficiency", efficiency(m.products, m.f32Flops)},
-      {"attention-efficiency", efficiency(m.attention, m.f32Flops)}};
+      {"memory-bandwidth", quantity(shared * m.memoryBandwidth, "B/s")}};
+  // A rank waits in its collectives, nothing runs beside them: an overlap
+  // slowdown of 2.
+  if (onCpu)
+    type["overlap-slowdown"] = 2;
+  type["kernel-overhead"] = duration(m.kernelOverhead / shared);
+  if (m.optimizerBandwidth > 0)
+    type["optimizer-bandwidth"] =
+        quantity(shared * m.optimizerBandwidth, "B/s");
+  type["efficiency"] = efficiency(m.products, full);
+  if (!m.attention.empty())
+    type["attention-efficiency"] = efficiency(m.attention, full);
 
   auto find = [&](bool network) -> const CollectiveTimes * {
     for (const CollectiveTimes &times : m.collectives)
@@ -145,7 +153,7 @@ Json describe(const Measurement &m, uint64_t memory) {
       nodes.back()["count"] = nodes.back()["count"].get<int64_t>() + 1;
     } else {
       nodes.push_back(
-          {{"count", 1}, {"device-type", "cpu-core"}, {"devices", devices}});
+          {{"count", 1}, {"device-type", typeName}, {"devices", devices}});
       if (const CollectiveTimes *times = find(false); times && devices > 1)
         nodes.back()["link"] = link(*times);
       if (shared > 1)
@@ -153,7 +161,8 @@ Json describe(const Measurement &m, uint64_t memory) {
     }
     rank = end;
   }
-  std::string name = "measured-" + std::to_string(m.hosts.size()) + "xcpu";
+  std::string name =
+      "measured-" + std::to_string(m.hosts.size()) + (onCpu ? "xcpu" : "xgpu");
   Json cluster = {
       {"name", name}, {"device-types", Json::array({type})}, {"nodes", nodes}};
   const CollectiveTimes *across = find(true);
@@ -197,11 +206,14 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
       }
     }
   }
-  text += "# " + std::to_string(m.threadsPerRank) + " thread" +
-          (m.threadsPerRank == 1 ? "" : "s") +
-          " a rank; copies beyond every cache: " +
-          quantity(m.copyBandwidth, "B/s") +
-          "\n# kernels at 256 x 512, all ranks at once:\n";
+  if (m.backend == "cpu")
+    text += "# " + std::to_string(m.threadsPerRank) + " thread" +
+            (m.threadsPerRank == 1 ? "" : "s") +
+            " a rank; copies beyond every cache: " +
+            quantity(m.copyBandwidth, "B/s") +
+            "\n# kernels at 256 x 512, all ranks at once:\n";
+  else
+    text += "# copies: " + quantity(m.copyBandwidth, "B/s") + "\n# kernels:\n";
   for (const KernelTime &kernel : m.kernels)
     text += "#   " + kernel.name + ": " + duration(kernel.seconds) + ", " +
             quantity(kernel.bytes / kernel.seconds, "B/s") + "\n";

@@ -7,6 +7,7 @@
 #include "comm/threads.h"
 #include "core/error.h"
 #include "describe.h"
+#include "device.h"
 #include "grt/processes.h"
 #include "measure.h"
 #include "options.h"
@@ -39,7 +40,23 @@ void write(const std::string &path, const std::string &text) {
     fail("cannot write '" + path + "'");
 }
 
+void report(const Options &options, const Measurement &measurement,
+            uint64_t memory) {
+  nlohmann::ordered_json cluster = describe(measurement, memory);
+  if (options.output != "-" || options.json != "-")
+    write(options.output, toYaml(cluster, measurement));
+  if (!options.json.empty())
+    write(options.json, cluster.dump(2) + "\n");
+}
+
 void run(const Options &options, Processes *processes) {
+  MeasureOptions how;
+  how.quick = options.quick;
+  how.seconds =
+      options.seconds > 0 ? options.seconds : (options.quick ? 2 : 60);
+  if (!options.backend.empty())
+    return report(options, measureDevice(options.backend, options.largest, how),
+                  options.memory);
   int ranks = options.ranks
                   ? options.ranks
                   : std::max(1, int(std::thread::hardware_concurrency()));
@@ -48,20 +65,11 @@ void run(const Options &options, Processes *processes) {
     world = processes->world();
   else
     world = std::make_shared<ThreadsWorld>(ranks);
-  MeasureOptions how;
-  how.quick = options.quick;
-  how.seconds =
-      options.seconds > 0 ? options.seconds : (options.quick ? 2 : 60);
   Measurement measurement = measure(*world, how);
-  if (world->firstLocal() != 0)
-    return;
-  nlohmann::ordered_json cluster = describe(
-      measurement,
-      options.memory ? options.memory : defaultMemory(world->machineRanks()));
-  if (options.output != "-" || options.json != "-")
-    write(options.output, toYaml(cluster, measurement));
-  if (!options.json.empty())
-    write(options.json, cluster.dump(2) + "\n");
+  if (world->firstLocal() == 0)
+    report(options, measurement,
+           options.memory ? options.memory
+                          : defaultMemory(world->machineRanks()));
 }
 
 } // namespace

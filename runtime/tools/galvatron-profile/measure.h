@@ -58,6 +58,7 @@ struct Measurement {
   std::vector<int> hosts;
   int threadsPerRank = 1;
   int cores = 1; ///< of a host
+  std::string backend = "cpu";
 };
 
 /// How long, and at how many points.

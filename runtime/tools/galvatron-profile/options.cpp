@@ -81,6 +81,15 @@ Status parseOptions(int count, char **arguments, Options &options) {
           parsed > 3600)
         return wrong(name, "a number from 0.1 to 3600", value);
       options.seconds = parsed;
+    } else if (name == "--backend") {
+      if (value.empty())
+        return wrong(name, "a backend such as cuda", value);
+      options.backend = value == "cpu" ? "" : value;
+    } else if (name == "--largest") {
+      if (!number(value, parsed, suffix) || !suffix.empty() || parsed < 16 ||
+          parsed > 65536 || parsed != std::floor(parsed))
+        return wrong(name, "a whole number from 16 to 65536", value);
+      options.largest = int64_t(parsed);
     } else if (name == "--memory") {
       if (!parseBytes(value, options.memory))
         return wrong(name, "a size with its unit such as 4GiB", value);
@@ -102,6 +111,14 @@ Status parseOptions(int count, char **arguments, Options &options) {
       return Status(2, "expected options only, found '" + argument + "'");
     }
   }
+  if (options.help || options.version || options.backend.empty())
+    return Status();
+  if (options.ranks > 1)
+    return Status(2, "--backend=" + options.backend +
+                         " measures one device: expected no --ranks");
+  if (!options.memory)
+    return Status(2, "--backend=" + options.backend +
+                         " needs the device's --memory");
   return Status();
 }
 
@@ -117,6 +134,10 @@ const char *helpText() {
          "under mpirun\n"
          "                   or srun: of each process (default 1)\n"
          "  --seconds=X      length of the measurement\n"
+         "  --backend=cuda   one GPU instead of CPU ranks, in bf16; needs "
+         "--memory\n"
+         "  --largest=N      with --backend: products up to N x N x N "
+         "(default 8192)\n"
          "  --memory=SIZE    memory of a rank, e.g. 4GiB (default: an equal "
          "share of\n"
          "                   three quarters of the machine's)\n"

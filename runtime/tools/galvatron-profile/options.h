@@ -16,9 +16,11 @@ namespace grt::profile {
 
 struct Options {
   bool help = false, version = false, quick = false;
-  int ranks = 0;       ///< 0: one per core
-  double seconds = 0;  ///< 0: 2 with --quick, else 60
-  uint64_t memory = 0; ///< bytes of a rank; 0: a share of the machine's
+  int ranks = 0;          ///< 0: one per core
+  double seconds = 0;     ///< 0: 2 with --quick, else 60
+  uint64_t memory = 0;    ///< bytes of a rank; 0: a share of the machine's
+  std::string backend;    ///< with a device; empty: ranks on the CPU
+  int64_t largest = 8192; ///< of a device's products
   std::string output = "-";
   std::string json; ///< empty: none
 };

@@ -95,9 +95,9 @@ Status generate(const Options &options, Session &session, std::string &text) {
   return Status();
 }
 
-/// Every process writes the trace of its ranks: `trace.json`, `trace.1.json`.
-std::string traceFile(const Options &options, const Processes *processes) {
-  std::filesystem::path path(options.trace);
+/// Every process writes of its ranks: `trace.json`, `trace.1.json`.
+std::string ownFile(const std::string &name, const Processes *processes) {
+  std::filesystem::path path(name);
   if (!processes || processes->number() == 0)
     return path;
   return path.replace_extension(std::to_string(processes->number()) +
@@ -201,6 +201,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.onNan = options.onNan;
   sessionOptions.checkStreams = options.checkStreams;
+  sessionOptions.graphs = options.graphs;
+  if (!options.flight.empty())
+    sessionOptions.flightFile = ownFile(options.flight, processes.get());
   sessionOptions.trace = options.wantsRecording();
   if (processes) {
     // They have a watchdog in common, which sees the ranks of all.
@@ -228,7 +231,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   if (status)
     status = session->finish();
   if (status && !options.trace.empty())
-    status = session->writeTrace(traceFile(options, processes.get()));
+    status = session->writeTrace(ownFile(options.trace, processes.get()));
   if (status && options.wantsRecording())
     status = report.shares(*session);
   if (status && ended)

@@ -131,6 +131,8 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
+      {"--flight-recorder",
+       text([&](const std::string &v) { o.flight = v == "none" ? "" : v; })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
       {"--trace-steps", integer(1, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},
@@ -175,6 +177,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
       {"--version", [&] { options.version = true; }},
       {"--decay-all", [&] { options.decayAll = true; }},
       {"--check-streams", [&] { options.checkStreams = true; }},
+      {"--no-cuda-graph", [&] { options.graphs = false; }},
       {"--resume", [&] { options.resume = true; }},
       {"--json", [&] { options.json = "-"; }},
   };
@@ -233,7 +236,7 @@ const char *helpText() {
          "\n"
          "Runs a compiled training program. Ranks are threads of this "
          "process; under\n"
-         "mpirun or srun each process has one rank, or --ranks.\n"
+         "mpirun, srun or torchrun each process has one rank, or --ranks.\n"
          "\n"
          "data\n"
          "  --data=FILE[,FILE..]      tokens to train on; may be repeated\n"
@@ -261,6 +264,14 @@ const char *helpText() {
          "how the program\n"
          "                            uses streams and memory; slow, needs no "
          "GPU\n"
+         "  --no-cuda-graph           give a GPU one call after the other "
+         "instead of whole\n"
+         "                            steps\n"
+         "  --flight-recorder=FILE    where the last operations of each rank "
+         "go "
+         "when a run\n"
+         "                            fails (default galvatron-flight.json; "
+         "none: nowhere)\n"
          "  --on-nan=stop|skip        when a loss or gradient norm is not "
          "finite: stop\n"
          "                            and name the layer, or leave the step's "

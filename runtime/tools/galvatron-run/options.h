@@ -41,6 +41,9 @@ struct Options {
   std::optional<uint64_t> warmupSteps, seed;
   bool decayAll = false;
   bool checkStreams = false;
+  bool graphs = true;
+  /// Where a failed run leaves what its ranks did last; empty: nowhere.
+  std::string flight = "galvatron-flight.json";
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;

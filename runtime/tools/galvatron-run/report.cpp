@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <sys/resource.h>
@@ -20,6 +21,8 @@ namespace {
 using grt::RankMemory;
 using grt::Status;
 using Json = nlohmann::ordered_json;
+
+const auto processBegin = std::chrono::steady_clock::now();
 
 std::string format(const char *pattern, double value) {
   char text[64];
@@ -128,8 +131,12 @@ Status Report::step(const grt::StepResult &result,
   if (silent)
     return Status();
   skipped += result.skipped;
-  if (steps++ == 0)
+  if (steps++ == 0) {
     firstLoss = result.loss;
+    startUpSeconds = std::chrono::duration<double>(
+                         std::chrono::steady_clock::now() - processBegin)
+                         .count();
+  }
   finalLoss = result.loss;
   if (validationLoss)
     validation = validationLoss;
@@ -209,13 +216,16 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
     ranks.push_back({{"rank", rank.rank},
                      {"planned-peak-bytes", rank.plannedPeakBytes},
                      {"measured-peak-bytes", rank.measuredPeakBytes},
-                     {"outside-arena-bytes", rank.outsideArenaBytes}});
+                     {"outside-arena-bytes", rank.outsideArenaBytes},
+                     {"device-peak-bytes",
+                      rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   double median = medianMilliseconds();
   double tokens = double(program.batchSize() * program.sequenceLength());
   Json summary = {
       {"ranks", ranks},
       {"process-peak-bytes", processPeakBytes()},
       {"steps", steps},
+      {"start-up-seconds", steps ? Json(startUpSeconds) : Json()},
       {"skipped-steps", skipped},
       {"first-loss", steps ? Json(firstLoss) : Json()},
       {"final-loss", steps ? Json(finalLoss) : Json()},

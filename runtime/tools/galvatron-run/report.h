@@ -53,6 +53,7 @@ private:
   FILE *log = nullptr;
   std::vector<double> milliseconds;
   uint64_t steps = 0, skipped = 0;
+  double startUpSeconds = 0; ///< of the process, to the end of the first step
   double firstLoss = 0, finalLoss = 0;
   std::optional<double> validation;
   std::optional<std::string> continuation;

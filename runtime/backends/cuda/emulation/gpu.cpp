@@ -15,6 +15,7 @@
 #include "collectives.h"
 #include "fused_attention.h"
 #include "products.h"
+#include "queries.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -61,8 +62,10 @@ Event makeEvent() { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
 void wait(Stream, Event) {}
+bool isDone(Event) { return true; }
 double millisecondsBetween(Event, Event) { return 0; }
 
+bool hasGraphs() { return false; }
 void beginCapture(Stream) {
   throw DeviceError("the emulated device has no graphs");
 }

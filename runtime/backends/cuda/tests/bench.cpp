@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-//   grt-device-bench --backend=PATH [--rows=N] [--width=N]
+//   grt-device-bench --backend=PATH [--rows=N] [--width=N] [--json=FILE]
 //
 // Times the kernels on the shapes of a transformer layer in bf16 (rows tokens
 // of `width`, sequences of 1024, heads of 64, 50304 words) by events, medians
@@ -134,7 +134,49 @@ int64_t option(int argc, char **argv, const std::string &name, int64_t value) {
   return value;
 }
 
-void bench(const grt_backend &backend, int64_t rows, int64_t width) {
+/// What was found, for the table and for programs that read it.
+class Results {
+public:
+  Results(int64_t rows, int64_t width, double copied, double peak)
+      : copied(copied), peak(peak) {
+    text = "{\"rows\": " + std::to_string(rows) +
+           ", \"width\": " + std::to_string(width) +
+           ", \"copy-bytes-per-second\": " + number(copied * 1e9) +
+           ", \"product-flops-per-second\": " + number(peak * 1e12) +
+           ", \"kernels\": [";
+  }
+  void add(const char *name, const char *bound, double milliseconds,
+           double perSecond, double share) {
+    text += std::string(first ? "" : ", ") + "\n  {\"name\": \"" + name +
+            "\", \"bound\": \"" + bound +
+            "\", \"ms\": " + number(milliseconds) +
+            ", \"per-second\": " + number(perSecond) +
+            ", \"of-ceiling\": " + number(share) + "}";
+    first = false;
+  }
+  void write(const std::string &path) {
+    std::FILE *file = std::fopen(path.c_str(), "w");
+    if (!file || std::fprintf(file, "%s\n]}\n", text.c_str()) < 0 ||
+        std::fclose(file) != 0)
+      throw std::runtime_error("cannot write '" + path + "'");
+  }
+
+  const double copied; ///< GB/s
+  const double peak;   ///< TFLOP/s
+
+private:
+  static std::string number(double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof(digits), "%.6g", value);
+    return digits;
+  }
+
+  std::string text;
+  bool first = true;
+};
+
+void bench(const grt_backend &backend, int64_t rows, int64_t width,
+           const std::string &json) {
   OnRank on(backend);
   const int64_t words = 50304, sequence = std::min<int64_t>(rows, 1024);
   const int64_t samples = rows / sequence, heads = width / 64;
@@ -160,8 +202,10 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width) {
               (long long)width);
   std::printf("%-34s %10s %10s %8s\n", "kernel", "ms", "GB/s", "of copy");
   std::printf("%-34s %10s %10.0f %8s\n", "copy (the ceiling)", "", copied, "");
+  Results results(rows, width, copied, peak);
   auto moved = [&](const char *name, double milliseconds, double bytes) {
     double rate = bytes / milliseconds / 1e6;
+    results.add(name, "memory", milliseconds, rate * 1e9, rate / copied);
     std::printf("%-34s %10.4f %10.0f %7.0f%%\n", name, milliseconds, rate,
                 100 * rate / copied);
   };
@@ -238,6 +282,7 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width) {
   auto computed = [&](const char *name, double milliseconds,
                       double operations) {
     double rate = operations / milliseconds / 1e9;
+    results.add(name, "compute", milliseconds, rate * 1e12, rate / peak);
     std::printf("%-34s %10.4f %10.1f %7.0f%%\n", name, milliseconds, rate,
                 100 * rate / peak);
   };
@@ -278,22 +323,26 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width) {
              pool.kernel(GRT_KERNEL_ATTENTION_GRAD, backward, ints, {0.125, p}),
              10 * scores);
   }
+  if (!json.empty())
+    results.write(json);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-  std::string path;
+  std::string path, json;
   for (int i = 1; i < argc; ++i)
-    if (std::string(argv[i]).rfind("--backend=", 0) == 0)
-      path = argv[i] + std::strlen("--backend=");
+    for (auto [name, to] : {std::pair("--backend=", &path), {"--json=", &json}})
+      if (std::string(argv[i]).rfind(name, 0) == 0)
+        *to = argv[i] + std::strlen(name);
   if (path.empty()) {
-    std::fprintf(stderr, "expected --backend=PATH [--rows=N] [--width=N]\n");
+    std::fprintf(stderr, "expected --backend=PATH [--rows=N] [--width=N] "
+                         "[--json=FILE]\n");
     return 2;
   }
   try {
     bench(loadBackend(path), option(argc, argv, "rows", 16384),
-          option(argc, argv, "width", 1024));
+          option(argc, argv, "width", 1024), json);
   } catch (const std::exception &error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

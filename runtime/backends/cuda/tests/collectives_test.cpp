@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // What the table `local_collectives` of a backend must do, rank threads and all
-// streams included: `grt-device-collectives-test --backend=PATH`.
+// streams included: `grt-device-collectives-test --backend=PATH`. With
+// `--between-processes` the same of `collectives`, for a world of one rank:
+// what a machine with one device can say of NCCL.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,6 +31,8 @@ using namespace grt::test;
 namespace {
 
 const grt_backend *backend = nullptr;
+const grt_device_collectives *tested = nullptr;
+bool betweenProcesses = false;
 
 /// One rank of a world, on its thread.
 struct Member {
@@ -44,7 +48,9 @@ struct Member {
 };
 
 void onRanks(int size, const std::function<void(Member &)> &body) {
-  const grt_device_collectives &table = *backend->device->local_collectives;
+  if (betweenProcesses && size > 1)
+    GTEST_SKIP() << "needs a process per rank";
+  const grt_device_collectives &table = *tested;
   std::vector<char> identity(table.identity_bytes);
   run(table.make_identity, static_cast<void *>(identity.data()));
   std::vector<std::thread> threads;
@@ -257,7 +263,9 @@ TEST_P(DeviceCollectives, ExchangesMovePiecesInTheirOrder) {
 }
 
 TEST(DeviceCollectives, PiecesThatDoNotMatchAreRefused) {
-  const grt_device_collectives &table = *backend->device->local_collectives;
+  if (betweenProcesses)
+    GTEST_SKIP() << "the library checks what it is given";
+  const grt_device_collectives &table = *tested;
   OnRank on(*backend);
   std::vector<char> identity(table.identity_bytes);
   run(table.make_identity, static_cast<void *>(identity.data()));
@@ -305,12 +313,18 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,
 int main(int argc, char **argv) {
   testing::InitGoogleTest(&argc, argv);
   const std::string option = "--backend=";
-  if (argc != 2 || std::string(argv[1]).rfind(option, 0) != 0) {
-    std::fprintf(stderr, "expected --backend=PATH\n");
+  betweenProcesses = argc == 3 && std::string(argv[2]) == "--between-processes";
+  if (argc != 2 + betweenProcesses ||
+      std::string(argv[1]).rfind(option, 0) != 0) {
+    std::fprintf(stderr, "expected --backend=PATH [--between-processes]\n");
     return 2;
   }
   try {
     backend = &loadBackend(argv[1] + option.size());
+    tested = betweenProcesses ? backend->device->collectives
+                              : backend->device->local_collectives;
+    if (!tested)
+      throw std::runtime_error("it has no such collectives");
   } catch (const std::exception &error) {
     std::fprintf(stderr, "cannot load the backend: %s\n", error.what());
     return 2;

@@ -1,0 +1,26 @@
+//===- queries.h - What else can be asked of a device ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Apart from gpu.h, which every kernel's source includes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CUDA_QUERIES_H
+#define GRT_BACKENDS_CUDA_QUERIES_H
+
+#include "gpu.h"
+
+namespace grt::cuda::gpu {
+
+/// Whether what was recorded last is done. Throws what went wrong before it.
+bool isDone(Event event);
+/// Whether work can be captured as graphs at all.
+bool hasGraphs();
+
+} // namespace grt::cuda::gpu
+
+#endif // GRT_BACKENDS_CUDA_QUERIES_H

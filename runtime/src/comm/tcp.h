@@ -1,0 +1,47 @@
+//===- tcp.h - Processes that find each other by an address ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// For launchers that only set variables (torchrun's RANK, WORLD_SIZE,
+// MASTER_ADDR, MASTER_PORT): process 0 listens at the address, the others come
+// to it, and it tells everyone where everyone is. From then on every two
+// processes have a connection. It carries what the host has to say, the
+// identity of a device's world among it; values of the model travel here only
+// where there is no device.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_TCP_H
+#define GRT_COMM_TCP_H
+
+#include "comm/transport.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace grt {
+
+struct Rendezvous {
+  int rank = 0, size = 1;
+  std::string address; ///< of process 0: a name, or dotted IPv4
+  uint16_t port = 0;
+  /// Processes of another run that come to the same port are turned away.
+  std::string run;
+  double seconds = 120; ///< until all must have come
+};
+
+/// What the variables say; nothing if they are not there. Throws Error (2) for
+/// those that are wrong.
+std::optional<Rendezvous> rendezvousOfEnvironment();
+
+/// Meets the others; collective over the processes. Throws Error.
+std::unique_ptr<Transport> connectByTcp(const Rendezvous &rendezvous);
+
+} // namespace grt
+
+#endif // GRT_COMM_TCP_H

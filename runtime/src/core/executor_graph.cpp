@@ -1,0 +1,100 @@
+//===- executor_graph.cpp - Steps as graphs of the device -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What a step puts on streams is the same in every step: addresses are the
+// plan's, and what changes (step number, learning rate, clip factor, the batch)
+// stands in the arena, where the host puts it before the step. So a step is put
+// on streams once, into two graphs, and then only started: graph 0 up to the
+// gradient norm and the copy of the results to the host, which decides with
+// them; graph 1, the update and what follows it.
+//
+// The first step is an ordinary one: libraries take what they need the first
+// time.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/executor.h"
+
+namespace grt {
+
+bool Rank::stepsByGraphs() const {
+  return warm && inGraphs && !(recorder && recorder->isActive());
+}
+
+void Rank::leaveGraphs() {
+  if (!std::exchange(graphsRan, false))
+    return;
+  // TRANSFER alone begins without a look at COMPUTE.
+  device->order(GRT_STREAM_COMPUTE, GRT_STREAM_TRANSFER);
+}
+
+template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
+  graphs.resize(2);
+  if (!graphs[number]) {
+    // All streams leave COMPUTE behind what was done so far.
+    for (Meeting &meeting : meetings)
+      meeting.computed = meeting.transferred = false;
+    auto makes = [&](auto call) {
+      try {
+        device->check(call);
+      } catch (const Error &error) {
+        throw Error(error.exitCode(), std::string(error.what()) +
+                                          "; --no-cuda-graph runs without");
+      }
+    };
+    makes([&](char *message, size_t bytes) {
+      return (*device)->begin_graph(backendState, message, bytes);
+    });
+    capturing = true;
+    body();
+    capturing = false;
+    makes([&](char *message, size_t bytes) {
+      return (*device)->end_graph(backendState, number, message, bytes);
+    });
+    for (Meeting &meeting : meetings)
+      meeting.computed = meeting.transferred = false;
+    graphs[number] = true;
+  }
+  activity.begin("graph", nullptr);
+  device->check([&](char *message, size_t bytes) {
+    return (*device)->launch_graph(backendState, number, message, bytes);
+  });
+  activity.end();
+  graphsRan = true;
+  leaveMark(GRT_STREAM_COMPUTE);
+}
+
+void Rank::trainByGraphs() {
+  const grt_schedule &schedule = state.program.table().schedules[roleNumber];
+  const grt_task_list &end = schedule.parts[GRT_PART_STEP_END];
+  size_t norm = 0;
+  while (end.tasks[norm].kind != GRT_TASK_NORM)
+    ++norm;
+  runGraph(0, [&] {
+    runTasks(GRT_PART_STEADY, 0, schedule.parts[GRT_PART_STEADY].count);
+    runTasks(GRT_PART_STEP_END, 0, norm);
+    sumNorm();
+    joinStreams();
+    fetchResults(/*withNorm=*/true);
+    graphLosses = fetchedLosses;
+    graphNorm = fetchedNorm;
+  });
+  // An evaluation has its results elsewhere.
+  fetchedLosses = graphLosses;
+  fetchedNorm = graphNorm;
+  decideUpdate();
+  // Nothing changes without an update, so nothing has to be sent on either.
+  if (updateLeftOut)
+    return;
+  runGraph(1, [&] {
+    runTasks(GRT_PART_STEP_END, norm + 1, end.count);
+    joinStreams();
+  });
+}
+
+} // namespace grt

@@ -1,0 +1,69 @@
+//===- flight.cpp - What ranks did last -----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/flight.h"
+#include "core/trace_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace grt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char *streamName(uint32_t stream) {
+  static const char *const names[GRT_STREAM_COUNT] = {
+      "compute", "gradient", "gather", "transfer", "host"};
+  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
+}
+
+Json describe(const RankFlight &rank) {
+  const Activity &activity = *rank.activity;
+  // Up to which operation each stream is known to be done.
+  std::array<uint64_t, GRT_STREAM_COUNT> done{};
+  if (rank.isDone)
+    for (const Activity::Mark &mark : activity.marks())
+      if (mark.stream < GRT_STREAM_COUNT && mark.number > done[mark.stream] &&
+          rank.isDone(mark.event))
+        done[mark.stream] = mark.number;
+  Json operations = Json::array();
+  for (const Activity::Operation &operation : activity.lastOperations()) {
+    bool known = !rank.isDone || (operation.stream < GRT_STREAM_COUNT &&
+                                  operation.number <= done[operation.stream]);
+    operations.push_back(
+        {{"number", operation.number},
+         {"step", operation.step},
+         {"task", operation.task ? Json(taskText(*operation.task)) : Json()},
+         {"layer", operation.layer ? Json(operation.layer->name) : Json()},
+         {"operation", operation.what ? operation.what : ""},
+         {"name", operation.name ? Json(operation.name) : Json()},
+         {"stream", streamName(operation.stream)},
+         {"state", !operation.left ? "running"
+                   : known         ? "done"
+                                   : "enqueued"}});
+  }
+  return {{"rank", activity.rank},
+          {"stands-at", activity.describe()},
+          {"operations", operations}};
+}
+
+} // namespace
+
+std::string flightText(const std::string &reason,
+                       std::span<const RankFlight> ranks) {
+  Json all = Json::array();
+  for (const RankFlight &rank : ranks)
+    all.push_back(describe(rank));
+  return Json({{"reason", reason}, {"ranks", all}})
+             .dump(1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+} // namespace grt

@@ -1,0 +1,42 @@
+//===- flight.h - What ranks did last -------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every rank keeps its last operations (activity.h). When a run fails they are
+// taken down before anything is ended, and written to a file. On a device an
+// operation that the rank has put on a stream may not have been done: events
+// behind the functions and behind what is on other streams tell.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_FLIGHT_H
+#define GRT_CORE_FLIGHT_H
+
+#include "core/activity.h"
+
+#include <functional>
+#include <span>
+#include <string>
+
+namespace grt {
+
+/// Whether an event of a rank on a device is done; false if nobody can say.
+using EventIsDone = std::function<bool(uint32_t event)>;
+
+struct RankFlight {
+  const Activity *activity;
+  EventIsDone isDone; ///< empty without a device: what is left behind is done
+};
+
+/// JSON with the operations of all ranks. The state of an operation is "done",
+/// "enqueued" (given to the device, which has not finished it) or "running"
+/// (the rank's thread is in it).
+std::string flightText(const std::string &reason,
+                       std::span<const RankFlight> ranks);
+
+} // namespace grt
+
+#endif // GRT_CORE_FLIGHT_H

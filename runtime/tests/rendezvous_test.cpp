@@ -1,0 +1,354 @@
+//===- rendezvous_test.cpp - Processes that meet at an address ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/tcp.h"
+#include "core/error.h"
+
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace grt;
+
+namespace {
+
+/// A port that is free now, or is held as long as this lives.
+class Port {
+public:
+  explicit Port(bool hold = false)
+      : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = INADDR_ANY;
+    socklen_t length = sizeof(address);
+    auto *at = reinterpret_cast<sockaddr *>(&address);
+    EXPECT_EQ(::bind(socket, at, length), 0);
+    EXPECT_EQ(::getsockname(socket, at, &length), 0);
+    number = ntohs(address.sin_port);
+    if (hold)
+      EXPECT_EQ(::listen(socket, 8), 0);
+    else
+      release();
+  }
+  ~Port() { release(); }
+
+  uint16_t number = 0;
+
+private:
+  void release() {
+    if (socket >= 0)
+      ::close(socket);
+    socket = -1;
+  }
+  int socket;
+};
+
+Rendezvous rendezvous(int rank, int size, uint16_t port, double seconds = 20) {
+  return {rank, size, "127.0.0.1", port, "run", seconds};
+}
+
+/// Connects the processes, each on a thread; what each of them has to say.
+std::vector<std::string> meetAll(
+    const std::vector<Rendezvous> &all,
+    const std::function<void(Transport &)> &body = [](Transport &) {}) {
+  std::vector<std::string> problems(all.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        std::unique_ptr<Transport> transport = connectByTcp(all[i]);
+        body(*transport);
+        transport->finalize();
+      } catch (const Error &error) {
+        problems[i] = error.what();
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return problems;
+}
+
+void waitFor(Transport &transport, Transport::Request request) {
+  while (!transport.test({&request, 1}))
+    std::this_thread::yield();
+}
+
+TEST(Rendezvous, MessagesKeepTheirOrderAndSize) {
+  Port port;
+  std::vector<Rendezvous> all;
+  for (int rank : {3, 1, 0, 2})
+    all.push_back(rendezvous(rank, 4, port.number));
+  std::vector<std::string> problems = meetAll(all, [](Transport &transport) {
+    int self = transport.process(), count = transport.processes();
+    EXPECT_EQ(count, 4);
+    int told = self == 2 ? 77 : 0;
+    transport.broadcast(&told, sizeof(told), 2);
+    EXPECT_EQ(told, 77);
+    std::vector<int> gathered(4);
+    transport.allGather(&self, gathered.data(), sizeof(int));
+    EXPECT_EQ(gathered, (std::vector<int>{0, 1, 2, 3}));
+    // Of all sizes, on two tags that are received the other way round.
+    const std::vector<size_t> sizes = {0, 1, 5000, 3 << 20};
+    int to = (self + 1) % count, from = (self + count - 1) % count;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      for (int tag : {5, 6}) {
+        std::vector<char> message(sizes[i], char(self * 16 + int(i) * 2 + tag));
+        Transport::Request sent =
+            transport.send(to, tag, message.data(), message.size());
+        waitFor(transport, sent);
+      }
+    for (int tag : {6, 5})
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<char> message(sizes[i] + 1, 'x');
+        waitFor(transport,
+                transport.receive(from, tag, message.data(), sizes[i]));
+        for (size_t b = 0; b < sizes[i]; ++b)
+          ASSERT_EQ(message[b], char(from * 16 + int(i) * 2 + tag));
+        ASSERT_EQ(message[sizes[i]], 'x');
+      }
+    // A receive that is given up is as if it had not been.
+    char byte = 0;
+    Transport::Request given = transport.receive(from, 9, &byte, 1);
+    EXPECT_FALSE(transport.test({&given, 1}));
+    transport.cancel({&given, 1});
+    EXPECT_EQ(given, nullptr);
+    transport.allGather(&self, gathered.data(), sizeof(int));
+    char letter = char('a' + self);
+    waitFor(transport, transport.send(to, 9, &letter, 1));
+    waitFor(transport, transport.receive(from, 9, &byte, 1));
+    EXPECT_EQ(byte, char('a' + from));
+    transport.allGather(&self, gathered.data(), sizeof(int));
+  });
+  EXPECT_EQ(problems, std::vector<std::string>(4));
+}
+
+TEST(Rendezvous, MissingProcessesAreNamed) {
+  Port port;
+  std::vector<std::string> problems = meetAll(
+      {rendezvous(0, 4, port.number, 0.5), rendezvous(2, 4, port.number, 0.5)});
+  std::string expected = "2 of 4 processes did not come to 127.0.0.1:" +
+                         std::to_string(port.number) +
+                         " within 0.5 s: missing RANK 1, 3";
+  EXPECT_EQ(problems[0], expected);
+  EXPECT_EQ(problems[1], expected);
+}
+
+TEST(Rendezvous, NobodyListens) {
+  Port port;
+  std::vector<std::string> problems =
+      meetAll({rendezvous(1, 2, port.number, 0.3)});
+  EXPECT_EQ(problems[0], "process 1 did not meet process 0 at 127.0.0.1:" +
+                             std::to_string(port.number) +
+                             " within 0.3 s: Connection refused");
+}
+
+TEST(Rendezvous, DifferentWorldSizes) {
+  Port port;
+  std::vector<std::string> problems =
+      meetAll({rendezvous(0, 3, port.number), rendezvous(1, 2, port.number)});
+  std::string expected =
+      "the process with RANK=1 has WORLD_SIZE=2, process 0 has 3";
+  EXPECT_EQ(problems[0], expected);
+  EXPECT_EQ(problems[1], expected);
+}
+
+TEST(Rendezvous, TwoProcessesOfOneRank) {
+  Port port;
+  std::vector<std::string> problems =
+      meetAll({rendezvous(0, 3, port.number), rendezvous(1, 3, port.number),
+               rendezvous(1, 3, port.number)});
+  for (const std::string &problem : problems)
+    EXPECT_EQ(problem, "two processes have RANK=1");
+}
+
+TEST(Rendezvous, AnotherRunIsTurnedAwayAndStrangersDoNotCount) {
+  Port port;
+  Rendezvous other = rendezvous(1, 2, port.number);
+  other.run = "another";
+  std::thread stranger([&] {
+    for (int i = 0; i < 20; ++i) {
+      int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(port.number);
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (::connect(socket, reinterpret_cast<sockaddr *>(&address),
+                    sizeof(address)) == 0) [[maybe_unused]]
+        ssize_t sent =
+            ::send(socket, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+      ::close(socket);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  std::vector<std::string> problems(1);
+  std::thread away([&] { problems = meetAll({other}); });
+  // The right one comes once the other has been told.
+  std::vector<std::string> own;
+  std::thread run([&] { own = meetAll({rendezvous(0, 2, port.number)}); });
+  away.join();
+  std::vector<std::string> late = meetAll({rendezvous(1, 2, port.number)});
+  run.join();
+  stranger.join();
+  EXPECT_NE(problems[0].find("another run meets at 127.0.0.1:"),
+            std::string::npos)
+      << problems[0];
+  EXPECT_EQ(own[0], "");
+  EXPECT_EQ(late[0], "");
+}
+
+TEST(Rendezvous, ThePortIsTaken) {
+  Port taken(/*hold=*/true);
+  std::vector<std::string> problems = meetAll({rendezvous(0, 2, taken.number)});
+  EXPECT_EQ(problems[0].rfind("process 0 cannot listen at port " +
+                                  std::to_string(taken.number) + ": Address",
+                              0),
+            0u)
+      << problems[0];
+  EXPECT_NE(problems[0].find("choose another MASTER_PORT"), std::string::npos);
+}
+
+/// Sets variables as long as it lives.
+class Variables {
+public:
+  explicit Variables(std::vector<std::pair<const char *, const char *>> values)
+      : values(std::move(values)) {
+    for (auto [name, value] : this->values)
+      setenv(name, value, 1);
+  }
+  ~Variables() {
+    for (auto [name, value] : values)
+      unsetenv(name);
+  }
+
+private:
+  std::vector<std::pair<const char *, const char *>> values;
+};
+
+TEST(Rendezvous, ReadsTheVariables) {
+  EXPECT_FALSE(rendezvousOfEnvironment());
+  Variables set({{"RANK", "3"},
+                 {"WORLD_SIZE", "8"},
+                 {"MASTER_ADDR", "alpha"},
+                 {"MASTER_PORT", "29500"},
+                 {"TORCHELASTIC_RUN_ID", "night"}});
+  Rendezvous found = *rendezvousOfEnvironment();
+  EXPECT_EQ(found.rank, 3);
+  EXPECT_EQ(found.size, 8);
+  EXPECT_EQ(found.address, "alpha");
+  EXPECT_EQ(found.port, 29500);
+  EXPECT_EQ(found.run, "night");
+  {
+    Variables agent({{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    EXPECT_EQ(rendezvousOfEnvironment()->port, 29501);
+    Variables own(
+        {{"GRT_RENDEZVOUS_PORT", "4000"}, {"GRT_RENDEZVOUS_SECONDS", "7"}});
+    EXPECT_EQ(rendezvousOfEnvironment()->port, 4000);
+    EXPECT_EQ(rendezvousOfEnvironment()->seconds, 7);
+  }
+  for (auto [name, value, message] :
+       {std::tuple("RANK", "8", "RANK: expected a whole number from 0 to 7"),
+        {"RANK", "",
+         "RANK: expected a whole number from 0 to 7, found nothing"},
+        {"WORLD_SIZE", "many", "WORLD_SIZE: expected a whole number"},
+        {"MASTER_PORT", "0", "MASTER_PORT: expected a whole number"}}) {
+    std::string before = getenv(name);
+    setenv(name, value, 1);
+    try {
+      rendezvousOfEnvironment();
+      ADD_FAILURE() << name << "=" << value;
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos)
+          << error.what();
+    }
+    setenv(name, before.c_str(), 1);
+  }
+}
+
+#ifdef GALVATRON_RUN
+
+class Launched : public testing::Test {
+protected:
+  void SetUp() override {
+    folder = ::testing::TempDir() + "rendezvous-" + std::to_string(getpid());
+    std::filesystem::create_directories(folder);
+    std::ofstream text(folder + "/text.txt");
+    for (int i = 0; i < 400; ++i)
+      text << "abcdefghijklmnopqrstuvwxyz";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  std::string tool(const std::string &options) const {
+    return std::string(GALVATRON_RUN) + " " + TEST_PROGRAMS +
+           "/bigram2.gvx --data=" + folder + "/text.txt --steps=20 " + options;
+  }
+  /// The exit code; what was said is in `output`.
+  int run(const std::string &command) {
+    FILE *pipe = popen((command + " 2>&1").c_str(), "r");
+    char buffer[4096];
+    output.clear();
+    while (size_t got = fread(buffer, 1, sizeof(buffer), pipe))
+      output.append(buffer, got);
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string weights(const std::string &name) const {
+    std::ifstream file(folder + "/" + name + "/model.safetensors",
+                       std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  std::string folder, output;
+};
+
+TEST_F(Launched, SameBitsAsThreads) {
+  ASSERT_EQ(run(tool("--save=" + folder + "/threads")), 0) << output;
+  ASSERT_EQ(run(std::string(START_PROCESSES) + " 2 " +
+                tool("--save=" + folder + "/processes --summary=" + folder +
+                     "/summary.json")),
+            0)
+      << output;
+  // One process speaks.
+  EXPECT_NE(output.find("step 20 "), std::string::npos) << output;
+  EXPECT_EQ(output.find("step 20 "), output.rfind("step 20 "));
+  EXPECT_GT(weights("threads").size(), 256u * 256 * 4);
+  EXPECT_TRUE(weights("threads") == weights("processes"));
+  std::ifstream summary(folder + "/summary.json");
+  std::string text((std::istreambuf_iterator<char>(summary)), {});
+  EXPECT_NE(text.find("\"transport\": \"TCP\""), std::string::npos) << text;
+}
+
+TEST_F(Launched, WrongNumberOfProcesses) {
+  EXPECT_EQ(run(std::string(START_PROCESSES) + " 3 " + tool("")), 2) << output;
+  std::string message = "the program needs 2 ranks, 3 processes have 3";
+  EXPECT_NE(output.find(message), std::string::npos) << output;
+  EXPECT_EQ(output.find(message), output.rfind(message));
+}
+
+TEST_F(Launched, AnErrorOfOneProcessEndsAll) {
+  std::string command =
+      "'[ $RANK = 0 ] && exec " + tool("") + "; exec " +
+      tool("--data-format=u32 --data=" + folder + "/missing.u32") + "'";
+  EXPECT_NE(run(std::string(START_PROCESSES) + " 2 sh -c " + command), 0);
+  EXPECT_NE(output.find("missing.u32"), std::string::npos) << output;
+}
+
+#endif
+
+} // namespace

@@ -1,0 +1,397 @@
+//===- device.cpp - Measures what a device achieves -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The same questions as compute.cpp asks of CPU ranks, at the sizes that keep a
+// GPU busy and in the type that it trains in. Calls are put on the device one
+// after the other and timed by events around many of them, so what is measured
+// is what they take in a row.
+//
+//===----------------------------------------------------------------------===//
+
+#include "device.h"
+#include "core/error.h"
+#include "core/executor.h"
+
+#include "grt/cuda_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace grt::profile {
+namespace {
+
+uint64_t widthOf(grt_dtype dtype) {
+  return dtype == GRT_F64 ? 8 : dtype == GRT_BF16 ? 2 : 4;
+}
+
+class DeviceProbe {
+public:
+  struct Buffer {
+    grt_dtype dtype;
+    int64_t count;
+
+    uint64_t bytes() const { return uint64_t(count) * widthOf(dtype); }
+  };
+
+  explicit DeviceProbe(const grt_backend &backend)
+      : backend(backend), table(*backend.device),
+        state(backend.create_rank(0, 1)) {
+    if (!state)
+      fail(std::string("backend '") + backend.name + "' does not start: " +
+           (backend.failure ? backend.failure() : "no reason given"));
+    pinned = table.allocate_host(pinnedBytes);
+    step = backend.allocate(sizeof(grt_step));
+    if (!pinned || !step)
+      fail("no memory for a step block");
+    auto *block = new (pinned) grt_step();
+    block->step = 1;
+    block->beta1 = 0.9;
+    block->beta2 = 0.999;
+    block->eps = 1e-8;
+    block->clip_factor = block->inverse_tokens = 1;
+    copy(step, pinned, sizeof(grt_step));
+    synchronise();
+    at.dp_size = at.sdp_size = at.tp_size = 1;
+  }
+  ~DeviceProbe() {
+    release();
+    if (step)
+      backend.release(step, sizeof(grt_step));
+    if (pinned)
+      table.release_host(pinned, pinnedBytes);
+    backend.destroy_rank(state);
+  }
+  DeviceProbe(const DeviceProbe &) = delete;
+  DeviceProbe &operator=(const DeviceProbe &) = delete;
+
+  /// Seconds of one call of a kernel on buffers of its own.
+  double kernel(double seconds, grt_kernel kernel,
+                const std::vector<Buffer> &buffers,
+                const std::vector<int64_t> &ints,
+                const std::vector<double> &reals = {}) {
+    std::vector<grt_buffer> descriptors;
+    std::vector<void *> addresses;
+    uint64_t offset = 0;
+    for (const Buffer &buffer : buffers)
+      offset += (buffer.bytes() + 255) / 256 * 256;
+    reserve(offset);
+    offset = 0;
+    for (const Buffer &buffer : buffers) {
+      descriptors.push_back(
+          {GRT_REGION_TRANSIENT, uint32_t(buffer.dtype), 0, buffer.bytes()});
+      addresses.push_back(pool + offset);
+      // Tokens and labels are 0; everything else is small numbers.
+      if (buffer.dtype == GRT_I32)
+        fill(pool + offset, 0, buffer.bytes());
+      offset += (buffer.bytes() + 255) / 256 * 256;
+    }
+    grt_kernel_op op = {uint32_t(kernel),      uint32_t(buffers.size()),
+                        uint32_t(ints.size()), uint32_t(reals.size()),
+                        descriptors.data(),    ints.data(),
+                        reals.data(),          "profile"};
+    if (!backend.kernels[kernel])
+      fail(std::string("backend '") + backend.name + "' lacks a kernel");
+    if (backend.prepare)
+      check([&](char *message, size_t bytes) {
+        return backend.prepare(state, &op, message, bytes);
+      });
+    grt_call call = {
+        &op, addresses.data(), &at, static_cast<grt_step *>(step), 0, state};
+    double time = timed(seconds, [&] {
+      check([&](char *message, size_t bytes) {
+        return backend.kernels[kernel](&call, message, bytes);
+      });
+    });
+    // What kernels wrote may be anything.
+    filled = 0;
+    return time;
+  }
+
+  /// Seconds of a copy on the device.
+  double copies(double seconds, uint64_t bytes) {
+    reserve(2 * bytes);
+    return timed(seconds, [&] { copy(pool + bytes, pool, bytes); });
+  }
+
+  void release() {
+    if (pool)
+      backend.release(pool, poolBytes);
+    pool = nullptr;
+    poolBytes = filled = 0;
+  }
+
+private:
+  template <typename Call> void check(Call call) {
+    char message[512] = "";
+    if (call(message, sizeof(message)) != 0)
+      fail(message);
+  }
+  void copy(void *to, const void *from, uint64_t bytes) {
+    check([&](char *message, size_t capacity) {
+      return table.copy(state, GRT_STREAM_COMPUTE, to, from, bytes, message,
+                        capacity);
+    });
+  }
+  void fill(void *to, int byte, uint64_t bytes) {
+    check([&](char *message, size_t capacity) {
+      return table.fill(state, GRT_STREAM_COMPUTE, to, byte, bytes, message,
+                        capacity);
+    });
+  }
+  void synchronise() {
+    check([&](char *message, size_t bytes) {
+      return table.synchronise(state, GRT_STREAM_COUNT, message, bytes);
+    });
+  }
+  void record(uint32_t event) {
+    check([&](char *message, size_t bytes) {
+      return table.record(state, GRT_STREAM_COMPUTE, event, message, bytes);
+    });
+  }
+
+  /// Memory for one call's buffers: 0x3c in every byte is a small number in
+  /// bf16, f32 and f64.
+  void reserve(uint64_t bytes) {
+    if (bytes > poolBytes) {
+      release();
+      pool = static_cast<char *>(backend.allocate(bytes));
+      if (!pool)
+        fail("the device has no " + std::to_string(bytes) + " bytes");
+      poolBytes = bytes;
+    }
+    if (filled < bytes)
+      fill(pool, 0x3c, bytes);
+    filled = bytes;
+  }
+
+  /// The median over a few windows, of about `seconds` in all.
+  template <typename Body> double timed(double seconds, Body body) {
+    constexpr int windows = 5;
+    body();
+    double once = window(1, body);
+    auto count = int64_t(seconds / windows / std::max(once, 1e-7));
+    count = std::clamp<int64_t>(count, 1, 1000);
+    double times[windows];
+    for (double &time : times)
+      time = window(count, body);
+    std::nth_element(times, times + windows / 2, times + windows);
+    return times[windows / 2];
+  }
+  template <typename Body> double window(int64_t count, Body &body) {
+    record(0);
+    for (int64_t i = 0; i < count; ++i)
+      body();
+    record(1);
+    synchronise();
+    double milliseconds = 0;
+    check([&](char *message, size_t bytes) {
+      return table.elapsed(state, 0, 1, &milliseconds, message, bytes);
+    });
+    return std::max(milliseconds / 1e3 / double(count), 1e-9);
+  }
+
+  static constexpr uint64_t pinnedBytes = 4096;
+
+  const grt_backend &backend;
+  const grt_device &table;
+  void *state;
+  void *pinned = nullptr, *step = nullptr;
+  char *pool = nullptr;
+  uint64_t poolBytes = 0, filled = 0;
+  grt_coordinates at = {};
+};
+
+using Buffer = DeviceProbe::Buffer;
+
+Buffer bf(int64_t count) { return {GRT_BF16, count}; }
+Buffer f(int64_t count) { return {GRT_F32, count}; }
+
+/// FLOP/s over the three products of a linear layer: forward, gradient of the
+/// input, gradient of the weight.
+double linearFlops(DeviceProbe &probe, grt_dtype dtype, int64_t rows,
+                   int64_t in, int64_t out, double seconds) {
+  Buffer x{dtype, rows * in}, w{dtype, in * out}, y{dtype, rows * out};
+  Buffer dw{dtype == GRT_BF16 ? GRT_F32 : dtype, in * out};
+  double time = probe.kernel(seconds / 3, GRT_KERNEL_GEMM, {x, w, y},
+                             {rows, out, in, 0, 0, 0, 0}) +
+                probe.kernel(seconds / 3, GRT_KERNEL_GEMM, {y, w, x},
+                             {rows, in, out, 0, 1, 0, 0}) +
+                probe.kernel(seconds / 3, GRT_KERNEL_GEMM, {x, y, dw},
+                             {in, out, rows, 1, 0, 2, 0});
+  return 6.0 * double(rows) * double(in) * double(out) / time;
+}
+
+double harmonicMean(double m, double n, double k) {
+  return 3 / (1 / m + 1 / n + 1 / k);
+}
+
+/// Causal attention forward and backward: seven products per head, of which
+/// half the scores are computed. With the size of one head's product.
+std::pair<double, double> attentionFlops(DeviceProbe &probe, int64_t samples,
+                                         int64_t positions, int64_t heads,
+                                         int64_t headSize, double seconds) {
+  int64_t width = heads * headSize, all = samples * positions * width;
+  int64_t rows = samples * positions * heads;
+  std::vector<int64_t> ints = {samples, positions, positions, heads,
+                               heads,   headSize,  width,     width,
+                               width,   1,         0};
+  std::vector<double> reals = {1 / std::sqrt(double(headSize)), 0};
+  auto scratch = [&](int backward) {
+    uint64_t bytes = grt_cuda_attention_scratch_bytes(
+        samples, positions, positions, heads, heads, headSize, 2, backward);
+    return f(int64_t(bytes / sizeof(float)));
+  };
+  double time =
+      probe.kernel(seconds / 2, GRT_KERNEL_ATTENTION,
+                   {bf(all), bf(all), bf(all), bf(all), f(rows), scratch(0)},
+                   ints, reals) +
+      probe.kernel(seconds / 2, GRT_KERNEL_ATTENTION_GRAD,
+                   {bf(all), bf(all), bf(all), bf(all), f(rows), bf(all),
+                    bf(all), bf(all), bf(all), scratch(1)},
+                   ints, reals);
+  double product = double(samples * heads) * double(positions) *
+                   double(positions) * double(headSize);
+  return {harmonicMean(double(positions), double(positions), double(headSize)),
+          7 * product / time};
+}
+
+/// The kernels of a transformer block that are no products, and how often a
+/// block calls each.
+void measureKernels(DeviceProbe &probe, int64_t rows, int64_t width,
+                    double seconds, Measurement &result) {
+  int64_t n = rows * width, wide = 4 * width;
+  struct Case {
+    const char *name;
+    int calls;
+    grt_kernel kernel;
+    std::vector<Buffer> buffers;
+    std::vector<int64_t> ints;
+    std::vector<double> reals;
+  };
+  const Case cases[] = {
+      {"layer_norm",
+       2,
+       GRT_KERNEL_LAYER_NORM,
+       {bf(n), bf(width), bf(width), bf(n), f(2 * rows)},
+       {rows, width},
+       {1e-5}},
+      {"layer_norm_grad",
+       2,
+       GRT_KERNEL_LAYER_NORM_GRAD,
+       {bf(n), bf(n), f(2 * rows), bf(width), bf(n), f(width), f(width)},
+       {rows, width, 0},
+       {}},
+      {"bias_gelu",
+       1,
+       GRT_KERNEL_BIAS_GELU,
+       {bf(4 * n), bf(wide), bf(4 * n), bf(4 * n)},
+       {rows, wide, 1},
+       {}},
+      {"gelu_grad",
+       1,
+       GRT_KERNEL_GELU_GRAD,
+       {bf(4 * n), bf(4 * n), bf(4 * n)},
+       {4 * n, 1},
+       {}},
+      {"add", 4, GRT_KERNEL_ADD, {bf(n), bf(n), bf(n)}, {n}, {}},
+      {"bias_grad",
+       2,
+       GRT_KERNEL_BIAS_GRAD,
+       {bf(n), f(width)},
+       {rows, width, 0},
+       {}},
+      {"bias_grad (wide)",
+       2,
+       GRT_KERNEL_BIAS_GRAD,
+       {bf(4 * n), f(wide)},
+       {rows, wide, 0},
+       {}},
+  };
+  double bytes = 0, time = 0;
+  for (const Case &entry : cases) {
+    KernelTime found{entry.name, 0, 0};
+    found.seconds =
+        probe.kernel(seconds / double(std::size(cases)), entry.kernel,
+                     entry.buffers, entry.ints, entry.reals);
+    for (const Buffer &buffer : entry.buffers)
+      found.bytes += double(buffer.bytes());
+    bytes += entry.calls * found.bytes;
+    time += entry.calls * found.seconds;
+    result.kernels.push_back(found);
+  }
+  result.memoryBandwidth = bytes / time;
+  KernelTime update{"optimizer (adamw)", 0, 30.0 * double(4 * n)};
+  update.seconds = probe.kernel(seconds / 7, GRT_KERNEL_OPTIMIZER,
+                                {bf(4 * n), f(4 * n), f(12 * n)},
+                                {2, 4 * n, 1, 0, 4 * n, 1});
+  result.kernels.push_back(update);
+  KernelTime norm{"norm", 0, 4.0 * double(4 * n)};
+  norm.seconds = probe.kernel(seconds / 7, GRT_KERNEL_NORM, {f(4 * n)},
+                              {4 * n, 1, 0, 4 * n, 0});
+  result.kernels.push_back(norm);
+}
+
+} // namespace
+
+Measurement measureDevice(const std::string &name, int64_t largest,
+                          const MeasureOptions &options) {
+  BackendHandle backend(name, "");
+  if (!backend->device)
+    invalid("backend '" + name +
+            "' has no device; ranks on the CPU are measured without --backend");
+  DeviceProbe probe(*backend);
+  Measurement result;
+  result.backend = backend->name;
+  result.hosts = {0};
+  double part = options.seconds;
+  std::vector<int64_t> sizes;
+  for (int64_t size = std::min<int64_t>(largest, 128); size <= largest;
+       size *= options.quick ? 4 : 2)
+    sizes.push_back(size);
+  for (int64_t size : sizes) {
+    // A cube, and a shape of the same harmonic mean that is flat.
+    int64_t narrow = std::max<int64_t>(8, size * 3 / 4);
+    double seconds = 0.4 * part / double(2 * sizes.size());
+    double cube = linearFlops(probe, GRT_BF16, size, size, size, seconds);
+    double flat =
+        linearFlops(probe, GRT_BF16, narrow, narrow, 3 * size, seconds);
+    result.products.push_back({double(size), 2 / (1 / cube + 1 / flat)});
+    result.bf16Flops =
+        std::max(result.bf16Flops, result.products.back().second);
+  }
+  // The batch falls as sequences grow, as a training batch of tokens does.
+  struct Shape {
+    int64_t positions, headSize;
+  };
+  for (Shape shape : {Shape{128, 64},
+                      {256, 64},
+                      {512, 64},
+                      {1024, 64},
+                      {2048, 64},
+                      {1024, 128}}) {
+    if (shape.positions > largest)
+      continue;
+    int64_t samples = std::max<int64_t>(1, largest / shape.positions);
+    result.attention.push_back(attentionFlops(probe, samples, shape.positions,
+                                              largest >= 1024 ? 16 : 2,
+                                              shape.headSize, 0.2 * part / 6));
+  }
+  int64_t half = std::max<int64_t>(16, largest / 2);
+  result.f32Flops = linearFlops(probe, GRT_F32, half, half, half, 0.05 * part);
+  result.f64Flops = linearFlops(probe, GRT_F64, half, half, half, 0.05 * part);
+  // Two FLOPs: what is measured is the call.
+  result.kernelOverhead =
+      probe.kernel(0.05 * part, GRT_KERNEL_ADD, {f(4), f(4), f(4)}, {4});
+  result.copyBandwidth = 2.0 * double(largest) * 32768 /
+                         probe.copies(0.05 * part, uint64_t(largest) * 32768);
+  measureKernels(probe, largest, std::max<int64_t>(16, largest / 8), 0.2 * part,
+                 result);
+  return result;
+}
+
+} // namespace grt::profile
