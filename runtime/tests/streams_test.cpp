@@ -438,10 +438,11 @@ TEST(Streams, TheFlightRecorderSaysWhatTheDeviceHasNotDone) {
     uint64_t last = 0;
     EXPECT_GT(rank.at("operations").size(), 10u);
     for (const nlohmann::json &operation : rank.at("operations")) {
-      EXPECT_GT(operation.at("number"), last);
-      last = operation.at("number");
-      states.insert(operation.at("state"));
-      streams.insert(operation.at("stream"));
+      auto number = operation.at("number").get<uint64_t>();
+      EXPECT_GT(number, last);
+      last = number;
+      states.insert(operation.at("state").get<std::string>());
+      streams.insert(operation.at("stream").get<std::string>());
       EXPECT_NE(operation.at("operation"), "");
     }
   }

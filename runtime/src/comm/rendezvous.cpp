@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/rendezvous.h"
+#include "comm/deadline.h"
 #include "core/error.h"
 #include "core/init.h"
 
@@ -22,9 +23,6 @@
 
 namespace grt {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
 
 /// What a process says first.
 struct Hello {
@@ -58,35 +56,9 @@ struct Socket {
   int descriptor;
 };
 
-int millisecondsLeft(Deadline deadline) {
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline - Clock::now());
-  return int(std::clamp<int64_t>(left.count(), 0, 1 << 30));
-}
-
-/// Moves all bytes through a non-blocking socket.
-template <typename Move>
-bool moveAll(const Socket &socket, short event, size_t bytes, Deadline deadline,
-             Move move) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t moved = move(done);
-    if (moved > 0) {
-      done += size_t(moved);
-      continue;
-    }
-    if (moved == 0 || (errno != EAGAIN && errno != EINTR))
-      return false;
-    pollfd descriptor = {socket.descriptor, event, 0};
-    int left = millisecondsLeft(deadline);
-    if (left == 0 || ::poll(&descriptor, 1, left) == 0)
-      return false;
-  }
-  return true;
-}
-
 bool sendAll(const Socket &socket, const void *data, size_t bytes,
              Deadline deadline) {
-  return moveAll(socket, POLLOUT, bytes, deadline, [&](size_t done) {
+  return moveAll(socket.descriptor, POLLOUT, bytes, deadline, [&](size_t done) {
     return ::send(socket.descriptor, static_cast<const char *>(data) + done,
                   bytes - done, MSG_NOSIGNAL);
   });
@@ -94,7 +66,7 @@ bool sendAll(const Socket &socket, const void *data, size_t bytes,
 
 bool receiveAll(const Socket &socket, void *data, size_t bytes,
                 Deadline deadline) {
-  return moveAll(socket, POLLIN, bytes, deadline, [&](size_t done) {
+  return moveAll(socket.descriptor, POLLIN, bytes, deadline, [&](size_t done) {
     return ::recv(socket.descriptor, static_cast<char *>(data) + done,
                   bytes - done, 0);
   });

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/sockets.h"
+#include "comm/deadline.h"
 #include "core/error.h"
 
 #include <algorithm>
@@ -26,7 +27,6 @@
 namespace grt {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int startSeconds = 30;
 /// No message is longer; more means that the other side is not ours.
 constexpr uint32_t longest = 1 << 24;
@@ -36,32 +36,6 @@ struct Greeting {
   unsigned char token[16];
   int32_t number;
 };
-
-int millisecondsLeft(Clock::time_point deadline) {
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline - Clock::now());
-  return int(std::max<long>(0, long(left.count())));
-}
-
-/// Reads or writes all bytes of a non-blocking socket; false at the deadline or
-/// if the other side is gone.
-template <typename Move>
-bool moveAll(int socket, short event, size_t bytes, Clock::time_point deadline,
-             Move move) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t moved = move(done);
-    if (moved > 0) {
-      done += size_t(moved);
-      continue;
-    }
-    if (moved == 0 || (errno != EAGAIN && errno != EINTR))
-      return false;
-    pollfd descriptor = {socket, event, 0};
-    if (::poll(&descriptor, 1, millisecondsLeft(deadline)) == 0)
-      return false;
-  }
-  return true;
-}
 
 bool receiveAll(int socket, Greeting &greeting, Clock::time_point deadline) {
   char *to = reinterpret_cast<char *>(&greeting);

@@ -155,9 +155,11 @@ TraceEvent *Recorder::open(TraceKind kind) {
   event->task = task;
   event->layer = layer;
   event->step = step;
-  event->stream = uint8_t(stream);
+  // All kernels are on COMPUTE, also those of an exchange elsewhere.
+  event->stream =
+      uint8_t(kind == TraceKind::Kernel ? GRT_STREAM_COMPUTE : stream);
   if (device && hasDeviceTimes(kind))
-    event->firstStamp = stamp(stream);
+    event->firstStamp = stamp(event->stream);
   event->begin = now();
   return event;
 }

@@ -14,10 +14,6 @@
 namespace grt::profile {
 namespace {
 
-int64_t widthOf(grt_dtype dtype) {
-  return dtype == GRT_F64 ? 8 : dtype == GRT_F32 ? 4 : 2;
-}
-
 /// Blocks that live until the end of a measurement.
 class Blocks {
 public:
@@ -76,10 +72,6 @@ double linearFlops(Probe &probe, grt_dtype dtype, int64_t rows, int64_t in,
                  {in, out, rows, 1, 0, 0, 0});
   });
   return 6.0 * double(rows) * double(in) * double(out) / time;
-}
-
-double harmonicMean(double m, double n, double k) {
-  return 3 / (1 / m + 1 / n + 1 / k);
 }
 
 /// Causal attention forward and backward, one sample of 4 heads: seven products

@@ -25,17 +25,13 @@
 namespace grt::profile {
 namespace {
 
-uint64_t widthOf(grt_dtype dtype) {
-  return dtype == GRT_F64 ? 8 : dtype == GRT_BF16 ? 2 : 4;
-}
-
 class DeviceProbe {
 public:
   struct Buffer {
     grt_dtype dtype;
     int64_t count;
 
-    uint64_t bytes() const { return uint64_t(count) * widthOf(dtype); }
+    uint64_t bytes() const { return uint64_t(count * widthOf(dtype)); }
   };
 
   explicit DeviceProbe(const grt_backend &backend)
@@ -224,10 +220,6 @@ double linearFlops(DeviceProbe &probe, grt_dtype dtype, int64_t rows,
                 probe.kernel(seconds / 3, GRT_KERNEL_GEMM, {x, y, dw},
                              {in, out, rows, 1, 0, 2, 0});
   return 6.0 * double(rows) * double(in) * double(out) / time;
-}
-
-double harmonicMean(double m, double n, double k) {
-  return 3 / (1 / m + 1 / n + 1 / k);
 }
 
 /// Causal attention forward and backward: seven products per head, of which

@@ -76,6 +76,16 @@ void measureCompute(Probe &probe, double part, bool quick, Measurement &result);
 void measureCollectives(Probe &probe, double part, bool quick,
                         Measurement &result);
 
+/// Bytes of an element.
+inline int64_t widthOf(grt_dtype dtype) {
+  return dtype == GRT_F64 ? 8 : dtype == GRT_F32 ? 4 : 2;
+}
+
+/// The size of a product, by which efficiencies are listed.
+inline double harmonicMean(double m, double n, double k) {
+  return 3 / (1 / m + 1 / n + 1 / k);
+}
+
 } // namespace grt::profile
 
 #endif // GALVATRON_PROFILE_MEASURE_H
