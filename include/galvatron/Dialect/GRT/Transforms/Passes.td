@@ -17,8 +17,9 @@ def ScheduleTasks : Pass<"galvatron-schedule-tasks", "::mlir::ModuleOp"> {
     and a `grt.schedule`, the tasks of `#galvatron.plan`'s schedule. Neighbouring
     layers that hold different samples get a `grt.exchange` in both directions,
     as do neighbouring stages. On devices with streams layers are marked whose
-    parameters may be gathered while their neighbour runs. What later phases need to know of the model stays
-    in the module attribute `grt.model`; the `galvatron.model` itself is gone.
+    parameters may be gathered while their neighbour runs. What later phases
+    need to know of the model stays in the module attribute `grt.model`; the
+    `galvatron.model` itself is gone.
   }];
   let dependentDialects = ["::mlir::grt::GRTDialect"];
 }
