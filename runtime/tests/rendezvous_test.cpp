@@ -224,9 +224,9 @@ TEST(Rendezvous, ThePortIsTaken) {
 /// Sets variables as long as it lives.
 class Variables {
 public:
-  explicit Variables(std::vector<std::pair<const char *, const char *>> values)
-      : values(std::move(values)) {
-    for (auto [name, value] : this->values)
+  using Setting = std::pair<const char *, const char *>;
+  Variables(std::initializer_list<Setting> settings) : values(settings) {
+    for (auto [name, value] : values)
       setenv(name, value, 1);
   }
   ~Variables() {
@@ -235,16 +235,16 @@ public:
   }
 
 private:
-  std::vector<std::pair<const char *, const char *>> values;
+  std::vector<Setting> values;
 };
 
 TEST(Rendezvous, ReadsTheVariables) {
   EXPECT_FALSE(rendezvousOfEnvironment());
-  Variables set({{"RANK", "3"},
-                 {"WORLD_SIZE", "8"},
-                 {"MASTER_ADDR", "alpha"},
-                 {"MASTER_PORT", "29500"},
-                 {"TORCHELASTIC_RUN_ID", "night"}});
+  Variables set{{"RANK", "3"},
+                {"WORLD_SIZE", "8"},
+                {"MASTER_ADDR", "alpha"},
+                {"MASTER_PORT", "29500"},
+                {"TORCHELASTIC_RUN_ID", "night"}};
   Rendezvous found = *rendezvousOfEnvironment();
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.size, 8);
@@ -252,10 +252,10 @@ TEST(Rendezvous, ReadsTheVariables) {
   EXPECT_EQ(found.port, 29500);
   EXPECT_EQ(found.run, "night");
   {
-    Variables agent({{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}};
     EXPECT_EQ(rendezvousOfEnvironment()->port, 29501);
-    Variables own(
-        {{"GRT_RENDEZVOUS_PORT", "4000"}, {"GRT_RENDEZVOUS_SECONDS", "7"}});
+    Variables own{{"GRT_RENDEZVOUS_PORT", "4000"},
+                  {"GRT_RENDEZVOUS_SECONDS", "7"}};
     EXPECT_EQ(rendezvousOfEnvironment()->port, 4000);
     EXPECT_EQ(rendezvousOfEnvironment()->seconds, 7);
   }
