@@ -586,7 +586,15 @@ void Builder::schedules() {
       }
     }
     forwardAll(evaluate, false);
-    if (plan.streams)
+    // Reshards, and gathers of a layer with other groups, share ranks with the
+    // sums of gradients, and nothing would order the two: then the sums wait
+    // until all is done, as the compiler has it.
+    bool isUniform = true;
+    const StagePlan &stage = plan.stages[s];
+    for (size_t i = 1; i < stage.layers.size(); ++i)
+      isUniform &= plan.layers[stage.layers[i - 1]].levels ==
+                   plan.layers[stage.layers[i]].levels;
+    if (plan.streams && isUniform)
       for (size_t i = steady.size(); i-- > 0;)
         if (steady[i].kind == GRT_TASK_BACKWARD) {
           steady[i].flags = GRT_SYNC_BEHIND;
