@@ -46,7 +46,7 @@ struct Operation;
 /// A record of an event.
 struct Marker {
   bool done = false;
-  bool inGraph = false; ///< means nothing outside
+  uint64_t capture = 0; ///< the graph it means something in; 0: outside
   Clock clock;
   double milliseconds = 0; ///< when it was done
 };
@@ -221,6 +221,7 @@ struct Rank {
   std::vector<char> scratch; ///< of kernels that need more than the plan gives
   /// What is put on streams goes into a graph; what the streams had before.
   bool capturing = false;
+  uint64_t captures = 0; ///< graphs begun so far
   std::vector<std::unique_ptr<Operation>> captured;
   std::array<std::pair<uint64_t, DeedPointer>, GRT_STREAM_COUNT> beforeCapture;
   std::map<uint32_t, std::vector<std::unique_ptr<Operation>>> graphs;

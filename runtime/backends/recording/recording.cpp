@@ -365,7 +365,7 @@ int32_t record(void *state, uint32_t stream, uint32_t event, char *message,
     auto made = operation(rank, stream, Operation::Kind::Record,
                           "record of event " + std::to_string(event));
     made->marker = rank.events[event] = std::make_shared<Marker>();
-    made->marker->inGraph = rank.capturing;
+    made->marker->capture = rank.capturing ? rank.captures : 0;
     put(std::move(made));
   });
 }
@@ -380,10 +380,10 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
     if (!made->marker)
       throw std::runtime_error(made->deed->text() +
                                ", which was never recorded");
-    if (made->marker->inGraph != rank.capturing)
+    if (made->marker->capture != (rank.capturing ? rank.captures : 0))
       throw std::runtime_error(
           made->deed->text() + ", which was recorded " +
-          (rank.capturing ? "outside of the graph" : "in a graph"));
+          (made->marker->capture ? "in another graph" : "outside of the graph"));
     put(std::move(made));
   });
 }
@@ -476,6 +476,7 @@ int32_t beginGraph(void *state, char *message, size_t capacity) {
     if (rank.capturing)
       throw std::runtime_error("a graph is begun inside another");
     rank.capturing = true;
+    ++rank.captures;
     for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
       rank.beforeCapture[s] = {rank.streams[s].issued, rank.streams[s].last};
   });

@@ -77,7 +77,7 @@ struct Session::Implementation {
   void wait(std::unique_lock<std::mutex> &lock);
   void record(int exitCode, const std::string &message);
   /// Takes down what the ranks did last, the first time.
-  void keepFlight(const std::string &reason);
+  void keepFlight(std::string reason);
   void abortDevices();
   /// What a device was asked to do may fail, or wait for a process that is
   /// gone, while the rank's thread waits for it.
@@ -121,6 +121,7 @@ struct Session::Implementation {
   /// A rank did not come back; its thread still uses this object.
   bool abandoned = false;
   std::unique_ptr<Error> error;
+  std::mutex flightMutex; ///< taken before `mutex`
   bool flightKept = false;
   std::vector<std::thread> threads;
 };
@@ -192,11 +193,15 @@ void Session::Implementation::stop() {
     thread.join();
 }
 
-void Session::Implementation::keepFlight(const std::string &reason) {
+void Session::Implementation::keepFlight(std::string reason) {
+  // Whoever comes later waits: nothing is ended before this is done.
+  std::lock_guard<std::mutex> once(flightMutex);
+  if (std::exchange(flightKept, true) || state.options.flightFile.empty())
+    return;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    if (std::exchange(flightKept, true) || state.options.flightFile.empty())
-      return;
+    if (error)
+      reason = error->what();
   }
   std::vector<RankFlight> flights;
   for (const std::unique_ptr<Rank> &rank : ranks)
@@ -211,13 +216,13 @@ void Session::Implementation::keepFlight(const std::string &reason) {
 }
 
 void Session::Implementation::record(int exitCode, const std::string &message) {
-  // Before anything is ended: it would look different then.
-  keepFlight(message);
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (!error)
       error = std::make_unique<Error>(exitCode, message);
   }
+  // Before anything is ended: it would look different then.
+  keepFlight(message);
   state.failed = true;
   world.abort({exitCode, message});
   abortDevices();
