@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // All groups of a kind run at the same time, as those of a level of a strategy
-// do.
+// do. Ranks come to them from work, as in a step: where they share cores they
+// arrive one after another, and who wakes up waits for a core, which takes
+// longer than most collectives.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,12 +55,50 @@ std::vector<Placement> placements(const std::vector<int> &hosts) {
 
 constexpr const char *kinds[] = {"all-reduce", "all-gather", "reduce-scatter"};
 
+/// A product that a rank alone on a core computes in a few milliseconds.
+class Work {
+public:
+  /// Without work (quick) collectives follow each other.
+  Work(Probe &probe, bool quick)
+      : probe(probe), a(probe.device(), rows * width * 4),
+        b(probe.device(), width * width * 4),
+        c(probe.device(), rows * width * 4) {
+    a.fill(GRT_F32);
+    b.fill(GRT_F32);
+    if (!quick)
+      alone = probe.time(1, [&] { run(); });
+  }
+
+  /// Seconds that `body` adds to the work before it.
+  template <typename Body> double timeBehind(double seconds, Body body) {
+    if (alone == 0)
+      return probe.time(seconds, body);
+    double both = probe.time(seconds, [&] {
+      run();
+      body();
+    });
+    return std::max(0.0, both - alone);
+  }
+
+private:
+  static constexpr int64_t rows = 256, width = 512;
+  void run() {
+    probe.launch(GRT_KERNEL_GEMM, GRT_F32, {&a, &b, &c},
+                 {rows, width, width, 0, 0, 0, 0});
+  }
+
+  Probe &probe;
+  Block a, b, c;
+  double alone = 0;
+};
+
 /// One collective of `bytes` in full.
-double collectiveSeconds(Probe &probe, int kind, Group &group, int64_t bytes,
-                         Block &whole, Block &part, double seconds) {
+double collectiveSeconds(Probe &probe, Work &work, int kind, Group &group,
+                         int64_t bytes, Block &whole, Block &part,
+                         double seconds) {
   uint64_t count = uint64_t(bytes) / sizeof(float);
   uint64_t share = count / uint64_t(group.size());
-  return probe.time(seconds, [&] {
+  return work.timeBehind(seconds, [&] {
     Communicator &peers = probe.peers();
     if (kind == 0)
       peers.allReduce(group, whole.data(), count, GRT_F32);
@@ -71,8 +111,8 @@ double collectiveSeconds(Probe &probe, int kind, Group &group, int64_t bytes,
 }
 
 /// One transfer from the first of every pair to the second.
-double sendSeconds(Probe &probe, const Placement &pairs, int64_t bytes,
-                   Block &whole, double seconds) {
+double sendSeconds(Probe &probe, Work &work, const Placement &pairs,
+                   int64_t bytes, Block &whole, double seconds) {
   int self = probe.peers().rank();
   std::vector<int> pair = pairs.groupOf(self);
   ExchangeTable table;
@@ -84,7 +124,7 @@ double sendSeconds(Probe &probe, const Placement &pairs, int64_t bytes,
   call.table = &table;
   call.source = call.destination = whole.data();
   call.bytesPerUnit = uint64_t(bytes);
-  return probe.time(seconds, [&] { probe.peers().exchange({&call, 1}); });
+  return work.timeBehind(seconds, [&] { probe.peers().exchange({&call, 1}); });
 }
 
 } // namespace
@@ -102,6 +142,7 @@ void measureCollectives(Probe &probe, double part, bool quick,
   double each = part / double(sizes.size() * (3 * all.size() + pairs));
   Block whole(probe.device(), sizes.back());
   Block share(probe.device(), sizes.back() / 2);
+  Work work(probe, quick);
   auto add = [&](const char *kind, const Placement &placement,
                  auto measureOne) {
     CollectiveTimes times;
@@ -122,11 +163,12 @@ void measureCollectives(Probe &probe, double part, bool quick,
     Group &group = probe.peers().group(placement.groupOf(probe.peers().rank()));
     for (int kind = 0; kind < 3; ++kind)
       add(kinds[kind], placement, [&](int64_t bytes) {
-        return collectiveSeconds(probe, kind, group, bytes, whole, share, each);
+        return collectiveSeconds(probe, work, kind, group, bytes, whole, share,
+                                 each);
       });
     if (placement.ranks == 2)
       add("send", placement, [&](int64_t bytes) {
-        return sendSeconds(probe, placement, bytes, whole, each);
+        return sendSeconds(probe, work, placement, bytes, whole, each);
       });
   }
 }
