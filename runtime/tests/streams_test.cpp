@@ -409,6 +409,14 @@ TEST(Streams, AGraphKnowsItsOwnEventsOnly) {
             }).find("the host waits while a graph is made"),
             std::string::npos)
       << text;
+  // Nor does one graph know the events of another.
+  EXPECT_NE(problemOf([&](void *state) {
+              return begin(state) || record(state, GRT_STREAM_COMPUTE) ||
+                     end(state) || begin(state) ||
+                     wait(state, GRT_STREAM_GATHER);
+            }).find("which was recorded in another graph"),
+            std::string::npos)
+      << text;
   // Another stream has something that COMPUTE has not waited for.
   EXPECT_NE(problemOf([&](void *state) {
               return begin(state) || record(state, GRT_STREAM_COMPUTE) ||
@@ -436,7 +444,8 @@ TEST(Streams, TheFlightRecorderSaysWhatTheDeviceHasNotDone) {
   std::set<std::string> states, streams;
   for (const nlohmann::json &rank : flight.at("ranks")) {
     uint64_t last = 0;
-    EXPECT_GT(rank.at("operations").size(), 10u);
+    // How far the others came before the failure is up to the scheduler.
+    EXPECT_GT(rank.at("operations").size(), 3u);
     for (const nlohmann::json &operation : rank.at("operations")) {
       auto number = operation.at("number").get<uint64_t>();
       EXPECT_GT(number, last);
