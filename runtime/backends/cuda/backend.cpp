@@ -33,8 +33,6 @@ template <class Body> auto orNull(Body body) -> decltype(body()) {
   return nullptr;
 }
 
-Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
-
 int32_t launchKernel(const grt_call *call, char *message, size_t messageBytes) {
   return guarded(nameOf(*call->op), message, messageBytes, [&] {
     gpu::use();

@@ -130,8 +130,6 @@ private:
   std::vector<std::unique_ptr<NcclGroup>> groups; ///< the world first
 };
 
-Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
-
 NcclMembership &membershipOf(void *state) {
   auto *membership =
       dynamic_cast<NcclMembership *>(rankOf(state).membership.get());
@@ -295,18 +293,14 @@ void abortWorld(void *state) {
 } // namespace
 
 const grt_device_collectives *processCollectives() {
-  static const grt_device_collectives table = {"nccl",
-                                               /*in_graphs=*/1,
-                                               sizeof(ncclUniqueId),
-                                               makeIdentity,
-                                               join,
-                                               makeGroup,
-                                               allReduce,
-                                               allGather,
-                                               reduceScatter,
-                                               exchange,
-                                               checkWorld,
-                                               abortWorld};
+  static const grt_device_collectives table = {
+      "nccl",
+      /*in_graphs=*/1, sizeof(ncclUniqueId),
+      makeIdentity,    join,
+      makeGroup,       allReduce,
+      allGather,       reduceScatter,
+      exchange,        checkWorld,
+      abortWorld};
   return &table;
 }
 

@@ -76,6 +76,9 @@ private:
   void release();
 };
 
+/// What the table's functions get as `state`.
+inline Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
+
 } // namespace grt::cuda
 
 #endif // GRT_BACKENDS_CUDA_RANK_H

@@ -145,8 +145,6 @@ struct ThreadMembership : Membership {
   int32_t self = 0;
 };
 
-Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
-
 ThreadMembership &membershipOf(void *state) {
   auto *membership =
       dynamic_cast<ThreadMembership *>(rankOf(state).membership.get());
