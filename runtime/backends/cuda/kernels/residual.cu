@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "masked.h"
+#include "normalize.h"
 
 #include <initializer_list>
 
@@ -44,29 +45,8 @@ __global__ void __launch_bounds__(rowThreads)
     }
     store<N>(row + i, out);
   }
-  A mean = teamSum<Threads>(total) / A(n);
-  A squares = 0;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i);
-    for (int e = 0; e < N; ++e) {
-      A d = wide(in.at[e]) - mean;
-      squares += d * d;
-    }
-  }
-  squares = teamSum<Threads>(squares);
-  A inverse = A(1 / squareRoot(double(squares) / double(n) + eps));
-  if (length > 0 && first == 0) {
-    stats[2 * r] = mean;
-    stats[2 * r + 1] = inverse;
-  }
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i), g = load<N>(gamma + i);
-    Pack<T, N> b = load<N>(beta + i), out;
-    for (int e = 0; e < N; ++e)
-      out.at[e] = narrow<T>((wide(in.at[e]) - mean) * inverse * wide(g.at[e]) +
-                            wide(b.at[e]));
-    store<N>(y + r * n + i, out);
-  }
+  normalizeRow<Threads, N>(row, r, n, length, first, total, gamma, beta, y,
+                           stats, eps);
 }
 
 bool aligned(std::initializer_list<const void *> addresses) {

@@ -13,6 +13,7 @@
 
 #include "elements.h"
 #include "kernels.h"
+#include "normalize.h"
 
 namespace grt::cuda {
 namespace {
@@ -148,29 +149,8 @@ __global__ void __launch_bounds__(256)
     for (int e = 0; e < N; ++e)
       sum += wide(in.at[e]);
   }
-  A mean = teamSum<Threads>(sum) / A(n);
-  A squares = 0;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i);
-    for (int e = 0; e < N; ++e) {
-      A d = wide(in.at[e]) - mean;
-      squares += d * d;
-    }
-  }
-  squares = teamSum<Threads>(squares);
-  A inverse = A(1 / squareRoot(double(squares) / double(n) + eps));
-  if (length > 0 && first == 0) {
-    stats[2 * r] = mean;
-    stats[2 * r + 1] = inverse;
-  }
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i), g = load<N>(gamma + i);
-    Pack<T, N> b = load<N>(beta + i), out;
-    for (int e = 0; e < N; ++e)
-      out.at[e] = narrow<T>((wide(in.at[e]) - mean) * inverse * wide(g.at[e]) +
-                            wide(b.at[e]));
-    store<N>(y + r * n + i, out);
-  }
+  normalizeRow<Threads, N>(row, r, n, length, first, sum, gamma, beta, y, stats,
+                           eps);
 }
 
 template <class T, int N>
