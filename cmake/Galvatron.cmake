@@ -14,6 +14,11 @@ target_include_directories(galvatron_flags INTERFACE
 # Debian's headers are not ours to warn about.
 target_include_directories(galvatron_flags SYSTEM INTERFACE
   ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Of a function that libstdc++ 12's std::stable_sort itself calls.
+  target_compile_options(galvatron_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-deprecated-declarations>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns falsely of libstdc++'s own string concatenation (PR105651).
   target_compile_options(galvatron_flags INTERFACE

@@ -30,6 +30,10 @@ function(galvatron_precompile_headers name)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK_LIBS})
   target_precompile_headers(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # ccache finds a header again only if no time is written into it.
+    target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
 endfunction()
 
 # galvatron_use_precompiled(TARGET NAME)

@@ -368,7 +368,7 @@ TEST(Simulate, random_plans_stay_below_equation_9_under_1f1b) {
 TEST(Simulate, one_stage_takes_what_equation_9_says) {
   std::mt19937_64 random(12);
   Cluster cluster = clusterOf(1, 8, 1.7);
-  for (int i = 0, found = 0; found < 20; ++i) {
+  for (int found = 0; found < 20;) {
     RandomPlan plan = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
     if (plan.plan.pipelineDegree != 1)
       continue;

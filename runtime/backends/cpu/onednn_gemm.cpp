@@ -18,12 +18,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "rank.h"
+#include "team.h"
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <bit>
 #include <functional>
-#include <omp.h>
 #include <string_view>
 #include <unordered_map>
 
@@ -57,13 +57,13 @@ struct Product {
 /// What OpenMP's library and oneDNN take for this thread's number of threads.
 class TeamSize {
 public:
-  explicit TeamSize(int threads) : before(omp_get_max_threads()) {
+  explicit TeamSize(int threads) : before(grt_cpu_team_size()) {
     if (threads != before)
-      omp_set_num_threads(threads);
+      grt_cpu_team_set_size(threads);
   }
   ~TeamSize() {
-    if (omp_get_max_threads() != before)
-      omp_set_num_threads(before);
+    if (grt_cpu_team_size() != before)
+      grt_cpu_team_set_size(before);
   }
   TeamSize(const TeamSize &) = delete;
   TeamSize &operator=(const TeamSize &) = delete;
@@ -144,7 +144,7 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
     product.refused = true;
     return product;
   }
-  product.threads = omp_get_max_threads();
+  product.threads = grt_cpu_team_size();
   product.primitive = dnnl::matmul(chosen);
   product.a = memory(a, engine, DNNL_MEMORY_NONE);
   product.b = memory(b, engine, DNNL_MEMORY_NONE);

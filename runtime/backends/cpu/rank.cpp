@@ -6,11 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "rank.h"
+#include "team.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -93,22 +93,8 @@ const KernelTables &kernelTables() {
   return best;
 }
 
-/// Makes this thread's OpenMP team now, rather than in the first step, and
-/// returns its size: a limit of the environment may make it smaller.
-static int startTeam(int threads) {
-  // oneDNN asks libgomp for its team; the setting belongs to this thread.
-  omp_set_num_threads(threads < 1 ? 1 : threads);
-  int started = 0;
-#pragma omp parallel num_threads(threads < 1 ? 1 : threads)
-  {
-#pragma omp atomic
-    ++started;
-  }
-  return started;
-}
-
 Rank::Rank(int threads)
-    : threads(startTeam(threads)), tables(kernelTables()),
+    : threads(grt_cpu_team_start(threads)), tables(kernelTables()),
       oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)) {}
 
 void Rank::reserveScratch(size_t bytes) {

@@ -12,7 +12,7 @@ namespace grt {
 
 Device::Device(const grt_backend &backend, void *rankState, Activity &activity,
                int ranks, uint64_t resultBytes, const std::atomic<bool> &failed)
-    : backend(backend), table(backend.device), state(rankState),
+    : table(backend.device), state(rankState),
       activity(activity), ranks(ranks), othersFailed(failed),
       resultBytes((resultBytes + 63) / 64 * 64) {
   if (!table)

@@ -128,7 +128,6 @@ private:
   /// Long enough for a copy to run at full speed, short enough not to count.
   static constexpr uint64_t stageBytes = 4 << 20;
 
-  const grt_backend &backend;
   const grt_device *table;
   void *state;
   Activity &activity;

@@ -160,7 +160,7 @@ std::string taskText(const grt_task &task) {
 
 TraceReport::TraceReport(const Program &program,
                          std::vector<RankRecording> recordings)
-    : program(program), manifest(program.manifest()),
+    : manifest(program.manifest()),
       ranks(std::move(recordings)) {
   findWindows();
   findWaits();

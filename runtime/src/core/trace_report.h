@@ -48,7 +48,6 @@ private:
   void findWindows();
   void findWaits();
 
-  const Program &program;
   const Manifest &manifest;
   std::vector<RankRecording> ranks;
   std::vector<Window> windows;

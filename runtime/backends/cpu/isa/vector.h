@@ -18,6 +18,7 @@
 #define GRT_BACKENDS_CPU_ISA_VECTOR_H
 
 #include "../kernels.h"
+#include "../team.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -255,9 +256,7 @@ inline int threadsForOperations(int threads, double operations) {
 }
 
 /// Splits [0, count) over the threads in chunks that are multiples of `grain`
-/// and calls body(thread, begin, end). One thread calls it directly. The team
-/// has all threads even where there is less to do: OpenMP's library makes a new
-/// one whenever the size changes.
+/// and calls body(thread, begin, end). One thread calls it directly.
 template <class Body>
 inline void parallelFor(int threads, int64_t count, int64_t grain, Body body) {
   int64_t pieces = (count + grain - 1) / grain;
@@ -267,12 +266,17 @@ inline void parallelFor(int threads, int64_t count, int64_t grain, Body body) {
       body(0, int64_t(0), count);
     return;
   }
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < parts; ++t) {
+  auto piece = [&](int t) {
     int64_t begin = pieces * t / parts * grain;
     int64_t end = smaller(pieces * (t + 1) / parts * grain, count);
     body(t, begin, end);
-  }
+  };
+  grt_cpu_team_run(
+      threads, parts,
+      [](void *context, int t) {
+        (*static_cast<decltype(piece) *>(context))(t);
+      },
+      &piece);
 }
 
 /// Rows of `n` elements that make a chunk of that size.
