@@ -67,9 +67,9 @@ galvatron_precompile_headers(GalvatronMLIRHeaders PIC LIGHT ${mlirHeaders}
 
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   find_package(GTest REQUIRED)
-  galvatron_precompile_headers(GalvatronTestHeaders LIGHT
+  galvatron_precompile_headers(GalvatronTestHeaders UNOPTIMISED
     <gtest/gtest.h> ${plainHeaders} LINK_LIBS galvatron_flags GTest::gtest)
-  galvatron_precompile_headers(GalvatronMLIRTestHeaders LIGHT
+  galvatron_precompile_headers(GalvatronMLIRTestHeaders UNOPTIMISED
     <gtest/gtest.h> ${mlirHeaders} <mlir/Parser/Parser.h>
     LINK_LIBS galvatron_flags GTest::gtest)
 endif()
@@ -111,16 +111,21 @@ function(galvatron_add_tool name)
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 
-# galvatron_add_unittest(NAME SOURCES... [WITH_MLIR] [LINK_LIBS libs...])
+# galvatron_add_unittest(NAME SOURCES... [WITH_MLIR|OPTIMISED] [LINK_LIBS libs...])
+# OPTIMISED: the test's own code takes time, such as a search by brute force.
 function(galvatron_add_unittest name)
-  cmake_parse_arguments(ARG "WITH_MLIR" "" "LINK_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "WITH_MLIR;OPTIMISED" "" "LINK_LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/unittests)
-  galvatron_light_optimisation(${name})
+  if(ARG_OPTIMISED)
+    galvatron_light_optimisation(${name})
+  else()
+    galvatron_no_optimisation(${name})
+  endif()
   if(ARG_WITH_MLIR)
     galvatron_use_precompiled(${name} GalvatronMLIRTestHeaders)
-  else()
+  elseif(NOT ARG_OPTIMISED)
     galvatron_use_precompiled(${name} GalvatronTestHeaders)
   endif()
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS}

@@ -14,11 +14,18 @@ function(galvatron_light_optimisation name)
     $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:C,CXX>>:-O1>)
 endfunction()
 
+# For tests whose own code is soon done: without it they compile in half the time.
+function(galvatron_no_optimisation name)
+  target_compile_options(${name} PRIVATE
+    $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:C,CXX>>:-O0>)
+endfunction()
+
 # Half of the time that a small file takes is reading headers of others: they are
-# compiled once for each set of flags that a kind of target has, as gcc wants it.
-# galvatron_precompile_headers(NAME HEADERS... [LIGHT] [PIC] LINK_LIBS libs...)
+# compiled once for each set of flags that a kind of target has, as compilers want it.
+# galvatron_precompile_headers(NAME HEADERS... [LIGHT|UNOPTIMISED] [PIC]
+#                              LINK_LIBS libs...)
 function(galvatron_precompile_headers name)
-  cmake_parse_arguments(ARG "LIGHT;PIC" "" "LINK_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "LIGHT;UNOPTIMISED;PIC" "" "LINK_LIBS" ${ARGN})
   if(NOT GALVATRON_PRECOMPILE_HEADERS)
     return()
   endif()
@@ -27,6 +34,8 @@ function(galvatron_precompile_headers name)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ${ARG_PIC})
   if(ARG_LIGHT)
     galvatron_light_optimisation(${name})
+  elseif(ARG_UNOPTIMISED)
+    galvatron_no_optimisation(${name})
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK_LIBS})
   target_precompile_headers(${name} PRIVATE ${ARG_UNPARSED_ARGUMENTS})

@@ -1,4 +1,4 @@
-//===- team.c - The threads of a rank --------------------------------------===//
+//===- team.c - The threads of a rank -------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
