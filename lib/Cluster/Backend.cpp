@@ -15,6 +15,7 @@ BackendTraits backendTraits(llvm::StringRef backend) {
   if (backend == "cpu")
     return traits;
   traits.streams = true;
+  traits.productEpilogues = true;
   traits.mappingGranule = int64_t(GRT_CUDA_GRANULE);
   traits.workspaceBytes = int64_t(GRT_CUDA_WORKSPACE);
   return traits;

@@ -141,43 +141,63 @@ struct Weight {
   }
 };
 
-void linear(nn::LinearOp op, Operands in, Results out, const Context &, Rank) {
-  const Tensor &x = *in[0], &w = *in[1];
+void multiply(const Tensor &x, const Tensor &w, bool transposed,
+              const Tensor *bias, Tensor &y) {
   int64_t ins = x.last();
-  Weight weight{ins, w.size() / ins, op.getTransposeWeight()};
+  Weight weight{ins, w.size() / ins, transposed};
   for (int64_t r = 0; r < x.size() / ins; ++r)
     for (int64_t o = 0; o < weight.outs; ++o) {
-      double sum = in.size() > 2 ? in[2]->values[o] : 0;
+      double sum = bias ? bias->values[o] : 0;
       for (int64_t i = 0; i < ins; ++i)
         sum += x.values[r * ins + i] * w.values[weight.at(i, o)];
-      out[0].values[r * weight.outs + o] = sum;
+      y.values[r * weight.outs + o] = sum;
     }
 }
 
-void linearInputGrad(nn::LinearInputGradOp op, Operands in, Results out,
-                     const Context &, Rank) {
-  const Tensor &dy = *in[0], &w = *in[1];
-  int64_t ins = out[0].last();
-  Weight weight{ins, w.size() / ins, op.getTransposeWeight()};
+void multiplyInputGrad(const Tensor &dy, const Tensor &w, bool transposed,
+                       Tensor &dx) {
+  int64_t ins = dx.last();
+  Weight weight{ins, w.size() / ins, transposed};
   for (int64_t r = 0; r < dy.size() / weight.outs; ++r)
     for (int64_t i = 0; i < ins; ++i) {
       double sum = 0;
       for (int64_t o = 0; o < weight.outs; ++o)
         sum += dy.values[r * weight.outs + o] * w.values[weight.at(i, o)];
-      out[0].values[r * ins + i] = sum;
+      dx.values[r * ins + i] = sum;
     }
+}
+
+void multiplyWeightGrad(const Tensor &x, const Tensor &dy, bool transposed,
+                        Tensor &dw) {
+  int64_t ins = x.last();
+  Weight weight{ins, dw.size() / ins, transposed};
+  for (int64_t r = 0; r < x.size() / ins; ++r)
+    for (int64_t i = 0; i < ins; ++i)
+      for (int64_t o = 0; o < weight.outs; ++o)
+        dw.values[weight.at(i, o)] +=
+            x.values[r * ins + i] * dy.values[r * weight.outs + o];
+}
+
+void linear(nn::LinearOp op, Operands in, Results out, const Context &, Rank) {
+  multiply(*in[0], *in[1], op.getTransposeWeight(),
+           in.size() > 2 ? in[2] : nullptr, out[0]);
+}
+
+void linearInputGrad(nn::LinearInputGradOp op, Operands in, Results out,
+                     const Context &, Rank) {
+  multiplyInputGrad(*in[0], *in[1], op.getTransposeWeight(), out[0]);
 }
 
 void linearWeightGrad(nn::LinearWeightGradOp op, Operands in, Results out,
                       const Context &, Rank) {
-  const Tensor &x = *in[0], &dy = *in[1];
-  int64_t ins = x.last();
-  Weight weight{ins, out[0].size() / ins, op.getTransposeWeight()};
-  for (int64_t r = 0; r < x.size() / ins; ++r)
-    for (int64_t i = 0; i < ins; ++i)
-      for (int64_t o = 0; o < weight.outs; ++o)
-        out[0].values[weight.at(i, o)] +=
-            x.values[r * ins + i] * dy.values[r * weight.outs + o];
+  multiplyWeightGrad(*in[0], *in[1], op.getTransposeWeight(), out[0]);
+}
+
+void linearWeightBiasGrad(nn::LinearWeightBiasGradOp, Operands in, Results out,
+                          const Context &, Rank) {
+  multiplyWeightGrad(*in[0], *in[1], /*transposed=*/false, out[0]);
+  for (int64_t i = 0; i < in[1]->size(); ++i)
+    out[1].values[i % out[1].size()] += in[1]->values[i];
 }
 
 void biasAdd(nn::BiasAddOp, Operands in, Results out, const Context &, Rank) {
@@ -287,6 +307,22 @@ void geluGrad(nn::GeluGradOp op, Operands in, Results out, const Context &,
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i] = in[1]->values[i] *
                        geluDerivative(in[0]->values[i], op.getApproximate());
+}
+
+void linearGelu(nn::LinearGeluOp op, Operands in, Results out, const Context &,
+                Rank) {
+  multiply(*in[0], *in[1], op.getTransposeWeight(), in[2], out[0]);
+  if (op.getPre())
+    out[1].values = out[0].values;
+  for (double &value : out[0].values)
+    value = gelu(value, op.getApproximate());
+}
+
+void linearGeluGrad(nn::LinearGeluGradOp op, Operands in, Results out,
+                    const Context &, Rank) {
+  multiplyInputGrad(*in[0], *in[1], op.getTransposeWeight(), out[0]);
+  for (int64_t i = 0; i < out[0].size(); ++i)
+    out[0].values[i] *= geluDerivative(in[2]->values[i], op.getApproximate());
 }
 
 void biasGelu(nn::BiasGeluOp op, Operands in, Results out, const Context &,
@@ -526,6 +562,9 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::GeluOp>(table, geluForward);
   add<nn::GeluGradOp>(table, geluGrad);
   add<nn::BiasGeluOp>(table, biasGelu);
+  add<nn::LinearGeluOp>(table, linearGelu);
+  add<nn::LinearGeluGradOp>(table, linearGeluGrad);
+  add<nn::LinearWeightBiasGradOp>(table, linearWeightBiasGrad);
   add<nn::AttentionOp>(table, attention);
   add<nn::AttentionGradOp>(table, attentionGrad);
   add<nn::DropoutOp>(table, dropoutForward);

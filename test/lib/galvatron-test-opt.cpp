@@ -32,6 +32,7 @@ int main(int argc, char **argv) {
   mlir::galvatron::registerGalvatronPartitionLayers();
   mlir::galvatron::registerGalvatronInsertCollectives();
   mlir::nn::registerNNFusePass();
+  mlir::nn::registerNNFuseProductsPass();
   mlir::registerConvertNNToGRT();
   mlir::grt::registerAllocateArena();
   return mlir::asMainReturnCode(mlir::MlirOptMain(

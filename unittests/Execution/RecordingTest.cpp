@@ -238,7 +238,7 @@ bool shiftOperand(mlir::ModuleOp module, size_t which) {
   using namespace mlir::grt;
   for (auto func : module.getOps<FuncOp>())
     for (auto kernel : func.getOps<KernelOp>()) {
-      if (kernel.getKernel() != Kernel::Gemm)
+      if (!stringifyKernel(kernel.getKernel()).starts_with("gemm"))
         continue;
       for (mlir::OpOperand &operand : kernel.getBuffersMutable()) {
         auto buffer = operand.get().getDefiningOp<BufferOp>();

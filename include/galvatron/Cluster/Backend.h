@@ -25,6 +25,9 @@ struct BackendTraits {
   bool streams = false;
   /// Memory is mapped in multiples of this many bytes: pages on CPUs.
   int64_t mappingGranule = 4096;
+  /// Products do element-wise work on their results, and sum the rows of their
+  /// operands, for less than a pass over memory.
+  bool productEpilogues = false;
   /// Memory that its libraries take in the arena of every rank.
   int64_t workspaceBytes = 0;
 };

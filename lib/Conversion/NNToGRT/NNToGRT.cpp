@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
@@ -234,6 +235,9 @@ void ConvertNNToGRTPass::runOnOperation() {
     if (!function->hasAttr(mlir::galvatron::kDirectionAttr))
       continue;
     std::string name = function.getName().str();
+    // Here, since nn knows no devices.
+    if (::galvatron::backendTraits(getBackend(module)).productEpilogues)
+      nn::fuseProducts(function);
     if (failed(convertFunction(function, getBackend(module), &regions[name])))
       return signalPassFailure();
   }

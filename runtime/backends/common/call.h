@@ -63,6 +63,9 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"scale", 2, 1, 1, 0},
     {"add-layer-norm", 7, 4, 2, 0},
     {"layer-norm-add-grad", 8, 3, 0, 0},
+    {"gemm-gelu", 4, 7, 0, 0},
+    {"gemm-gelu-grad", 4, 6, 0, 0},
+    {"gemm-bias-grad", 4, 4, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -141,6 +144,13 @@ public:
     if (!(p >= 0 && p < 1))
       throw CallError("dropout probability must be in [0, 1), found " +
                       std::to_string(p));
+  }
+  /// A buffer that stands last, and only there if an integer says so.
+  void checkBuffers(int count, const char *what) const {
+    if (bufferCount() < count)
+      throw CallError(std::string("kernel ") + kernelForms[op().kernel].name +
+                      " with " + what + " takes " + std::to_string(count) +
+                      " buffers, found " + std::to_string(bufferCount()));
   }
   void checkHeads(int64_t heads, int64_t kvHeads) const {
     if (kvHeads <= 0 || heads % kvHeads != 0)

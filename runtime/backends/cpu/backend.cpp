@@ -36,7 +36,10 @@ void prepareGemm(Rank &rank, const grt_kernel_op &op) {
 
 int32_t prepare(void *rankState, const grt_kernel_op *op, char *message,
                 size_t messageBytes) {
-  bool gemm = op->kernel == GRT_KERNEL_GEMM;
+  bool gemm = op->kernel == GRT_KERNEL_GEMM ||
+              op->kernel == GRT_KERNEL_GEMM_GELU ||
+              op->kernel == GRT_KERNEL_GEMM_GELU_GRAD ||
+              op->kernel == GRT_KERNEL_GEMM_BIAS_GRAD;
   bool attention = op->kernel == GRT_KERNEL_ATTENTION ||
                    op->kernel == GRT_KERNEL_ATTENTION_GRAD;
   if (!gemm && !attention)

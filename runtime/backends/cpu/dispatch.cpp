@@ -25,15 +25,30 @@ namespace grt::cpu {
 
 GemmShape gemmShape(const grt_kernel_op &op, bool accumulate) {
   const int64_t *i = op.ints;
-  return {i[0],
-          i[1],
-          i[2],
-          i[3] != 0,
-          i[4] != 0,
-          i[6] != 0,
-          i[5] == 1 || (i[5] == 2 && accumulate),
-          op.buffers[0].dtype == GRT_BF16,
-          op.buffers[2].dtype == GRT_BF16};
+  const bool narrow = op.buffers[0].dtype == GRT_BF16;
+  auto adds = [&](int64_t acc) { return acc == 1 || (acc == 2 && accumulate); };
+  switch (op.kernel) {
+  case GRT_KERNEL_GEMM_GELU:
+    return {i[0],          i[1],  i[2],   i[3] != 0, i[4] != 0,
+            /*bias=*/true, false, narrow, narrow};
+  case GRT_KERNEL_GEMM_GELU_GRAD:
+    return {i[0],           i[1],  i[2],   i[3] != 0, i[4] != 0,
+            /*bias=*/false, false, narrow, narrow};
+  case GRT_KERNEL_GEMM_BIAS_GRAD:
+    return {i[0],
+            i[1],
+            i[2],
+            /*transA=*/true,
+            false,
+            false,
+            adds(i[3]),
+            narrow,
+            op.buffers[2].dtype == GRT_BF16};
+  default:
+    return {i[0],       i[1],      i[2],
+            i[3] != 0,  i[4] != 0, i[6] != 0,
+            adds(i[5]), narrow,    op.buffers[2].dtype == GRT_BF16};
+  }
 }
 
 uint64_t attentionScratchBytes(const grt_kernel_op &op) {
@@ -46,19 +61,16 @@ uint64_t attentionScratchBytes(const grt_kernel_op &op) {
 
 namespace {
 
-template <class T> void runGemm(const Call &call) {
-  GemmShape shape = gemmShape(call.op(), call.accumulate());
-  if (shape.bias && call.bufferCount() < 4)
-    throw CallError("kernel gemm with a bias takes 4 buffers, found " +
-                    std::to_string(call.bufferCount()));
+/// The product of buffers 0 and 1.
+template <class T>
+void multiply(const Call &call, const GemmShape &shape, void *c,
+              const T *bias) {
   const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
-  const T *bias = shape.bias ? call.buffer<T>(3) : nullptr;
   if (shape.m <= 0 || shape.n <= 0)
     return;
   if constexpr (!std::is_same_v<T, double>) {
     // oneDNN refuses empty sums; ours gives zeros.
-    if (shape.k > 0 &&
-        call.rank().oneDnn.run(shape, a, b, call.buffer<void>(2), bias))
+    if (shape.k > 0 && call.rank().oneDnn.run(shape, a, b, c, bias))
       return;
   }
   auto own = [&](auto gemm, auto *c) {
@@ -66,9 +78,43 @@ template <class T> void runGemm(const Call &call) {
          a, shape.transA, b, shape.transB, c, bias, shape.add);
   };
   if (shape.narrowResult)
-    own(call.table<T>().gemmNarrow, call.buffer<T>(2));
+    own(call.table<T>().gemmNarrow, static_cast<T *>(c));
   else
-    own(call.table<T>().gemm, call.buffer<Accumulator<T>>(2));
+    own(call.table<T>().gemm, static_cast<Accumulator<T> *>(c));
+}
+
+template <class T> void runGemm(const Call &call) {
+  GemmShape shape = gemmShape(call.op(), call.accumulate());
+  if (shape.bias)
+    call.checkBuffers(4, "a bias");
+  multiply(call, shape, call.buffer<void>(2),
+           shape.bias ? call.buffer<T>(3) : nullptr);
+}
+
+template <class T> void runGemmGelu(const Call &call) {
+  bool hasPre = call.integer(6) != 0;
+  if (hasPre)
+    call.checkBuffers(5, "a result before the activation");
+  GemmShape shape = gemmShape(call.op(), call.accumulate());
+  T *y = call.buffer<T>(3), *pre = hasPre ? call.buffer<T>(4) : y;
+  multiply(call, shape, pre, call.buffer<T>(2));
+  call.table<T>().biasGelu(call.threads(), 1, shape.m * shape.n, pre, nullptr,
+                           nullptr, y, call.integer(5) != 0);
+}
+
+template <class T> void runGemmGeluGrad(const Call &call) {
+  GemmShape shape = gemmShape(call.op(), call.accumulate());
+  T *c = call.buffer<T>(3);
+  multiply<T>(call, shape, c, nullptr);
+  call.table<T>().geluGrad(call.threads(), shape.m * shape.n, call.buffer<T>(2),
+                           c, c, call.integer(5) != 0);
+}
+
+template <class T> void runGemmBiasGrad(const Call &call) {
+  GemmShape shape = gemmShape(call.op(), call.accumulate());
+  multiply<T>(call, shape, call.buffer<void>(2), nullptr);
+  call.table<T>().biasGrad(call.threads(), shape.k, shape.n, call.buffer<T>(1),
+                           call.buffer<Accumulator<T>>(3), shape.add);
 }
 
 template <class T> void runBiasAdd(const Call &call) {
@@ -445,6 +491,8 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {runZero, runZero, runZero}, {GRT_ALL(runOptimizer)},
     {GRT_ALL(runNorm)},          {GRT_ALL(runScale)},
     {GRT_ALL(runAddLayerNorm)},  {GRT_ALL(runLayerNormAddGrad)},
+    {GRT_ALL(runGemmGelu)},      {GRT_ALL(runGemmGeluGrad)},
+    {GRT_ALL(runGemmBiasGrad)},
 };
 
 #undef GRT_ALL

@@ -19,7 +19,16 @@
 //       [m, k]       [k, m], distance k   itself          not transposed
 //       [k, m]       [m, k], distance m   its transpose   transposed (transA)
 // c is read as [n, m] with distance n, and a bias over the library's rows is
-// one over our columns, as it must be.
+// one over our columns, as it must be. So is a bias' gradient: what the library
+// calls the gradient "based on the input matrix A" is summed over k from our b.
+//
+// Its GELU has the tanh form. Behind the product it writes, or for the gradient
+// reads, what the GELU is applied to: an "auxiliary" matrix like c, whose
+// distance of columns must be a multiple of 8. A bias' gradient has the type of
+// c, which is why it is taken from the gradient of the weight (f32) and not, as
+// the library could, together with that of the GELU (bf16): gradients of
+// parameters are not rounded to bf16. It is written, never added to; where it
+// should be added it goes through the end of the workspace.
 //
 // Sums are f32 for f32 and bf16, f64 for f64. GRT_CUDA_TF32=1 rounds f32
 // operands to TF32, which has the exponent of f32 and 11 bits of mantissa.
@@ -42,8 +51,8 @@ namespace grt::cuda {
 
 bool ProductShape::operator<(const ProductShape &other) const {
   auto key = [](const ProductShape &s) {
-    return std::tuple(s.m, s.n, s.k, s.transA, s.transB, s.bias, s.add, s.dtype,
-                      s.result, s.alignment);
+    return std::tuple(s.m, s.n, s.k, s.transA, s.transB, s.add, s.epilogue,
+                      s.dtype, s.result, s.alignment);
   };
   return key(*this) < key(other);
 }
@@ -111,6 +120,7 @@ struct Prepared {
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulAlgo_t algorithm;
   uint64_t workspace = 0;
+  uint64_t sums = 0; ///< bytes at the end of the workspace that it leaves free
   bool refused = true;
 
   Prepared() = default;
@@ -137,32 +147,83 @@ public:
     lt().destroy(handle);
   }
 
-  void prepare(const ProductShape &shape) override { product(shape); }
+  bool prepare(const ProductShape &shape) override {
+    return !product(shape).refused;
+  }
 
-  bool run(const Queue &queue, const ProductShape &shape, const void *a,
-           const void *b, void *c, const void *bias) override {
+  bool run(const Queue &queue, const ProductShape &shape,
+           const ProductBuffers &buffers) override {
     Prepared &p = product(shape);
-    if (p.refused || p.workspace > queue.workspaceBytes)
+    if (p.refused || queue.workspaceBytes < GRT_CUDA_WORKSPACE)
       return false;
-    if (shape.bias)
-      check(lt().descriptionSet(p.description,
-                                CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                sizeof(bias)),
-            "cublasLtMatmulDescSetAttribute");
+    void *bias = p.sums ? static_cast<char *>(queue.workspace) +
+                              GRT_CUDA_WORKSPACE - p.sums
+                        : buffers.bias;
+    auto point = [&](cublasLtMatmulDescAttributes_t attribute, void *to) {
+      if (to)
+        check(lt().descriptionSet(p.description, attribute, &to, sizeof(to)),
+              "cublasLtMatmulDescSetAttribute");
+    };
+    point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, buffers.kept);
     // Scale factors have the type of the sums.
     const double one64 = 1, onto64 = shape.add ? 1 : 0;
     const float one32 = 1, onto32 = shape.add ? 1 : 0;
     bool wide = shape.dtype == GRT_F64;
     const void *one = wide ? static_cast<const void *>(&one64) : &one32;
     const void *onto = wide ? static_cast<const void *>(&onto64) : &onto32;
-    check(lt().matmul(handle, p.description, one, b, p.first, a, p.second, onto,
-                      c, p.result, c, p.result, &p.algorithm, queue.workspace,
-                      p.workspace, queue.stream),
+    check(lt().matmul(handle, p.description, one, buffers.b, p.first, buffers.a,
+                      p.second, onto, buffers.c, p.result, buffers.c, p.result,
+                      &p.algorithm, queue.workspace, p.workspace, queue.stream),
           "cublasLtMatmul");
+    if (p.sums) {
+      float *onto = static_cast<float *>(buffers.bias);
+      grt::cuda::add<float>(queue, shape.n, static_cast<float *>(bias), onto,
+                            onto);
+    }
     return true;
   }
 
 private:
+  static uint64_t sumsBytes(const ProductShape &s) {
+    return (uint64_t(s.n) * sizeof(float) + 255) / 256 * 256;
+  }
+
+  /// Whether the library may have such an epilogue at all.
+  static bool mayDo(const ProductShape &s) {
+    switch (s.epilogue) {
+    case Epilogue::None:
+    case Epilogue::Bias:
+      return true;
+    case Epilogue::Gelu:
+      return s.dtype != GRT_F64;
+    case Epilogue::GeluKept:
+    case Epilogue::GeluGrad:
+      return s.dtype != GRT_F64 && s.n % 8 == 0 && s.alignment >= 16;
+    case Epilogue::BiasGrad:
+      return s.result == GRT_F32 && sumsBytes(s) < GRT_CUDA_WORKSPACE;
+    }
+    return false;
+  }
+
+  static uint32_t epilogueOf(Epilogue epilogue) {
+    switch (epilogue) {
+    case Epilogue::None:
+      break;
+    case Epilogue::Bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::Gelu:
+      return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case Epilogue::GeluKept:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::GeluGrad:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::BiasGrad:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+
   void describe(const ProductShape &s, Prepared &p) const {
     bool wide = s.dtype == GRT_F64;
     cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
@@ -181,11 +242,23 @@ private:
     const int32_t plain = CUBLAS_OP_N, transposed = CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.transB ? transposed : plain);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.transA ? transposed : plain);
-    if (s.bias) {
-      const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      const int32_t biasType = typeOf(s.dtype);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, biasType);
+    // The library takes the alignment of what it does not read yet from the
+    // address.
+    void *const aligned = reinterpret_cast<void *>(uintptr_t(s.alignment));
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogueOf(s.epilogue));
+    bool kept =
+        s.epilogue == Epilogue::GeluKept || s.epilogue == Epilogue::GeluGrad;
+    if (kept) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
+    }
+    if (s.epilogue != Epilogue::None && s.epilogue != Epilogue::GeluGrad) {
+      const bool written = s.epilogue == Epilogue::BiasGrad;
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+          int32_t(typeOf(written ? s.result : s.dtype)));
+      if (written && s.add)
+        p.sums = sumsBytes(s);
     }
     auto layout = [&](cublasLtMatrixLayout_t &made, uint32_t dtype,
                       int64_t rows, int64_t columns) {
@@ -205,7 +278,7 @@ private:
                    const auto &value) {
       lt().preferenceSet(preference, attribute, &value, sizeof(value));
     };
-    const uint64_t most = GRT_CUDA_WORKSPACE;
+    const uint64_t most = GRT_CUDA_WORKSPACE - p.sums;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most);
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
@@ -238,8 +311,10 @@ private:
     std::unique_ptr<Prepared> &entry = products[shape];
     if (!entry) {
       auto made = std::make_unique<Prepared>();
-      describe(shape, *made);
-      choose(shape, *made);
+      if (mayDo(shape)) {
+        describe(shape, *made);
+        choose(shape, *made);
+      }
       entry = std::move(made);
     }
     return *entry;

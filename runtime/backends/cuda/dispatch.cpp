@@ -41,47 +41,170 @@ uint32_t alignmentOf(uintptr_t bits) {
   return alignment;
 }
 
+/// The product of a call; `add` says whether gradients are added to.
 ProductShape productShape(const grt_kernel_op &op, bool add,
                           uintptr_t addresses) {
   const int64_t *i = op.ints;
-  return {i[0],
-          i[1],
-          i[2],
-          i[3] != 0,
-          i[4] != 0,
-          i[6] != 0,
-          add,
-          op.buffers[0].dtype,
-          op.buffers[2].dtype,
-          alignmentOf(addresses)};
+  uint32_t dtype = op.buffers[0].dtype;
+  ProductShape s = {};
+  s.m = i[0];
+  s.n = i[1];
+  s.k = i[2];
+  s.dtype = s.result = dtype;
+  s.alignment = alignmentOf(addresses);
+  s.transA = i[3] != 0;
+  s.transB = i[4] != 0;
+  switch (op.kernel) {
+  case GRT_KERNEL_GEMM_GELU:
+    s.epilogue = i[6] != 0 ? Epilogue::GeluKept : Epilogue::Gelu;
+    break;
+  case GRT_KERNEL_GEMM_GELU_GRAD:
+    s.epilogue = Epilogue::GeluGrad;
+    break;
+  case GRT_KERNEL_GEMM_BIAS_GRAD:
+    s.epilogue = Epilogue::BiasGrad;
+    s.transA = true;
+    s.transB = false;
+    s.add = add;
+    s.result = op.buffers[2].dtype;
+    break;
+  default:
+    s.epilogue = i[6] != 0 ? Epilogue::Bias : Epilogue::None;
+    s.add = add;
+    s.result = op.buffers[2].dtype;
+  }
+  return s;
+}
+
+/// The product of the same matrices without what needs an own pass over its
+/// result, or over an operand.
+ProductShape withoutPass(ProductShape s) {
+  switch (s.epilogue) {
+  case Epilogue::Gelu:
+  case Epilogue::GeluKept:
+    s.epilogue = Epilogue::Bias;
+    break;
+  case Epilogue::GeluGrad:
+  case Epilogue::BiasGrad:
+    s.epilogue = Epilogue::None;
+    break;
+  case Epilogue::None:
+  case Epilogue::Bias:
+    break;
+  }
+  return s;
+}
+
+/// The `acc` of a product; those without one overwrite.
+int64_t productMode(const grt_kernel_op &op) {
+  return op.kernel == GRT_KERNEL_GEMM             ? op.ints[5]
+         : op.kernel == GRT_KERNEL_GEMM_BIAS_GRAD ? op.ints[3]
+                                                  : 0;
+}
+
+bool isProduct(uint32_t kernel) {
+  return kernel == GRT_KERNEL_GEMM || kernel == GRT_KERNEL_GEMM_GELU ||
+         kernel == GRT_KERNEL_GEMM_GELU_GRAD ||
+         kernel == GRT_KERNEL_GEMM_BIAS_GRAD;
+}
+
+/// What the library's epilogue is not for: its GELU has the tanh form.
+bool hasOtherForm(const grt_kernel_op &op) {
+  return (op.kernel == GRT_KERNEL_GEMM_GELU ||
+          op.kernel == GRT_KERNEL_GEMM_GELU_GRAD) &&
+         op.ints[5] == 0;
+}
+
+ProductShape productShape(const Call &call) {
+  uintptr_t bits = 0;
+  for (int i = 0; i < call.bufferCount(); ++i)
+    bits |= reinterpret_cast<uintptr_t>(call.buffer<void>(i));
+  return productShape(call.op(), call.add(productMode(call.op())), bits);
+}
+
+bool runInLibrary(const Call &call, const Queue &queue,
+                  const ProductShape &shape, const ProductBuffers &buffers) {
+  Products *library = call.rank().products.get();
+  return library && shape.k > 0 && library->run(queue, shape, buffers);
+}
+
+/// A product without epilogue or with a bias, by the library or by our kernel.
+template <class T>
+void multiply(const Call &call, const Queue &queue, const ProductShape &shape,
+              void *c, const T *bias) {
+  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
+  if (runInLibrary(call, queue, shape,
+                   {a, b, c, const_cast<T *>(bias), nullptr}))
+    return;
+  ProductArguments<T> p = {shape.m,      shape.n,   shape.k, shape.transA,
+                           shape.transB, shape.add, a,       b,
+                           bias};
+  using A = Accumulator<T>;
+  if constexpr (sizeof(T) != sizeof(A))
+    if (shape.result == GRT_BF16)
+      return product(queue, p, static_cast<T *>(c));
+  product(queue, p, static_cast<A *>(c));
 }
 
 template <class T> void runGemm(const Call &call) {
   bool bias = call.integer(6) != 0;
-  if (bias && call.bufferCount() < 4)
-    throw CallError("kernel gemm with a bias takes 4 buffers, found " +
-                    std::to_string(call.bufferCount()));
-  uintptr_t bits = 0;
-  for (int i = 0; i < (bias ? 4 : 3); ++i)
-    bits |= reinterpret_cast<uintptr_t>(call.buffer<void>(i));
-  ProductShape shape = productShape(call.op(), call.add(call.integer(5)), bits);
+  if (bias)
+    call.checkBuffers(4, "a bias");
+  ProductShape shape = productShape(call);
+  if (shape.m <= 0 || shape.n <= 0)
+    return;
+  multiply(call, call.queue(), shape, call.buffer<void>(2),
+           bias ? call.buffer<T>(3) : nullptr);
+}
+
+template <class T> void runGemmGelu(const Call &call) {
+  bool kept = call.integer(6) != 0;
+  if (kept)
+    call.checkBuffers(5, "a result before the activation");
+  ProductShape shape = productShape(call);
   if (shape.m <= 0 || shape.n <= 0)
     return;
   Queue queue = call.queue();
-  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
-  const T *biasValues = bias ? call.buffer<T>(3) : nullptr;
-  Products *library = call.rank().products.get();
-  if (library && shape.k > 0 &&
-      library->run(queue, shape, a, b, call.buffer<void>(2), biasValues))
+  T *bias = call.buffer<T>(2), *y = call.buffer<T>(3);
+  T *pre = kept ? call.buffer<T>(4) : nullptr;
+  if (!hasOtherForm(call.op()) &&
+      runInLibrary(call, queue, shape,
+                   {call.buffer<T>(0), call.buffer<T>(1), y, bias, pre}))
     return;
-  ProductArguments<T> p = {shape.m,      shape.n,   shape.k, shape.transA,
-                           shape.transB, shape.add, a,       b,
-                           biasValues};
-  using A = Accumulator<T>;
-  if constexpr (sizeof(T) != sizeof(A))
-    if (shape.result == GRT_BF16)
-      return product(queue, p, call.buffer<T>(2));
-  product(queue, p, call.buffer<A>(2));
+  T *biased = kept ? pre : y;
+  multiply(call, queue, withoutPass(shape), biased, bias);
+  biasGelu<T>(queue, 1, shape.m * shape.n, biased, nullptr, nullptr, y,
+              call.integer(5) != 0);
+}
+
+template <class T> void runGemmGeluGrad(const Call &call) {
+  ProductShape shape = productShape(call);
+  if (shape.m <= 0 || shape.n <= 0)
+    return;
+  Queue queue = call.queue();
+  T *x = call.buffer<T>(2), *c = call.buffer<T>(3);
+  if (!hasOtherForm(call.op()) &&
+      runInLibrary(call, queue, shape,
+                   {call.buffer<T>(0), call.buffer<T>(1), c, nullptr, x}))
+    return;
+  multiply<T>(call, queue, withoutPass(shape), c, nullptr);
+  geluGrad<T>(queue, shape.m * shape.n, x, c, c, call.integer(5) != 0);
+}
+
+template <class T> void runGemmBiasGrad(const Call &call) {
+  ProductShape shape = productShape(call);
+  if (shape.n <= 0)
+    return;
+  Queue queue = call.queue();
+  auto *dbias = call.buffer<Accumulator<T>>(3);
+  void *c = call.buffer<void>(2);
+  if (shape.m > 0) {
+    if (runInLibrary(call, queue, shape,
+                     {call.buffer<T>(0), call.buffer<T>(1), c, dbias, nullptr}))
+      return;
+    multiply<T>(call, queue, withoutPass(shape), c, nullptr);
+  }
+  biasGrad<T>(queue, shape.k, shape.n, call.buffer<T>(1), dbias, shape.add);
 }
 
 template <class T> void runBiasAdd(const Call &call) {
@@ -387,6 +510,9 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runScale),
     GRT_ALL(runAddLayerNorm),
     GRT_ALL(runLayerNormAddGrad),
+    GRT_ALL(runGemmGelu),
+    GRT_ALL(runGemmGeluGrad),
+    GRT_ALL(runGemmBiasGrad),
 };
 
 #undef GRT_ALL
@@ -405,17 +531,20 @@ void launchCall(const grt_call &call) {
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkCounts(op);
   rank.queue(nameOf(op)); // its workspace
-  if (op.kernel == GRT_KERNEL_GEMM && rank.products) {
+  if (isProduct(op.kernel) && rank.products) {
     uintptr_t offsets = 0;
     for (uint32_t i = 0; i < op.buffer_count; ++i)
       offsets |= op.buffers[i].offset;
     // acc 2 overwrites first and adds later.
+    int64_t mode = productMode(op);
     for (bool add : {false, true}) {
       ProductShape shape = productShape(op, add, offsets);
-      if (op.ints[5] != 2 && add != (op.ints[5] == 1))
+      if (mode != 2 && add != (mode == 1))
         continue;
-      if (shape.m > 0 && shape.n > 0 && shape.k > 0)
-        rank.products->prepare(shape);
+      if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0)
+        continue;
+      if (hasOtherForm(op) || !rank.products->prepare(shape))
+        rank.products->prepare(withoutPass(shape));
     }
   }
   if (op.kernel == GRT_KERNEL_ATTENTION && rank.fusedAttention &&

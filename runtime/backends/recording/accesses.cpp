@@ -27,6 +27,9 @@ constexpr Access attention[] = {R, R, R, W, W, S};
 constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
+constexpr Access gemmGelu[] = {R, R, R, W, W};
+constexpr Access gemmGeluGrad[] = {R, R, R, W};
+constexpr Access gemmBiasGrad[] = {R, R, A, A};
 constexpr Access zero[] = {W};
 constexpr Access optimizer[] = {RW, R, RW};
 constexpr Access norm[] = {R};
@@ -59,6 +62,9 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},                        // SCALE
     {addLayerNorm, StepUse::Reads}, // dropout
     {layerNormAddGrad},
+    {gemmGelu},
+    {gemmGeluGrad},
+    {gemmBiasGrad},
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.

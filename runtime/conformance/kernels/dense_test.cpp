@@ -7,6 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "harness.h"
 
+#include <array>
+#include <cmath>
 #include <thread>
 
 namespace grt::conformance {
@@ -32,6 +34,24 @@ protected:
         result[i * s.n + j] += sum + (bias.empty() ? 0 : bias[j]);
       }
     return result;
+  }
+
+  static double gelu(double x, bool approximate) {
+    return approximate ? 0.5 * x * (1 + std::tanh(inner(x)))
+                       : 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  }
+  static double geluSlope(double x, bool approximate) {
+    if (!approximate)
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
+             x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
+    double t = std::tanh(inner(x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) *
+                               (1 + 3 * 0.044715 * x * x);
+  }
+
+private:
+  static double inner(double x) {
+    return std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
   }
 };
 
@@ -218,6 +238,115 @@ TEST_P(Dense, zero_clears_all_bytes) {
   auto buffer = output(1237);
   device.run(GRT_KERNEL_ZERO, {*buffer}, {});
   expectSame(buffer->read(), Values(1237, 0.0), "dst");
+}
+
+// Rows of 8 n elements are what a library's epilogue asks for; the others go
+// without.
+const std::vector<std::array<int64_t, 3>> epilogueShapes = {
+    {1, 1, 1}, {7, 13, 5}, {6, 64, 64}, {31, 67, 101}, {130, 96, 259}};
+
+TEST_P(Dense, gemm_gelu_keeps_what_it_is_applied_to) {
+  Random random(10);
+  for (auto [m, n, k] : epilogueShapes)
+    for (bool approximate : {true, false})
+      for (int form = 0; form < 4; ++form) {
+        Values a = random.values(m * k), b = random.values(k * n);
+        Values bias = random.values(n);
+        Values pre = product({m, n, k}, a, form & 1, b, form >> 1,
+                             Values(m * n, 0.0), bias);
+        Values expected;
+        for (double value : pre)
+          expected.push_back(gelu(value, approximate));
+        auto aBuffer = input(a), bBuffer = input(b), biasBuffer = input(bias);
+        auto y = output(m * n), kept = output(m * n), alone = output(m * n);
+        device.run(GRT_KERNEL_GEMM_GELU,
+                   {*aBuffer, *bBuffer, *biasBuffer, *y, *kept},
+                   {m, n, k, form & 1, form >> 1, approximate, 1});
+        expectNear(kept->read(), pre, "pre");
+        device.run(GRT_KERNEL_GEMM_GELU,
+                   {*aBuffer, *bBuffer, *biasBuffer, *alone},
+                   {m, n, k, form & 1, form >> 1, approximate, 0});
+        // Where pre is stored in 16 bits and read again, y has its rounding
+        // too, of numbers that may be larger than itself.
+        double largest = 1e-3;
+        for (double value : pre)
+          largest = std::max(largest, std::fabs(value));
+        for (Buffer *found : {y.get(), alone.get()}) {
+          Values values = found->read();
+          for (int64_t i = 0; i < m * n; ++i) {
+            double limit = (dtype() == GRT_F64 ? 1e-12 : 4e-6) * largest;
+            if (dtype() == GRT_BF16)
+              limit += (1.2 * std::fabs(pre[i]) + std::fabs(expected[i])) / 256;
+            EXPECT_NEAR(values[i], expected[i], limit)
+                << (found == y.get() ? "y" : "y alone") << ", element " << i;
+          }
+        }
+      }
+}
+
+TEST_P(Dense, gemm_gelu_grad_is_the_product_times_the_slope) {
+  Random random(11);
+  for (auto [m, n, k] : epilogueShapes)
+    for (bool approximate : {true, false})
+      for (int form = 0; form < 4; ++form) {
+        Values a = random.values(m * k), b = random.values(k * n);
+        Values x = random.values(m * n, 3);
+        Values plain = product({m, n, k}, a, form & 1, b, form >> 1,
+                               Values(m * n, 0.0), Values());
+        Values expected;
+        double largest = 0;
+        for (int64_t i = 0; i < m * n; ++i) {
+          expected.push_back(plain[i] * geluSlope(x[i], approximate));
+          largest = std::max(largest, std::fabs(plain[i]));
+        }
+        auto aBuffer = input(a), bBuffer = input(b), xBuffer = input(x);
+        auto c = output(m * n);
+        device.run(GRT_KERNEL_GEMM_GELU_GRAD,
+                   {*aBuffer, *bBuffer, *xBuffer, *c},
+                   {m, n, k, form & 1, form >> 1, approximate});
+        // In 16 bits the product may be rounded before it is scaled.
+        Values found = c->read();
+        for (int64_t i = 0; i < m * n; ++i) {
+          double limit = (dtype() == GRT_F64 ? 1e-12 : 4e-6) * (largest + 1e-3);
+          if (dtype() == GRT_BF16)
+            limit += std::fabs(expected[i]) / 128;
+          EXPECT_NEAR(found[i], expected[i], limit) << "c, element " << i;
+        }
+      }
+}
+
+TEST_P(Dense, gemm_bias_grad_sums_the_rows_of_the_gradient) {
+  Random random(12);
+  for (auto [m, n, k] : epilogueShapes)
+    for (int64_t acc : {0, 1, 2})
+      for (bool accumulate : {false, true}) {
+        device.accumulate = accumulate;
+        bool add = acc == 1 || (acc == 2 && accumulate);
+        Values a = random.values(k * m), b = random.values(k * n);
+        Values before = random.values(m * n), sumsBefore = random.values(n);
+        Values expected = product({m, n, k}, a, true, b, false,
+                                  add ? before : Values(m * n, 0.0), Values());
+        Values dbias = add ? sumsBefore : Values(n, 0.0);
+        for (int64_t r = 0; r < k; ++r)
+          for (int64_t j = 0; j < n; ++j)
+            dbias[j] += b[r * n + j];
+        auto aBuffer = input(a), bBuffer = input(b);
+        auto c = add ? sums(before) : sums(m * n);
+        auto sum = add ? sums(sumsBefore) : sums(n);
+        device.run(GRT_KERNEL_GEMM_BIAS_GRAD, {*aBuffer, *bBuffer, *c, *sum},
+                   {m, n, k, acc});
+        expectNear(c->read(), expected, "c");
+        expectNear(sum->read(), dbias, "dbias");
+      }
+}
+
+TEST_P(Dense, gemm_gelu_reports_missing_arguments) {
+  auto one = input({1.0});
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_GEMM_GELU, {*one, *one, *one, *one},
+                         {1, 1, 1, 0, 0, 1, 1})
+                .find("takes 5 buffers"),
+            std::string::npos);
 }
 
 GRT_KERNEL_SUITE(Dense);

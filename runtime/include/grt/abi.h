@@ -174,7 +174,17 @@ typedef enum grt_kernel {
   /// acc. As LAYER_NORM_GRAD, but dx has `residual` added; dx may alias dy or
   /// residual.
   GRT_KERNEL_LAYER_NORM_ADD_GRAD = 25,
-  GRT_KERNEL_COUNT = 26
+  /// bufs: a, b, bias, y [, pre]; ints: M, N, K, transA, transB, approximate,
+  /// hasPre. pre[M,N] = op(a) op(b) + bias[N], y = gelu(pre); shapes as GEMM.
+  GRT_KERNEL_GEMM_GELU = 26,
+  /// bufs: a, b, x, c; ints: M, N, K, transA, transB, approximate.
+  /// c[M,N] = op(a) op(b) * gelu'(x), x[M,N]; shapes as GEMM.
+  GRT_KERNEL_GEMM_GELU_GRAD = 27,
+  /// bufs: a, b, c, dbias; ints: M, N, K, acc. c[M,N] = a^T b (+ c) and
+  /// dbias[N] = sum over rows of b (+ dbias): a is [K,M], b is [K,N], c and
+  /// dbias have the accumulator type.
+  GRT_KERNEL_GEMM_BIAS_GRAD = 28,
+  GRT_KERNEL_COUNT = 29
 } grt_kernel;
 
 /// Axes of a layer's strategy along which a collective runs.

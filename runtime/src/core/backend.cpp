@@ -69,7 +69,10 @@ const char *kernelName(uint32_t kernel) {
                                                       "norm",
                                                       "scale",
                                                       "add-layer-norm",
-                                                      "layer-norm-add-grad"};
+                                                      "layer-norm-add-grad",
+                                                      "gemm-gelu",
+                                                      "gemm-gelu-grad",
+                                                      "gemm-bias-grad"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

@@ -380,6 +380,104 @@ func.func @bias_gelu_of_another_pre(%x: tensor<?x8x16xf32>, %b: tensor<16xf32>) 
 
 // -----
 
+// linear_gelu, constraint 1
+func.func @linear_gelu_of_another_contraction(%x: tensor<?x8x16xf32>, %w: tensor<15x4xf32>, %b: tensor<4xf32>) {
+  // expected-error@below {{expected the contracted dimension of 'w' to be 16, got 15}}
+  %0 = nn.linear_gelu %x, %w, %b : (tensor<?x8x16xf32>, tensor<15x4xf32>, tensor<4xf32>) -> tensor<?x8x4xf32>
+  return
+}
+
+// -----
+
+// linear_gelu, constraint 2
+func.func @linear_gelu_of_another_output(%x: tensor<?x8x16xf32>, %w: tensor<16x3x4xf32>, %b: tensor<3x4xf32>) {
+  // expected-error@below {{expected 'y' of shape [?, 8, 3, 4], got [?, 8, 12]}}
+  %0 = nn.linear_gelu %x, %w, %b : (tensor<?x8x16xf32>, tensor<16x3x4xf32>, tensor<3x4xf32>) -> tensor<?x8x12xf32>
+  return
+}
+
+// -----
+
+// linear_gelu, constraint 2
+func.func @linear_gelu_of_another_pre(%x: tensor<?x8x16xf32>, %w: tensor<16x4xf32>, %b: tensor<4xf32>) {
+  // expected-error@below {{expected 'pre' of type 'tensor<?x8x4xf32>', got 'tensor<?x8x5xf32>'}}
+  %0, %1 = nn.linear_gelu %x, %w, %b : (tensor<?x8x16xf32>, tensor<16x4xf32>, tensor<4xf32>) -> (tensor<?x8x4xf32>, tensor<?x8x5xf32>)
+  return
+}
+
+// -----
+
+// linear_gelu, constraint 3
+func.func @linear_gelu_with_another_bias(%x: tensor<?x8x16xf32>, %w: tensor<16x3x4xf32>, %b: tensor<4xf32>) {
+  // expected-error@below {{expected 'bias' of shape [3, 4], got [4]}}
+  %0 = nn.linear_gelu %x, %w, %b : (tensor<?x8x16xf32>, tensor<16x3x4xf32>, tensor<4xf32>) -> tensor<?x8x3x4xf32>
+  return
+}
+
+// -----
+
+// linear_gelu_grad, constraint 1
+func.func @linear_gelu_grad_of_another_gradient(%d: tensor<?x8x5xf32>, %w: tensor<16x4xf32>, %x: tensor<?x8x16xf32>) {
+  // expected-error@below {{expected 'dy' to end in [4], got [?, 8, 5]}}
+  %0 = nn.linear_gelu_grad %d, %w, %x : (tensor<?x8x5xf32>, tensor<16x4xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// linear_gelu_grad, constraint 2
+func.func @linear_gelu_grad_of_another_input(%d: tensor<?x8x4xf32>, %w: tensor<16x4xf32>, %x: tensor<?x8x15xf32>) {
+  // expected-error@below {{expected 'dx' of shape [?, 8, 16], got [?, 8, 15]}}
+  %0 = nn.linear_gelu_grad %d, %w, %x : (tensor<?x8x4xf32>, tensor<16x4xf32>, tensor<?x8x15xf32>) -> tensor<?x8x15xf32>
+  return
+}
+
+// -----
+
+// linear_gelu_grad, constraint 3
+func.func @linear_gelu_grad_at_another_place(%d: tensor<?x8x4xf32>, %w: tensor<16x4xf32>, %x: tensor<?x9x16xf32>) {
+  // expected-error@below {{expected 'x' of type 'tensor<?x8x16xf32>', got 'tensor<?x9x16xf32>'}}
+  %0 = nn.linear_gelu_grad %d, %w, %x : (tensor<?x8x4xf32>, tensor<16x4xf32>, tensor<?x9x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// linear_weight_bias_grad, constraint 1
+func.func @linear_weight_bias_grad_of_other_rows(%x: tensor<?x8x16xf32>, %d: tensor<?x9x4xf32>) {
+  // expected-error@below {{expected 'dy' to start with [?, 8], got [?, 9, 4]}}
+  %0, %1 = nn.linear_weight_bias_grad %x, %d : (tensor<?x8x16xf32>, tensor<?x9x4xf32>) -> (tensor<16x4xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+// linear_weight_bias_grad, constraint 2
+func.func @linear_weight_bias_grad_in_another_order(%x: tensor<?x8x16xf32>, %d: tensor<?x8x4xf32>) {
+  // expected-error@below {{expected 'dw' of shape [16, 4], got [4, 16]}}
+  %0, %1 = nn.linear_weight_bias_grad %x, %d : (tensor<?x8x16xf32>, tensor<?x8x4xf32>) -> (tensor<4x16xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+// linear_weight_bias_grad, constraint 3
+func.func @linear_weight_bias_grad_of_another_bias(%x: tensor<?x8x16xf32>, %d: tensor<?x8x3x4xf32>) {
+  // expected-error@below {{expected 'dbias' of shape [3, 4], got [4]}}
+  %0, %1 = nn.linear_weight_bias_grad %x, %d : (tensor<?x8x16xf32>, tensor<?x8x3x4xf32>) -> (tensor<16x3x4xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+func.func @linear_weight_bias_grad_of_the_wrong_type(%x: tensor<?x8x16xbf16>, %d: tensor<?x8x4xbf16>) {
+  // expected-error@below {{expected 'dbias' of element type 'f32', got 'f64'}}
+  %0, %1 = nn.linear_weight_bias_grad %x, %d : (tensor<?x8x16xbf16>, tensor<?x8x4xbf16>) -> (tensor<16x4xf32>, tensor<4xf64>)
+  return
+}
+
+// -----
+
 // add_layer_norm, constraint 1
 func.func @add_layer_norm_of_another_residual(%x: tensor<?x8x16xf32>, %r: tensor<?x8x15xf32>, %g: tensor<16xf32>) {
   // expected-error@below {{expected 'residual' of type 'tensor<?x8x16xf32>', got 'tensor<?x8x15xf32>'}}

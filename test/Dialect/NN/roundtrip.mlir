@@ -37,6 +37,14 @@ func.func @products(%x: tensor<?x8x16xf64>, %w: tensor<16x3x16xf64>, %b: tensor<
   %dw = nn.linear_weight_grad %x, %z : (tensor<?x8x16xf64>, tensor<?x8x3x16xf64>) -> tensor<16x3x16xf64>
   // CHECK: nn.linear_weight_grad %{{.*}}, %{{.*}} {transpose_weight} : (tensor<?x8x16xf64>, tensor<?x8x32xf64>) -> tensor<32x16xf64>
   %dhead = nn.linear_weight_grad %x, %logits {transpose_weight} : (tensor<?x8x16xf64>, tensor<?x8x32xf64>) -> tensor<32x16xf64>
+  // CHECK: nn.linear_gelu %{{.*}}, %{{.*}}, %{{.*}} {approximate} : (tensor<?x8x16xf64>, tensor<16x3x16xf64>, tensor<3x16xf64>) -> (tensor<?x8x3x16xf64>, tensor<?x8x3x16xf64>)
+  %act, %pre = nn.linear_gelu %x, %w, %db {approximate} : (tensor<?x8x16xf64>, tensor<16x3x16xf64>, tensor<3x16xf64>) -> (tensor<?x8x3x16xf64>, tensor<?x8x3x16xf64>)
+  // CHECK: nn.linear_gelu %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x8x16xf64>, tensor<16x3x16xf64>, tensor<3x16xf64>) -> tensor<?x8x3x16xf64>
+  %erf = nn.linear_gelu %x, %w, %db : (tensor<?x8x16xf64>, tensor<16x3x16xf64>, tensor<3x16xf64>) -> tensor<?x8x3x16xf64>
+  // CHECK: nn.linear_gelu_grad %{{.*}}, %{{.*}}, %{{.*}} {approximate} : (tensor<?x8x3x16xf64>, tensor<16x3x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %dgelu = nn.linear_gelu_grad %pre, %w, %dx {approximate} : (tensor<?x8x3x16xf64>, tensor<16x3x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  // CHECK: nn.linear_weight_bias_grad %{{.*}}, %{{.*}} : (tensor<?x8x16xf64>, tensor<?x8x3x16xf64>) -> (tensor<16x3x16xf64>, tensor<3x16xf64>)
+  %dw2, %db2 = nn.linear_weight_bias_grad %x, %z : (tensor<?x8x16xf64>, tensor<?x8x3x16xf64>) -> (tensor<16x3x16xf64>, tensor<3x16xf64>)
   return %dx, %dw, %db, %dhead : tensor<?x8x16xf64>, tensor<16x3x16xf64>, tensor<3x16xf64>, tensor<32x16xf64>
 }
 

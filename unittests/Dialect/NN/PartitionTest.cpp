@@ -35,6 +35,7 @@ struct PartitionCase {
   const char *body;
   unsigned inputs;
   const char *strategy;
+  bool products = false; ///< fused with what stands behind them
   int64_t classes = kVocabulary;
 };
 
@@ -151,6 +152,8 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
       ASSERT_TRUE(
           mlir::succeeded(mlir::galvatron::insertCollectives(function)));
       mlir::nn::fuseFunction(function);
+      if (GetParam().products)
+        mlir::nn::fuseProducts(function);
     }
   ASSERT_TRUE(mlir::succeeded(mlir::verify(*module)));
 
@@ -265,15 +268,18 @@ std::vector<PartitionCase> partitionCases() {
         "dp2.tp2", "tp2.sdp2.ckpt", "sdp4"})
     for (auto [body, inputs] : {std::pair("embed", 1u), std::pair("block", 1u),
                                 std::pair("head", 2u), std::pair("test", 1u)})
-      cases.push_back({body, inputs, strategy});
+      for (bool products : {false, true})
+        cases.push_back({body, inputs, strategy, products});
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(NN, PartitionedBody,
                          testing::ValuesIn(partitionCases()),
                          [](const auto &info) {
-                           std::string name = std::string(info.param.body) +
-                                              "_" + info.param.strategy;
+                           std::string name =
+                               std::string(info.param.body) + "_" +
+                               info.param.strategy +
+                               (info.param.products ? "_products" : "");
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });

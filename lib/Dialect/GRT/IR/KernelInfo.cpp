@@ -44,6 +44,31 @@ constexpr Int kGemmInts[] = {{"M"},
                              {"acc", IntClass::Acc},
                              {"hasBias", kFlag}};
 
+constexpr Operand kGemmGeluOperands[] = {{"a", kRead},
+                                         {"b", kRead},
+                                         {"bias", kRead},
+                                         {"y", kWrite},
+                                         {"pre", kWrite}};
+constexpr Int kGemmGeluInts[] = {{"M"},
+                                 {"N"},
+                                 {"K"},
+                                 {"transA", kFlag},
+                                 {"transB", kFlag},
+                                 {"approximate", kFlag},
+                                 {"hasPre", kFlag}};
+constexpr Operand kGemmGeluGradOperands[] = {
+    {"a", kRead}, {"b", kRead}, {"x", kRead}, {"c", kWrite}};
+constexpr Int kGemmGeluGradInts[] = {{"M"},
+                                     {"N"},
+                                     {"K"},
+                                     {"transA", kFlag},
+                                     {"transB", kFlag},
+                                     {"approximate", kFlag}};
+constexpr Operand kGemmBiasGradOperands[] = {
+    {"a", kRead}, {"b", kRead}, {"c", kAcc}, {"dbias", kAcc}};
+constexpr Int kGemmBiasGradInts[] = {
+    {"M"}, {"N"}, {"K"}, {"acc", IntClass::Acc}};
+
 constexpr Operand kBiasAddOperands[] = {
     {"x", kRead}, {"bias", kRead}, {"y", kWrite}};
 constexpr Int kRowsInts[] = {{"rows"}, {"n"}};
@@ -178,6 +203,14 @@ int64_t gemmElements(unsigned i, Ints n) {
   default:
     return n[1];
   }
+}
+
+int64_t gemmGeluElements(unsigned i, Ints n) {
+  return i < 2 ? gemmElements(i, n) : i == 2 ? n[1] : n[0] * n[1];
+}
+
+int64_t gemmGeluGradElements(unsigned i, Ints n) {
+  return i < 2 ? gemmElements(i, n) : n[0] * n[1];
 }
 
 /// Operand 1 is one row, all others are rows x n.
@@ -390,6 +423,27 @@ const KernelInfo kKernels[] = {
      false,
      false,
      layerNormAddGradElements},
+    {Kernel::GemmGelu,
+     kGemmGeluOperands,
+     kGemmGeluInts,
+     {},
+     false,
+     true,
+     gemmGeluElements},
+    {Kernel::GemmGeluGrad,
+     kGemmGeluGradOperands,
+     kGemmGeluGradInts,
+     {},
+     false,
+     false,
+     gemmGeluGradElements},
+    {Kernel::GemmBiasGrad,
+     kGemmBiasGradOperands,
+     kGemmBiasGradInts,
+     {},
+     false,
+     false,
+     gemmElements},
 };
 
 } // namespace
@@ -409,7 +463,7 @@ std::optional<int64_t> KernelInfo::getInt(StringRef name,
 }
 
 size_t KernelInfo::operandCount(ArrayRef<int64_t> intValues) const {
-  if (hasOptionalBias && getInt("hasBias", intValues).value_or(0) == 0)
+  if (lastIsOptional && intValues[ints.size() - 1] == 0)
     return operands.size() - 1;
   return operands.size();
 }

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
@@ -307,6 +308,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     if (!ok)
       break;
     nn::fuseFunction(sources[i]);
+    if (::galvatron::backendTraits(backend).productEpilogues)
+      nn::fuseProducts(sources[i]);
     work[i] = measure(sources[i], samples);
     if (i == 0)
       layout = grt::getFlatLayout(sources[0]);

@@ -25,6 +25,12 @@ double elements(Value value, int64_t samples) {
   return double(countElements(value.getType(), samples));
 }
 
+/// Rows of an activation: all dimensions but the last.
+double rowsOf(Value value, int64_t samples) {
+  return elements(value, samples) /
+         double(cast<RankedTensorType>(value.getType()).getShape().back());
+}
+
 /// FLOPs of one of attention's products over all heads:
 /// 2 * samples * heads * positions^2 * head size, half of it if causal.
 double attentionProduct(Value qkv, bool causal, int64_t samples) {
@@ -66,24 +72,35 @@ double EmbeddingGradOp::getMovedBytes(int64_t samples) {
 }
 
 double LinearOp::getFlops(int64_t samples) {
-  double rows =
-      elements(getX(), samples) /
-      double(cast<RankedTensorType>(getX().getType()).getShape().back());
-  return 2.0 * rows * elements(getW(), samples);
+  return 2.0 * rowsOf(getX(), samples) * elements(getW(), samples);
 }
 
 double LinearInputGradOp::getFlops(int64_t samples) {
-  double rows =
-      elements(getDx(), samples) /
-      double(cast<RankedTensorType>(getDx().getType()).getShape().back());
-  return 2.0 * rows * elements(getW(), samples);
+  return 2.0 * rowsOf(getDx(), samples) * elements(getW(), samples);
 }
 
 double LinearWeightGradOp::getFlops(int64_t samples) {
-  double rows =
-      elements(getX(), samples) /
-      double(cast<RankedTensorType>(getX().getType()).getShape().back());
-  return 2.0 * rows * elements(getDw(), samples);
+  return 2.0 * rowsOf(getX(), samples) * elements(getDw(), samples);
+}
+
+// What stands behind a product is done on its results while they are in
+// registers; it is counted neither as work nor as elements of the product.
+double LinearGeluOp::getFlops(int64_t samples) {
+  return 2.0 * rowsOf(getX(), samples) * elements(getW(), samples);
+}
+double LinearGeluOp::getProductElements(int64_t samples) {
+  return elements(getX(), samples) + elements(getW(), samples) +
+         elements(getY(), samples);
+}
+double LinearGeluGradOp::getFlops(int64_t samples) {
+  return 2.0 * rowsOf(getDx(), samples) * elements(getW(), samples);
+}
+double LinearGeluGradOp::getProductElements(int64_t samples) {
+  return elements(getDy(), samples) + elements(getW(), samples) +
+         elements(getDx(), samples);
+}
+double LinearWeightBiasGradOp::getFlops(int64_t samples) {
+  return 2.0 * rowsOf(getX(), samples) * elements(getDw(), samples);
 }
 
 double BiasGradOp::getFlops(int64_t samples) {

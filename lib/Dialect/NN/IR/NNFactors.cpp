@@ -129,6 +129,39 @@ FactorRule LinearWeightGradOp::getFactorRule() {
   return {{f.x, f.y}, {f.w}};
 }
 
+FactorRule LinearGeluOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getX()), rankOf(getW()), getTransposeWeight());
+  int contracted = f.x.back();
+  llvm::replace(f.x, contracted, kNoFactor);
+  llvm::replace(f.w, contracted, kNoFactor);
+  FactorRule rule{{f.x, f.w, f.bias}, {f.y}};
+  if (getPre())
+    rule.results.push_back(f.y);
+  return rule;
+}
+
+FactorRule LinearGeluGradOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getDx()), rankOf(getW()), getTransposeWeight());
+  for (int contracted : f.bias) {
+    llvm::replace(f.y, contracted, kNoFactor);
+    llvm::replace(f.w, contracted, kNoFactor);
+  }
+  return {{f.y, f.w, f.x}, {f.x}};
+}
+
+// With the input's columns split, the bias' gradient would be whole on every
+// rank beside a slice of the weight's.
+FactorRule LinearWeightBiasGradOp::getFactorRule() {
+  LinearFactors f =
+      linearFactors(rankOf(getX()), rankOf(getDw()), /*transpose=*/false);
+  int columns = f.x.back();
+  llvm::replace(f.x, columns, kNoFactor);
+  llvm::replace(f.w, columns, kNoFactor);
+  return {{f.x, f.y}, {f.w, f.bias}};
+}
+
 FactorRule BiasAddOp::getFactorRule() {
   SmallVector<int> x = factors(0, rankOf(getX()));
   SmallVector<int> bias(ArrayRef<int>(x).take_back(rankOf(getBias())));

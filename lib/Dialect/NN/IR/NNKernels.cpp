@@ -54,16 +54,24 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
   return parts;
 }
 
+/// Kernels with several accumulated results, numbers `indices`, have one mode
+/// for all of them: if only some accumulate, the others add to zeros.
+int64_t emitCommonMode(KernelEmitter &emitter, ArrayRef<unsigned> indices,
+                       ArrayRef<Value> results) {
+  int64_t mode = 0;
+  for (unsigned index : indices)
+    mode = std::max(mode, emitter.accumulateMode(index));
+  for (unsigned index : indices)
+    if (emitter.accumulateMode(index) != mode)
+      emitter.kernel("zero", {results[index]}, {});
+  return mode;
+}
+
 /// Results 1 and 2 are the gradients of scale and shift.
 void emitNormGrad(StringRef kernel, Value x, KernelEmitter &emitter,
                   ArrayRef<Value> operands, ArrayRef<Value> results) {
   int64_t n = last(x);
-  // The kernel has one mode for both: if only one of them accumulates, the
-  // other adds to zeros.
-  int64_t mode = std::max(emitter.accumulateMode(1), emitter.accumulateMode(2));
-  for (unsigned index : {1, 2})
-    if (emitter.accumulateMode(index) != mode)
-      emitter.kernel("zero", {results[index]}, {});
+  int64_t mode = emitCommonMode(emitter, {1, 2}, results);
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
   emitter.kernel(kernel, buffers, {size(x) / n, n, mode});
@@ -135,6 +143,36 @@ void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
   else
     emitter.kernel("gemm", {operands[0], operands[1], results[0]},
                    {in, out, rows, 1, 0, emitter.accumulateMode(0), 0});
+}
+
+void LinearGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                               ArrayRef<Value> results) {
+  int64_t in = last(getX()), rows = size(getX()) / in;
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  emitter.kernel("gemm_gelu", buffers,
+                 {rows, size(getW()) / in, in, 0, getTransposeWeight(),
+                  getApproximate(), getPre() ? 1 : 0});
+}
+
+void LinearGeluGradOp::emitKernels(KernelEmitter &emitter,
+                                   ArrayRef<Value> operands,
+                                   ArrayRef<Value> results) {
+  int64_t in = last(getDx()), rows = size(getDx()) / in;
+  emitter.kernel("gemm_gelu_grad",
+                 {operands[0], operands[1], operands[2], results[0]},
+                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(),
+                  getApproximate()});
+}
+
+void LinearWeightBiasGradOp::emitKernels(KernelEmitter &emitter,
+                                         ArrayRef<Value> operands,
+                                         ArrayRef<Value> results) {
+  int64_t in = last(getX()), rows = size(getX()) / in;
+  int64_t mode = emitCommonMode(emitter, {0, 1}, results);
+  emitter.kernel("gemm_bias_grad",
+                 {operands[0], operands[1], results[0], results[1]},
+                 {in, size(getDy()) / rows, rows, mode});
 }
 
 void BiasAddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -307,6 +345,7 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
+bool LinearWeightBiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool BiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool LayerNormGradOp::supportsAccumulation(unsigned index) { return index > 0; }
 bool LayerNormAddGradOp::supportsAccumulation(unsigned index) {

@@ -44,6 +44,9 @@ ElementRole PositionGradOp::getElementRole(unsigned) {
 ElementRole LinearWeightGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }
+ElementRole LinearWeightBiasGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
 ElementRole BiasGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }

@@ -206,51 +206,89 @@ LogicalResult PositionGradOp::verify() {
   return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});
 }
 
-LogicalResult LinearOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX()), w = shapeOf(getW());
-  if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectWeight(*this, getW())) || // 1
+/// What `linear` and `linear_gelu` ask of their product; the numbers are those
+/// of both.
+template <typename OpTy> static LogicalResult verifyLinear(OpTy op) {
+  ArrayRef<int64_t> x = shapeOf(op.getX()), w = shapeOf(op.getW());
+  if (failed(expectVector(op, "x", op.getX())) ||
+      failed(expectWeight(op, op.getW())) || // 1
       failed(expectElements(
-          *this, getX(), {{"w", getW()}, {"bias", getBias()}, {"y", getY()}})))
+          op, op.getX(),
+          {{"w", op.getW()}, {"bias", op.getBias()}, {"y", op.getY()}})))
     return failure();
-  auto [out, in] = splitWeight(w, getTransposeWeight());
+  auto [out, in] = splitWeight(w, op.getTransposeWeight());
   if (x.back() != in) // 1
-    return emitOpError() << "expected the contracted dimension of 'w' to be "
-                         << x.back() << ", got " << in;
-  if (failed(expectShape(*this, "y", getY(), append(x.drop_back(), out)))) // 2
+    return op.emitOpError() << "expected the contracted dimension of 'w' to be "
+                            << x.back() << ", got " << in;
+  if (failed(expectShape(op, "y", op.getY(), append(x.drop_back(), out)))) // 2
     return failure();
-  if (getBias()) // 3
-    return expectShape(*this, "bias", getBias(), out);
+  if (op.getBias()) // 3
+    return expectShape(op, "bias", op.getBias(), out);
   return success();
 }
 
-LogicalResult LinearInputGradOp::verify() {
-  ArrayRef<int64_t> dy = shapeOf(getDy());
-  if (failed(expectWeight(*this, getW())) || // 1
-      failed(expectElements(*this, getDy(), {{"w", getW()}, {"dx", getDx()}})))
+/// The same for `linear_input_grad` and `linear_gelu_grad`.
+template <typename OpTy> static LogicalResult verifyInputGrad(OpTy op) {
+  ArrayRef<int64_t> dy = shapeOf(op.getDy());
+  if (failed(expectWeight(op, op.getW())) || // 1
+      failed(expectElements(op, op.getDy(),
+                            {{"w", op.getW()}, {"dx", op.getDx()}})))
     return failure();
-  auto [out, in] = splitWeight(shapeOf(getW()), getTransposeWeight());
+  auto [out, in] = splitWeight(shapeOf(op.getW()), op.getTransposeWeight());
   if (dy.size() <= out.size() || dy.take_back(out.size()) != ArrayRef(out)) // 1
-    return emitOpError() << "expected 'dy' to end in " << printShape(out)
-                         << ", got " << printShape(dy);
-  return expectShape(*this, "dx", getDx(),
+    return op.emitOpError() << "expected 'dy' to end in " << printShape(out)
+                            << ", got " << printShape(dy);
+  return expectShape(op, "dx", op.getDx(),
                      append(dy.drop_back(out.size()), in)); // 2
 }
 
-LogicalResult LinearWeightGradOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX()), dy = shapeOf(getDy());
-  if (failed(expectVector(*this, "x", getX())) ||
-      failed(
-          expectElements(*this, getX(), {{"dy", getDy()}}, {{"dw", getDw()}})))
+/// The same for `linear_weight_grad` and `linear_weight_bias_grad`.
+template <typename OpTy>
+static LogicalResult verifyWeightGrad(OpTy op, bool transpose) {
+  ArrayRef<int64_t> x = shapeOf(op.getX()), dy = shapeOf(op.getDy());
+  if (failed(expectVector(op, "x", op.getX())) ||
+      failed(expectElements(op, op.getX(), {{"dy", op.getDy()}},
+                            {{"dw", op.getDw()}})))
     return failure();
   ArrayRef<int64_t> rows = x.drop_back();
   if (dy.size() <= rows.size() || dy.take_front(rows.size()) != rows) // 1
-    return emitOpError() << "expected 'dy' to start with " << printShape(rows)
-                         << ", got " << printShape(dy);
+    return op.emitOpError() << "expected 'dy' to start with "
+                            << printShape(rows) << ", got " << printShape(dy);
   SmallVector<int64_t> out(dy.drop_front(rows.size()));
   SmallVector<int64_t> expected =
-      getTransposeWeight() ? append(out, x.back()) : append(x.back(), out);
-  return expectShape(*this, "dw", getDw(), expected); // 2
+      transpose ? append(out, x.back()) : append(x.back(), out);
+  return expectShape(op, "dw", op.getDw(), expected); // 2
+}
+
+LogicalResult LinearOp::verify() { return verifyLinear(*this); }
+
+LogicalResult LinearInputGradOp::verify() { return verifyInputGrad(*this); }
+
+LogicalResult LinearWeightGradOp::verify() {
+  return verifyWeightGrad(*this, getTransposeWeight());
+}
+
+LogicalResult LinearGeluOp::verify() {
+  if (failed(verifyLinear(*this))) // 1, 2, 3
+    return failure();
+  if (getPre()) // 2
+    return expectType(*this, "pre", getPre(), getY().getType());
+  return success();
+}
+
+LogicalResult LinearGeluGradOp::verify() {
+  if (failed(verifyInputGrad(*this))) // 1, 2
+    return failure();
+  return expectType(*this, "x", getX(), getDx().getType()); // 3
+}
+
+LogicalResult LinearWeightBiasGradOp::verify() {
+  if (failed(verifyWeightGrad(*this, /*transpose=*/false)) || // 1, 2
+      failed(expectElements(*this, getX(), {}, {{"dbias", getDbias()}})))
+    return failure();
+  return expectShape(
+      *this, "dbias", getDbias(),
+      shapeOf(getDy()).drop_front(shapeOf(getX()).size() - 1)); // 3
 }
 
 LogicalResult BiasAddOp::verify() {

@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // For tests: work is done when it is put on a stream. Kernels run as
-// cuda_on_host.h says, there are no libraries, and no graphs.
+// cuda_on_host.h says, there is one library of products (products.cpp) and
+// none else, and there are no graphs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,7 +15,6 @@
 
 #include "collectives.h"
 #include "fused_attention.h"
-#include "products.h"
 #include "queries.h"
 
 #include <atomic>
@@ -76,7 +76,6 @@ void destroyGraph(Graph) {}
 
 } // namespace gpu
 
-std::unique_ptr<Products> openProducts() { return nullptr; }
 std::unique_ptr<FusedAttention> openFusedAttention() { return nullptr; }
 const grt_device_collectives *processCollectives() { return nullptr; }
 

@@ -64,7 +64,10 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"Norm", 22, "norm">,
   GRT_Case<"Scale", 23, "scale">,
   GRT_Case<"AddLayerNorm", 24, "add_layer_norm">,
-  GRT_Case<"LayerNormAddGrad", 25, "layer_norm_add_grad">
+  GRT_Case<"LayerNormAddGrad", 25, "layer_norm_add_grad">,
+  GRT_Case<"GemmGelu", 26, "gemm_gelu">,
+  GRT_Case<"GemmGeluGrad", 27, "gemm_gelu_grad">,
+  GRT_Case<"GemmBiasGrad", 28, "gemm_bias_grad">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

@@ -66,8 +66,8 @@ struct KernelInfo {
   ArrayRef<StringLiteral> reals;
   /// If true the integer named `segments` counts triples that follow.
   bool hasSegments;
-  /// If true the last operand is there only if the integer `hasBias` is 1.
-  bool hasOptionalBias;
+  /// If true the last operand is there only if the last integer is 1.
+  bool lastIsOptional;
   /// Elements (for ElementClass::Any: bytes) that operand `index` needs given
   /// valid `ints`; 0 where any size will do.
   int64_t (*neededElements)(unsigned index, ArrayRef<int64_t> ints);

@@ -392,6 +392,80 @@ def NN_BiasGeluOp
   }];
 }
 
+def NN_LinearGeluOp : NN_Op<"linear_gelu", ["getFlops", "getProductElements"]> {
+  let summary = "A product, its bias and a Gaussian error linear unit.";
+  let description = [{
+    `pre = x w + bias` as `nn.linear` has it, `y = gelu(pre)`; `pre` is a result
+    where something keeps it. Made by `nn-fuse-products` after partition, so it
+    has no gradient of its own. The contracted dimension cannot be split: the
+    activation is not linear.
+
+    Constraints:
+    1. `x` has rank >= 1, `w` rank >= 2, and the contracted dimension of `w`
+       equals the last of `x`.
+    2. The shape of `y`, and of `pre`, is that of `x` without its last dimension
+       followed by the output dimensions of `w`.
+    3. `bias` has exactly the output dimensions.
+
+    ```mlir
+    %y, %pre = nn.linear_gelu %x, %w, %b {approximate}
+      : (tensor<4x64x768xf32>, tensor<768x3072xf32>, tensor<3072xf32>)
+      -> (tensor<4x64x3072xf32>, tensor<4x64x3072xf32>)
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$w, NN_Float:$bias,
+                       UnitAttr:$transpose_weight, UnitAttr:$approximate);
+  let results = (outs NN_Float:$y, Optional<NN_Float>:$pre);
+  let assemblyFormat = [{
+    $x `,` $w `,` $bias attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_LinearGeluGradOp
+    : NN_Op<"linear_gelu_grad", ["getFlops", "getProductElements"]> {
+  let summary = "Gradient of a linear's input, taken through a GELU before it.";
+  let description = [{
+    `dx = linear_input_grad(dy, w) * gelu'(x)`: with `y = gelu(x) w` the gradient
+    of `x`. Made by `nn-fuse-products` after partition. The output dimensions of
+    `w` cannot be split.
+
+    Constraints:
+    1. `w` has rank >= 2; the trailing dimensions of `dy` are its output
+       dimensions.
+    2. The shape of `dx` is that of `dy` without them, followed by the
+       contracted dimension of `w`.
+    3. `x` has the type of `dx`.
+  }];
+  let arguments = (ins NN_Float:$dy, NN_Float:$w, NN_Float:$x,
+                       UnitAttr:$transpose_weight, UnitAttr:$approximate);
+  let results = (outs NN_Float:$dx);
+  let assemblyFormat = [{
+    $dy `,` $w `,` $x attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_LinearWeightBiasGradOp
+    : NN_Op<"linear_weight_bias_grad", ["getFlops"], [],
+            ["supportsAccumulation"], [], ["getElementRole"]> {
+  let summary = "Gradients of a linear's weight and of its bias.";
+  let description = [{
+    `dw = x^T dy` over all rows, and `dbias` the sum of the rows of `dy`. Made by
+    `nn-fuse-products` after partition, of weights that are not transposed.
+
+    Constraints:
+    1. `x` has rank >= 1; `x` and `dy` agree in all dimensions but the trailing
+       ones.
+    2. The shape of `dw` is the last dimension of `x` and the output dimensions
+       of `dy`.
+    3. `dbias` has the output dimensions.
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$dy);
+  let results = (outs NN_Statistics:$dw, NN_Statistics:$dbias);
+  let assemblyFormat = [{
+    $x `,` $dy attr-dict `:` functional-type(operands, results)
+  }];
+}
+
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated"], [],

@@ -60,6 +60,10 @@ func::FuncOp buildRecompute(func::FuncOp forward, StringRef name);
 /// + GELU, dropout + residual. Backend-neutral; changes no value.
 void fuseFunction(func::FuncOp function);
 
+/// Fuses products of a function that went through fuseFunction with what stands
+/// behind them, for backends whose products have epilogues.
+void fuseProducts(func::FuncOp function);
+
 } // namespace mlir::nn
 
 #endif // GALVATRON_DIALECT_NN_TRANSFORMS_BODIES_H

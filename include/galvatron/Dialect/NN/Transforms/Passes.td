@@ -20,4 +20,16 @@ def NNFusePass : Pass<"nn-fuse", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }
 
+def NNFuseProductsPass : Pass<"nn-fuse-products", "::mlir::func::FuncOp"> {
+  let summary = "Fuses products of a body with what stands behind them";
+  let description = [{
+    linear + bias + GELU, the gradient of a linear's input + that of a GELU, the
+    gradients of a linear's weight and of its bias. Runs behind `nn-fuse`, for
+    backends whose products do such work on the side; `convert-nn-to-grt` does it
+    for those. Changes no value but by rounding: what is between a product and
+    its epilogue is not rounded to the element type.
+  }];
+  let dependentDialects = ["::mlir::nn::NNDialect"];
+}
+
 #endif // GALVATRON_DIALECT_NN_TRANSFORMS_PASSES_TD
