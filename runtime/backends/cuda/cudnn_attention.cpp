@@ -18,6 +18,24 @@
 // with their strides, so packed projections are read in place. The library's
 // own C interface is used; it is loaded when GRT_CUDA_ATTENTION asks for it.
 //
+// Backward, with weights = exp(scores - lse) and scores as above:
+//
+//   delta = sum over columns of dout * o          [samples, heads, Tq, 1]
+//   dv = weights^T dout
+//   dscores = (dout v^T - delta) * weights * scale
+//   dk = dscores^T q      dq = dscores k
+//
+// delta is memory, the first part of our own kernels' scratch. lse is the
+// logarithm of the sum of exponentials here and in our kernels, so it does not
+// matter which of the two wrote it. dq is the result of one product: the
+// library then keeps the whole of dscores in its workspace (2 bytes a score on
+// Hopper), and takes sums over columns in one order. In the form that adds to
+// dq in f32 as it goes it needs no such matrix, but adds atomically; we do not
+// build that. So backward plans fit small shapes only, and the rest is our
+// kernels'.
+//
+// Neither pass has met a library that could run it.
+//
 //===----------------------------------------------------------------------===//
 
 #include "fused_attention.h"
@@ -143,6 +161,11 @@ enum Tensor : int64_t {
   Lse,
   ScaleFactor,
   Lowest,
+  DOut,
+  Delta,
+  DQ,
+  DK,
+  DV,
   FirstVirtual
 };
 
@@ -168,7 +191,10 @@ public:
   }
   /// Rows of four dimensions, dense.
   Descriptor &between(cudnnDataType_t type, const Dimensions &d) {
-    const Dimensions strides = {d[1] * d[2] * d[3], d[2] * d[3], d[3], 1};
+    return between(type, d, {d[1] * d[2] * d[3], d[2] * d[3], d[3], 1});
+  }
+  Descriptor &between(cudnnDataType_t type, const Dimensions &d,
+                      const Dimensions &strides) {
     return tensor(nextVirtual++, type, d, strides, true);
   }
   Descriptor &scalar(int64_t number) {
@@ -199,6 +225,13 @@ public:
     made.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x)
         .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y)
         .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
+    operation(made);
+  }
+  /// The same numbers in the order that y's dimensions and strides say.
+  void reshape(Descriptor &x, Descriptor &y) {
+    Descriptor &made = add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    made.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x)
+        .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     operation(made);
   }
   /// y = what(x), what(x, b), or t ? x : b. `axis` is for indices.
@@ -298,59 +331,97 @@ private:
   int64_t nextVirtual = FirstVirtual;
 };
 
-std::unique_ptr<Descriptor>
-forwardPlan(const AttentionShape &s, cudnnHandle_t handle, uint64_t workspace) {
-  using Dimensions = Graph::Dimensions;
-  Graph graph;
-  const int64_t d = s.headDim, width = s.heads * d;
-  Descriptor &q =
-      graph.tensor(Q, CUDNN_DATA_BFLOAT16, {s.samples, s.heads, s.queryRows, d},
-                   {s.queryRows * s.qStride, d, s.qStride, 1});
-  // Transposed, as a product's right operand.
-  Descriptor &k =
-      graph.tensor(K, CUDNN_DATA_BFLOAT16, {s.samples, s.kvHeads, d, s.keyRows},
-                   {s.keyRows * s.kStride, d, 1, s.kStride});
-  Descriptor &v =
-      graph.tensor(V, CUDNN_DATA_BFLOAT16, {s.samples, s.kvHeads, s.keyRows, d},
-                   {s.keyRows * s.vStride, d, s.vStride, 1});
-  Descriptor &o =
-      graph.tensor(O, CUDNN_DATA_BFLOAT16, {s.samples, s.heads, s.queryRows, d},
-                   {s.queryRows * width, d, width, 1});
-  const Dimensions perRow = {s.samples, s.heads, s.queryRows, 1};
-  const Dimensions perScore = {s.samples, s.heads, s.queryRows, s.keyRows};
-  Descriptor &lse = graph.tensor(Lse, CUDNN_DATA_FLOAT, perRow,
-                                 {s.heads * s.queryRows, s.queryRows, 1, 1});
-  auto scores = [&](cudnnDataType_t type = CUDNN_DATA_FLOAT) -> Descriptor & {
-    return graph.between(type, perScore);
-  };
-  auto rows = [&]() -> Descriptor & {
-    return graph.between(CUDNN_DATA_FLOAT, perRow);
-  };
-  Descriptor *last = &scores();
-  graph.multiply(q, k, *last);
-  Descriptor &scaled = scores();
-  graph.pointwise(CUDNN_POINTWISE_MUL, *last, &graph.scalar(ScaleFactor),
-                  nullptr, scaled);
-  last = &scaled;
-  if (s.causal) {
+/// What the graphs of both passes begin with.
+class AttentionGraph : public Graph {
+public:
+  explicit AttentionGraph(const AttentionShape &s)
+      : s(s), perRow{s.samples, s.heads, s.queryRows, 1},
+        perScore{s.samples, s.heads, s.queryRows, s.keyRows} {}
+
+  /// Rows of queries: `stride` from row to row.
+  Descriptor &queries(int64_t number, int64_t stride) {
+    return tensor(number, CUDNN_DATA_BFLOAT16,
+                  {s.samples, s.heads, s.queryRows, s.headDim},
+                  {s.queryRows * stride, s.headDim, stride, 1});
+  }
+  /// Rows of keys or values.
+  Descriptor &keys(int64_t number, int64_t stride) {
+    return tensor(number, CUDNN_DATA_BFLOAT16,
+                  {s.samples, s.kvHeads, s.keyRows, s.headDim},
+                  {s.keyRows * stride, s.headDim, stride, 1});
+  }
+  /// The same, transposed, as a product's right operand.
+  Descriptor &keysAcross(int64_t number, int64_t stride) {
+    return tensor(number, CUDNN_DATA_BFLOAT16,
+                  {s.samples, s.kvHeads, s.headDim, s.keyRows},
+                  {s.keyRows * stride, s.headDim, 1, stride});
+  }
+  Descriptor &statistics(int64_t number) {
+    return tensor(number, CUDNN_DATA_FLOAT, perRow,
+                  {s.heads * s.queryRows, s.queryRows, 1, 1});
+  }
+  Descriptor &scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    return between(type, perScore);
+  }
+  Descriptor &rows() { return between(CUDNN_DATA_FLOAT, perRow); }
+
+  Descriptor &productOf(Descriptor &a, Descriptor &b) {
+    Descriptor &made = scores();
+    multiply(a, b, made);
+    return made;
+  }
+  Descriptor &scoresOf(cudnnPointwiseMode_t what, Descriptor &x,
+                       Descriptor *b = nullptr) {
+    Descriptor &made = scores();
+    pointwise(what, x, b, nullptr, made);
+    return made;
+  }
+  /// What a causal row does not see becomes the lowest number.
+  Descriptor &masked(Descriptor &x) {
+    if (!s.causal)
+      return x;
     Descriptor &row = scores(CUDNN_DATA_INT32);
     Descriptor &column = scores(CUDNN_DATA_INT32);
     Descriptor &seen = scores(CUDNN_DATA_BOOLEAN);
-    Descriptor &masked = scores();
-    graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, *last, nullptr, nullptr, row, 2);
-    graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, *last, nullptr, nullptr, column,
-                    3);
-    graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, &column, nullptr, seen);
-    graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, *last, &graph.scalar(Lowest),
-                    &seen, masked);
-    last = &masked;
+    Descriptor &made = scores();
+    pointwise(CUDNN_POINTWISE_GEN_INDEX, x, nullptr, nullptr, row, 2);
+    pointwise(CUDNN_POINTWISE_GEN_INDEX, x, nullptr, nullptr, column, 3);
+    pointwise(CUDNN_POINTWISE_CMP_GE, row, &column, nullptr, seen);
+    pointwise(CUDNN_POINTWISE_BINARY_SELECT, x, &scalar(Lowest), &seen, made);
+    return made;
   }
-  Descriptor &maximum = rows(), &sum = rows(), &logarithm = rows();
-  Descriptor &distance = scores(), &power = scores();
-  Descriptor &weights = scores(CUDNN_DATA_BFLOAT16);
-  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, *last, maximum);
-  graph.pointwise(CUDNN_POINTWISE_SUB, *last, &maximum, nullptr, distance);
-  graph.pointwise(CUDNN_POINTWISE_EXP, distance, nullptr, nullptr, power);
+  /// Columns become rows, in 16 bits.
+  Descriptor &across(Descriptor &x) {
+    const int64_t all = s.queryRows * s.keyRows;
+    Descriptor &made = between(CUDNN_DATA_BFLOAT16,
+                               {s.samples, s.heads, s.keyRows, s.queryRows},
+                               {s.heads * all, all, 1, s.keyRows});
+    reshape(x, made);
+    return made;
+  }
+
+private:
+  const AttentionShape &s;
+  const Dimensions perRow, perScore;
+};
+
+std::unique_ptr<Descriptor>
+forwardPlan(const AttentionShape &s, cudnnHandle_t handle, uint64_t workspace) {
+  AttentionGraph graph(s);
+  Descriptor &q = graph.queries(Q, s.qStride);
+  Descriptor &k = graph.keysAcross(K, s.kStride);
+  Descriptor &v = graph.keys(V, s.vStride);
+  Descriptor &o = graph.queries(O, s.heads * s.headDim);
+  Descriptor &lse = graph.statistics(Lse);
+  Descriptor &scaled = graph.scoresOf(
+      CUDNN_POINTWISE_MUL, graph.productOf(q, k), &graph.scalar(ScaleFactor));
+  Descriptor &seen = graph.masked(scaled);
+  Descriptor &maximum = graph.rows(), &sum = graph.rows(),
+             &logarithm = graph.rows();
+  Descriptor &weights = graph.scores(CUDNN_DATA_BFLOAT16);
+  graph.reduce(CUDNN_REDUCE_TENSOR_MAX, seen, maximum);
+  Descriptor &distance = graph.scoresOf(CUDNN_POINTWISE_SUB, seen, &maximum);
+  Descriptor &power = graph.scoresOf(CUDNN_POINTWISE_EXP, distance);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, power, sum);
   graph.pointwise(CUDNN_POINTWISE_LOG, sum, nullptr, nullptr, logarithm);
   graph.pointwise(CUDNN_POINTWISE_ADD, maximum, &logarithm, nullptr, lse);
@@ -359,37 +430,91 @@ forwardPlan(const AttentionShape &s, cudnnHandle_t handle, uint64_t workspace) {
   return graph.plan(handle, workspace);
 }
 
+std::unique_ptr<Descriptor> backwardPlan(const AttentionShape &s,
+                                         cudnnHandle_t handle,
+                                         uint64_t workspace) {
+  AttentionGraph graph(s);
+  const int64_t width = s.heads * s.headDim;
+  Descriptor &q = graph.queries(Q, s.qStride);
+  Descriptor &k = graph.keysAcross(K, s.kStride);
+  Descriptor &v = graph.keysAcross(V, s.vStride);
+  Descriptor &o = graph.queries(O, width), &dout = graph.queries(DOut, width);
+  Descriptor &lse = graph.statistics(Lse), &delta = graph.statistics(Delta);
+  Descriptor &dq = graph.queries(DQ, s.qStride);
+  Descriptor &dk = graph.keys(DK, s.kStride), &dv = graph.keys(DV, s.vStride);
+  Descriptor &factor = graph.scalar(ScaleFactor);
+
+  Descriptor &products = graph.between(
+      CUDNN_DATA_FLOAT, {s.samples, s.heads, s.queryRows, s.headDim});
+  graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o, nullptr, products);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, delta);
+
+  Descriptor &scaled =
+      graph.scoresOf(CUDNN_POINTWISE_MUL, graph.productOf(q, k), &factor);
+  Descriptor &distance = graph.scoresOf(CUDNN_POINTWISE_SUB, scaled, &lse);
+  Descriptor &weights =
+      graph.scoresOf(CUDNN_POINTWISE_EXP, graph.masked(distance));
+  graph.multiply(graph.across(weights), dout, dv);
+
+  Descriptor &above =
+      graph.scoresOf(CUDNN_POINTWISE_SUB, graph.productOf(dout, v), &delta);
+  Descriptor &weighted = graph.scoresOf(CUDNN_POINTWISE_MUL, above, &weights);
+  Descriptor &dscores = graph.scoresOf(CUDNN_POINTWISE_MUL, weighted, &factor);
+  graph.multiply(graph.across(dscores), q, dk);
+
+  Descriptor &rows = graph.between(
+      CUDNN_DATA_BFLOAT16, {s.samples, s.kvHeads, s.keyRows, s.headDim},
+      {s.keyRows * s.kStride, s.headDim, s.kStride, 1});
+  graph.reshape(k, rows);
+  graph.multiply(dscores, rows, dq);
+  return graph.plan(handle, workspace);
+}
+
 class Cudnn : public FusedAttention {
 public:
   Cudnn() { check(dnn().create(&handle), "cudnnCreate"); }
   ~Cudnn() override {
-    plans.clear();
+    for (auto &known : plans)
+      known.clear();
     dnn().destroy(handle);
   }
 
-  void prepare(const AttentionShape &shape) override { planOf(shape); }
+  void prepare(const AttentionShape &shape, bool backward) override {
+    planOf(shape, backward);
+  }
 
-  bool run(const Queue &queue, const AttentionShape &shape,
+  bool run(const Queue &queue, const AttentionShape &shape, bool backward,
            const AttentionArguments<BF16> &a) override {
-    Descriptor *plan = planOf(shape);
+    Descriptor *plan = planOf(shape, backward);
+    float scale = shape.scale, lowest = -FLT_MAX;
+    std::vector<int64_t> numbers;
+    std::vector<void *> addresses;
     uintptr_t bits = 0;
-    for (const void *address : {(const void *)a.q, (const void *)a.k,
-                                (const void *)a.v, (const void *)a.o})
+    auto pass = [&](Tensor number, const void *address) {
+      numbers.push_back(number);
+      addresses.push_back(const_cast<void *>(address));
+    };
+    auto array = [&](Tensor number, const void *address) {
+      pass(number, address);
       bits |= reinterpret_cast<uintptr_t>(address);
+    };
+    array(Q, a.q);
+    array(K, a.k);
+    array(V, a.v);
+    array(O, a.o);
+    array(Lse, a.lse);
+    if (backward) {
+      array(DOut, a.dout);
+      array(Delta, a.delta);
+      array(DQ, a.dq);
+      array(DK, a.dk);
+      array(DV, a.dv);
+    }
     if (!plan || bits % 16)
       return false;
-    float scale = shape.scale, lowest = -FLT_MAX;
-    std::vector<int64_t> numbers = {Q, K, V, O, Lse, ScaleFactor};
-    std::vector<void *> addresses = {const_cast<BF16 *>(a.q),
-                                     const_cast<BF16 *>(a.k),
-                                     const_cast<BF16 *>(a.v),
-                                     a.o,
-                                     a.lse,
-                                     &scale};
-    if (shape.causal) {
-      numbers.push_back(Lowest);
-      addresses.push_back(&lowest);
-    }
+    pass(ScaleFactor, &scale);
+    if (shape.causal)
+      pass(Lowest, &lowest);
     check(dnn().setStream(handle, queue.stream), "cudnnSetStream");
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
@@ -405,24 +530,36 @@ public:
   }
 
 private:
+  /// Whether the graphs are meant for such a shape.
+  static bool mayDo(const AttentionShape &s, bool backward) {
+    // Its mask begins at the first key, ours ends at the last.
+    if (s.causal && s.queryRows != s.keyRows)
+      return false;
+    // Heads that share keys would need one more sum; rows of keys that fill no
+    // tile are wrong in the library before 9.16 unless they are masked.
+    return !backward || (s.heads == s.kvHeads && s.keyRows % 128 == 0);
+  }
+
   /// Null where the library has none.
-  Descriptor *planOf(const AttentionShape &s) {
-    auto found = plans.find(s);
-    if (found != plans.end())
+  Descriptor *planOf(const AttentionShape &s, bool backward) {
+    auto &known = plans[backward];
+    auto found = known.find(s);
+    if (found != known.end())
       return found->second.get();
     std::unique_ptr<Descriptor> plan;
-    // Its mask begins at the first key, ours ends at the last.
-    if (!s.causal || s.queryRows == s.keyRows)
+    if (mayDo(s, backward))
       try {
-        plan = forwardPlan(s, handle, GRT_CUDA_WORKSPACE);
+        plan = (backward ? backwardPlan : forwardPlan)(s, handle,
+                                                       GRT_CUDA_WORKSPACE);
       } catch (const Unsupported &) {
         // Our own kernels do it.
       }
-    return plans.emplace(s, std::move(plan)).first->second.get();
+    return known.emplace(s, std::move(plan)).first->second.get();
   }
 
   cudnnHandle_t handle = nullptr;
-  std::map<AttentionShape, std::unique_ptr<Descriptor>> plans;
+  /// Forward, backward.
+  std::map<AttentionShape, std::unique_ptr<Descriptor>> plans[2];
 };
 
 } // namespace

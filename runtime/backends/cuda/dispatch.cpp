@@ -318,7 +318,7 @@ template <class T> void runAttention(const Call &call) {
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && !backward && a.dropout.p == 0 && library->run(queue, s, a))
+    if (library && a.dropout.p == 0 && library->run(queue, s, backward, a))
       return;
     if (!call.rank().plainAttention && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
@@ -547,9 +547,10 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
         rank.products->prepare(withoutPass(shape));
     }
   }
-  if (op.kernel == GRT_KERNEL_ATTENTION && rank.fusedAttention &&
+  bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
+  if ((backward || op.kernel == GRT_KERNEL_ATTENTION) && rank.fusedAttention &&
       op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0)
-    rank.fusedAttention->prepare(attentionShape(op));
+    rank.fusedAttention->prepare(attentionShape(op), backward);
 }
 
 } // namespace grt::cuda

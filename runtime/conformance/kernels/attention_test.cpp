@@ -237,6 +237,7 @@ TEST_P(Attention, rows_that_begin_at_whole_packs) {
     check({1, 70, 131, 4, 2, 64, true, dropout, 3, 8}, ++seed);
     check({1, 97, 40, 1, 1, 80, false, dropout, 3, 8}, ++seed);
     check({1, 130, 130, 2, 1, 128, true, dropout, 3, 8}, ++seed);
+    check({2, 128, 128, 2, 2, 64, true, dropout, 3, 8}, ++seed);
   }
 }
 
