@@ -6,7 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/StageContents.h"
+#include "galvatron/Schedule/TaskProgram.h"
 #include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 using namespace llvm;
 
@@ -62,6 +65,20 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   shape.lastStage = stage + 1 == stages;
   shape.backend = backendTraits(cluster.backendOf(at.devices));
   return contents;
+}
+
+void markGathersAhead(StageContents &contents, const Plan &plan,
+                      int64_t stage) {
+  const PlanStage &at = plan.stages[stage];
+  std::vector<Strategy> strategies;
+  for (int64_t i = 0; i < at.layerCount; ++i)
+    strategies.push_back(plan.layers[at.firstLayer + i].strategy);
+  for (auto [layer, ahead] :
+       zip_equal(contents.layers, gathersAhead(strategies))) {
+    layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
+    layer.backwardAhead =
+        ahead.backward && layer.footprint.backwardGathered > 0;
+  }
 }
 
 std::vector<CoreContention> planContention(const Cluster &cluster,

@@ -9,7 +9,6 @@
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
-#include "galvatron/Schedule/TaskProgram.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -90,15 +89,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     }
 
     int64_t available = cluster.budgetOf(stage.devices, memory);
-    std::vector<Strategy> strategies;
-    for (int64_t i = 0; i < stage.layerCount; ++i)
-      strategies.push_back(plan.layers[stage.firstLayer + i].strategy);
-    for (auto [layer, ahead] :
-         zip_equal(memoryLayers, gathersAhead(strategies))) {
-      layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
-      layer.backwardAhead =
-          ahead.backward && layer.footprint.backwardGathered > 0;
-    }
+    markGathersAhead(*contents, plan, s);
     stage.ledger = fitGathersAhead(memoryLayers, shape, available);
     stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
       return layer.forwardAhead || layer.backwardAhead;

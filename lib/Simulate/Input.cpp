@@ -138,11 +138,9 @@ private:
         stageContents(model, cluster, plan, number);
     if (!contents)
       return contents.takeError();
-    std::vector<Strategy> strategies;
     for (int64_t i = 0; i < stage.layerCount; ++i) {
       size_t l = stage.firstLayer + i;
       const Strategy &strategy = plan.layers[l].strategy;
-      strategies.push_back(strategy);
       SimulatedLayer layer =
           makeLayer(strategy, stage.devices, contents->layers[i].footprint,
                     contention[number]);
@@ -158,11 +156,7 @@ private:
       role.layers.push_back(std::move(layer));
     }
     if (stage.gathersAhead)
-      for (auto [layer, ahead] :
-           zip_equal(contents->layers, gathersAhead(strategies))) {
-        layer.forwardAhead = ahead.forward;
-        layer.backwardAhead = ahead.backward;
-      }
+      markGathersAhead(*contents, plan, number);
     role.ledger = stageLedger(contents->layers, contents->shape);
     int64_t kept = 0;
     for (auto [layer, temporaries] :

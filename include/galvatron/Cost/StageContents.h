@@ -37,6 +37,12 @@ llvm::Expected<StageContents> stageContents(LayerModel &model,
                                             const Cluster &cluster,
                                             const Plan &plan, int64_t stage);
 
+/// Marks the layers of a plan's stage whose sharded parameters are gathered
+/// while the layer that runs before them computes: where the schedule may do so
+/// (gathersAhead()) and there is something to gather outside the functions. The
+/// budget is not looked at, see fitGathersAhead().
+void markGathersAhead(StageContents &contents, const Plan &plan, int64_t stage);
+
 /// The contention of every stage of a plan, see pipelineContention().
 std::vector<CoreContention> planContention(const Cluster &cluster,
                                            const Plan &plan);
