@@ -13,6 +13,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
+#include <algorithm>
 #include <map>
 
 using namespace llvm;
@@ -36,13 +37,18 @@ std::string deviceRange(ArrayRef<int64_t> devices) {
 TimeSplit Plan::timeSplit(size_t s) const {
   const PlanStage &stage = stages[s];
   auto m = static_cast<double>(microBatches);
-  double share = stage.optimizerMs / static_cast<double>(stages.size());
-  double busy = (m - 1) * stage.timeNosyncMs + stage.timeMs;
+  auto count = static_cast<double>(stages.size());
+  double busy =
+      (m - 1) * stage.timeNosyncMs + stage.timeMs - stage.optimizerMs / count;
   TimeSplit split;
-  split.computeMs = m * stage.computeMs;
-  split.communicationMs = busy - share - split.computeMs;
-  split.optimizerMs = stage.optimizerMs;
-  split.bubbleMs = iterationMs - busy - (stage.optimizerMs - share);
+  // All stages update side by side, and Eq. 9 counts the mean: the stage's own
+  // update may be longer than what the step has room for.
+  for (const PlanStage &each : stages)
+    split.optimizerMs += each.optimizerMs / count;
+  // Sums of rounded times: what is nothing may come out a little below it.
+  split.computeMs = std::min(m * stage.computeMs, busy);
+  split.communicationMs = busy - split.computeMs;
+  split.bubbleMs = std::max(0.0, iterationMs - busy - split.optimizerMs);
   return split;
 }
 

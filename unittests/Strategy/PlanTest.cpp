@@ -175,11 +175,33 @@ TEST(Plan, time_of_a_stage_is_computation_communication_update_and_bubble) {
   plan.stages[0].timeNosyncMs = 4;
   plan.stages[0].computeMs = 3;
   plan.stages[0].optimizerMs = 2; // one of it in `timeMs`: there are two stages
+  plan.stages[1].optimizerMs = 6;
   TimeSplit split = plan.timeSplit(0);
   EXPECT_EQ(split.computeMs, 6);       // two micro-batches
   EXPECT_EQ(split.communicationMs, 3); // one a micro-batch and one at the end
-  EXPECT_EQ(split.optimizerMs, 2);
-  EXPECT_EQ(split.bubbleMs, 9);
+  EXPECT_EQ(split.optimizerMs, 4);     // the mean, as in the iteration
+  EXPECT_EQ(split.bubbleMs, 7);
+}
+
+TEST(Plan, update_of_the_stage_with_most_states_counts_as_eq_9_counts_it) {
+  Plan plan = smallPlan();
+  plan.stages[0].timeMs = plan.stages[0].timeNosyncMs = 1;
+  plan.stages[0].computeMs = 1;
+  plan.stages[1].timeMs = 1 + 12 / 2;
+  plan.stages[1].timeNosyncMs = plan.stages[1].computeMs = 1;
+  plan.stages[0].optimizerMs = 0;
+  plan.stages[1].optimizerMs = 12;
+  plan.iterationMs = 1 + 1 + 7; // two micro-batches
+  // The mean of the updates is in the step, half of what the stage takes.
+  TimeSplit split = plan.timeSplit(1);
+  EXPECT_EQ(split.computeMs, 2);
+  EXPECT_EQ(split.communicationMs, 0);
+  EXPECT_EQ(split.optimizerMs, 6);
+  EXPECT_EQ(split.bubbleMs, 1); // the other stage's first micro-batch
+  // A stage without states: the others' update is not its bubble.
+  split = plan.timeSplit(0);
+  EXPECT_EQ(split.optimizerMs, 6);
+  EXPECT_EQ(split.bubbleMs, 1);
 }
 
 TEST(Plan, the_fullest_or_the_slowest_stage_binds) {

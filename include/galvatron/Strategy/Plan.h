@@ -112,15 +112,16 @@ struct PlanLayer {
   int64_t memoryBytes = 0;
 };
 
-/// How the devices of a stage spend one step. The parts add up to the
-/// iteration.
+/// How the devices of a stage spend one step. No part is below 0, and they add
+/// up to the iteration.
 struct TimeSplit {
   double computeMs = 0;
   /// Communication that computation does not hide, gradient synchronisation
   /// and the slowdown of computation that runs beside communication.
   double communicationMs = 0;
-  double optimizerMs = 0; ///< gradient norm and update
-  double bubbleMs = 0;    ///< waiting for other stages
+  /// Gradient norm and update as Eq. 9 counts them: the mean over the stages.
+  double optimizerMs = 0;
+  double bubbleMs = 0; ///< waiting for other stages' micro-batches
 };
 
 /// Neighbouring layers of one stage with one strategy.
