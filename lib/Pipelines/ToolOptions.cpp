@@ -285,6 +285,11 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
        {&batch, &maxBatch, &batchStep, &pipelineDegree, &microBatches})
     if (llvm::Error error = positive(*option))
       return error;
+  for (const cl::opt<int64_t> *option : {&batch, &maxBatch, &batchStep})
+    if (*option > kMostBatch)
+      return makeError("option --" + option->ArgStr +
+                       ": expected at most 2^30 samples, found " +
+                       llvm::Twine(*option));
   if (batch.getNumOccurrences() && maxBatch.getNumOccurrences())
     return makeError("options --batch and --max-batch: expected one of them");
   if (space.getNumOccurrences())

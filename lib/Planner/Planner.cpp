@@ -906,11 +906,22 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   if (options.batch && *options.batch < 1)
     return makeError("expected a batch of at least 1, found " +
                      Twine(*options.batch));
+  if (options.batch && *options.batch > kMostBatch)
+    return makeError("expected a batch of at most 2^30, found " +
+                     Twine(*options.batch));
   if (!options.batch && (options.batchStep < 1 || options.maxBatch < 1))
     return makeError("expected a batch step and a largest batch of at least 1");
   if (!options.batch && options.maxBatch < options.batchStep)
     return makeError("the largest batch " + Twine(options.maxBatch) +
                      " is below the batch step " + Twine(options.batchStep));
+  if (!options.batch && options.maxBatch > kMostBatch)
+    return makeError("expected a largest batch of at most 2^30, found " +
+                     Twine(options.maxBatch));
+  constexpr int64_t mostBatches = int64_t(1) << 20;
+  if (!options.batch && options.maxBatch / options.batchStep > mostBatches)
+    return makeError("the sweep has " +
+                     Twine(options.maxBatch / options.batchStep) +
+                     " batches, expected at most 2^20: use a larger step");
   std::string ofBatch =
       options.batch ? " of " + std::to_string(*options.batch) : std::string();
   if (options.microBatches &&

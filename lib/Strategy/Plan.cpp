@@ -135,9 +135,7 @@ std::string StageLedger::str() const {
 
 Error Plan::check() const {
   auto number = [](int64_t value) { return std::to_string(value); };
-  // So that samples times bytes of a sample stay within 63 bits.
-  constexpr int64_t mostSamples = int64_t(1) << 30;
-  if (batch < 1 || batch > mostSamples)
+  if (batch < 1 || batch > kMostBatch)
     return makeError("plan: expected a batch from 1 to 2^30, found " +
                      number(batch));
   if (microBatches < 1 || batch % microBatches != 0)

@@ -668,6 +668,27 @@ TEST(Planner, the_time_limit_stops_a_long_search) {
   EXPECT_LT(seconds, 5);
 }
 
+TEST(Planner, sums_of_samples_do_not_overflow) {
+  PlainModel model(8);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  auto refusal = [&](const PlannerOptions &options) {
+    llvm::Expected<PlannerResult> result = plan(model, cluster, options);
+    return result ? std::string() : llvm::toString(result.takeError());
+  };
+  PlannerOptions options;
+  options.batch = kMostBatch + 1;
+  EXPECT_EQ(refusal(options),
+            "expected a batch of at most 2^30, found 1073741825");
+  options.batch.reset();
+  options.maxBatch = int64_t(1) << 62;
+  EXPECT_EQ(refusal(options),
+            "expected a largest batch of at most 2^30, found " +
+                std::to_string(options.maxBatch));
+  options.maxBatch = kMostBatch;
+  EXPECT_EQ(refusal(options), "the sweep has 134217728 batches, expected at "
+                              "most 2^20: use a larger step");
+}
+
 TEST(Planner, the_rule_for_reruns_fixes_the_micro_batches) {
   PlainModel model(8);
   PlannerOptions options;

@@ -131,6 +131,9 @@ struct LayerRun {
   size_t size() const { return end - begin; }
 };
 
+/// So that samples times bytes of a sample stay within 63 bits.
+constexpr int64_t kMostBatch = int64_t(1) << 30;
+
 struct Plan {
   std::string toolVersion;
   std::string model;
