@@ -155,6 +155,12 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
   // wait for the slowest.
   SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;
   for (auto [index, device] : enumerate(devices)) {
+    // A thousand devices are mostly like the one before.
+    if (index > 0 &&
+        cluster.nodeGroupOf(device) ==
+            cluster.nodeGroupOf(devices[index - 1]) &&
+        (contention.empty() || contention[index] == contention[index - 1]))
+      continue;
     const DeviceType &type = cluster.deviceType(device);
     double full = cluster.coreContention(device);
     double scale = contention.empty() ? full : contention[index];

@@ -67,6 +67,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
   // From small pieces to large ones: what cannot be refuted of a small one
   // cannot of a large one.
   constexpr int smallest = 16;
+  KeyedIntervals inside; // once, for the sake of its allocations
   for (bool low : {true, false})
     for (int part = smallest; part <= smallest;) {
       const Point &least = paths.whole();
@@ -80,7 +81,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
         end.ceiling = from + piece;
       else
         end.floor = to - piece;
-      KeyedIntervals inside = keyed;
+      inside = keyed;
       if (pruneKeyed(inside, end, tryPaths)) {
         part *= 2;
         continue;
