@@ -21,6 +21,9 @@ using namespace galvatron;
 namespace cl = llvm::cl;
 namespace ir = mlir::galvatron;
 
+/// Steps of search that --search-limit counts as one.
+static constexpr int64_t kStepsOfLimit = 1'000'000;
+
 //===----------------------------------------------------------------------===//
 // Tool
 //===----------------------------------------------------------------------===//
@@ -131,6 +134,12 @@ PlanOptions::PlanOptions(Tool &tool)
       timeLimit("time-limit", cl::desc("stop with the best plan so far"),
                 cl::value_desc("SECONDS"), cl::init(0),
                 cl::cat(tool.category())),
+      searchLimit("search-limit",
+                  cl::desc("give a batch up after so many million steps of "
+                           "search, with the gap proven by then; 0: never"),
+                  cl::value_desc("N"),
+                  cl::init(kDefaultMostSteps / kStepsOfLimit),
+                  cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
       decisions("decisions", cl::desc("print what the planner chose and why"),
@@ -347,6 +356,14 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   options.gapPercent = gap;
   if (timeLimit.getNumOccurrences())
     options.timeLimitSeconds = timeLimit;
+  constexpr int64_t most = int64_t(1) << 40;
+  if (searchLimit < 0 || searchLimit > most)
+    return makeError("option --search-limit: expected 0 to 2^40, found " +
+                     llvm::Twine(searchLimit));
+  options.mostSteps = searchLimit * kStepsOfLimit;
+  // Who says how long to search wants no other end.
+  if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
+    options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
   options.toolVersion = GALVATRON_VERSION;
   return options;
@@ -356,7 +373,7 @@ std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
       &space,    &schedule,  &strategy,       &partition,    &batch,
       &maxBatch, &batchStep, &pipelineDegree, &microBatches, &microBatchRule,
-      &gap,      &timeLimit, &keepDpSdp};
+      &gap,      &timeLimit, &searchLimit,    &keepDpSdp};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -153,7 +153,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   plan.clusterHash = cluster.hash();
   plan.seqLen = model.sequenceLength();
 
-  PlannerResult result{plan, {}, {}};
+  PlannerResult result{plan, {}, {}, 0};
   if (worst) {
     worst->fittingMemory = cluster.memoryFor(plan.stages[worst->stage].devices,
                                              worst->neededBytes);

@@ -16,9 +16,11 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -62,6 +64,8 @@ std::string bytesText(int64_t bytes) {
 bool fasterPerSample(Picoseconds a, int64_t b, Picoseconds c, int64_t d) {
   return static_cast<__int128>(a) * d < static_cast<__int128>(c) * b;
 }
+
+constexpr uint64_t kNoStepLimit = std::numeric_limits<uint64_t>::max();
 
 /// The whole search of one call.
 class Search {
@@ -124,6 +128,18 @@ private:
     return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
   }
   bool openProblem(Entry &entry, bool transfers);
+  /// Lets the entry's search take a turn within what is left of time and steps,
+  /// and counts its steps. It goes on where it was stopped.
+  template <typename Turn> auto inSearchOf(Entry &entry, Turn turn) {
+    PipelineSearch &search = *entry.search;
+    uint64_t taken = search.statistics().steps;
+    uint64_t left = mostSteps - std::min(steps, mostSteps);
+    search.setDeadline(deadline);
+    search.setMostSteps(taken + std::min(left, kNoStepLimit - taken));
+    auto result = turn(search);
+    steps += search.statistics().steps - taken;
+    return result;
+  }
   Shape withMicroBatches(const Shape &shape, int64_t count) const {
     Shape other = shape;
     other.microBatches = count;
@@ -154,6 +170,8 @@ private:
         .count();
   }
   bool late() const { return deadline && Clock::now() >= *deadline; }
+  /// Time is up, or the batches searched have had their steps.
+  bool spent() const { return steps >= mostSteps || late(); }
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(ArrayRef<int64_t> batches);
   std::optional<Picoseconds> compareHeuristic();
@@ -184,6 +202,9 @@ private:
   std::vector<std::string> decisions;
   std::string refusal;
   size_t solvedCount = 0, order = 0;
+  uint64_t steps = 0;     ///< of all searches within shapes so far
+  uint64_t mostSteps = 0; ///< at which the batches at hand are given up
+  bool givenUp = false;   ///< some batches were
 };
 
 const Layout *Search::layoutOf(int64_t degree) {
@@ -399,7 +420,6 @@ bool Search::openProblem(Entry &entry, bool transfers) {
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
-  entry.search->setDeadline(deadline);
   return true;
 }
 
@@ -425,7 +445,9 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   if (entry.level == Entry::Relaxed) {
     // The moves between layers are dear to price: only for what is as good
     // without them.
-    bool found = entry.search->solve(most).has_value();
+    bool found = inSearchOf(entry, [&](PipelineSearch &search) {
+      return search.solve(most).has_value();
+    });
     entry.bound = std::max(entry.bound, entry.search->lowerBound());
     if (!found)
       return entry.bound >= kNoBound;
@@ -434,7 +456,10 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
       return true;
   }
   if (entry.level == Entry::Tightened) {
-    entry.bound = std::max(entry.bound, entry.search->tighten(most));
+    entry.bound =
+        std::max(entry.bound, inSearchOf(entry, [&](PipelineSearch &search) {
+                   return search.tighten(most);
+                 }));
     if (entry.bound <= most) {
       entry.level = Entry::Open;
       entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
@@ -456,7 +481,8 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   // Guess that the optimum is close to the bound; a failed guess is a bound.
   Picoseconds guess = std::min(limit, entry.bound + entry.slack);
   entry.slack *= 2;
-  std::optional<PipelineSolution> found = entry.search->attempt(guess);
+  std::optional<PipelineSolution> found = inSearchOf(
+      entry, [&](PipelineSearch &search) { return search.attempt(guess); });
   if (found && !entry.search->stopped())
     return finish(entry, *found, queue);
   if (found && entry.fewer.empty())
@@ -573,12 +599,20 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
   std::make_heap(queue.begin(), queue.end(), Later());
   while (!queue.empty()) {
     const Entry &next = queue.front();
-    if (!best && late() && !rescue(queue))
+    if (!best && spent() && !rescue(queue)) {
       deadline.reset();
+      mostSteps = kNoStepLimit;
+    }
     if (best) {
       bool done = next.bound > limitFor(next.shape.batch);
       double gap = done ? 0 : gapTo(next.bound, next.shape.batch);
-      if (done || gap <= options.gapPercent || late()) {
+      if (done || gap <= options.gapPercent || spent()) {
+        if (!done && gap > options.gapPercent && steps >= mostSteps) {
+          givenUp = true;
+          log("batch " + Twine(batches.back()) + ": the search ends after " +
+              Twine(steps) + " steps, within " +
+              Twine(formatv("{0:f2}", gap).str()) + "% of the optimum");
+        }
         gapPercent = std::max(gapPercent, gap);
         break;
       }
@@ -586,8 +620,6 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
     std::pop_heap(queue.begin(), queue.end(), Later());
     Entry entry = std::move(queue.back());
     queue.pop_back();
-    if (entry.search && !deadline)
-      entry.search->setDeadline(deadline);
     // A bound that is a little above the next one's has done its duty; much
     // less, and two shapes take many turns.
     Picoseconds enough = kNoBound;
@@ -805,6 +837,9 @@ Expected<PlannerResult> Search::run() {
   bool cutShort = false;
   for (const std::vector<int64_t> &group : groups) {
     ++searched;
+    mostSteps = options.mostSteps == 0
+                    ? kNoStepLimit
+                    : steps + std::min(options.mostSteps, kNoStepLimit - steps);
     std::optional<Incumbent> before = best;
     if (searchBatches(group) && !firstTried)
       firstTried = *llvm::find_if(
@@ -832,6 +867,8 @@ Expected<PlannerResult> Search::run() {
                          before->solved.cost * 200, before->shape.batch)) {
       log("batch " + Twine(group.back()) +
           ": the sweep ends, doubling the batch gained less than 0.5%");
+      // It might have gained more.
+      cutShort = givenUp;
       break;
     }
   }
@@ -842,7 +879,8 @@ Expected<PlannerResult> Search::run() {
     if (options.relaxations && infeasible.neededBytes > 0)
       relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
-    return PlannerResult{std::move(infeasible), std::move(decisions), {}};
+    return PlannerResult{
+        std::move(infeasible), std::move(decisions), {}, steps};
   }
   // What is proven holds for all batches that the sweep would have seen.
   for (; cutShort && searched < groups.size(); ++searched)
@@ -877,7 +915,7 @@ Expected<PlannerResult> Search::run() {
   plan.heuristicMs = heuristic ? toMilliseconds(*heuristic) : 0;
   log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
       ", after solving " + Twine(solvedCount) + " problems");
-  PlannerResult result{std::move(plan), std::move(decisions), {}};
+  PlannerResult result{std::move(plan), std::move(decisions), {}, steps};
   // Another entry may stand for the same shape with another batch.
   runnersUp.erase({best->shape.degree(), best->shape.microBatches});
   for (const auto &[key, runnerUp] : runnersUp)

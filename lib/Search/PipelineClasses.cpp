@@ -215,7 +215,8 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
         start.sum = kNoBound;
         start.pendings.clear();
       }
-      for (; i < own.size() && own[i].begin == begin; ++i)
+      for (; i < own.size() && own[i].begin == begin; ++i) {
+        statistics.steps += own[i].cells.size();
         for (const KeyedCell &cell : own[i].cells) {
           const Exits::Exit &exit = exits.at(own[i].end, cell.last);
           Picoseconds time = cell.least[kTime];
@@ -229,6 +230,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
             insertPending(start.pendings,
                           {pending.largest, nosync + pending.part});
         }
+      }
       const Picoseconds *rests =
           s > 0 ? tables.gradientResiduals(s, begin).data() : &none;
       for (size_t first = 0; first < firstsOf(s); ++first) {
@@ -285,7 +287,9 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
                    exit.leastRest + from.leastRest) > limit)
             return true;
           bool alive = false;
-          for (const Exits::Way &way : exits.waysOf(exit)) {
+          ArrayRef<Exits::Way> ways = exits.waysOf(exit);
+          statistics.steps += ways.size();
+          for (const Exits::Way &way : ways) {
             Picoseconds largest = kNoBound;
             for (const Pending &choice : from.choices)
               largest =

@@ -668,6 +668,44 @@ TEST(Planner, the_time_limit_stops_a_long_search) {
   EXPECT_LT(seconds, 5);
 }
 
+/// A limit of counted steps is no less honest, and gives the same plan whatever
+/// the machine's speed.
+TEST(Planner, the_step_limit_proves_its_gap_and_never_varies) {
+  std::vector<size_t> kinds(24, 1);
+  for (size_t l = 0; l < kinds.size(); ++l)
+    kinds[l] = l % 4;
+  RandomModel model(43, kinds, true);
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  PlannerOptions options;
+  options.memory = 20000000;
+  options.maxBatch = 64;
+  PlannerResult unlimited = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(unlimited.feasible());
+  const Plan &best = unlimited.plan();
+  EXPECT_EQ(best.provenGapPercent, 0);
+  EXPECT_GT(unlimited.steps, 1000u);
+  bool partial = false;
+  for (uint64_t steps : {uint64_t(1), uint64_t(1000), unlimited.steps / 16}) {
+    options.mostSteps = steps;
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(result.feasible()) << steps;
+    EXPECT_LT(result.steps, unlimited.steps);
+    Plan found = result.plan();
+    ASSERT_TRUE(found.provenGapPercent.has_value());
+    partial |= *found.provenGapPercent > 0;
+    EXPECT_LE(best.samplesPerSecond,
+              found.samplesPerSecond *
+                  (1 + *found.provenGapPercent / 100 + 1e-9))
+        << steps;
+    PlannerResult again = llvm::cantFail(plan(model, cluster, options));
+    EXPECT_EQ(again.steps, result.steps);
+    Plan other = again.plan();
+    found.searchMs = other.searchMs = 0;
+    EXPECT_EQ(found.toJson(), other.toJson());
+  }
+  EXPECT_TRUE(partial);
+}
+
 TEST(Planner, sums_of_samples_do_not_overflow) {
   PlainModel model(8);
   Cluster cluster = smallCluster(1, 4, 1.3);

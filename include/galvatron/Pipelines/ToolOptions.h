@@ -80,6 +80,7 @@ struct PlanOptions {
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
   llvm::cl::opt<double> gap, timeLimit;
+  llvm::cl::opt<int64_t> searchLimit; ///< million steps
   llvm::cl::opt<bool> keepDpSdp, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;

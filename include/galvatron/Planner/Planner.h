@@ -34,6 +34,9 @@ namespace galvatron {
 /// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
 
+/// Some seconds of search (docs/search.md, "Order").
+constexpr uint64_t kDefaultMostSteps = 50'000'000;
+
 struct PlannerOptions {
   /// One of plannerSpaces(): which strategies, degrees and partitions are
   /// searched (docs/search.md, "Spaces").
@@ -59,6 +62,11 @@ struct PlannerOptions {
   /// Stop after this many seconds with the best plan so far; if there is none,
   /// with one that fits, and if none is found to fit, go on.
   std::optional<double> timeLimitSeconds;
+  /// The same after about so many steps (PipelineStatistics::steps) in one
+  /// batch of the paper's rule, one doubling of another sweep, or the one batch
+  /// given; 0: no limit. What is counted does not depend on the machine, so
+  /// neither do plans. Only problems of about a thousand devices come that far.
+  uint64_t mostSteps = kDefaultMostSteps;
   /// Whether an infeasible outcome says what would help, which takes further
   /// searches.
   bool relaxations = true;
@@ -87,6 +95,8 @@ struct PlannerResult {
   /// The next best pairs of pipeline degree and micro-batches, each at its best
   /// batch, fastest first; at most 16.
   std::vector<RunnerUp> runnersUp;
+  /// Steps of the searches within shapes, see PipelineStatistics.
+  uint64_t steps = 0;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }
   const Plan &plan() const { return std::get<Plan>(outcome); }

@@ -131,7 +131,9 @@ struct PipelineStatistics {
   uint64_t attempts = 0; ///< limits tried
   uint64_t runs = 0;     ///< label runs
   uint64_t labels = 0;   ///< labels kept
-  uint64_t steps = 0;    ///< labels made, and pairs of them compared
+  /// Labels made and pairs of them compared; pairs of classes of an interval
+  /// that bounds look at, and what can follow them.
+  uint64_t steps = 0;
 };
 
 /// Lower bounds that hold for more micro-batches too, as long as the numbers in
@@ -170,8 +172,8 @@ public:
   /// the optimum, and prove nothing any more; lowerBound() holds.
   void
   setDeadline(std::optional<std::chrono::steady_clock::time_point> deadline);
-  /// The same once about so many steps of labels were taken, all calls
-  /// together: a limit that no machine's speed changes.
+  /// The same once about so many steps were taken, all calls together: a limit
+  /// that no machine's speed changes.
   void setMostSteps(uint64_t steps);
   bool stopped() const;
 
