@@ -349,10 +349,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
       options.partition.push_back(length);
     }
   }
-  if (gap < 0 || timeLimit < 0)
-    return makeError(llvm::Twine("option --") +
-                     (gap < 0 ? gap.ArgStr : timeLimit.ArgStr) +
-                     ": expected at least 0");
+  for (const cl::opt<double> *option : {&gap, &timeLimit})
+    if (!(*option >= 0)) // nor "nan"
+      return makeError("option --" + option->ArgStr + ": expected at least 0");
   options.gapPercent = gap;
   if (timeLimit.getNumOccurrences())
     options.timeLimitSeconds = timeLimit;

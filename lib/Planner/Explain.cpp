@@ -63,7 +63,8 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
   layers(changed, "with another strategy");
   if (checkpointed && std::abs(more) == static_cast<int64_t>(checkpointed))
     list.push_back(std::to_string(checkpointed) +
-                   (more > 0 ? " more" : " fewer") + " layers recomputed");
+                   (more > 0 ? " more" : " fewer") +
+                   (checkpointed == 1 ? " layer" : " layers") + " recomputed");
   else
     layers(checkpointed, "recomputed in one plan only");
   return list;

@@ -38,6 +38,8 @@ llvm::Error Questions::prepare() {
     strategy = *parsed;
   }
   if (comparePath.getNumOccurrences()) {
+    if (comparePath.empty())
+      return makeError("option --compare: expected a file name");
     llvm::Expected<std::string> content = readInput(comparePath);
     if (!content)
       return content.takeError();
