@@ -227,7 +227,8 @@ PipelineSearch::~PipelineSearch() = default;
 PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
 Picoseconds PipelineSearch::lowerBound() const {
-  return std::min(impl->bound, kNoBound);
+  // What costs more than any pipeline is no pipeline: solve() goes no further.
+  return impl->bound > kMostCost ? kNoBound : impl->bound;
 }
 
 Picoseconds PipelineSearch::tighten(Picoseconds most) {
