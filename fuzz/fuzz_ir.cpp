@@ -31,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                           error += diagnostic.str();
                                           return mlir::success();
                                         });
-  llvm::StringRef text(reinterpret_cast<const char *>(data), size);
+  // As files are read: the lexer looks for a zero behind the text.
+  std::string text(reinterpret_cast<const char *>(data), size);
   mlir::OwningOpRef<mlir::ModuleOp> module =
       mlir::parseSourceString<mlir::ModuleOp>(text, &context);
   if (!module) {
