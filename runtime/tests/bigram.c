@@ -60,7 +60,7 @@
 static const char
     manifest
         [] =
-            "{\"abi\":1,\"tool-version\":\"by "
+            "{\"abi\":2,\"tool-version\":\"by "
             "hand\",\"target\":{\"backend\":\"cpu\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"

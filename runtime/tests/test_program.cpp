@@ -724,7 +724,7 @@ void Builder::build() {
     functions.push_back("function" + std::to_string(i));
 
   Json manifest = {
-      {"abi", 1},
+      {"abi", GRT_ABI_VERSION},
       {"target", {{"backend", "cpu"}}},
       {"dtype", plan.f64 ? "f64" : "f32"},
       {"world", world},

@@ -25,32 +25,27 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
 }
 
 void prepareGemm(Rank &rank, const grt_kernel_op &op) {
+  // Calls without scratch use the rank's own, which is taken now.
+  int index = gemmScratchIndex(op);
+  uint64_t bytes =
+      index < 0 ? rank.reserveScratch(gemmScratchBytes(op, rank.threads)).bytes
+                : op.buffers[index].bytes;
   if (op.buffers[0].dtype == GRT_F64)
     return;
   for (bool accumulate : {false, true}) {
     GemmShape shape = gemmShape(op, accumulate);
     if (shape.m > 0 && shape.n > 0 && shape.k > 0)
-      rank.oneDnn.prepare(shape);
+      rank.oneDnn.prepare(shape, bytes);
   }
 }
 
 int32_t prepare(void *rankState, const grt_kernel_op *op, char *message,
                 size_t messageBytes) {
-  bool gemm = op->kernel == GRT_KERNEL_GEMM ||
-              op->kernel == GRT_KERNEL_GEMM_GELU ||
-              op->kernel == GRT_KERNEL_GEMM_GELU_GRAD ||
-              op->kernel == GRT_KERNEL_GEMM_BIAS_GRAD;
-  bool attention = op->kernel == GRT_KERNEL_ATTENTION ||
-                   op->kernel == GRT_KERNEL_ATTENTION_GRAD;
-  if (!gemm && !attention)
+  if (!isGemm(*op))
     return 0;
   return guarded(nameOf(*op), message, messageBytes, [&] {
     checkCounts(*op);
-    Rank &rank = *static_cast<Rank *>(rankState);
-    if (gemm)
-      prepareGemm(rank, *op);
-    else
-      rank.reserveScratch(attentionScratchBytes(*op));
+    prepareGemm(*static_cast<Rank *>(rankState), *op);
   });
 }
 

@@ -36,8 +36,20 @@ struct KernelEntry {
 /// Indexed by grt_kernel.
 extern const KernelEntry kernelEntries[GRT_KERNEL_COUNT];
 
-/// The shape of a GEMM call that oneDNN may be asked for.
+/// GEMM and those that do more with its result.
+inline bool isGemm(const grt_kernel_op &op) {
+  return op.kernel == GRT_KERNEL_GEMM || op.kernel == GRT_KERNEL_GEMM_GELU ||
+         op.kernel == GRT_KERNEL_GEMM_GELU_GRAD ||
+         op.kernel == GRT_KERNEL_GEMM_BIAS_GRAD;
+}
+
+/// The shape of the product of such a call that oneDNN may be asked for.
 GemmShape gemmShape(const grt_kernel_op &op, bool accumulate);
+
+/// Which buffer is its scratch; -1 where it has none.
+int gemmScratchIndex(const grt_kernel_op &op);
+/// What its product takes with that many threads where it has none.
+uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads);
 
 /// What one worker of an ATTENTION or ATTENTION_GRAD call needs.
 uint64_t attentionScratchBytes(const grt_kernel_op &op);

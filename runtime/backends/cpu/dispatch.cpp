@@ -51,6 +51,21 @@ GemmShape gemmShape(const grt_kernel_op &op, bool accumulate) {
   }
 }
 
+int gemmScratchIndex(const grt_kernel_op &op) {
+  int index = op.kernel == GRT_KERNEL_GEMM        ? 3 + (op.ints[6] != 0)
+              : op.kernel == GRT_KERNEL_GEMM_GELU ? 4 + (op.ints[6] != 0)
+                                                  : 4;
+  return int64_t(op.buffer_count) > index ? index : -1;
+}
+
+uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads) {
+  GemmShape s = gemmShape(op, /*accumulate=*/true);
+  uint32_t wide = op.buffers[0].dtype == GRT_F64 ? 8 : 4;
+  return grt_cpu_gemm_scratch_bytes(s.m, s.n, s.k, s.transA, s.transB, s.add,
+                                    s.narrow ? 2 : wide,
+                                    s.narrowResult ? 2 : wide, threads);
+}
+
 uint64_t attentionScratchBytes(const grt_kernel_op &op) {
   uint32_t dtype = op.buffers[0].dtype;
   return (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
@@ -61,6 +76,33 @@ uint64_t attentionScratchBytes(const grt_kernel_op &op) {
 
 namespace {
 
+/// As many threads as there is scratch for, and as wide blocks as they can
+/// have.
+GemmBlocks gemmBlocks(const GemmShape &s, uint32_t accumulatorBytes,
+                      int threads, Scratch scratch) {
+  auto needed = [&](uint64_t bytesOfRow) {
+    return grt_cpu_gemm_pack_bytes(s.m, s.n, s.k, accumulatorBytes,
+                                   s.narrowResult, bytesOfRow);
+  };
+  constexpr uint64_t step = GRT_CPU_GEMM_LEAST_BYTES_OF_ROW;
+  // A block of b for the last-level cache, no wider than b.
+  constexpr uint64_t block = (1 << 20) / GRT_CPU_GEMM_DEPTH;
+  uint64_t widest = std::min(block, uint64_t(s.n) * accumulatorBytes);
+  uint64_t least = needed(step);
+  if (scratch.bytes < least)
+    throw CallError("gemm needs " + std::to_string(least) +
+                    " bytes of scratch, found " +
+                    std::to_string(scratch.bytes));
+  if (2.0 * double(s.m * s.n) * double(s.k) < GRT_CPU_SERIAL_OPERATIONS)
+    threads = 1;
+  threads = int(std::min<uint64_t>(uint64_t(threads), scratch.bytes / least));
+  uint64_t share = scratch.bytes / uint64_t(threads) / 64 * 64;
+  uint64_t row = step;
+  while (row < widest && needed(row + step) <= share)
+    row += step;
+  return {threads, scratch.memory, int64_t(share), int64_t(row)};
+}
+
 /// The product of buffers 0 and 1.
 template <class T>
 void multiply(const Call &call, const GemmShape &shape, void *c,
@@ -68,14 +110,21 @@ void multiply(const Call &call, const GemmShape &shape, void *c,
   const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
   if (shape.m <= 0 || shape.n <= 0)
     return;
+  int index = gemmScratchIndex(call.op());
+  Scratch scratch = index < 0 ? call.rank().reserveScratch(
+                                    gemmScratchBytes(call.op(), call.threads()))
+                              : Scratch{call.buffer<char>(index),
+                                        call.descriptor(index).bytes};
   if constexpr (!std::is_same_v<T, double>) {
     // oneDNN refuses empty sums; ours gives zeros.
-    if (shape.k > 0 && call.rank().oneDnn.run(shape, a, b, c, bias))
+    if (shape.k > 0 && call.rank().oneDnn.run(shape, a, b, c, bias, scratch))
       return;
   }
+  GemmBlocks blocks =
+      gemmBlocks(shape, sizeof(Accumulator<T>), call.threads(), scratch);
   auto own = [&](auto gemm, auto *c) {
-    gemm(call.threads(), call.rank().packing.data(), shape.m, shape.n, shape.k,
-         a, shape.transA, b, shape.transB, c, bias, shape.add);
+    gemm(blocks, shape.m, shape.n, shape.k, a, shape.transA, b, shape.transB, c,
+         bias, shape.add);
   };
   if (shape.narrowResult)
     own(call.table<T>().gemmNarrow, static_cast<T *>(c));
@@ -220,21 +269,18 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
 
-  // The first worker uses the arena's scratch, the others the rank's own.
+  // As many workers as there is scratch for.
   uint64_t bytes = attentionScratchBytes(call.op());
   int scratchBuffer = backward ? 9 : 5;
   call.checkScratch(scratchBuffer, bytes);
   constexpr int mostWorkers = 64;
-  A *scratch[mostWorkers] = {call.buffer<A>(scratchBuffer)};
-  // Without `prepare` there is the arena's scratch alone.
-  Rank &rank = call.rank();
-  a.workers = bytes <= rank.workerScratchBytes
-                  ? std::min(call.threads(), mostWorkers)
-                  : 1;
-  for (int worker = 1; worker < a.workers; ++worker)
-    scratch[worker] =
-        reinterpret_cast<A *>(rank.workerScratch->data() +
-                              size_t(worker - 1) * rank.workerScratchBytes);
+  A *scratch[mostWorkers];
+  a.workers =
+      int(std::min<uint64_t>(uint64_t(std::min(call.threads(), mostWorkers)),
+                             call.descriptor(scratchBuffer).bytes / bytes));
+  for (int worker = 0; worker < a.workers; ++worker)
+    scratch[worker] = reinterpret_cast<A *>(call.buffer<char>(scratchBuffer) +
+                                            uint64_t(worker) * bytes);
   a.scratch = scratch;
   if (backward)
     call.table<T>().attentionGrad(a);

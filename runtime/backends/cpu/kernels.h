@@ -20,6 +20,8 @@
 #ifndef GRT_BACKENDS_CPU_KERNELS_H
 #define GRT_BACKENDS_CPU_KERNELS_H
 
+#include "grt/abi.h"
+
 #include <stdint.h>
 
 namespace grt::cpu {
@@ -114,17 +116,23 @@ struct OptimizerArguments {
   double correction1, correction2; ///< 1 - beta^step
 };
 
-/// Bytes of one worker's packing buffers in `gemm`.
-constexpr uint64_t gemmPackBytes = 1536 * 1024;
+/// Where `gemm` packs its operands: a part of `memory` for each thread, with
+/// grt_cpu_gemm_pack_bytes() for blocks of `bytesOfRow`, a multiple of
+/// GRT_CPU_GEMM_LEAST_BYTES_OF_ROW.
+struct GemmBlocks {
+  int threads;
+  void *memory;
+  int64_t bytesPerThread, bytesOfRow;
+};
 
 template <class T> struct KernelTable {
   using A = Accumulator<T>;
-  /// c = op(a) op(b) (+ c) (+ bias). `pack` has gemmPackBytes per thread.
-  void (*gemm)(int threads, void *pack, int64_t m, int64_t n, int64_t k,
+  /// c = op(a) op(b) (+ c) (+ bias).
+  void (*gemm)(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k,
                const T *a, bool transA, const T *b, bool transB, A *c,
                const T *bias, bool add);
   /// The same with c of the compute type; sums are rounded once.
-  void (*gemmNarrow)(int threads, void *pack, int64_t m, int64_t n, int64_t k,
+  void (*gemmNarrow)(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k,
                      const T *a, bool transA, const T *b, bool transB, T *c,
                      const T *bias, bool add);
   void (*biasAdd)(int threads, int64_t rows, int64_t n, const T *x,

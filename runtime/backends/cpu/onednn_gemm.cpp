@@ -6,14 +6,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// oneDNN 2.6 and later (matmul with plain layouts). The scratchpad is ours and
-// kept for the largest shape seen, so that a step allocates nothing once every
-// shape is prepared, but for the few hundred bytes of argument tables that
-// oneDNN makes and frees in every call. Only its "brg:..." implementations are
-// used (AVX-512; for bf16 with the instructions for it, AMX where there is
-// some). Those named "gemm:..." pack operands in memory of their own in every
-// call, and "ref:..." is slow: such products are left to the backend's own
-// code.
+// oneDNN 2.6 and later (matmul with plain layouts). The scratchpad is the
+// call's scratch, so that a step allocates nothing once every shape is
+// prepared, but for the few hundred bytes of argument tables that oneDNN makes
+// and frees in every call. What a primitive wants depends on its threads. Where
+// that is more than the call has, a product in bf16 gets fewer threads, for
+// oneDNN is several times as fast there as the backend's own code, and one in
+// f32 is left to that. Only its "brg:..." implementations are used (AVX-512;
+// for bf16 with the instructions for it, AMX where there is some). Those named
+// "gemm:..." pack operands in memory of their own in every call, and "ref:..."
+// is slow: such products are left to the backend's own code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,6 +51,7 @@ struct ShapeHash {
 struct Product {
   int threads = 1;
   bool refused = false; ///< not for oneDNN; nothing else is set
+  uint64_t scratchBytes = 0;
   dnnl::matmul primitive;
   dnnl::memory a, b, c, bias, scratch;
   std::unordered_map<int, dnnl::memory> arguments;
@@ -76,27 +79,20 @@ private:
 
 struct OneDnnGemm::Implementation {
   explicit Implementation(int threads)
-      : threads(threads), engine(dnnl::engine::kind::cpu, 0), stream(engine),
-        scratch(std::make_unique<Pages>(initialScratch)) {}
-
-  /// Enough for all but the widest products with accumulation.
-  static constexpr size_t initialScratch = size_t(4) << 20;
+      : threads(threads), engine(dnnl::engine::kind::cpu, 0), stream(engine) {}
 
   int threads;
   dnnl::engine engine;
   dnnl::stream stream;
-  std::unique_ptr<Pages> scratch;
   std::unordered_map<GemmShape, Product, ShapeHash> products;
 
-  /// Operations below which waking other threads takes longer than the product.
-  static constexpr double serialOperations = 500000;
   int threadsFor(const GemmShape &s) const {
-    return 2.0 * double(s.m * s.n) * double(s.k) < serialOperations ? 1
-                                                                    : threads;
+    double operations = 2.0 * double(s.m * s.n) * double(s.k);
+    return operations < GRT_CPU_SERIAL_OPERATIONS ? 1 : threads;
   }
 
-  Product make(const GemmShape &shape);
-  Product &product(const GemmShape &shape);
+  Product make(const GemmShape &shape, uint64_t scratchBytes);
+  Product &product(const GemmShape &shape, uint64_t scratchBytes);
 };
 
 /// oneDNN reads the rows of b in place. Where they lie whole pages apart they
@@ -110,7 +106,8 @@ static bool rowsCollide(const GemmShape &s) {
          !std::has_single_bit(distance);
 }
 
-Product OneDnnGemm::Implementation::make(const GemmShape &s) {
+Product OneDnnGemm::Implementation::make(const GemmShape &s,
+                                         uint64_t scratchBytes) {
   using dnnl::memory;
   auto describe = [&](int64_t rows, int64_t cols, bool transposed,
                       bool narrow) {
@@ -137,14 +134,26 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
     product.refused = true;
     return product;
   }
-  dnnl::matmul::primitive_desc chosen(description, attributes, engine,
-                                      /*allow_empty=*/true);
-  std::string_view name = chosen ? chosen.impl_info_str() : "";
-  if (!name.starts_with("brg")) {
-    product.refused = true;
-    return product;
+  dnnl::matmul::primitive_desc chosen;
+  for (int team = threadsFor(s);; team = (team + 1) / 2) {
+    // A primitive is made for the team size of the moment.
+    TeamSize size(team);
+    chosen = {description, attributes, engine, /*allow_empty=*/true};
+    std::string_view name = chosen ? chosen.impl_info_str() : "";
+    if (!name.starts_with("brg")) {
+      product.refused = true;
+      return product;
+    }
+    product.threads = team;
+    product.scratchBytes = chosen.scratchpad_desc().get_size();
+    if (product.scratchBytes <= scratchBytes)
+      break;
+    if (!s.narrow || team == 1) {
+      product.refused = true;
+      return product;
+    }
   }
-  product.threads = grt_cpu_team_size();
+  TeamSize size(product.threads);
   product.primitive = dnnl::matmul(chosen);
   product.a = memory(a, engine, DNNL_MEMORY_NONE);
   product.b = memory(b, engine, DNNL_MEMORY_NONE);
@@ -158,19 +167,14 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s) {
     product.bias = memory(bias, engine, DNNL_MEMORY_NONE);
     product.arguments.insert({DNNL_ARG_BIAS, product.bias});
   }
-  size_t needed = chosen.scratchpad_desc().get_size();
-  if (needed > scratch->size())
-    scratch = std::make_unique<Pages>(needed);
   return product;
 }
 
-Product &OneDnnGemm::Implementation::product(const GemmShape &shape) {
+Product &OneDnnGemm::Implementation::product(const GemmShape &shape,
+                                             uint64_t scratchBytes) {
   auto found = products.find(shape);
-  if (found == products.end()) {
-    // A primitive is made for the team size of the moment.
-    TeamSize team(threadsFor(shape));
-    found = products.emplace(shape, make(shape)).first;
-  }
+  if (found == products.end())
+    found = products.emplace(shape, make(shape, scratchBytes)).first;
   return found->second;
 }
 
@@ -179,22 +183,23 @@ OneDnnGemm::OneDnnGemm(int threads)
 
 OneDnnGemm::~OneDnnGemm() = default;
 
-void OneDnnGemm::prepare(const GemmShape &shape) {
-  implementation->product(shape);
+void OneDnnGemm::prepare(const GemmShape &shape, uint64_t scratchBytes) {
+  implementation->product(shape, scratchBytes);
 }
 
 bool OneDnnGemm::run(const GemmShape &shape, const void *a, const void *b,
-                     void *c, const void *bias) {
+                     void *c, const void *bias, Scratch scratch) {
   Implementation &self = *implementation;
-  Product &product = self.product(shape);
-  if (product.refused)
+  Product &product = self.product(shape, scratch.bytes);
+  // Another call of the same shape may have had more.
+  if (product.refused || product.scratchBytes > scratch.bytes)
     return false;
   product.a.set_data_handle(const_cast<void *>(a));
   product.b.set_data_handle(const_cast<void *>(b));
   product.c.set_data_handle(c);
   if (shape.bias)
     product.bias.set_data_handle(const_cast<void *>(bias));
-  product.scratch.set_data_handle(self.scratch->data());
+  product.scratch.set_data_handle(scratch.memory);
   TeamSize team(product.threads);
   product.primitive.execute(self.stream, product.arguments);
   self.stream.wait();

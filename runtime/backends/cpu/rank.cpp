@@ -95,14 +95,14 @@ const KernelTables &kernelTables() {
 
 Rank::Rank(int threads)
     : threads(grt_cpu_team_start(threads)), tables(kernelTables()),
-      oneDnn(this->threads), packing(gemmPackBytes * size_t(this->threads)) {}
+      oneDnn(this->threads) {}
 
-void Rank::reserveScratch(size_t bytes) {
-  bytes = (bytes + 63) / 64 * 64;
-  if (threads == 1 || bytes <= workerScratchBytes)
-    return;
-  workerScratch = std::make_unique<Pages>(bytes * size_t(threads - 1));
-  workerScratchBytes = bytes;
+Scratch Rank::reserveScratch(uint64_t bytes) {
+  if (!ownScratch || bytes > ownScratch->size()) {
+    ownScratch.reset();
+    ownScratch = std::make_unique<Pages>(bytes);
+  }
+  return {ownScratch->data(), ownScratch->size()};
 }
 
 } // namespace grt::cpu

@@ -42,6 +42,12 @@ private:
   size_t bytes;
 };
 
+/// Memory that a call may use while it runs.
+struct Scratch {
+  char *memory = nullptr;
+  uint64_t bytes = 0;
+};
+
 /// One product: shapes, what is transposed, what happens to c, and whether
 /// operands (a, b and the bias) and c are BF16; they are f32 if not.
 struct GemmShape {
@@ -57,12 +63,12 @@ public:
   explicit OneDnnGemm(int threads);
   ~OneDnnGemm();
   /// c = op(a) op(b) (+ c) (+ bias); throws on failure. False, and nothing is
-  /// done, where oneDNN has no fast code for the shape on this machine, or
-  /// would take memory of its own in every call.
+  /// done, where oneDNN has no fast code for the shape on this machine, wants
+  /// more than the scratch, or would take memory of its own in every call.
   bool run(const GemmShape &shape, const void *a, const void *b, void *c,
-           const void *bias);
-  /// Makes the primitive of a shape and grows the scratchpad to it.
-  void prepare(const GemmShape &shape);
+           const void *bias, Scratch scratch);
+  /// Makes the primitive of a shape for calls with that much scratch.
+  void prepare(const GemmShape &shape, uint64_t scratchBytes);
 
 private:
   struct Implementation;
@@ -76,14 +82,10 @@ struct Rank {
   int threads;
   const KernelTables &tables;
   OneDnnGemm oneDnn;
-  /// gemmPackBytes for each thread.
-  Pages packing;
-  /// Attention scratch of the threads beyond the first, which uses the arena's:
-  /// `workerScratchBytes` for each.
-  size_t workerScratchBytes = 0;
-  std::unique_ptr<Pages> workerScratch;
-  /// Makes room for calls with that much scratch.
-  void reserveScratch(size_t bytes);
+  /// For products whose call names no scratch: not those of compiled programs.
+  /// Kept for the largest seen.
+  std::unique_ptr<Pages> ownScratch;
+  Scratch reserveScratch(uint64_t bytes);
 
   template <class T> const KernelTable<T> &table() const;
 };

@@ -106,6 +106,48 @@ TEST_P(Dense, gemm_of_nothing_gives_zeros_or_the_bias) {
     EXPECT_EQ(c->at(i), bias[i % 5]);
 }
 
+// From more than any code wants down to what it cannot do without.
+TEST_P(Dense, gemm_stays_within_its_scratch) {
+  Random random(11);
+  uint32_t width = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
+  uint32_t accumulator = dtype() == GRT_F64 ? 8 : 4;
+  for (const Shape &s :
+       std::vector<Shape>{{5, 7, 3}, {97, 130, 259}, {200, 320, 64}}) {
+    Values a = random.values(s.m * s.k), b = random.values(s.k * s.n);
+    Values bias = random.values(s.n), before = random.values(s.m * s.n);
+    auto aBuffer = input(a), bBuffer = input(b), biasBuffer = input(bias);
+    for (bool narrow : {false, true})
+      for (int form = 0; form < 4; ++form) {
+        uint32_t result = narrow ? width : accumulator;
+        bool hasBias = form % 2 == 0;
+        auto planned = [&](int64_t threads) {
+          return grt_cpu_gemm_scratch_bytes(s.m, s.n, s.k, form & 1, form >> 1,
+                                            1, width, result, threads);
+        };
+        uint64_t least = grt_cpu_gemm_pack_bytes(
+            s.m, s.n, s.k, accumulator, result < accumulator,
+            GRT_CPU_GEMM_LEAST_BYTES_OF_ROW);
+        ASSERT_GE(planned(1), least);
+        Values expected = product(s, a, form & 1, b, form >> 1, before,
+                                  hasBias ? bias : Values());
+        for (uint64_t bytes : {2 * planned(mostThreads), planned(mostThreads),
+                               planned(1), (planned(1) + least) / 2, least}) {
+          auto c = narrow ? input(before) : sums(before);
+          auto scratch = sums(int64_t((bytes + accumulator - 1) / accumulator));
+          std::vector<Argument> buffers = {*aBuffer, *bBuffer, *c};
+          if (hasBias)
+            buffers.push_back(*biasBuffer);
+          buffers.push_back(*scratch);
+          // A primitive is made for the scratch of the first call of its shape.
+          Device fresh(std::get<1>(GetParam()));
+          fresh.run(GRT_KERNEL_GEMM, buffers,
+                    {s.m, s.n, s.k, form & 1, form >> 1, 1, hasBias});
+          expectNear(c->read(), expected, "c");
+        }
+      }
+  }
+}
+
 TEST_P(Dense, gemm_repeats_its_bits) {
   Random random(3);
   int64_t m = 61, n = 127, k = 190;
@@ -338,6 +380,50 @@ TEST_P(Dense, gemm_bias_grad_sums_the_rows_of_the_gradient) {
         expectNear(c->read(), expected, "c");
         expectNear(sum->read(), dbias, "dbias");
       }
+}
+
+// Those with epilogues find theirs behind their other buffers, with an optional
+// one before it and without.
+TEST_P(Dense, gemm_epilogues_stay_within_their_scratch) {
+  Random random(13);
+  constexpr int64_t m = 97, n = 130, k = 259;
+  int threads = std::get<1>(GetParam());
+  uint32_t width = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
+  uint32_t accumulator = dtype() == GRT_F64 ? 8 : 4;
+  auto a = input(random.values(m * k)), b = input(random.values(k * n));
+  auto bias = input(random.values(n)), x = input(random.values(m * n));
+  auto check = [&](grt_kernel kernel, std::vector<Argument> buffers,
+                   std::vector<int64_t> ints, bool transA, uint32_t result,
+                   std::vector<Buffer *> results) {
+    // Each on a device of its own: without scratch it takes as much itself.
+    Device(threads).run(kernel, buffers, ints);
+    std::vector<Values> expected;
+    for (Buffer *buffer : results)
+      expected.push_back(buffer->read());
+    uint64_t bytes = grt_cpu_gemm_scratch_bytes(m, n, k, transA, 0, 0, width,
+                                                result, threads);
+    auto scratch = sums(int64_t(bytes / accumulator));
+    buffers.push_back(*scratch);
+    Device(threads).run(kernel, buffers, ints);
+    for (size_t i = 0; i < results.size(); ++i)
+      expectSame(results[i]->read(), expected[i], "with scratch");
+    if (backend().device) // needs none
+      return;
+    auto little = sums(16);
+    buffers.back() = *little;
+    EXPECT_NE(Device(threads).refused(kernel, buffers, ints).find("of scratch"),
+              std::string::npos);
+  };
+  auto y = output(m * n), pre = output(m * n), c = output(m * n);
+  check(GRT_KERNEL_GEMM_GELU, {*a, *b, *bias, *y, *pre}, {m, n, k, 0, 0, 1, 1},
+        false, width, {y.get(), pre.get()});
+  check(GRT_KERNEL_GEMM_GELU, {*a, *b, *bias, *y}, {m, n, k, 0, 0, 1, 0}, false,
+        width, {y.get()});
+  check(GRT_KERNEL_GEMM_GELU_GRAD, {*a, *b, *x, *c}, {m, n, k, 0, 0, 1}, false,
+        width, {c.get()});
+  auto wide = sums(m * n), sum = sums(n);
+  check(GRT_KERNEL_GEMM_BIAS_GRAD, {*a, *b, *wide, *sum}, {m, n, k, 0}, true,
+        accumulator, {wide.get(), sum.get()});
 }
 
 TEST_P(Dense, gemm_gelu_reports_missing_arguments) {

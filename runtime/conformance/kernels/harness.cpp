@@ -301,8 +301,8 @@ uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
   if (backend().device)
     return grt_cuda_attention_scratch_bytes(samples, tq, tk, heads, kvHeads,
                                             headDim, elementBytes, backward);
-  return grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
-                                         backward);
+  return mostThreads * grt_cpu_attention_scratch_bytes(tq, tk, headDim,
+                                                       elementBytes, backward);
 }
 
 std::unique_ptr<Buffer> KernelTest::input(const Values &values) const {

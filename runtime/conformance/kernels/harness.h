@@ -130,8 +130,11 @@ private:
   std::unique_ptr<Buffer> stepOnDevice; ///< null where the host's will do
 };
 
+/// The most threads that the suites give a rank.
+inline constexpr int mostThreads = 3;
+
 /// Bytes of `scratch` that the backend under test asks of ATTENTION, or of
-/// ATTENTION_GRAD.
+/// ATTENTION_GRAD, with as many threads.
 uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
                                int64_t heads, int64_t kvHeads, int64_t headDim,
                                uint32_t elementBytes, bool backward);
@@ -177,7 +180,7 @@ instanceName(const testing::TestParamInfo<KernelTest::ParamType> &info);
   INSTANTIATE_TEST_SUITE_P(                                                    \
       Backend, SUITE,                                                          \
       testing::Combine(testing::Values(GRT_F32, GRT_F64, GRT_BF16),            \
-                       testing::Values(1, 3)),                                 \
+                       testing::Values(1, mostThreads)),                       \
       instanceName)
 
 } // namespace grt::conformance

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define GRT_ABI_VERSION 1
+#define GRT_ABI_VERSION 2
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
@@ -74,9 +74,11 @@ typedef struct grt_buffer {
 /// ones (the executor's accumulate flag).
 /// "may alias" means that the two buffers may be the same memory.
 typedef enum grt_kernel {
-  /// bufs: a, b, c [, bias]; ints: M, N, K, transA, transB, acc, hasBias.
-  /// c[M,N] = op(a) op(b) (+ c) (+ bias[N]). a is [M,K] ([K,M] if transA), b is
-  /// [K,N] ([N,K] if transB). c may have the accumulator type.
+  /// bufs: a, b, c [, bias] [, scratch]; ints: M, N, K, transA, transB, acc,
+  /// hasBias. c[M,N] = op(a) op(b) (+ c) (+ bias[N]). a is [M,K] ([K,M] if
+  /// transA), b is [K,N] ([N,K] if transB). c may have the accumulator type.
+  /// scratch: for the CPU backend grt_cpu_gemm_scratch_bytes(), others need
+  /// none. Without it that backend takes as much outside the arena.
   GRT_KERNEL_GEMM = 0,
   /// bufs: x, bias, y; ints: rows, n. y = x + bias; y may alias x.
   GRT_KERNEL_BIAS_ADD = 1,
@@ -104,7 +106,8 @@ typedef enum grt_kernel {
   /// scaled scores. heads are local; the global head is tpIndex*heads+h.
   /// Attention dropout is keyed by (sample, global head, row, column). With
   /// causal, query r sees keys 0 .. r + Tk - Tq.
-  /// scratch: grt_cpu_attention_scratch_bytes().
+  /// scratch: grt_cpu_attention_scratch_bytes() for each thread that may take
+  /// part; at least for one.
   GRT_KERNEL_ATTENTION = 8,
   /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch; ints, reals as above;
   /// dq, dk, dv use qStride, kStride, vStride.
@@ -174,15 +177,16 @@ typedef enum grt_kernel {
   /// acc. As LAYER_NORM_GRAD, but dx has `residual` added; dx may alias dy or
   /// residual.
   GRT_KERNEL_LAYER_NORM_ADD_GRAD = 25,
-  /// bufs: a, b, bias, y [, pre]; ints: M, N, K, transA, transB, approximate,
-  /// hasPre. pre[M,N] = op(a) op(b) + bias[N], y = gelu(pre); shapes as GEMM.
+  /// bufs: a, b, bias, y [, pre] [, scratch]; ints: M, N, K, transA, transB,
+  /// approximate, hasPre. pre[M,N] = op(a) op(b) + bias[N], y = gelu(pre);
+  /// shapes and scratch as GEMM.
   GRT_KERNEL_GEMM_GELU = 26,
-  /// bufs: a, b, x, c; ints: M, N, K, transA, transB, approximate.
-  /// c[M,N] = op(a) op(b) * gelu'(x), x[M,N]; shapes as GEMM.
+  /// bufs: a, b, x, c [, scratch]; ints: M, N, K, transA, transB, approximate.
+  /// c[M,N] = op(a) op(b) * gelu'(x), x[M,N]; shapes and scratch as GEMM.
   GRT_KERNEL_GEMM_GELU_GRAD = 27,
-  /// bufs: a, b, c, dbias; ints: M, N, K, acc. c[M,N] = a^T b (+ c) and
-  /// dbias[N] = sum over rows of b (+ dbias): a is [K,M], b is [K,N], c and
-  /// dbias have the accumulator type.
+  /// bufs: a, b, c, dbias [, scratch]; ints: M, N, K, acc. c[M,N] = a^T b (+ c)
+  /// and dbias[N] = sum over rows of b (+ dbias): a is [K,M], b is [K,N], c and
+  /// dbias have the accumulator type; scratch as GEMM.
   GRT_KERNEL_GEMM_BIAS_GRAD = 28,
   GRT_KERNEL_COUNT = 29
 } grt_kernel;
@@ -378,8 +382,13 @@ typedef struct grt_step {
   double local_norm_squared; ///< this rank's part, see GRT_KERNEL_NORM
 } grt_step;
 
-/// Host function of the CPU backend: scratch bytes of ATTENTION and
-/// ATTENTION_GRAD for these shapes. Pure, callable by the compiler.
+/// Products and attention of fewer operations than this are one thread's on the
+/// CPU backend: waking the others takes longer.
+#define GRT_CPU_SERIAL_OPERATIONS 500000
+
+/// Host function of the CPU backend: scratch bytes that one thread needs in
+/// ATTENTION and ATTENTION_GRAD of these shapes. Pure, callable by the
+/// compiler.
 static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
                                                        int64_t head_dim,
                                                        uint32_t element_bytes,
@@ -399,6 +408,76 @@ static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
     elements += backward ? 5 * panel + 2ull * (uint64_t)tk * (uint64_t)head_dim
                          : 3 * panel;
   return elements * accumulator;
+}
+
+/// Rows and depth of the blocks in which the CPU backend's own products pack
+/// their operands; the bytes of a row of a block of op(b), at least, and enough
+/// for nearly their full speed.
+#define GRT_CPU_GEMM_ROWS 96
+#define GRT_CPU_GEMM_DEPTH 256
+#define GRT_CPU_GEMM_LEAST_BYTES_OF_ROW 256
+#define GRT_CPU_GEMM_BYTES_OF_ROW 1024
+
+/// What one thread of the CPU backend's own code packs at once of a product of
+/// M x N x K: a block of op(b) of as many columns as fill `bytes_of_row`, one
+/// of op(a), and sums where c is narrower than the accumulator type.
+static inline uint64_t grt_cpu_gemm_pack_bytes(int64_t m, int64_t n, int64_t k,
+                                               uint32_t accumulator_bytes,
+                                               int narrow_result,
+                                               uint64_t bytes_of_row) {
+  uint64_t least = GRT_CPU_GEMM_LEAST_BYTES_OF_ROW;
+  uint64_t depth = k < GRT_CPU_GEMM_DEPTH ? (uint64_t)k : GRT_CPU_GEMM_DEPTH;
+  uint64_t rows =
+      m < GRT_CPU_GEMM_ROWS ? ((uint64_t)m + 5) / 6 * 6 : GRT_CPU_GEMM_ROWS;
+  uint64_t row = ((uint64_t)n * accumulator_bytes + least - 1) / least * least;
+  if (row > bytes_of_row)
+    row = bytes_of_row;
+  return ((depth + (narrow_result ? rows : 0)) * row +
+          (depth + 1) * rows * accumulator_bytes + 63) /
+         64 * 64;
+}
+
+/// Scratch bytes of a GEMM on the CPU backend with so many threads. Pure,
+/// callable by the compiler. What the backend's own code packs, and no less
+/// than what oneDNN's primitives were seen to ask for on the shapes of
+/// transformers (its scratchpad is no documented function of the shape: a
+/// product that would want more takes fewer threads or the backend's own code).
+static inline uint64_t
+grt_cpu_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k, int trans_a,
+                           int trans_b, int acc, uint32_t element_bytes,
+                           uint32_t result_bytes, int64_t threads) {
+  uint32_t accumulator = element_bytes < 4 ? 4 : element_bytes;
+  if (m <= 0 || n <= 0)
+    return 0;
+  if (k < 0)
+    k = 0;
+  // Packing a transposed takes longer: it should serve more columns.
+  uint64_t own =
+      grt_cpu_gemm_pack_bytes(m, n, k, accumulator, result_bytes < accumulator,
+                              (trans_a ? 2 : 1) * GRT_CPU_GEMM_BYTES_OF_ROW);
+  uint64_t library = 0;
+  if (element_bytes < 8) {
+    // Blocks of b are copied where its rows cannot be read as they lie, blocks
+    // of a where it is transposed, and sums of a part of k have their own
+    // place.
+    int narrow = element_bytes == 2, odd = narrow && k % 32 != 0;
+    uint64_t rows = m < 256 ? (uint64_t)m : 256;
+    uint64_t columns = n < 1024 ? (uint64_t)n : 1024;
+    uint64_t reach = narrow ? 4096 : 1024, area = rows * ((uint64_t)k + 32);
+    uint64_t block = 256 * (narrow ? 1056 : 544);
+    if (reach > (uint64_t)k)
+      reach = (uint64_t)k;
+    library = 4096;
+    if (trans_b || narrow || (n & (n - 1)) == 0)
+      library += 64 * (reach + 64) * element_bytes;
+    if (trans_a || odd)
+      library += (area < block ? area : block) * element_bytes;
+    if (odd || (k > (narrow && !acc ? 1024 : 512) && (acc || narrow)))
+      library += rows * columns * 4;
+  }
+  if (2.0 * (double)m * (double)n * (double)k < GRT_CPU_SERIAL_OPERATIONS)
+    threads = 1;
+  return (own > library ? own : library) * (uint64_t)threads;
 }
 
 #ifdef __cplusplus

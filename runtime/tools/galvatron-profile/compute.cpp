@@ -97,8 +97,10 @@ std::pair<double, double> attentionFlops(Probe &probe, int64_t positions,
            blocks.make(all),
            blocks.make(all)};
   auto scratch = [&](int backward) {
-    return blocks.scratch(grt_cpu_attention_scratch_bytes(
-        positions, positions, headSize, sizeof(float), backward));
+    return blocks.scratch(
+        uint64_t(probe.threads()) *
+        grt_cpu_attention_scratch_bytes(positions, positions, headSize,
+                                        sizeof(float), backward));
   };
   Block *forward = scratch(0), *backward = scratch(1);
   std::vector<int64_t> ints = {1,     positions, positions, heads,

@@ -45,7 +45,7 @@ void Block::fill(grt_dtype dtype) {
 
 Probe::Probe(Communicator &communicator, const grt_backend &backend,
              int threads)
-    : communicator(communicator), backend(backend),
+    : communicator(communicator), backend(backend), ownThreads(threads),
       state(backend.create_rank(communicator.rank(), threads)),
       gathered(size_t(communicator.size())) {
   if (!state)

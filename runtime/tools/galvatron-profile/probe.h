@@ -53,6 +53,7 @@ public:
 
   Communicator &peers() { return communicator; }
   const grt_backend &device() const { return backend; }
+  int threads() const { return ownThreads; }
 
   /// Calls a kernel on whole blocks. Throws grt::Error.
   void launch(grt_kernel kernel, grt_dtype dtype,
@@ -92,6 +93,7 @@ private:
 
   Communicator &communicator;
   const grt_backend &backend;
+  int ownThreads;
   void *state;
   grt_coordinates coordinates = {};
   grt_step step = {};

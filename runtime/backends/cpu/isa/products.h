@@ -113,14 +113,15 @@ void products(int64_t m, int64_t n, int64_t depth, Strided<T> a, const T *b,
 // The general product, after Goto and van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication" (ACM TOMS 34(3), 2008): a block of B
 // is packed for the last-level cache, a block of A for the second level, and
-// tiles run over both.
+// tiles run over both. How wide a block of B is depends on the memory that the
+// caller has; sums do not.
 
-constexpr int64_t blockDepth = 256, blockRows = 96, blockBytes = 1024 * 1024;
-/// A block of B, one of A, and for narrow results their block of wide sums.
-static_assert(blockBytes + (blockDepth + 1) * blockRows * 8 <= gemmPackBytes);
-static_assert(blockBytes + (blockDepth + 1) * blockRows * 4 +
-                  blockRows * blockBytes / blockDepth <=
-              gemmPackBytes);
+constexpr int64_t blockDepth = GRT_CPU_GEMM_DEPTH;
+constexpr int64_t blockRows = GRT_CPU_GEMM_ROWS;
+static_assert(blockRows % tileRows == 0);
+static_assert(GRT_CPU_GEMM_LEAST_BYTES_OF_ROW %
+                  (tileVectors * lanes<float> * sizeof(float)) ==
+              0);
 
 /// Packs op(a)[rows, depth] as panels of tileRows rows, each [depth, tileRows];
 /// missing rows of the last panel are zero.
@@ -188,22 +189,24 @@ void packedProduct(const A *packedA, const A *packedB, int64_t rows,
 /// C is T or its accumulator type. A narrow c is summed in a wide block and
 /// rounded once, so B is packed again for every block of rows.
 template <class T, class C>
-void gemm(int threads, void *pack, int64_t m, int64_t n, int64_t k, const T *a,
+void gemm(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k, const T *a,
           bool transA, const T *b, bool transB, C *c, const T *bias, bool add) {
   using A = Accumulator<T>;
   constexpr bool rounds = sizeof(C) < sizeof(A);
   constexpr int64_t width = tileVectors * lanes<A>;
-  constexpr int64_t blockColumns =
-      blockBytes / int64_t(sizeof(A)) / blockDepth / width * width;
+  const int64_t blockColumns = blocks.bytesOfRow / int64_t(sizeof(A));
+  // What grt_cpu_gemm_pack_bytes() counts.
+  const int64_t mostDepth = smaller(blockDepth, k);
+  const int64_t mostRows =
+      smaller(blockRows, (m + tileRows - 1) / tileRows * tileRows);
   int64_t aRow = transA ? 1 : k, aColumn = transA ? m : 1;
   int64_t bRow = transB ? 1 : n, bColumn = transB ? k : 1;
-  threads = threadsForOperations(threads, 2.0 * double(m * n) * double(k));
   // Threads share out columns and pack for themselves.
-  parallelFor(threads, n, width, [&](int thread, int64_t begin, int64_t end) {
-    A *packedB = reinterpret_cast<A *>(static_cast<char *>(pack) +
-                                       thread * gemmPackBytes);
-    A *packedA = packedB + blockBytes / sizeof(A);
-    A *sums = packedA + (blockDepth + 1) * blockRows;
+  auto part = [&](int thread, int64_t begin, int64_t end) {
+    A *packedB = reinterpret_cast<A *>(static_cast<char *>(blocks.memory) +
+                                       thread * blocks.bytesPerThread);
+    A *packedA = packedB + mostDepth * blockColumns;
+    A *sums = packedA + (mostDepth + 1) * mostRows;
     auto packB = [&](int64_t k0, int64_t depth, int64_t j, int64_t cols) {
       packColumns(b + k0 * bRow + j * bColumn, bRow, bColumn, depth, cols,
                   width, packedB);
@@ -251,7 +254,8 @@ void gemm(int threads, void *pack, int64_t m, int64_t n, int64_t k, const T *a,
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = begin; j < end; ++j)
             c[i * n + j] += wide(bias[j]);
-  });
+  };
+  parallelFor(blocks.threads, n, width, part);
 }
 
 } // namespace

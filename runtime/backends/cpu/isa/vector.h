@@ -245,7 +245,8 @@ inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /// Elements below which a second thread costs more than it gives.
 constexpr int64_t elementGrain = 16384;
 /// The same in operations, for kernels that do many with an element.
-constexpr int64_t serialElements = 32768, serialOperations = 500000;
+constexpr int64_t serialElements = 32768;
+constexpr int64_t serialOperations = GRT_CPU_SERIAL_OPERATIONS;
 
 /// Threads for work on so many elements, or of so many operations.
 inline int threadsForElements(int threads, int64_t elements) {
