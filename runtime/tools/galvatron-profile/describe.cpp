@@ -106,9 +106,10 @@ double ranksPerCore(const Measurement &m) {
 } // namespace
 
 Json describe(const Measurement &m, uint64_t memory) {
-  // All ranks ran at once. The file says what one alone on a core reaches, and
-  // how many cores there are: fewer ranks at work, as at the ends of a
-  // pipeline, are faster.
+  // All ranks ran at once. The file says what one alone on its cores reaches,
+  // and how many cores there are: fewer ranks than cores at work, as at the
+  // ends of a pipeline, are faster, and more cores than ranks are a rank's
+  // threads.
   double shared = ranksPerCore(m);
   Json flops = {{"f32", quantity(shared * m.f32Flops, "FLOPS")},
                 {"f64", quantity(shared * m.f64Flops, "FLOPS")}};
@@ -156,7 +157,8 @@ Json describe(const Measurement &m, uint64_t memory) {
           {{"count", 1}, {"device-type", typeName}, {"devices", devices}});
       if (const CollectiveTimes *times = find(false); times && devices > 1)
         nodes.back()["link"] = link(*times);
-      if (shared > 1)
+      // The rates above hold where ranks share cores evenly, or not at all.
+      if (onCpu && (shared > 1 || devices <= m.cores))
         nodes.back()["cores"] = m.cores;
     }
     rank = end;
