@@ -158,6 +158,13 @@ StringRef Cluster::backend() const {
   return first;
 }
 
+int64_t Cluster::threadsPerDevice() const {
+  int64_t most = 1;
+  for (const NodeGroup &group : description.nodes)
+    most = std::max(most, group.threadsPerDevice());
+  return most;
+}
+
 StringRef Cluster::backendOf(ArrayRef<int64_t> devices) const {
   StringRef first = deviceType(devices.front()).backend;
   for (int64_t device : devices)

@@ -160,7 +160,7 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   module->setAttr(GalvatronDialect::kClusterAttr, clusterAttr);
 
   DiagnosticCollector diagnostics(*module.getContext());
-  auto model = ir::createLayerModel(module, cluster.backend());
+  auto model = ir::createLayerModel(module, cluster);
   if (mlir::failed(model))
     return makeError(diagnostics.take("the model cannot be planned"));
   int64_t memory = request.planner.memory.value_or(0);

@@ -21,6 +21,7 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -72,6 +73,15 @@ struct NodeGroup {
   /// Processor cores that the node's devices share (CPU ranks); 0: every device
   /// computes on its own.
   int64_t cores = 0;
+
+  /// Threads of the kernels of a CPU rank on one of these devices, which have
+  /// scratch memory for so many: its share of the cores.
+  int64_t threadsPerDevice() const { return threadsPerDevice(cores, devices); }
+  static int64_t threadsPerDevice(int64_t cores, int64_t devices) {
+    // Nothing is known of a device's own cores: enough for most machines.
+    constexpr int64_t unknown = 4;
+    return cores == 0 ? unknown : std::max(int64_t(1), cores / devices);
+  }
 
   bool operator==(const NodeGroup &other) const = default;
 };
@@ -154,6 +164,8 @@ public:
   }
   /// The one backend of all devices, or "" if they differ.
   llvm::StringRef backend() const;
+  /// The most threads that a CPU rank has, see NodeGroup.
+  int64_t threadsPerDevice() const;
   /// The same of some devices.
   llvm::StringRef backendOf(llvm::ArrayRef<int64_t> devices) const;
   /// True if all devices are of one type.

@@ -46,10 +46,11 @@ int64_t alignedBytes(Type type) {
 
 class FunctionConverter : public nn::KernelEmitter {
 public:
-  FunctionConverter(func::FuncOp source, StringRef backend)
-      : source(source), backend(backend), builder(source.getContext()),
-        layout(getFlatLayout(source)),
-        gathersOutside(::galvatron::backendTraits(backend).streams) {}
+  FunctionConverter(func::FuncOp source, const KernelTarget &kernelTarget)
+      : source(source), kernelTarget(kernelTarget),
+        builder(source.getContext()), layout(getFlatLayout(source)),
+        gathersOutside(
+            ::galvatron::backendTraits(kernelTarget.backend).streams) {}
 
   FailureOr<FuncOp> run(FunctionRegions *regions);
 
@@ -65,13 +66,21 @@ public:
   Value temporary(RankedTensorType type) override {
     return newTransient(bufferType(type));
   }
-  Value scratch(StringRef name, ArrayRef<int64_t> ints, Type element) override {
+  Value scratch(StringRef name, ArrayRef<int64_t> ints, Type element,
+                Type result) override {
     std::optional<Kernel> kernel = symbolizeKernel(name);
-    assert((kernel == Kernel::Attention || kernel == Kernel::AttentionGrad) &&
+    assert((kernel == Kernel::Attention || kernel == Kernel::AttentionGrad ||
+            kernel == Kernel::Gemm) &&
            "kernel takes no scratch");
     int64_t bytes =
-        getAttentionScratchBytes(backend, ints, getElementBytes(element),
-                                 kernel == Kernel::AttentionGrad);
+        kernel == Kernel::Gemm
+            ? getGemmScratchBytes(kernelTarget, ints, getElementBytes(element),
+                                  getElementBytes(result))
+            : getAttentionScratchBytes(kernelTarget, ints,
+                                       getElementBytes(element),
+                                       kernel == Kernel::AttentionGrad);
+    if (bytes == 0)
+      return nullptr;
     return newTransient(MemRefType::get(bytes, builder.getI8Type()));
   }
   Value view(Value buffer, int64_t byteOffset, RankedTensorType type) override {
@@ -125,7 +134,7 @@ private:
   void placeLifetimes();
 
   func::FuncOp source;
-  StringRef backend;
+  KernelTarget kernelTarget;
   FuncOp target;
   OpBuilder builder;
   FlatLayout layout;
@@ -555,7 +564,8 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
 
 } // namespace
 
-FailureOr<FuncOp> grt::convertFunction(func::FuncOp function, StringRef backend,
+FailureOr<FuncOp> grt::convertFunction(func::FuncOp function,
+                                       const KernelTarget &target,
                                        FunctionRegions *regions) {
-  return FunctionConverter(function, backend).run(regions);
+  return FunctionConverter(function, target).run(regions);
 }

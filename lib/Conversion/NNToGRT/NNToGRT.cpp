@@ -238,7 +238,8 @@ void ConvertNNToGRTPass::runOnOperation() {
     // Here, since nn knows no devices.
     if (::galvatron::backendTraits(getBackend(module)).productEpilogues)
       nn::fuseProducts(function);
-    if (failed(convertFunction(function, getBackend(module), &regions[name])))
+    if (failed(
+            convertFunction(function, getKernelTarget(module), &regions[name])))
       return signalPassFailure();
   }
 

@@ -8,13 +8,15 @@
 #include "accesses.h"
 #include "core/manifest.h"
 
+#include <span>
+
 namespace grt::recording {
 namespace {
 
 constexpr Access R = Access::Read, W = Access::Write, RW = Access::ReadWrite,
                  A = Access::Accumulate, S = Access::Scratch;
 
-constexpr Access gemm[] = {R, R, A, R};
+constexpr Access gemm[] = {R, R, A, R, S};
 constexpr Access unary[] = {R, W};
 constexpr Access binary[] = {R, R, W};
 constexpr Access biasGrad[] = {R, A};
@@ -27,16 +29,23 @@ constexpr Access attention[] = {R, R, R, W, W, S};
 constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
-constexpr Access gemmGelu[] = {R, R, R, W, W};
-constexpr Access gemmGeluGrad[] = {R, R, R, W};
-constexpr Access gemmBiasGrad[] = {R, R, A, A};
+constexpr Access gemmGelu[] = {R, R, R, W, W, S};
+constexpr Access gemmGeluGrad[] = {R, R, R, W, S};
+constexpr Access gemmBiasGrad[] = {R, R, A, A, S};
 constexpr Access zero[] = {W};
 constexpr Access optimizer[] = {RW, R, RW};
 constexpr Access norm[] = {R};
 
+struct KernelAccesses {
+  std::span<const Access> operands;
+  StepUse step = StepUse::None;
+  /// The operand that a call has only if its last integer is not 0.
+  int optional = -1;
+};
+
 /// By kernel number.
 const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
-    {gemm},                      // GEMM
+    {gemm, StepUse::None, 3},    // GEMM
     {binary},                    // BIAS_ADD
     {biasGrad},                  // BIAS_GRAD
     {layerNorm},                 // LAYER_NORM
@@ -62,7 +71,7 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},                        // SCALE
     {addLayerNorm, StepUse::Reads}, // dropout
     {layerNormAddGrad},
-    {gemmGelu},
+    {gemmGelu, StepUse::None, 4},
     {gemmGeluGrad},
     {gemmBiasGrad},
 };
@@ -74,7 +83,16 @@ uint64_t reach(int64_t rows, int64_t stride, int64_t width) {
 
 } // namespace
 
-const KernelAccesses &accessesOf(uint32_t kernel) { return kernels[kernel]; }
+StepUse stepUseOf(uint32_t kernel) { return kernels[kernel].step; }
+
+std::vector<Access> accessesOf(const grt_kernel_op &op) {
+  const KernelAccesses &kernel = kernels[op.kernel];
+  std::vector<Access> accesses(kernel.operands.begin(), kernel.operands.end());
+  if (kernel.optional >= 0 && op.int_count > 0 &&
+      op.ints[op.int_count - 1] == 0)
+    accesses.erase(accesses.begin() + kernel.optional);
+  return accesses;
+}
 
 uint64_t touchedBytes(const grt_kernel_op &op, uint32_t buffer) {
   const grt_buffer &named = op.buffers[buffer];

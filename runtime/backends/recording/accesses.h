@@ -16,7 +16,7 @@
 #include "grt/abi.h"
 
 #include <cstdint>
-#include <span>
+#include <vector>
 
 namespace grt::recording {
 
@@ -33,13 +33,12 @@ inline bool writes(Access access) { return access != Access::Read; }
 /// What a kernel does with the step block.
 enum class StepUse : uint8_t { None, Reads, AddsNorm };
 
-struct KernelAccesses {
-  std::span<const Access> buffers;
-  StepUse step = StepUse::None;
-};
-
 /// Of a kernel below GRT_KERNEL_COUNT.
-const KernelAccesses &accessesOf(uint32_t kernel);
+StepUse stepUseOf(uint32_t kernel);
+
+/// What a call of such a kernel does with its buffers; scratch that it may do
+/// without is the last of them.
+std::vector<Access> accessesOf(const grt_kernel_op &op);
 
 /// Bytes from the beginning of a buffer that a call may touch: those that its
 /// descriptor names, or as far as its rows reach where they lie apart.

@@ -161,13 +161,13 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
   return guarded(
       call->rank_state, message, messageBytes, [&](ModelLock &, Rank &rank) {
         const grt_kernel_op &op = *call->op;
-        const KernelAccesses &accesses = accessesOf(Kernel);
+        std::vector<Access> accesses = accessesOf(op);
         std::string what = kernelName(Kernel);
         if (op.name && what != op.name)
           what += std::string(" '") + op.name + "'";
         auto made =
             operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work, what);
-        if (op.buffer_count > accesses.buffers.size())
+        if (op.buffer_count > accesses.size())
           throw std::runtime_error(made->deed->text() + " has " +
                                    std::to_string(op.buffer_count) +
                                    " buffers");
@@ -190,7 +190,7 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         copy->coordinates = *call->coordinates;
         copy->accumulate = call->accumulate;
         for (uint32_t i = 0; i < op.buffer_count; ++i) {
-          Access access = accesses.buffers[i];
+          Access access = accesses[i];
           uint64_t bytes = touchedBytes(op, i);
           void *memory = nullptr;
           if (reads(access))
@@ -201,13 +201,14 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         }
         char *step = reinterpret_cast<char *>(call->step);
         constexpr uint64_t norm = offsetof(grt_step, local_norm_squared);
-        if (accesses.step == StepUse::Reads) {
+        StepUse use = stepUseOf(Kernel);
+        if (use == StepUse::Reads) {
           step = touch(*made, step, norm, false);
-        } else if (accesses.step == StepUse::AddsNorm) {
+        } else if (use == StepUse::AddsNorm) {
           char *sum = touch(*made, step + norm, sizeof(double), true);
           step = sum - norm;
         }
-        if (accesses.step != StepUse::None)
+        if (use != StepUse::None)
           copy->step = reinterpret_cast<grt_step *>(step);
         bool backward = Kernel == GRT_KERNEL_ATTENTION_GRAD;
         if (Kernel == GRT_KERNEL_ATTENTION || backward) {
@@ -381,9 +382,10 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
       throw std::runtime_error(made->deed->text() +
                                ", which was never recorded");
     if (made->marker->capture != (rank.capturing ? rank.captures : 0))
-      throw std::runtime_error(
-          made->deed->text() + ", which was recorded " +
-          (made->marker->capture ? "in another graph" : "outside of the graph"));
+      throw std::runtime_error(made->deed->text() + ", which was recorded " +
+                               (made->marker->capture
+                                    ? "in another graph"
+                                    : "outside of the graph"));
     put(std::move(made));
   });
 }

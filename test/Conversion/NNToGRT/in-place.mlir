@@ -56,8 +56,11 @@ galvatron.model @toy(%x: tensor<?x16xf32>) {seq_len = 1 : i64, vocab = 1 : i64} 
 // CHECK-NEXT: [[V2:%[a-z0-9_]+]] = grt.buffer output at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V3:%[a-z0-9_]+]] = grt.buffer stash at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<16x16xf32>
+// CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.begin [[V3]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V3]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V3]], [[V5]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V5]]
 // CHECK-NEXT: grt.kernel gelu([[V3]], [[V2]]) ints [32, 0] {label = "gelu"}
 // CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 1, 0] reals [1.000000e-01] {label = "dropout"}
@@ -70,12 +73,18 @@ galvatron.model @toy(%x: tensor<?x16xf32>) {seq_len = 1 : i64, vocab = 1 : i64} 
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer grad_out at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16x16xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<2x16xf32>
+// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<23168xi8>
 // CHECK-NEXT: grt.begin [[V7]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [2, 1, 16, 1, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel dropout([[V7]], [[V7]]) ints [2, 1, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel gelu_grad([[V3]], [[V7]], [[V7]]) ints [32, 0] {label = "gelu_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V7]], [[V4]], [[V5]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V2]], [[V7]], [[V6]]) ints [16, 16, 2, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V8]]
+// CHECK-NEXT: grt.kernel gemm([[V7]], [[V4]], [[V5]], [[V8]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V8]]
+// CHECK-NEXT: grt.begin [[V9]]
+// CHECK-NEXT: grt.kernel gemm([[V2]], [[V7]], [[V6]], [[V9]]) ints [16, 16, 2, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V7]]
 // CHECK-NEXT: grt.end [[V3]]
 
@@ -84,9 +93,15 @@ galvatron.model @toy(%x: tensor<?x16xf32>) {seq_len = 1 : i64, vocab = 1 : i64} 
 // CHECK-NEXT: [[V2:%[a-z0-9_]+]] = grt.buffer output at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V3:%[a-z0-9_]+]] = grt.buffer stash at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<16x16xf32>
+// CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.begin [[V3]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V3]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear"}
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V4]], [[V2]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V3]], [[V5]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V5]]
+// CHECK-NEXT: grt.begin [[V6]]
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V4]], [[V2]], [[V6]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V6]]
 
 // CHECK-LABEL: grt.func @twice.b2.borrow0.backward attributes {input_bytes = 128 : i64, output_bytes = 0 : i64, stash_bytes = 128 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<2x16xf32>
@@ -96,20 +111,32 @@ galvatron.model @toy(%x: tensor<?x16xf32>) {seq_len = 1 : i64, vocab = 1 : i64} 
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer grad_out at 0 : memref<2x16xf32>
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16x16xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<2x16xf32>
-// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<16x16xf32>
+// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<16x16xf32>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<23168xi8>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<16x16xf32>
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<23168xi8>
 // CHECK-NEXT: grt.begin [[V7]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V7]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.begin [[V8]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V3]], [[V8]]) ints [16, 16, 2, 1, 0, 0, 0] {label = "linear_weight_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V7]], [[V4]], [[V5]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.begin [[V9]]
-// CHECK-NEXT: grt.kernel gemm([[V2]], [[V7]], [[V9]]) ints [16, 16, 2, 1, 0, 0, 0] {label = "linear_weight_grad"}
-// CHECK-NEXT: grt.end [[V7]]
-// CHECK-NEXT: grt.kernel add([[V8]], [[V9]], [[V8]]) ints [256] {label = "add"}
-// CHECK-NEXT: grt.end [[V9]]
-// CHECK-NEXT: grt.kernel bias_grad([[V8]], [[V6]]) ints [1, 256, 2] {label = "accumulate"}
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V7]], [[V8]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.end [[V8]]
+// CHECK-NEXT: grt.begin [[V9]]
+// CHECK-NEXT: grt.begin [[V10]]
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V3]], [[V9]], [[V10]]) ints [16, 16, 2, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V10]]
+// CHECK-NEXT: grt.begin [[V11]]
+// CHECK-NEXT: grt.kernel gemm([[V7]], [[V4]], [[V5]], [[V11]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V11]]
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.begin [[V13]]
+// CHECK-NEXT: grt.kernel gemm([[V2]], [[V7]], [[V12]], [[V13]]) ints [16, 16, 2, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V13]]
+// CHECK-NEXT: grt.end [[V7]]
+// CHECK-NEXT: grt.kernel add([[V9]], [[V12]], [[V9]]) ints [256] {label = "add"}
+// CHECK-NEXT: grt.end [[V12]]
+// CHECK-NEXT: grt.kernel bias_grad([[V9]], [[V6]]) ints [1, 256, 2] {label = "accumulate"}
+// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V3]]
 
 // CHECK-LABEL: grt.func @shared_beta.b2.forward attributes {input_bytes = 128 : i64, output_bytes = 128 : i64, stash_bytes = 256 : i64}

@@ -101,18 +101,24 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer parameter at 3072 : memref<3x16xf32>
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer parameter at 3264 : memref<16x16xf32>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer parameter at 4288 : memref<16xf32>
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
-// CHECK-NEXT: grt.begin [[V3]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V6]], [[V3]], [[V7]]) ints [32, 48, 16, 0, 0, 0, 1] {label = "linear"}
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V3]] at 0
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V3]] at 64
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V3]] at 128
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<6592xi8>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
 // CHECK-NEXT: grt.begin [[V10]]
+// CHECK-NEXT: grt.begin [[V3]]
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V6]], [[V3]], [[V7]], [[V10]]) ints [32, 48, 16, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V10]]
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V3]] at 0
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V3]] at 64
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V3]] at 128
+// CHECK-NEXT: grt.begin [[V11]]
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel attention([[V11]], [[V12]], [[V13]], [[V4]], [[V5]], [[V10]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
-// CHECK-NEXT: grt.end [[V10]]
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V8]], [[V2]], [[V9]]) ints [32, 16, 16, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.kernel attention([[V13]], [[V14]], [[V15]], [[V4]], [[V5]], [[V11]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
+// CHECK-NEXT: grt.end [[V11]]
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V8]], [[V2]], [[V9]], [[V12]]) ints [32, 16, 16, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V12]]
 
 // CHECK-LABEL: grt.func @attn.b4.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 8704 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<4x8x16xf32>
@@ -130,27 +136,39 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer gradient at 3264 : memref<16x16xf32>
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer gradient at 4288 : memref<16xf32>
 // CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
-// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3x16xf32>
-// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.buffer transient : memref<34816xi8>
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
+// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3x16xf32>
+// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer transient : memref<34816xi8>
+// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
+// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<10624xi8>
 // CHECK-NEXT: grt.kernel bias_grad([[V1]], [[V14]]) ints [32, 16, 2] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V15]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V8]], [[V15]]) ints [32, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V1]], [[V13]]) ints [16, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
-// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V3]] at 0
-// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V3]] at 64
-// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.view [[V3]] at 128
-// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.view [[V16]] at 0
-// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V16]] at 64
-// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.view [[V16]] at 128
 // CHECK-NEXT: grt.begin [[V16]]
-// CHECK-NEXT: grt.begin [[V17]]
-// CHECK-NEXT: grt.kernel attention_grad([[V18]], [[V19]], [[V20]], [[V4]], [[V5]], [[V15]], [[V21]], [[V22]], [[V23]], [[V17]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
-// CHECK-NEXT: grt.end [[V17]]
-// CHECK-NEXT: grt.end [[V15]]
-// CHECK-NEXT: grt.kernel bias_grad([[V16]], [[V12]]) ints [32, 48, 2] {label = "bias_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V16]], [[V6]], [[V10]]) ints [32, 16, 48, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V2]], [[V16]], [[V11]]) ints [16, 48, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V8]], [[V15]], [[V16]]) ints [32, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.end [[V16]]
+// CHECK-NEXT: grt.begin [[V17]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V1]], [[V13]], [[V17]]) ints [16, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V17]]
+// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V3]] at 0
+// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.view [[V3]] at 64
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.view [[V3]] at 128
+// CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.view [[V18]] at 0
+// CHECK-NEXT: [[V26:%[a-z0-9_]+]] = grt.view [[V18]] at 64
+// CHECK-NEXT: [[V27:%[a-z0-9_]+]] = grt.view [[V18]] at 128
+// CHECK-NEXT: grt.begin [[V18]]
+// CHECK-NEXT: grt.begin [[V19]]
+// CHECK-NEXT: grt.kernel attention_grad([[V22]], [[V23]], [[V24]], [[V4]], [[V5]], [[V15]], [[V25]], [[V26]], [[V27]], [[V19]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
+// CHECK-NEXT: grt.end [[V19]]
+// CHECK-NEXT: grt.end [[V15]]
+// CHECK-NEXT: grt.kernel bias_grad([[V18]], [[V12]]) ints [32, 48, 2] {label = "bias_grad"}
+// CHECK-NEXT: grt.begin [[V20]]
+// CHECK-NEXT: grt.kernel gemm([[V18]], [[V6]], [[V10]], [[V20]]) ints [32, 16, 48, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V20]]
+// CHECK-NEXT: grt.begin [[V21]]
+// CHECK-NEXT: grt.kernel gemm([[V2]], [[V18]], [[V11]], [[V21]]) ints [16, 48, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V21]]
+// CHECK-NEXT: grt.end [[V18]]
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]
 // CHECK-NEXT: grt.end [[V5]]
@@ -168,14 +186,20 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer parameter at 4224 : memref<64xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer parameter at 4480 : memref<64x16xf32>
 // CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer parameter at 8576 : memref<16xf32>
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
 // CHECK-NEXT: grt.begin [[V3]]
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V7]], [[V8]], [[V3]], [[V4]]) ints [32, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.begin [[V13]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]]) ints [32, 64, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]], [[V13]]) ints [32, 64, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V13]]
 // CHECK-NEXT: grt.begin [[V6]]
 // CHECK-NEXT: grt.kernel bias_gelu([[V5]], [[V10]], [[V5]], [[V6]]) ints [32, 64, 1] {label = "bias_gelu"}
-// CHECK-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]], [[V12]]) ints [32, 16, 64, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]], [[V12]], [[V14]]) ints [32, 16, 64, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V14]]
 // CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout_add"}
 
 // CHECK-LABEL: grt.func @mlp.b4.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 18688 : i64}
@@ -200,17 +224,29 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer gradient at 8576 : memref<16xf32>
 // CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x64xf32>
+// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.buffer transient : memref<45056xi8>
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
+// CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
 // CHECK-NEXT: grt.begin [[V20]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V20]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel bias_grad([[V20]], [[V19]]) ints [32, 16, 2] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V21]]
-// CHECK-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]]) ints [32, 64, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]]) ints [64, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V22]]
+// CHECK-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]], [[V22]]) ints [32, 64, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V22]]
+// CHECK-NEXT: grt.begin [[V23]]
+// CHECK-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]], [[V23]]) ints [64, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V23]]
 // CHECK-NEXT: grt.end [[V20]]
 // CHECK-NEXT: grt.kernel gelu_grad([[V5]], [[V21]], [[V21]]) ints [2048, 1] {label = "gelu_grad"}
 // CHECK-NEXT: grt.kernel bias_grad([[V21]], [[V17]]) ints [32, 64, 2] {label = "bias_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V13]]) ints [32, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V21]], [[V16]]) ints [16, 64, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V24]]
+// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V13]], [[V24]]) ints [32, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V24]]
+// CHECK-NEXT: grt.begin [[V25]]
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V21]], [[V16]], [[V25]]) ints [16, 64, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V25]]
 // CHECK-NEXT: grt.end [[V21]]
 // CHECK-NEXT: grt.kernel layer_norm_add_grad([[V13]], [[V2]], [[V4]], [[V7]], [[V1]], [[V13]], [[V14]], [[V15]]) ints [32, 16, 2] {label = "layer_norm_add_grad"}
 // CHECK-NEXT: grt.end [[V3]]
@@ -228,16 +264,19 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<16xf32>
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer parameter at 64 : memref<16xf32>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer parameter at 128 : memref<33x16xf32>
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<32x3xf32>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<32x3xf32>
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V7]], [[V8]], [[V4]], [[V5]]) ints [32, 16] reals [1.000000e-05] {label = "layer_norm"}
-// CHECK-NEXT: grt.begin [[V6]]
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V9]], [[V6]]) ints [32, 33, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.begin [[V10]]
-// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V10]]) ints [32, 33, 33, 0] {label = "cross_entropy"}
-// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V10]], [[V6]], [[V3]]) ints [32, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.begin [[V6]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V9]], [[V6]], [[V10]]) ints [32, 33, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V10]]
+// CHECK-NEXT: grt.begin [[V11]]
+// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V11]]) ints [32, 33, 33, 0] {label = "cross_entropy"}
+// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V11]], [[V6]], [[V3]]) ints [32, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.end [[V11]]
 
 // CHECK-LABEL: grt.func @head.b4.borrow2.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 6528 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer input at 0 : memref<4x8x16xf32>
@@ -252,8 +291,14 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer gradient at 64 : memref<16xf32>
 // CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer gradient at 128 : memref<33x16xf32>
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V8]], [[V9]]) ints [32, 16, 33, 0, 0, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V12]]) ints [33, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<28928xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<37120xi8>
+// CHECK-NEXT: grt.begin [[V13]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V8]], [[V9]], [[V13]]) ints [32, 16, 33, 0, 0, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V13]]
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V12]], [[V14]]) ints [33, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V14]]
 // CHECK-NEXT: grt.kernel layer_norm_grad([[V9]], [[V1]], [[V4]], [[V6]], [[V9]], [[V10]], [[V11]]) ints [32, 16, 2] {label = "layer_norm_grad"}
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]

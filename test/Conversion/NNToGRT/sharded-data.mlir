@@ -93,27 +93,33 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x16xf32>
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x2xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x64xf32>
-// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x64xf32>
+// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x64xf32>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
 // CHECK-NEXT: grt.begin [[V3]]
 // CHECK-NEXT: grt.all_gather [[V4]] to [[V3]] over sdp {label = "gather"}
-// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.view [[V3]] at 0
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.view [[V3]] at 64
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V3]] at 128
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V3]] at 4224
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V3]] at 4480
-// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V3]] at 8576
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V3]] at 0
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V3]] at 64
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V3]] at 128
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V3]] at 4224
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V3]] at 4480
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.view [[V3]] at 8576
 // CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.begin [[V6]]
-// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V9]], [[V10]], [[V5]], [[V6]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V11]], [[V12]], [[V5]], [[V6]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
 // CHECK-NEXT: grt.end [[V6]]
 // CHECK-NEXT: grt.begin [[V7]]
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V11]], [[V7]]) ints [16, 64, 16, 0, 0, 0, 0] {label = "linear"}
-// CHECK-NEXT: grt.end [[V5]]
 // CHECK-NEXT: grt.begin [[V8]]
-// CHECK-NEXT: grt.kernel bias_gelu([[V7]], [[V12]], [[V7]], [[V8]]) ints [16, 64, 1] {label = "bias_gelu"}
-// CHECK-NEXT: grt.end [[V7]]
-// CHECK-NEXT: grt.kernel gemm([[V8]], [[V13]], [[V2]], [[V14]]) ints [16, 16, 64, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V13]], [[V7]], [[V8]]) ints [16, 64, 16, 0, 0, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V8]]
+// CHECK-NEXT: grt.end [[V5]]
+// CHECK-NEXT: grt.begin [[V9]]
+// CHECK-NEXT: grt.kernel bias_gelu([[V7]], [[V14]], [[V7]], [[V9]]) ints [16, 64, 1] {label = "bias_gelu"}
+// CHECK-NEXT: grt.end [[V7]]
+// CHECK-NEXT: grt.begin [[V10]]
+// CHECK-NEXT: grt.kernel gemm([[V9]], [[V15]], [[V2]], [[V16]], [[V10]]) ints [16, 16, 64, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V10]]
+// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [2, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout_add"}
 
@@ -125,19 +131,22 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer stash at 5248 : memref<2x8x64xf32>
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer stash at 9344 : memref<2176xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<1088xf32>
+// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
 // CHECK-NEXT: grt.begin [[V6]]
 // CHECK-NEXT: grt.all_gather [[V7]] to [[V6]] over sdp {label = "gather"}
-// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.view [[V6]] at 0
-// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.view [[V6]] at 64
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.view [[V6]] at 128
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V6]] at 4224
+// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.view [[V6]] at 0
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.view [[V6]] at 64
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V6]] at 128
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V6]] at 4224
 // CHECK-NEXT: grt.begin [[V2]]
 // CHECK-NEXT: grt.begin [[V3]]
-// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V8]], [[V9]], [[V2]], [[V3]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V9]], [[V10]], [[V2]], [[V3]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.begin [[V8]]
 // CHECK-NEXT: grt.begin [[V4]]
-// CHECK-NEXT: grt.kernel gemm([[V2]], [[V10]], [[V4]]) ints [16, 64, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V2]], [[V11]], [[V4]], [[V8]]) ints [16, 64, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V8]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel bias_gelu([[V4]], [[V11]], [[V4]], [[V5]]) ints [16, 64, 1] {label = "bias_gelu"}
+// CHECK-NEXT: grt.kernel bias_gelu([[V4]], [[V12]], [[V4]], [[V5]]) ints [16, 64, 1] {label = "bias_gelu"}
 
 // CHECK-LABEL: grt.func @mlp.sdp2.b2.ckpt.backward attributes {input_bytes = 1024 : i64, output_bytes = 0 : i64, stash_bytes = 18048 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<2x8x16xf32>
@@ -151,31 +160,43 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<2176xf32>
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x16xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<2x8x64xf32>
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<1088xf32>
-// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V7]] at 0
-// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V7]] at 128
-// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.view [[V7]] at 4480
-// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.view [[V9]] at 0
-// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V9]] at 64
-// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V9]] at 128
-// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.view [[V9]] at 4224
-// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.view [[V9]] at 4480
-// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V9]] at 8576
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.buffer transient : memref<27648xi8>
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<1088xf32>
+// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.view [[V7]] at 0
+// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V7]] at 128
+// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V7]] at 4480
+// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.view [[V9]] at 0
+// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.view [[V9]] at 64
+// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V9]] at 128
+// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.view [[V9]] at 4224
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.view [[V9]] at 4480
+// CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.view [[V9]] at 8576
 // CHECK-NEXT: grt.begin [[V10]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V10]]) ints [2, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.begin [[V9]]
-// CHECK-NEXT: grt.kernel bias_grad([[V10]], [[V22]]) ints [16, 16, 0] {label = "bias_grad"}
+// CHECK-NEXT: grt.kernel bias_grad([[V10]], [[V25]]) ints [16, 16, 0] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V11]]
-// CHECK-NEXT: grt.kernel gemm([[V10]], [[V16]], [[V11]]) ints [16, 64, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V6]], [[V10]], [[V21]]) ints [64, 16, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.kernel gemm([[V10]], [[V19]], [[V11]], [[V12]]) ints [16, 64, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V12]]
+// CHECK-NEXT: grt.begin [[V13]]
+// CHECK-NEXT: grt.kernel gemm([[V6]], [[V10]], [[V24]], [[V13]]) ints [64, 16, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V13]]
 // CHECK-NEXT: grt.end [[V10]]
 // CHECK-NEXT: grt.kernel gelu_grad([[V5]], [[V11]], [[V11]]) ints [1024, 1] {label = "gelu_grad"}
-// CHECK-NEXT: grt.kernel bias_grad([[V11]], [[V20]]) ints [16, 64, 0] {label = "bias_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V11]], [[V15]], [[V8]]) ints [16, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V11]], [[V19]]) ints [16, 64, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.kernel bias_grad([[V11]], [[V23]]) ints [16, 64, 0] {label = "bias_grad"}
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V11]], [[V18]], [[V8]], [[V14]]) ints [16, 16, 64, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V14]]
+// CHECK-NEXT: grt.begin [[V15]]
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V11]], [[V22]], [[V15]]) ints [16, 64, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V15]]
 // CHECK-NEXT: grt.end [[V11]]
-// CHECK-NEXT: grt.kernel layer_norm_add_grad([[V8]], [[V2]], [[V4]], [[V14]], [[V1]], [[V8]], [[V17]], [[V18]]) ints [16, 16, 0] {label = "layer_norm_add_grad"}
-// CHECK-NEXT: grt.reduce_scatter [[V9]] to [[V13]] over sdp acc 2 {label = "scatter"}
+// CHECK-NEXT: grt.kernel layer_norm_add_grad([[V8]], [[V2]], [[V4]], [[V17]], [[V1]], [[V8]], [[V20]], [[V21]]) ints [16, 16, 0] {label = "layer_norm_add_grad"}
+// CHECK-NEXT: grt.reduce_scatter [[V9]] to [[V16]] over sdp acc 2 {label = "scatter"}
 // CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]
@@ -194,25 +215,28 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<16xf32>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<544xf32>
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer parameter at 64 : memref<272xf32>
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<16x3xf32>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<16x3xf32>
 // CHECK-NEXT: grt.begin [[V7]]
 // CHECK-NEXT: grt.all_gather [[V8]] to [[V7]] over sdp {label = "gather"}
 // CHECK-NEXT: grt.begin [[V9]]
 // CHECK-NEXT: grt.all_gather [[V10]] to [[V9]] over sdp {label = "gather"}
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V7]] at 0
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V7]] at 64
-// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V9]] at 0
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V7]] at 0
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V7]] at 64
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V9]] at 0
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V12]], [[V13]], [[V4]], [[V5]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V13]], [[V14]], [[V4]], [[V5]]) ints [16, 16] reals [1.000000e-05] {label = "layer_norm"}
 // CHECK-NEXT: grt.end [[V7]]
-// CHECK-NEXT: grt.begin [[V6]]
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V14]], [[V6]]) ints [16, 33, 16, 0, 1, 0, 0] {label = "linear"}
-// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.begin [[V11]]
-// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V11]]) ints [16, 33, 33, 0] {label = "cross_entropy"}
-// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V11]], [[V6]], [[V3]]) ints [16, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.begin [[V6]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V15]], [[V6]], [[V11]]) ints [16, 33, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V11]]
+// CHECK-NEXT: grt.end [[V9]]
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V12]]) ints [16, 33, 33, 0] {label = "cross_entropy"}
+// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V12]], [[V6]], [[V3]]) ints [16, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.end [[V12]]
 
 // CHECK-LABEL: grt.func @head.sdp2.b2.borrow2.backward attributes {input_bytes = 1024 : i64, output_bytes = 0 : i64, stash_bytes = 3264 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer input at 0 : memref<2x8x16xf32>
@@ -227,27 +251,33 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer grad_out at 0 : memref<2x8x16xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<32xf32>
 // CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<544xf32>
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16xf32>
-// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer gradient at 64 : memref<272xf32>
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<28928xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<30912xi8>
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16xf32>
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer gradient at 64 : memref<272xf32>
 // CHECK-NEXT: grt.begin [[V6]]
 // CHECK-NEXT: grt.all_gather [[V7]] to [[V6]] over sdp {label = "gather"}
 // CHECK-NEXT: grt.begin [[V8]]
 // CHECK-NEXT: grt.all_gather [[V9]] to [[V8]] over sdp {label = "gather"}
-// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V6]] at 0
-// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.view [[V8]] at 0
-// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.view [[V11]] at 0
-// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V11]] at 64
-// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V12]] at 0
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V16]], [[V10]]) ints [16, 16, 33, 0, 0, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.view [[V6]] at 0
+// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V8]] at 0
+// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V11]] at 0
+// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.view [[V11]] at 64
+// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.view [[V12]] at 0
+// CHECK-NEXT: grt.begin [[V13]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V18]], [[V10]], [[V13]]) ints [16, 16, 33, 0, 0, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V13]]
 // CHECK-NEXT: grt.end [[V8]]
 // CHECK-NEXT: grt.begin [[V12]]
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V19]]) ints [33, 16, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V21]], [[V14]]) ints [33, 16, 16, 1, 0, 0, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V14]]
 // CHECK-NEXT: grt.begin [[V11]]
-// CHECK-NEXT: grt.kernel layer_norm_grad([[V10]], [[V1]], [[V4]], [[V15]], [[V10]], [[V17]], [[V18]]) ints [16, 16, 0] {label = "layer_norm_grad"}
+// CHECK-NEXT: grt.kernel layer_norm_grad([[V10]], [[V1]], [[V4]], [[V17]], [[V10]], [[V19]], [[V20]]) ints [16, 16, 0] {label = "layer_norm_grad"}
 // CHECK-NEXT: grt.end [[V6]]
-// CHECK-NEXT: grt.reduce_scatter [[V11]] to [[V13]] over sdp acc 2 {label = "scatter"}
+// CHECK-NEXT: grt.reduce_scatter [[V11]] to [[V15]] over sdp acc 2 {label = "scatter"}
 // CHECK-NEXT: grt.end [[V11]]
-// CHECK-NEXT: grt.reduce_scatter [[V12]] to [[V14]] over sdp acc 2 {label = "scatter"}
+// CHECK-NEXT: grt.reduce_scatter [[V12]] to [[V16]] over sdp acc 2 {label = "scatter"}
 // CHECK-NEXT: grt.end [[V12]]
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]

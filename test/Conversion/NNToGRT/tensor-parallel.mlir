@@ -98,23 +98,29 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.buffer parameter at 1664 : memref<8x16xf32>
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer parameter at 2176 : memref<16xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3x8xf32>
-// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x8xf32>
-// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<4x2x8xf32>
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
+// CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<6592xi8>
+// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x8xf32>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<4x2x8xf32>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<22528xi8>
 // CHECK-NEXT: grt.begin [[V7]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V3]], [[V7]], [[V4]]) ints [32, 24, 16, 0, 0, 0, 1] {label = "linear"}
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V7]] at 0
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V7]] at 32
-// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V7]] at 64
 // CHECK-NEXT: grt.begin [[V8]]
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V3]], [[V7]], [[V4]], [[V8]]) ints [32, 24, 16, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V8]]
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V7]] at 0
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.view [[V7]] at 32
+// CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.view [[V7]] at 64
 // CHECK-NEXT: grt.begin [[V9]]
 // CHECK-NEXT: grt.begin [[V10]]
-// CHECK-NEXT: grt.kernel attention([[V11]], [[V12]], [[V13]], [[V8]], [[V9]], [[V10]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
+// CHECK-NEXT: grt.begin [[V11]]
+// CHECK-NEXT: grt.kernel attention([[V13]], [[V14]], [[V15]], [[V9]], [[V10]], [[V11]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
+// CHECK-NEXT: grt.end [[V11]]
 // CHECK-NEXT: grt.end [[V10]]
-// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V7]]
-// CHECK-NEXT: grt.kernel gemm([[V8]], [[V5]], [[V2]]) ints [32, 16, 8, 0, 0, 0, 0] {label = "linear"}
-// CHECK-NEXT: grt.end [[V8]]
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.kernel gemm([[V9]], [[V5]], [[V2]], [[V12]]) ints [32, 16, 8, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V12]]
+// CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.all_reduce [[V2]] over tp {label = "all_reduce"}
 // CHECK-NEXT: grt.kernel bias_add([[V2]], [[V6]], [[V2]]) ints [32, 16] {label = "bias_add"}
 
@@ -127,17 +133,20 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer parameter at 1536 : memref<3x8xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer parameter at 1664 : memref<8x16xf32>
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer parameter at 2176 : memref<16xf32>
-// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
-// CHECK-NEXT: grt.begin [[V2]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V5]], [[V2]], [[V6]]) ints [32, 24, 16, 0, 0, 0, 1] {label = "linear"}
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.view [[V2]] at 0
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V2]] at 32
-// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V2]] at 64
+// CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<6592xi8>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<17408xi8>
 // CHECK-NEXT: grt.begin [[V9]]
+// CHECK-NEXT: grt.begin [[V2]]
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V5]], [[V2]], [[V6]], [[V9]]) ints [32, 24, 16, 0, 0, 0, 1] {label = "linear"}
+// CHECK-NEXT: grt.end [[V9]]
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.view [[V2]] at 0
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.view [[V2]] at 32
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.view [[V2]] at 64
+// CHECK-NEXT: grt.begin [[V10]]
 // CHECK-NEXT: grt.begin [[V3]]
 // CHECK-NEXT: grt.begin [[V4]]
-// CHECK-NEXT: grt.kernel attention([[V10]], [[V11]], [[V12]], [[V3]], [[V4]], [[V9]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
-// CHECK-NEXT: grt.end [[V9]]
+// CHECK-NEXT: grt.kernel attention([[V11]], [[V12]], [[V13]], [[V3]], [[V4]], [[V10]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
+// CHECK-NEXT: grt.end [[V10]]
 
 // CHECK-LABEL: grt.func @attn.tp2.b4.ckpt.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 4352 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<4x8x16xf32>
@@ -155,27 +164,39 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer gradient at 1664 : memref<8x16xf32>
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer gradient at 2176 : memref<16xf32>
 // CHECK-NEXT: [[V15:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x8xf32>
-// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3x8xf32>
-// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.buffer transient : memref<34816xi8>
+// CHECK-NEXT: [[V16:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V17:%[a-z0-9_]+]] = grt.buffer transient : memref<30720xi8>
+// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3x8xf32>
+// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer transient : memref<34816xi8>
+// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<26624xi8>
+// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<10624xi8>
 // CHECK-NEXT: grt.kernel bias_grad([[V1]], [[V14]]) ints [32, 16, 2] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V15]]
-// CHECK-NEXT: grt.kernel gemm([[V1]], [[V8]], [[V15]]) ints [32, 8, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V1]], [[V13]]) ints [8, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
-// CHECK-NEXT: [[V18:%[a-z0-9_]+]] = grt.view [[V3]] at 0
-// CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.view [[V3]] at 32
-// CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.view [[V3]] at 64
-// CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.view [[V16]] at 0
-// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V16]] at 32
-// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.view [[V16]] at 64
 // CHECK-NEXT: grt.begin [[V16]]
-// CHECK-NEXT: grt.begin [[V17]]
-// CHECK-NEXT: grt.kernel attention_grad([[V18]], [[V19]], [[V20]], [[V4]], [[V5]], [[V15]], [[V21]], [[V22]], [[V23]], [[V17]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
-// CHECK-NEXT: grt.end [[V17]]
-// CHECK-NEXT: grt.end [[V15]]
-// CHECK-NEXT: grt.kernel bias_grad([[V16]], [[V12]]) ints [32, 24, 2] {label = "bias_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V16]], [[V6]], [[V10]]) ints [32, 16, 24, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V2]], [[V16]], [[V11]]) ints [16, 24, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.kernel gemm([[V1]], [[V8]], [[V15]], [[V16]]) ints [32, 8, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
 // CHECK-NEXT: grt.end [[V16]]
+// CHECK-NEXT: grt.begin [[V17]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V1]], [[V13]], [[V17]]) ints [8, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V17]]
+// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.view [[V3]] at 0
+// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.view [[V3]] at 32
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.view [[V3]] at 64
+// CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.view [[V18]] at 0
+// CHECK-NEXT: [[V26:%[a-z0-9_]+]] = grt.view [[V18]] at 32
+// CHECK-NEXT: [[V27:%[a-z0-9_]+]] = grt.view [[V18]] at 64
+// CHECK-NEXT: grt.begin [[V18]]
+// CHECK-NEXT: grt.begin [[V19]]
+// CHECK-NEXT: grt.kernel attention_grad([[V22]], [[V23]], [[V24]], [[V4]], [[V5]], [[V15]], [[V25]], [[V26]], [[V27]], [[V19]]) ints [4, 8, 8, 2, 2, 4, 24, 24, 24, 1, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
+// CHECK-NEXT: grt.end [[V19]]
+// CHECK-NEXT: grt.end [[V15]]
+// CHECK-NEXT: grt.kernel bias_grad([[V18]], [[V12]]) ints [32, 24, 2] {label = "bias_grad"}
+// CHECK-NEXT: grt.begin [[V20]]
+// CHECK-NEXT: grt.kernel gemm([[V18]], [[V6]], [[V10]], [[V20]]) ints [32, 16, 24, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V20]]
+// CHECK-NEXT: grt.begin [[V21]]
+// CHECK-NEXT: grt.kernel gemm([[V2]], [[V18]], [[V11]], [[V21]]) ints [16, 24, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V21]]
+// CHECK-NEXT: grt.end [[V18]]
 // CHECK-NEXT: grt.all_reduce [[V10]] over tp {label = "all_reduce"}
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.end [[V4]]
@@ -194,14 +215,20 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer parameter at 2176 : memref<32xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer parameter at 2304 : memref<32x16xf32>
 // CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer parameter at 4352 : memref<16xf32>
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<28672xi8>
 // CHECK-NEXT: grt.begin [[V3]]
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V7]], [[V8]], [[V3]], [[V4]]) ints [32, 16] reals [1.000000e-05] {label = "layer_norm"}
+// CHECK-NEXT: grt.begin [[V13]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]]) ints [32, 32, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]], [[V13]]) ints [32, 32, 16, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V13]]
 // CHECK-NEXT: grt.begin [[V6]]
 // CHECK-NEXT: grt.kernel bias_gelu([[V5]], [[V10]], [[V5]], [[V6]]) ints [32, 32, 1] {label = "bias_gelu"}
-// CHECK-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]]) ints [32, 16, 32, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]], [[V14]]) ints [32, 16, 32, 0, 0, 0, 0] {label = "linear"}
+// CHECK-NEXT: grt.end [[V14]]
 // CHECK-NEXT: grt.all_reduce [[V2]] over tp {label = "all_reduce"}
 // CHECK-NEXT: grt.kernel bias_add([[V2]], [[V12]], [[V2]]) ints [32, 16] {label = "bias_add"}
 // CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout_add"}
@@ -228,17 +255,29 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer gradient at 4352 : memref<16xf32>
 // CHECK-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// CHECK-NEXT: [[V22:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V23:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
+// CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.buffer transient : memref<28672xi8>
+// CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
 // CHECK-NEXT: grt.begin [[V20]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V20]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel bias_grad([[V20]], [[V19]]) ints [32, 16, 2] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V21]]
-// CHECK-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]]) ints [32, 32, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]]) ints [32, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V22]]
+// CHECK-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]], [[V22]]) ints [32, 32, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V22]]
+// CHECK-NEXT: grt.begin [[V23]]
+// CHECK-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]], [[V23]]) ints [32, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V23]]
 // CHECK-NEXT: grt.end [[V20]]
 // CHECK-NEXT: grt.kernel gelu_grad([[V5]], [[V21]], [[V21]]) ints [1024, 1] {label = "gelu_grad"}
 // CHECK-NEXT: grt.kernel bias_grad([[V21]], [[V17]]) ints [32, 32, 2] {label = "bias_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V13]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V3]], [[V21]], [[V16]]) ints [16, 32, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.begin [[V24]]
+// CHECK-NEXT: grt.kernel gemm([[V21]], [[V9]], [[V13]], [[V24]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V24]]
+// CHECK-NEXT: grt.begin [[V25]]
+// CHECK-NEXT: grt.kernel gemm([[V3]], [[V21]], [[V16]], [[V25]]) ints [16, 32, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V25]]
 // CHECK-NEXT: grt.end [[V21]]
 // CHECK-NEXT: grt.all_reduce [[V13]] over tp {label = "all_reduce"}
 // CHECK-NEXT: grt.kernel layer_norm_add_grad([[V13]], [[V2]], [[V4]], [[V7]], [[V1]], [[V13]], [[V14]], [[V15]]) ints [32, 16, 2] {label = "layer_norm_add_grad"}
@@ -257,20 +296,23 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<16xf32>
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer parameter at 64 : memref<16xf32>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer parameter at 128 : memref<17x16xf32>
-// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3xf32>
-// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<2x4x8x3xf32>
+// CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x3xf32>
+// CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer transient : memref<2x4x8x3xf32>
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.kernel layer_norm([[V1]], [[V7]], [[V8]], [[V4]], [[V5]]) ints [32, 16] reals [1.000000e-05] {label = "layer_norm"}
-// CHECK-NEXT: grt.begin [[V6]]
-// CHECK-NEXT: grt.kernel gemm([[V4]], [[V9]], [[V6]]) ints [32, 17, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.begin [[V10]]
-// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V10]]) ints [32, 17, 33, 1] {label = "softmax_stats"}
-// CHECK-NEXT: grt.begin [[V11]]
-// CHECK-NEXT: grt.all_gather [[V10]] to [[V11]] over tp {label = "all_gather"}
+// CHECK-NEXT: grt.begin [[V6]]
+// CHECK-NEXT: grt.kernel gemm([[V4]], [[V9]], [[V6]], [[V10]]) ints [32, 17, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V10]]
-// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V11]], [[V6]], [[V3]]) ints [32, 17, 33, 1, 2] {label = "cross_entropy"}
+// CHECK-NEXT: grt.begin [[V11]]
+// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V11]]) ints [32, 17, 33, 1] {label = "softmax_stats"}
+// CHECK-NEXT: grt.begin [[V12]]
+// CHECK-NEXT: grt.all_gather [[V11]] to [[V12]] over tp {label = "all_gather"}
 // CHECK-NEXT: grt.end [[V11]]
+// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V12]], [[V6]], [[V3]]) ints [32, 17, 33, 1, 2] {label = "cross_entropy"}
+// CHECK-NEXT: grt.end [[V12]]
 
 // CHECK-LABEL: grt.func @head.tp2.b4.borrow2.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 4480 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer input at 0 : memref<4x8x16xf32>
@@ -285,8 +327,14 @@ galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_le
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer gradient at 0 : memref<16xf32>
 // CHECK-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer gradient at 64 : memref<16xf32>
 // CHECK-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer gradient at 128 : memref<17x16xf32>
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V8]], [[V9]]) ints [32, 16, 17, 0, 0, 0, 0] {label = "linear_input_grad"}
-// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V12]]) ints [17, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<24832xi8>
+// CHECK-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<33024xi8>
+// CHECK-NEXT: grt.begin [[V13]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V8]], [[V9]], [[V13]]) ints [32, 16, 17, 0, 0, 0, 0] {label = "linear_input_grad"}
+// CHECK-NEXT: grt.end [[V13]]
+// CHECK-NEXT: grt.begin [[V14]]
+// CHECK-NEXT: grt.kernel gemm([[V5]], [[V3]], [[V12]], [[V14]]) ints [17, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// CHECK-NEXT: grt.end [[V14]]
 // CHECK-NEXT: grt.all_reduce [[V9]] over tp {label = "all_reduce"}
 // CHECK-NEXT: grt.kernel layer_norm_grad([[V9]], [[V1]], [[V4]], [[V6]], [[V9]], [[V10]], [[V11]]) ints [32, 16, 2] {label = "layer_norm_grad"}
 // CHECK-NEXT: grt.end [[V3]]

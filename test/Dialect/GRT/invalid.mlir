@@ -159,6 +159,25 @@ grt.func @f {
 
 // -----
 
+// C1: behind it stands nothing but scratch
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  %s = grt.buffer transient at 0 : memref<64xi8>
+  // expected-error @+1 {{expected 4 buffers for kernel 'gemm', found 5}}
+  grt.kernel gemm(%t, %t, %t, %s, %s) ints [4, 4, 4, 0, 0, 0, 0] : memref<16xf32>, memref<16xf32>, memref<16xf32>, memref<64xi8>, memref<64xi8>
+}
+
+// -----
+
+// C3: a bias of which the call says nothing is no scratch
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 'i8' elements in 'scratch', found 'f32'}}
+  grt.kernel gemm(%t, %t, %t, %t) ints [4, 4, 4, 0, 0, 0, 0] : memref<16xf32>, memref<16xf32>, memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
 // C2
 grt.func @f {
   %t = grt.buffer input at 0 : memref<16xf32>

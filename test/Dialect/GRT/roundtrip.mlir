@@ -14,7 +14,7 @@ grt.func @block.forward attributes {stash_bytes = 2048 : i64, input_bytes = 7864
   %s = grt.buffer stash at 0 : memref<4x64x2xf32>
   // CHECK: grt.buffer transient : memref<4x64x768xf32>
   // Two transient buffers of one type stay two.
-  // KEPT-COUNT-2: grt.buffer transient
+  // KEPT-COUNT-2: grt.buffer transient : memref<4x
   %t = grt.buffer transient : memref<4x64x768xf32>
   %u = grt.buffer transient : memref<4x64x768xf32>
   %y = grt.buffer output at 0 : memref<4x64x768xf32>
@@ -25,6 +25,14 @@ grt.func @block.forward attributes {stash_bytes = 2048 : i64, input_bytes = 7864
   grt.kernel layer_norm(%x, %g, %b, %t, %s) ints [256, 768] reals [1.0e-5] {label = "ln_1"} : memref<4x64x768xf32>, memref<768xf32>, memref<768xf32>, memref<4x64x768xf32>, memref<4x64x2xf32>
   grt.begin %u : memref<4x64x768xf32>
   grt.kernel gemm(%t, %w, %u) ints [256, 768, 768, 0, 0, 0, 0] : memref<4x64x768xf32>, memref<768x768xf32>, memref<4x64x768xf32>
+  // With and without scratch, and the operand before it that may be missing.
+  %s1 = grt.buffer transient : memref<4096xi8>
+  grt.begin %s1 : memref<4096xi8>
+  // CHECK: grt.kernel gemm({{(%[a-z0-9_]+(, )?){5}[)]}} ints [256, 768, 768, 0, 0, 0, 1]
+  grt.kernel gemm(%t, %w, %u, %b, %s1) ints [256, 768, 768, 0, 0, 0, 1] : memref<4x64x768xf32>, memref<768x768xf32>, memref<4x64x768xf32>, memref<768xf32>, memref<4096xi8>
+  // CHECK: grt.kernel gemm_gelu({{(%[a-z0-9_]+(, )?){5}[)]}} ints [256, 768, 768, 0, 0, 1, 0]
+  grt.kernel gemm_gelu(%t, %w, %b, %u, %s1) ints [256, 768, 768, 0, 0, 1, 0] : memref<4x64x768xf32>, memref<768x768xf32>, memref<768xf32>, memref<4x64x768xf32>, memref<4096xi8>
+  grt.end %s1 : memref<4096xi8>
   // CHECK: grt.end
   grt.end %t : memref<4x64x768xf32>
   // CHECK: grt.all_reduce %{{.*}} over tp {label = "c_proj"} : memref<4x64x768xf32>

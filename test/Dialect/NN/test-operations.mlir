@@ -92,18 +92,24 @@ galvatron.model @toy(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>) {seq_len 
 // GRT-NEXT: [[V10:%[a-z0-9_]+]] = grt.buffer parameter at 2176 : memref<32xf32>
 // GRT-NEXT: [[V11:%[a-z0-9_]+]] = grt.buffer parameter at 2304 : memref<32x16xf32>
 // GRT-NEXT: [[V12:%[a-z0-9_]+]] = grt.buffer parameter at 4352 : memref<16xf32>
-// GRT-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// GRT-NEXT: [[V13:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// GRT-NEXT: [[V14:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// GRT-NEXT: [[V15:%[a-z0-9_]+]] = grt.buffer transient : memref<28672xi8>
 // GRT-NEXT: grt.begin [[V3]]
 // GRT-NEXT: grt.begin [[V4]]
 // GRT-NEXT: grt.kernel layer_norm([[V1]], [[V7]], [[V8]], [[V3]], [[V4]]) ints [32, 16] reals [1.000000e-05] {label = "layer_norm"}
-// GRT-NEXT: grt.begin [[V5]]
-// GRT-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]], [[V10]]) ints [32, 32, 16, 0, 0, 0, 1] {label = "linear"}
 // GRT-NEXT: grt.begin [[V13]]
-// GRT-NEXT: grt.kernel gelu([[V5]], [[V13]]) ints [1024, 1] {label = "scaled_gelu"}
-// GRT-NEXT: grt.begin [[V6]]
-// GRT-NEXT: grt.kernel scale([[V13]], [[V6]]) ints [1024] reals [1.500000e+00] {label = "scaled_gelu"}
+// GRT-NEXT: grt.begin [[V5]]
+// GRT-NEXT: grt.kernel gemm([[V3]], [[V9]], [[V5]], [[V10]], [[V13]]) ints [32, 32, 16, 0, 0, 0, 1] {label = "linear"}
 // GRT-NEXT: grt.end [[V13]]
-// GRT-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]]) ints [32, 16, 32, 0, 0, 0, 0] {label = "linear"}
+// GRT-NEXT: grt.begin [[V14]]
+// GRT-NEXT: grt.kernel gelu([[V5]], [[V14]]) ints [1024, 1] {label = "scaled_gelu"}
+// GRT-NEXT: grt.begin [[V6]]
+// GRT-NEXT: grt.kernel scale([[V14]], [[V6]]) ints [1024] reals [1.500000e+00] {label = "scaled_gelu"}
+// GRT-NEXT: grt.end [[V14]]
+// GRT-NEXT: grt.begin [[V15]]
+// GRT-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]], [[V15]]) ints [32, 16, 32, 0, 0, 0, 0] {label = "linear"}
+// GRT-NEXT: grt.end [[V15]]
 // GRT-NEXT: grt.kernel scale([[V2]], [[V2]]) ints [512] reals [5.000000e-01] {label = "scale"}
 // GRT-NEXT: grt.all_reduce [[V2]] over tp {label = "all_reduce"}
 // GRT-NEXT: grt.kernel bias_add([[V2]], [[V12]], [[V2]]) ints [32, 16] {label = "bias_add"}
@@ -130,25 +136,37 @@ galvatron.model @toy(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>) {seq_len 
 // GRT-NEXT: [[V19:%[a-z0-9_]+]] = grt.buffer gradient at 4352 : memref<16xf32>
 // GRT-NEXT: [[V20:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // GRT-NEXT: [[V21:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
-// GRT-NEXT: [[V22:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
-// GRT-NEXT: [[V23:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// GRT-NEXT: [[V22:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
+// GRT-NEXT: [[V23:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
+// GRT-NEXT: [[V24:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// GRT-NEXT: [[V25:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x32xf32>
+// GRT-NEXT: [[V26:%[a-z0-9_]+]] = grt.buffer transient : memref<28672xi8>
+// GRT-NEXT: [[V27:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
 // GRT-NEXT: grt.kernel bias_grad([[V1]], [[V19]]) ints [32, 16, 2] {label = "bias_grad"}
 // GRT-NEXT: grt.begin [[V20]]
 // GRT-NEXT: grt.kernel scale([[V1]], [[V20]]) ints [512] reals [5.000000e-01] {label = "scale"}
 // GRT-NEXT: grt.begin [[V21]]
-// GRT-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]]) ints [32, 32, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
-// GRT-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]]) ints [32, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
-// GRT-NEXT: grt.end [[V20]]
-// GRT-NEXT: grt.begin [[V23]]
-// GRT-NEXT: grt.kernel scale([[V21]], [[V23]]) ints [1024] reals [1.500000e+00] {label = "scaled_gelu_grad"}
-// GRT-NEXT: grt.end [[V21]]
 // GRT-NEXT: grt.begin [[V22]]
-// GRT-NEXT: grt.kernel gelu_grad([[V5]], [[V23]], [[V22]]) ints [1024, 1] {label = "scaled_gelu_grad"}
-// GRT-NEXT: grt.end [[V23]]
-// GRT-NEXT: grt.kernel bias_grad([[V22]], [[V17]]) ints [32, 32, 2] {label = "bias_grad"}
-// GRT-NEXT: grt.kernel gemm([[V22]], [[V9]], [[V13]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
-// GRT-NEXT: grt.kernel gemm([[V3]], [[V22]], [[V16]]) ints [16, 32, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// GRT-NEXT: grt.kernel gemm([[V20]], [[V11]], [[V21]], [[V22]]) ints [32, 32, 16, 0, 1, 0, 0] {label = "linear_input_grad"}
 // GRT-NEXT: grt.end [[V22]]
+// GRT-NEXT: grt.begin [[V23]]
+// GRT-NEXT: grt.kernel gemm([[V6]], [[V20]], [[V18]], [[V23]]) ints [32, 16, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// GRT-NEXT: grt.end [[V23]]
+// GRT-NEXT: grt.end [[V20]]
+// GRT-NEXT: grt.begin [[V25]]
+// GRT-NEXT: grt.kernel scale([[V21]], [[V25]]) ints [1024] reals [1.500000e+00] {label = "scaled_gelu_grad"}
+// GRT-NEXT: grt.end [[V21]]
+// GRT-NEXT: grt.begin [[V24]]
+// GRT-NEXT: grt.kernel gelu_grad([[V5]], [[V25]], [[V24]]) ints [1024, 1] {label = "scaled_gelu_grad"}
+// GRT-NEXT: grt.end [[V25]]
+// GRT-NEXT: grt.kernel bias_grad([[V24]], [[V17]]) ints [32, 32, 2] {label = "bias_grad"}
+// GRT-NEXT: grt.begin [[V26]]
+// GRT-NEXT: grt.kernel gemm([[V24]], [[V9]], [[V13]], [[V26]]) ints [32, 16, 32, 0, 1, 0, 0] {label = "linear_input_grad"}
+// GRT-NEXT: grt.end [[V26]]
+// GRT-NEXT: grt.begin [[V27]]
+// GRT-NEXT: grt.kernel gemm([[V3]], [[V24]], [[V16]], [[V27]]) ints [16, 32, 32, 1, 0, 2, 0] {label = "linear_weight_grad"}
+// GRT-NEXT: grt.end [[V27]]
+// GRT-NEXT: grt.end [[V24]]
 // GRT-NEXT: grt.all_reduce [[V13]] over tp {label = "all_reduce"}
 // GRT-NEXT: grt.kernel layer_norm_grad([[V13]], [[V2]], [[V4]], [[V7]], [[V13]], [[V14]], [[V15]]) ints [32, 16, 2] {label = "layer_norm_grad"}
 // GRT-NEXT: grt.end [[V3]]

@@ -13,7 +13,11 @@
 #include "accesses.h"
 #include "galvatron/Dialect/GRT/IR/KernelInfo.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 #include "gtest/gtest.h"
+
+#include <vector>
 
 using namespace mlir::grt;
 
@@ -40,11 +44,22 @@ TEST(KernelTable, CompilerAndRecordingBackendAgree) {
     auto kernel = static_cast<Kernel>(number);
     SCOPED_TRACE(stringifyKernel(kernel).str());
     const KernelInfo &info = getKernelInfo(kernel);
-    auto accesses = ::grt::recording::accessesOf(number).buffers;
-    ASSERT_EQ(accesses.size(), info.operands.size());
-    for (size_t i = 0; i < accesses.size(); ++i)
-      EXPECT_EQ(accesses[i], runtimeAccess(info.operands[i].access))
-          << info.operands[i].name.str();
+    // With and without the operand that the last integer asks for.
+    for (int64_t last : {0, 1}) {
+      llvm::SmallVector<int64_t> ints(info.ints.size(), last);
+      grt_kernel_op op = {};
+      op.kernel = number;
+      op.int_count = uint32_t(ints.size());
+      op.ints = ints.data();
+      std::vector<::grt::recording::Access> accesses =
+          ::grt::recording::accessesOf(op);
+      llvm::SmallVector<unsigned> operands =
+          info.operandsOf(ints, info.operands.size());
+      ASSERT_EQ(accesses.size(), operands.size());
+      for (auto [access, operand] : llvm::zip(accesses, operands))
+        EXPECT_EQ(access, runtimeAccess(info.operands[operand].access))
+            << info.operands[operand].name.str();
+    }
   }
 }
 

@@ -43,7 +43,7 @@ protected:
         "config.json", {kTokens, "f32"}, *context);
     ASSERT_TRUE(bool(imported)) << llvm::toString(imported.takeError());
     module = std::move(*imported);
-    auto created = mlir::createIRLayerModel(*module, "adamw", "cpu");
+    auto created = mlir::createIRLayerModel(*module, "adamw", {"cpu", 1});
     ASSERT_TRUE(bool(created)) << llvm::toString(created.takeError());
     model = std::move(*created);
   }

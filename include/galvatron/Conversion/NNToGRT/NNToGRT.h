@@ -60,9 +60,10 @@ struct FunctionRegions {
 /// Replaces one partitioned function, with collectives inserted, by a
 /// `grt.func` of the same name: values become buffers (in place where the
 /// operation allows it and the operand dies), operations become kernels.
-/// Transient buffers have lifetimes but no offsets yet. `backend` decides what
+/// Transient buffers have lifetimes but no offsets yet. `target` decides what
 /// kernels get as scratch.
-FailureOr<FuncOp> convertFunction(func::FuncOp function, StringRef backend,
+FailureOr<FuncOp> convertFunction(func::FuncOp function,
+                                  const KernelTarget &target,
                                   FunctionRegions *regions = nullptr);
 
 } // namespace mlir::grt

@@ -10,6 +10,8 @@
 #include "grt/abi.h"
 #include "grt/cuda_bounds.h"
 
+#include <algorithm>
+
 using namespace mlir;
 using namespace mlir::grt;
 
@@ -112,21 +114,40 @@ int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
          (elementBytes < accumulatorBytes ? 1 : 0);
 }
 
-int64_t mlir::grt::getAttentionScratchBytes(StringRef backend,
+int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
                                             ArrayRef<int64_t> ints,
                                             int64_t elementBytes,
                                             bool backward) {
   int64_t samples = ints[0], tq = ints[1], tk = ints[2], heads = ints[3],
           kvHeads = ints[4], headDim = ints[5];
   uint64_t bytes = 0;
-  if (backend != "cuda")
-    bytes = grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
-                                            backward);
-  if (backend != "cpu")
+  if (target.backend != "cuda") {
+    // Threads share out tiles of queries of a head, backward heads of keys.
+    int64_t units = samples * (backward ? kvHeads : heads * ((tq + 63) / 64));
+    double operations = (backward ? 10.0 : 4.0) * double(samples * heads) *
+                        double(headDim) * double(tq * tk);
+    int64_t threads = operations < GRT_CPU_SERIAL_OPERATIONS
+                          ? 1
+                          : std::clamp(units, int64_t(1), target.threads);
+    bytes = uint64_t(threads) * grt_cpu_attention_scratch_bytes(
+                                    tq, tk, headDim, elementBytes, backward);
+  }
+  if (target.backend != "cpu")
     bytes = std::max(bytes, grt_cuda_attention_scratch_bytes(
                                 samples, tq, tk, heads, kvHeads, headDim,
                                 elementBytes, backward));
   return int64_t(bytes);
+}
+
+int64_t mlir::grt::getGemmScratchBytes(const KernelTarget &target,
+                                       ArrayRef<int64_t> ints,
+                                       int64_t elementBytes,
+                                       int64_t resultBytes) {
+  if (target.backend == "cuda")
+    return 0;
+  return int64_t(grt_cpu_gemm_scratch_bytes(
+      ints[0], ints[1], ints[2], ints[3] != 0, ints[4] != 0, ints[5] != 0,
+      uint32_t(elementBytes), uint32_t(resultBytes), target.threads));
 }
 
 int64_t mlir::grt::getElementBytes(Type elementType) {

@@ -60,6 +60,13 @@ StringRef mlir::grt::getBackend(ModuleOp module) {
   return cluster ? cluster.getBackend() : "cpu";
 }
 
+KernelTarget mlir::grt::getKernelTarget(ModuleOp module) {
+  auto cluster = mlir::galvatron::getCluster(module);
+  return cluster
+             ? KernelTarget{cluster.getBackend(), cluster.getThreadsPerDevice()}
+             : KernelTarget();
+}
+
 int64_t mlir::grt::getByteSize(MemRefType type) {
   return type.getNumElements() * getElementBytes(type.getElementType());
 }

@@ -245,7 +245,10 @@ void KernelOp::build(OpBuilder &builder, OperationState &state, Kernel kernel,
 void KernelOp::getEffects(Effects &effects) {
   const KernelInfo &info = getKernelInfo(getKernel());
   bool accumulates = info.getInt("acc", getInts()).value_or(0) != 0;
-  for (auto [operand, use] : llvm::zip(info.operands, getBuffersMutable())) {
+  SmallVector<unsigned> named = info.operandsOf(getInts(), getBuffers().size());
+  // Effects may be asked for before the call was verified.
+  for (auto [number, use] : llvm::zip(named, getBuffersMutable())) {
+    const KernelOperand &operand = info.operands[number];
     bool reads = operand.access == Access::Read ||
                  operand.access == Access::ReadWrite ||
                  (operand.access == Access::Accumulate && accumulates);
@@ -317,13 +320,14 @@ LogicalResult KernelOp::verify() {
     return emitOpError() << "expected " << info.reals.size()
                          << " reals for kernel '" << name << "', found "
                          << getReals().size();
-  size_t count = info.operandCount(getInts());
-  if (getBuffers().size() != count)
-    return emitOpError() << "expected " << count << " buffers for kernel '"
-                         << name << "', found " << getBuffers().size();
+  SmallVector<unsigned> named = info.operandsOf(getInts(), getBuffers().size());
+  if (getBuffers().size() != named.size())
+    return emitOpError() << "expected " << named.size()
+                         << " buffers for kernel '" << name << "', found "
+                         << getBuffers().size();
 
-  for (auto [i, operand, value] :
-       llvm::enumerate(info.operands.take_front(count), getBuffers())) {
+  for (auto [i, value] : llvm::zip_equal(named, getBuffers())) {
+    const KernelOperand &operand = info.operands[i];
     auto type = cast<MemRefType>(value.getType());
     Type element = type.getElementType();
     StringRef expected;
@@ -341,6 +345,9 @@ LogicalResult KernelOp::verify() {
         expected = "'f64'";
       break;
     case ElementClass::Any:
+      // A bias that is no operand would be taken for it.
+      if (operand.presence == Presence::Optional && !element.isInteger(8))
+        expected = "'i8'";
       break;
     }
     if (!expected.empty())
@@ -382,7 +389,7 @@ LogicalResult KernelOp::verify() {
     ArrayRef<int64_t> ints = getInts();
     Type element = cast<MemRefType>(getBuffers()[0].getType()).getElementType();
     int64_t needed = getAttentionScratchBytes(
-        getBackend((*this)->getParentOfType<ModuleOp>()), ints,
+        {getBackend((*this)->getParentOfType<ModuleOp>()), 1}, ints,
         getElementBytes(element), backward);
     int64_t found =
         grt::getByteSize(cast<MemRefType>(getBuffers().back().getType()));

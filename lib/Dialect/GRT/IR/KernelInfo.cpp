@@ -34,8 +34,16 @@ int64_t strided(int64_t rows, int64_t stride, int64_t width) {
 // Operand, integer and real names, in the order of abi.h
 //===----------------------------------------------------------------------===//
 
+/// What products pack their operands in.
+constexpr Operand kProductScratch = {"scratch", Access::Scratch, kAny, false,
+                                     Presence::Optional};
+
 constexpr Operand kGemmOperands[] = {
-    {"a", kRead}, {"b", kRead}, {"c", kAcc}, {"bias", kRead}};
+    {"a", kRead},
+    {"b", kRead},
+    {"c", kAcc},
+    {"bias", kRead, kFloat, false, Presence::IfLastInt},
+    kProductScratch};
 constexpr Int kGemmInts[] = {{"M"},
                              {"N"},
                              {"K"},
@@ -44,11 +52,13 @@ constexpr Int kGemmInts[] = {{"M"},
                              {"acc", IntClass::Acc},
                              {"hasBias", kFlag}};
 
-constexpr Operand kGemmGeluOperands[] = {{"a", kRead},
-                                         {"b", kRead},
-                                         {"bias", kRead},
-                                         {"y", kWrite},
-                                         {"pre", kWrite}};
+constexpr Operand kGemmGeluOperands[] = {
+    {"a", kRead},
+    {"b", kRead},
+    {"bias", kRead},
+    {"y", kWrite},
+    {"pre", kWrite, kFloat, false, Presence::IfLastInt},
+    kProductScratch};
 constexpr Int kGemmGeluInts[] = {{"M"},
                                  {"N"},
                                  {"K"},
@@ -57,7 +67,7 @@ constexpr Int kGemmGeluInts[] = {{"M"},
                                  {"approximate", kFlag},
                                  {"hasPre", kFlag}};
 constexpr Operand kGemmGeluGradOperands[] = {
-    {"a", kRead}, {"b", kRead}, {"x", kRead}, {"c", kWrite}};
+    {"a", kRead}, {"b", kRead}, {"x", kRead}, {"c", kWrite}, kProductScratch};
 constexpr Int kGemmGeluGradInts[] = {{"M"},
                                      {"N"},
                                      {"K"},
@@ -65,7 +75,7 @@ constexpr Int kGemmGeluGradInts[] = {{"M"},
                                      {"transB", kFlag},
                                      {"approximate", kFlag}};
 constexpr Operand kGemmBiasGradOperands[] = {
-    {"a", kRead}, {"b", kRead}, {"c", kAcc}, {"dbias", kAcc}};
+    {"a", kRead}, {"b", kRead}, {"c", kAcc}, {"dbias", kAcc}, kProductScratch};
 constexpr Int kGemmBiasGradInts[] = {
     {"M"}, {"N"}, {"K"}, {"acc", IntClass::Acc}};
 
@@ -200,16 +210,22 @@ int64_t gemmElements(unsigned i, Ints n) {
     return n[2] * n[1];
   case 2:
     return n[0] * n[1];
-  default:
+  case 3:
     return n[1];
+  default:
+    return 0;
   }
 }
 
 int64_t gemmGeluElements(unsigned i, Ints n) {
+  if (i == 5)
+    return 0;
   return i < 2 ? gemmElements(i, n) : i == 2 ? n[1] : n[0] * n[1];
 }
 
 int64_t gemmGeluGradElements(unsigned i, Ints n) {
+  if (i == 4)
+    return 0;
   return i < 2 ? gemmElements(i, n) : n[0] * n[1];
 }
 
@@ -318,53 +334,43 @@ int64_t optimizerElements(unsigned i, Ints n) { return i == 2 ? 0 : n[1]; }
 //===----------------------------------------------------------------------===//
 
 const KernelInfo kKernels[] = {
-    {Kernel::Gemm, kGemmOperands, kGemmInts, {}, false, true, gemmElements},
-    {Kernel::BiasAdd,
-     kBiasAddOperands,
-     kRowsInts,
-     {},
-     false,
-     false,
-     biasElements},
+    {Kernel::Gemm, kGemmOperands, kGemmInts, {}, false, gemmElements},
+    {Kernel::BiasAdd, kBiasAddOperands, kRowsInts, {}, false, biasElements},
     {Kernel::BiasGrad,
      kBiasGradOperands,
      kRowsAccInts,
      {},
      false,
-     false,
      biasElements},
-    {Kernel::LayerNorm, kLayerNormOperands, kRowsInts, kEpsReals, false, false,
+    {Kernel::LayerNorm, kLayerNormOperands, kRowsInts, kEpsReals, false,
      layerNormElements},
     {Kernel::LayerNormGrad,
      kLayerNormGradOperands,
      kRowsAccInts,
      {},
      false,
-     false,
      layerNormGradElements},
-    {Kernel::Gelu, kUnaryOperands, kGeluInts, {}, false, false, allN},
-    {Kernel::GeluGrad, kGeluGradOperands, kGeluInts, {}, false, false, allN},
+    {Kernel::Gelu, kUnaryOperands, kGeluInts, {}, false, allN},
+    {Kernel::GeluGrad, kGeluGradOperands, kGeluInts, {}, false, allN},
     {Kernel::BiasGelu,
      kBiasGeluOperands,
      kBiasGeluInts,
      {},
      false,
-     false,
      biasElements},
     {Kernel::Attention, kAttentionOperands, kAttentionInts, kAttentionReals,
-     false, false, attentionElements},
+     false, attentionElements},
     {Kernel::AttentionGrad, kAttentionGradOperands, kAttentionInts,
-     kAttentionReals, false, false, attentionGradElements},
-    {Kernel::Dropout, kUnaryOperands, kDropoutInts, kDropoutReals, false, false,
+     kAttentionReals, false, attentionGradElements},
+    {Kernel::Dropout, kUnaryOperands, kDropoutInts, kDropoutReals, false,
      dropoutElements},
     {Kernel::DropoutAdd, kDropoutAddOperands, kDropoutInts, kDropoutReals,
-     false, false, dropoutElements},
-    {Kernel::Add, kAddOperands, kElementsInts, {}, false, false, allN},
+     false, dropoutElements},
+    {Kernel::Add, kAddOperands, kElementsInts, {}, false, allN},
     {Kernel::Embedding,
      kEmbeddingOperands,
      kEmbeddingInts,
      {},
-     false,
      false,
      embeddingElements},
     {Kernel::EmbeddingGrad,
@@ -372,13 +378,11 @@ const KernelInfo kKernels[] = {
      kEmbeddingGradInts,
      {},
      false,
-     false,
      embeddingGradElements},
     {Kernel::PositionAdd,
      kPositionAddOperands,
      kPositionAddInts,
      {},
-     false,
      false,
      positionAddElements},
     {Kernel::PositionGrad,
@@ -386,13 +390,11 @@ const KernelInfo kKernels[] = {
      kPositionGradInts,
      {},
      false,
-     false,
      positionGradElements},
     {Kernel::SoftmaxStats,
      kSoftmaxStatsOperands,
      kSoftmaxStatsInts,
      {},
-     false,
      false,
      softmaxStatsElements},
     {Kernel::CrossEntropy,
@@ -400,27 +402,23 @@ const KernelInfo kKernels[] = {
      kCrossEntropyInts,
      {},
      false,
-     false,
      crossEntropyElements},
-    {Kernel::Copy, kCopyOperands, kCopyInts, {}, false, false, copyElements},
-    {Kernel::Zero, kZeroOperands, {}, {}, false, false, noElements},
+    {Kernel::Copy, kCopyOperands, kCopyInts, {}, false, copyElements},
+    {Kernel::Zero, kZeroOperands, {}, {}, false, noElements},
     {Kernel::Optimizer,
      kOptimizerOperands,
      kOptimizerInts,
      {},
      true,
-     false,
      optimizerElements},
-    {Kernel::Norm, kNormOperands, kNormInts, {}, true, false, allN},
-    {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, false, false,
-     allN},
+    {Kernel::Norm, kNormOperands, kNormInts, {}, true, allN},
+    {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, false, allN},
     {Kernel::AddLayerNorm, kAddLayerNormOperands, kAddLayerNormInts,
-     kEpsDropoutReals, false, false, addLayerNormElements},
+     kEpsDropoutReals, false, addLayerNormElements},
     {Kernel::LayerNormAddGrad,
      kLayerNormAddGradOperands,
      kRowsAccInts,
      {},
-     false,
      false,
      layerNormAddGradElements},
     {Kernel::GemmGelu,
@@ -428,20 +426,17 @@ const KernelInfo kKernels[] = {
      kGemmGeluInts,
      {},
      false,
-     true,
      gemmGeluElements},
     {Kernel::GemmGeluGrad,
      kGemmGeluGradOperands,
      kGemmGeluGradInts,
      {},
      false,
-     false,
      gemmGeluGradElements},
     {Kernel::GemmBiasGrad,
      kGemmBiasGradOperands,
      kGemmBiasGradInts,
      {},
-     false,
      false,
      gemmElements},
 };
@@ -462,8 +457,15 @@ std::optional<int64_t> KernelInfo::getInt(StringRef name,
   return std::nullopt;
 }
 
-size_t KernelInfo::operandCount(ArrayRef<int64_t> intValues) const {
-  if (lastIsOptional && intValues[ints.size() - 1] == 0)
-    return operands.size() - 1;
-  return operands.size();
+SmallVector<unsigned> KernelInfo::operandsOf(ArrayRef<int64_t> intValues,
+                                             size_t buffers) const {
+  bool last = intValues.size() >= ints.size() && !ints.empty() &&
+              intValues[ints.size() - 1] != 0;
+  SmallVector<unsigned> result;
+  for (auto [i, operand] : llvm::enumerate(operands))
+    if (operand.presence == Presence::Always ||
+        (operand.presence == Presence::IfLastInt && last) ||
+        (operand.presence == Presence::Optional && result.size() < buffers))
+      result.push_back(unsigned(i));
+  return result;
 }

@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
+#include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -124,6 +125,14 @@ int64_t ClusterAttr::getDeviceCount() const {
   for (auto node : getNodes().getAsRange<NodeAttr>())
     devices += node.getCount() * node.getDevices();
   return devices;
+}
+
+int64_t ClusterAttr::getThreadsPerDevice() const {
+  int64_t most = 1;
+  for (auto node : getNodes().getAsRange<NodeAttr>())
+    most = std::max(most, ::galvatron::NodeGroup::threadsPerDevice(
+                              node.getCores(), node.getDevices()));
+  return most;
 }
 
 StringRef ClusterAttr::getBackend() const {

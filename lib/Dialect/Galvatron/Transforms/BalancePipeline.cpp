@@ -95,7 +95,7 @@ private:
     FailureOr<::galvatron::Cluster> cluster = resolveCluster(module, "");
     if (failed(cluster))
       return failure();
-    auto model = createLayerModel(module, cluster->backend());
+    auto model = createLayerModel(module, *cluster);
     if (failed(model))
       return failure();
     int64_t deviceCount = cluster->deviceCount();

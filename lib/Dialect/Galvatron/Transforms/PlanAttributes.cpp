@@ -94,7 +94,8 @@ createProfileModel(ModelOp model,
 }
 
 FailureOr<std::unique_ptr<::galvatron::LayerModel>>
-mlir::galvatron::createLayerModel(ModuleOp module, StringRef backend) {
+mlir::galvatron::createLayerModel(ModuleOp module,
+                                  const ::galvatron::Cluster &cluster) {
   ModelOp model = getModel(module);
   if (!model)
     return failure();
@@ -102,9 +103,11 @@ mlir::galvatron::createLayerModel(ModuleOp module, StringRef backend) {
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (layers.empty())
     return model.emitOpError("has no layers"), failure();
-  auto created = layers.front().isOpaque()
-                     ? createProfileModel(model, training)
-                     : createIRLayerModel(module, training.optimizer, backend);
+  auto created =
+      layers.front().isOpaque()
+          ? createProfileModel(model, training)
+          : createIRLayerModel(module, training.optimizer,
+                               {cluster.backend(), cluster.threadsPerDevice()});
   if (!created) {
     model.emitError(llvm::toString(created.takeError()));
     return failure();

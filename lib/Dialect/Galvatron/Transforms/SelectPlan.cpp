@@ -37,7 +37,7 @@ struct SelectPlanPass
     FailureOr<::galvatron::Cluster> found = resolveCluster(module, cluster);
     if (failed(found))
       return failure();
-    auto model = createLayerModel(module, found->backend());
+    auto model = createLayerModel(module, *found);
     if (failed(model))
       return failure();
     int64_t budget = 0;

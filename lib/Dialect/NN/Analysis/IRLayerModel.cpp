@@ -102,7 +102,7 @@ Work measure(func::FuncOp function, int64_t samples) {
 class IRLayerModel : public LayerModel {
 public:
   static llvm::Expected<std::unique_ptr<LayerModel>>
-  create(ModuleOp module, StringRef optimizer, StringRef backend);
+  create(ModuleOp module, StringRef optimizer, const grt::KernelTarget &target);
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -145,6 +145,7 @@ private:
 
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, optimizer, backend;
+  int64_t threads = 1;
   int64_t sequence = 0;
   std::vector<Layer> layers;
   std::vector<Kind> kinds;
@@ -154,10 +155,12 @@ private:
 };
 
 llvm::Expected<std::unique_ptr<LayerModel>>
-IRLayerModel::create(ModuleOp module, StringRef optimizer, StringRef backend) {
+IRLayerModel::create(ModuleOp module, StringRef optimizer,
+                     const grt::KernelTarget &target) {
   auto model = std::make_unique<IRLayerModel>();
   model->optimizer = optimizer.str();
-  model->backend = backend.str();
+  model->backend = target.backend.str();
+  model->threads = target.threads;
   DiagnosticText diagnostics(module.getContext());
   if (llvm::Error error = model->build(module)) {
     if (diagnostics.text.empty())
@@ -314,7 +317,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     if (i == 0)
       layout = grt::getFlatLayout(sources[0]);
     FailureOr<grt::FuncOp> converted =
-        grt::convertFunction(sources[i], backend, &regions[i]);
+        grt::convertFunction(sources[i], {backend, threads}, &regions[i]);
     ok = succeeded(converted);
     if (!ok)
       break;
@@ -381,8 +384,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
 
 llvm::Expected<std::unique_ptr<LayerModel>>
 mlir::createIRLayerModel(ModuleOp module, StringRef optimizer,
-                         StringRef backend) {
-  return IRLayerModel::create(module, optimizer, backend);
+                         const grt::KernelTarget &target) {
+  return IRLayerModel::create(module, optimizer, target);
 }
 
 double mlir::countModelFlopsPerToken(ModuleOp module) {

@@ -77,6 +77,32 @@ void emitNormGrad(StringRef kernel, Value x, KernelEmitter &emitter,
   emitter.kernel(kernel, buffers, {size(x) / n, n, mode});
 }
 
+/// Appends what a product of buffers 0 and 1 works in, where the backend wants
+/// that.
+void addProductScratch(KernelEmitter &emitter, SmallVectorImpl<Value> &buffers,
+                       Value result, ArrayRef<int64_t> sizes, bool transA,
+                       bool transB, int64_t mode) {
+  auto element = [](Value buffer) {
+    return cast<ShapedType>(buffer.getType()).getElementType();
+  };
+  Value scratch = emitter.scratch(
+      "gemm", {sizes[0], sizes[1], sizes[2], transA, transB, mode, 0},
+      element(buffers[0]), element(result));
+  if (scratch)
+    buffers.push_back(scratch);
+}
+
+/// `operands` are both factors and, with `hasBias`, the bias.
+void emitProduct(KernelEmitter &emitter, ArrayRef<Value> operands, Value result,
+                 int64_t m, int64_t n, int64_t k, bool transA, bool transB,
+                 int64_t mode, bool hasBias = false) {
+  SmallVector<Value> buffers = {operands[0], operands[1], result};
+  if (hasBias)
+    buffers.push_back(operands[2]);
+  addProductScratch(emitter, buffers, result, {m, n, k}, transA, transB, mode);
+  emitter.kernel("gemm", buffers, {m, n, k, transA, transB, mode, hasBias});
+}
+
 } // namespace
 
 void EmbeddingOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -116,20 +142,16 @@ void PositionGradOp::emitKernels(KernelEmitter &emitter,
 void LinearOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                            ArrayRef<Value> results) {
   int64_t in = last(getX()), rows = size(getX()) / in;
-  SmallVector<Value> buffers = {operands[0], operands[1], results[0]};
-  if (getBias())
-    buffers.push_back(operands[2]);
-  emitter.kernel("gemm", buffers,
-                 {rows, size(getW()) / in, in, 0, getTransposeWeight(), 0,
-                  getBias() ? 1 : 0});
+  emitProduct(emitter, operands, results[0], rows, size(getW()) / in, in, false,
+              getTransposeWeight(), 0, bool(getBias()));
 }
 
 void LinearInputGradOp::emitKernels(KernelEmitter &emitter,
                                     ArrayRef<Value> operands,
                                     ArrayRef<Value> results) {
   int64_t in = last(getDx()), rows = size(getDx()) / in;
-  emitter.kernel("gemm", {operands[0], operands[1], results[0]},
-                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(), 0, 0});
+  emitProduct(emitter, operands, results[0], rows, in, size(getW()) / in, false,
+              !getTransposeWeight(), 0);
 }
 
 void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
@@ -137,42 +159,51 @@ void LinearWeightGradOp::emitKernels(KernelEmitter &emitter,
                                      ArrayRef<Value> results) {
   int64_t in = last(getX()), rows = size(getX()) / in;
   int64_t out = size(getDy()) / rows;
+  int64_t mode = emitter.accumulateMode(0);
   if (getTransposeWeight())
-    emitter.kernel("gemm", {operands[1], operands[0], results[0]},
-                   {out, in, rows, 1, 0, emitter.accumulateMode(0), 0});
+    emitProduct(emitter, {operands[1], operands[0]}, results[0], out, in, rows,
+                true, false, mode);
   else
-    emitter.kernel("gemm", {operands[0], operands[1], results[0]},
-                   {in, out, rows, 1, 0, emitter.accumulateMode(0), 0});
+    emitProduct(emitter, operands, results[0], in, out, rows, true, false,
+                mode);
 }
 
 void LinearGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                                ArrayRef<Value> results) {
-  int64_t in = last(getX()), rows = size(getX()) / in;
+  int64_t in = last(getX()), rows = size(getX()) / in, out = size(getW()) / in;
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
+  addProductScratch(emitter, buffers, results[0], {rows, out, in}, false,
+                    getTransposeWeight(), 0);
   emitter.kernel("gemm_gelu", buffers,
-                 {rows, size(getW()) / in, in, 0, getTransposeWeight(),
-                  getApproximate(), getPre() ? 1 : 0});
+                 {rows, out, in, 0, getTransposeWeight(), getApproximate(),
+                  getPre() ? 1 : 0});
 }
 
 void LinearGeluGradOp::emitKernels(KernelEmitter &emitter,
                                    ArrayRef<Value> operands,
                                    ArrayRef<Value> results) {
   int64_t in = last(getDx()), rows = size(getDx()) / in;
-  emitter.kernel("gemm_gelu_grad",
-                 {operands[0], operands[1], operands[2], results[0]},
-                 {rows, in, size(getW()) / in, 0, !getTransposeWeight(),
-                  getApproximate()});
+  int64_t out = size(getW()) / in;
+  SmallVector<Value> buffers = {operands[0], operands[1], operands[2],
+                                results[0]};
+  addProductScratch(emitter, buffers, results[0], {rows, in, out}, false,
+                    !getTransposeWeight(), 0);
+  emitter.kernel("gemm_gelu_grad", buffers,
+                 {rows, in, out, 0, !getTransposeWeight(), getApproximate()});
 }
 
 void LinearWeightBiasGradOp::emitKernels(KernelEmitter &emitter,
                                          ArrayRef<Value> operands,
                                          ArrayRef<Value> results) {
   int64_t in = last(getX()), rows = size(getX()) / in;
+  int64_t out = size(getDy()) / rows;
   int64_t mode = emitCommonMode(emitter, {0, 1}, results);
-  emitter.kernel("gemm_bias_grad",
-                 {operands[0], operands[1], results[0], results[1]},
-                 {in, size(getDy()) / rows, rows, mode});
+  SmallVector<Value> buffers = {operands[0], operands[1], results[0],
+                                results[1]};
+  addProductScratch(emitter, buffers, results[0], {in, out, rows}, true, false,
+                    mode);
+  emitter.kernel("gemm_bias_grad", buffers, {in, out, rows, mode});
 }
 
 void BiasAddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_DIALECT_GRT_IR_GRT_H
 #define GALVATRON_DIALECT_GRT_IR_GRT_H
 
+#include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -57,11 +58,26 @@ int64_t getByteSize(MemRefType type);
 /// The backend of the module's cluster; "cpu" without a cluster.
 StringRef getBackend(ModuleOp module);
 
-/// Bytes of `scratch` that a backend wants for a call of an attention kernel
-/// with these integers (the order of grt/abi.h); of the empty name, the most
-/// that any wants.
-int64_t getAttentionScratchBytes(StringRef backend, ArrayRef<int64_t> ints,
-                                 int64_t elementBytes, bool backward);
+/// What decides how much scratch kernels get: the backend (of the empty name,
+/// the most that any wants), and the threads that a rank of the CPU's has.
+struct KernelTarget {
+  StringRef backend = "cpu";
+  int64_t threads = ::galvatron::NodeGroup().threadsPerDevice();
+};
+
+/// The target of the module's cluster; the default without a cluster.
+KernelTarget getKernelTarget(ModuleOp module);
+
+/// Bytes of `scratch` for a call of an attention kernel with these integers
+/// (the order of grt/abi.h).
+int64_t getAttentionScratchBytes(const KernelTarget &target,
+                                 ArrayRef<int64_t> ints, int64_t elementBytes,
+                                 bool backward);
+
+/// The same for a product whose operands and result have elements of so many
+/// bytes; 0 if it takes none.
+int64_t getGemmScratchBytes(const KernelTarget &target, ArrayRef<int64_t> ints,
+                            int64_t elementBytes, int64_t resultBytes);
 
 } // namespace mlir::grt
 

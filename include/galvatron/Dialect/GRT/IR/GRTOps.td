@@ -191,7 +191,7 @@ def GRT_KernelOp : GRT_Op<"kernel", [
     - (C1) as many buffers as the kernel takes.
     - (C2) as many integers and reals as the kernel takes.
     - (C3) buffers the kernel indexes with i32 (tokens, labels) are i32, the
-      loss is f64, no other buffer is i32.
+      loss is f64, scratch that a call may lack is i8, no other buffer is i32.
     - (C4) every buffer has at least the elements that the integers imply.
     - (C5) sizes are not negative and flags are 0 or 1 (`acc`: 0, 1 or 2).
 

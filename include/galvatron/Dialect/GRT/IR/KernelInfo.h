@@ -37,6 +37,13 @@ enum class ElementClass {
   Any    ///< raw bytes
 };
 
+/// When a call has an operand.
+enum class Presence {
+  Always,
+  IfLastInt, ///< if the last integer is 1
+  Optional   ///< as the caller likes; last of the operands
+};
+
 struct KernelOperand {
   StringLiteral name;
   Access access;
@@ -44,6 +51,7 @@ struct KernelOperand {
   /// Rows may lie apart (columns of a packed buffer): the kernel then reaches
   /// past the view it is given, but never past the buffer viewed.
   bool strided = false;
+  Presence presence = Presence::Always;
 };
 
 /// What an integer argument may be.
@@ -66,14 +74,14 @@ struct KernelInfo {
   ArrayRef<StringLiteral> reals;
   /// If true the integer named `segments` counts triples that follow.
   bool hasSegments;
-  /// If true the last operand is there only if the last integer is 1.
-  bool lastIsOptional;
   /// Elements (for ElementClass::Any: bytes) that operand `index` needs given
   /// valid `ints`; 0 where any size will do.
   int64_t (*neededElements)(unsigned index, ArrayRef<int64_t> ints);
 
-  /// The number of operands that a call with these integers takes.
-  size_t operandCount(ArrayRef<int64_t> intValues) const;
+  /// Which operands the buffers of a call with these integers are, in order.
+  /// Not `buffers` of them if the call has too few or too many.
+  SmallVector<unsigned> operandsOf(ArrayRef<int64_t> intValues,
+                                   size_t buffers) const;
   /// Value of the integer called `name`; nullopt if the kernel has none.
   std::optional<int64_t> getInt(StringRef name,
                                 ArrayRef<int64_t> intValues) const;

@@ -252,6 +252,8 @@ def Galvatron_ClusterAttr : Galvatron_Attr<"Cluster", "cluster"> {
     int64_t getDeviceCount() const;
     /// The one backend of all devices, `cpu` or `cuda`; "" if they differ.
     ::llvm::StringRef getBackend() const;
+    /// The most threads that a CPU rank has, see Cluster/Cluster.h.
+    int64_t getThreadsPerDevice() const;
   }];
 }
 

@@ -29,10 +29,10 @@ TrainingAttr getTrainingAttr(MLIRContext *context,
                              const ::galvatron::TrainingOptions &options);
 
 /// What the planner knows of the module's model: exact footprints from its
-/// bodies, compiled for `backend`, or estimates if its layers are opaque.
+/// bodies, compiled for `cluster`, or estimates if its layers are opaque.
 /// `module` must outlive it.
 FailureOr<std::unique_ptr<::galvatron::LayerModel>>
-createLayerModel(ModuleOp module, StringRef backend);
+createLayerModel(ModuleOp module, const ::galvatron::Cluster &cluster);
 
 /// The module's cluster, or, if `nameOrPath` is given, that cluster, which then
 /// becomes the module's. Fails, with a diagnostic, without either, or if the

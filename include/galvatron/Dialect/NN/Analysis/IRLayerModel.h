@@ -18,6 +18,7 @@
 #define GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
 
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
 #include <memory>
@@ -25,11 +26,12 @@
 namespace mlir {
 
 /// Builds the model; bodies are copied, `module` is not changed and may die.
-/// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state, `backend`
-/// the kernels' scratch (Cluster/Backend.h). Fails on opaque layers and on
+/// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state, `target`
+/// the kernels' scratch. Fails on opaque layers and on
 /// bodies without a gradient.
 llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>
-createIRLayerModel(ModuleOp module, StringRef optimizer, StringRef backend);
+createIRLayerModel(ModuleOp module, StringRef optimizer,
+                   const grt::KernelTarget &target);
 
 /// Floating-point operations of one token's forward and backward pass on one
 /// device, without recomputation: what MFU is measured against.

@@ -91,9 +91,10 @@ public:
   /// A buffer that lives only during this operation.
   virtual Value temporary(RankedTensorType type) = 0;
   /// A temporary of as many bytes as the backend wants for `scratch` of this
-  /// call; `element` is the type that the kernel computes in.
-  virtual Value scratch(StringRef kernel, ArrayRef<int64_t> ints,
-                        Type element) = 0;
+  /// call; null if it wants none. `element` is the type that the kernel
+  /// computes in, `result` that of what it writes, where that may differ.
+  virtual Value scratch(StringRef kernel, ArrayRef<int64_t> ints, Type element,
+                        Type result = {}) = 0;
   /// The part of `buffer` that starts `byteOffset` bytes in.
   virtual Value view(Value buffer, int64_t byteOffset,
                      RankedTensorType type) = 0;
