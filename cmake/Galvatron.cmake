@@ -28,8 +28,10 @@ if(GALVATRON_ENABLE_ASSERTIONS)
   target_compile_options(galvatron_flags INTERFACE -UNDEBUG)
 endif()
 if(GALVATRON_SANITIZE)
-  add_compile_options(-fsanitize=${GALVATRON_SANITIZE} -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=${GALVATRON_SANITIZE})
+  # Not the few lines of C: gcc's sanitizers do not mix with clang's.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:\
+-fsanitize=${GALVATRON_SANITIZE};-fno-omit-frame-pointer>")
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fsanitize=${GALVATRON_SANITIZE}>)
 endif()
 if(GALVATRON_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined
