@@ -93,9 +93,8 @@ GemmBlocks gemmBlocks(const GemmShape &s, uint32_t accumulatorBytes,
     throw CallError("gemm needs " + std::to_string(least) +
                     " bytes of scratch, found " +
                     std::to_string(scratch.bytes));
-  if (2.0 * double(s.m * s.n) * double(s.k) < GRT_CPU_SERIAL_OPERATIONS)
-    threads = 1;
-  threads = int(std::min<uint64_t>(uint64_t(threads), scratch.bytes / least));
+  threads = int(std::min<uint64_t>(uint64_t(s.threadsOf(threads)),
+                                   scratch.bytes / least));
   uint64_t share = scratch.bytes / uint64_t(threads) / 64 * 64;
   uint64_t row = step;
   while (row < widest && needed(row + step) <= share)

@@ -86,11 +86,6 @@ struct OneDnnGemm::Implementation {
   dnnl::stream stream;
   std::unordered_map<GemmShape, Product, ShapeHash> products;
 
-  int threadsFor(const GemmShape &s) const {
-    double operations = 2.0 * double(s.m * s.n) * double(s.k);
-    return operations < GRT_CPU_SERIAL_OPERATIONS ? 1 : threads;
-  }
-
   Product make(const GemmShape &shape, uint64_t scratchBytes);
   Product &product(const GemmShape &shape, uint64_t scratchBytes);
 };
@@ -135,7 +130,7 @@ Product OneDnnGemm::Implementation::make(const GemmShape &s,
     return product;
   }
   dnnl::matmul::primitive_desc chosen;
-  for (int team = threadsFor(s);; team = (team + 1) / 2) {
+  for (int team = s.threadsOf(threads);; team = (team + 1) / 2) {
     // A primitive is made for the team size of the moment.
     TeamSize size(team);
     chosen = {description, attributes, engine, /*allow_empty=*/true};

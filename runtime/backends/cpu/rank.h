@@ -54,6 +54,11 @@ struct GemmShape {
   int64_t m, n, k;
   bool transA, transB, bias, add;
   bool narrow, narrowResult;
+  /// How many of the rank's threads it is worth.
+  int threadsOf(int all) const {
+    return 2.0 * double(m * n) * double(k) < GRT_CPU_SERIAL_OPERATIONS ? 1
+                                                                       : all;
+  }
   bool operator==(const GemmShape &) const = default;
 };
 
