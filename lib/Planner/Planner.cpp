@@ -934,80 +934,11 @@ Expected<PlannerResult> Search::run() {
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
-  int64_t devices = cluster.deviceCount();
-  auto layers = static_cast<int64_t>(model.layerCount());
-  Expected<Space> space = planner::getSpace(options, devices);
+  Expected<Space> space = planner::getSpace(options, cluster.deviceCount());
   if (!space)
     return space.takeError();
-  if (layers < 1)
-    return makeError("model '" + model.name() + "' has no layers");
-  if (options.batch && *options.batch < 1)
-    return makeError("expected a batch of at least 1, found " +
-                     Twine(*options.batch));
-  if (options.batch && *options.batch > kMostBatch)
-    return makeError("expected a batch of at most 2^30, found " +
-                     Twine(*options.batch));
-  if (!options.batch && (options.batchStep < 1 || options.maxBatch < 1))
-    return makeError("expected a batch step and a largest batch of at least 1");
-  if (!options.batch && options.maxBatch < options.batchStep)
-    return makeError("the largest batch " + Twine(options.maxBatch) +
-                     " is below the batch step " + Twine(options.batchStep));
-  if (!options.batch && options.maxBatch > kMostBatch)
-    return makeError("expected a largest batch of at most 2^30, found " +
-                     Twine(options.maxBatch));
-  constexpr int64_t mostBatches = int64_t(1) << 20;
-  if (!options.batch && options.maxBatch / options.batchStep > mostBatches)
-    return makeError("the sweep has " +
-                     Twine(options.maxBatch / options.batchStep) +
-                     " batches, expected at most 2^20: use a larger step");
-  std::string ofBatch =
-      options.batch ? " of " + std::to_string(*options.batch) : std::string();
-  if (options.microBatches &&
-      (*options.microBatches < 1 ||
-       (options.batch && *options.batch % *options.microBatches != 0)))
-    return makeError(Twine(*options.microBatches) +
-                     " micro-batches do not divide the batch" + ofBatch);
-  if (options.microBatches && options.microBatchRule == MicroBatchRule::Paper)
-    return makeError("expected either a number of micro-batches or a rule for "
-                     "it, found both");
-  if (options.memory && *options.memory < 1)
-    return makeError("expected a memory above 0");
-  std::vector<int64_t> all(devices);
-  std::iota(all.begin(), all.end(), 0);
-  if (cluster.flopsOf(all, model.dtype()) == 0)
-    return makeError("cluster '" + cluster.name() +
-                     "': a device type has no flops for dtype '" +
-                     model.dtype() + "'");
-  if (!options.partition.empty()) {
-    int64_t sum = 0;
-    for (int64_t length : options.partition) {
-      if (length < 1)
-        return makeError("the partition has a stage of " + Twine(length) +
-                         " layers");
-      sum += length;
-    }
-    if (sum != layers)
-      return makeError("the partition has " + Twine(sum) +
-                       " layers, but model '" + model.name() + "' has " +
-                       Twine(layers));
-  }
-  if (options.gapPercent < 0)
-    return makeError("expected a gap of at least 0 percent");
-  int64_t fewest = *std::min_element(space->pipelineDegrees.begin(),
-                                     space->pipelineDegrees.end());
-  if (layers < fewest)
-    return makeError("model '" + model.name() + "' has " + Twine(layers) +
-                     " layers, fewer than the " + Twine(fewest) +
-                     " stages of the pipeline");
-  if (options.strategy && options.batch && options.microBatches) {
-    int64_t samples = *options.batch / *options.microBatches;
-    if (samples % options.strategy->sampleShards() != 0)
-      return makeError("strategy '" + options.strategy->str() +
-                       "' cuts a micro-batch into " +
-                       Twine(options.strategy->sampleShards()) +
-                       " blocks, which does not divide its " + Twine(samples) +
-                       " samples");
-  }
+  if (Error error = planner::checkOptions(model, cluster, options, *space))
+    return error;
   return Search(model, cluster, options, std::move(*space)).run();
 }
 

@@ -37,6 +37,11 @@ struct Space {
 /// The space that the options name, with the forced parts applied.
 llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
 
+/// Refuses options that contradict each other, the model, the cluster or the
+/// space.
+llvm::Error checkOptions(LayerModel &model, const Cluster &cluster,
+                         const PlannerOptions &options, const Space &space);
+
 } // namespace galvatron::planner
 
 #endif // GALVATRON_LIB_PLANNER_SPACES_H
