@@ -221,6 +221,26 @@ TEST(PipelineSearch, bounds_and_attempts_are_proofs) {
   }
 }
 
+/// A caller that raises its limit while the bound is finite must come to an
+/// end where nothing fits: beyond the cost of any pipeline the bound is none.
+TEST(PipelineSearch, a_bound_beyond_every_pipeline_is_none) {
+  std::mt19937_64 random(17);
+  int infeasible = 0;
+  for (int i = 0; i < instances(50); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    for (PipelineStage &stage : problem.stages)
+      stage.memory = 0;
+    PipelineSearch search(problem);
+    if (PipelineSearch(problem).solve())
+      continue;
+    ++infeasible;
+    EXPECT_FALSE(search.attempt(Picoseconds(1) << 60));
+    EXPECT_EQ(search.lowerBound(), kNoBound) << i;
+    EXPECT_EQ(search.tighten(), kNoBound) << i;
+  }
+  EXPECT_GT(infeasible, 20);
+}
+
 /// One search for partition after partition finds what new searches find.
 TEST(PipelineSearch, restarts_find_the_same) {
   std::mt19937_64 random(13);
