@@ -52,7 +52,7 @@ set(plainHeaders
   <llvm/Support/FormatVariadic.h>
   <llvm/Support/JSON.h>
   <llvm/Support/raw_ostream.h>)
-galvatron_precompile_headers(GalvatronPlainHeaders PIC ${plainHeaders}
+galvatron_precompile_headers(GalvatronPlainHeaders PIC PLAIN ${plainHeaders}
   LINK_LIBS galvatron_flags)
 set(mlirHeaders
   <mlir/Dialect/Func/IR/FuncOps.h>
@@ -82,6 +82,7 @@ function(galvatron_add_library name)
   cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  galvatron_plain_optimisation(${name})
   galvatron_use_precompiled(${name} GalvatronPlainHeaders)
   target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} LLVM)
 endfunction()
@@ -101,11 +102,29 @@ function(galvatron_add_mlir_library name)
   target_link_libraries(${name} PUBLIC galvatron_flags ${ARG_LINK_LIBS} MLIR LLVM)
 endfunction()
 
-# galvatron_add_tool(NAME SOURCES... [LINK_LIBS libs...])
+# galvatron_compile_as_library(PROGRAM MLIR|PLAIN): with the flags of such a
+# library, and so with its precompiled headers.
+function(galvatron_compile_as_library name kind)
+  target_compile_options(${name} PRIVATE -fPIC)
+  if(kind STREQUAL "MLIR")
+    galvatron_light_optimisation(${name})
+    galvatron_use_precompiled(${name} GalvatronMLIRHeaders)
+  else()
+    galvatron_plain_optimisation(${name})
+    galvatron_use_precompiled(${name} GalvatronPlainHeaders)
+  endif()
+endfunction()
+
+# galvatron_add_tool(NAME SOURCES... [PLAIN] [LINK_LIBS libs...])
+# PLAIN: without MLIR.
 function(galvatron_add_tool name)
-  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN" "" "LINK_LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  galvatron_light_optimisation(${name})
+  if(ARG_PLAIN)
+    galvatron_compile_as_library(${name} PLAIN)
+  else()
+    galvatron_compile_as_library(${name} MLIR)
+  endif()
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS})
   # Debian keeps libMLIR where the loader does not look.
   set_target_properties(${name} PROPERTIES
