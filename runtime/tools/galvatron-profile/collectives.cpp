@@ -60,24 +60,17 @@ class Work {
 public:
   /// Without work (quick) collectives follow each other.
   Work(Probe &probe, bool quick)
-      : probe(probe), a(probe.device(), rows * width * 4),
+      : probe(probe), quick(quick), a(probe.device(), rows * width * 4),
         b(probe.device(), width * width * 4),
         c(probe.device(), rows * width * 4) {
     a.fill(GRT_F32);
     b.fill(GRT_F32);
-    if (!quick)
-      alone = probe.time(1, [&] { run(); });
   }
 
   /// Seconds that `body` adds to the work before it.
   template <typename Body> double timeBehind(double seconds, Body body) {
-    if (alone == 0)
-      return probe.time(seconds, body);
-    double both = probe.time(seconds, [&] {
-      run();
-      body();
-    });
-    return std::max(0.0, both - alone);
+    return quick ? probe.time(seconds, body)
+                 : probe.timeBehind(seconds, [&] { run(); }, body);
   }
 
 private:
@@ -88,8 +81,8 @@ private:
   }
 
   Probe &probe;
+  bool quick;
   Block a, b, c;
-  double alone = 0;
 };
 
 /// One collective of `bytes` in full.
@@ -151,12 +144,8 @@ void measureCollectives(Probe &probe, double part, bool quick,
     times.network = placement.network;
     times.stride = placement.stride;
     times.concurrent = int(result.hosts.size()) / placement.ranks;
-    double last = 0;
-    for (int64_t size : sizes) {
-      // More bytes never take less time; where they seem to, it is noise.
-      last = std::max(last, measureOne(size));
-      times.times.push_back({size, last});
-    }
+    for (int64_t size : sizes)
+      times.times.push_back({size, measureOne(size)});
     result.collectives.push_back(std::move(times));
   };
   for (const Placement &placement : all) {

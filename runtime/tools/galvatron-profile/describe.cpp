@@ -63,13 +63,27 @@ Json efficiency(Measurement::Curve curve, double full) {
   return points;
 }
 
+/// Nothing between two ranks takes less.
+constexpr double kLeastSeconds = 1e-7;
+
+/// The times as a cluster file wants them. More bytes never take less time, and
+/// none takes nothing; where they seem to, it is noise.
+std::vector<std::pair<int64_t, double>> ascending(const CollectiveTimes &m) {
+  std::vector<std::pair<int64_t, double>> times = m.times;
+  double last = kLeastSeconds;
+  for (auto &[bytes, seconds] : times)
+    last = seconds = std::max(last, seconds);
+  return times;
+}
+
 /// Latency and bandwidth through the first and the last point.
-Json link(const CollectiveTimes &times) {
-  auto [bytes0, seconds0] = times.times.front();
-  auto [bytes1, seconds1] = times.times.back();
+Json link(const CollectiveTimes &measured) {
+  auto times = ascending(measured);
+  auto [bytes0, seconds0] = times.front();
+  auto [bytes1, seconds1] = times.back();
   double perByte =
       std::max(1e-12, (seconds1 - seconds0) / double(bytes1 - bytes0));
-  double latency = std::max(1e-7, seconds0 - perByte * double(bytes0));
+  double latency = std::max(kLeastSeconds, seconds0 - perByte * double(bytes0));
   return {{"bandwidth", quantity(1 / perByte, "B/s")},
           {"latency", duration(latency)}};
 }
@@ -179,7 +193,7 @@ Json describe(const Measurement &m, uint64_t memory) {
     }
     entry["concurrent"] = times.concurrent;
     entry["times"] = Json::array();
-    for (auto [bytes, seconds] : times.times)
+    for (auto [bytes, seconds] : ascending(times))
       entry["times"].push_back({memorySize(bytes), duration(seconds)});
     tables.push_back(entry);
   }

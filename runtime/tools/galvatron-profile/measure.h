@@ -31,7 +31,7 @@ struct CollectiveTimes {
   bool network = false; ///< groups span hosts
   int stride = 1;       ///< distance of neighbours in ranks
   int concurrent = 1;   ///< groups
-  /// Bytes of the full buffer, seconds; both ascend.
+  /// Bytes of the full buffer, ascending; seconds as measured.
   std::vector<std::pair<int64_t, double>> times;
 };
 

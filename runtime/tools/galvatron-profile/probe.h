@@ -66,19 +66,44 @@ public:
   /// rank makes as many calls, for about `seconds` in all.
   template <typename Body> double time(double seconds, Body body) {
     body();
-    double once = window(1, body);
-    auto count = int64_t(seconds / windows / std::max(once, 1e-9));
-    count = std::clamp<int64_t>(count, 1, 1 << 20);
-    std::vector<double> results;
-    for (int i = 0; i < windows; ++i)
-      results.push_back(window(count, body));
-    std::nth_element(results.begin(), results.begin() + windows / 2,
-                     results.end());
-    return results[windows / 2];
+    int64_t count = countFor(seconds, window(1, body));
+    return median([&] { return window(count, body); });
+  }
+
+  /// Seconds that `body` adds to `work` before it, likewise. Windows with and
+  /// without it take turns, because the speed of a machine drifts. Noise may
+  /// make it negative.
+  template <typename Work, typename Body>
+  double timeBehind(double seconds, Work work, Body body) {
+    auto both = [&] {
+      work();
+      body();
+    };
+    both();
+    int64_t count = countFor(seconds, window(1, work) + window(1, both));
+    return median([&] {
+      double alone = window(count, work);
+      return window(count, both) - alone;
+    });
   }
 
 private:
   static constexpr int windows = 5;
+
+  /// How often a window of five repeats what takes `once`.
+  static int64_t countFor(double seconds, double once) {
+    auto count = int64_t(seconds / windows / std::max(once, 1e-9));
+    return std::clamp<int64_t>(count, 1, 1 << 20);
+  }
+
+  template <typename Window> static double median(Window one) {
+    std::vector<double> results;
+    for (int i = 0; i < windows; ++i)
+      results.push_back(one());
+    std::nth_element(results.begin(), results.begin() + windows / 2,
+                     results.end());
+    return results[windows / 2];
+  }
 
   template <typename Body> double window(int64_t count, Body &body) {
     mean(0); // all begin together

@@ -1,0 +1,54 @@
+//===- describe_test.cpp - Measurements as cluster files ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "describe.h"
+
+#include <gtest/gtest.h>
+
+using namespace grt::profile;
+
+namespace {
+
+Measurement twoRanks(std::vector<std::pair<int64_t, double>> times) {
+  Measurement m;
+  m.f32Flops = m.f64Flops = m.memoryBandwidth = 1e9;
+  m.kernelOverhead = 1e-6;
+  m.products = {{64, 1e9}};
+  m.hosts = {0, 0};
+  CollectiveTimes send;
+  send.kind = "send";
+  send.times = std::move(times);
+  m.collectives = {send};
+  return m;
+}
+
+std::vector<std::string> timesOf(const nlohmann::ordered_json &cluster) {
+  std::vector<std::string> result;
+  for (const auto &point : cluster["collectives"][0]["times"])
+    result.push_back(point[1]);
+  return result;
+}
+
+// The planner refuses tables with times of 0 or below, or that fall.
+TEST(Describe, NoiseDoesNotReachTheTables) {
+  auto cluster =
+      describe(twoRanks({{1024, -2e-5}, {2048, 0}, {4096, 3e-5}, {8192, 1e-5}}),
+               1 << 30);
+  EXPECT_EQ(timesOf(cluster),
+            (std::vector<std::string>{"0.1us", "0.1us", "30us", "30us"}));
+}
+
+TEST(Describe, LinksHaveALatencyAndABandwidth) {
+  auto cluster =
+      describe(twoRanks({{1000, 3e-6}, {1001000, 5.03e-4}}), 1 << 30);
+  EXPECT_EQ(cluster["nodes"][0]["link"]["bandwidth"], "2GB/s");
+  EXPECT_EQ(cluster["nodes"][0]["link"]["latency"], "2.5us");
+  cluster = describe(twoRanks({{1000, -1e-6}, {1001000, -1e-3}}), 1 << 30);
+  EXPECT_EQ(cluster["nodes"][0]["link"]["latency"], "0.1us");
+}
+
+} // namespace
