@@ -394,9 +394,14 @@ void Explanation::print(raw_ostream &os, const Plan &chosen) const {
          differences.empty() ? "the same plan" : join(differences, ", ")});
   }
   table.print(os);
-  os << (memoryBinds
-             ? "  memory binds: with more of it there is a faster plan\n"
-             : "  memory does not bind: no amount of it gives a faster plan\n");
+  // The plan's own line judges by how full memory is; this is the proof.
+  bool full = chosen.memoryBinds();
+  if (memoryBinds)
+    os << "  memory binds" << (full ? "" : ", though it is not full")
+       << ": with more of it there is a faster plan\n";
+  else
+    os << "  memory does not bind" << (full ? ", full as it is" : "")
+       << ": no amount of it gives a faster plan\n";
 }
 
 } // namespace galvatron

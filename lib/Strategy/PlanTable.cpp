@@ -201,6 +201,13 @@ void Plan::print(raw_ostream &os) const {
   }
   os << "\n";
 
+  auto reserved = [](const PlanStage &stage) {
+    return printBytesRounded(stage.reservedBytes) +
+           " reserved for contexts and communicators";
+  };
+  bool alike = llvm::all_of(stages, [&](const PlanStage &stage) {
+    return stage.reservedBytes == stages[0].reservedBytes;
+  });
   TextTable stageTable("lllrrrrrrl");
   stageTable.row({"stage", "devices", "layers", "time", "no-sync", "compute",
                   "exposed", "optimizer", "bubble", "memory"});
@@ -223,12 +230,12 @@ void Plan::print(raw_ostream &os) const {
                     share(split.computeMs), share(split.communicationMs),
                     share(split.optimizerMs), share(split.bubbleMs), memory});
     stageTable.note("       " + stage.ledger.str());
-    if (stage.reservedBytes > 0)
-      stageTable.note("       besides " +
-                      printBytesRounded(stage.reservedBytes) +
-                      " reserved for contexts and communicators");
+    if (stage.reservedBytes > 0 && !alike)
+      stageTable.note("       besides " + reserved(stage));
   }
   stageTable.print(os);
+  if (stages[0].reservedBytes > 0 && alike)
+    os << "  on every device besides " << reserved(stages[0]) << "\n";
 
   os << "\n";
   TextTable layerTable("lllrr");

@@ -230,6 +230,27 @@ StrategyQuestion ask(const char *text) {
   return llvm::cantFail(StrategyQuestion::parse(text));
 }
 
+/// The table's line on what binds is a guess by how full memory is; where the
+/// proof says otherwise, it does not leave the two side by side.
+TEST(Explain, the_proof_speaks_to_the_guess) {
+  auto model = smallModel();
+  Plan found = planOf(*model, cluster(), tight());
+  Explanation explanation;
+  explanation.base = found;
+  auto verdict = [&](bool proven, bool full) {
+    explanation.memoryBinds = proven;
+    for (PlanStage &stage : found.stages)
+      stage.peakBytes = full ? stage.availableBytes : stage.availableBytes / 2;
+    return textOf([&](llvm::raw_ostream &os) { explanation.print(os, found); });
+  };
+  EXPECT_TRUE(contains(verdict(true, true), "  memory binds: with more"));
+  EXPECT_TRUE(contains(verdict(true, false),
+                       "  memory binds, though it is not full: with more"));
+  EXPECT_TRUE(contains(verdict(false, true),
+                       "  memory does not bind, full as it is: no amount"));
+  EXPECT_TRUE(contains(verdict(false, false), "  memory does not bind: no"));
+}
+
 TEST(WhyNot, questions_are_read) {
   EXPECT_EQ(ask("sdp4.tp2.ckpt").strategy.str(), "sdp4.tp2.ckpt");
   EXPECT_FALSE(ask("tp4").pipelineDegree);

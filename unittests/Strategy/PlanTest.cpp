@@ -233,4 +233,21 @@ TEST(Plan, table_shows_stages_and_runs_of_layers) {
             std::string::npos);
 }
 
+TEST(Plan, table_shows_equal_reserves_once) {
+  Plan plan = smallPlan();
+  auto count = [&] {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    plan.print(os);
+    return llvm::StringRef(text).count("reserved for contexts");
+  };
+  ASSERT_GT(plan.stages.size(), 1u);
+  EXPECT_EQ(count(), 0u);
+  for (PlanStage &stage : plan.stages)
+    stage.reservedBytes = 1000;
+  EXPECT_EQ(count(), 1u);
+  plan.stages[0].reservedBytes = 2000;
+  EXPECT_EQ(count(), plan.stages.size());
+}
+
 } // namespace
