@@ -44,6 +44,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::string printed;
   llvm::raw_string_ostream stream(printed);
   module->print(stream);
+  // An empty name of upstream's operations, or a reference to one, which is no
+  // name of ours, is printed as what no parser takes.
+  if (printed.find("<<INVALID EMPTY SYMBOL>>") != std::string::npos)
+    return 0;
   if (!mlir::parseSourceString<mlir::ModuleOp>(printed, &context))
     std::abort();
   return 0;

@@ -4,6 +4,24 @@
 // grt.role
 //===----------------------------------------------------------------------===//
 
+// C5
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+grt.role @"" stage 0 devices [0] slots 1 {}
+
+// -----
+
+// grt.schedule C4
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+grt.schedule @"" role @r {}
+
+// -----
+
+// grt.exchange C4
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+grt.exchange @"" bytes_per_unit 4 transfers []
+
+// -----
+
 // C1
 // expected-error @+1 {{expected at least one device}}
 grt.role @r stage 0 devices [] slots 1 {}

@@ -4,6 +4,12 @@
 // grt.func
 //===----------------------------------------------------------------------===//
 
+// C8
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+grt.func @"" {}
+
+// -----
+
 // C1: used before its begin
 grt.func @f {
   // expected-note @+1 {{buffer named here}}

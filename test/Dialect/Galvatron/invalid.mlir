@@ -25,6 +25,18 @@ galvatron.parameter @p : tensor<4xf32> {init = "zeros", std = 1.0 : f64}
 galvatron.parameter @p : tensor<4xf32> {init = "normal", std = -1.0 : f64}
 
 // -----
+// parameter C4
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+galvatron.parameter @"" : tensor<4xf32> {init = "zeros"}
+
+// -----
+// model C9
+// expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
+galvatron.model @""(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.output
+}
+
+// -----
 // model C1
 // expected-error @+1 {{expected argument 0 to be a tensor whose first dimension alone is dynamic, found 'tensor<2x4xi32>'}}
 galvatron.model @m(%t: tensor<2x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {

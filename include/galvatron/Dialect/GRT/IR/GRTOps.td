@@ -66,6 +66,7 @@ def GRT_FuncOp : GRT_Op<"func", [
     - (C6) another stream's first operation comes after the function's start,
       and its last before the function's end, on `compute`.
     - (C7) nothing writes to gathered parameters.
+    - (C8) the name is not empty.
 
     ```mlir
     grt.func @block.tp2.b4.forward attributes {stash_bytes = 0 : i64} {
@@ -77,7 +78,7 @@ def GRT_FuncOp : GRT_Op<"func", [
     ```
   }];
   let arguments = (ins
-    SymbolNameAttr:$sym_name,
+    Galvatron_NameAttr:$sym_name,
     OptionalAttr<StrAttr>:$sym_visibility,
     OptionalAttr<GRT_Bytes>:$transient_bytes,
     OptionalAttr<GRT_Bytes>:$stash_bytes,
@@ -353,12 +354,13 @@ def GRT_ExchangeOp : GRT_Op<"exchange", [Symbol]> {
     - (C1) a transfer has five numbers, none negative.
     - (C2) units are at least 1.
     - (C3) no unit of a destination is written twice.
+    - (C4) the name is not empty.
 
     ```mlir
     grt.exchange @reshard.0 bytes_per_unit 196608 transfers [[0, 1, 0, 0, 2]]
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, GRT_Bytes:$bytes_per_unit,
+  let arguments = (ins Galvatron_NameAttr:$sym_name, GRT_Bytes:$bytes_per_unit,
                        DenseI64ArrayAttr:$transfers);
   let assemblyFormat = [{
     $sym_name `bytes_per_unit` $bytes_per_unit
@@ -384,9 +386,10 @@ def GRT_RoleOp : GRT_Op<"role", [
     - (C2) at least one slot.
     - (C3) holds `grt.layer` ops only, at least one, with ascending indices.
     - (C4) every exchange named is a `grt.exchange`.
+    - (C5) the name is not empty.
   }];
   let arguments = (ins
-    SymbolNameAttr:$sym_name, GRT_Int:$stage, DenseI64ArrayAttr:$devices,
+    Galvatron_NameAttr:$sym_name, GRT_Int:$stage, DenseI64ArrayAttr:$devices,
     GRT_Int:$slots,
     OptionalAttr<FlatSymbolRefAttr>:$send_activation,
     OptionalAttr<FlatSymbolRefAttr>:$recv_activation,
@@ -472,8 +475,9 @@ def GRT_ScheduleOp : GRT_Op<"schedule", [
     - (C2) holds `grt.part` ops only, each part at most once, in the order of
       the C ABI.
     - (C3) a task's slot is one of the role's slots.
+    - (C4) the name is not empty.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$role);
+  let arguments = (ins Galvatron_NameAttr:$sym_name, FlatSymbolRefAttr:$role);
   let regions = (region SizedRegion<1>:$parts);
   let assemblyFormat = "$sym_name `role` $role attr-dict-with-keyword $parts";
   let hasRegionVerifier = 1;

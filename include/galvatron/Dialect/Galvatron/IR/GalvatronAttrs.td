@@ -10,6 +10,13 @@
 
 include "galvatron/Dialect/Galvatron/IR/GalvatronDialect.td"
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/CommonAttrConstraints.td"
+
+/// A symbol's name. Upstream's parser takes an empty one, which is printed as
+/// something that no parser takes.
+def Galvatron_NameAttr : ConfinedAttr<SymbolNameAttr, [AttrConstraint<
+    CPred<"!::llvm::cast<::mlir::StringAttr>($_self).empty()">,
+    "that is not empty">]>;
 
 class Galvatron_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<Galvatron_Dialect, name, traits> {

@@ -40,10 +40,11 @@ def Galvatron_ParameterOp
     Constraints:
     - (C1) the type is a tensor of static shape with at least one element;
     - (C2) `init` is `normal`, `zeros` or `ones`;
-    - (C3) `std` is there exactly if `init` is `normal`, and is positive.
+    - (C3) `std` is there exactly if `init` is `normal`, and is positive;
+    - (C4) the name is not empty.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$init,
-                       OptionalAttr<F64Attr>:$std, UnitAttr:$decay);
+  let arguments = (ins Galvatron_NameAttr:$sym_name, TypeAttr:$type,
+                       StrAttr:$init, OptionalAttr<F64Attr>:$std, UnitAttr:$decay);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
@@ -84,9 +85,10 @@ def Galvatron_ModelOp
       fall, and rise by at most 1;
     - (C6) either every layer has a stage or none;
     - (C7) `config`, if given, is the text of a JSON object;
-    - (C8) no device belongs to two stages.
+    - (C8) no device belongs to two stages;
+    - (C9) the name is not empty.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$seq_len,
+  let arguments = (ins Galvatron_NameAttr:$sym_name, I64Attr:$seq_len,
                        I64Attr:$vocab, OptionalAttr<StrAttr>:$config);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
