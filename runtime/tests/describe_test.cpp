@@ -51,4 +51,22 @@ TEST(Describe, LinksHaveALatencyAndABandwidth) {
   EXPECT_EQ(cluster["nodes"][0]["link"]["latency"], "0.1us");
 }
 
+// Three ranks make no pairs.
+TEST(Describe, AnAllGatherTellsOfALink) {
+  Measurement m = twoRanks({});
+  m.hosts = {0, 0, 0};
+  m.collectives[0].kind = "all-gather";
+  m.collectives[0].ranks = 3;
+  m.collectives[0].times = {{3000, 8e-6}, {3003000, 2.008e-3}};
+  auto cluster = describe(m, 1 << 30);
+  EXPECT_EQ(cluster["nodes"][0]["link"]["bandwidth"], "1GB/s");
+  EXPECT_EQ(cluster["nodes"][0]["link"]["latency"], "3us");
+
+  // Two on one host and one on another: the network is all that was seen.
+  m.hosts = {0, 0, 1};
+  m.collectives[0].network = true;
+  cluster = describe(m, 1 << 30);
+  EXPECT_EQ(cluster["nodes"][0]["link"], cluster["network"]);
+}
+
 } // namespace

@@ -76,15 +76,20 @@ std::vector<std::pair<int64_t, double>> ascending(const CollectiveTimes &m) {
   return times;
 }
 
-/// Latency and bandwidth through the first and the last point.
+/// Latency and bandwidth through the first and the last point. An all-gather
+/// counts as a ring: each of its steps sends one part of the result.
 Json link(const CollectiveTimes &measured) {
   auto times = ascending(measured);
   auto [bytes0, seconds0] = times.front();
   auto [bytes1, seconds1] = times.back();
+  bool ring = measured.kind != "send";
+  double steps = ring ? measured.ranks - 1 : 1;
+  double sent = ring ? steps / measured.ranks : 1;
   double perByte =
       std::max(1e-12, (seconds1 - seconds0) / double(bytes1 - bytes0));
-  double latency = std::max(kLeastSeconds, seconds0 - perByte * double(bytes0));
-  return {{"bandwidth", quantity(1 / perByte, "B/s")},
+  double latency =
+      std::max(kLeastSeconds, (seconds0 - perByte * double(bytes0)) / steps);
+  return {{"bandwidth", quantity(sent / perByte, "B/s")},
           {"latency", duration(latency)}};
 }
 
@@ -151,12 +156,17 @@ Json describe(const Measurement &m, uint64_t memory) {
   if (!m.attention.empty())
     type["attention-efficiency"] = efficiency(m.attention, full);
 
+  // Ranks that cannot be paired, such as three, have no transfers of their own.
   auto find = [&](bool network) -> const CollectiveTimes * {
-    for (const CollectiveTimes &times : m.collectives)
-      if (times.kind == "send" && times.network == network)
-        return &times;
+    for (const char *kind : {"send", "all-gather"})
+      for (const CollectiveTimes &times : m.collectives)
+        if (times.kind == kind && times.network == network)
+          return &times;
     return nullptr;
   };
+  const CollectiveTimes *across = find(true);
+  // Hosts of unequal size have no groups of their own either.
+  const CollectiveTimes *inside = find(false) ? find(false) : across;
   // Hosts with equally many ranks in a row are one entry.
   Json nodes = Json::array();
   for (size_t rank = 0; rank < m.hosts.size();) {
@@ -169,8 +179,8 @@ Json describe(const Measurement &m, uint64_t memory) {
     } else {
       nodes.push_back(
           {{"count", 1}, {"device-type", typeName}, {"devices", devices}});
-      if (const CollectiveTimes *times = find(false); times && devices > 1)
-        nodes.back()["link"] = link(*times);
+      if (inside && devices > 1)
+        nodes.back()["link"] = link(*inside);
       // The rates above hold where ranks share cores evenly, or not at all.
       if (onCpu && (shared > 1 || devices <= m.cores))
         nodes.back()["cores"] = m.cores;
@@ -181,7 +191,6 @@ Json describe(const Measurement &m, uint64_t memory) {
       "measured-" + std::to_string(m.hosts.size()) + (onCpu ? "xcpu" : "xgpu");
   Json cluster = {
       {"name", name}, {"device-types", Json::array({type})}, {"nodes", nodes}};
-  const CollectiveTimes *across = find(true);
   if (across)
     cluster["network"] = link(*across);
   Json tables = Json::array();
