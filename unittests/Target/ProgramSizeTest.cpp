@@ -62,8 +62,11 @@ module attributes {{
                 str(stage) + " : " + type + "\n";
         previous = "%t" + str(stage);
       }
+      // The last layer gives the loss.
+      std::string given =
+          stage + 1 < stages ? "tensor<?x64xf32>" : "tensor<1xf64>";
       text += "    %s" + str(stage) + " = galvatron.stage " + str(stage) +
-              " devices [" + list + "] -> tensor<?x64xf32> {\n";
+              " devices [" + list + "] -> " + given + " {\n";
       for (; layer < layers * (stage + 1) / stages; ++layer) {
         std::string name = str(layer);
         text += "      %l" + name + " = galvatron.layer \"h." + name + "\"(" +
@@ -80,9 +83,10 @@ module attributes {{
                 "array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : "
                 "i64}], groups = [{elements = 64 : i64, shard_elements = 64 : "
                 "i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}} : (" +
-                type + ") -> tensor<?x64xf32>\n";
+                type + ") -> ";
+        type = layer + 1 < layers ? "tensor<?x64xf32>" : "tensor<1xf64>";
+        text += type + "\n";
         previous = "%l" + name;
-        type = "tensor<?x64xf32>";
       }
       text += "      galvatron.yield " + previous + " : " + type + "\n    }\n";
     }

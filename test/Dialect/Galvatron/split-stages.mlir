@@ -4,31 +4,31 @@
 #l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
 #c6 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 6, link = #l>]>
 
-// The memory of the encoder is used by every later stage: it is relayed.
-// CHECK-LABEL: galvatron.model @encoder_output_is_relayed
-// CHECK-SAME: (%[[T:.*]]: tensor<?x4xi32>)
+// What leaves a stage is what its last layer gives, and it goes to the next one.
+// CHECK-LABEL: galvatron.model @chain
+// CHECK-SAME: (%[[T:.*]]: tensor<?x4xi32>, %[[L:.*]]: tensor<?x4xi32>)
 // CHECK: %[[S0:.*]] = galvatron.stage 0 devices [0, 1] -> tensor<?x4xf32> {
 // CHECK-NEXT: %[[A:.*]] = galvatron.layer "a" @first(%[[T]])
 // CHECK-NEXT: galvatron.yield %[[A]] : tensor<?x4xf32>
 // CHECK: %[[T1:.*]] = galvatron.transfer %[[S0]] from 0 to 1
 // CHECK: %[[S1:.*]] = galvatron.stage 1 devices [2, 3] -> tensor<?x4xf32> {
-// CHECK-NEXT: %[[B:.*]] = galvatron.layer "b" @step(%[[T1]], %[[T1]])
-// CHECK-NEXT: %[[C:.*]] = galvatron.layer "c" @step(%[[B]], %[[T1]])
+// CHECK-NEXT: %[[B:.*]] = galvatron.layer "b" @step(%[[T1]])
+// CHECK-NEXT: %[[C:.*]] = galvatron.layer "c" @step(%[[B]])
 // CHECK-NEXT: galvatron.yield %[[C]] : tensor<?x4xf32>
-// CHECK: %[[T2:.*]] = galvatron.transfer %[[T1]] from 1 to 2
-// CHECK: %[[T3:.*]] = galvatron.transfer %[[S1]] from 1 to 2
-// CHECK: %[[S2:.*]] = galvatron.stage 2 devices [4, 5] -> tensor<?x4xf32> {
-// CHECK-NEXT: galvatron.layer "d" @step(%[[T3]], %[[T2]])
+// CHECK: %[[T2:.*]] = galvatron.transfer %[[S1]] from 1 to 2
+// CHECK: %[[S2:.*]] = galvatron.stage 2 devices [4, 5] -> tensor<1xf64> {
+// CHECK-NEXT: galvatron.layer "d" @last(%[[T2]], %[[L]])
 // CHECK: galvatron.output %[[S2]]
 module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 3>} {
   func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-  func.func private @step(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-  galvatron.model @encoder_output_is_relayed(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
+  func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.model @chain(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4xf32>
-    %b = galvatron.layer "b" @step(%a, %a) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-    %c = galvatron.layer "c" @step(%b, %a) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-    %d = galvatron.layer "d" @step(%c, %a) {stage = 2 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-    galvatron.output %d : tensor<?x4xf32>
+    %b = galvatron.layer "b" @step(%a) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %c = galvatron.layer "c" @step(%b) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %d = galvatron.layer "d" @last(%c, %l) {stage = 2 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+    galvatron.output %d : tensor<1xf64>
   }
 }
 
@@ -59,10 +59,10 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 #l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
 #c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
 module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>} {
-  func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+  func.func private @only(tensor<?x4xi32>) -> tensor<1xf64>
   // expected-error @+1 {{has no layer in stage 1 of 2}}
   galvatron.model @a_stage_is_empty(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-    %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
+    %a = galvatron.layer "a" @only(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output
   }
 }

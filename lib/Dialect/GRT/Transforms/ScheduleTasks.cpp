@@ -8,6 +8,7 @@
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 
 #include "mlir/IR/Builders.h"
@@ -64,7 +65,8 @@ class ScheduleTasksPass
 
   LogicalResult run(ModuleOp module) {
     auto model = mlir::galvatron::getModel(module);
-    if (!model)
+    // Roles follow the order of the layers.
+    if (!model || failed(mlir::galvatron::verifyExecutable(model)))
       return failure();
     auto plan = mlir::galvatron::getPlan(module);
     if (!plan)

@@ -9,6 +9,7 @@
 #include "galvatron/Simulate/Simulate.h"
 
 #include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Units.h"
@@ -103,6 +104,8 @@ mlir::galvatron::createLayerModel(ModuleOp module,
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (layers.empty())
     return model.emitOpError("has no layers"), failure();
+  if (failed(verifyExecutable(model)))
+    return failure();
   auto created =
       layers.front().isOpaque()
           ? createProfileModel(model, training)

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Planner.h"
@@ -31,7 +31,7 @@ struct SplitStagesPass
 
   LogicalResult split(ModuleOp module) {
     ModelOp model = getModel(module);
-    if (!model)
+    if (!model || failed(verifyExecutable(model)))
       return failure();
     PlanAttr plan = getPlan(module);
     if (!plan)
@@ -51,7 +51,6 @@ struct SplitStagesPass
       return model.emitOpError("is split into stages already");
 
     SmallVector<SmallVector<LayerOp>> layers(stageCount);
-    DenseMap<Operation *, int64_t> stageOf;
     for (LayerOp layer : model.getLayers()) {
       // A plan of one stage needs no word on every layer.
       if (!layer.getStageAttr() && stageCount == 1)
@@ -63,7 +62,6 @@ struct SplitStagesPass
         return layer.emitOpError() << "is in stage " << stage
                                    << ", but the plan has " << stageCount;
       layers[stage].push_back(layer);
-      stageOf[layer] = stage;
     }
     for (int64_t stage = 0; stage < stageCount; ++stage)
       if (layers[stage].empty())
@@ -72,45 +70,28 @@ struct SplitStagesPass
 
     std::vector<std::vector<int64_t>> groups =
         ::galvatron::stageDevices(devices, stageCount);
-    // The values that later stages use, in the order of their definition, and
-    // how far they have to go.
-    SmallVector<StageOp> stages;
-    for (int64_t stage = 0; stage < stageCount; ++stage)
-      stages.push_back(
-          makeStage(model, stage, groups[stage], layers[stage], stageOf));
-    for (int64_t stage = 0; stage < stageCount; ++stage)
-      for (OpResult result : stages[stage]->getResults())
-        relay(model, stages, result);
+    StageOp previous;
+    for (int64_t stage = 0; stage < stageCount; ++stage) {
+      StageOp made = makeStage(model, stage, groups[stage], layers[stage]);
+      if (previous)
+        transfer(previous, made);
+      previous = made;
+    }
     return success();
   }
 
 private:
-  /// The last stage that uses `value`, other than the one that defines it.
-  static std::optional<int64_t>
-  lastUser(Value value, const DenseMap<Operation *, int64_t> &stageOf,
-           int64_t home) {
-    std::optional<int64_t> last;
-    for (Operation *user : value.getUsers()) {
-      auto position = stageOf.find(user);
-      if (position == stageOf.end()) // the model's output
-        last = std::max(last.value_or(home), home);
-      else if (position->second > home)
-        last = std::max(last.value_or(home), position->second);
-    }
-    return last;
-  }
-
   /// Moves the layers of one stage into a stage operation before the output.
+  /// Layers are a chain, so that what leaves the stage is what its last layer
+  /// gives.
   static StageOp makeStage(ModelOp model, int64_t index,
                            ArrayRef<int64_t> devices,
-                           MutableArrayRef<LayerOp> layers,
-                           const DenseMap<Operation *, int64_t> &stageOf) {
+                           MutableArrayRef<LayerOp> layers) {
     OpBuilder builder(model.getOutput());
     SmallVector<Value> escaping;
-    for (LayerOp layer : layers)
-      for (Value result : layer->getResults())
-        if (lastUser(result, stageOf, index))
-          escaping.push_back(result);
+    for (Value result : layers.back()->getResults())
+      if (!result.use_empty())
+        escaping.push_back(result);
     SmallVector<Type> types(ValueRange(escaping).getTypes());
     auto stage = StageOp::create(builder, layers.front().getLoc(), types,
                                  builder.getI64IntegerAttr(index),
@@ -128,21 +109,16 @@ private:
     return stage;
   }
 
-  /// Takes one result from stage to stage as far as it is used.
-  static void relay(ModelOp model, ArrayRef<StageOp> stages, OpResult result) {
-    int64_t home = cast<StageOp>(result.getOwner()).getIndex();
-    int64_t last = home;
-    for (Operation *user : result.getUsers())
-      if (auto stage = user->getParentOfType<StageOp>())
-        last = std::max<int64_t>(last, stage.getIndex());
-    Value value = result;
-    for (int64_t to = home + 1; to <= last; ++to) {
-      OpBuilder builder(stages[to]);
-      value = TransferOp::create(builder, result.getLoc(), value.getType(),
-                                 value, builder.getI64IntegerAttr(to - 1),
-                                 builder.getI64IntegerAttr(to));
-      result.replaceUsesWithIf(value, [&](OpOperand &use) {
-        return use.getOwner()->getParentOp() == stages[to];
+  /// Takes the results of a stage to the next one, their only user.
+  static void transfer(StageOp from, StageOp to) {
+    OpBuilder builder(to);
+    for (OpResult result : from->getResults()) {
+      Value moved =
+          TransferOp::create(builder, result.getLoc(), result.getType(), result,
+                             builder.getI64IntegerAttr(from.getIndex()),
+                             builder.getI64IntegerAttr(to.getIndex()));
+      result.replaceUsesWithIf(moved, [&](OpOperand &use) {
+        return use.getOwner()->getParentOp() == to;
       });
     }
   }

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
@@ -115,7 +115,7 @@ private:
       if (!layer->getParentOfType<StageOp>())
         return layer.emitOpError() << "expected layer '" << layer.getLayerName()
                                    << "' inside a stage";
-    return success();
+    return verifyExecutable(model);
   }
 
   LogicalResult verifyDifferentiated() {

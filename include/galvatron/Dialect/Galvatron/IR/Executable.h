@@ -1,0 +1,46 @@
+//===- Executable.h - Which models are compiled -----------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The dialect can say more than is compiled: `galvatron.layer` takes any values
+// and gives any number of them. Exchanges, memory and prices follow the order
+// of the layers, so that a model which is not a chain would be planned and
+// executed as another one. These checks refuse it with the reason. Whatever
+// plans a model or turns it into roles calls them first.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_GALVATRON_IR_EXECUTABLE_H
+#define GALVATRON_DIALECT_GALVATRON_IR_EXECUTABLE_H
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+
+namespace mlir::galvatron {
+
+/// Checks that the layers are a chain:
+/// 1. every layer but the first takes all results of the layer in front of it,
+///    each once and in order, and otherwise only arguments of the model;
+/// 2. the first layer takes only arguments of the model;
+/// 3. the model's output is results of the last layer.
+/// Values are followed through stages, transfers and reshards.
+LogicalResult verifyChain(ModelOp model);
+
+/// Checks that what is executed is what the model says; does nothing but
+/// verifyChain() for models of opaque layers, which are not executed. Beyond
+/// the chain:
+/// 1. every layer but the last gives one floating-point tensor whose first
+///    dimension alone is dynamic;
+/// 2. the last layer gives the loss, a `tensor<1xf64>`;
+/// 3. data are `tensor<? x seq_len x i32>`; a layer reads one argument at most;
+///    the first layer reads the tokens, and one of the others may read the
+///    labels, another argument;
+/// 4. all parameters have one element type: that of `galvatron.training` if the
+///    module has it, else f32, f64 or bf16.
+LogicalResult verifyExecutable(ModelOp model);
+
+} // namespace mlir::galvatron
+
+#endif // GALVATRON_DIALECT_GALVATRON_IR_EXECUTABLE_H

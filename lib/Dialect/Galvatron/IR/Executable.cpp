@@ -1,0 +1,246 @@
+//===- Executable.cpp - Which models are compiled -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+/// The model's argument or the layer's result that `value` is, seen through
+/// what stands between two layers.
+Value getOrigin(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (auto reshard = dyn_cast<ReshardOp>(op))
+      value = reshard.getInput();
+    else if (auto transfer = dyn_cast<TransferOp>(op))
+      value = transfer.getInput();
+    else if (auto stage = dyn_cast<StageOp>(op))
+      value = stage.getBlock().getTerminator()->getOperand(
+          cast<OpResult>(value).getResultNumber());
+    else
+      break;
+  }
+  return value;
+}
+
+/// The argument of the model that an operand is; null if it is an activation.
+BlockArgument getArgument(Value operand) {
+  return dyn_cast<BlockArgument>(getOrigin(operand));
+}
+
+/// Checks what `user` takes of `previous`, all of whose results it must take.
+LogicalResult verifyTakes(LayerOp user, LayerOp previous) {
+  unsigned next = 0;
+  bool inOrder = true;
+  for (Value operand : user.getInputs()) {
+    Value origin = getOrigin(operand);
+    if (isa<BlockArgument>(origin))
+      continue;
+    auto source = origin.getDefiningOp<LayerOp>();
+    if (source != previous) {
+      auto diagnostic =
+          user.emitOpError()
+          << "layer '" << user.getLayerName() << "' uses a result of layer '"
+          << source.getLayerName()
+          << "', expected results of the layer in front of it alone, '"
+          << previous.getLayerName() << "': layers are executed as a chain";
+      diagnostic.attachNote(source.getLoc())
+          << "'" << source.getLayerName() << "' is here";
+      return diagnostic;
+    }
+    inOrder &= cast<OpResult>(origin).getResultNumber() == next++;
+  }
+  if (inOrder && next == previous.getNumResults() && next > 0)
+    return success();
+  auto diagnostic = user.emitOpError()
+                    << "layer '" << user.getLayerName() << "' takes " << next
+                    << " results of layer '" << previous.getLayerName()
+                    << "', expected each of the " << previous.getNumResults()
+                    << " it gives, once and in order: layers are executed as "
+                       "a chain";
+  diagnostic.attachNote(previous.getLoc())
+      << "'" << previous.getLayerName() << "' is here";
+  return diagnostic;
+}
+
+/// A tensor of samples: its first dimension alone is dynamic.
+bool hasSamples(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() > 0 && tensor.isDynamicDim(0) &&
+         tensor.getNumDynamicDims() == 1;
+}
+
+LogicalResult verifyBoundary(LayerOp layer, LayerOp next) {
+  if (layer.getNumResults() > 1)
+    return layer.emitOpError()
+           << "layer '" << layer.getLayerName() << "' gives "
+           << layer.getNumResults() << " tensors to layer '"
+           << next.getLayerName()
+           << "', expected one: boundaries of several tensors are not executed";
+  Type type = layer.getResult(0).getType();
+  if (hasSamples(type) &&
+      isa<FloatType>(cast<RankedTensorType>(type).getElementType()))
+    return success();
+  return layer.emitOpError()
+         << "layer '" << layer.getLayerName() << "' gives " << type
+         << " to layer '" << next.getLayerName()
+         << "', expected a floating-point tensor whose first dimension alone "
+            "is dynamic";
+}
+
+LogicalResult verifyLoss(LayerOp last) {
+  auto isLoss = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getElementType().isF64() &&
+           tensor.getShape() == ArrayRef<int64_t>{1};
+  };
+  if (last.getNumResults() == 1 && isLoss(last.getResult(0).getType()))
+    return success();
+  return last.emitOpError()
+         << "expected the last layer, '" << last.getLayerName()
+         << "', to give the loss, a 'tensor<1xf64>', found "
+         << last.getResultTypes();
+}
+
+/// Whether the runtime delivers what `layer` reads. `readers` are the layers in
+/// front of it, by the argument they read.
+LogicalResult verifyData(ModelOp model, LayerOp layer, bool first,
+                         DenseMap<BlockArgument, LayerOp> &readers,
+                         LayerOp &labelReader) {
+  BlockArgument data;
+  int64_t length = model.getSeqLen();
+  for (Value operand : layer.getInputs()) {
+    BlockArgument argument = getArgument(operand);
+    if (!argument)
+      continue;
+    if (data)
+      return layer.emitOpError()
+             << "layer '" << layer.getLayerName()
+             << "' reads two arguments of the model, expected one at most";
+    data = argument;
+    auto tensor = dyn_cast<RankedTensorType>(argument.getType());
+    if (!hasSamples(argument.getType()) || tensor.getRank() != 2 ||
+        tensor.getDimSize(1) != length ||
+        !tensor.getElementType().isSignlessInteger(32))
+      return layer.emitOpError()
+             << "layer '" << layer.getLayerName() << "' reads argument "
+             << argument.getArgNumber() << " of type " << argument.getType()
+             << ", expected tensor<?x" << length
+             << "xi32>: tokens and labels are all that is delivered";
+    auto [reader, inserted] = readers.try_emplace(argument, layer);
+    if (!inserted)
+      return layer.emitOpError()
+             << "layer '" << layer.getLayerName() << "' reads argument "
+             << argument.getArgNumber() << ", which layer '"
+             << reader->second.getLayerName()
+             << "' reads, expected one reader of each argument";
+  }
+  if (first && !data)
+    return layer.emitOpError() << "expected the first layer, '"
+                               << layer.getLayerName() << "', to read tokens";
+  if (first || !data)
+    return success();
+  if (labelReader)
+    return layer.emitOpError()
+           << "layer '" << layer.getLayerName() << "' reads argument "
+           << data.getArgNumber() << " beside an activation as layer '"
+           << labelReader.getLayerName()
+           << "' does, expected one layer that does: it gets the labels";
+  labelReader = layer;
+  return success();
+}
+
+/// Checks that parameters have one element type, for all layers share one
+/// width of parameters, gradients and optimizer state.
+LogicalResult verifyElementTypes(ModelOp model) {
+  ParameterOp first;
+  TrainingAttr training = getTraining(model->getParentOfType<ModuleOp>());
+  for (LayerOp layer : model.getLayers())
+    for (FlatSymbolRefAttr symbol : layer.getParamSymbols()) {
+      auto parameter =
+          SymbolTable::lookupNearestSymbolFrom<ParameterOp>(layer, symbol);
+      Type type = parameter.getTensorType().getElementType();
+      if (!type.isF32() && !type.isF64() && !type.isBF16())
+        return layer.emitOpError()
+               << "parameter '" << parameter.getSymName() << "' of layer '"
+               << layer.getLayerName() << "' has the element type " << type
+               << ", expected f32, f64 or bf16";
+      std::string name;
+      llvm::raw_string_ostream(name) << type;
+      if (!first && training && training.getDtype() != name)
+        return layer.emitOpError()
+               << "parameter '" << parameter.getSymName() << "' of layer '"
+               << layer.getLayerName() << "' has the element type " << type
+               << ", expected that of 'galvatron.training', "
+               << training.getDtype();
+      if (!first)
+        first = parameter;
+      Type expected = first.getTensorType().getElementType();
+      if (type == expected)
+        continue;
+      auto diagnostic = layer.emitOpError()
+                        << "parameter '" << parameter.getSymName()
+                        << "' of layer '" << layer.getLayerName()
+                        << "' has the element type " << type
+                        << ", expected that of '" << first.getSymName() << "', "
+                        << expected << ": all parameters of a model have one";
+      diagnostic.attachNote(first.getLoc())
+          << "'" << first.getSymName() << "' is here";
+      return diagnostic;
+    }
+  return success();
+}
+
+} // namespace
+
+LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
+  LayerOp previous;
+  for (LayerOp layer : model.getLayers()) {
+    if (previous && failed(verifyTakes(layer, previous)))
+      return failure();
+    previous = layer;
+  }
+  for (Value operand : model.getOutput().getOperands()) {
+    Value origin = getOrigin(operand);
+    if (previous && origin.getDefiningOp() == previous)
+      continue;
+    auto diagnostic = model.getOutput().emitOpError() << "returns ";
+    if (auto argument = dyn_cast<BlockArgument>(origin))
+      diagnostic << "argument " << argument.getArgNumber() << " of the model";
+    else
+      diagnostic << "a result of layer '"
+                 << origin.getDefiningOp<LayerOp>().getLayerName() << "'";
+    diagnostic << ", expected results of the last layer";
+    if (previous)
+      diagnostic << ", '" << previous.getLayerName() << "'";
+    return diagnostic;
+  }
+  return success();
+}
+
+LogicalResult mlir::galvatron::verifyExecutable(ModelOp model) {
+  if (failed(verifyChain(model)))
+    return failure();
+  SmallVector<LayerOp, 8> layers = model.getLayers();
+  if (layers.empty() ||
+      llvm::any_of(layers, [](LayerOp layer) { return layer.isOpaque(); }))
+    return success();
+  DenseMap<BlockArgument, LayerOp> readers;
+  LayerOp labelReader;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (i + 1 < layers.size() &&
+        failed(verifyBoundary(layers[i], layers[i + 1])))
+      return failure();
+    if (failed(verifyData(model, layers[i], i == 0, readers, labelReader)))
+      return failure();
+  }
+  if (failed(verifyLoss(layers.back())))
+    return failure();
+  return verifyElementTypes(model);
+}

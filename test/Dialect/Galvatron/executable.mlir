@@ -1,0 +1,262 @@
+// RUN: galvatron-opt %s --split-input-file --galvatron-split-stages --verify-diagnostics
+
+// Models that the dialect can say and the compiler does not execute.
+
+// A residual over two layers: the head adds what the first layer gave.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_result_is_used_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{'a' is here}}
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %b = galvatron.layer "b" @step(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'c' uses a result of layer 'a', expected results of the layer in front of it alone, 'b': layers are executed as a chain}}
+  %c = galvatron.layer "c" @both(%b, %a) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// One result as two operands.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @one_result_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{'a' is here}}
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'c' takes 2 results of layer 'a', expected each of the 1 it gives, once and in order}}
+  %c = galvatron.layer "c" @both(%a, %a) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// A result that nobody uses.
+func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{'a' is here}}
+  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+  // expected-error @+1 {{layer 'c' takes 1 results of layer 'a', expected each of the 2 it gives}}
+  %c = galvatron.layer "c" @step(%a#0) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Results in another order than they are given.
+func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @results_in_another_order(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{'a' is here}}
+  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+  // expected-error @+1 {{expected each of the 2 it gives, once and in order}}
+  %c = galvatron.layer "c" @both(%a#1, %a#0) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// A layer that takes nothing from the one in front of it.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @nothing_in_front(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-note @+1 {{'a' is here}}
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'b' takes 0 results of layer 'a', expected each of the 1 it gives}}
+  %b = galvatron.layer "b" @first(%l) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%b, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The model returns what an inner layer gives.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @the_output_is_an_inner_result(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  // expected-error @+1 {{returns a result of layer 'a', expected results of the last layer, 'd'}}
+  galvatron.output %a : tensor<?x4xf32>
+}
+
+// -----
+
+// A boundary of two tensors.
+func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @two_tensors(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' gives 2 tensors to layer 'c', expected one: boundaries of several tensors are not executed}}
+  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+  %c = galvatron.layer "c" @both(%a#0, %a#1) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Integers have no gradient; as operands of a body they are data.
+func.func private @integers(tensor<?x4xi32>) -> tensor<?x4xi32>
+func.func private @take(tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' gives 'tensor<?x4xi32>' to layer 'd', expected a floating-point tensor whose first dimension alone is dynamic}}
+  %a = galvatron.layer "a" @integers(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  %d = galvatron.layer "d" @take(%a, %l) : (tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Every rank would take its samples of it.
+func.func private @table(tensor<?x4xi32>) -> tensor<4xf32>
+func.func private @read(tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_boundary_without_samples(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' gives 'tensor<4xf32>' to layer 'd', expected a floating-point tensor whose first dimension alone is dynamic}}
+  %a = galvatron.layer "a" @table(%t) : (tensor<?x4xi32>) -> tensor<4xf32>
+  %d = galvatron.layer "d" @read(%a, %l) : (tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The last layer gives no loss.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
+galvatron.model @no_loss(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{expected the last layer, 'b', to give the loss, a 'tensor<1xf64>', found 'tensor<?x4xf32>'}}
+  %b = galvatron.layer "b" @step(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  galvatron.output %b : tensor<?x4xf32>
+}
+
+// -----
+
+// A mask beside the activation would be filled with labels.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @masked(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_mask(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>, %m: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %b = galvatron.layer "b" @masked(%a, %m) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'd' reads argument 1 beside an activation as layer 'b' does, expected one layer that does: it gets the labels}}
+  %d = galvatron.layer "d" @last(%b, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The second reader would be given labels.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @tokens_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'd' reads argument 0, which layer 'a' reads, expected one reader of each argument}}
+  %d = galvatron.layer "d" @last(%a, %t) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// A layer reads two arguments.
+func.func private @pairs(tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @two_arguments(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>, %m: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' reads two arguments of the model, expected one at most}}
+  %a = galvatron.layer "a" @pairs(%t, %m) : (tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Images.
+func.func private @of_images(tensor<?x3x8x8xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @images(%t: tensor<?x3x8x8xf32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x3x8x8xf32>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
+  %a = galvatron.layer "a" @of_images(%t) : (tensor<?x3x8x8xf32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The loader delivers 32-bit numbers.
+func.func private @of_wide_tokens(tensor<?x4xi64>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @wide_tokens(%t: tensor<?x4xi64>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x4xi64>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
+  %a = galvatron.layer "a" @of_wide_tokens(%t) : (tensor<?x4xi64>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// A sequence of another length than the model says.
+func.func private @of_a_longer_sequence(tensor<?x5xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @a_longer_sequence(%t: tensor<?x5xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x5xi32>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
+  %a = galvatron.layer "a" @of_a_longer_sequence(%t) : (tensor<?x5xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The first layer reads nothing.
+func.func private @nothing() -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @no_tokens(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{expected the first layer, 'a', to read tokens}}
+  %a = galvatron.layer "a" @nothing() : () -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Parameters of one body have two element types.
+// expected-note @+1 {{'w' is here}}
+galvatron.parameter @w : tensor<4x4xf32> {init = "zeros"}
+galvatron.parameter @b : tensor<4xf64> {init = "zeros"}
+func.func private @linear(tensor<?x4xi32>, tensor<4x4xf32>, tensor<4xf64>) -> tensor<1xf64>
+galvatron.model @mixed_types(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{parameter 'b' of layer 'a' has the element type 'f64', expected that of 'w', 'f32': all parameters of a model have one}}
+  %a = galvatron.layer "a" @linear(%t) params [@w, @b] : (tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %a : tensor<1xf64>
+}
+
+// -----
+
+// Half precision without an f32 range has no kernels.
+galvatron.parameter @w : tensor<4x4xf16> {init = "zeros"}
+func.func private @linear(tensor<?x4xi32>, tensor<4x4xf16>) -> tensor<1xf64>
+galvatron.model @f16(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{parameter 'w' of layer 'a' has the element type 'f16', expected f32, f64 or bf16}}
+  %a = galvatron.layer "a" @linear(%t) params [@w] : (tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %a : tensor<1xf64>
+}
+
+// -----
+
+// The training says another type than the parameters have.
+module attributes {galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<4x4xf32> {init = "zeros"}
+func.func private @linear(tensor<?x4xi32>, tensor<4x4xf32>) -> tensor<1xf64>
+galvatron.model @another_type_than_trained(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{parameter 'w' of layer 'a' has the element type 'f32', expected that of 'galvatron.training', bf16}}
+  %a = galvatron.layer "a" @linear(%t) params [@w] : (tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %a : tensor<1xf64>
+}
+}
