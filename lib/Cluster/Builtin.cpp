@@ -6,7 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/StringExtras.h"
 
 using namespace llvm;
 
@@ -111,68 +114,105 @@ const Link infiniband400 = {45e9, 10e-6};
 /// H100/H200 nodes carry eight 400 Gb/s adapters.
 const Link infiniband8x400 = {360e9, 10e-6};
 
-struct Entry {
+/// A device type with what joins its devices inside a node, and nodes.
+struct BuiltinType {
   const char *name;
   DeviceType (*type)();
-  int64_t nodes, devices;
   const Link *link;
   const Link *network;
+  const char *description;
 };
 
-const Entry entries[] = {
-    {"1xcpu", cpuCore, 1, 1, &threadLink, nullptr},
-    {"2xcpu", cpuCore, 1, 2, &threadLink, nullptr},
-    {"4xcpu", cpuCore, 1, 4, &threadLink, nullptr},
-    {"8xcpu", cpuCore, 1, 8, &threadLink, nullptr},
-    {"16xcpu", cpuCore, 1, 16, &threadLink, nullptr},
-    {"32xcpu", cpuCore, 1, 32, &threadLink, nullptr},
-    {"64xcpu", cpuCore, 1, 64, &threadLink, nullptr},
-    {"2x8xcpu", cpuCore, 2, 8, &threadLink, &ethernet10},
-    // Clusters (a) to (e) of arXiv 2307.02031: 8xrtx-titan, 2x8xrtx-titan,
-    // 2x8xa100-40gb, 8x8xa100-40gb, 4x8xa100-80gb.
-    {"8xrtx-titan", rtxTitan, 1, 8, &pcie3, nullptr},
-    {"2x8xrtx-titan", rtxTitan, 2, 8, &pcie3, &infiniband100},
-    {"8xa100-40gb", [] { return a100(40 * GiB, "a100-40gb", 1555e9); }, 1, 8,
-     &nvlink3, nullptr},
-    {"2x8xa100-40gb", [] { return a100(40 * GiB, "a100-40gb", 1555e9); }, 2, 8,
-     &nvlink3, &infiniband100},
-    {"8x8xa100-40gb", [] { return a100(40 * GiB, "a100-40gb", 1555e9); }, 8, 8,
-     &nvlink3, &infiniband100},
-    {"8xa100-80gb", [] { return a100(80 * GiB, "a100-80gb", 2039e9); }, 1, 8,
-     &nvlink3, nullptr},
-    {"4x8xa100-80gb", [] { return a100(80 * GiB, "a100-80gb", 2039e9); }, 4, 8,
-     &nvlink3, &infiniband400},
-    {"1xh100", h100, 1, 1, &nvlink4, nullptr},
-    {"8xh100", h100, 1, 8, &nvlink4, nullptr},
-    {"2x8xh100", h100, 2, 8, &nvlink4, &infiniband8x400},
-    {"1xh200", h200, 1, 1, &nvlink4, nullptr},
-    {"8xh200", h200, 1, 8, &nvlink4, nullptr},
-    {"4xrtx-4090", rtx4090, 1, 4, &pcie4Host, nullptr},
-    {"8xrtx-4090", rtx4090, 1, 8, &pcie4Host, nullptr},
+// Clusters (a) to (e) of arXiv 2307.02031 are 8xrtx-titan, 2x8xrtx-titan,
+// 2x8xa100-40gb, 8x8xa100-40gb and 4x8xa100-80gb.
+const BuiltinType builtins[] = {
+    {"cpu", cpuCore, &threadLink, &ethernet10,
+     "a core of a current server; Ethernet of 10 Gb/s"},
+    {"rtx-titan", rtxTitan, &pcie3, &infiniband100,
+     "NVIDIA TITAN RTX, 24 GB, PCIe 3.0; InfiniBand of 100 Gb/s a node"},
+    {"rtx-4090", rtx4090, &pcie4Host, &infiniband100,
+     "NVIDIA RTX 4090, 24 GB, PCIe 4.0 through the host; InfiniBand of 100 "
+     "Gb/s a node"},
+    {"a100-40gb", [] { return a100(40 * GiB, "a100-40gb", 1555e9); }, &nvlink3,
+     &infiniband100,
+     "NVIDIA A100, 40 GB, NVLink 3; InfiniBand of 100 Gb/s a node"},
+    {"a100-80gb", [] { return a100(80 * GiB, "a100-80gb", 2039e9); }, &nvlink3,
+     &infiniband400,
+     "NVIDIA A100, 80 GB, NVLink 3; InfiniBand of 400 Gb/s a node"},
+    {"h100", h100, &nvlink4, &infiniband8x400,
+     "NVIDIA H100 SXM, 80 GB, NVLink 4; InfiniBand of 8 x 400 Gb/s a node"},
+    {"h200", h200, &nvlink4, &infiniband8x400,
+     "NVIDIA H200, 141 GB, NVLink 4; InfiniBand of 8 x 400 Gb/s a node"},
 };
+
+/// Takes "Nx" off the front: a number of at least 1 without leading zeros.
+/// Returns 0, and leaves the text alone, if there is none; numbers beyond the
+/// largest cluster count as one too many.
+int64_t takeCount(StringRef &text) {
+  size_t digits = text.take_while(isDigit).size();
+  if (digits == 0 || text[0] == '0' ||
+      !text.drop_front(digits).starts_with("x"))
+    return 0;
+  int64_t count = 0;
+  if (text.take_front(digits).getAsInteger(10, count))
+    count = kMostDevices + 1;
+  text = text.drop_front(digits + 1);
+  return std::min(count, kMostDevices + 1);
+}
 
 } // namespace
 
-std::vector<std::string> Cluster::builtinNames() {
+std::vector<std::string> Cluster::builtinTypes() {
   std::vector<std::string> names;
-  for (const Entry &entry : entries)
-    names.push_back(entry.name);
+  for (const BuiltinType &builtin : builtins)
+    names.push_back(builtin.name);
   return names;
 }
 
+StringRef Cluster::describeBuiltinType(StringRef name) {
+  for (const BuiltinType &builtin : builtins)
+    if (name == builtin.name)
+      return builtin.description;
+  return "";
+}
+
+bool Cluster::isBuiltinPattern(StringRef name) {
+  if (!takeCount(name))
+    return false;
+  takeCount(name);
+  return !name.empty() && isAlpha(name[0]) && !name.contains('/') &&
+         !name.contains('.');
+}
+
 Expected<Cluster> Cluster::builtin(StringRef name) {
-  for (const Entry &entry : entries) {
-    if (name != entry.name)
-      continue;
-    DeviceType type = entry.type();
-    NodeGroup group{entry.nodes, type.name, entry.devices,
-                    entry.devices > 1 ? *entry.link : Link()};
-    std::optional<Link> network;
-    if (entry.network)
-      network = *entry.network;
-    return get(entry.name, {type}, {group}, network);
+  StringRef typeName = name;
+  int64_t nodes = 1, devices = takeCount(typeName);
+  if (int64_t second = devices ? takeCount(typeName) : 0) {
+    nodes = devices;
+    devices = second;
   }
-  return makeError("unknown built-in cluster '" + name + "'");
+  if (!devices)
+    return makeError("unknown built-in cluster '" + name +
+                     "', expected MxTYPE or NxMxTYPE as in '8xh100' and "
+                     "'4x8xa100-80gb'");
+  if (devices > kMostDevices || nodes > kMostDevices / devices)
+    return makeError("built-in cluster '" + name + "': expected at most " +
+                     Twine(kMostDevices) + " devices");
+  for (const BuiltinType &builtin : builtins) {
+    if (typeName != builtin.name)
+      continue;
+    DeviceType type = builtin.type();
+    NodeGroup group{nodes, type.name, devices,
+                    devices > 1 ? *builtin.link : Link()};
+    std::optional<Link> network;
+    if (nodes > 1)
+      network = *builtin.network;
+    return get(name.str(), {type}, {group}, network);
+  }
+  std::vector<std::string> known = builtinTypes();
+  return makeError("built-in cluster '" + name + "': unknown device type '" +
+                   typeName + "', expected one of " + join(known, ", ") +
+                   didYouMean(typeName, known));
 }
 
 } // namespace galvatron

@@ -77,7 +77,6 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
       return error;
   }
 
-  constexpr int64_t maxDevices = 1 << 20;
   int64_t total = 0;
   for (size_t g = 0; g < nodes.size(); ++g) {
     const NodeGroup &group = nodes[g];
@@ -94,8 +93,8 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
     if (group.devices < 1)
       return makeError(where + ": expected at least 1 device, found " +
                        Twine(group.devices));
-    if (group.count > maxDevices || group.devices > maxDevices ||
-        total + group.count * group.devices > maxDevices)
+    if (group.count > kMostDevices || group.devices > kMostDevices ||
+        total + group.count * group.devices > kMostDevices)
       return makeError(where + ": more than 2^20 devices");
     total += group.count * group.devices;
     if (group.devices > 1)

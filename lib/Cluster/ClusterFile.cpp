@@ -443,18 +443,17 @@ std::string Cluster::toYaml() const {
 }
 
 Expected<Cluster> Cluster::load(StringRef nameOrPath) {
-  for (const std::string &name : builtinNames())
-    if (nameOrPath == name)
-      return builtin(name);
+  if (isBuiltinPattern(nameOrPath))
+    return builtin(nameOrPath);
   ErrorOr<std::unique_ptr<MemoryBuffer>> buffer =
       MemoryBuffer::getFile(nameOrPath, /*IsText=*/true);
-  if (!buffer) {
-    std::string known = join(builtinNames(), ", ");
+  if (!buffer)
     return makeError("cluster '" + nameOrPath +
                      "' is neither a file that can be read (" +
                      buffer.getError().message() +
-                     ") nor a built-in cluster (" + known + ")");
-  }
+                     ") nor a built-in cluster (MxTYPE or NxMxTYPE, as in "
+                     "'8xh100'; types: " +
+                     join(builtinTypes(), ", ") + ")");
   return parse((*buffer)->getBuffer(), nameOrPath);
 }
 

@@ -66,10 +66,14 @@ TEST(Cluster, yaml_round_trips) {
   Cluster again = get(cluster.toYaml().c_str());
   EXPECT_TRUE(cluster == again) << cluster.toYaml();
   EXPECT_EQ(cluster.hash(), again.hash());
-  for (const std::string &name : Cluster::builtinNames()) {
-    Cluster builtin = llvm::cantFail(Cluster::builtin(name));
-    EXPECT_TRUE(builtin == get(builtin.toYaml().c_str())) << name;
-    EXPECT_EQ(builtin.name(), name);
+  for (const std::string &type : Cluster::builtinTypes()) {
+    for (const char *shape : {"1x", "6x", "3x4x"}) {
+      std::string name = shape + type;
+      Cluster builtin = llvm::cantFail(Cluster::builtin(name));
+      EXPECT_TRUE(builtin == get(builtin.toYaml().c_str())) << name;
+      EXPECT_EQ(builtin.name(), name);
+    }
+    EXPECT_NE(Cluster::describeBuiltinType(type), "");
   }
 }
 
@@ -125,8 +129,39 @@ TEST(Cluster, wrong_clusters_are_refused) {
   EXPECT_NE(errorOf("just text"), "no error");
   llvm::Expected<Cluster> missing = Cluster::load("no-such-cluster");
   ASSERT_FALSE(missing);
-  EXPECT_NE(llvm::toString(missing.takeError()).find("8xrtx-titan"),
+  EXPECT_NE(llvm::toString(missing.takeError()).find("rtx-titan"),
             std::string::npos);
+}
+
+TEST(Cluster, built_in_clusters_are_patterns) {
+  Cluster cluster = llvm::cantFail(Cluster::load("128x8xh100"));
+  EXPECT_EQ(cluster.nodeCount(), 128);
+  EXPECT_EQ(cluster.deviceCount(), 1024);
+  EXPECT_EQ(cluster.linkBetween(0, 7).bandwidth, 340e9);
+  EXPECT_EQ(cluster.linkBetween(0, 8).bandwidth, 360e9);
+  // One node needs no network.
+  EXPECT_FALSE(llvm::cantFail(Cluster::load("3xcpu")).networkLink());
+  EXPECT_EQ(llvm::cantFail(Cluster::load("1x8xh100")).hash(),
+            llvm::cantFail(Cluster::load("8xh100")).hash());
+
+  auto error = [](const char *name) {
+    llvm::Expected<Cluster> cluster = Cluster::load(name);
+    return cluster ? "none" : llvm::toString(cluster.takeError());
+  };
+  EXPECT_EQ(error("8x8xa100-80g"),
+            "built-in cluster '8x8xa100-80g': unknown device type 'a100-80g', "
+            "expected one of cpu, rtx-titan, rtx-4090, a100-40gb, a100-80gb, "
+            "h100, h200; did you mean 'a100-80gb'?");
+  EXPECT_EQ(error("8xmainframe").find("did you mean"), std::string::npos);
+  EXPECT_EQ(error("1048577xcpu"), "built-in cluster '1048577xcpu': expected at "
+                                  "most 1048576 devices");
+  EXPECT_EQ(error("99999999999999999999x99999999999999999999xcpu"),
+            "built-in cluster '99999999999999999999x99999999999999999999xcpu': "
+            "expected at most 1048576 devices");
+  // These are files that do not exist.
+  for (const char *name : {"0xcpu", "08xcpu", "8x", "x8xcpu", "8xcpu.yaml",
+                           "8xh100/", "8x0xcpu", "2x3x4xcpu"})
+    EXPECT_NE(error(name).find("neither a file"), std::string::npos) << name;
 }
 
 TEST(Cluster, slowest_neighbour_decides) {

@@ -31,6 +31,10 @@
 
 namespace galvatron {
 
+/// Most devices of a cluster: beyond every machine, and small enough for sums
+/// over pairs of devices.
+constexpr int64_t kMostDevices = int64_t(1) << 20;
+
 /// What one ring or one pair of ranks sees.
 struct Link {
   double bandwidth = 0; ///< bytes per second, one direction; 0: no link needed
@@ -133,10 +137,18 @@ public:
   /// Reads a cluster file's text; errors carry `fileName` and the line.
   static llvm::Expected<Cluster> parse(llvm::StringRef yaml,
                                        llvm::StringRef fileName);
-  /// A built-in name, or else a file's path.
+  /// A built-in name, or else a file's path. Where both exist, the file is
+  /// meant if the path has a slash or a dot.
   static llvm::Expected<Cluster> load(llvm::StringRef nameOrPath);
+  /// A built-in cluster by pattern: MxTYPE is a node of M devices, NxMxTYPE are
+  /// N such nodes ("8xh100", "128x8xh100"). Counts have no leading zeros.
   static llvm::Expected<Cluster> builtin(llvm::StringRef name);
-  static std::vector<std::string> builtinNames();
+  /// Whether `name` looks like such a pattern, of a known type or not.
+  static bool isBuiltinPattern(llvm::StringRef name);
+  /// The device types that patterns may name.
+  static std::vector<std::string> builtinTypes();
+  /// One line on a device type and its links; "" if it is none of these.
+  static llvm::StringRef describeBuiltinType(llvm::StringRef name);
 
   llvm::StringRef name() const { return description.name; }
   int64_t deviceCount() const {
