@@ -42,10 +42,15 @@ llvm::Error SimulateOption::run(LayerModel &model, const Cluster &cluster,
       "  with collectives where data allows them: %.3f ms, %.3f of "
       "Eq. 9\n",
       ahead->seconds * 1e3, ahead->ratio());
-  if (trace.empty())
-    return llvm::Error::success();
-  std::string content;
-  llvm::raw_string_ostream file(content);
-  writeTrace(file, *input, *simulation);
-  return writeOutput(trace, file.str());
+  if (!trace.empty()) {
+    llvm::raw_string_ostream file(events);
+    writeTrace(file, *input, *simulation);
+  }
+  return llvm::Error::success();
+}
+
+void SimulateOption::addTo(PlanAnswers &answers) const {
+  answers.text = text + answers.text;
+  if (!events.empty())
+    answers.files.push_back({trace, events});
 }

@@ -13,6 +13,7 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
@@ -68,6 +69,31 @@ llvm::Error galvatron::writeOutput(llvm::StringRef path,
   }
   if (code)
     return llvm::make_error<CompileError>((path + ": " + code.message()).str());
+  return llvm::Error::success();
+}
+
+llvm::Error galvatron::checkOutput(llvm::StringRef path) {
+  if (path.empty() || path == "-")
+    return llvm::Error::success();
+  namespace fs = llvm::sys::fs;
+  fs::file_status status;
+  bool exists = !fs::status(path, status);
+  // Opening a pipe or a device can block or mean something.
+  if (exists && status.type() != fs::file_type::regular_file &&
+      status.type() != fs::file_type::directory_file)
+    return llvm::Error::success();
+  int file = -1;
+  std::error_code code = fs::openFileForWrite(
+      path, file, exists ? fs::CD_OpenExisting : fs::CD_CreateNew);
+  if (!code) {
+    fs::file_t handle = fs::convertFDToNativeFile(file);
+    code = fs::closeFile(handle);
+    if (!exists)
+      fs::remove(path);
+  }
+  if (code)
+    return llvm::make_error<CompileError>(
+        ("cannot write '" + path + "': " + code.message()).str());
   return llvm::Error::success();
 }
 
@@ -385,23 +411,29 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     for (const std::string &decision : foldDecisions(result.decisions))
       llvm::errs() << decision << "\n";
   bool feasible = result.feasible();
-  bool toStdout = false;
+  std::vector<OutputFile> &files = answers.files;
   if (json.getNumOccurrences()) {
     // A bare --json means standard output.
     std::string path = json.empty() ? "-" : std::string(json);
-    toStdout = path == "-";
+    stdoutTaken |= path == "-";
     llvm::json::Value value =
         feasible ? result.plan().toJson() : result.infeasible().toJson();
     for (auto &answer : answers.json)
       (*value.getAsObject())[answer.first] = std::move(answer.second);
-    if (llvm::Error error =
-            writeOutput(path, llvm::formatv("{0:2}\n", value).str()))
-      return tool.report(std::move(error));
+    files.push_back({path, llvm::formatv("{0:2}\n", value).str()});
   }
-  if (!feasible)
-    return tool.report(result.infeasible().str(), kExitFailed);
-  llvm::raw_ostream &os = toStdout || stdoutTaken ? llvm::errs() : llvm::outs();
-  result.plan().print(os);
-  os << answers.text;
-  return 0;
+  // What was found is told before anything can go wrong with files.
+  int exitCode = 0;
+  if (feasible) {
+    llvm::raw_ostream &os = stdoutTaken ? llvm::errs() : llvm::outs();
+    result.plan().print(os);
+    os << answers.text;
+    os.flush();
+  } else {
+    exitCode = tool.report(result.infeasible().str(), kExitFailed);
+  }
+  for (const OutputFile &file : files)
+    if (llvm::Error error = writeOutput(file.path, file.content))
+      exitCode = tool.report(std::move(error));
+  return exitCode;
 }

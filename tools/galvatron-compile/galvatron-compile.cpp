@@ -135,6 +135,11 @@ int main(int argc, char **argv) {
     return tool.report("expected -o with the program's file name",
                        kExitInvalid);
 
+  for (const std::string *path :
+       {&compile.output.getValue(), &options.json.getValue()})
+    if (llvm::Error error = checkOutput(*path))
+      return tool.report(std::move(error));
+
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
   if (!loaded)

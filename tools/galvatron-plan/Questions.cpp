@@ -57,7 +57,7 @@ llvm::Error Questions::prepare() {
   }
   if (reportPath.getNumOccurrences() && reportPath.empty())
     return makeError("option --report: expected a file name");
-  return llvm::Error::success();
+  return checkOutput(reportPath);
 }
 
 llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
@@ -104,8 +104,7 @@ llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
     if (!front)
       return front.takeError();
     input.front = std::move(*front);
-    if (llvm::Error error = writeOutput(reportPath, htmlReport(input)))
-      return error;
+    answers.files.push_back({reportPath, htmlReport(input)});
   }
   return answers;
 }

@@ -18,9 +18,10 @@ class Questions {
 public:
   explicit Questions(Tool &tool);
 
-  /// Reads what the options name, before any search begins.
+  /// Reads what the options name, and tries whether the report can be written,
+  /// before any search begins.
   llvm::Error prepare();
-  /// Answers all of them, and writes the report.
+  /// Answers all of them; the report is one of the answer's files.
   llvm::Expected<PlanAnswers> answer(LayerModel &model, const Cluster &cluster,
                                      const PlannerOptions &planner,
                                      const Plan &chosen) const;

@@ -45,6 +45,30 @@ static int listAll(const Tool &tool, const PlanOptions &options,
   return 0;
 }
 
+/// `--list-clusters`: the device types of built-in clusters.
+static int listClusters(const Tool &tool) {
+  std::string text =
+      "MxTYPE is a node of M devices, NxMxTYPE are N such nodes, as in 8xh100 "
+      "and 4x8xa100-80gb.\n--print-cluster=NAME prints one as a file to "
+      "edit. Types (nominal figures):\n";
+  for (const std::string &type : Cluster::builtinTypes())
+    text += llvm::formatv("  {0,-10} {1}\n", type,
+                          Cluster::describeBuiltinType(type));
+  if (llvm::Error error = writeOutput("-", text))
+    return tool.report(std::move(error));
+  return 0;
+}
+
+/// `--print-cluster=NAME`: a cluster file to edit.
+static int printCluster(const Tool &tool, llvm::StringRef name) {
+  llvm::Expected<Cluster> cluster = Cluster::load(name);
+  if (!cluster)
+    return tool.report(cluster.takeError());
+  if (llvm::Error error = writeOutput("-", cluster->toYaml()))
+    return tool.report(std::move(error));
+  return 0;
+}
+
 int main(int argc, char **argv) {
   Tool tool("galvatron-plan");
   ModelOptions modelOptions(tool);
@@ -63,12 +87,22 @@ int main(int argc, char **argv) {
   cl::opt<int64_t> list("list-strategies",
                         cl::desc("list the strategies of N devices"),
                         cl::value_desc("N"), cl::cat(tool.category()));
+  cl::opt<bool> clusters("list-clusters",
+                         cl::desc("list the device types of built-in clusters"),
+                         cl::cat(tool.category()));
+  cl::opt<std::string> shown("print-cluster",
+                             cl::desc("print a cluster as a file to edit"),
+                             cl::value_desc("NAME"), cl::cat(tool.category()));
   if (!tool.parse(argc, argv,
                   "Plans a model for a cluster: MODEL is a module, a Hugging "
                   "Face config.json or a layer profile\n"))
     return kExitInvalid;
   if (list.getNumOccurrences())
     return listAll(tool, options, list);
+  if (clusters)
+    return listClusters(tool);
+  if (shown.getNumOccurrences())
+    return printCluster(tool, shown);
 
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
@@ -82,6 +116,11 @@ int main(int argc, char **argv) {
                        kExitInvalid);
   if (llvm::Error error = questions.prepare())
     return tool.report(std::move(error));
+  if (llvm::Error error = simulate.prepare())
+    return tool.report(std::move(error));
+  for (const std::string *path : {&output.getValue(), &options.json.getValue()})
+    if (llvm::Error error = checkOutput(*path))
+      return tool.report(std::move(error));
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
   if (!loaded)
@@ -114,7 +153,7 @@ int main(int argc, char **argv) {
         return tool.report(found.takeError());
       answers = std::move(*found);
     }
-    answers.text = simulate.table() + answers.text;
+    simulate.addTo(answers);
     return options.printResult(tool, *result, /*stdoutTaken=*/false,
                                std::move(answers));
   }
@@ -151,12 +190,11 @@ int main(int argc, char **argv) {
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
+  simulate.addTo(answers);
   if (result->feasible() && !output.empty()) {
     std::string text;
     llvm::raw_string_ostream(text) << module << "\n";
-    if (llvm::Error error = writeOutput(output, text))
-      return tool.report(std::move(error));
+    answers.files.push_back({output, std::move(text)});
   }
-  answers.text = simulate.table() + answers.text;
   return options.printResult(tool, *result, output == "-", std::move(answers));
 }

@@ -21,16 +21,17 @@ class SimulateOption {
 public:
   explicit SimulateOption(Tool &tool);
 
-  /// Does nothing if the option was not given or there is no plan. Errors: the
-  /// trace cannot be written.
+  /// Tries whether the trace can be written.
+  llvm::Error prepare() const { return checkOutput(trace); }
+  /// Does nothing if the option was not given or there is no plan.
   llvm::Error run(LayerModel &model, const Cluster &cluster,
                   PlannerResult &result);
-  /// What is to be printed after the plan; "" if nothing was simulated.
-  const std::string &table() const { return text; }
+  /// Puts the table before the answers' text, and the trace to their files.
+  void addTo(PlanAnswers &answers) const;
 
 private:
   llvm::cl::opt<std::string> trace;
-  std::string text;
+  std::string text, events;
 };
 
 } // namespace galvatron

@@ -47,6 +47,10 @@ private:
 llvm::Expected<std::string> readInput(llvm::StringRef path);
 /// Writes a file, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
+/// Tries whether `path` can be written, before the work whose result it is to
+/// hold: a search is not to be lost to a folder that does not exist. Leaves
+/// nothing behind and changes no file. "-" and "" are always fine.
+llvm::Error checkOutput(llvm::StringRef path);
 
 /// What is to be planned: a module, or the layers of a measured profile.
 struct LoadedModel {
@@ -64,10 +68,18 @@ struct ModelOptions {
   llvm::Expected<ImportOptions> importOptions() const;
 };
 
-/// What was asked about a plan, for the plan's JSON and for the terminal.
+/// What is to be written once a plan was printed.
+struct OutputFile {
+  std::string path; ///< "-": standard output
+  std::string content;
+};
+
+/// What was asked about a plan, for the plan's JSON, for the terminal and for
+/// files.
 struct PlanAnswers {
   llvm::json::Object json;
   std::string text;
+  std::vector<OutputFile> files;
 };
 
 /// Options of planning and training, and what they come to.
@@ -102,10 +114,11 @@ struct PlanOptions {
   /// The first option given that asks for another plan; "" if there is none.
   std::string searchOption() const;
 
-  /// Writes the plan JSON with the answers' keys, the table with the answers'
-  /// text behind it and, if asked for, the decisions. Returns the exit code.
-  /// The table goes to standard error if standard output is taken, as
-  /// `stdoutTaken` says, or by the JSON.
+  /// Prints the table with the answers' text behind it and, if asked for, the
+  /// decisions; then writes the plan JSON with the answers' keys and the
+  /// answers' files. A file that cannot be written is reported and takes
+  /// nothing from the others. Returns the exit code. The table goes to standard
+  /// error if standard output is taken, as `stdoutTaken` says, or by the JSON.
   int printResult(const Tool &tool, const PlannerResult &result,
                   bool stdoutTaken, PlanAnswers answers = {}) const;
 };
