@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -39,7 +40,7 @@ struct Site {
 
 struct State {
   const grt_backend *backend = nullptr;
-  grt_backend table = {};
+  std::optional<grt::BackendTable> table;
   std::mutex mutex;
   std::map<const void *, Site> sites;
 };
@@ -80,7 +81,7 @@ int32_t measured(const grt_call *call, char *message, size_t bytes) {
 }
 
 template <int... Kernels> void wrap(std::integer_sequence<int, Kernels...>) {
-  ((state.table.kernels[Kernels] = measured<Kernels>), ...);
+  ((state.table->kernels[Kernels] = measured<Kernels>), ...);
 }
 
 /// Runs products of several shapes and returns the most FLOP/s seen: a peak is
@@ -208,11 +209,11 @@ Peaks measurePeaks(const grt_backend &backend, int threads) {
 
 Profile::Profile(const grt_backend &backend) {
   state.backend = &backend;
-  state.table = backend;
+  state.table.emplace(backend);
   wrap(std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
 }
 
-const grt_backend *Profile::table() const { return &state.table; }
+const grt_backend *Profile::table() const { return &**state.table; }
 
 void Profile::reset() {
   std::lock_guard<std::mutex> lock(state.mutex);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/threads.h"
+#include "core/backend_table.h"
 #include "core/watchdog.h"
 #include "grt/session.h"
 #include "reference_backend.h"
@@ -45,8 +46,8 @@ struct Fault {
 };
 Fault fault;
 
-grt_backend faultyBackend() {
-  grt_backend backend = *referenceBackend();
+BackendTable faultyBackend() {
+  BackendTable backend(*referenceBackend());
   auto kernel = [](const grt_call *call, char *message, size_t bytes) {
     int32_t status =
         referenceBackend()->kernels[fault.kernel](call, message, bytes);
@@ -82,7 +83,7 @@ struct Training {
     if (fault.kernel != GRT_KERNEL_COUNT)
       backend = faultyBackend();
     options.seed = 17;
-    options.backend = &backend;
+    options.backend = &*backend;
     options.poison = true;
     std::shared_ptr<const Program> program;
     Status status = Program::fromTable(&code.table(), "test", program);
@@ -109,7 +110,7 @@ struct Training {
 
   ModelPlan plan;
   TestProgram code;
-  grt_backend backend;
+  BackendTable backend;
   std::unique_ptr<Session> session;
 };
 

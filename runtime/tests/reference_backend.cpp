@@ -8,6 +8,7 @@
 #include "reference_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -262,19 +263,26 @@ void release(void *memory, size_t) { std::free(memory); }
 
 const grt_backend *referenceBackend() {
   static const grt_backend backend = [] {
+    static const auto kernels = [] {
+      std::array<grt_kernel_function, GRT_KERNEL_COUNT> all{};
+      all[GRT_KERNEL_GEMM] = gemm;
+      all[GRT_KERNEL_BIAS_GRAD] = biasGrad;
+      all[GRT_KERNEL_ADD] = add;
+      all[GRT_KERNEL_EMBEDDING] = embedding;
+      all[GRT_KERNEL_EMBEDDING_GRAD] = embeddingGrad;
+      all[GRT_KERNEL_SOFTMAX_STATS] = softmaxStats;
+      all[GRT_KERNEL_CROSS_ENTROPY] = crossEntropy;
+      all[GRT_KERNEL_ZERO] = zero;
+      all[GRT_KERNEL_OPTIMIZER] = optimizer;
+      all[GRT_KERNEL_NORM] = norm;
+      return all;
+    }();
     grt_backend table{};
     table.abi_version = GRT_ABI_VERSION;
+    table.bytes = sizeof(table);
     table.name = "reference";
-    table.kernels[GRT_KERNEL_GEMM] = gemm;
-    table.kernels[GRT_KERNEL_BIAS_GRAD] = biasGrad;
-    table.kernels[GRT_KERNEL_ADD] = add;
-    table.kernels[GRT_KERNEL_EMBEDDING] = embedding;
-    table.kernels[GRT_KERNEL_EMBEDDING_GRAD] = embeddingGrad;
-    table.kernels[GRT_KERNEL_SOFTMAX_STATS] = softmaxStats;
-    table.kernels[GRT_KERNEL_CROSS_ENTROPY] = crossEntropy;
-    table.kernels[GRT_KERNEL_ZERO] = zero;
-    table.kernels[GRT_KERNEL_OPTIMIZER] = optimizer;
-    table.kernels[GRT_KERNEL_NORM] = norm;
+    table.kernels = kernels.data();
+    table.kernel_count = uint32_t(kernels.size());
     table.create_rank = createRank;
     table.destroy_rank = destroyRank;
     table.allocate = allocate;

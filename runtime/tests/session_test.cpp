@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/backend_table.h"
 #include "files.h"
 #include "grt/session.h"
 #include "recording.h"
@@ -537,8 +538,8 @@ std::set<const int64_t *> preparedProducts;
 int unpreparedProducts = 0;
 
 TEST(Session, EveryKernelIsPreparedAtLoad) {
-  static grt_backend backend = *referenceBackend();
-  backend.prepare = [](void *, const grt_kernel_op *op, char *, size_t) {
+  static BackendTable backend(*referenceBackend());
+  backend.table.prepare = [](void *, const grt_kernel_op *op, char *, size_t) {
     if (op->kernel == GRT_KERNEL_GEMM)
       preparedProducts.insert(op->ints);
     return int32_t(0);
@@ -549,13 +550,13 @@ TEST(Session, EveryKernelIsPreparedAtLoad) {
     return referenceBackend()->kernels[GRT_KERNEL_GEMM](call, message, bytes);
   };
   SessionOptions options = testOptions();
-  options.backend = &backend;
+  options.backend = &*backend;
   run(ModelPlan(), 2, options);
   EXPECT_FALSE(preparedProducts.empty());
   EXPECT_EQ(unpreparedProducts, 0);
 
-  backend.prepare = [](void *, const grt_kernel_op *, char *message,
-                       size_t bytes) {
+  backend.table.prepare = [](void *, const grt_kernel_op *, char *message,
+                             size_t bytes) {
     std::snprintf(message, bytes, "nothing left");
     return int32_t(1);
   };

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/activity.h"
+#include "core/backend_table.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
@@ -88,10 +89,11 @@ const grt_backend *model() {
 
 /// The model's table with faults in front.
 const grt_backend *faultyBackend() {
-  static const grt_device_collectives collectives = [] {
-    grt_device_collectives table = *model()->device->local_collectives;
-    table.join = [](void *state, const void *identity, int32_t rank,
-                    int32_t ranks, char *message, size_t bytes) {
+  static const BackendTable backend = [] {
+    BackendTable table(*model());
+    grt_device_collectives &collectives = table.localCollectives;
+    collectives.join = [](void *state, const void *identity, int32_t rank,
+                          int32_t ranks, char *message, size_t bytes) {
       {
         std::lock_guard<std::mutex> lock(faults.mutex);
         faults.ranks[state] = rank;
@@ -99,22 +101,22 @@ const grt_backend *faultyBackend() {
       return model()->device->local_collectives->join(state, identity, rank,
                                                       ranks, message, bytes);
     };
-    table.exchange = [](void *state, uint32_t stream,
-                        const grt_exchange_piece *sends, uint64_t sendCount,
-                        const grt_exchange_piece *receives,
-                        uint64_t receiveCount, char *message, size_t bytes) {
-      {
-        std::lock_guard<std::mutex> lock(faults.mutex);
-        if (faults.isFaulty(Fault::DropSendWaits, state))
-          faults.onlySends = receiveCount == 0;
-      }
-      return model()->device->local_collectives->exchange(
-          state, stream, sends, sendCount, receives, receiveCount, message,
-          bytes);
-    };
-    table.all_reduce = [](void *state, void *group, uint32_t stream, void *data,
-                          uint64_t count, uint32_t dtype, char *message,
-                          size_t bytes) {
+    collectives.exchange =
+        [](void *state, uint32_t stream, const grt_exchange_piece *sends,
+           uint64_t sendCount, const grt_exchange_piece *receives,
+           uint64_t receiveCount, char *message, size_t bytes) {
+          {
+            std::lock_guard<std::mutex> lock(faults.mutex);
+            if (faults.isFaulty(Fault::DropSendWaits, state))
+              faults.onlySends = receiveCount == 0;
+          }
+          return model()->device->local_collectives->exchange(
+              state, stream, sends, sendCount, receives, receiveCount, message,
+              bytes);
+        };
+    collectives.all_reduce = [](void *state, void *group, uint32_t stream,
+                                void *data, uint64_t count, uint32_t dtype,
+                                char *message, size_t bytes) {
       auto call = [=](char *text, size_t most) {
         return model()->device->local_collectives->all_reduce(
             state, group, stream, data, count, dtype, text, most);
@@ -132,12 +134,8 @@ const grt_backend *faultyBackend() {
         status = std::exchange(faults.held, nullptr)();
       return status;
     };
-    return table;
-  }();
-  static const grt_device device = [] {
-    grt_device table = *model()->device;
-    table.wait = [](void *state, uint32_t stream, uint32_t event, char *message,
-                    size_t bytes) {
+    table.device.wait = [](void *state, uint32_t stream, uint32_t event,
+                           char *message, size_t bytes) {
       bool drops = faults.hits(Fault::DropWait, state);
       if (stream == GRT_STREAM_COMPUTE) {
         std::lock_guard<std::mutex> lock(faults.mutex);
@@ -148,8 +146,8 @@ const grt_backend *faultyBackend() {
                  ? 0
                  : model()->device->wait(state, stream, event, message, bytes);
     };
-    table.record = [](void *state, uint32_t stream, uint32_t event,
-                      char *message, size_t bytes) {
+    table.device.record = [](void *state, uint32_t stream, uint32_t event,
+                             char *message, size_t bytes) {
       // Marks of the flight recorder order nothing.
       bool orders = event < model()->device->event_count - Activity::mostMarks;
       if (orders && faults.hits(Fault::DropRecord, state))
@@ -164,11 +162,6 @@ const grt_backend *faultyBackend() {
       }
       return model()->device->record(state, stream, event, message, bytes);
     };
-    table.local_collectives = &collectives;
-    return table;
-  }();
-  static const grt_backend backend = [] {
-    grt_backend table = *model();
     table.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
                                         size_t bytes) {
       grt_call shifted = *call;
@@ -179,10 +172,9 @@ const grt_backend *faultyBackend() {
       shifted.buffers = buffers.data();
       return model()->kernels[GRT_KERNEL_GEMM](&shifted, message, bytes);
     };
-    table.device = &device;
     return table;
   }();
-  return &backend;
+  return &*backend;
 }
 
 struct Outcome {
@@ -307,31 +299,26 @@ struct Calls {
 Calls calls;
 
 const grt_backend *countedBackend() {
-  static const grt_device device = [] {
-    grt_device table = *model()->device;
-    table.begin_graph = [](void *state, char *message, size_t bytes) {
+  static const BackendTable backend = [] {
+    BackendTable table(*model());
+    table.device.begin_graph = [](void *state, char *message, size_t bytes) {
       ++calls.begun;
       return model()->device->begin_graph(state, message, bytes);
     };
-    table.launch_graph = [](void *state, uint32_t graph, char *message,
-                            size_t bytes) {
+    table.device.launch_graph = [](void *state, uint32_t graph, char *message,
+                                   size_t bytes) {
       ++calls.launched;
       return model()->device->launch_graph(state, graph, message, bytes);
     };
-    return table;
-  }();
-  static const grt_backend backend = [] {
-    grt_backend table = *model();
     table.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
                                         size_t bytes) {
       ++calls.products;
       return model()->kernels[GRT_KERNEL_GEMM](call, message, bytes);
     };
-    table.device = &device;
     return table;
   }();
   calls.begun = calls.launched = calls.products = 0;
-  return &backend;
+  return &*backend;
 }
 
 TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreGraphs) {

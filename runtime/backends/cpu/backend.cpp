@@ -61,10 +61,21 @@ void destroyRank(void *rankState) { delete static_cast<Rank *>(rankState); }
 
 template <int... Kernels>
 grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
-  return {GRT_ABI_VERSION, "cpu",       {launch<Kernels>...},
-          createRank,      destroyRank, mapPages,
-          unmapPages,      mapArena,    unmapArena,
-          prepare,         nullptr,     nullptr};
+  static const grt_kernel_function kernels[] = {launch<Kernels>...};
+  grt_backend backend = {};
+  backend.abi_version = GRT_ABI_VERSION;
+  backend.bytes = sizeof(backend);
+  backend.name = "cpu";
+  backend.kernels = kernels;
+  backend.kernel_count = sizeof...(Kernels);
+  backend.create_rank = createRank;
+  backend.destroy_rank = destroyRank;
+  backend.allocate = mapPages;
+  backend.release = unmapPages;
+  backend.map_arena = mapArena;
+  backend.unmap_arena = unmapArena;
+  backend.prepare = prepare;
+  return backend;
 }
 
 } // namespace

@@ -12,6 +12,8 @@
 
 #include "../common/call.h"
 
+#include <array>
+
 namespace grt::cuda {
 namespace {
 
@@ -213,6 +215,7 @@ const char *failure() { return lastFailure.c_str(); }
 
 grt_device makeDevice() {
   grt_device device = {};
+  device.bytes = sizeof(device);
   device.event_count = rankEvents;
   device.use_workspace = useWorkspace;
   device.allocate_host = allocateHost;
@@ -239,11 +242,18 @@ grt_device makeDevice() {
 
 grt_backend makeBackend() {
   static const grt_device device = makeDevice();
+  // One function finds the kernel of a call itself.
+  static const auto kernels = [] {
+    std::array<grt_kernel_function, GRT_KERNEL_COUNT> all;
+    all.fill(launchKernel);
+    return all;
+  }();
   grt_backend backend = {};
   backend.abi_version = GRT_ABI_VERSION;
+  backend.bytes = sizeof(backend);
   backend.name = "cuda";
-  for (grt_kernel_function &kernel : backend.kernels)
-    kernel = launchKernel;
+  backend.kernels = kernels.data();
+  backend.kernel_count = uint32_t(kernels.size());
   backend.create_rank = createRank;
   backend.destroy_rank = destroyRank;
   backend.allocate = allocate;

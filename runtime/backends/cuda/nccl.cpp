@@ -293,14 +293,23 @@ void abortWorld(void *state) {
 } // namespace
 
 const grt_device_collectives *processCollectives() {
-  static const grt_device_collectives table = {
-      "nccl",
-      /*in_graphs=*/1, sizeof(ncclUniqueId),
-      makeIdentity,    join,
-      makeGroup,       allReduce,
-      allGather,       reduceScatter,
-      exchange,        checkWorld,
-      abortWorld};
+  static const grt_device_collectives table = [] {
+    grt_device_collectives made = {};
+    made.bytes = sizeof(made);
+    made.in_graphs = 1;
+    made.name = "nccl";
+    made.identity_bytes = sizeof(ncclUniqueId);
+    made.make_identity = makeIdentity;
+    made.join = join;
+    made.make_group = makeGroup;
+    made.all_reduce = allReduce;
+    made.all_gather = allGather;
+    made.reduce_scatter = reduceScatter;
+    made.exchange = exchange;
+    made.check = checkWorld;
+    made.abort = abortWorld;
+    return made;
+  }();
   return &table;
 }
 

@@ -396,10 +396,23 @@ void abortWorld(void *state) {
 } // namespace
 
 const grt_device_collectives *threadCollectives() {
-  static const grt_device_collectives table = {
-      "device",      /*in_graphs=*/0, sizeof(Identity), makeIdentity,
-      join,          makeGroup,       allReduce,        allGather,
-      reduceScatter, exchange,        checkNothing,     abortWorld};
+  static const grt_device_collectives table = [] {
+    grt_device_collectives made = {};
+    made.bytes = sizeof(made);
+    made.in_graphs = 0;
+    made.name = "device";
+    made.identity_bytes = sizeof(Identity);
+    made.make_identity = makeIdentity;
+    made.join = join;
+    made.make_group = makeGroup;
+    made.all_reduce = allReduce;
+    made.all_gather = allGather;
+    made.reduce_scatter = reduceScatter;
+    made.exchange = exchange;
+    made.check = checkNothing;
+    made.abort = abortWorld;
+    return made;
+  }();
   return &table;
 }
 

@@ -782,21 +782,54 @@ void abortWorld(void *state) {
 
 template <int... Kernels>
 grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
-  static const grt_device_collectives collectives = {
-      "recording", /*in_graphs=*/1, sizeof(uint64_t), makeIdentity,  joinWorld,
-      makeGroup,   allReduce,       allGather,        reduceScatter, exchange,
-      check,       abortWorld};
-  static const grt_device device = {
-      eventCount, nullptr,     allocateHost, releaseHost,  fill,
-      copy,       record,      waitFor,      synchronise,  beginGraph,
-      endGraph,   launchGraph, elapsed,      stamp,        stamped,
-      query,      peakBytes,   nullptr,      &collectives, note};
+  static const grt_device_collectives collectives = [] {
+    grt_device_collectives table{};
+    table.bytes = sizeof(table);
+    table.in_graphs = 1;
+    table.name = "recording";
+    table.identity_bytes = sizeof(uint64_t);
+    table.make_identity = makeIdentity;
+    table.join = joinWorld;
+    table.make_group = makeGroup;
+    table.all_reduce = allReduce;
+    table.all_gather = allGather;
+    table.reduce_scatter = reduceScatter;
+    table.exchange = exchange;
+    table.check = check;
+    table.abort = abortWorld;
+    return table;
+  }();
+  static const grt_device device = [] {
+    grt_device table{};
+    table.bytes = sizeof(table);
+    table.event_count = eventCount;
+    table.allocate_host = allocateHost;
+    table.release_host = releaseHost;
+    table.fill = fill;
+    table.copy = copy;
+    table.record = record;
+    table.wait = waitFor;
+    table.synchronise = synchronise;
+    table.begin_graph = beginGraph;
+    table.end_graph = endGraph;
+    table.launch_graph = launchGraph;
+    table.elapsed = elapsed;
+    table.stamp = stamp;
+    table.stamped = stamped;
+    table.query = query;
+    table.peak_bytes = peakBytes;
+    table.local_collectives = &collectives;
+    table.note = note;
+    return table;
+  }();
+  static const grt_kernel_function kernels[] = {
+      base->kernels[Kernels] ? launch<Kernels> : nullptr...};
   grt_backend table{};
   table.abi_version = GRT_ABI_VERSION;
+  table.bytes = sizeof(table);
   table.name = "recording";
-  ((table.kernels[Kernels] =
-        base->kernels[Kernels] ? launch<Kernels> : nullptr),
-   ...);
+  table.kernels = kernels;
+  table.kernel_count = sizeof...(Kernels);
   table.create_rank = createRank;
   table.destroy_rank = destroyRank;
   table.allocate = allocate;
@@ -811,8 +844,9 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
 } // namespace
 
 const grt_backend *backendAround(const grt_backend *around) {
-  static const grt_backend table = [around] {
-    base = around;
+  static const BackendTable complete(*around);
+  static const grt_backend table = [] {
+    base = &*complete;
     return makeTable(std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
   }();
   return &table;

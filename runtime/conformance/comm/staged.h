@@ -27,10 +27,14 @@ namespace grt::test {
 /// Sums are the only kernels that communicators need.
 inline const grt_backend *addingBackend() {
   static const grt_backend backend = [] {
+    static grt_kernel_function kernels[GRT_KERNEL_ADD + 1] = {};
     grt_backend table{};
     table.abi_version = GRT_ABI_VERSION;
+    table.bytes = sizeof(table);
     table.name = "adding";
-    table.kernels[GRT_KERNEL_ADD] = [](const grt_call *call, char *, size_t) {
+    table.kernels = kernels;
+    table.kernel_count = GRT_KERNEL_ADD + 1;
+    kernels[GRT_KERNEL_ADD] = [](const grt_call *call, char *, size_t) {
       // In place: the first summand is the sum.
       dispatchSum(grt_dtype(call->op->buffers[0].dtype), [&](auto element) {
         addInto<decltype(element)>(call->buffers[2], call->buffers[1],

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "harness.h"
 
+#include "core/backend_table.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
@@ -74,11 +75,8 @@ void loadBackend(const std::string &path) {
       dlsym(library, "grt_backend_get"));
   if (!get)
     throw std::runtime_error("'" + path + "' does not export grt_backend_get");
-  loaded = get();
-  if (loaded->abi_version != GRT_ABI_VERSION)
-    throw std::runtime_error("expected ABI version " +
-                             std::to_string(GRT_ABI_VERSION) + ", found " +
-                             std::to_string(loaded->abi_version));
+  static const BackendTable table(*get());
+  loaded = &*table;
 }
 
 double rounded(double value, grt_dtype dtype) {

@@ -9,6 +9,12 @@
 // for it, that exports `grt_backend_get`. It fills one table of kernels and one
 // of memory calls; the executor and the communicators do the rest.
 //
+// Tables grow at their end only and begin with their size as the backend was
+// compiled, so that a backend and a runtime of different age work together: the
+// runtime reads what both know, and what an older backend lacks counts as null.
+// A program that needs a kernel the backend lacks is refused by that kernel's
+// name when a session loads it. Zero a table, then set members by name.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_BACKEND_H
@@ -71,6 +77,7 @@ typedef struct grt_arena {
 /// call. Streams are grt_stream, events are numbered from 0 to `event_count` -
 /// 1 per rank.
 typedef struct grt_device {
+  uint32_t bytes; ///< sizeof(grt_device)
   uint32_t event_count;
   /// Memory of the device that the backend's libraries may use on COMPUTE until
   /// the rank is destroyed; called once, before `prepare`. Null where a backend
@@ -118,7 +125,7 @@ typedef struct grt_device {
   int32_t (*query)(void *rank_state, uint32_t event, int32_t *done,
                    char *message, size_t message_bytes);
   /// Most bytes of the device that this process had in use so far, contexts and
-  /// libraries included; 0 if unknown.
+  /// libraries included; 0 if unknown, null where nobody can say.
   uint64_t (*peak_bytes)(void *rank_state);
   /// For worlds of one rank per process, and for worlds whose ranks are all
   /// threads of this process; null where there is no such way.
@@ -167,10 +174,11 @@ typedef struct grt_exchange_piece {
 /// here is always the global rank. Every member makes the same calls in the
 /// same order per group.
 typedef struct grt_device_collectives {
-  /// "nccl", "device"
-  const char *name;
+  uint32_t bytes; ///< sizeof(grt_device_collectives)
   /// Whether graphs may hold them.
   int32_t in_graphs;
+  /// "nccl", "device"
+  const char *name;
   /// Bytes that identify a world, made by rank 0 and handed to all by the host.
   uint64_t identity_bytes;
   int32_t (*make_identity)(void *identity, char *message, size_t message_bytes);
@@ -208,10 +216,16 @@ typedef struct grt_device_collectives {
   void (*abort)(void *rank_state);
 } grt_device_collectives;
 
+/// The first three members are where they are in every version.
 typedef struct grt_backend {
-  uint32_t abi_version;
-  const char *name; ///< "cpu"
-  grt_kernel_function kernels[GRT_KERNEL_COUNT];
+  uint32_t abi_version; ///< GRT_ABI_VERSION: what calls and buffers mean
+  uint32_t bytes;       ///< sizeof(grt_backend)
+  const char *name;     ///< "cpu"
+  /// By grt_kernel; null where the backend lacks one, as it does those from
+  /// `kernel_count` on. Fewer and more than GRT_KERNEL_COUNT are both allowed.
+  const grt_kernel_function *kernels;
+  uint32_t kernel_count;
+  uint32_t reserved; ///< 0
   /// State of one rank (primitive cache, thread count). `threads` >= 1.
   void *(*create_rank)(int32_t rank, int32_t threads);
   void (*destroy_rank)(void *rank_state);

@@ -24,9 +24,7 @@ void limitSpinning() {
     setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
 }
 
-} // namespace
-
-BackendHandle::BackendHandle(const std::string &name,
+const grt_backend &loadTable(const std::string &name,
                              const std::string &folder) {
   for (char c : name)
     if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
@@ -35,13 +33,16 @@ BackendHandle::BackendHandle(const std::string &name,
   using Getter = const grt_backend *();
   auto *get = reinterpret_cast<Getter *>(loadPlugin(
       name, "grt_backend_get", folder, "cannot load backend '" + name + "'"));
-  table = get();
-  if (!table || table->abi_version != GRT_ABI_VERSION)
-    fail("backend '" + name + "' " +
-         (table ? "has ABI version " + std::to_string(table->abi_version) +
-                      ", this runtime has " + std::to_string(GRT_ABI_VERSION)
-                : "exports no table"));
+  const grt_backend *table = get();
+  if (!table)
+    fail("backend '" + name + "' exports no table");
+  return *table;
 }
+
+} // namespace
+
+BackendHandle::BackendHandle(const std::string &name, const std::string &folder)
+    : table(loadTable(name, folder)) {}
 
 const char *kernelName(uint32_t kernel) {
   static const char *const names[GRT_KERNEL_COUNT] = {"gemm",

@@ -17,6 +17,7 @@
 #include "comm/device.h"
 #include "core/activity.h"
 #include "core/arena.h"
+#include "core/backend_table.h"
 #include "core/device.h"
 #include "core/flight.h"
 #include "core/layout.h"
@@ -46,15 +47,15 @@ public:
   /// Loads `libgrt_<name>.so` from `folder`, or from beside this library.
   BackendHandle(const std::string &name, const std::string &folder);
   /// Uses a backend that is part of the process.
-  explicit BackendHandle(const grt_backend *backend) : table(backend) {}
+  explicit BackendHandle(const grt_backend *backend) : table(*backend) {}
   BackendHandle(const BackendHandle &) = delete;
   BackendHandle &operator=(const BackendHandle &) = delete;
 
   const grt_backend &operator*() const { return *table; }
-  const grt_backend *operator->() const { return table; }
+  const grt_backend *operator->() const { return &*table; }
 
 private:
-  const grt_backend *table = nullptr;
+  BackendTable table;
 };
 
 /// What all ranks of a session share; read-only while ranks run.

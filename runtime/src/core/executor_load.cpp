@@ -156,7 +156,7 @@ void Rank::joinDevices() {
 }
 
 void Rank::lookAtDeviceMemory() {
-  if (*device)
+  if (*device && (*device)->peak_bytes)
     deviceBytesSeen =
         std::max(deviceBytesSeen, (*device)->peak_bytes(backendState));
 }

@@ -101,7 +101,7 @@ struct Session::Implementation {
   BackendHandle backend;
   /// The backend as recorded ranks see it, and a recorder per rank; empty
   /// without a trace.
-  grt_backend traced;
+  BackendTable traced;
   std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
   std::shared_ptr<World> owner; ///< of `world`
@@ -135,7 +135,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                                   : program->manifest().backend,
                                               options.backendFolder)),
       traced(tracedBackend(*backend)),
-      state{*program, program->manifest(), options.trace ? traced : *backend,
+      state{*program, program->manifest(), options.trace ? *traced : *backend,
             options, Hyperparameters::defaults(*program)},
       owner(options.world
                 ? options.world

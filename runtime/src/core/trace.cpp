@@ -237,8 +237,8 @@ void Recorder::endStep() {
   stepEvent = nullptr;
 }
 
-grt_backend tracedBackend(const grt_backend &backend) {
-  grt_backend table = backend;
+BackendTable tracedBackend(const grt_backend &backend) {
+  BackendTable table(backend);
   for (grt_kernel_function &kernel : table.kernels)
     if (kernel)
       kernel = tracedKernel;

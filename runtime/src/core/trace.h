@@ -18,6 +18,7 @@
 
 #include "comm/communicator.h"
 #include "core/arena.h"
+#include "core/backend_table.h"
 #include "grt/abi.h"
 
 #include <memory>
@@ -155,7 +156,7 @@ private:
 
 /// The table of `backend` with kernels that record themselves on threads that a
 /// recorder is attached to.
-grt_backend tracedBackend(const grt_backend &backend);
+BackendTable tracedBackend(const grt_backend &backend);
 
 /// Records the communication of a rank, which `inner` does.
 std::unique_ptr<Communicator>

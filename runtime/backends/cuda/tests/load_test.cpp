@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
+#include <span>
 #include <string>
 
 namespace {
@@ -33,7 +34,10 @@ TEST(Load, TheTableIsComplete) {
   ASSERT_TRUE(backend);
   EXPECT_EQ(backend->abi_version, uint32_t(GRT_ABI_VERSION));
   EXPECT_STREQ(backend->name, "cuda");
-  for (grt_kernel_function kernel : backend->kernels)
+  EXPECT_EQ(backend->bytes, sizeof(grt_backend));
+  ASSERT_EQ(backend->kernel_count, uint32_t(GRT_KERNEL_COUNT));
+  for (grt_kernel_function kernel :
+       std::span(backend->kernels, backend->kernel_count))
     EXPECT_TRUE(kernel);
   EXPECT_TRUE(backend->map_arena);
   EXPECT_TRUE(backend->failure);

@@ -8,7 +8,7 @@
 #ifndef GRT_BACKENDS_CUDA_TESTS_ON_BACKEND_H
 #define GRT_BACKENDS_CUDA_TESTS_ON_BACKEND_H
 
-#include "grt/backend.h"
+#include "core/backend_table.h"
 
 #include <cstring>
 #include <dlfcn.h>
@@ -26,7 +26,8 @@ inline const grt_backend &loadBackend(const std::string &path) {
       dlsym(library, "grt_backend_get"));
   if (!get || !get()->device)
     throw std::runtime_error("'" + path + "' is no backend with a device");
-  return *get();
+  static const BackendTable table(*get());
+  return *table;
 }
 
 /// Calls that throw their message.
