@@ -203,11 +203,43 @@ TEST_F(ProcessesTest, SlurmWithoutPmix) {
 /// One process alone finds its data missing.
 TEST_F(ProcessesTest, AnErrorOfOneProcessEndsAll) {
   Result result = runCommand(mpirun("-n 1 " + tool(100000000) + " : -n 1 " +
-                                    tool(1, "", "missing.txt")));
+                                    tool(100000000, "", "missing.txt")));
   EXPECT_EQ(result.exitCode, 2) << result.output;
   std::string message = "galvatron-run: error: cannot open data file";
   EXPECT_NE(result.output.find(message), std::string::npos) << result.output;
   EXPECT_EQ(result.output.find(message), result.output.rfind(message));
+}
+
+/// All end before the first step, and one says why.
+TEST_F(ProcessesTest, ProcessesThatDoNotAgree) {
+  for (auto [one, other, message] :
+       {std::tuple("--seed=3", "--seed=4",
+                   "processes 0, 1: --seed=3, process 2: --seed=4"),
+        {"", "--momentum=0.5",
+         "processes 0, 1: no --momentum, process 2: "
+         "--momentum=0.5"}}) {
+    // One process too many shows that this is found before that.
+    Result result = runCommand(
+        mpirun("-n 2 " + tool(1000, one) + " : -n 1 " + tool(1000, other)));
+    EXPECT_EQ(result.exitCode, 2) << result.output;
+    std::string whole = std::string("galvatron-run: error: the processes do "
+                                    "not agree: ") +
+                        message + "\n";
+    EXPECT_NE(result.output.find(whole), std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("do not agree"),
+              result.output.rfind("do not agree"));
+    EXPECT_EQ(result.output.find("step 1 "), std::string::npos);
+  }
+}
+
+TEST_F(ProcessesTest, DifferentPrograms) {
+  std::string other = tool(1000);
+  other.replace(other.find("bigram2"), 7, "bigram2-other");
+  Result result = runCommand(mpirun("-n 1 " + tool(1000) + " : -n 1 " + other));
+  EXPECT_EQ(result.exitCode, 2) << result.output;
+  EXPECT_NE(result.output.find("do not agree: process 0: program with SHA-256"),
+            std::string::npos)
+      << result.output;
 }
 
 TEST_F(ProcessesTest, AKilledProcessEndsTheOthers) {

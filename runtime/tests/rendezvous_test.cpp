@@ -7,6 +7,8 @@
 
 #include "comm/tcp.h"
 #include "core/error.h"
+#include "files.h"
+#include "launched.h"
 
 #include <gtest/gtest.h>
 
@@ -23,6 +25,7 @@
 #include <vector>
 
 using namespace grt;
+using namespace grt::test;
 
 namespace {
 
@@ -281,43 +284,18 @@ TEST(Rendezvous, ReadsTheVariables) {
 
 #ifdef GALVATRON_RUN
 
-class Launched : public testing::Test {
+class LaunchedRuns : public Launched {
 protected:
-  void SetUp() override {
-    folder = ::testing::TempDir() + "rendezvous-" + std::to_string(getpid());
-    std::filesystem::create_directories(folder);
-    std::ofstream text(folder + "/text.txt");
-    for (int i = 0; i < 400; ++i)
-      text << "abcdefghijklmnopqrstuvwxyz";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   std::string tool(const std::string &options) const {
     return std::string(GALVATRON_RUN) + " " + TEST_PROGRAMS +
            "/bigram2.gvx --data=" + folder + "/text.txt --steps=20 " + options;
   }
-  /// The exit code; what was said is in `output`.
-  int run(const std::string &command) {
-    FILE *pipe = popen((command + " 2>&1").c_str(), "r");
-    char buffer[4096];
-    output.clear();
-    while (size_t got = fread(buffer, 1, sizeof(buffer), pipe))
-      output.append(buffer, got);
-    int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
   std::string weights(const std::string &name) const {
-    std::ifstream file(folder + "/" + name + "/model.safetensors",
-                       std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
+    return readAll(folder + "/" + name + "/model.safetensors");
   }
-
-  std::string folder, output;
 };
 
-TEST_F(Launched, SameBitsAsThreads) {
+TEST_F(LaunchedRuns, SameBitsAsThreads) {
   ASSERT_EQ(run(tool("--save=" + folder + "/threads")), 0) << output;
   ASSERT_EQ(run(std::string(START_PROCESSES) + " 2 " +
                 tool("--save=" + folder + "/processes --summary=" + folder +
@@ -334,14 +312,14 @@ TEST_F(Launched, SameBitsAsThreads) {
   EXPECT_NE(text.find("\"transport\": \"TCP\""), std::string::npos) << text;
 }
 
-TEST_F(Launched, WrongNumberOfProcesses) {
+TEST_F(LaunchedRuns, WrongNumberOfProcesses) {
   EXPECT_EQ(run(std::string(START_PROCESSES) + " 3 " + tool("")), 2) << output;
   std::string message = "the program needs 2 ranks, 3 processes have 3";
   EXPECT_NE(output.find(message), std::string::npos) << output;
   EXPECT_EQ(output.find(message), output.rfind(message));
 }
 
-TEST_F(Launched, AnErrorOfOneProcessEndsAll) {
+TEST_F(LaunchedRuns, AnErrorOfOneProcessEndsAll) {
   std::string command = "'[ $RANK = 0 ] && exec " + tool("") + "; exec " +
                         tool("--data-format=u32") + "'";
   EXPECT_EQ(run(std::string(START_PROCESSES) + " 2 sh -c " + command), 2);

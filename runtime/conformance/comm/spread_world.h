@@ -86,7 +86,7 @@ private:
   }
 
   /// Above all tags of ranks that these tests use.
-  int tag() const { return Transport::tags / 2 + number; }
+  int tag() const { return transport.largestTag() / 2 + number; }
 
   Transport &transport;
   const int number;

@@ -70,6 +70,9 @@ public:
                      std::unique_ptr<CheckpointFolder> &result);
 
   const std::string &path() const { return folder; }
+  /// A file that `leads` keeps in the folder as long as it holds it: processes
+  /// that find it there write into the same folder. Empty in the others.
+  const std::string &mark() const { return markName; }
   const CheckpointOptions &options() const { return settings; }
   /// Steps of the complete checkpoints, ascending.
   std::vector<uint64_t> steps() const;
@@ -80,7 +83,7 @@ public:
 
 private:
   CheckpointFolder() = default;
-  std::string folder;
+  std::string folder, markName;
   CheckpointOptions settings;
   int descriptor = -1;
 };
@@ -88,6 +91,12 @@ private:
 /// Reads and checks what a checkpoint (`step-...`) says besides its tensors. A
 /// damaged one has exit code 2.
 Status readTrainingState(const std::string &checkpoint, TrainingState &state);
+
+/// What tells the weights at a path (a safetensors file, or a folder with such
+/// files and their JSON) from others: how many files and bytes there are, and a
+/// hash of the names and sizes of all and of the first and last 64 KiB of each.
+/// What is not there has exit code 2.
+Status identifyWeights(const std::string &path, std::string &identity);
 
 } // namespace grt
 

@@ -8,7 +8,7 @@
 // A launcher (mpirun, srun with PMIx, or one that sets torchrun's variables)
 // starts the same tool several times; together these processes hold the ranks
 // of one run. Every process makes the same calls of a session in the same
-// order, with the same options and data.
+// order, with the same options and data; `agree` is how they find out.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,6 +16,9 @@
 #define GRT_PROCESSES_H
 
 #include "grt/session.h"
+
+#include <string>
+#include <vector>
 
 namespace grt {
 
@@ -27,6 +30,13 @@ struct ProcessOptions {
   double timeout = 0;
   /// Folder of the plug-ins; empty: beside the runtime, then the system's path.
   std::string folder;
+};
+
+/// Something that all processes of a run must have in common: what it is called
+/// and how a message shows it, as in {"--seed", "--seed=3"}. A process without
+/// it is shown with "no --seed".
+struct Term {
+  std::string name, text;
 };
 
 /// This process among those of a run.
@@ -42,7 +52,7 @@ public:
 
   /// Joins the others; `result` stays null if no launcher of several processes
   /// started this one. A launcher whose processes cannot find each other is an
-  /// error with exit code 2.
+  /// error with exit code 2, and so are processes of different builds.
   static Status join(const ProcessOptions &options,
                      std::shared_ptr<Processes> &result);
 
@@ -54,6 +64,15 @@ public:
   /// What every rank takes for messages beside its arena, in bytes; what the
   /// library of the transport takes is not in it.
   uint64_t bufferBytes() const;
+
+  /// Compares the terms of all processes, before any relies on those of
+  /// another. `own` is how this process has fared until now. Every process
+  /// returns the same: success; the first failure of any, with its exit code;
+  /// or exit code 2 and which processes differ in what. Collective; waits
+  /// without a limit, as long as all live.
+  Status agree(const Status &own, const std::vector<Term> &terms);
+  /// `text` becomes that of process 0. Collective, as `agree`.
+  Status share(std::string &text);
 
   /// Ends the run on this process; the exit code. Success waits for the others.
   /// A failure ends the others too, and process 0 prints it; does not return

@@ -95,6 +95,9 @@ public:
   const Manifest &manifest() const { return *parsed; }
   const grt_program &table() const { return *program; }
   const std::string &name() const { return label; }
+  /// SHA-256, as 64 hexadecimal digits: of the payload of a `.gvx`, or of the
+  /// manifest of a table.
+  const std::string &hash() const { return digest; }
 
   /// What a tool needs to know of the manifest.
   int64_t worldSize() const;
@@ -114,7 +117,7 @@ private:
   Program();
   std::unique_ptr<Manifest> parsed;
   const grt_program *program = nullptr;
-  std::string label;
+  std::string label, digest;
   void *library = nullptr;
   int descriptor = -1;
 };

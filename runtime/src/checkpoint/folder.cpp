@@ -7,6 +7,7 @@
 
 #include "checkpoint/files.h"
 #include "core/error.h"
+#include "core/sha256.h"
 #include "grt/checkpoint.h"
 
 #include <algorithm>
@@ -15,12 +16,14 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 namespace grt {
 namespace {
 
 constexpr std::string_view prefix = "step-";
+constexpr const char *markPrefix = ".run-";
 
 /// The step of a complete checkpoint's folder name.
 std::optional<uint64_t> stepOf(const std::string &name) {
@@ -36,6 +39,8 @@ std::optional<uint64_t> stepOf(const std::string &name) {
 } // namespace
 
 CheckpointFolder::~CheckpointFolder() {
+  if (!markName.empty())
+    ::unlink((folder + "/" + markName).c_str());
   if (descriptor >= 0)
     close(descriptor);
 }
@@ -61,16 +66,21 @@ Status CheckpointFolder::open(const std::string &path,
     if (flock(opened->descriptor, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK)
       fail("another run writes its checkpoints to '" + path + "'");
-    // Whether it can be written to should show before hours of training.
-    File::create(path + "/.writable").close();
-    removePath(path + "/.writable");
     // What a killed run left behind.
     for (const auto &entry : std::filesystem::directory_iterator(path)) {
       std::string name = entry.path().filename().string();
-      if (name.size() > 8 && name.ends_with(".partial") &&
-          stepOf(name.substr(0, name.size() - 8)))
+      if (name.starts_with(markPrefix) ||
+          (name.size() > 8 && name.ends_with(".partial") &&
+           stepOf(name.substr(0, name.size() - 8))))
         removePath(entry.path().string());
     }
+    // Whether it can be written to should show before hours of training.
+    std::string number(8, 0);
+    if (getrandom(number.data(), number.size(), 0) != ssize_t(number.size()))
+      fail(std::string("cannot make a random number: ") + strerror(errno));
+    std::string name = markPrefix + hexadecimal(number);
+    File::create(path + "/" + name).close();
+    opened->markName = name;
     result = std::move(opened);
   });
 }

@@ -8,7 +8,6 @@
 #include "checkpoint/state.h"
 #include "checkpoint/files.h"
 #include "core/error.h"
-#include "core/sha256.h"
 
 #include <nlohmann/json.hpp>
 
@@ -159,22 +158,6 @@ TrainingState parseTraining(const Field &field) {
 }
 
 } // namespace
-
-std::string hexadecimal(std::string_view bytes) {
-  static const char digits[] = "0123456789abcdef";
-  std::string text;
-  for (unsigned char byte : bytes) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
-}
-
-std::string hashText(std::string_view bytes) {
-  std::array<uint8_t, 32> digest = sha256(bytes);
-  return hexadecimal(
-      {reinterpret_cast<const char *>(digest.data()), digest.size()});
-}
 
 std::string writeCheckpointManifest(const CheckpointManifest &manifest) {
   Json files = Json::array(), sums = Json::object();

@@ -14,6 +14,7 @@
 #ifndef GRT_CHECKPOINT_STATE_H
 #define GRT_CHECKPOINT_STATE_H
 
+#include "core/sha256.h"
 #include "grt/checkpoint.h"
 
 #include <map>
@@ -35,10 +36,6 @@ struct CheckpointManifest {
   std::vector<TensorFile> files;
   std::map<std::string, uint64_t> sums; ///< by tensor, see elementSum
 };
-
-std::string hexadecimal(std::string_view bytes);
-/// SHA-256 of bytes, hexadecimal.
-std::string hashText(std::string_view bytes);
 
 /// The text of `checkpoint.json`.
 std::string writeCheckpointManifest(const CheckpointManifest &manifest);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -92,9 +93,18 @@ struct ProcessWorld::Shared {
     for (int process = 0; process < transport.processes(); ++process)
       if (all[size_t(process)] == own)
         machineRanks += first[size_t(process) + 1] - first[size_t(process)];
-    if (uint64_t(mostLocal) * uint64_t(mostLocal) * 16 > Transport::tags)
-      invalid("expected at most 8192 thread ranks in a process, found " +
-              std::to_string(mostLocal));
+    // Every pair of thread ranks of two processes has tags for this many worlds
+    // that may follow each other before messages of the first are all gone.
+    constexpr int worlds = 16;
+    pairs = int64_t(mostLocal) * mostLocal;
+    epochs = hostTag(transport) / pairs;
+    if (epochs < worlds)
+      invalid("expected at most " +
+              std::to_string(
+                  int(std::sqrt(double(hostTag(transport)) / double(worlds)))) +
+              " thread ranks in a process, found " + std::to_string(mostLocal) +
+              ": " + transport.name() + " has " +
+              std::to_string(transport.largestTag()) + " message tags");
   }
 
   int size() const { return first.back(); }
@@ -104,10 +114,10 @@ struct ProcessWorld::Shared {
   /// Messages from one rank to another have a tag of their own; the epoch keeps
   /// those of an aborted world apart.
   int tag(int from, int to) const {
-    int pairs = mostLocal * mostLocal;
-    int number = (from - first[size_t(owner[size_t(from)])]) * mostLocal +
-                 (to - first[size_t(owner[size_t(to)])]);
-    return epoch % (Transport::tags / pairs) * pairs + number;
+    int64_t number =
+        int64_t(from - first[size_t(owner[size_t(from)])]) * mostLocal +
+        (to - first[size_t(owner[size_t(to)])]);
+    return int(epoch % epochs * pairs + number);
   }
 
   SpreadGroup &group(const std::vector<int> &ranks) {
@@ -131,6 +141,7 @@ struct ProcessWorld::Shared {
   ThreadsWorld local;
   std::vector<int> owner; ///< process of each rank
   int mostLocal = 1, machineRanks = 0;
+  int64_t pairs = 1, epochs = 1; ///< how tags are divided
   std::atomic<bool> aborted{false};
   mutable std::mutex mutex;
   std::map<std::vector<int>, std::unique_ptr<SpreadGroup>> pool;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/processes.h"
+#include "comm/agreement.h"
 #include "comm/launch.h"
 #include "comm/monitor.h"
 #include "comm/tcp.h"
@@ -85,13 +86,19 @@ std::vector<int> gatherRankCounts(Transport &transport, int own) {
 
 struct Processes::Implementation {
   Implementation(Transport &transport, const ProcessOptions &options)
-      : transport(transport), monitor(transport, monitorOptions(options)),
+      : transport(comparedTransport(transport)), tool(options.tool),
+        monitor(transport, monitorOptions(options)),
         world(transport, gatherRankCounts(transport, options.threadRanks), 0,
               [this](const Failure &failure) { monitor.fail(failure); }) {
     monitor.watch(&world);
   }
   ~Implementation() { monitor.watch(nullptr); }
 
+  /// Before anything is exchanged that another build could see differently.
+  static Transport &comparedTransport(Transport &transport) {
+    compareBuilds(transport, ownBuild());
+    return transport;
+  }
   static MonitorOptions monitorOptions(const ProcessOptions &options) {
     MonitorOptions result;
     result.tool = options.tool;
@@ -99,40 +106,45 @@ struct Processes::Implementation {
     return result;
   }
 
-  /// Until all processes have come here; false if one failed.
-  bool barrier();
+  /// Until the messages have arrived, which may wait for what another process
+  /// reads from storage: only a failure ends it, and is thrown.
+  void wait(std::vector<Transport::Request> requests);
+  /// Until all processes have come here.
+  void barrier();
 
   Transport &transport;
+  const std::string tool;
   Monitor monitor;
   ProcessWorld world;
 };
 
-bool Processes::Implementation::barrier() {
-  // Everyone tells process 0, which tells everyone.
-  constexpr int tag = Transport::tags;
-  char byte = 0;
-  auto wait = [&](std::vector<Transport::Request> requests) {
-    while (!transport.test(requests)) {
-      if (monitor.failure())
-        return false;
-      usleep(500);
+void Processes::Implementation::wait(std::vector<Transport::Request> requests) {
+  while (!transport.test(requests)) {
+    if (std::optional<Failure> failure = monitor.failure()) {
+      transport.cancel(requests);
+      throw Error(failure->exitCode, failure->message);
     }
-    return true;
-  };
+    usleep(500);
+  }
+}
+
+void Processes::Implementation::barrier() {
+  // Everyone tells process 0, which tells everyone.
+  const int tag = hostTag(transport);
+  std::vector<char> bytes(size_t(transport.processes()));
   std::vector<Transport::Request> in, out;
   if (transport.process() != 0) {
-    out.push_back(transport.send(0, tag, &byte, 1));
-    in.push_back(transport.receive(0, tag, &byte, 1));
-    return wait(out) && wait(in);
+    out.push_back(transport.send(0, tag, &bytes[0], 1));
+    in.push_back(transport.receive(0, tag, &bytes[1], 1));
+    wait(out);
+    return wait(in);
   }
-  std::vector<char> bytes(static_cast<size_t>(transport.processes()));
   for (int other = 1; other < transport.processes(); ++other)
     in.push_back(transport.receive(other, tag, &bytes[size_t(other)], 1));
-  if (!wait(in))
-    return false;
+  wait(in);
   for (int other = 1; other < transport.processes(); ++other)
-    out.push_back(transport.send(other, tag, &byte, 1));
-  return wait(out);
+    out.push_back(transport.send(other, tag, &bytes[0], 1));
+  wait(out);
 }
 
 Processes::Processes() = default;
@@ -171,10 +183,34 @@ std::shared_ptr<World> Processes::world() {
   return {impl, &impl->world};
 }
 
-int Processes::finish(const Status &status) {
-  if (status && impl->barrier()) {
+Status Processes::agree(const Status &own, const std::vector<Term> &terms) {
+  Status verdict;
+  Status status = guarded([&] {
+    verdict = grt::agree(
+        impl->transport, hostTag(impl->transport),
+        [&](auto requests) { impl->wait(std::move(requests)); }, {own, terms});
+  });
+  return status ? verdict : status;
+}
+
+Status Processes::share(std::string &text) {
+  return guarded([&] {
+    grt::share(
+        impl->transport, hostTag(impl->transport),
+        [&](auto requests) { impl->wait(std::move(requests)); }, text);
+  });
+}
+
+int Processes::finish(const Status &ended) {
+  Status status = ended;
+  if (status)
+    status = guarded([&] { impl->barrier(); });
+  if (status) {
     impl->monitor.close();
-    impl->transport.finalize();
+    // All processes are done: what the library says now changes nothing.
+    if (Status last = guarded([&] { impl->transport.finalize(); }); !last)
+      std::fprintf(stderr, "%s: warning: %s\n", impl->tool.c_str(),
+                   last.message().c_str());
     return 0;
   }
   // The first failure of the run counts, wherever it was.

@@ -23,6 +23,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <poll.h>
@@ -83,6 +84,7 @@ public:
 
   int process() const override { return self; }
   int processes() const override { return count; }
+  int largestTag() const override { return std::numeric_limits<int>::max(); }
 
   Request send(int process, int tag, const void *data, size_t bytes) override {
     UncountedAllocations uncounted;

@@ -25,13 +25,16 @@ class Transport {
 public:
   /// A message on its way; null: complete.
   using Request = void *;
-  /// A message has at most so many bytes, and a tag is below `tags`.
+  /// A message has at most so many bytes.
   static constexpr size_t largestMessage = size_t(1) << 26;
-  static constexpr int tags = 1 << 30;
 
   virtual ~Transport() = default;
   virtual int process() const = 0;   ///< number of this process
   virtual int processes() const = 0; ///< how many there are
+
+  /// A tag is from 0 to here. At least 32767, as MPI guarantees; libraries
+  /// differ in what they offer beyond.
+  virtual int largestTag() const = 0;
 
   /// Messages between two processes with equal tags arrive in the order in
   /// which they were sent. From any thread; never blocks. Throw Error.
@@ -54,11 +57,17 @@ public:
   virtual std::string name() const = 0;
 };
 
+/// The tag of what processes tell each other apart from their ranks' messages,
+/// which have those below.
+inline int hostTag(const Transport &transport) {
+  return transport.largestTag();
+}
+
 /// A plug-in `libgrt_<name>.so` exports `grt_transport_open`. It joins the
 /// processes that its launcher started, once per process; null and a message
 /// if that failed.
 using OpenTransport = Transport *(int version, char *message, size_t capacity);
-inline constexpr int transportVersion = 1;
+inline constexpr int transportVersion = 2;
 
 } // namespace grt
 

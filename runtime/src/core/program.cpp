@@ -272,6 +272,7 @@ Status Program::loadMemory(std::string_view bytes, const std::string &name,
     std::string_view payload = checkedPayload(bytes, name);
     std::shared_ptr<Program> loaded(new Program);
     loaded->label = name;
+    loaded->digest = hashText(payload);
     loaded->descriptor = anonymousFile(payload);
     publishEntryPoints();
     std::string path = "/proc/self/fd/" + std::to_string(loaded->descriptor);
@@ -295,6 +296,7 @@ Status Program::fromTable(const grt_program *table, const std::string &name,
     loaded->label = name;
     loaded->program = table;
     loaded->parsed = std::make_unique<Manifest>(checkedManifest(*table, name));
+    loaded->digest = hashText({table->manifest, size_t(table->manifest_bytes)});
     result = loaded;
   });
 }

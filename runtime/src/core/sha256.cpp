@@ -89,4 +89,20 @@ std::array<uint8_t, 32> sha256(std::string_view bytes) {
   return digest;
 }
 
+std::string hexadecimal(std::string_view bytes) {
+  static const char digits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+std::string hashText(std::string_view bytes) {
+  std::array<uint8_t, 32> digest = sha256(bytes);
+  return hexadecimal(
+      {reinterpret_cast<const char *>(digest.data()), digest.size()});
+}
+
 } // namespace grt

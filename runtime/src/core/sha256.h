@@ -10,12 +10,17 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace grt {
 
 /// SHA-256 (FIPS 180-4) of `bytes`.
 std::array<uint8_t, 32> sha256(std::string_view bytes);
+
+/// Bytes as hexadecimal digits, and the SHA-256 of bytes as 64 of them.
+std::string hexadecimal(std::string_view bytes);
+std::string hashText(std::string_view bytes);
 
 } // namespace grt
 

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "agreement.h"
 #include "grt/processes.h"
 #include "options.h"
 #include "report.h"
@@ -169,6 +170,9 @@ Status train(const Options &options, const Dataset &data, Session &session,
 Status run(const Options &options, std::shared_ptr<Processes> processes) {
   std::shared_ptr<const Program> program;
   Status status = Program::loadFile(options.program, program);
+  // Nobody goes on with a layout or an option that another process lacks.
+  if (processes)
+    status = processes->agree(status, termsOfOptions(options, program.get()));
   if (status)
     status = checkAgainstProgram(options, *program, processes.get());
   if (!status)
@@ -176,7 +180,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
 
   Beginning beginning;
   TrainingState &state = beginning.state;
-  status = begin(options, *program, beginning);
+  status = begin(options, *program, processes.get(), beginning);
   std::unique_ptr<Dataset> data;
   if (status && *options.steps > 0) {
     DataOptions dataOptions = options.data;
@@ -189,6 +193,12 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
       status = Status(2, "data: the validation fraction gives no samples");
     if (status)
       status = checkData(options, *data, program->sequenceLength(), beginning);
+  }
+  if (processes) {
+    std::vector<Term> terms;
+    if (status)
+      status = termsOfBeginning(options, beginning, data.get(), terms);
+    status = processes->agree(status, terms);
   }
   if (!status)
     return status;

@@ -198,8 +198,10 @@ Status parseOptions(int count, char **arguments, Options &options) {
       Status status = action->second(name, argument.substr(equals + 1));
       if (!status)
         return status;
+      options.given[name] = argument.substr(equals + 1);
     } else if (equals == std::string::npos && flag != flags.end()) {
       flag->second();
+      options.given[name] = std::nullopt;
     } else if (action != actions.end()) {
       return Status(2, "option '" + name + "' needs a value: " + name + "=...");
     } else if (flag != flags.end()) {

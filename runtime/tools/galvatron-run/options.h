@@ -13,12 +13,15 @@
 #include "grt/session.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 struct Options {
   bool help = false, version = false;
+  /// What was given, by name and as it was written; flags have no value.
+  std::map<std::string, std::optional<std::string>> given;
   std::string program;
   grt::DataOptions data;
   std::optional<uint64_t> steps;

@@ -7,7 +7,10 @@
 
 #include "resume.h"
 
+#include <cstdint>
+#include <filesystem>
 #include <tuple>
+#include <vector>
 
 using namespace grt;
 
@@ -39,10 +42,45 @@ Status otherRun(const Beginning &beginning, const std::string &what) {
                        *beginning.checkpoint);
 }
 
+/// Opens the folder and finds the newest checkpoint. Process 0 alone chooses,
+/// so that no process goes on from another; all must write into its folder.
+Status openFolder(const Options &options, Processes *processes,
+                  Beginning &beginning) {
+  Status status = CheckpointFolder::open(options.checkpoint,
+                                         options.checkpoints, beginning.folder);
+  std::string mark, chosen;
+  if (status) {
+    mark = beginning.folder->mark();
+    std::vector<uint64_t> steps = beginning.folder->steps();
+    if (!steps.empty())
+      chosen = std::to_string(steps.back());
+  }
+  if (processes) {
+    Status shared = processes->share(mark);
+    if (shared)
+      shared = processes->share(chosen);
+    if (!shared)
+      return shared;
+  }
+  if (!status)
+    return status;
+  // Without a mark process 0 could not open its folder, and says so.
+  std::error_code problem;
+  if (!mark.empty() &&
+      !std::filesystem::exists(options.checkpoint + "/" + mark, problem))
+    return Status(2, "'" + options.checkpoint +
+                         "' is not the checkpoint folder of process 0: all "
+                         "processes read and write checkpoints, so machines "
+                         "must share it");
+  if (!chosen.empty())
+    beginning.checkpoint = beginning.folder->stepFolder(std::stoull(chosen));
+  return Status();
+}
+
 } // namespace
 
 Status begin(const Options &options, const Program &program,
-             Beginning &beginning) {
+             Processes *processes, Beginning &beginning) {
   TrainingState &state = beginning.state;
   state.seed = options.seed.value_or(0);
   state.hyperparameters = Hyperparameters::defaults(program);
@@ -51,11 +89,8 @@ Status begin(const Options &options, const Program &program,
   state.sequenceLength = program.sequenceLength();
   state.validationFraction = options.data.validationFraction;
   if (!options.checkpoint.empty()) {
-    Status status = CheckpointFolder::open(
-        options.checkpoint, options.checkpoints, beginning.folder);
-    if (!status)
+    if (Status status = openFolder(options, processes, beginning); !status)
       return status;
-    beginning.checkpoint = beginning.folder->newest();
   }
   if (beginning.checkpoint && !options.resume)
     return Status(2, "'" + options.checkpoint +

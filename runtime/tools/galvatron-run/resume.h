@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_RESUME_H
 #define GALVATRON_RUN_RESUME_H
 
+#include "grt/processes.h"
 #include "options.h"
 
 #include <memory>
@@ -22,10 +23,11 @@ struct Beginning {
 };
 
 /// Opens the checkpoint folder and makes the state of a new run, or that of the
-/// newest checkpoint with what the options change. Call before the data is
-/// opened: its seed is part of the state.
+/// newest checkpoint with what the options change. Process 0 (`processes`, or
+/// null) says for all which checkpoint that is: collective. Call before the
+/// data is opened: its seed is part of the state.
 grt::Status begin(const Options &options, const grt::Program &program,
-                  Beginning &beginning);
+                  grt::Processes *processes, Beginning &beginning);
 
 /// Puts the data into the state of a new run, or compares it with the
 /// checkpoint's: a position means nothing in other data.

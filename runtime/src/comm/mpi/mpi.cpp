@@ -39,10 +39,17 @@ public:
     MPI_Comm_rank(MPI_COMM_WORLD, &self);
     MPI_Comm_size(MPI_COMM_WORLD, &count);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    // 2^31 - 1 with Open MPI over shared memory and TCP, 2^23 - 1 where it or
+    // another MPI packs tags into the headers of a network's library.
+    int *largest = nullptr, found = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found);
+    if (found)
+      upperBound = *largest;
   }
 
   int process() const override { return self; }
   int processes() const override { return count; }
+  int largestTag() const override { return upperBound; }
 
   Request send(int process, int tag, const void *data, size_t bytes) override {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -143,6 +150,7 @@ private:
 
   std::mutex mutex;
   int self = 0, count = 1;
+  int upperBound = 32767; ///< what the standard guarantees
 };
 
 } // namespace

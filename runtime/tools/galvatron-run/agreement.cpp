@@ -1,0 +1,76 @@
+//===- agreement.cpp - What the processes of a run must share -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "agreement.h"
+
+#include <cstdio>
+#include <set>
+
+using namespace grt;
+
+namespace {
+
+/// Options of which processes may have different ones: how a process takes
+/// part, and files that one process alone writes. Data is compared by what it
+/// holds.
+const std::set<std::string> ownOptions = {
+    "--data", "--data-format",      "--flight-recorder",
+    "--log",  "--threads-per-rank", "--ranks"};
+
+/// Options that all must have, with paths that may differ: what is read there
+/// is compared by what it holds, what is written there one process writes with
+/// the help of all.
+const std::set<std::string> pathOptions = {
+    "--checkpoint", "--dump-gradients", "--init", "--json",
+    "--save",       "--summary",        "--trace"};
+
+} // namespace
+
+std::vector<Term> termsOfOptions(const Options &options,
+                                 const Program *program) {
+  std::vector<Term> terms;
+  if (program)
+    terms.push_back({"program", "program with SHA-256 " +
+                                    program->hash().substr(0, 16) + ".."});
+  for (const auto &[name, value] : options.given)
+    if (pathOptions.count(name))
+      terms.push_back({name, name});
+    else if (!ownOptions.count(name))
+      terms.push_back({name, value ? name + "=" + *value : name});
+  return terms;
+}
+
+Status termsOfBeginning(const Options &options, const Beginning &beginning,
+                        const Dataset *data, std::vector<Term> &terms) {
+  auto addWeights = [&](const std::string &name, const std::string &path) {
+    std::string identity;
+    Status status = identifyWeights(path, identity);
+    terms.push_back({name, name + " of " + identity});
+    return status;
+  };
+  if (beginning.checkpoint) {
+    if (Status status = addWeights("checkpoint", *beginning.checkpoint);
+        !status)
+      return status;
+  } else if (!options.init.empty()) {
+    if (Status status = addWeights("--init", options.init); !status)
+      return status;
+  }
+  if (!data)
+    return Status();
+  std::vector<DataIdentity> files = data->identity();
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::string name = "data file " + std::to_string(i);
+    char hash[17];
+    std::snprintf(hash, sizeof(hash), "%016llx",
+                  static_cast<unsigned long long>(files[i].hash));
+    terms.push_back({name, name + " of " + std::to_string(files[i].tokens) +
+                               " " + files[i].format + " tokens, hash " +
+                               hash});
+  }
+  return Status();
+}
