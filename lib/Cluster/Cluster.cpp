@@ -256,6 +256,13 @@ Link Cluster::pairLink(int64_t a, int64_t b) const {
           std::max(0.0, seconds0 - perByte * static_cast<double>(bytes0))};
 }
 
+bool Cluster::linksByNode() const {
+  return !hasBandwidthMatrix() &&
+         none_of(description.collectives, [](const CollectiveTable &table) {
+           return table.kind == Collective::Send && table.stride != 0;
+         });
+}
+
 /// The first table of a kind for such a ring; one with a stride wins.
 const CollectiveTable *Cluster::tableFor(Collective kind,
                                          ArrayRef<int64_t> ring) const {

@@ -166,11 +166,12 @@ CostTables::tieTimes(const StrategySet &set, size_t pairPlace, int64_t bytes) {
   if (!fresh)
     return it->second;
   const Place &at = places[pairPlace];
-  for (size_t owner : set.tieKeys)
-    for (size_t borrower : set.tieKeys)
-      it->second.push_back(toPicoseconds(
-          tieSeconds(cluster, set.strategies[owner], set.strategies[borrower],
-                     at.from, at.to, bytes)));
+  std::vector<Strategy> strategies;
+  for (size_t strategy : set.tieKeys)
+    strategies.push_back(set.strategies[strategy]);
+  for (const TieTime &time : galvatron::tieTimes(
+           cluster, strategies, strategies, at.from, at.to, bytes))
+    it->second.push_back(toPicoseconds(time.total()));
   return it->second;
 }
 

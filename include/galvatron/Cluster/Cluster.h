@@ -203,6 +203,9 @@ public:
   /// The same for sends and receives: with a `send` table, the line through its
   /// first and last point.
   Link pairLink(int64_t a, int64_t b) const;
+  /// Whether that link depends on the nodes of both alone: there is no matrix
+  /// of bandwidths and no `send` table for a stride.
+  bool linksByNode() const;
   /// The slowest link between neighbours of the ring that visits `group` in
   /// order; {0, 0} for fewer than two devices.
   Link linkOfGroup(llvm::ArrayRef<int64_t> group) const;

@@ -124,7 +124,17 @@ struct TieTime {
 
   double total() const { return reduce + broadcast; }
 };
-/// `bytes` is the size of the whole tensor.
+/// Of all pairs of an owner's and a borrower's strategy, the owner's major.
+/// `bytes` is the size of the whole tensor. The work for one pair grows with
+/// the devices and the shards that the tensor is cut into, not with the pairs
+/// of devices.
+std::vector<TieTime> tieTimes(const Cluster &cluster,
+                              llvm::ArrayRef<Strategy> owners,
+                              llvm::ArrayRef<Strategy> borrowers,
+                              llvm::ArrayRef<int64_t> ownerDevices,
+                              llvm::ArrayRef<int64_t> borrowerDevices,
+                              int64_t bytes);
+/// Of one pair.
 TieTime tieTime(const Cluster &cluster, const Strategy &owner,
                 const Strategy &borrower, llvm::ArrayRef<int64_t> ownerDevices,
                 llvm::ArrayRef<int64_t> borrowerDevices, int64_t bytes);
