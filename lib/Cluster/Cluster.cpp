@@ -198,6 +198,24 @@ int64_t Cluster::memoryFor(ArrayRef<int64_t> devices, int64_t bytes) const {
   return bytes + reserved;
 }
 
+double Cluster::flopsTogether(ArrayRef<int64_t> devices,
+                              StringRef dtype) const {
+  double contention = 1;
+  for (int64_t device : devices)
+    contention = std::max(contention, coreContention(device));
+  return flopsOf(devices, dtype) / contention;
+}
+
+bool Cluster::isNominal() const {
+  if (!isBuiltinPattern(name()))
+    return false;
+  Expected<Cluster> nominal = builtin(name());
+  if (nominal)
+    return *nominal == *this;
+  consumeError(nominal.takeError());
+  return false;
+}
+
 double Cluster::coreContention(int64_t device) const {
   const NodeGroup &group = description.nodes[deviceGroup[device]];
   if (group.cores == 0)

@@ -204,6 +204,30 @@ std::string ProfileLayerModel::layerName(size_t layer) const {
   return kind.name + "." + std::to_string(indexInKind[layer]);
 }
 
+int64_t ProfileLayerModel::parameterCount() const {
+  double bytes = 0;
+  for (const ProfileLayer &layer : profile)
+    bytes += static_cast<double>(layer.count) *
+             static_cast<double>(layer.parameterBytes);
+  double elements = bytes / (elementType == "f64"    ? 8
+                             : elementType == "bf16" ? 2
+                                                     : 4);
+  // Sums of what a file says have no bound of their own.
+  constexpr double most = static_cast<double>(int64_t(1) << 53);
+  return static_cast<int64_t>(std::min(elements, most));
+}
+
+double ProfileLayerModel::flopsPerSample() const {
+  double flops = 0;
+  for (const ProfileLayer &layer : profile) {
+    if (layer.measured)
+      return 0;
+    // Matrix products have twice the work in backward.
+    flops += 3 * static_cast<double>(layer.count) * layer.forwardFlops;
+  }
+  return flops;
+}
+
 int64_t ProfileLayerModel::boundaryBytesPerSample(size_t layer) const {
   return layer + 1 < kinds.size() ? profile[kinds[layer + 1]].boundaryBytes : 0;
 }

@@ -152,6 +152,13 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   plan.cluster = cluster.name().str();
   plan.clusterHash = cluster.hash();
   plan.seqLen = model.sequenceLength();
+  plan.parameters = model.parameterCount();
+  plan.flopsPerSample = model.flopsPerSample();
+  plan.peakFlops = 0;
+  for (const PlanStage &stage : plan.stages)
+    plan.peakFlops += cluster.flopsTogether(stage.devices, dtype) *
+                      static_cast<double>(stage.devices.size());
+  plan.nominal = cluster.isNominal();
 
   PlannerResult result{plan, {}, {}, 0};
   if (worst) {

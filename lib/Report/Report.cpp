@@ -134,6 +134,15 @@ std::string header(const Plan &plan) {
     devices += static_cast<int64_t>(stage.devices.size());
   const PlanStage &full = plan.stages[plan.fullestStage()];
   html += fact("throughput", rateText(plan) + " samples/s");
+  if (plan.tokensPerSecond() > 0)
+    html += fact("tokens", printCountRounded(plan.tokensPerSecond()) + "/s");
+  if (plan.flopsPerDevice() > 0)
+    html += fact("a device", printFlopsRounded(plan.flopsPerDevice()));
+  if (plan.utilisation() > 0)
+    html += fact("MFU", printPercent(plan.utilisation()));
+  if (plan.parameters > 0)
+    html += fact("parameters",
+                 printCountRounded(static_cast<double>(plan.parameters)));
   html += fact("iteration", timeText(plan.iterationMs));
   html += fact("batch", std::to_string(plan.batch) + " in " +
                             std::to_string(plan.microBatches));

@@ -240,6 +240,13 @@ json::Value Plan::toJson() const {
                       {"pipeline-degree", pipelineDegree},
                       {"iteration-ms", iterationMs},
                       {"samples-per-second", samplesPerSecond},
+                      {"tokens-per-second", tokensPerSecond()},
+                      {"parameters", parameters},
+                      {"flops-per-sample", flopsPerSample},
+                      {"peak-flops-per-second", peakFlops},
+                      {"device-flops-per-second", flopsPerDevice()},
+                      {"mfu", utilisation()},
+                      {"nominal-cluster", nominal},
                       {"search-ms", searchMs},
                       {"peak-is", exactPeak ? "exact" : "estimate"},
                       {"alpha-t", alphaTime()},
@@ -256,6 +263,19 @@ json::Value Plan::toJson() const {
   if (simulatedIterationMs)
     object["simulated-iteration-ms"] = *simulatedIterationMs;
   return object;
+}
+
+double Plan::flopsPerDevice() const {
+  size_t devices = 0;
+  for (const PlanStage &stage : stages)
+    devices += stage.devices.size();
+  return devices
+             ? flopsPerSample * samplesPerSecond / static_cast<double>(devices)
+             : 0;
+}
+
+double Plan::utilisation() const {
+  return peakFlops > 0 ? flopsPerSample * samplesPerSecond / peakFlops : 0;
 }
 
 /// 1 - largest / sum, 0 if there is nothing.
@@ -300,6 +320,10 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   if (reader.has("simulated-iteration-ms"))
     plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);
+  plan.parameters = reader.naturalOr("parameters", 0);
+  plan.flopsPerSample = reader.numberOr("flops-per-sample", 0);
+  plan.peakFlops = reader.numberOr("peak-flops-per-second", 0);
+  plan.nominal = reader.booleanOr("nominal-cluster", false);
   plan.searchMs = reader.numberOr("search-ms", 0);
   plan.foundBy = reader.stringOr("found-by", "");
   if (reader.has("proven-gap"))

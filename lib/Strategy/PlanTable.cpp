@@ -175,6 +175,21 @@ std::string Plan::binding() const {
   return "binding: " + time + " (next, " + memory + ": " + fill + ")";
 }
 
+std::string Plan::throughput() const {
+  std::vector<std::string> figures;
+  if (parameters > 0)
+    figures.push_back(printCountRounded(static_cast<double>(parameters)) +
+                      " parameters");
+  if (tokensPerSecond() > 0)
+    figures.push_back(printCountRounded(tokensPerSecond()) + " tokens/s");
+  if (flopsPerDevice() > 0)
+    figures.push_back(printFlopsRounded(flopsPerDevice()) + " a device");
+  if (utilisation() > 0)
+    figures.push_back("MFU " + printPercent(utilisation()) +
+                      " of what large products reach");
+  return join(figures, ", ");
+}
+
 void Plan::print(raw_ostream &os) const {
   os << "plan for '" << model << "' on '" << cluster << "' (space " << space
      << ", " << training.dtype << ", " << training.optimizer << ")\n";
@@ -186,6 +201,9 @@ void Plan::print(raw_ostream &os) const {
             "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
             iterationMs, samplesPerSecond, searchMs)
      << (exactPeak ? "exact" : "estimates") << "\n";
+  // What one compares with papers and other systems.
+  if (std::string figures = throughput(); !figures.empty())
+    os << "  " << figures << "\n";
   if (stages.size() > 1)
     os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
                  alphaMemory());
@@ -253,6 +271,10 @@ void Plan::print(raw_ostream &os) const {
   }
   layerTable.print(os);
   os << "\n  " << binding() << "\n";
+  if (nominal)
+    os << "  '" << cluster
+       << "' has nominal figures (data sheets, assumptions); galvatron-profile "
+          "measures a machine\n";
 }
 
 } // namespace galvatron

@@ -173,19 +173,32 @@ std::string printBytes(int64_t bytes) {
   return std::to_string(bytes) + names[power].str();
 }
 
-std::string printBytesRounded(int64_t bytes) {
-  constexpr StringLiteral names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
+/// Divides by `base` until the value is below it or names run out, and prints
+/// three significant digits with the name; whole numbers without a prefix.
+static std::string printRounded(double value, double base,
+                                ArrayRef<StringLiteral> names) {
   size_t power = 0;
-  while (power < 4 && std::fabs(value) >= 1024) {
-    value /= 1024;
+  while (power + 1 < names.size() && std::fabs(value) >= base) {
+    value /= base;
     ++power;
   }
   std::string text;
   int digits = power == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-  raw_string_ostream(text) << format("%.*f", digits, value) << ' '
-                           << names[power];
+  raw_string_ostream(text) << format("%.*f", digits, value) << names[power];
   return text;
+}
+
+std::string printBytesRounded(int64_t bytes) {
+  return printRounded(static_cast<double>(bytes), 1024,
+                      {" B", " KiB", " MiB", " GiB", " TiB"});
+}
+std::string printCountRounded(double count) {
+  return printRounded(count, 1000, {"", "k", "M", "B", "T"});
+}
+std::string printFlopsRounded(double flopsPerSecond) {
+  return printRounded(
+      flopsPerSecond, 1000,
+      {" FLOP/s", " kFLOP/s", " MFLOP/s", " GFLOP/s", " TFLOP/s", " PFLOP/s"});
 }
 
 std::string printBandwidth(double bytesPerSecond) {

@@ -163,12 +163,7 @@ private:
       for (int64_t device : role.getDevices())
         if (device < cluster->deviceCount())
           devices.push_back(device);
-    // What all devices reach together, divided by their number: those that
-    // share cores take turns.
-    double contention = 1;
-    for (int64_t device : devices)
-      contention = std::max(contention, cluster->coreContention(device));
-    return cluster->flopsOf(devices, training.getDtype()) / contention;
+    return cluster->flopsTogether(devices, training.getDtype());
   }
 
   void writeHeader() {

@@ -139,6 +139,9 @@ TEST(Cluster, built_in_clusters_are_patterns) {
   EXPECT_EQ(cluster.deviceCount(), 1024);
   EXPECT_EQ(cluster.linkBetween(0, 7).bandwidth, 340e9);
   EXPECT_EQ(cluster.linkBetween(0, 8).bandwidth, 360e9);
+  EXPECT_TRUE(cluster.isNominal());
+  EXPECT_FALSE(cluster.scaled(2, 1).isNominal());
+  EXPECT_FALSE(get(mixed).isNominal());
   // One node needs no network.
   EXPECT_FALSE(llvm::cantFail(Cluster::load("3xcpu")).networkLink());
   EXPECT_EQ(llvm::cantFail(Cluster::load("1x8xh100")).hash(),

@@ -53,6 +53,26 @@ TEST(Plan, json_round_trips) {
   EXPECT_EQ(again->toJson(), json);
 }
 
+TEST(Plan, throughput_is_that_of_the_models_mathematics) {
+  Plan plan = smallPlan();
+  EXPECT_EQ(plan.throughput(), "");
+  EXPECT_EQ(plan.utilisation(), 0);
+  plan.samplesPerSecond = 640;
+  plan.seqLen = 1024;
+  plan.parameters = 124439808;
+  plan.flopsPerSample = 1e12;
+  plan.peakFlops = 1.28e15;
+  EXPECT_EQ(plan.flopsPerDevice(), 160e12); // of 4
+  EXPECT_EQ(plan.throughput(),
+            "124M parameters, 655k tokens/s, 160 TFLOP/s a device, MFU 50.0% "
+            "of what large products reach");
+  llvm::json::Value json = plan.toJson();
+  EXPECT_EQ(json.getAsObject()->getNumber("tokens-per-second"), 655360);
+  EXPECT_EQ(json.getAsObject()->getNumber("mfu"), 0.5);
+  Plan again = llvm::cantFail(Plan::fromJson(json));
+  EXPECT_EQ(again.throughput(), plan.throughput());
+}
+
 TEST(Plan, json_has_every_key_of_version_one) {
   llvm::json::Value json = smallPlan().toJson();
   const llvm::json::Object &object = *json.getAsObject();

@@ -62,6 +62,11 @@ TEST(Units, printed_values_read_back) {
   EXPECT_EQ(printSeconds(15e-6), "15us");
   EXPECT_EQ(printFlops(16.3e12), "16.3TFLOPS");
   EXPECT_EQ(printBytesRounded(8493465600), "7.91 GiB");
+  EXPECT_EQ(printCountRounded(950), "950");
+  EXPECT_EQ(printCountRounded(65900), "65.9k");
+  EXPECT_EQ(printCountRounded(1.3e9), "1.30B");
+  EXPECT_EQ(printCountRounded(2e15), "2000T");
+  EXPECT_EQ(printFlopsRounded(12.34e12), "12.3 TFLOP/s");
 }
 
 TEST(Units, hash_is_that_of_sha256) {

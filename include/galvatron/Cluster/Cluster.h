@@ -197,6 +197,13 @@ public:
   bool sharesCores() const;
   /// Smallest FLOP/s for `dtype` among `devices`; 0 if some type has no entry.
   double flopsOf(llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype) const;
+  /// What each of `devices` reaches of it in the mean while all of them
+  /// compute: those that share cores take turns.
+  double flopsTogether(llvm::ArrayRef<int64_t> devices,
+                       llvm::StringRef dtype) const;
+  /// Whether this is a built-in cluster, whose figures are data sheets and
+  /// assumptions.
+  bool isNominal() const;
 
   /// The link between two different devices, one pair at a time.
   Link linkBetween(int64_t a, int64_t b) const;

@@ -149,6 +149,11 @@ public:
   /// rounded; 0 for the last layer.
   virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;
   virtual std::vector<Tie> ties() const { return {}; }
+  /// Elements of all parameters, tied ones counted once; 0 if not known.
+  virtual int64_t parameterCount() const { return 0; }
+  /// FLOPs of the matrix products of one sample, forward and backward, without
+  /// recomputation: what model FLOPs utilisation counts. 0 if not known.
+  virtual double flopsPerSample() const { return 0; }
 
   /// The footprint with `samples` local samples. An error means that the layer
   /// cannot have this strategy, and says why. Implementations cache.

@@ -75,6 +75,10 @@ public:
   std::string layerName(size_t layer) const override;
   size_t kindOf(size_t layer) const override { return kinds[layer]; }
   int64_t boundaryBytesPerSample(size_t layer) const override;
+  /// From the parameters' bytes: a profile does not know which are tied.
+  int64_t parameterCount() const override;
+  /// Nothing is known of layers whose time was measured.
+  double flopsPerSample() const override;
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
 

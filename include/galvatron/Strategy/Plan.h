@@ -153,6 +153,15 @@ struct Plan {
   /// What the simulator says of the same step, if it was asked.
   std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;
+  /// Elements of the model's parameters, and FLOPs of one sample without
+  /// recomputation (Cost/LayerModel.h); 0 if not known.
+  int64_t parameters = 0;
+  double flopsPerSample = 0;
+  /// FLOP/s that the plan's devices together reach in large products.
+  double peakFlops = 0;
+  /// The cluster is a built-in one: its figures are data sheets and
+  /// assumptions, not measurements.
+  bool nominal = false;
   double searchMs = 0;
   /// Which search found the plan, "exact" or "heuristic"; empty if none did.
   std::string foundBy;
@@ -166,6 +175,14 @@ struct Plan {
   bool exactPeak = false;
   std::vector<PlanStage> stages;
   std::vector<PlanLayer> layers;
+
+  double tokensPerSecond() const {
+    return samplesPerSecond * static_cast<double>(seqLen);
+  }
+  /// FLOP/s that the model's mathematics takes of each device, and their part
+  /// of what large products reach there (MFU); 0 if not known.
+  double flopsPerDevice() const;
+  double utilisation() const;
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
@@ -204,6 +221,9 @@ struct Plan {
   /// full the fullest stage is: plans come in steps, so the last few percent
   /// are rarely of use. (Planner/Explain.h proves it by planning again.)
   bool memoryBinds() const { return memoryFill(fullestStage()) >= 0.95; }
+  /// "124M parameters, 65.9k tokens/s, 12.3 TFLOP/s a device, MFU ...", as far
+  /// as they are known.
+  std::string throughput() const;
   /// One sentence on what limits the plan, and how closely.
   std::string binding() const;
 

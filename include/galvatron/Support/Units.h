@@ -48,6 +48,10 @@ llvm::Expected<double> parseFlops(llvm::StringRef text);
 std::string printBytes(int64_t bytes);
 /// For people: three significant digits and a binary prefix, "7.91 GiB".
 std::string printBytesRounded(int64_t bytes);
+/// For people: three significant digits, "124M", "65.9k", "1.30B".
+std::string printCountRounded(double count);
+/// For people: three significant digits, "12.3 TFLOP/s".
+std::string printFlopsRounded(double flopsPerSecond);
 std::string printBandwidth(double bytesPerSecond);
 std::string printSeconds(double seconds);
 std::string printFlops(double flopsPerSecond);

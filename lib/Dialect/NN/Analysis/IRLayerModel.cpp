@@ -118,6 +118,8 @@ public:
     return layers[layer].boundary;
   }
   std::vector<Tie> ties() const override { return tied; }
+  int64_t parameterCount() const override { return parameters; }
+  double flopsPerSample() const override { return flops; }
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
 
@@ -146,7 +148,8 @@ private:
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, optimizer, backend;
   int64_t threads = 1;
-  int64_t sequence = 0;
+  int64_t sequence = 0, parameters = 0;
+  double flops = 0;
   std::vector<Layer> layers;
   std::vector<Kind> kinds;
   std::vector<Tie> tied;
@@ -177,6 +180,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     return makeError("expected a module with one galvatron.model");
   modelName = model.getSymName().str();
   sequence = model.getSeqLen();
+  flops = countModelFlopsPerToken(module) * double(sequence);
   elementType = "f32";
   scratch = ModuleOp::create(module.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
@@ -219,11 +223,13 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols())) {
       auto [owner, first] = owners.try_emplace(symbol.getAttr(), number);
       stream << symbol.getValue() << ' ';
-      if (first)
-        continue;
-      kind.borrowed.push_back(int64_t(index));
       auto parameter =
           symbols.lookup<mlir::galvatron::ParameterOp>(symbol.getValue());
+      if (first) {
+        parameters += parameter.getTensorType().getNumElements();
+        continue;
+      }
+      kind.borrowed.push_back(int64_t(index));
       tied.push_back({owner->second, number,
                       nn::countBytes(parameter.getTensorType(), 1)});
     }
