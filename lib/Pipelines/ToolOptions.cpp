@@ -16,6 +16,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;
@@ -55,6 +56,13 @@ llvm::Expected<std::string> galvatron::readInput(llvm::StringRef path) {
   if (!buffer)
     return makeError(path + ": " + buffer.getError().message());
   return (*buffer)->getBuffer().str();
+}
+
+std::string galvatron::modelFile(llvm::StringRef path) {
+  llvm::SmallString<128> file(path);
+  if (llvm::sys::fs::is_directory(path))
+    llvm::sys::path::append(file, "config.json");
+  return file.str().str();
 }
 
 llvm::Error galvatron::writeOutput(llvm::StringRef path,
@@ -195,13 +203,13 @@ PlanOptions::load(const ModelOptions &options,
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return import.takeError();
-  llvm::Expected<std::string> content = readInput(options.model);
+  std::string path = modelFile(options.model);
+  llvm::Expected<std::string> content = readInput(path);
   if (!content)
     return content.takeError();
   LoadedModel loaded;
   if (llvm::StringRef(*content).ltrim().starts_with("{")) {
-    llvm::Expected<llvm::json::Value> value =
-        parseJson(*content, options.model);
+    llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
     if (!value)
       return value.takeError();
     // A profile lists layers, a configuration describes them.
@@ -212,8 +220,7 @@ PlanOptions::load(const ModelOptions &options,
       llvm::Expected<TrainingOptions> requested = training({});
       if (!requested)
         return requested.takeError();
-      auto profile =
-          ProfileLayerModel::fromJson(*value, options.model, *requested);
+      auto profile = ProfileLayerModel::fromJson(*value, path, *requested);
       if (!profile)
         return profile.takeError();
       loaded.profile = std::move(*profile);
@@ -223,7 +230,7 @@ PlanOptions::load(const ModelOptions &options,
     return makeError("option --seq-len: an imported model has its sequence "
                      "length already");
   }
-  auto module = loadModel(*content, options.model, *import, context);
+  auto module = loadModel(*content, path, *import, context);
   if (!module)
     return module.takeError();
   loaded.module = std::move(*module);
@@ -392,6 +399,18 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   options.keepDpSdp = keepDpSdp;
   options.toolVersion = GALVATRON_VERSION;
   return options;
+}
+
+void PlanOptions::keepBatch(mlir::ModuleOp module,
+                            PlannerOptions &planner) const {
+  ir::PlanAttr present = ir::getPlan(module);
+  if (!present || batch.getNumOccurrences() || maxBatch.getNumOccurrences() ||
+      batchStep.getNumOccurrences())
+    return;
+  planner.batch = present.getBatch();
+  llvm::errs() << "note: planning for batch " << present.getBatch()
+               << " as in the plan that is dropped; --max-batch=N searches "
+                  "another\n";
 }
 
 std::string PlanOptions::searchOption() const {

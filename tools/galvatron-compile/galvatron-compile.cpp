@@ -73,8 +73,10 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report(planner.takeError());
   if (llvm::Error error = options.applyTraining(module, keep))
     return tool.report(std::move(error));
-  if (!keep)
+  if (!keep) {
+    options.keepBatch(module, *planner);
     ir::removePlan(module);
+  }
   done = to <= Phase::Annotate;
   if (done) {
     if (to == Phase::Annotate)

@@ -27,13 +27,13 @@ int main(int argc, char **argv) {
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return tool.report(import.takeError());
-  llvm::Expected<std::string> content = readInput(options.model);
+  std::string path = modelFile(options.model);
+  llvm::Expected<std::string> content = readInput(path);
   if (!content)
     return tool.report(content.takeError());
 
   auto context = createCompilerContext();
-  auto module =
-      importHuggingFaceConfig(*content, options.model, *import, *context);
+  auto module = importHuggingFaceConfig(*content, path, *import, *context);
   if (!module)
     return tool.report(module.takeError());
   std::string text;

@@ -170,8 +170,10 @@ int main(int argc, char **argv) {
     return tool.report(cluster.takeError());
   if (llvm::Error error = options.applyTraining(module, keep))
     return tool.report(std::move(error));
-  if (!keep)
+  if (!keep) {
+    options.keepBatch(module, *planner);
     mlir::galvatron::removePlan(module);
+  }
   PlanRequest request;
   request.planner = *planner;
   request.keepPlan = keep;

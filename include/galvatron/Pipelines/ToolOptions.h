@@ -45,6 +45,8 @@ private:
 
 /// The content of a file, or of standard input for "-".
 llvm::Expected<std::string> readInput(llvm::StringRef path);
+/// The file that a model's path names: of a folder its "config.json".
+std::string modelFile(llvm::StringRef path);
 /// Writes a file, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
 /// Tries whether `path` can be written, before the work whose result it is to
@@ -111,6 +113,10 @@ struct PlanOptions {
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
                                          bool keep) const;
   llvm::Expected<PlannerOptions> plannerOptions() const;
+  /// With --replan: the batch of the plan that is dropped, which belongs to the
+  /// training and not to the plan, unless the command line says another. Says
+  /// so on standard error.
+  void keepBatch(mlir::ModuleOp module, PlannerOptions &planner) const;
   /// The first option given that asks for another plan; "" if there is none.
   std::string searchOption() const;
 
