@@ -5,14 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Reads a problem in JSON (layer-strategies or pipeline-partition) and prints
-// the optimum in JSON. Exit codes: 0 solved, 1 infeasible, 2 invalid input.
+// Reads a problem in JSON (layer-strategies, pipeline-partition, harmony) and
+// prints the best answer in JSON. Exit codes: 0 solved, 1 infeasible, 2 invalid
+// input.
 //
 //===----------------------------------------------------------------------===//
 
+#include "Solve.h"
+
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
-#include "galvatron/Support/Json.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
@@ -22,15 +24,13 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <chrono>
 #include <cmath>
 
 using namespace llvm;
 using namespace galvatron;
+using namespace galvatron::solve;
 
 namespace {
-
-constexpr int exitDone = 0, exitInfeasible = 1, exitInvalid = 2;
 
 cl::OptionCategory category("galvatron-solve options");
 cl::opt<std::string> inputPath(cl::Positional, cl::desc("PROBLEM.json"),
@@ -55,23 +55,6 @@ Picoseconds readMilliseconds(ObjectReader &reader, const std::string &where,
 }
 
 double milliseconds(Picoseconds time) { return toMilliseconds(time); }
-
-/// What a run yields: an answer, or a reason with an exit code.
-struct Outcome {
-  int code = exitDone;
-  json::Object answer;
-  std::string message;
-};
-
-Outcome invalid(Error error) {
-  return {exitInvalid, {}, toString(std::move(error))};
-}
-
-Outcome infeasible(const Twine &reason) {
-  return {exitInfeasible,
-          json::Object{{"infeasible", json::Object{{"reason", reason.str()}}}},
-          reason.str()};
-}
 
 Outcome solveLayers(ObjectReader &reader) {
   LayerStrategiesProblem problem;
@@ -174,12 +157,10 @@ Outcome solveLayers(ObjectReader &reader) {
   if (Error error = problem.check())
     return invalid(std::move(error));
 
-  auto begin = std::chrono::steady_clock::now();
+  Stopwatch watch;
   std::optional<LayerStrategiesSolution> solution =
       solveLayerStrategies(problem);
-  double elapsed = std::chrono::duration<double, std::milli>(
-                       std::chrono::steady_clock::now() - begin)
-                       .count();
+  double elapsed = watch.milliseconds();
   if (!solution) {
     int64_t needed = minimumPeak(problem).peak;
     Outcome outcome = infeasible("no choice fits: the least possible peak is " +
@@ -227,12 +208,10 @@ Outcome solvePartition(ObjectReader &reader) {
     return invalid(std::move(error));
   if (Error error = problem.check())
     return invalid(std::move(error));
-  auto begin = std::chrono::steady_clock::now();
+  Stopwatch watch;
   std::optional<PartitionSolution> solution =
       galvatron::solvePartition(problem);
-  double elapsed = std::chrono::duration<double, std::milli>(
-                       std::chrono::steady_clock::now() - begin)
-                       .count();
+  double elapsed = watch.milliseconds();
   if (!solution)
     return infeasible(Twine(problem.layers.size()) + " layers do not fill " +
                       Twine(problem.stages) + " stages");
@@ -244,7 +223,7 @@ Outcome solvePartition(ObjectReader &reader) {
       ""};
 }
 
-Outcome solve(StringRef text, StringRef name) {
+Outcome solveProblem(StringRef text, StringRef name) {
   Expected<json::Value> value = parseJson(text, name);
   if (!value)
     return invalid(value.takeError());
@@ -255,14 +234,26 @@ Outcome solve(StringRef text, StringRef name) {
       return solveLayers(reader);
     if (problem == "pipeline-partition")
       return solvePartition(reader);
-    reader.fail("'problem': expected 'layer-strategies' or "
-                "'pipeline-partition', found '" +
+    if (problem == "harmony")
+      return solveHarmony(reader, name);
+    reader.fail("'problem': expected 'layer-strategies', 'pipeline-partition' "
+                "or 'harmony', found '" +
                 problem + "'");
   }
   return invalid(reader.finish(/*rejectUnknown=*/false));
 }
 
 } // namespace
+
+Outcome galvatron::solve::invalid(Error error) {
+  return {exitInvalid, {}, toString(std::move(error))};
+}
+
+Outcome galvatron::solve::infeasible(const Twine &reason) {
+  return {exitInfeasible,
+          json::Object{{"infeasible", json::Object{{"reason", reason.str()}}}},
+          reason.str()};
+}
 
 int main(int argc, char **argv) {
   InitLLVM init(argc, argv);
@@ -285,7 +276,7 @@ int main(int argc, char **argv) {
            << "': " << buffer.getError().message() << "\n";
     return exitInvalid;
   }
-  Outcome outcome = solve((*buffer)->getBuffer(), inputPath);
+  Outcome outcome = solveProblem((*buffer)->getBuffer(), inputPath);
   if (!outcome.message.empty())
     errs() << "galvatron-solve: " << inputPath << ": " << outcome.message
            << "\n";

@@ -1,0 +1,310 @@
+//===- HarmonyTest.cpp - Steps whose states live on the host --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Simulate/Harmony.h"
+
+#include "../HarmonyInstances.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+using namespace galvatron;
+
+namespace {
+
+constexpr Picoseconds ms = 1'000'000'000;
+
+/// Rates that make times easy: 1 MB is 1 ms over the host link of one device.
+HarmonyMachine machine(int64_t devices) {
+  HarmonyMachine machine;
+  machine.devices = devices;
+  machine.swapRate = 1e9 * static_cast<double>(devices);
+  machine.peerRate = 0.5e9;
+  machine.messageRate = 2e9 * static_cast<double>(devices);
+  machine.taskOverhead = 40 * ms;
+  return machine;
+}
+
+/// Two layers with boundaries of 3 and 2 MB a sample, weights of 10 and 20 MB
+/// (10 and 20 ms to swap and to update), forward 4 and 5 ms a sample.
+HarmonyProfile twoLayers() {
+  LinearProfile profile;
+  profile.seconds = {0.004, 0.005};
+  profile.inputBytes = {3e6, 2e6};
+  profile.weightBytes = {10'000'000, 20'000'000};
+  return profile.get();
+}
+
+HarmonyTimeline run(const HarmonyProfile &profile,
+                    const HarmonyMachine &machine, int64_t minibatch,
+                    const HarmonyRules &rules, const HarmonyConfig &config,
+                    std::vector<HarmonyEvent> *trace = nullptr) {
+  HarmonySimulator simulator(profile, machine, minibatch, rules);
+  if (llvm::Error error = simulator.check(config))
+    ADD_FAILURE() << llvm::toString(std::move(error));
+  std::optional<HarmonyTimeline> timeline = simulator.run(config, trace);
+  EXPECT_TRUE(timeline);
+  EXPECT_LE(simulator.lowerBound(config), timeline->end);
+  return *timeline;
+}
+
+TEST(HarmonySimulator, onePackOnOneDevice) {
+  // Weights 30; then per sample its input (3) after the last one's backward
+  // (9 forward, 18 more backward); gradients 30; the end's 40 beside 30 of
+  // update.
+  HarmonyTimeline step = run(twoLayers(), machine(1), 2, {}, {1, 1, {}, {0}});
+  EXPECT_EQ(step.end, (30 + 2 * (3 + 27) + 30 + 40) * ms);
+  EXPECT_EQ(step.busiest, 54 * ms);
+}
+
+TEST(HarmonySimulator, twoPacksOnOneDevice) {
+  HarmonyTimeline step =
+      run(twoLayers(), machine(1), 1, {}, {1, 1, {0}, {0, 1}});
+  // Forward of the first layer: weights, input, its stash out, 4, output out,
+  // end.
+  Picoseconds forward = 10 + 3 + 3 + 4 + 2 + 40;
+  // The last layer joined: weights, input, 5 + 10, dX out, gradients, end.
+  Picoseconds joined = 20 + 2 + 15 + 2 + 20 + 40;
+  // The first layer's backward: weights, stash, 4, dY, 8, gradients, end.
+  Picoseconds backward = 10 + 3 + 4 + 2 + 8 + 10 + 40;
+  EXPECT_EQ(step.end, (forward + joined + backward) * ms);
+}
+
+TEST(HarmonySimulator, twoPacksOnTwoDevices) {
+  HarmonyTimeline step =
+      run(twoLayers(), machine(2), 1, {}, {1, 1, {0}, {0, 1}});
+  // Device 0: weights 10, input 3, stash 3, forward 4, then 4 over the peer
+  // link, for which device 1 has its weights since 20. It computes 15, sends 4.
+  // Device 0 has had its end (60) and weights (70) and the stash (73, told at
+  // once: it stays in the process) and has recomputed by 77.
+  Picoseconds joined = 10 + 3 + 3 + 4 + 4 + 15;
+  Picoseconds recomputed = 10 + 3 + 3 + 4 + 40 + 10 + 3 + 4;
+  ASSERT_GT(recomputed, joined);
+  Picoseconds first = recomputed + 4 + 8 + 10 + 40;
+  EXPECT_EQ(step.end, first * ms);
+}
+
+TEST(HarmonySimulator, aStashForAnotherProcessIsCopiedThere) {
+  // Three packs on two devices: forward 0 and 1 on devices 0 and 1, backward 2,
+  // 1, 0 on devices 0, 1, 0: no stash moves to another process. With three
+  // devices backward is on 2, 0, 1: both do.
+  LinearProfile alike = LinearProfile::alike(3);
+  for (int64_t devices : {2, 3}) {
+    std::vector<HarmonyEvent> trace;
+    run(alike.get(), machine(devices), 1, {}, {1, 1, {0, 1}, {0, 1, 2}},
+        &trace);
+    int copied = 0;
+    for (const HarmonyEvent &event : trace)
+      copied += event.what == "message" && event.duration > 0;
+    EXPECT_EQ(copied, devices == 2 ? 0 : 2);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Volumes: Harmony's columns of the paper's table, to the byte
+//===----------------------------------------------------------------------===//
+
+constexpr int64_t kLayers = 6, kSamples = 5, kDevices = 4;
+constexpr int64_t kWeights = 1'000'000 * kLayers, kInput = 1000;
+
+/// Every layer a pack, one sample a micro-batch.
+HarmonyConfig singly(bool joined) {
+  HarmonyConfig config;
+  for (int64_t l = 0; l < kLayers; ++l) {
+    config.backwardPacks.push_back(l);
+    if (!joined || l + 1 < kLayers)
+      config.forwardPacks.push_back(l);
+  }
+  return config;
+}
+
+HarmonyVolumes volumes(const HarmonyRules &rules, int64_t minibatch) {
+  return run(LinearProfile::alike(kLayers).get(), machine(kDevices), minibatch,
+             rules, singly(rules.joinLastPack))
+      .volumes;
+}
+
+const HarmonyVolume &of(const HarmonyVolumes &volumes, HarmonyTensor tensor) {
+  return volumes[static_cast<size_t>(tensor)];
+}
+
+TEST(HarmonyVolumes, pipelineAsInTheTable) {
+  HarmonyRules rules;
+  rules.joinLastPack = false;
+  rules.updateOnDevice = true;
+  HarmonyVolumes moved = volumes(rules, kSamples);
+  // W 3: into forward, into backward, out of the update. K 2. dW 0.
+  EXPECT_EQ(of(moved, HarmonyTensor::Weights),
+            (HarmonyVolume{2 * kWeights, kWeights, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Optimizer),
+            (HarmonyVolume{2 * kWeights, 2 * kWeights, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Gradients), HarmonyVolume{});
+  // X, Y, dX, dY 0 through the host, but for the samples; between devices one
+  // input and one gradient per boundary and micro-batch.
+  EXPECT_EQ(of(moved, HarmonyTensor::Boundary),
+            (HarmonyVolume{kSamples * kInput, 0,
+                           2 * kSamples * (kLayers - 1) * kInput}));
+  // sX 2m.
+  EXPECT_EQ(of(moved, HarmonyTensor::Stash),
+            (HarmonyVolume{kSamples * kLayers * kInput,
+                           kSamples * kLayers * kInput, 0}));
+}
+
+TEST(HarmonyVolumes, dataParallelAsInTheTable) {
+  HarmonyRules rules;
+  rules.mode = HarmonyMode::DataParallel;
+  rules.joinLastPack = false;
+  rules.updateOnDevice = true;
+  HarmonyVolumes moved = volumes(rules, kDevices * kSamples);
+  EXPECT_EQ(of(moved, HarmonyTensor::Weights),
+            (HarmonyVolume{2 * kDevices * kWeights, kDevices * kWeights, 0}));
+  EXPECT_EQ(
+      of(moved, HarmonyTensor::Optimizer),
+      (HarmonyVolume{2 * kDevices * kWeights, 2 * kDevices * kWeights, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Gradients), HarmonyVolume{});
+  // mN of all X, Y, dX and dY, less what the model's ends do not have: the
+  // first layer's dX, the last one's Y and dY.
+  int64_t samples = kDevices * kSamples;
+  EXPECT_EQ(of(moved, HarmonyTensor::Boundary),
+            (HarmonyVolume{samples * (2 * kLayers - 1) * kInput,
+                           samples * 2 * (kLayers - 1) * kInput, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Stash),
+            (HarmonyVolume{samples * kLayers * kInput,
+                           samples * kLayers * kInput, 0}));
+}
+
+TEST(HarmonyVolumes, joinedPackAndUpdateOnTheHost) {
+  for (HarmonyMode mode : {HarmonyMode::Pipeline, HarmonyMode::DataParallel}) {
+    HarmonyRules rules;
+    rules.mode = mode;
+    int64_t copies = mode == HarmonyMode::Pipeline ? 1 : kDevices;
+    HarmonyVolumes moved = volumes(rules, copies * kSamples);
+    // W 2 less the last pack's second, dW 1 out, K 0; no stash of the last.
+    EXPECT_EQ(
+        of(moved, HarmonyTensor::Weights),
+        (HarmonyVolume{copies * (2 * kWeights - kWeights / kLayers), 0, 0}));
+    EXPECT_EQ(of(moved, HarmonyTensor::Gradients),
+              (HarmonyVolume{0, copies * kWeights, 0}));
+    EXPECT_EQ(of(moved, HarmonyTensor::Optimizer), HarmonyVolume{});
+    int64_t stash = copies * kSamples * (kLayers - 1) * kInput;
+    EXPECT_EQ(of(moved, HarmonyTensor::Stash),
+              (HarmonyVolume{stash, stash, 0}));
+  }
+}
+
+TEST(HarmonyVolumes, devicesWithOneSampleLessAreCounted) {
+  HarmonyRules rules;
+  rules.mode = HarmonyMode::DataParallel;
+  HarmonyVolumes moved = volumes(rules, 10); // 3, 3, 2 and 2
+  EXPECT_EQ(of(moved, HarmonyTensor::Stash).in, 10 * (kLayers - 1) * kInput);
+  EXPECT_EQ(of(moved, HarmonyTensor::Gradients).out, kDevices * kWeights);
+}
+
+//===----------------------------------------------------------------------===//
+// Random steps
+//===----------------------------------------------------------------------===//
+
+std::vector<int64_t> randomPacks(std::mt19937_64 &random, int64_t layers) {
+  std::vector<int64_t> packs = {0};
+  for (int64_t l = 1; l < layers; ++l)
+    if (pick(random, 0, 1))
+      packs.push_back(l);
+  return packs;
+}
+
+TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < instances(300); ++i) {
+    int64_t layers = pick(random, 1, 9);
+    HarmonyProfile profile =
+        LinearProfile::random(random, static_cast<size_t>(layers)).get();
+    HarmonyRules rules;
+    rules.mode =
+        pick(random, 0, 1) ? HarmonyMode::Pipeline : HarmonyMode::DataParallel;
+    rules.prefetch = pick(random, 0, 1);
+    rules.joinLastPack = pick(random, 0, 2) > 0;
+    rules.updateOnDevice = pick(random, 0, 2) == 0;
+    HarmonyMachine server = machine(pick(random, 1, 5));
+    HarmonyConfig config;
+    config.backwardPacks = randomPacks(random, layers);
+    int64_t forwardEnd =
+        rules.joinLastPack ? config.backwardPacks.back() : layers;
+    if (forwardEnd > 0)
+      config.forwardPacks = randomPacks(random, forwardEnd);
+    int64_t minibatch = server.devices * pick(random, 1, 12);
+    int64_t share = rules.mode == HarmonyMode::Pipeline
+                        ? minibatch
+                        : minibatch / server.devices;
+    config.forwardSize = pick(random, 1, share);
+    config.backwardSize = pick(random, 1, share);
+    std::vector<HarmonyEvent> trace;
+    HarmonyTimeline step =
+        run(profile, server, minibatch, rules, config, &trace);
+
+    std::map<std::pair<int32_t, HarmonyStream>, Picoseconds> free;
+    Picoseconds last = 0;
+    auto occupy = [&](int32_t device, HarmonyStream stream,
+                      const HarmonyEvent &event) {
+      Picoseconds &until = free[{device, stream}];
+      // Peer transfers are in the order of their receiver only on its stream.
+      if (stream != HarmonyStream::PeerIn) {
+        EXPECT_GE(event.start, until);
+      }
+      until = std::max(until, event.start + event.duration);
+    };
+    // Weights may be queued behind an event that was created after them, so
+    // the streams with copies are compared by time.
+    for (const HarmonyEvent &event : trace) {
+      last = std::max(last, event.start + event.duration);
+      if (event.stream == HarmonyStream::Compute ||
+          event.stream == HarmonyStream::Host ||
+          event.stream == HarmonyStream::PeerOut)
+        occupy(event.device, event.stream, event);
+      if (event.peer >= 0)
+        EXPECT_NE(event.peer, event.device);
+    }
+    EXPECT_EQ(step.end, last);
+    EXPECT_LE(step.busiest, step.end);
+    EXPECT_EQ(of(step.volumes, HarmonyTensor::Stash).in,
+              of(step.volumes, HarmonyTensor::Stash).out);
+    EXPECT_EQ(of(step.volumes, HarmonyTensor::Gradients).out == 0,
+              rules.updateOnDevice || profile.weightSums().back() == 0);
+  }
+}
+
+TEST(HarmonySimulator, copiesAheadAreNotSlower) {
+  // Not a theorem (a copy ahead can delay another on its stream), but so on
+  // models of layers alike.
+  for (HarmonyMode mode : {HarmonyMode::Pipeline, HarmonyMode::DataParallel}) {
+    HarmonyRules rules;
+    rules.mode = mode;
+    HarmonyProfile profile = LinearProfile::alike(8).get();
+    HarmonyConfig config{2, 2, {0, 2, 4}, {0, 2, 4, 6}};
+    Picoseconds without = run(profile, machine(4), 16, rules, config).end;
+    rules.prefetch = true;
+    EXPECT_LT(run(profile, machine(4), 16, rules, config).end, without);
+  }
+}
+
+TEST(HarmonySimulator, refusesConfigurationsThatAreNone) {
+  HarmonyProfile profile = LinearProfile::alike(4).get();
+  HarmonySimulator simulator(profile, machine(2), 8, {});
+  auto message = [&](HarmonyConfig config) {
+    return llvm::toString(simulator.check(config));
+  };
+  EXPECT_EQ(
+      message({1, 1, {0}, {0, 4}}),
+      "backward packs: expected first layers ascending from 0 to below 4");
+  EXPECT_EQ(message({1, 1, {0, 3}, {0, 3}}),
+            "forward packs: expected first layers ascending from 0 to below 3");
+  EXPECT_EQ(message({9, 1, {0}, {0, 3}}),
+            "micro-batch size 9: expected 1 to 8");
+  EXPECT_EQ(message({1, 1, {0}, {0, 3}}), "");
+}
+
+} // namespace
