@@ -271,8 +271,9 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
         least.nosync = std::min(least.nosync, kind.leastNosync);
       }
     }
-    time += least.time;
-    nosync += least.nosync;
+    // As much as can be summed is enough for a bound.
+    time = std::min(time + std::min(least.time, kMostTime), kNoBound - 1);
+    nosync = std::min(nosync + std::min(least.nosync, kMostTime), kNoBound - 1);
     largest = std::max(largest, least.nosync);
   }
   Picoseconds share = (nosync + layout.degree - 1) / layout.degree;

@@ -37,6 +37,11 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   // Parts of `nosync`.
   std::vector<Picoseconds> forward(stageCount, 0), compute(stageCount, 0);
   std::vector<Picoseconds> update(stageCount, 0);
+  bool tooLong = false;
+  auto add = [&](Picoseconds &sum, Picoseconds time) {
+    sum = std::min(sum + std::min(time, kMostTime), kNoBound);
+    tooLong |= time >= kMostTime || sum >= kNoBound;
+  };
   std::vector<CoreContention> contention = planContention(cluster, plan);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
@@ -56,12 +61,12 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       LayerTime cost = layerTime(parts);
       Picoseconds withUpdate =
           layerPicoseconds(cost) + updatePicoseconds(parts, stageCount);
-      time[s] += withUpdate;
-      update[s] += updatePicoseconds(parts, 1);
-      nosync[s] += layerNosyncPicoseconds(cost);
-      forward[s] += toPicoseconds(cost.forward);
-      compute[s] +=
-          toPicoseconds(parts.forward + parts.recompute + parts.backward);
+      add(time[s], withUpdate);
+      add(update[s], updatePicoseconds(parts, 1));
+      add(nosync[s], layerNosyncPicoseconds(cost));
+      add(forward[s], toPicoseconds(cost.forward));
+      add(compute[s],
+          toPicoseconds(parts.forward + parts.recompute + parts.backward));
       plan.layers[l].timeMs = toMilliseconds(withUpdate);
       plan.layers[l].timeNosyncMs =
           toMilliseconds(layerNosyncPicoseconds(cost));
@@ -81,11 +86,11 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
           reshardRate(cluster, next, strategy, nextDevices, stage.devices),
           bytes, samples);
       int64_t gradientStage = cut ? s + 1 : s;
-      time[s] += activation;
-      nosync[s] += activation;
-      forward[s] += activation;
-      time[gradientStage] += gradient;
-      nosync[gradientStage] += gradient;
+      add(time[s], activation);
+      add(nosync[s], activation);
+      add(forward[s], activation);
+      add(time[gradientStage], gradient);
+      add(nosync[gradientStage], gradient);
     }
 
     int64_t available = cluster.budgetOf(stage.devices, memory);
@@ -120,13 +125,19 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   for (const Tie &tie : model.ties()) {
     int64_t owner = plan.layers[tie.ownerLayer].stage;
     int64_t borrower = plan.layers[tie.borrowerLayer].stage;
-    time[owner] += toPicoseconds(tieSeconds(
-        cluster, plan.layers[tie.ownerLayer].strategy,
-        plan.layers[tie.borrowerLayer].strategy, plan.stages[owner].devices,
-        plan.stages[borrower].devices, tie.bytes));
+    add(time[owner],
+        toPicoseconds(tieSeconds(cluster, plan.layers[tie.ownerLayer].strategy,
+                                 plan.layers[tie.borrowerLayer].strategy,
+                                 plan.stages[owner].devices,
+                                 plan.stages[borrower].devices, tie.bytes)));
   }
+  if (tooLong)
+    return makeError("plan: a layer of a micro-batch would take longer than "
+                     "three days, or a stage longer than three weeks: times "
+                     "that long are not added up");
 
-  Picoseconds sum = 0, largest = 0;
+  __int128 sum = 0;
+  Picoseconds largest = 0;
   for (int64_t s = 0; s < stageCount; ++s) {
     plan.stages[s].timeMs = toMilliseconds(time[s]);
     plan.stages[s].timeNosyncMs = toMilliseconds(nosync[s]);

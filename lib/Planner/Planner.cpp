@@ -60,9 +60,17 @@ std::string bytesText(int64_t bytes) {
   return std::to_string(bytes) + " bytes (" + printBytesRounded(bytes) + ")";
 }
 
-/// a / b < c / d for positive times and batches, without rounding.
-bool fasterPerSample(Picoseconds a, int64_t b, Picoseconds c, int64_t d) {
-  return static_cast<__int128>(a) * d < static_cast<__int128>(c) * b;
+/// a / b < c / d for positive times (below 2^90) and batches, without rounding.
+bool fasterPerSample(__int128 a, int64_t b, __int128 c, int64_t d) {
+  return a * d < c * b;
+}
+
+/// time + (m - 1) * nosync; what is longer than any pipeline is just below
+/// kNoBound, which stands for "nothing fits".
+Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
+                          Picoseconds nosync) {
+  __int128 sum = static_cast<__int128>(microBatches - 1) * nosync + time;
+  return static_cast<Picoseconds>(std::min<__int128>(sum, kNoBound - 1));
 }
 
 constexpr uint64_t kNoStepLimit = std::numeric_limits<uint64_t>::max();
@@ -154,6 +162,8 @@ private:
   /// it is done with.
   bool improve(Entry &entry, Picoseconds enough, Queue &queue);
   bool finish(Entry &entry, const PipelineSolution &found, Queue &queue);
+  void giveUp(const Entry &entry, Queue &queue);
+  void pushRest(const Entry &entry, Picoseconds bound, Queue &queue);
   void push(Queue &queue, Entry entry) const {
     queue.push_back(std::move(entry));
     std::push_heap(queue.begin(), queue.end(), Later());
@@ -201,6 +211,12 @@ private:
   std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
   std::vector<std::string> decisions;
   std::string refusal;
+  /// Shapes that were not searched, and what they take at least.
+  struct LeftOut {
+    Picoseconds bound;
+    int64_t batch;
+  };
+  std::vector<LeftOut> leftOut;
   size_t solvedCount = 0, order = 0;
   uint64_t steps = 0;     ///< of all searches within shapes so far
   uint64_t mostSteps = 0; ///< at which the batches at hand are given up
@@ -311,7 +327,7 @@ Picoseconds Search::freeBoundOf(const Shape &shape) {
     it->second = freeBound(model, tables, shape);
   if (it->second.time >= kNoBound)
     return kNoBound;
-  return it->second.time + (shape.microBatches - 1) * it->second.nosync;
+  return pipelineBound(shape.microBatches, it->second.time, it->second.nosync);
 }
 
 /// A bound that all shapes share whose stages hold the same numbers of
@@ -331,13 +347,14 @@ Picoseconds Search::sharedBoundOf(const Shape &shape) {
     std::string reason;
     std::unique_ptr<Candidate> candidate = Candidate::make(
         model, tables, fewest, reason, /*fewest=*/0, /*transfers=*/false);
+    // A problem that cannot be posed says nothing about what fits.
     it->second = candidate ? PipelineSearch::bounds(candidate->problem())
-                           : PipelineBounds{kNoBound, kNoBound};
+                           : PipelineBounds{};
   }
   const PipelineBounds &bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)
     return kNoBound;
-  return bounds.time + (shape.microBatches - 1) * bounds.nosync;
+  return pipelineBound(shape.microBatches, bounds.time, bounds.nosync);
 }
 
 /// The most that a plan of this batch may cost to be better than the best.
@@ -400,19 +417,34 @@ bool Search::finish(Entry &entry, const PipelineSolution &found, Queue &queue) {
   alone.shape = shape;
   alone.level = Entry::Shared;
   push(queue, std::move(alone));
-  Entry rest;
-  rest.shape = withMicroBatches(shape, entry.fewer.front());
-  rest.fewer.assign(entry.fewer.begin() + 1, entry.fewer.end());
-  // Per sample no faster than the whole family.
-  rest.bound = static_cast<Picoseconds>(static_cast<__int128>(found.cost) *
-                                        rest.shape.batch / shape.batch);
-  rest.order = order++;
-  rest.level = Entry::Shared;
-  push(queue, std::move(rest));
+  pushRest(entry, found.cost, queue);
   return true;
 }
 
-/// Makes the entry's problem; false if a layer has no strategy.
+/// Queues a family without its most micro-batches. `bound` is that of all of
+/// it.
+void Search::pushRest(const Entry &entry, Picoseconds bound, Queue &queue) {
+  Entry rest;
+  rest.shape = withMicroBatches(entry.shape, entry.fewer.front());
+  rest.fewer.assign(entry.fewer.begin() + 1, entry.fewer.end());
+  // Per sample no faster than the whole family.
+  rest.bound = static_cast<Picoseconds>(static_cast<__int128>(bound) *
+                                        rest.shape.batch / entry.shape.batch);
+  rest.order = order++;
+  rest.level = Entry::Shared;
+  push(queue, std::move(rest));
+}
+
+/// Leaves out a shape whose times or bytes are too large to be summed. It may
+/// be the best one, so that its bound counts in what is proven; the others of
+/// its family may be summed.
+void Search::giveUp(const Entry &entry, Queue &queue) {
+  leftOut.push_back({entry.bound, entry.shape.batch});
+  if (!entry.fewer.empty())
+    pushRest(entry, entry.bound, queue);
+}
+
+/// Makes the entry's problem; false if it cannot be posed.
 bool Search::openProblem(Entry &entry, bool transfers) {
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   entry.search.reset();
@@ -439,8 +471,10 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     bool relaxed = cluster.deviceCount() / shape.degree() >= kManyDevices &&
                    space.partition == PartitionMode::Free;
     entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
-    if (!openProblem(entry, /*transfers=*/!relaxed))
+    if (!openProblem(entry, /*transfers=*/!relaxed)) {
+      giveUp(entry, queue);
       return true;
+    }
   }
   if (entry.level == Entry::Relaxed) {
     // The moves between layers are dear to price: only for what is as good
@@ -452,8 +486,10 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     if (!found)
       return entry.bound >= kNoBound;
     entry.level = Entry::Tightened;
-    if (!openProblem(entry, /*transfers=*/true))
+    if (!openProblem(entry, /*transfers=*/true)) {
+      giveUp(entry, queue);
       return true;
+    }
   }
   if (entry.level == Entry::Tightened) {
     entry.bound =
@@ -863,8 +899,10 @@ Expected<PlannerResult> Search::run() {
     }
     // The sweep ends when doubling the batch gained less than half a percent.
     if (before &&
-        !fasterPerSample(best->solved.cost * 201, best->shape.batch,
-                         before->solved.cost * 200, before->shape.batch)) {
+        !fasterPerSample(static_cast<__int128>(best->solved.cost) * 201,
+                         best->shape.batch,
+                         static_cast<__int128>(before->solved.cost) * 200,
+                         before->shape.batch)) {
       log("batch " + Twine(group.back()) +
           ": the sweep ends, doubling the batch gained less than 0.5%");
       // It might have gained more.
@@ -889,6 +927,9 @@ Expected<PlannerResult> Search::run() {
         if (Picoseconds bound = freeBoundOf(shape);
             bound <= limitFor(shape.batch))
           gapPercent = std::max(gapPercent, gapTo(bound, shape.batch));
+  for (const LeftOut &shape : leftOut)
+    if (shape.bound <= limitFor(shape.batch))
+      gapPercent = std::max(gapPercent, gapTo(shape.bound, shape.batch));
   std::optional<Picoseconds> heuristic;
   if (!late())
     heuristic = compareHeuristic();

@@ -18,6 +18,7 @@
 #include "PipelineTables.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -51,6 +52,24 @@ struct Refined {
   std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
+};
+
+/// What tells intervals apart that are not alike: the choice of a tie (0:
+/// none), the first stage that is like the interval's, and the layers. 32 bits
+/// each, so that no two of them are one number.
+struct IntervalKey {
+  uint64_t tieAndStage, layers;
+
+  IntervalKey(size_t tie, size_t stage, size_t begin, size_t end)
+      : tieAndStage(uint64_t(tie) << 32 | stage),
+        layers(uint64_t(begin) << 32 | end) {}
+  bool operator==(const IntervalKey &other) const = default;
+
+  struct Hash {
+    size_t operator()(const IntervalKey &key) const {
+      return llvm::hash_combine(key.tieAndStage, key.layers);
+    }
+  };
 };
 
 /// Which pipelines are looked for: those of cost at most `limit` and with no
@@ -292,7 +311,9 @@ private:
   /// Ways to leave a stage, by end and last class, and what they are made of.
   struct Exits;
 
-  std::unordered_map<uint64_t, search::Refined> known;
+  std::unordered_map<search::IntervalKey, search::Refined,
+                     search::IntervalKey::Hash>
+      known;
   bool checkedNeed = false;
   search::Paths blind;         ///< of the last prune()
   search::KeyedPaths tryPaths; ///< of what narrow() tries

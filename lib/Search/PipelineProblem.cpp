@@ -51,11 +51,17 @@ Error PipelineProblem::check() const {
         return refuse("an option's class or tie key is out of range");
       for (int64_t time : {option.time, option.nosync})
         if (outside(time, mostTime))
-          return refuse("a time is negative or too large to be summed");
+          return refuse("expected times of 0 to " + Twine(mostTime) +
+                        " ps, the most that can be summed over " +
+                        Twine(count) + " layers and " + Twine(microBatches) +
+                        " micro-batches, found " + Twine(time));
       for (int64_t bytes :
            {option.kept, option.transient, option.state, option.boundary})
         if (outside(bytes, mostBytes))
-          return refuse("bytes are negative or too large to be summed");
+          return refuse("expected 0 to " + Twine(mostBytes) +
+                        " bytes, the most that can be summed over " +
+                        Twine(count) + " layers and " + Twine(mostInFlight) +
+                        " micro-batches in flight, found " + Twine(bytes));
     }
   }
   for (const auto *list : {&matrices, &tieTables})

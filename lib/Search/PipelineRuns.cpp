@@ -24,10 +24,8 @@ using namespace search;
 Refined &PipelineSearch::Impl::refined(size_t stage, size_t begin, size_t end,
                                        size_t tieChoice) {
   size_t shift = tables.freedom(stage, begin, end);
-  uint64_t key = tables.tied(begin, end) ? tieChoice + 1 : 0;
-  for (size_t part : {tables.twinOf(stage), begin + shift, end + shift})
-    key = key << 16 | part;
-  return known[key];
+  return known[IntervalKey(tables.tied(begin, end) ? tieChoice + 1 : 0,
+                           tables.twinOf(stage), begin + shift, end + shift)];
 }
 
 /// Calls visit(group) from the first stage on, as long as there is time.

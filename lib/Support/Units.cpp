@@ -212,10 +212,11 @@ std::string printFlops(double flopsPerSecond) {
 }
 
 Picoseconds toPicoseconds(double seconds) {
-  // Nearly three hours: far beyond any layer and micro-batch, and the sum over
-  // 900 of them stays within 63 bits.
-  constexpr double limit = 1e4;
-  return std::llround(std::min(seconds, limit) * 1e12);
+  double picoseconds = seconds * 1e12;
+  // The double is exact, and NaN is not below it.
+  return picoseconds < static_cast<double>(kMostTime)
+             ? std::llround(picoseconds)
+             : kMostTime;
 }
 
 } // namespace galvatron

@@ -727,6 +727,64 @@ TEST(Planner, sums_of_samples_do_not_overflow) {
                               "most 2^20: use a larger step");
 }
 
+/// Layers that take `seconds` a sample, whatever the strategy.
+class SlowModel : public PlainModel {
+public:
+  SlowModel(size_t layers, double seconds)
+      : PlainModel(layers), seconds(seconds) {}
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    auto out = PlainModel::footprint(kind, strategy, samples);
+    // Three times that in both directions, on 10 GFLOP/s.
+    out->forwardFlops = static_cast<double>(samples) * seconds * 10e9 / 3;
+    out->backwardFlops = 2 * out->forwardFlops;
+    return out;
+  }
+
+private:
+  double seconds;
+};
+
+/// 96 micro-batches of these layers cannot be summed, 72 can: they are found
+/// although the two are looked at together, and nothing is claimed of the 96.
+TEST(Planner, what_cannot_be_summed_is_left_out_and_not_proven) {
+  SlowModel model(4, 420);
+  Cluster cluster = smallCluster(1, 2, 1.3);
+  PlannerOptions options;
+  options.pipelineDegree = 2;
+  options.batchStep = 24;
+  options.maxBatch = 96;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  const Plan &found = result.plan();
+  EXPECT_EQ(found.batch, 72);
+  EXPECT_EQ(found.microBatches, 72);
+  // (96 + 1) / 96 of the work of a sample against (72 + 1) / 72.
+  ASSERT_TRUE(found.provenGapPercent.has_value());
+  EXPECT_GT(*found.provenGapPercent, 0.3);
+  EXPECT_TRUE(llvm::any_of(result.decisions, [](const std::string &text) {
+    return text.find("pp2 m96 batch 96: rejected, pipeline: expected times of "
+                     "0 to ") == 0;
+  }));
+}
+
+/// Three hours and more a step: 201 times as many picoseconds are no 64-bit
+/// number.
+TEST(Planner, a_sweep_of_long_iterations_ends) {
+  SlowModel model(8, 3750);
+  Cluster cluster = smallCluster(1, 1, 1.3);
+  PlannerOptions options;
+  options.memory = 1 << 20;
+  options.batchStep = 1;
+  options.maxBatch = 64;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible()) << result.infeasible().str();
+  EXPECT_EQ(result.plan().provenGapPercent, 0);
+  EXPECT_TRUE(llvm::is_contained(
+      result.decisions, "batch 2: the sweep ends, doubling the batch gained "
+                        "less than 0.5%"));
+}
+
 TEST(Planner, the_rule_for_reruns_fixes_the_micro_batches) {
   PlainModel model(8);
   PlannerOptions options;

@@ -241,6 +241,42 @@ TEST(PipelineSearch, a_bound_beyond_every_pipeline_is_none) {
   EXPECT_GT(infeasible, 20);
 }
 
+/// Layers [1, 3) and [65537, 65539) as stages that are alike in all but their
+/// layers: what is known of the one does not pass for the other.
+TEST(PipelineSearch, positions_beyond_16_bits_are_told_apart) {
+  PipelineProblem problem;
+  size_t count = 65540;
+  problem.partition = {1, 2, 65534, 2, 1};
+  problem.stages.resize(problem.partition.size());
+  for (PipelineStage &stage : problem.stages)
+    stage.memory = int64_t(1) << 40;
+  // The first stage is like no other, the second one like the fourth.
+  ++problem.stages.front().memory;
+  // Most layers, those at 1, and cheaper ones at 65537.
+  problem.classes = 2;
+  for (Picoseconds time : {1, 100000, 300}) {
+    problem.optionSets.emplace_back();
+    for (size_t c : {0, 1}) {
+      PipelineOption option;
+      option.layoutClass = c;
+      option.time = option.nosync = time + static_cast<Picoseconds>(c);
+      problem.optionSets.back().push_back(option);
+    }
+  }
+  problem.layers.emplace_back(count, 0);
+  problem.layers[0][1] = problem.layers[0][2] = 1;
+  problem.layers[0][65537] = problem.layers[0][65538] = 2;
+  problem.matrices.push_back({0, 1, 1, 0});
+  problem.transforms.assign(1, std::vector<size_t>(count - 1, 0));
+  problem.cutPlace.assign(problem.stages.size() - 1, 0);
+  problem.cuts.assign(1, std::vector<PipelineCut>(count - 1));
+  ASSERT_FALSE(problem.check());
+  std::optional<PipelineSolution> found = PipelineSearch(problem).solve();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->cost, 65540 - 4 + 2 * 100000 + 2 * 300);
+  EXPECT_FALSE(verify(problem, *found));
+}
+
 /// One search for partition after partition finds what new searches find.
 TEST(PipelineSearch, restarts_find_the_same) {
   std::mt19937_64 random(13);
@@ -353,12 +389,17 @@ TEST(PipelineSearch, malformed_problems_are_refused) {
             "pipeline: expected at least 1 micro-batch, found 0");
   EXPECT_EQ(errorOf([](PipelineProblem &p) { p.stages[0].inFlight = 0; }),
             "pipeline: expected at least 1 micro-batch in flight, found 0");
-  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.optionSets[0][0].time = -1; }),
-            "pipeline: a time is negative or too large to be summed");
-  EXPECT_EQ(errorOf([](PipelineProblem &p) {
-              p.optionSets[0][0].kept = int64_t(1) << 60;
-            }),
-            "pipeline: bytes are negative or too large to be summed");
+  EXPECT_EQ(
+      errorOf([](PipelineProblem &p) { p.optionSets[0][0].time = -1; }),
+      "pipeline: expected times of 0 to 7205759403792793 ps, the most that "
+      "can be summed over 4 layers and 5 micro-batches, found -1");
+  EXPECT_EQ(
+      errorOf([](PipelineProblem &p) {
+        p.optionSets[0][0].kept = int64_t(1) << 60;
+      }),
+      "pipeline: expected 0 to 24019198012642645 bytes, the most that can be "
+      "summed over 4 layers and 3 micro-batches in flight, found "
+      "1152921504606846976");
   EXPECT_EQ(errorOf([](PipelineProblem &p) { p.optionSets[0].clear(); }),
             "pipeline: a layer has no options");
   EXPECT_EQ(errorOf([](PipelineProblem &p) { p.cutPlace.clear(); }),

@@ -59,6 +59,10 @@ std::string printFlops(double flopsPerSecond);
 /// Rounds `bytes` up to the alignment of every buffer, 64.
 inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/// Three days and more. No search adds up times that long: it refuses them.
+constexpr Picoseconds kMostTime = Picoseconds(1) << 58;
+
+/// Rounded to nearest; kMostTime for all that is longer.
 Picoseconds toPicoseconds(double seconds);
 inline double toMilliseconds(Picoseconds time) {
   return static_cast<double>(time) / 1e9;
