@@ -111,8 +111,12 @@ void onProcesses(int count, const std::function<void(Transport &)> &body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank)
     threads.emplace_back([&, rank] {
-      std::unique_ptr<Transport> transport =
-          connectByTcp({rank, count, "127.0.0.1", port, "run", 20});
+      Rendezvous at;
+      at.rank = rank;
+      at.size = count;
+      at.address = "127.0.0.1";
+      at.port = port;
+      std::unique_ptr<Transport> transport = connectByTcp(at);
       body(*transport);
       transport->finalize();
     });

@@ -20,6 +20,7 @@
 #include <functional>
 #include <sstream>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -61,7 +62,14 @@ private:
 };
 
 Rendezvous rendezvous(int rank, int size, uint16_t port, double seconds = 20) {
-  return {rank, size, "127.0.0.1", port, "run", seconds};
+  Rendezvous at;
+  at.rank = rank;
+  at.size = size;
+  at.address = "127.0.0.1";
+  at.port = port;
+  at.run = "run";
+  at.seconds = seconds;
+  return at;
 }
 
 /// Connects the processes, each on a thread; what each of them has to say.
@@ -161,21 +169,41 @@ TEST(Rendezvous, NobodyListens) {
 
 TEST(Rendezvous, DifferentWorldSizes) {
   Port port;
-  std::vector<std::string> problems =
-      meetAll({rendezvous(0, 3, port.number), rendezvous(1, 2, port.number)});
-  std::string expected =
-      "the process with RANK=1 has WORLD_SIZE=2, process 0 has 3";
-  EXPECT_EQ(problems[0], expected);
-  EXPECT_EQ(problems[1], expected);
+  std::vector<std::string> problems = meetAll(
+      {rendezvous(0, 3, port.number, 1), rendezvous(1, 2, port.number)});
+  std::string why = "the process with RANK=1 has WORLD_SIZE=2, process 0 has 3";
+  EXPECT_EQ(problems[1], why);
+  EXPECT_EQ(problems[0], "2 of 3 processes did not come to 127.0.0.1:" +
+                             std::to_string(port.number) +
+                             " within 1 s: missing RANK 1, 2; " + why);
 }
 
+/// The second one is turned away; the others go on, or wait for who is missing.
 TEST(Rendezvous, TwoProcessesOfOneRank) {
-  Port port;
-  std::vector<std::string> problems =
-      meetAll({rendezvous(0, 3, port.number), rendezvous(1, 3, port.number),
-               rendezvous(1, 3, port.number)});
-  for (const std::string &problem : problems)
-    EXPECT_EQ(problem, "two processes have RANK=1");
+  for (bool complete : {true, false}) {
+    Port port;
+    std::vector<Rendezvous> all = {rendezvous(0, 3, port.number, 2),
+                                   rendezvous(1, 3, port.number, 10),
+                                   rendezvous(1, 3, port.number, 10)};
+    std::vector<std::string> late(1);
+    std::thread last;
+    if (complete)
+      last = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        late = meetAll({rendezvous(2, 3, port.number)});
+      });
+    std::vector<std::string> problems = meetAll(all);
+    if (complete)
+      last.join();
+    std::string why = "two processes have RANK=1";
+    EXPECT_EQ((problems[1] == why) + (problems[2] == why), 1);
+    std::string missing = complete ? "" : "missing RANK 2; " + why;
+    std::string other = problems[1] == why ? problems[2] : problems[1];
+    for (const std::string &problem : {problems[0], other})
+      EXPECT_TRUE(complete ? problem.empty() : problem.ends_with(missing))
+          << problem;
+    EXPECT_EQ(late[0], "");
+  }
 }
 
 TEST(Rendezvous, AnotherRunIsTurnedAwayAndStrangersDoNotCount) {
@@ -216,7 +244,7 @@ TEST(Rendezvous, AnotherRunIsTurnedAwayAndStrangersDoNotCount) {
 TEST(Rendezvous, ThePortIsTaken) {
   Port taken(/*hold=*/true);
   std::vector<std::string> problems = meetAll({rendezvous(0, 2, taken.number)});
-  EXPECT_EQ(problems[0].rfind("process 0 cannot listen at port " +
+  EXPECT_EQ(problems[0].rfind("process 0 cannot listen at 127.0.0.1:" +
                                   std::to_string(taken.number) + ": Address",
                               0),
             0u)
@@ -258,7 +286,11 @@ TEST(Rendezvous, ReadsTheVariables) {
     Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}};
     EXPECT_EQ(rendezvousOfEnvironment()->port, 29501);
     Variables own{{"GRT_RENDEZVOUS_PORT", "4000"},
-                  {"GRT_RENDEZVOUS_SECONDS", "7"}};
+                  {"GRT_RENDEZVOUS_SECONDS", "7"},
+                  {"GRT_LISTEN", "eth0"},
+                  {"TORCHELASTIC_RESTART_COUNT", "2"}};
+    EXPECT_EQ(rendezvousOfEnvironment()->listen, "eth0");
+    EXPECT_EQ(rendezvousOfEnvironment()->restart, 2u);
     EXPECT_EQ(rendezvousOfEnvironment()->port, 4000);
     EXPECT_EQ(rendezvousOfEnvironment()->seconds, 7);
   }
@@ -317,6 +349,35 @@ TEST_F(LaunchedRuns, WrongNumberOfProcesses) {
   std::string message = "the program needs 2 ranks, 3 processes have 3";
   EXPECT_NE(output.find(message), std::string::npos) << output;
   EXPECT_EQ(output.find(message), output.rfind(message));
+}
+
+TEST_F(LaunchedRuns, TheSecretOfALaunch) {
+  std::string file = folder + "/secret";
+  std::ofstream(file) << "c2VjcmV0IG9mIGEgbGF1bmNo\n";
+  std::string with = tool("--launch-secret=" + file);
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  EXPECT_EQ(run(std::string(START_PROCESSES) + " 2 " + with), 2) << output;
+  EXPECT_NE(output.find("launch secret '" + file +
+                        "': expected mode 0600, found 0644"),
+            std::string::npos)
+      << output;
+  ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+  EXPECT_EQ(run(std::string(START_PROCESSES) + " 2 " + with), 0) << output;
+  // One process has it by the environment, then one does not have it.
+  std::string one =
+      "'[ $RANK = 0 ] && exec " + with + "; exec " + tool("") + "'";
+  EXPECT_EQ(run("GALVATRON_LAUNCH_SECRET=$(cat " + file + ") " +
+                START_PROCESSES + " 2 sh -c " + one),
+            0)
+      << output;
+  EXPECT_EQ(run(std::string("GRT_RENDEZVOUS_SECONDS=1 ") + START_PROCESSES +
+                " 2 sh -c " + one),
+            1)
+      << output;
+  EXPECT_NE(output.find("what listens there knows a secret, this process none"),
+            std::string::npos)
+      << output;
+  EXPECT_NE(output.find("missing RANK 1"), std::string::npos) << output;
 }
 
 TEST_F(LaunchedRuns, AnErrorOfOneProcessEndsAll) {

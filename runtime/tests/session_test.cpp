@@ -576,7 +576,7 @@ TEST(Session, EveryKernelIsPreparedAtLoad) {
 int main(int argc, char **argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (launched())
-    transport = openTransport("");
+    transport = openTransport({});
   int result = RUN_ALL_TESTS();
   if (transport)
     transport->finalize();

@@ -483,7 +483,7 @@ int main(int argc, char **argv) {
   ::testing::InitGoogleTest(&argc, argv);
   try {
     if (launched())
-      transport = openTransport("");
+      transport = openTransport({});
   } catch (const Error &error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

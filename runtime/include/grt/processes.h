@@ -30,6 +30,14 @@ struct ProcessOptions {
   double timeout = 0;
   /// Folder of the plug-ins; empty: beside the runtime, then the system's path.
   std::string folder;
+  /// File with what the processes of a run know and strangers do not, mode
+  /// 0600; empty: GALVATRON_LAUNCH_SECRET has it. Without MPI, processes of
+  /// several machines need one.
+  std::string secretFile;
+  /// Addresses or interfaces, separated by commas, where this process may be
+  /// reached by the others, or "any"; empty: GRT_LISTEN says it, else the
+  /// address by which process 0 is known.
+  std::string listen;
 };
 
 /// Something that all processes of a run must have in common: what it is called

@@ -7,6 +7,7 @@
 
 #include "checkpoint/files.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "core/sha256.h"
 #include "grt/checkpoint.h"
 
@@ -16,7 +17,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 namespace grt {
@@ -75,10 +75,7 @@ Status CheckpointFolder::open(const std::string &path,
         removePath(entry.path().string());
     }
     // Whether it can be written to should show before hours of training.
-    std::string number(8, 0);
-    if (getrandom(number.data(), number.size(), 0) != ssize_t(number.size()))
-      fail(std::string("cannot make a random number: ") + strerror(errno));
-    std::string name = markPrefix + hexadecimal(number);
+    std::string name = markPrefix + hexadecimal(randomBytes(8));
     File::create(path + "/" + name).close();
     opened->markName = name;
     result = std::move(opened);

@@ -13,13 +13,26 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <poll.h>
+#include <string>
 #include <sys/types.h>
 
 namespace grt {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
+
+inline Deadline after(double seconds) {
+  return Clock::now() + std::chrono::milliseconds(int64_t(seconds * 1e3));
+}
+
+/// "0.5 s"
+inline std::string secondsText(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", seconds);
+  return text;
+}
 
 /// For poll(): 0 once the moment is past.
 inline int millisecondsLeft(Deadline deadline) {
@@ -28,9 +41,9 @@ inline int millisecondsLeft(Deadline deadline) {
   return int(std::clamp<int64_t>(left.count(), 0, 1 << 30));
 }
 
-/// Moves all bytes through a non-blocking socket: `move(done)` sends or receives
-/// what follows byte `done`, as send() and recv() do, and `event` is what poll()
-/// waits for. False at the deadline or if the other side is gone.
+/// Moves all bytes through a non-blocking socket: `move(done)` sends or
+/// receives what follows byte `done`, as send() and recv() do, and `event` is
+/// what poll() waits for. False at the deadline or if the other side is gone.
 template <typename Move>
 bool moveAll(int socket, short event, size_t bytes, Deadline deadline,
              Move move) {

@@ -15,10 +15,16 @@
 
 namespace grt {
 
+struct LaunchOptions {
+  std::string folder;     ///< of plug-ins
+  std::string secretFile; ///< empty: GALVATRON_LAUNCH_SECRET
+  std::string listen;     ///< empty: GRT_LISTEN
+};
+
 /// Joins the processes of the launcher, through the plug-in for MPI or, where
 /// there are only torchrun's variables, over TCP; once per process. Null if no
 /// launcher of several processes started this one. Throws Error.
-Transport *openTransport(const std::string &folder);
+Transport *openTransport(const LaunchOptions &options);
 
 /// Collective: the first rank of every process, each with `own` ranks of its
 /// own, and the number of all at the end.

@@ -6,9 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/monitor.h"
-#include "comm/sockets.h"
+#include "comm/handshake.h"
+#include "comm/secret.h"
 #include "core/activity.h"
 #include "core/error.h"
+#include "core/random.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +20,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <fstream>
 #include <mutex>
 #include <optional>
 #include <poll.h>
@@ -26,8 +29,6 @@
 
 namespace grt {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 double secondsSince(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
@@ -75,8 +76,28 @@ constexpr int mostDescribed = 8;
 /// Who a process is; exchanged at the start.
 struct Identity {
   char host[64];
+  /// Of the running kernel and the network that the process sees: processes
+  /// with equal ones reach each other by the loopback. Empty if unknown.
+  char network[64];
   int32_t process, pid;
 };
+
+/// What process 0 tells the others once.
+struct Invitation {
+  Contact contact;
+  char key[codeBytes] = {};
+};
+
+/// To connect all processes to process 0.
+constexpr double hubSeconds = 30;
+constexpr const char *monitorPurpose = "monitor";
+
+std::string networkIdentity() {
+  char boot[37] = "", space[64] = "";
+  std::ifstream("/proc/sys/kernel/random/boot_id").read(boot, 36);
+  ssize_t length = ::readlink("/proc/self/ns/net", space, sizeof(space) - 1);
+  return *boot && length > 0 ? std::string(boot) + " " + space : "";
+}
 
 void copyText(char *to, size_t capacity, const std::string &text) {
   size_t length = std::min(capacity - 1, text.size());
@@ -113,6 +134,7 @@ struct Monitor::Implementation {
     std::vector<RankReport> ranks;
   };
 
+  std::string hubPlaces(const std::vector<Identity> &all) const;
   void serve();
   void beat();
   void judge();
@@ -162,28 +184,41 @@ Monitor::Implementation::Implementation(Transport &transport,
   gethostname(identity.host, sizeof(identity.host) - 1);
   identity.process = self;
   identity.pid = int32_t(getpid());
+  copyText(identity.network, sizeof(identity.network), networkIdentity());
   std::vector<Identity> all(static_cast<size_t>(transport.processes()));
   transport.allGather(&identity, all.data(), sizeof(Identity));
 
-  Contact contact{};
+  Invitation invitation;
+  std::string key = transport.sessionKey();
   std::optional<Listener> listener;
   if (isHub()) {
-    listener.emplace();
-    contact = listener->contact();
+    if (key.empty()) {
+      key = randomBytes(codeBytes);
+      std::memcpy(invitation.key, key.data(), codeBytes);
+    }
+    listener.emplace(listenEndpoints(hubPlaces(all), 0),
+                     Trust{key, monitorPurpose});
+    invitation.contact = contactOf(*listener);
   }
-  transport.broadcast(&contact, sizeof(contact), 0);
+  transport.broadcast(&invitation, sizeof(invitation), 0);
+  if (key.empty())
+    key.assign(invitation.key, codeBytes);
   own.identity = identity;
   if (isHub()) {
     peers.resize(all.size() - 1);
     for (Peer &peer : peers)
       peer.identity = all[size_t(&peer - peers.data()) + 1];
-    listener->accept(int(peers.size()), [&](int number, Connection connection) {
-      peers.at(size_t(number) - 1).connection = std::move(connection);
-    });
+    takeNumbered(*listener, int(peers.size()), hubSeconds,
+                 [&](int number, Connection connection) {
+                   peers.at(size_t(number) - 1).connection =
+                       std::move(connection);
+                 });
   } else {
     peers.resize(1);
     peers[0].identity = all[0];
-    peers[0].connection = connectTo(contact, self);
+    peers[0].connection =
+        connectNumbered(invitation.contact, {key, monitorPurpose}, self,
+                        hubSeconds, "process 0 by TCP");
   }
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     grt::fail("cannot make a pipe: " + std::string(strerror(errno)));
@@ -207,6 +242,20 @@ Monitor::Implementation::~Implementation() {
   thread.join();
   ::close(pipe[0]);
   ::close(pipe[1]);
+}
+
+std::string
+Monitor::Implementation::hubPlaces(const std::vector<Identity> &all) const {
+  if (!options.listen.empty())
+    return options.listen;
+  if (std::string places = transport.hubPlaces(); !places.empty())
+    return places;
+  bool oneMachine =
+      std::all_of(all.begin(), all.end(), [&](const Identity &other) {
+        return *other.network &&
+               std::strcmp(other.network, identity.network) == 0;
+      });
+  return oneMachine ? "127.0.0.1,::1" : "any";
 }
 
 std::string Monitor::Implementation::name(const Peer &peer) const {

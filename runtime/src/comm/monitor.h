@@ -30,6 +30,10 @@ struct MonitorOptions {
   double timeout = 0;  ///< seconds in which some rank must move; 0: no limit
   double silence = 8;  ///< seconds without a sign of life from a process
   double patience = 3; ///< seconds to end in after a failure
+  /// Where process 0 listens for the others, as listenEndpoints takes it;
+  /// empty: where the transport says, else on the loopback if all processes
+  /// share it, else at every address of its machine.
+  std::string listen;
 };
 
 class Monitor {

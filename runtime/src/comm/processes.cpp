@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "comm/launch.h"
 #include "comm/monitor.h"
+#include "comm/secret.h"
 #include "comm/tcp.h"
 #include "core/error.h"
 #include "core/plugin.h"
@@ -62,17 +63,27 @@ Transport &openMpi(const std::string &folder) {
 
 } // namespace
 
-Transport *openTransport(const std::string &folder) {
-  switch (findLauncher()) {
+Transport *openTransport(const LaunchOptions &options) {
+  Launcher launcher = findLauncher();
+  // A secret that others can read is refused whoever would use it.
+  std::string secret;
+  if (launcher != Launcher::None)
+    secret = launchSecret(options.secretFile);
+  switch (launcher) {
   case Launcher::None:
     return nullptr;
   case Launcher::Mpi:
-    return &openMpi(folder);
+    return &openMpi(options.folder);
   case Launcher::Variables:
     break;
   }
-  static const std::unique_ptr<Transport> transport =
-      connectByTcp(*rendezvousOfEnvironment());
+  static const std::unique_ptr<Transport> transport = [&] {
+    Rendezvous at = *rendezvousOfEnvironment();
+    at.secret = std::move(secret);
+    if (!options.listen.empty())
+      at.listen = options.listen;
+    return connectByTcp(at);
+  }();
   return transport.get();
 }
 
@@ -103,6 +114,10 @@ struct Processes::Implementation {
     MonitorOptions result;
     result.tool = options.tool;
     result.timeout = options.timeout;
+    result.listen = options.listen;
+    if (const char *places = environment("GRT_LISTEN");
+        places && result.listen.empty())
+      result.listen = places;
     return result;
   }
 
@@ -162,7 +177,8 @@ int Processes::launchedNumber() {
 Status Processes::join(const ProcessOptions &options,
                        std::shared_ptr<Processes> &result) {
   return guarded([&] {
-    Transport *transport = openTransport(options.folder);
+    Transport *transport =
+        openTransport({options.folder, options.secretFile, options.listen});
     if (!transport)
       return;
     std::shared_ptr<Processes> processes(new Processes);

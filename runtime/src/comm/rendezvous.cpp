@@ -6,247 +6,290 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/rendezvous.h"
-#include "comm/deadline.h"
+#include "comm/secret.h"
 #include "core/error.h"
 #include "core/init.h"
+#include "core/random.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
-#include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
+#include <type_traits>
 #include <unistd.h>
 
 namespace grt {
 namespace {
 
-/// What a process says first.
-struct Hello {
-  char magic[8];
-  uint64_t run;
-  int32_t rank, size;
+/// What a process claims to be. Its size is part of the protocol.
+struct Claim {
+  uint64_t run = 0, restart = 0;
+  int32_t rank = 0, size = 0;
   Contact contact;
 };
-constexpr char magic[8] = {'G', 'R', 'T', 'M', 'E', 'E', 'T', '1'};
+static_assert(std::is_trivially_copyable_v<Claim>);
 
-/// What process 0 answers, then `bytes`: the contacts of all, or a reason.
-struct Answer {
-  uint32_t refused;
-  uint32_t bytes;
-};
-constexpr uint32_t longestReason = 4096;
+/// What process 0 tells everyone, before the contacts.
+constexpr size_t sessionBytes = 32;
 
-/// A socket that is closed.
-struct Socket {
-  explicit Socket(int descriptor = -1) : descriptor(descriptor) {}
-  Socket(Socket &&other) noexcept
-      : descriptor(std::exchange(other.descriptor, -1)) {}
-  Socket &operator=(Socket &&other) noexcept {
-    std::swap(descriptor, other.descriptor);
-    return *this;
-  }
-  ~Socket() {
-    if (descriptor >= 0)
-      ::close(descriptor);
-  }
-  int descriptor;
-};
+/// How a refusal begins.
+constexpr char final = 'f', notYet = 'n';
+constexpr size_t longestReason = 4096;
 
-bool sendAll(const Socket &socket, const void *data, size_t bytes,
-             Deadline deadline) {
-  return moveAll(socket.descriptor, POLLOUT, bytes, deadline, [&](size_t done) {
-    return ::send(socket.descriptor, static_cast<const char *>(data) + done,
-                  bytes - done, MSG_NOSIGNAL);
-  });
-}
-
-bool receiveAll(const Socket &socket, void *data, size_t bytes,
-                Deadline deadline) {
-  return moveAll(socket.descriptor, POLLIN, bytes, deadline, [&](size_t done) {
-    return ::recv(socket.descriptor, static_cast<char *>(data) + done,
-                  bytes - done, 0);
-  });
-}
-
-Socket makeSocket() {
-  Socket made(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.descriptor < 0)
-    fail("cannot make a socket: " + std::string(strerror(errno)));
-  return made;
-}
+constexpr auto connectTime = std::chrono::seconds(5);
 
 std::string place(const Rendezvous &at) {
-  return at.address + ":" + std::to_string(at.port);
+  bool wide =
+      at.address.find(':') != std::string::npos && at.address.front() != '[';
+  return (wide ? "[" + at.address + "]" : at.address) + ":" + str(at.port);
 }
 
-std::string secondsText(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g s", seconds);
-  return text;
+std::string sessionKey(const Rendezvous &at, std::string_view session) {
+  return authenticationCode(at.secret, "session " + std::string(session));
 }
 
-void answer(const Socket &socket, bool refused, const void *data,
-            size_t bytes) {
-  Answer head{refused, uint32_t(bytes)};
-  Deadline soon = Clock::now() + std::chrono::seconds(5);
-  if (sendAll(socket, &head, sizeof(head), soon))
-    sendAll(socket, data, bytes, soon);
+/// Refuses to meet where strangers could come too.
+void checkTrust(const Rendezvous &at, const std::vector<Endpoint> &endpoints) {
+  if (!at.secret.empty())
+    return;
+  for (const Endpoint &endpoint : endpoints)
+    if (!endpoint.isLoopback())
+      invalid("process " + str(at.rank) + " would meet the others at " +
+              (endpoint.isAny() ? "every address of this machine"
+                                : endpoint.text()) +
+              ", where other machines can come too, without a secret: make one "
+              "with (umask 077; head -c 32 /dev/urandom | base64 > secret), "
+              "and give it to every process by --launch-secret=secret or "
+              "GALVATRON_LAUNCH_SECRET");
 }
 
-/// Process 0: waits for all others, and tells them.
-std::vector<Contact> gather(const Rendezvous &at, const Hello &own,
-                            Deadline deadline) {
-  Socket listener = makeSocket();
-  int on = 1;
-  setsockopt(listener.descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = INADDR_ANY;
-  address.sin_port = htons(at.port);
-  if (::bind(listener.descriptor, reinterpret_cast<sockaddr *>(&address),
-             sizeof(address)) != 0 ||
-      ::listen(listener.descriptor, 1024) != 0)
-    fail("process 0 cannot listen at port " + std::to_string(at.port) + ": " +
-         strerror(errno) +
-         (errno == EADDRINUSE
-              ? "; another program has it: choose another MASTER_PORT, or "
-                "GRT_RENDEZVOUS_PORT for all processes"
-              : ""));
+//===----------------------------------------------------------------------===//
+// Process 0
+//===----------------------------------------------------------------------===//
 
-  std::vector<Contact> contacts(size_t(at.size), Contact{});
-  std::vector<Socket> others(static_cast<size_t>(at.size));
-  contacts[0] = own.contact;
-  int missing = at.size - 1;
-  auto failAll = [&](const std::string &why) {
-    for (const Socket &other : others)
-      if (other.descriptor >= 0)
-        answer(other, true, why.data(), why.size());
-    fail(why);
-  };
-  while (missing > 0) {
-    pollfd descriptor = {listener.descriptor, POLLIN, 0};
-    int left = millisecondsLeft(deadline);
-    if (left == 0) {
-      std::string ranks;
-      for (int rank = 1; rank < at.size; ++rank)
-        if (others[size_t(rank)].descriptor < 0)
-          ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-      failAll(std::to_string(missing) + " of " + std::to_string(at.size) +
-              " processes did not come to " + place(at) + " within " +
-              secondsText(at.seconds) + ": missing RANK " + ranks);
-    }
-    ::poll(&descriptor, 1, left);
-    Socket accepted(::accept4(listener.descriptor, nullptr, nullptr,
-                              SOCK_NONBLOCK | SOCK_CLOEXEC));
-    Hello hello{};
-    // A stranger gets a second.
-    if (accepted.descriptor < 0 ||
-        !receiveAll(accepted, &hello, sizeof(hello),
-                    Clock::now() + std::chrono::seconds(1)) ||
-        std::memcmp(hello.magic, magic, sizeof(magic)) != 0)
-      continue;
-    if (hello.run != own.run) {
-      std::string why =
-          "another run meets at " + place(at) + ": choose another MASTER_PORT";
-      answer(accepted, true, why.data(), why.size());
-      continue;
-    }
-    std::string who = "the process with RANK=" + std::to_string(hello.rank);
-    bool fits = hello.size == at.size && hello.rank > 0 &&
-                hello.rank < at.size &&
-                others[size_t(hello.rank)].descriptor < 0;
-    std::string why = who + " has WORLD_SIZE=" + std::to_string(hello.size) +
-                      ", process 0 has " + std::to_string(at.size);
-    if (hello.size == at.size)
-      why = "two processes have RANK=" + std::to_string(hello.rank);
-    if (!fits) {
-      answer(accepted, true, why.data(), why.size());
-      failAll(why);
-    }
-    contacts[size_t(hello.rank)] = hello.contact;
-    others[size_t(hello.rank)] = std::move(accepted);
-    --missing;
-  }
-  for (int rank = 1; rank < at.size; ++rank)
-    answer(others[size_t(rank)], false, contacts.data(),
-           contacts.size() * sizeof(Contact));
-  return contacts;
-}
-
-/// Everyone else: one attempt. What went wrong is in `problem`.
-Socket tryConnect(const sockaddr_in &address, Deadline deadline,
-                  std::string &problem) {
-  Socket made = makeSocket();
-  if (::connect(made.descriptor, reinterpret_cast<const sockaddr *>(&address),
-                sizeof(address)) == 0)
-    return made;
-  int error = errno;
-  if (error == EINPROGRESS) {
-    pollfd descriptor = {made.descriptor, POLLOUT, 0};
-    socklen_t length = sizeof(error);
-    Deadline soon = std::min(deadline, Clock::now() + std::chrono::seconds(5));
-    if (::poll(&descriptor, 1, millisecondsLeft(soon)) != 1)
-      error = ETIMEDOUT;
-    else if (getsockopt(made.descriptor, SOL_SOCKET, SO_ERROR, &error,
-                        &length) != 0)
-      error = errno;
-  }
-  if (error == 0)
-    return made;
-  problem = strerror(error);
-  return Socket();
-}
-
-std::vector<Contact> comeTo(const Rendezvous &at, const Hello &own,
-                            Deadline deadline) {
+std::vector<Endpoint> ownEndpoints(const Rendezvous &at) {
+  if (!at.listen.empty())
+    return listenEndpoints(at.listen, at.port);
   std::string problem;
+  std::vector<Endpoint> endpoints = resolve(at.address, at.port, problem);
+  if (endpoints.empty())
+    fail("process 0 cannot listen at '" + at.address + "': " + problem);
+  return endpoints;
+}
+
+std::unique_ptr<Listener> listenForAll(const Rendezvous &at,
+                                       const std::vector<Endpoint> &endpoints) {
+  try {
+    return std::make_unique<Listener>(endpoints,
+                                      Trust{at.secret, "rendezvous"});
+  } catch (const Error &error) {
+    std::string text = std::string("process 0 ") + error.what();
+    if (error.exitCode() == 2)
+      text += "; --listen=ADDRESS (or GRT_LISTEN) names one that MASTER_ADDR "
+              "stands for";
+    else if (text.find("in use") != std::string::npos)
+      text += "; another program has it: choose another MASTER_PORT, or "
+              "GRT_RENDEZVOUS_PORT for all processes";
+    throw Error(error.exitCode(), text);
+  }
+}
+
+/// The processes that have come to process 0.
+class Arrivals {
+public:
+  Arrivals(const Rendezvous &at, Listener &listener, uint64_t run)
+      : at(at), listener(listener), run(run), guests(size_t(at.size)),
+        contacts(size_t(at.size)) {}
+
+  void put(const Contact &own) { contacts[0] = own; }
+
+  /// Takes a guest in, or tells it why not; whoever comes, the others go on.
+  void take(Guest guest) {
+    Claim claim;
+    if (guest.claim.size() != sizeof(claim))
+      return;
+    std::memcpy(&claim, guest.claim.data(), sizeof(claim));
+    std::string who = "the process with RANK=" + str(claim.rank);
+    if (claim.run != run)
+      return refuse(guest, final,
+                    "another run meets at " + place(at) +
+                        ": choose another MASTER_PORT");
+    if (claim.restart != at.restart)
+      return refuse(guest, claim.restart > at.restart ? notYet : final,
+                    who + " is of restart " + str(claim.restart) +
+                        ", process 0 of restart " + str(at.restart));
+    if (claim.size != at.size || claim.rank < 1 || claim.rank >= at.size)
+      return note(guest, who + " has WORLD_SIZE=" + str(claim.size) +
+                             ", process 0 has " + str(at.size));
+    std::optional<Guest> &held = guests[size_t(claim.rank)];
+    if (held && held->isThere())
+      return note(guest, "two processes have RANK=" + str(claim.rank));
+    held = std::move(guest);
+    contacts[size_t(claim.rank)] = claim.contact;
+  }
+
+  /// Ranks that have not come, or have gone again.
+  std::vector<int> missing() {
+    std::vector<int> ranks;
+    for (int rank = 1; rank < at.size; ++rank) {
+      std::optional<Guest> &held = guests[size_t(rank)];
+      if (held && !held->isThere())
+        held.reset();
+      if (!held)
+        ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  void tellAll(bool refused, const std::string &text) {
+    for (const std::optional<Guest> &guest : guests)
+      if (guest)
+        answer(listener.trust(), *guest, refused, text,
+               Clock::now() + connectTime);
+  }
+  /// Those that were told why not, for a message.
+  const std::string &turnedAway() const { return notes; }
+  const std::vector<Contact> &all() const { return contacts; }
+
+private:
+  void refuse(const Guest &guest, char kind, const std::string &why) {
+    answer(listener.trust(), guest, /*refused=*/true, kind + why,
+           Clock::now() + connectTime);
+  }
+  /// Refuses, and remembers why for when some do not come.
+  void note(const Guest &guest, const std::string &why) {
+    refuse(guest, final, why);
+    if (notes.find(why) == std::string::npos && notes.size() < 500)
+      notes += "; " + why;
+  }
+
+  const Rendezvous &at;
+  Listener &listener;
+  const uint64_t run;
+  std::vector<std::optional<Guest>> guests;
+  std::vector<Contact> contacts;
+  std::string notes;
+};
+
+Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
+  std::vector<Endpoint> endpoints = ownEndpoints(at);
+  checkTrust(at, endpoints);
+  std::unique_ptr<Listener> listener = listenForAll(at, endpoints);
+  Arrivals arrivals(at, *listener, own.run);
+  std::vector<int> missing = arrivals.missing();
+  while (!missing.empty()) {
+    std::optional<Guest> guest = listener->next(deadline);
+    if (guest) {
+      arrivals.take(std::move(*guest));
+      missing = arrivals.missing();
+      continue;
+    }
+    std::string ranks;
+    for (int rank : missing)
+      ranks += (ranks.empty() ? "" : ", ") + str(rank);
+    std::string why = str(missing.size()) + " of " + str(at.size) +
+                      " processes did not come to " + place(at) + " within " +
+                      secondsText(at.seconds) + ": missing RANK " + ranks +
+                      arrivals.turnedAway() + listener->dropped().text();
+    arrivals.tellAll(/*refused=*/true,
+                     final + why.substr(0, longestReason - 1));
+    fail(why);
+  }
+
+  Meeting meeting;
+  std::vector<Endpoint> places;
+  for (Endpoint endpoint : listener->endpoints()) {
+    endpoint.port = 0;
+    places.push_back(endpoint);
+    std::string text = endpoint.text();
+    text = text.substr(0, text.rfind(':'));
+    meeting.places += (meeting.places.empty() ? "" : ",") + text;
+  }
+  meeting.listener = std::make_unique<Listener>(places);
+  arrivals.put(contactOf(*meeting.listener));
+  meeting.contacts = arrivals.all();
+  std::string session = randomBytes(sessionBytes);
+  meeting.key = sessionKey(at, session);
+  arrivals.tellAll(
+      /*refused=*/false,
+      session +
+          std::string(reinterpret_cast<const char *>(meeting.contacts.data()),
+                      meeting.contacts.size() * sizeof(Contact)));
+  return meeting;
+}
+
+//===----------------------------------------------------------------------===//
+// Everyone else
+//===----------------------------------------------------------------------===//
+
+/// One attempt at one address; nothing and the reason in `problem` if another
+/// may succeed.
+std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
+                               const Endpoint &to, Deadline deadline,
+                               bool &connected, std::string &problem) {
+  Socket socket =
+      connectTo(to, std::min(deadline, Clock::now() + connectTime), problem);
+  connected = bool(socket);
+  if (!socket)
+    return std::nullopt;
+  Meeting meeting;
+  Endpoint here = localEndpoint(socket);
+  here.port = 0;
+  std::vector<Endpoint> listen = {here};
+  if (!at.listen.empty())
+    listen = listenEndpoints(at.listen, 0);
+  checkTrust(at, listen);
+  meeting.listener = std::make_unique<Listener>(listen);
+  own.contact = contactOf(*meeting.listener);
+  size_t bytes = size_t(at.size) * sizeof(Contact);
+  std::string claim(reinterpret_cast<const char *>(&own), sizeof(own)), text;
+  // Process 0 answers when all have come, or at its own deadline.
+  switch (introduce({at.secret, "rendezvous"}, socket, claim,
+                    std::max(longestReason, sessionBytes + bytes),
+                    deadline + connectTime, text, problem)) {
+  case Attempt::Failed:
+    return std::nullopt;
+  case Attempt::Refused:
+    if (text.empty() || text[0] == final)
+      fail(text.empty() ? "process 0 refuses" : text.substr(1));
+    problem = text.substr(1);
+    return std::nullopt;
+  case Attempt::Done:
+    break;
+  }
+  if (text.size() != sessionBytes + bytes) {
+    problem = "process 0 answered with " + str(text.size()) + " bytes";
+    return std::nullopt;
+  }
+  meeting.key = sessionKey(at, text.substr(0, sessionBytes));
+  meeting.contacts.resize(size_t(at.size));
+  std::memcpy(static_cast<void *>(meeting.contacts.data()),
+              text.data() + sessionBytes, bytes);
+  return meeting;
+}
+
+Meeting comeTo(const Rendezvous &at, const Claim &own, Deadline deadline) {
+  // What is said at the end: what went wrong last at the first address, and
+  // what whoever listened there made of it, if somebody did.
+  std::string last, heard;
   while (true) {
     // The name may not be known yet where machines start together.
-    addrinfo hints{}, *found = nullptr;
-    hints.ai_family = AF_INET;
-    hints.ai_socktype = SOCK_STREAM;
-    int status = getaddrinfo(at.address.c_str(), nullptr, &hints, &found);
-    Socket socket;
-    if (status != 0) {
-      problem = gai_strerror(status);
-    } else {
-      auto address = *reinterpret_cast<sockaddr_in *>(found->ai_addr);
-      freeaddrinfo(found);
-      address.sin_port = htons(at.port);
-      socket = tryConnect(address, deadline, problem);
-    }
-    if (socket.descriptor >= 0) {
-      // Process 0 answers when all have come.
-      Deadline end = deadline + std::chrono::seconds(5);
-      Answer head{};
-      std::string text;
-      bool heard = sendAll(socket, &own, sizeof(own), end) &&
-                   receiveAll(socket, &head, sizeof(head), end);
-      uint64_t expected = uint64_t(at.size) * sizeof(Contact);
-      if (heard &&
-          (head.refused ? head.bytes > longestReason : head.bytes != expected))
-        heard = false;
-      if (heard) {
-        text.resize(head.bytes);
-        heard = receiveAll(socket, text.data(), text.size(), end);
-      }
-      if (heard && head.refused)
-        fail(text);
-      if (heard) {
-        std::vector<Contact> contacts(static_cast<size_t>(at.size));
-        std::memcpy(contacts.data(), text.data(), text.size());
-        return contacts;
-      }
-      problem = "what listens there is not process 0 of this run, or it ended";
+    std::vector<Endpoint> endpoints = resolve(at.address, at.port, last);
+    checkTrust(at, endpoints);
+    for (const Endpoint &endpoint : endpoints) {
+      bool connected = false;
+      std::string problem;
+      if (std::optional<Meeting> meeting =
+              tryMeet(at, own, endpoint, deadline, connected, problem))
+        return std::move(*meeting);
+      if (connected)
+        heard = problem;
+      if (endpoint == endpoints.front())
+        last = problem;
     }
     if (millisecondsLeft(deadline) == 0)
-      fail("process " + std::to_string(at.rank) +
-           " did not meet process 0 at " + place(at) + " within " +
-           secondsText(at.seconds) + ": " + problem);
+      fail("process " + str(at.rank) + " did not meet process 0 at " +
+           place(at) + " within " + secondsText(at.seconds) + ": " + last +
+           (heard.empty() || heard == last ? "" : "; before: " + heard));
     usleep(100000);
   }
 }
@@ -289,22 +332,31 @@ std::optional<Rendezvous> rendezvousOfEnvironment() {
   }
   if (variable("GRT_RENDEZVOUS_SECONDS"))
     at.seconds = number("GRT_RENDEZVOUS_SECONDS", 1, 86400);
+  if (variable("TORCHELASTIC_RESTART_COUNT"))
+    at.restart = uint64_t(number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30));
+  if (const char *places = variable("GRT_LISTEN"))
+    at.listen = places;
   return at;
 }
 
-std::vector<Contact> meet(const Rendezvous &at, const Contact &own) {
-  Hello hello{};
-  std::memcpy(hello.magic, magic, sizeof(magic));
-  hello.run = hashName(at.run.c_str());
-  hello.rank = at.rank;
-  hello.size = at.size;
-  hello.contact = own;
-  Deadline deadline =
-      Clock::now() + std::chrono::milliseconds(int64_t(at.seconds * 1e3));
+std::string meshPurpose(int rank) { return "process " + str(rank); }
+
+Meeting meet(const Rendezvous &at) {
+  Claim claim;
+  claim.run = hashName(at.run);
+  claim.restart = at.restart;
+  claim.rank = at.rank;
+  claim.size = at.size;
+  Meeting meeting;
   if (at.size == 1)
-    return {own};
-  return at.rank == 0 ? gather(at, hello, deadline)
-                      : comeTo(at, hello, deadline);
+    meeting.contacts.resize(1);
+  else if (at.rank == 0)
+    meeting = gather(at, claim, after(at.seconds));
+  else
+    meeting = comeTo(at, claim, after(at.seconds));
+  if (meeting.listener)
+    meeting.listener->setTrust({meeting.key, meshPurpose(at.rank)});
+  return meeting;
 }
 
 } // namespace grt

@@ -8,16 +8,29 @@
 #ifndef GRT_COMM_RENDEZVOUS_H
 #define GRT_COMM_RENDEZVOUS_H
 
-#include "comm/sockets.h"
+#include "comm/handshake.h"
 #include "comm/tcp.h"
 
+#include <memory>
 #include <vector>
 
 namespace grt {
 
-/// Everyone's contact, in the order of ranks. Collective. Throws Error, where
-/// process 0 knows why on all processes that came.
-std::vector<Contact> meet(const Rendezvous &at, const Contact &own);
+/// What a process has once all have met.
+struct Meeting {
+  std::vector<Contact> contacts; ///< in the order of ranks
+  std::string key;               ///< of this run's connections from here on
+  std::unique_ptr<Listener> listener; ///< behind the own contact, with that key
+  /// Where process 0 listens, as listenEndpoints takes it; empty elsewhere.
+  std::string places;
+};
+
+/// The purpose of the connections that a process takes.
+std::string meshPurpose(int rank);
+
+/// Meets the others. Collective. Throws Error, where process 0 knows why on all
+/// processes that came.
+Meeting meet(const Rendezvous &at);
 
 } // namespace grt
 

@@ -1,25 +1,95 @@
-//===- sockets.h - Connections for the monitor ----------------------------===//
+//===- sockets.h - Addresses, sockets, and messages over them -------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// TCP over IPv4. A listener lives only while the processes of one run connect,
-// and takes those that know its token.
+// TCP over IPv4 and IPv6. All sockets are non-blocking. Who may connect is
+// decided by handshake.h.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_COMM_SOCKETS_H
 #define GRT_COMM_SOCKETS_H
 
+#include "comm/deadline.h"
+
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+struct sockaddr;
+struct sockaddr_storage;
+
 namespace grt {
+
+/// An owned descriptor.
+class Socket {
+public:
+  explicit Socket(int descriptor = -1) : number(descriptor) {}
+  ~Socket();
+  Socket(Socket &&other) noexcept : number(other.release()) {}
+  Socket &operator=(Socket &&other) noexcept {
+    std::swap(number, other.number);
+    return *this;
+  }
+
+  int descriptor() const { return number; }
+  explicit operator bool() const { return number >= 0; }
+  int release() { return std::exchange(number, -1); }
+
+private:
+  int number;
+};
+
+/// An address and a port, as plain bytes that can be sent: IPv6, or IPv4 mapped
+/// into it (::ffff:a.b.c.d). All zeros: every address of the machine.
+struct Endpoint {
+  std::array<uint8_t, 16> address{};
+  uint16_t port = 0; ///< of the machine's byte order
+  bool operator==(const Endpoint &) const = default;
+
+  static Endpoint of(const sockaddr *address);
+  /// Fills `storage` and returns its length.
+  uint32_t toAddress(sockaddr_storage &storage) const;
+  bool isAny() const;
+  bool isMappedIpv4() const;
+  /// 127.0.0.0/8 and ::1: no other machine reaches it.
+  bool isLoopback() const;
+  /// "10.0.0.1:29500", "[fd00::1]:29500".
+  std::string text() const;
+};
+
+/// The addresses of a name, with `port`; none and the reason in `problem` if it
+/// has none now.
+std::vector<Endpoint> resolve(const std::string &name, uint16_t port,
+                              std::string &problem);
+
+/// What `--listen` names, separated by commas: addresses, names of hosts or of
+/// network interfaces, "any". Throws Error (2) for what this machine lacks.
+std::vector<Endpoint> listenEndpoints(const std::string &places, uint16_t port);
+
+/// The addresses of this machine's interfaces, the loopback's first; those that
+/// mean something on one link only are left out.
+std::vector<Endpoint> machineEndpoints(uint16_t port);
+
+/// A socket that listens; port 0 takes a free one. Without one `problem` is its
+/// errno.
+Socket listenAt(const Endpoint &at, int &problem);
+/// A connection; none and the reason in `problem` if there is none in time.
+Socket connectTo(const Endpoint &to, Deadline deadline, std::string &problem);
+/// The address of this side.
+Endpoint localEndpoint(const Socket &socket);
+
+/// Moves all bytes, or returns false at the deadline or if the other side is
+/// gone.
+bool sendAll(const Socket &socket, std::string_view bytes, Deadline deadline);
+bool receiveAll(const Socket &socket, void *to, size_t bytes,
+                Deadline deadline);
 
 struct Message {
   uint32_t kind;
@@ -30,54 +100,22 @@ struct Message {
 class Connection {
 public:
   Connection() = default;
-  explicit Connection(int descriptor) : socket(descriptor) {}
-  ~Connection() { close(); }
-  Connection(Connection &&other) noexcept { *this = std::move(other); }
-  Connection &operator=(Connection &&other) noexcept;
+  explicit Connection(Socket socket);
 
-  int descriptor() const { return socket; }
+  int descriptor() const { return socket.descriptor(); }
   /// What does not go at once goes with the next; a peer that takes nothing for
   /// long is found by its silence.
   void send(uint32_t kind, std::string_view text);
   /// Appends what has come in whole. False: the other side is gone.
   bool read(std::vector<Message> &messages);
-  void close();
+  void close() { socket = Socket(); }
 
 private:
   bool flush();
 
-  int socket = -1;
+  Socket socket;
   std::string incoming, outgoing;
 };
-
-/// Where the listener of process 0 is; plain bytes, broadcast at the start.
-struct Contact {
-  unsigned char token[16];
-  uint16_t port;
-  uint16_t count;
-  uint32_t addresses[16]; ///< network order; the loopback first
-};
-
-class Listener {
-public:
-  /// Throws Error.
-  Listener();
-  ~Listener();
-  Listener(const Listener &) = delete;
-  Listener &operator=(const Listener &) = delete;
-
-  const Contact &contact() const { return where; }
-  /// Takes `count` connections of processes that know the token, within 30 s;
-  /// `taken(number, connection)`. Throws Error.
-  void accept(int count, const std::function<void(int, Connection)> &taken);
-
-private:
-  int socket = -1;
-  Contact where{};
-};
-
-/// Connects process `number` to the listener. Throws Error.
-Connection connectTo(const Contact &contact, int number);
 
 } // namespace grt
 

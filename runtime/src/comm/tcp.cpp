@@ -46,6 +46,8 @@ struct Head {
 /// Tags of what happens at the start, below all others.
 constexpr int startTag = -1;
 constexpr auto startTime = std::chrono::seconds(60);
+/// For connections to all others, once all have met.
+constexpr double connectSeconds = 60;
 
 /// A receive that is not complete, or has not been asked for since.
 struct Receive {
@@ -169,18 +171,26 @@ public:
   void finalize() override { stop(); }
 
   std::string name() const override { return "TCP"; }
+  std::string sessionKey() const override { return key; }
+  std::string hubPlaces() const override { return places; }
 
 private:
   void connect(const Rendezvous &at) {
-    Listener listener;
-    std::vector<Contact> contacts = meet(at, listener.contact());
+    Meeting meeting = meet(at);
+    key = meeting.key;
+    places = meeting.places;
     // Process 0 takes connections at once, 1 when it has one to 0, and so on.
     for (int lower = 0; lower < self; ++lower)
-      keep(lower, connectTo(contacts[size_t(lower)], self - lower));
+      keep(lower,
+           connectNumbered(meeting.contacts[size_t(lower)],
+                           {meeting.key, meshPurpose(lower)}, self - lower,
+                           connectSeconds,
+                           "process " + std::to_string(lower) + " by TCP"));
     if (self + 1 < count)
-      listener.accept(count - self - 1, [&](int number, Connection taken) {
-        keep(self + number, std::move(taken));
-      });
+      takeNumbered(*meeting.listener, count - self - 1, connectSeconds,
+                   [&](int number, Connection taken) {
+                     keep(self + number, std::move(taken));
+                   });
   }
   void keep(int process, Connection connection) {
     Peer &peer = peers[size_t(process)];
@@ -345,6 +355,7 @@ private:
   }
 
   const int self, count;
+  std::string key, places;
   std::mutex mutex; ///< of everything below
   std::condition_variable moved;
   std::vector<Peer> peers;

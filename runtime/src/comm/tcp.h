@@ -8,7 +8,9 @@
 // For launchers that only set variables (torchrun's RANK, WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT): process 0 listens at the address, the others come
 // to it, and it tells everyone where everyone is. From then on every two
-// processes have a connection. It carries what the host has to say, the
+// processes have a connection. All are made as handshake.h describes: a process
+// learns nothing, and is not counted, before it has shown that it knows the
+// secret of the run. It carries what the host has to say, the
 // identity of a device's world among it; values of the model travel here only
 // where there is no device.
 //
@@ -28,15 +30,22 @@ namespace grt {
 
 struct Rendezvous {
   int rank = 0, size = 1;
-  std::string address; ///< of process 0: a name, or dotted IPv4
+  std::string address; ///< of process 0: a name, IPv4 or IPv6
   uint16_t port = 0;
-  /// Processes of another run that come to the same port are turned away.
+  /// Processes of another run that come to the same port are turned away, and
+  /// so are those of an attempt before this one.
   std::string run;
+  uint64_t restart = 0;
   double seconds = 120; ///< until all must have come
+  /// What strangers lack (secret.h); empty on one machine only.
+  std::string secret;
+  /// Where this process listens, as listenEndpoints takes it; empty: process 0
+  /// at `address`, the others where they reach it from.
+  std::string listen;
 };
 
-/// What the variables say; nothing if they are not there. Throws Error (2) for
-/// those that are wrong.
+/// What the variables say, but for the secret; nothing if they are not there.
+/// Throws Error (2) for those that are wrong.
 std::optional<Rendezvous> rendezvousOfEnvironment();
 
 /// Meets the others; collective over the processes. Throws Error.

@@ -55,6 +55,13 @@ public:
 
   /// "Open MPI 4.1.4"
   virtual std::string name() const = 0;
+
+  /// What only the processes of this run know; empty where the library keeps
+  /// strangers out by itself, so that a key can be sent by it.
+  virtual std::string sessionKey() const { return {}; }
+  /// Where process 0 may listen for the others, as listenEndpoints takes it;
+  /// empty: no rule.
+  virtual std::string hubPlaces() const { return {}; }
 };
 
 /// The tag of what processes tell each other apart from their ranks' messages,

@@ -284,6 +284,8 @@ int main(int argc, char **argv) {
   ProcessOptions processOptions;
   processOptions.threadRanks = int(options.ranks.value_or(1));
   processOptions.timeout = options.timeout;
+  processOptions.secretFile = options.launchSecret;
+  processOptions.listen = options.listen;
   std::shared_ptr<Processes> processes;
   status = Processes::join(processOptions, processes);
   options.checkpoints.leads = !processes || processes->number() == 0;

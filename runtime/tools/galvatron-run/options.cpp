@@ -131,6 +131,9 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
+      {"--launch-secret",
+       text([&](const std::string &v) { o.launchSecret = v; })},
+      {"--listen", text([&](const std::string &v) { o.listen = v; })},
       {"--flight-recorder",
        text([&](const std::string &v) { o.flight = v == "none" ? "" : v; })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
@@ -256,6 +259,17 @@ const char *helpText() {
          "  --ranks=N                 must match the program; under mpirun or "
          "srun: of each\n"
          "                            process (default 1)\n"
+         "  --launch-secret=FILE      what only the processes of this run "
+         "know, "
+         "mode 0600\n"
+         "                            (default: GALVATRON_LAUNCH_SECRET); "
+         "needed "
+         "on several\n"
+         "                            machines without MPI\n"
+         "  --listen=WHERE            addresses or interfaces where this "
+         "process "
+         "is reached,\n"
+         "                            or any (default: as MASTER_ADDR says)\n"
          "  --threads-per-rank=N      default: cores / ranks, at least 1\n"
          "  --seed=N                  of weights, dropout and sample order "
          "(default 0)\n"

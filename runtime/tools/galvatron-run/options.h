@@ -28,6 +28,8 @@ struct Options {
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;
   double timeout = 600;
+  /// How several processes find and trust each other.
+  std::string launchSecret, listen;
   grt::OnNan onNan = grt::OnNan::Stop;
   /// Folder of checkpoints; weights to start from.
   std::string checkpoint, init;

@@ -1,0 +1,143 @@
+//===- handshake.h - Connections between those that share a key -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Both sides prove that they know the key before either says anything else.
+// With HMAC(text) for HMAC-SHA256 under the key and | for texts that follow
+// each other, each after its length:
+//
+//   connects                                    listens
+//     opening: magic, N                   ->
+//                                         <-    challenge: M,
+//                                                 HMAC("listener" | P | N | M)
+//     claim: length, C,
+//       HMAC("connector" | P | N | M | C) ->
+//                                         <-    answer: refused, length, A,
+//                                                 HMAC("answer" | P | N | M | C
+//                                                 |
+//                                                      refused | A)
+//
+// N and M are 32 random bytes, new for every connection, so that what was heard
+// once proves nothing a second time; the roles keep a proof from being sent
+// back to where it came from; P says what the connection is for. C and A are
+// the caller's: who connects, and what it is told. What follows is neither
+// encrypted nor authenticated: the key decides who takes part, not who can
+// listen.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_COMM_HANDSHAKE_H
+#define GRT_COMM_HANDSHAKE_H
+
+#include "comm/sockets.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace grt {
+
+/// What both sides know of a connection before they make it. An empty key is
+/// one that everybody knows.
+struct Trust {
+  std::string key, purpose;
+};
+
+/// A peer that has shown that it knows the key, and waits for an answer.
+struct Guest {
+  Socket socket;
+  std::string claim;
+  std::string transcript; ///< P, N, M and C, which the answer's code covers
+
+  /// Whether the peer still waits, as far as is known.
+  bool isThere() const;
+};
+
+/// Answers a guest; false if it is gone. `refused` comes with the reason.
+bool answer(const Trust &trust, const Guest &guest, bool refused,
+            std::string_view text, Deadline deadline);
+
+/// Connections that came to nothing, by why.
+struct Dropped {
+  uint64_t strangers = 0; ///< spoke something else, or did not know the key
+  uint64_t silent = 0;    ///< did not say all in time, or went away
+  uint64_t crowded = 0;   ///< were the oldest when too many were open
+  /// "; dropped connections: 3 without the secret, 2 silent"; empty if none.
+  std::string text() const;
+};
+
+/// Takes connections at some endpoints, in one loop over all that are open:
+/// peers that are silent, slow, false or many delay the others only by what it
+/// takes to read a few bytes of each.
+class Listener {
+public:
+  /// Port 0 takes free ports. Throws Error: 1 where an address is in use, 2
+  /// where this machine has none of the addresses.
+  explicit Listener(const std::vector<Endpoint> &at, Trust trust = {});
+  ~Listener();
+  Listener(const Listener &) = delete;
+  Listener &operator=(const Listener &) = delete;
+
+  /// Where others find it: at most `mostEndpoints`, with the ports that were
+  /// taken.
+  const std::vector<Endpoint> &endpoints() const { return reachable; }
+  /// The next peer that knows the key; nothing at the deadline.
+  std::optional<Guest> next(Deadline deadline);
+  const Dropped &dropped() const { return counts; }
+  const Trust &trust() const { return shared; }
+  /// Before the first `next`: connections made until then wait.
+  void setTrust(Trust trust) { shared = std::move(trust); }
+
+  static constexpr size_t mostEndpoints = 16;
+
+private:
+  class Reception;
+  void acceptSome(const Socket &socket);
+
+  Trust shared;
+  std::vector<Socket> sockets;
+  std::vector<Endpoint> reachable;
+  std::deque<std::unique_ptr<Reception>> receptions; ///< the oldest first
+  Dropped counts;
+};
+
+/// What became of an attempt to connect.
+enum class Attempt {
+  Done,    ///< the answer's text is there
+  Refused, ///< by a listener that knows the key; the text is the reason
+  Failed,  ///< `problem` says why; another attempt may succeed
+};
+
+/// Makes the handshake on a new connection, as the side that connects. The
+/// challenge must come soon, the answer until `deadline`; an answer longer than
+/// `longest` is none.
+Attempt introduce(const Trust &trust, const Socket &socket,
+                  std::string_view claim, size_t longest, Deadline deadline,
+                  std::string &text, std::string &problem);
+
+/// Where a listener is, to be sent to others: plain bytes.
+struct Contact {
+  uint32_t count = 0;
+  Endpoint endpoints[Listener::mostEndpoints];
+};
+Contact contactOf(const Listener &listener);
+
+/// Takes one connection of each of `count` processes, which claim the numbers
+/// from 1 on; `taken(number, connection)`. Peers with other numbers are
+/// dropped. Throws Error if some do not come in time.
+void takeNumbered(Listener &listener, int count, double seconds,
+                  const std::function<void(int, Connection)> &taken);
+
+/// Connects to such a listener as process `number`; `name` is whose it is.
+/// Throws Error.
+Connection connectNumbered(const Contact &contact, const Trust &trust,
+                           int number, double seconds, const std::string &name);
+
+} // namespace grt
+
+#endif // GRT_COMM_HANDSHAKE_H

@@ -1,0 +1,719 @@
+//===- handshake_test.cpp - Who may join a run ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Peers that are bad, many or silent, beside one that belongs to the run. Where
+// time matters they never reach the limits of the run; no test asserts a time.
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/handshake.h"
+#include "comm/rendezvous.h"
+#include "comm/secret.h"
+#include "core/error.h"
+#include "core/init.h"
+#include "core/random.h"
+#include "core/sha256.h"
+#include "launched.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+const std::string secret = "correct horse battery staple";
+
+Endpoint loopback(uint16_t port = 0) {
+  std::string problem;
+  Endpoint endpoint = resolve("127.0.0.1", port, problem).at(0);
+  return endpoint;
+}
+
+Socket connected(uint16_t port) {
+  std::string problem;
+  Socket socket = connectTo(loopback(port), after(20), problem);
+  EXPECT_TRUE(socket) << problem;
+  return socket;
+}
+
+void say(const Socket &socket, std::string_view bytes) {
+  sendAll(socket, bytes, after(20));
+}
+
+/// What comes until the other side closes, or for some time.
+std::string hear(const Socket &socket, double seconds = 20) {
+  std::string all;
+  char byte;
+  while (receiveAll(socket, &byte, 1, after(seconds)))
+    all += byte;
+  return all;
+}
+
+Rendezvous at(int rank, int size, uint16_t port, double seconds = 20) {
+  Rendezvous where;
+  where.rank = rank;
+  where.size = size;
+  where.address = "127.0.0.1";
+  where.port = port;
+  where.run = "run";
+  where.seconds = seconds;
+  where.secret = secret;
+  return where;
+}
+
+/// Runs a rendezvous in a thread of its own.
+class Meeter {
+public:
+  explicit Meeter(const Rendezvous &where)
+      : thread([this, where] {
+          try {
+            contacts = meet(where).contacts.size();
+          } catch (const Error &error) {
+            problem = error.what();
+            code = error.exitCode();
+          }
+        }) {}
+  ~Meeter() { end(); }
+  void end() {
+    if (thread.joinable())
+      thread.join();
+  }
+
+  size_t contacts = 0;
+  std::string problem;
+  int code = 0;
+
+private:
+  std::thread thread;
+};
+
+/// Until somebody listens.
+void awaitListener(uint16_t port) {
+  std::string problem;
+  while (!connectTo(loopback(port), after(1), problem))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+//===----------------------------------------------------------------------===//
+// The handshake
+//===----------------------------------------------------------------------===//
+
+struct Introduced {
+  Attempt attempt;
+  std::string text, problem, heard;
+};
+
+/// One connection to a listener that answers what it was told.
+Introduced introduced(const Trust &listens, const Trust &connects,
+                      const std::string &claim) {
+  Listener listener({loopback()}, listens);
+  Introduced result;
+  std::atomic<bool> done = false;
+  std::thread thread([&] {
+    Socket socket = connected(listener.endpoints().at(0).port);
+    result.attempt = introduce(connects, socket, claim, 1000, after(20),
+                               result.text, result.problem);
+    done = true;
+  });
+  while (!done)
+    if (std::optional<Guest> guest = listener.next(after(0.05))) {
+      result.heard = guest->claim;
+      answer(listens, *guest, claim == "refuse me", "told " + guest->claim,
+             after(20));
+    }
+  thread.join();
+  return result;
+}
+
+TEST(Handshake, BothSidesHearEachOther) {
+  Introduced good = introduced({secret, "p"}, {secret, "p"}, "me");
+  EXPECT_EQ(good.attempt, Attempt::Done) << good.problem;
+  EXPECT_EQ(good.heard, "me");
+  EXPECT_EQ(good.text, "told me");
+  EXPECT_EQ(introduced({"", "p"}, {"", "p"}, "").attempt, Attempt::Done);
+  Introduced refused = introduced({secret, "p"}, {secret, "p"}, "refuse me");
+  EXPECT_EQ(refused.attempt, Attempt::Refused);
+  EXPECT_EQ(refused.text, "told refuse me");
+}
+
+TEST(Handshake, AnotherKeyOrPurposeIsNone) {
+  for (const Trust &other :
+       {Trust{secret + "!", "p"}, {secret, "q"}, {"", "p"}}) {
+    Introduced bad = introduced({secret, "p"}, other, "me");
+    EXPECT_EQ(bad.attempt, Attempt::Failed);
+    EXPECT_EQ(bad.heard, "");
+    EXPECT_NE(bad.problem.find("secret"), std::string::npos) << bad.problem;
+  }
+}
+
+/// What either side says to one that does not know the key is random, or proves
+/// something about random numbers.
+TEST(Handshake, NothingIsToldBefore) {
+  Listener listener({loopback()}, {secret, "p"});
+  std::atomic<bool> done = false;
+  std::thread server([&] {
+    while (!done)
+      EXPECT_FALSE(listener.next(after(0.05)));
+  });
+  uint16_t port = listener.endpoints().at(0).port;
+  {
+    Socket socket = connected(port);
+    EXPECT_EQ(hear(socket, 0.2), "");
+    say(socket, "GRTHELO2" + std::string(32, 'n'));
+    EXPECT_EQ(hear(socket, 0.2).size(), 64u);
+    say(socket, std::string("\4\0\0\0", 4) + "mine" + std::string(32, 'x'));
+    EXPECT_EQ(hear(socket), "");
+  }
+  {
+    // A claim that is longer than any is not waited for.
+    Socket socket = connected(port);
+    say(socket, "GRTHELO2" + std::string(32, 'n'));
+    say(socket, std::string(4, '\xff'));
+    EXPECT_EQ(hear(socket).size(), 64u);
+  }
+  done = true;
+  server.join();
+  EXPECT_EQ(listener.dropped().strangers, 2u);
+
+  // The side that connects, to somebody who does not know the key.
+  int problem = 0;
+  Socket fake = listenAt(loopback(), problem);
+  std::thread peer([&, port = localEndpoint(fake).port] {
+    std::string text, why;
+    EXPECT_EQ(introduce({secret, "p"}, connected(port), "my rank", 1000,
+                        after(20), text, why),
+              Attempt::Failed);
+  });
+  pollfd waiting = {fake.descriptor(), POLLIN, 0};
+  ASSERT_EQ(::poll(&waiting, 1, 20000), 1);
+  Socket taken(::accept4(fake.descriptor(), nullptr, nullptr,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC));
+  std::string opening(40, 0);
+  EXPECT_TRUE(receiveAll(taken, opening.data(), 40, after(20)));
+  say(taken, std::string(64, 'y'));
+  EXPECT_EQ(hear(taken), "");
+  EXPECT_EQ(opening.substr(0, 8), "GRTHELO2");
+  peer.join();
+}
+
+TEST(Handshake, ProcessesWithNumbers) {
+  Listener listener({loopback()}, {secret, "p"});
+  Contact contact = contactOf(listener);
+  std::vector<std::thread> threads;
+  for (int number : {3, 1, 2})
+    threads.emplace_back([&, number] {
+      Connection connection =
+          connectNumbered(contact, {secret, "p"}, number, 20, "it");
+      connection.send(uint32_t(number), "hello");
+    });
+  // Numbers that are none, and a key that is none.
+  for (int number : {0, 4, -1})
+    threads.emplace_back([&, number] {
+      EXPECT_THROW(connectNumbered(contact, {secret, "p"}, number, 0.3, "it"),
+                   Error);
+    });
+  threads.emplace_back([&] {
+    EXPECT_THROW(connectNumbered(contact, {"other", "p"}, 2, 0.3, "it"), Error);
+  });
+  std::vector<Connection> connections(4);
+  takeNumbered(listener, 3, 20, [&](int number, Connection taken) {
+    connections.at(size_t(number)) = std::move(taken);
+  });
+  for (std::thread &thread : threads)
+    thread.join();
+  for (int number : {1, 2, 3}) {
+    std::vector<Message> messages;
+    while (connections[size_t(number)].read(messages) && messages.empty())
+      std::this_thread::yield();
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_EQ(messages[0].kind, uint32_t(number));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Bad peers beside good ones
+//===----------------------------------------------------------------------===//
+
+/// Disturbs process 0 while it waits; then process 1 comes, and both meet.
+void expectMeeting(const std::function<void(uint16_t)> &disturb) {
+  uint16_t port = freePort();
+  Meeter first(at(0, 2, port, 60));
+  awaitListener(port);
+  disturb(port);
+  Meeter second(at(1, 2, port, 60));
+  second.end();
+  first.end();
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(second.problem, "");
+  EXPECT_EQ(first.contacts, 2u);
+  EXPECT_EQ(second.contacts, 2u);
+}
+
+TEST(BadPeers, SilentOnes) {
+  std::vector<Socket> open;
+  expectMeeting([&](uint16_t port) {
+    for (int i = 0; i < 1500; ++i)
+      open.push_back(connected(port));
+  });
+}
+
+TEST(BadPeers, Garbage) {
+  expectMeeting([](uint16_t port) {
+    for (int i = 0; i < 400; ++i) {
+      Socket socket = connected(port);
+      switch (i % 4) {
+      case 0:
+        say(socket, "GET / HTTP/1.1\r\nHost: alpha\r\n\r\n");
+        break;
+      case 1:
+        say(socket, randomBytes(1000));
+        break;
+      case 2: // right until the proof
+        say(socket, "GRTHELO2" + randomBytes(32));
+        say(socket, std::string("\4\0\0\0", 4) + randomBytes(36));
+        break;
+      case 3: // an old version
+        say(socket, std::string("GRTMEET1") + std::string(300, 0));
+        break;
+      }
+    }
+  });
+}
+
+TEST(BadPeers, AFloodThatGoesOn) {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> floods;
+  expectMeeting([&](uint16_t port) {
+    for (int i = 0; i < 3; ++i)
+      floods.emplace_back([&, port, i] {
+        std::deque<Socket> open;
+        std::string problem;
+        while (!done) {
+          open.push_back(connectTo(loopback(port), after(1), problem));
+          if (open.back() && i == 1)
+            say(open.back(), "GRTHELO2");
+          if (open.back() && i == 2)
+            say(open.back(), randomBytes(40));
+          if (open.size() > 600)
+            open.pop_front();
+        }
+      });
+  });
+  done = true;
+  for (std::thread &flood : floods)
+    flood.join();
+}
+
+TEST(BadPeers, WithoutDescriptorsTheOldestGiveWay) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  // This process has both ends, so half as many connections fit.
+  rlimit few = {128, before.rlim_max};
+  uint16_t port = freePort();
+  Meeter first(at(0, 2, port, 60));
+  awaitListener(port);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    std::vector<Socket> open;
+    std::string problem;
+    for (int i = 0; i < 200; ++i)
+      if (Socket socket = connectTo(loopback(port), after(0.05), problem))
+        open.push_back(std::move(socket));
+    EXPECT_LT(open.size(), 200u);
+    open.resize(open.size() / 2);
+    Meeter second(at(1, 2, port, 60));
+    second.end();
+    EXPECT_EQ(second.problem, "");
+  }
+  first.end();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(first.problem, "");
+}
+
+/// Passes bytes on between those that connect to it and a port, so many at a
+/// time, and remembers what those that connect say.
+class Between {
+public:
+  Between(uint16_t to, size_t atATime) : to(to), atATime(atATime) {
+    int problem = 0;
+    socket = listenAt(loopback(), problem);
+    thread = std::thread([this] { serve(); });
+  }
+  ~Between() {
+    done = true;
+    thread.join();
+  }
+  uint16_t port() const { return localEndpoint(socket).port; }
+  std::string said() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return recorded;
+  }
+
+private:
+  void serve() {
+    std::vector<std::pair<Socket, Socket>> pairs;
+    std::string problem;
+    while (!done) {
+      Socket from(::accept4(socket.descriptor(), nullptr, nullptr,
+                            SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (from)
+        pairs.emplace_back(std::move(from),
+                           connectTo(loopback(to), after(5), problem));
+      for (auto &[one, other] : pairs) {
+        pass(one, other, true);
+        pass(other, one, false);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  void pass(Socket &from, Socket &onto, bool record) {
+    char bytes[4096];
+    if (!from || !onto)
+      return;
+    ssize_t got =
+        ::recv(from.descriptor(), bytes, std::min(atATime, sizeof(bytes)), 0);
+    if (got == 0) {
+      Socket(std::move(from));
+      Socket(std::move(onto));
+    }
+    if (got <= 0)
+      return;
+    if (record) {
+      std::lock_guard<std::mutex> lock(mutex);
+      recorded.append(bytes, size_t(got));
+    }
+    sendAll(onto, {bytes, size_t(got)}, after(5));
+  }
+
+  const uint16_t to;
+  const size_t atATime;
+  Socket socket;
+  std::mutex mutex;
+  std::string recorded;
+  std::atomic<bool> done = false;
+  std::thread thread;
+};
+
+TEST(BadPeers, OneByteAtATimeIsNoBadPeer) {
+  uint16_t port = freePort();
+  Between between(port, 1);
+  Meeter first(at(0, 2, port)), second(at(1, 2, between.port()));
+  first.end();
+  second.end();
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(second.problem, "");
+}
+
+TEST(BadPeers, Replays) {
+  std::string heard;
+  {
+    uint16_t port = freePort();
+    Between between(port, 4096);
+    Meeter first(at(0, 2, port)), second(at(1, 2, between.port()));
+    second.end();
+    first.end();
+    ASSERT_EQ(second.problem, "");
+    heard = between.said();
+  }
+  ASSERT_GT(heard.size(), 100u);
+  uint16_t port = freePort();
+  Meeter first(at(0, 2, port, 1));
+  awaitListener(port);
+  Socket socket = connected(port);
+  say(socket, heard);
+  EXPECT_EQ(hear(socket).size(), 64u);
+  first.end();
+  EXPECT_NE(first.problem.find("1 of 2 processes did not come"),
+            std::string::npos)
+      << first.problem;
+  EXPECT_NE(first.problem.find("missing RANK 1; dropped connections: 1 without "
+                               "the secret"),
+            std::string::npos)
+      << first.problem;
+}
+
+//===----------------------------------------------------------------------===//
+// Processes of other runs
+//===----------------------------------------------------------------------===//
+
+TEST(Meeting, AnotherSecret) {
+  uint16_t port = freePort();
+  Rendezvous wrong = at(1, 2, port, 0.5);
+  wrong.secret = "another secret of a run";
+  Meeter first(at(0, 2, port)), stranger(wrong);
+  stranger.end();
+  Meeter second(at(1, 2, port));
+  EXPECT_NE(stranger.problem.find(
+                "what listens there does not know the secret of this run"),
+            std::string::npos)
+      << stranger.problem;
+  wrong.secret.clear();
+  Meeter none(wrong);
+  none.end();
+  second.end();
+  first.end();
+  EXPECT_NE(none.problem, "");
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(second.problem, "");
+}
+
+TEST(Meeting, ASecondJobOnThePort) {
+  uint16_t port = freePort();
+  Meeter first(at(0, 3, port)), second(at(1, 3, port));
+  awaitListener(port);
+  Rendezvous other = at(0, 2, port, 1), others = at(1, 2, port, 1);
+  other.run = others.run = "other";
+  Meeter otherFirst(other), otherSecond(others);
+  otherFirst.end();
+  otherSecond.end();
+  EXPECT_NE(otherFirst.problem.find("Address already in use"),
+            std::string::npos)
+      << otherFirst.problem;
+  EXPECT_NE(otherSecond.problem.find("another run meets at 127.0.0.1:"),
+            std::string::npos)
+      << otherSecond.problem;
+  Meeter third(at(2, 3, port));
+  for (Meeter *meeter : {&first, &second, &third}) {
+    meeter->end();
+    EXPECT_EQ(meeter->problem, "");
+  }
+}
+
+TEST(Meeting, AStaleProcessIsTurnedAway) {
+  uint16_t port = freePort();
+  Rendezvous now = at(0, 2, port), stale = at(1, 2, port),
+             right = at(1, 2, port);
+  now.restart = right.restart = 3;
+  stale.restart = 2;
+  Meeter first(now), late(stale);
+  late.end();
+  EXPECT_EQ(late.problem, "the process with RANK=1 is of restart 2, process 0 "
+                          "of restart 3");
+  Meeter second(right);
+  second.end();
+  first.end();
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(second.problem, "");
+}
+
+TEST(Meeting, AStaleProcessZeroIsWaitedFor) {
+  uint16_t port = freePort();
+  Rendezvous right = at(1, 2, port);
+  right.restart = 1;
+  Meeter stale(at(0, 2, port, 0.5));
+  awaitListener(port);
+  Meeter second(right);
+  stale.end();
+  Rendezvous now = at(0, 2, port);
+  now.restart = 1;
+  Meeter first(now);
+  second.end();
+  first.end();
+  EXPECT_NE(stale.problem, "");
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(second.problem, "");
+}
+
+TEST(Meeting, AProcessThatDiesMakesRoomForItsSuccessor) {
+  uint16_t port = freePort();
+  Meeter first(at(0, 3, port));
+  awaitListener(port);
+  {
+    // It comes, and ends before all have.
+    Socket socket = connected(port);
+    std::string text, problem;
+    struct {
+      uint64_t run, restart;
+      int32_t rank, size;
+      Contact contact;
+    } claim = {hashName("run"), 0, 2, 3, {}};
+    EXPECT_EQ(introduce({secret, "rendezvous"}, socket,
+                        {reinterpret_cast<const char *>(&claim), sizeof(claim)},
+                        100000, after(0.3), text, problem),
+              Attempt::Failed);
+  }
+  Meeter second(at(1, 3, port)), third(at(2, 3, port));
+  for (Meeter *meeter : {&first, &second, &third}) {
+    meeter->end();
+    EXPECT_EQ(meeter->problem, "");
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Where processes listen, and secrets
+//===----------------------------------------------------------------------===//
+
+/// An address of this machine that others can use.
+std::optional<Endpoint> outerEndpoint() {
+  for (const Endpoint &endpoint : machineEndpoints(0))
+    if (!endpoint.isLoopback())
+      return endpoint;
+  return std::nullopt;
+}
+
+std::string addressOf(const Endpoint &endpoint) {
+  std::string text = endpoint.text();
+  return text.substr(0, text.rfind(':'));
+}
+
+TEST(Listening, OnTheLoopbackUnlessTold) {
+  uint16_t port = freePort();
+  Meeter first(at(0, 2, port));
+  awaitListener(port);
+  std::optional<Endpoint> outer = outerEndpoint();
+  if (!outer)
+    GTEST_SKIP() << "the machine has no network";
+  outer->port = port;
+  std::string problem;
+  EXPECT_FALSE(connectTo(*outer, after(5), problem));
+  EXPECT_EQ(problem, "Connection refused");
+  Meeting meeting = meet(at(1, 2, port));
+  first.end();
+  for (const Contact &contact : meeting.contacts) {
+    EXPECT_GT(contact.count, 0u);
+    for (uint32_t i = 0; i < contact.count; ++i)
+      EXPECT_TRUE(contact.endpoints[i].isLoopback());
+  }
+}
+
+TEST(Listening, OtherMachinesNeedASecret) {
+  std::optional<Endpoint> outer = outerEndpoint();
+  if (!outer)
+    GTEST_SKIP() << "the machine has no network";
+  uint16_t port = freePort();
+  for (int rank : {0, 1}) {
+    Rendezvous open = at(rank, 2, port);
+    open.address = addressOf(*outer);
+    open.secret.clear();
+    Meeter meeter(open);
+    meeter.end();
+    EXPECT_EQ(meeter.code, 2);
+    EXPECT_NE(meeter.problem.find("without a secret: make one with"),
+              std::string::npos)
+        << meeter.problem;
+  }
+  Rendezvous any = at(0, 2, port);
+  any.listen = "any";
+  any.secret.clear();
+  Meeter meeter(any);
+  meeter.end();
+  EXPECT_NE(meeter.problem.find("every address of this machine"),
+            std::string::npos)
+      << meeter.problem;
+  // With one they meet, and may listen at every address.
+  for (const char *places : {"", "any"}) {
+    Rendezvous first = at(0, 2, port), second = at(1, 2, port);
+    first.address = second.address = addressOf(*outer);
+    first.listen = places;
+    Meeter one(first), other(second);
+    one.end();
+    other.end();
+    EXPECT_EQ(one.problem, "");
+    EXPECT_EQ(other.problem, "");
+  }
+}
+
+TEST(Listening, Ipv6) {
+  int problem = 0;
+  std::string text;
+  Endpoint six = resolve("::1", 0, text).at(0);
+  if (!listenAt(six, problem))
+    GTEST_SKIP() << "the machine has no IPv6";
+  EXPECT_EQ(six.text(), "[::1]:0");
+  EXPECT_TRUE(six.isLoopback());
+  for (const char *address : {"::1", "[::1]", "localhost"}) {
+    uint16_t port = freePort();
+    Rendezvous first = at(0, 2, port), second = at(1, 2, port);
+    first.address = second.address = address;
+    Meeter one(first), other(second);
+    one.end();
+    other.end();
+    EXPECT_EQ(one.problem, "");
+    EXPECT_EQ(other.problem, "");
+  }
+}
+
+TEST(Listening, WhatTheMachineLacks) {
+  Rendezvous elsewhere = at(0, 2, freePort());
+  elsewhere.address = "192.0.2.1"; // of no machine, RFC 5737
+  Meeter meeter(elsewhere);
+  meeter.end();
+  EXPECT_EQ(meeter.code, 2);
+  EXPECT_NE(meeter.problem.find("no address of this machine; --listen=ADDRESS"),
+            std::string::npos)
+      << meeter.problem;
+  EXPECT_THROW(listenEndpoints("no-such-interface", 0), Error);
+  EXPECT_THROW(listenEndpoints("", 0), Error);
+  EXPECT_EQ(listenEndpoints("lo", 7).at(0).text(), "127.0.0.1:7");
+  EXPECT_TRUE(listenEndpoints("127.0.0.1,any", 7).at(0).isAny());
+}
+
+TEST(Secret, Files) {
+  std::string path = testing::TempDir() + "grt-secret-" + str(getpid());
+  auto write = [&](const std::string &text, mode_t mode) {
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode);
+  };
+  auto refused = [&](const std::string &message) {
+    try {
+      launchSecret(path);
+      ADD_FAILURE() << "expected: " << message;
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos)
+          << error.what();
+    }
+  };
+  refused("cannot be opened: No such file");
+  write("  sixteen bytes at least\n", 0600);
+  EXPECT_EQ(launchSecret(path), "sixteen bytes at least");
+  for (mode_t mode : {0640, 0604, 0660, 0644}) {
+    write("sixteen bytes at least", mode);
+    refused("expected mode 0600, found 06");
+  }
+  write("too short\n", 0400);
+  refused("expected at least 16 bytes, found 9");
+  unlink(path.c_str());
+  write(std::string(5000, 's'), 0600);
+  refused("expected at most 4096 bytes");
+  unlink(path.c_str());
+  mkdir(path.c_str(), 0700);
+  refused("expected a regular file");
+  rmdir(path.c_str());
+
+  unsetenv("GALVATRON_LAUNCH_SECRET");
+  EXPECT_EQ(launchSecret(""), "");
+  setenv("GALVATRON_LAUNCH_SECRET", "sixteen bytes at least", 1);
+  EXPECT_EQ(launchSecret(""), "sixteen bytes at least");
+  setenv("GALVATRON_LAUNCH_SECRET", "", 1);
+  EXPECT_THROW(launchSecret(""), Error);
+  unsetenv("GALVATRON_LAUNCH_SECRET");
+}
+
+TEST(Secret, CodesAreHmacSha256) {
+  // RFC 4231, test case 2.
+  std::string code = authenticationCode("Jefe", "what do ya want for nothing?");
+  EXPECT_EQ(hexadecimal(code), "5bdcc146bf60754e6a042426089575c75a003f089d2739"
+                               "839dec58b964ec3843");
+  EXPECT_TRUE(sameCode(code, code));
+  std::string other = code;
+  other[31] ^= 1;
+  EXPECT_FALSE(sameCode(code, other));
+  EXPECT_FALSE(sameCode(code, code.substr(1)));
+}
+
+} // namespace
