@@ -302,6 +302,14 @@ Graph endCapture(Stream origin) {
   return executable;
 }
 
+void dropCapture(Stream origin) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(origin, &graph);
+  if (graph)
+    cudaGraphDestroy(graph);
+  cudaGetLastError(); // so that no later call reports it
+}
+
 bool isCapturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");

@@ -75,6 +75,9 @@ double millisecondsBetween(Event first, Event second);
 /// Work on this stream, and on those that wait for its events, is collected.
 void beginCapture(Stream origin);
 Graph endCapture(Stream origin);
+/// Ends a capture and what was collected, whatever state it is in. On the
+/// thread that began it.
+void dropCapture(Stream origin);
 bool isCapturing(Stream stream);
 void launchGraph(Graph graph, Stream stream);
 void destroyGraph(Graph graph);

@@ -113,7 +113,7 @@ public:
     }
   }
 
-  void abort() {
+  void abort() override {
     std::lock_guard<std::mutex> lock(mutex);
     if (aborted)
       return;
@@ -284,10 +284,11 @@ int32_t checkWorld(void *state, char *message, size_t messageBytes) {
 }
 
 void abortWorld(void *state) {
-  auto *membership =
-      dynamic_cast<NcclMembership *>(rankOf(state).membership.get());
-  if (membership)
-    membership->abort();
+  try {
+    rankOf(state).abort();
+  } catch (const DeviceError &) {
+    // The failure that led here is what has to be told.
+  }
 }
 
 } // namespace

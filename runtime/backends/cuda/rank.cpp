@@ -43,7 +43,31 @@ Rank::Rank() {
 
 Rank::~Rank() { release(); }
 
+void Rank::destroyGraphs() {
+  for (Graph graph : graphs)
+    if (graph)
+      gpu::destroyGraph(graph);
+  graphs.clear();
+}
+
+void Rank::abort() {
+  gpu::use();
+  std::lock_guard<std::mutex> lock(graphsMutex);
+  aborted = true;
+  if (makesGraph)
+    return;
+  destroyGraphs();
+  if (membership)
+    membership->abort();
+}
+
 void Rank::release() {
+  // A call failed between the beginning and the end of a graph.
+  if (makesGraph)
+    gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
+  makesGraph = false;
+  if (aborted)
+    abort();
   // Work that is left would use what goes.
   for (Stream stream : streams)
     if (stream)
@@ -52,12 +76,10 @@ void Rank::release() {
       } catch (const DeviceError &) {
         // It has been reported, or nobody asked.
       }
+  destroyGraphs();
   membership.reset();
   fusedAttention.reset();
   products.reset();
-  for (Graph graph : graphs)
-    if (graph)
-      gpu::destroyGraph(graph);
   for (Event stamp : stamps)
     gpu::destroyEvent(stamp);
   for (Event event : events)
@@ -136,8 +158,16 @@ void Rank::synchronise(uint32_t number) {
                          : "label " + where + " is not below " + limit));
 }
 
+void Rank::expectRunning() const {
+  if (aborted)
+    throw DeviceError("the rank was aborted");
+}
+
 void Rank::beginGraph() {
+  std::lock_guard<std::mutex> lock(graphsMutex);
+  expectRunning();
   gpu::beginCapture(streams[GRT_STREAM_COMPUTE]);
+  makesGraph = true;
   // All streams are part of it, whether or not the caller ties them to COMPUTE.
   gpu::record(streams[GRT_STREAM_COMPUTE], fork);
   for (uint32_t s = 1; s < GRT_STREAM_COUNT; ++s)
@@ -149,6 +179,15 @@ void Rank::endGraph(uint32_t number) {
     gpu::record(streams[s], joins[s]);
     gpu::wait(streams[GRT_STREAM_COMPUTE], joins[s]);
   }
+  std::lock_guard<std::mutex> lock(graphsMutex);
+  makesGraph = false;
+  if (aborted) {
+    gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
+    destroyGraphs();
+    if (membership)
+      membership->abort();
+    expectRunning();
+  }
   Graph graph = gpu::endCapture(streams[GRT_STREAM_COMPUTE]);
   if (number >= graphs.size())
     graphs.resize(number + 1);
@@ -158,6 +197,8 @@ void Rank::endGraph(uint32_t number) {
 }
 
 void Rank::launchGraph(uint32_t number) {
+  std::lock_guard<std::mutex> lock(graphsMutex);
+  expectRunning();
   if (number >= graphs.size() || !graphs[number])
     throw DeviceError("there is no graph " + std::to_string(number));
   gpu::launchGraph(graphs[number], streams[GRT_STREAM_COMPUTE]);

@@ -13,14 +13,19 @@
 #include "products.h"
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace grt::cuda {
 
 /// What a rank keeps of its world: its place among threads, or communicators.
+/// No graph that captured one of its operations may be left when it ends or is
+/// aborted: NCCL waits for those graphs, for ever.
 class Membership {
 public:
   virtual ~Membership() = default;
+  /// Ends what is under way, from any thread, once.
+  virtual void abort() = 0;
 };
 
 /// Events of a rank, numbered by the executor.
@@ -47,6 +52,11 @@ public:
   void beginGraph();
   void endGraph(uint32_t number);
   void launchGraph(uint32_t number);
+  /// From any thread: takes the graphs away, then aborts the membership. Graphs
+  /// that run are freed by the device when they end, which the membership's
+  /// abort makes them do. While a graph is being made both wait for the rank's
+  /// own thread, which alone may end that. No graph begins from here on.
+  void abort();
 
   void stamp(uint32_t stream, uint32_t number);
   double stamped(uint32_t number) const;
@@ -66,7 +76,9 @@ private:
   std::vector<Event> stamps;
   /// Fork and join the streams of a graph.
   Event fork = nullptr, joins[GRT_STREAM_COUNT] = {};
+  std::mutex graphsMutex; ///< of the next three
   std::vector<Graph> graphs;
+  bool makesGraph = false, aborted = false;
   void *workspace = nullptr;
   uint64_t workspaceBytes = 0;
   bool ownsWorkspace = false;
@@ -74,6 +86,8 @@ private:
   Complaint *complaintOnDevice = nullptr;
 
   void release();
+  void destroyGraphs();
+  void expectRunning() const;
 };
 
 /// What the table's functions get as `state`.

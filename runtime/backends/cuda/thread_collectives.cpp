@@ -141,6 +141,7 @@ private:
 };
 
 struct ThreadMembership : Membership {
+  void abort() override { world->abort(); }
   std::shared_ptr<ThreadWorld> world;
   int32_t self = 0;
 };
@@ -387,10 +388,11 @@ int32_t exchange(void *state, uint32_t streamNumber,
 int32_t checkNothing(void *, char *, size_t) { return 0; }
 
 void abortWorld(void *state) {
-  auto *membership =
-      dynamic_cast<ThreadMembership *>(rankOf(state).membership.get());
-  if (membership)
-    membership->world->abort();
+  try {
+    rankOf(state).abort();
+  } catch (const DeviceError &) {
+    // The failure that led here is what has to be told.
+  }
 }
 
 } // namespace

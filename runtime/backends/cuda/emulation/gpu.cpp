@@ -70,6 +70,7 @@ void beginCapture(Stream) {
   throw DeviceError("the emulated device has no graphs");
 }
 Graph endCapture(Stream) { return nullptr; }
+void dropCapture(Stream) {}
 bool isCapturing(Stream) { return false; }
 void launchGraph(Graph, Stream) {}
 void destroyGraph(Graph) {}
