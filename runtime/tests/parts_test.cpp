@@ -11,10 +11,12 @@
 #include "core/error.h"
 #include "core/init.h"
 #include "core/sha256.h"
+#include "core/workers.h"
 #include "grt/philox.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -107,6 +109,54 @@ TEST(InitialValues, DependOnNothingButSeedNameAndElement) {
   EXPECT_NE(whole, other);
   initialValues(normalParameter("a"), 2, 0, 5000, GRT_F32, other.data());
   EXPECT_NE(whole, other);
+}
+
+// Whatever instructions make them, also where an index outgrows 32 bits.
+TEST(InitialValues, AreSumsOfPhilox) {
+  PhiloxKey key = philoxKey(3, hashName("a"));
+  for (uint64_t first : {uint64_t(0), (uint64_t(1) << 32) - 300}) {
+    std::vector<double> values(700);
+    initialValues(normalParameter("a"), 3, int64_t(first), 700, GRT_F64,
+                  values.data());
+    for (uint64_t i = 0; i < 700; ++i) {
+      int64_t sum = 0;
+      for (uint32_t third = 0; third < 3; ++third)
+        for (uint32_t lane : philox(key, uint32_t(first + i),
+                                    uint32_t((first + i) >> 32), third, 0)
+                                 .lane)
+          sum += lane >> 8;
+      ASSERT_EQ(values[i], double(sum - 6 * ((1 << 24) - 1)) * (0.02 * 0x1p-24))
+          << first + i;
+    }
+  }
+}
+
+TEST(InitialValues, AreTheSameInSeveralPlaces) {
+  std::vector<uint16_t> narrow(1000), narrowAlone(1000);
+  std::vector<float> wide(1000), wideAlone(1000);
+  initialValues(normalParameter("a"), 1, 77, 1000,
+                {{GRT_BF16, narrow.data()}, {GRT_F32, wide.data()}});
+  initialValues(normalParameter("a"), 1, 77, 1000, GRT_BF16,
+                narrowAlone.data());
+  initialValues(normalParameter("a"), 1, 77, 1000, GRT_F32, wideAlone.data());
+  EXPECT_EQ(narrow, narrowAlone);
+  EXPECT_EQ(wide, wideAlone);
+}
+
+TEST(Workers, ShareEveryLoopOnce) {
+  Workers workers(4);
+  for (int64_t count : {0, 1, 63, 64, 1000, 100000, 5}) {
+    std::vector<std::atomic<int>> visits(static_cast<size_t>(count));
+    std::atomic<int> parts{0};
+    workers.share(count, 64, [&](int64_t first, int64_t last) {
+      ++parts;
+      for (int64_t i = first; i < last; ++i)
+        ++visits[size_t(i)];
+    });
+    EXPECT_EQ(parts, std::clamp<int64_t>(count / 64, 1, 4)) << count;
+    for (const std::atomic<int> &visit : visits)
+      ASSERT_EQ(visit, 1) << count;
+  }
 }
 
 // Written down once: a change here changes every seed's weights.

@@ -397,6 +397,23 @@ TEST(Session, SeedsDecideTheWeights) {
   EXPECT_NE(a.losses, c.losses);
 }
 
+// Weights of several blocks a thread, cut by rows and by flat shards.
+TEST(Session, ThreadsAndPlansMakeTheSameWeights) {
+  ModelPlan plan;
+  plan.vocab = 3000;
+  SessionOptions options = testOptions();
+  options.threadsPerRank = 1;
+  TensorMap expected = run(plan, 0, options).parameters;
+  options.threadsPerRank = 5;
+  expectSame(expected, run(plan, 0, options).parameters, 0);
+  plan.layers[0].levels = {{"tp", 2}};
+  plan.layers[2].levels = {{"sdp", 2}};
+  plan.layers[1].levels = {{"dp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1}}};
+  if (!transport)
+    expectSame(expected, run(plan, 0, options).parameters, 0);
+}
+
 TEST(Session, DecayAllReachesVectors) {
   ModelPlan plan;
   SessionOptions all = testOptions();

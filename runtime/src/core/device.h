@@ -62,6 +62,24 @@ public:
       copy(GRT_STREAM_COMPUTE, to + first * width, piece, part * width);
     }
   }
+  /// The same for two arrays of as many elements, of widths of their own:
+  /// `make(memory, otherMemory, first, count)`.
+  template <typename Make>
+  void write(char *to, uint64_t width, char *other, uint64_t otherWidth,
+             uint64_t count, Make make) {
+    if (!table)
+      return make(to, other, uint64_t(0), count);
+    uint64_t most = (stageBytes - 64) / (width + otherWidth);
+    for (uint64_t first = 0; first < count; first += most) {
+      uint64_t part = std::min(most, count - first);
+      uint64_t bytes = part * width, aligned = (bytes + 63) / 64 * 64;
+      char *piece = stage(aligned + part * otherWidth);
+      make(piece, piece + aligned, first, part);
+      copy(GRT_STREAM_COMPUTE, to + first * width, piece, bytes);
+      copy(GRT_STREAM_COMPUTE, other + first * otherWidth, piece + aligned,
+           part * otherWidth);
+    }
+  }
   /// `look(memory, first, count)` reads them.
   template <typename Look>
   void read(const char *from, uint64_t count, uint64_t width, Look look) {

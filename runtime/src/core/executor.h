@@ -58,6 +58,8 @@ private:
   BackendTable table;
 };
 
+class Workers;
+
 /// What all ranks of a session share; read-only while ranks run.
 struct RunState {
   const Program &program;
@@ -179,6 +181,10 @@ private:
   void lookAtDeviceMemory();
   void clearMemory();
   void initialiseWeights();
+  /// Initial values of runs that lie behind one another.
+  void initialiseRuns(Workers &workers, const Layer &layer,
+                      const LayerTensor &tensor,
+                      const std::vector<TensorRun> &runs);
   void prepareLayer(size_t layer);
   /// Walks every function of the role without running it: the backend takes
   /// what memory its kernels need outside the arena.

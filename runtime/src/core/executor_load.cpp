@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
+#include "core/workers.h"
 
 #include <algorithm>
 #include <new>
@@ -258,26 +259,75 @@ void Rank::prepareLayer(size_t number) {
 }
 
 void Rank::initialiseWeights() {
+  Workers workers(state.threadsPerRank);
   for (const Layer &layer : roleData->layers)
     for (const LayerTensor &tensor : layer.tensors) {
-      const Parameter &parameter = manifest.parameters[tensor.parameter];
+      // Runs that lie behind one another in memory are made together: those of
+      // a matrix that is cut by columns are short.
+      std::vector<TensorRun> runs;
+      auto make = [&] {
+        if (!runs.empty())
+          initialiseRuns(workers, layer, tensor, runs);
+        runs.clear();
+      };
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        activity.advance();
-        auto fill = [&](grt_dtype dtype, uint64_t base) {
-          uint64_t width = dtypeBytes(dtype);
-          device->write(arena->base() + base + uint64_t(run.held) * width,
-                        uint64_t(run.count), width,
-                        [&](char *to, uint64_t first, uint64_t count) {
-                          initialValues(parameter, state.options.seed,
-                                        run.global + int64_t(first),
-                                        int64_t(count), dtype, to);
-                        });
-        };
-        fill(manifest.dtype, layer.parameter);
-        if (tensor.group == 0 && manifest.hasMasterWeights())
-          fill(manifest.accumulatorType(), manifest.masterOffset(layer));
+        if (!runs.empty() && runs.back().held + runs.back().count != run.held)
+          make();
+        runs.push_back(run);
       });
+      make();
     }
+}
+
+void Rank::initialiseRuns(Workers &workers, const Layer &layer,
+                          const LayerTensor &tensor,
+                          const std::vector<TensorRun> &runs) {
+  const Parameter &parameter = manifest.parameters[tensor.parameter];
+  const int64_t begin = runs.front().held;
+  activity.advance();
+  // Elements [first, last) of what the runs hold, counted from their begin.
+  auto between = [&](int64_t first, int64_t last, auto visit) {
+    auto run = std::upper_bound(
+        runs.begin(), runs.end(), begin + first,
+        [](int64_t at, const TensorRun &r) { return at < r.held; });
+    for (--run; run != runs.end() && run->held - begin < last; ++run) {
+      int64_t from = std::max(first, run->held - begin);
+      int64_t to = std::min(last, run->held - begin + run->count);
+      visit(run->global + from - (run->held - begin), from, to - from);
+    }
+  };
+  auto fill = [&](uint64_t first, uint64_t count, auto store) {
+    workers.share(int64_t(count), 4096, [&](int64_t from, int64_t to) {
+      between(int64_t(first) + from, int64_t(first) + to,
+              [&](int64_t global, int64_t at, int64_t n) {
+                store(global, uint64_t(at) - first, n);
+              });
+    });
+  };
+  const uint64_t count = uint64_t(runs.back().held + runs.back().count - begin);
+  const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
+  const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
+  char *to = arena->base() + layer.parameter + uint64_t(begin) * width;
+  if (tensor.group != 0 || !manifest.hasMasterWeights())
+    return device->write(
+        to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
+          fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
+            initialValues(parameter, state.options.seed, global, part,
+                          {{dtype, memory + at * width}});
+          });
+        });
+  device->write(
+      to, width,
+      arena->base() + manifest.masterOffset(layer) +
+          uint64_t(begin) * wideWidth,
+      wideWidth, count,
+      [&](char *memory, char *master, uint64_t first, uint64_t n) {
+        fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
+          initialValues(
+              parameter, state.options.seed, global, part,
+              {{dtype, memory + at * width}, {wide, master + at * wideWidth}});
+        });
+      });
 }
 
 uint64_t Rank::measuredPeakBytes() const {

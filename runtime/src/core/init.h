@@ -10,6 +10,7 @@
 
 #include "core/manifest.h"
 
+#include <initializer_list>
 #include <string_view>
 
 namespace grt {
@@ -24,6 +25,15 @@ uint64_t hashName(std::string_view name);
 /// one multiplication, so no libm and no rounding mode of sums is involved.
 void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
                    int64_t count, grt_dtype dtype, void *out);
+
+/// Where values of a type go.
+struct TypedMemory {
+  grt_dtype dtype;
+  void *to;
+};
+/// The same into several places: each value is drawn once.
+void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
+                   int64_t count, std::initializer_list<TypedMemory> out);
 
 /// Converts `count` values; bf16 rounds to nearest, ties to even.
 void storeValues(const double *values, int64_t count, grt_dtype dtype,
