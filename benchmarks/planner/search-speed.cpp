@@ -159,7 +159,11 @@ void measure(const Case &which, const Settings &settings) {
     Cluster cluster = makeCluster(which);
     PlannerOptions options;
     options.relaxations = false;
-    options.timeLimitSeconds = settings.timeLimit;
+    Cancellation cancellation;
+    if (settings.timeLimit) {
+      cancellation.setSeconds(*settings.timeLimit);
+      options.cancellation = &cancellation;
+    }
     options.mostSteps = settings.mostSteps;
     options.memory = static_cast<int64_t>(
         std::exp(uniform(random, std::log(6e9), std::log(40e9))));

@@ -386,8 +386,6 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     if (!(*option >= 0)) // nor "nan"
       return makeError("option --" + option->ArgStr + ": expected at least 0");
   options.gapPercent = gap;
-  if (timeLimit.getNumOccurrences())
-    options.timeLimitSeconds = timeLimit;
   constexpr int64_t most = int64_t(1) << 40;
   if (searchLimit < 0 || searchLimit > most)
     return makeError("option --search-limit: expected 0 to 2^40, found " +
@@ -398,6 +396,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
   options.toolVersion = GALVATRON_VERSION;
+  watch.begin(options, timeLimit.getNumOccurrences()
+                           ? std::optional<double>(timeLimit)
+                           : std::nullopt);
   return options;
 }
 
@@ -426,6 +427,7 @@ std::string PlanOptions::searchOption() const {
 
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
                              bool stdoutTaken, PlanAnswers answers) const {
+  watch.end();
   if (decisions)
     for (const std::string &decision : foldDecisions(result.decisions))
       llvm::errs() << decision << "\n";
@@ -448,6 +450,14 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     result.plan().print(os);
     os << answers.text;
     os.flush();
+    if (watch.interrupted())
+      exitCode = tool.report("interrupted: the plan is the best so far, others "
+                             "may be faster",
+                             kExitInterrupted);
+  } else if (watch.interrupted()) {
+    exitCode = tool.report("interrupted before a plan was found: " +
+                               result.infeasible().str(),
+                           kExitInterrupted);
   } else {
     exitCode = tool.report(result.infeasible().str(), kExitFailed);
   }

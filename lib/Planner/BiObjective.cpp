@@ -92,11 +92,13 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
 }
 
 BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              const Cancellation *cancellation,
                               Picoseconds atLeast, uint64_t mostSteps) {
   BiObjectiveResult result;
   // Neighbouring partitions share most of their stages.
   PipelineSearch search(problem);
   search.setMostSteps(mostSteps);
+  search.setCancellation(cancellation);
   auto solve = [&](const std::vector<int64_t> &partition) {
     ++result.visited;
     search.restart(partition);

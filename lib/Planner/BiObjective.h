@@ -37,8 +37,9 @@ struct BiObjectiveResult {
 /// Strategies are searched exactly for every accepted partition. Best of all
 /// seen, p_t and the even partition included. No partition costs less than
 /// `atLeast`, as far as the caller knows; it stops after about `mostSteps` of
-/// the solver's.
+/// the solver's, or when that is requested.
 BiObjectiveResult biObjective(const PipelineProblem &problem,
+                              const Cancellation *cancellation = nullptr,
                               Picoseconds atLeast = 0,
                               uint64_t mostSteps = ~uint64_t(0));
 

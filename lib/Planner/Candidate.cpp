@@ -38,6 +38,8 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
   } else {
     candidate->makeTransfersFree(model.layerCount());
   }
+  if (tables.incomplete())
+    return nullptr;
   if (Error error = problem.check()) {
     refusal = toString(std::move(error));
     return nullptr;

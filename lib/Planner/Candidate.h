@@ -56,11 +56,12 @@ struct MemoryNeed {
 
 class Candidate {
 public:
-  /// Null if some layer can have no strategy of the set; the reason is then in
-  /// `refusal`. Memory is that of `fewest` micro-batches if given, which is the
-  /// least of all shapes with the same numbers in flight. Without transfers all
-  /// moves between layers are free: enough for bounds, and their tables are
-  /// the dearest on many devices.
+  /// Null if some layer can have no strategy of the set, the reason is then in
+  /// `refusal`, or if the tables are incomplete: pricing was to end. Memory is
+  /// that of `fewest` micro-batches if given, which is the least of all shapes
+  /// with the same numbers in flight. Without transfers all moves between
+  /// layers are free: enough for bounds, and their tables are the dearest on
+  /// many devices.
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true);

@@ -90,6 +90,15 @@ const std::vector<size_t> &CostTables::contentionsOf(const Layout &layout,
   return it->second;
 }
 
+/// Forgets a table that is not complete.
+template <typename Map>
+static const typename Map::mapped_type &leftOut(Map &tables,
+                                                typename Map::iterator it) {
+  static const typename Map::mapped_type none;
+  tables.erase(it);
+  return none;
+}
+
 const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                                            size_t stage, int64_t samples,
                                            int64_t microBatches) {
@@ -111,6 +120,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     const Strategy &strategy = set.strategies[s];
     if (samples % strategy.sampleShards() != 0)
       continue;
+    if (cancelled())
+      return leftOut(kinds, it);
     int64_t local = samples / strategy.sampleShards();
     Expected<LayerFootprint> footprint = model.footprint(kind, strategy, local);
     if (!footprint) {
@@ -145,18 +156,24 @@ CostTables::boundaryRates(const StrategySet &set, size_t pairPlace) {
   const Place &at = places[pairPlace];
   auto [forward, backward] = std::tie(it->second.forward, it->second.backward);
   for (size_t from : set.classes)
-    for (size_t to : set.classes)
+    for (size_t to : set.classes) {
+      if (cancelled())
+        return leftOut(rates, it);
       forward.push_back(reshardRate(cluster, set.strategies[from],
                                     set.strategies[to], at.from, at.to));
+    }
   // Inside a stage the way back is a move from the latter class to the former.
   size_t count = set.classes.size();
   for (size_t from = 0; from < count; ++from)
-    for (size_t to = 0; to < count; ++to)
+    for (size_t to = 0; to < count; ++to) {
+      if (cancelled())
+        return leftOut(rates, it);
       backward.push_back(
           at.from == at.to
               ? forward[to * count + from]
               : reshardRate(cluster, set.strategies[set.classes[to]],
                             set.strategies[set.classes[from]], at.to, at.from));
+    }
   return it->second;
 }
 
@@ -165,6 +182,8 @@ CostTables::tieTimes(const StrategySet &set, size_t pairPlace, int64_t bytes) {
   auto [it, fresh] = ties.try_emplace({pairPlace, bytes});
   if (!fresh)
     return it->second;
+  if (cancelled())
+    return leftOut(ties, it);
   const Place &at = places[pairPlace];
   std::vector<Strategy> strategies;
   for (size_t strategy : set.tieKeys)

@@ -18,6 +18,7 @@
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
 
 #include <map>
@@ -104,6 +105,15 @@ public:
       : model(model), cluster(cluster), dtype(model.dtype()),
         contended(cluster.sharesCores()), contentions(1) {}
 
+  /// Tables that are made once this is requested are left out and not kept:
+  /// whoever asked for one finds incomplete() true, and must not use it. Null:
+  /// never.
+  void setCancellation(const Cancellation *requested) {
+    cancellation = requested;
+    isIncomplete = false;
+  }
+  bool incomplete() const { return isIncomplete; }
+
   /// Numbers of device lists, and of pairs of them, that no cost can tell
   /// apart.
   size_t placeOf(llvm::ArrayRef<int64_t> devices);
@@ -135,6 +145,11 @@ public:
                                            size_t pairPlace, int64_t bytes);
 
 private:
+  /// Whether pricing is to end; what is being made is then incomplete.
+  bool cancelled() {
+    isIncomplete |= cancellation && cancellation->requested();
+    return isIncomplete;
+  }
   std::string signature(llvm::ArrayRef<int64_t> a,
                         llvm::ArrayRef<int64_t> b) const;
 
@@ -145,6 +160,8 @@ private:
 
   LayerModel &model;
   const Cluster &cluster;
+  const Cancellation *cancellation = nullptr;
+  bool isIncomplete = false;
   std::string dtype;
   bool contended;
   std::vector<CoreContention> contentions; ///< by number

@@ -132,7 +132,19 @@ private:
   Alternative replan(std::string what, const PlannerOptions &changed,
                      const Cluster &on, bool *refused = nullptr) {
     Alternative alternative{std::move(what), std::nullopt, ""};
+    auto late = [&] {
+      return options.cancellation && options.cancellation->requested();
+    };
+    if (late()) {
+      alternative.reason = kTimeWasUp;
+      return alternative;
+    }
     Expected<PlannerResult> result = plan(model, on, changed);
+    // What a search found that was stopped says nothing of the best.
+    if (result && late()) {
+      alternative.reason = kTimeWasUp;
+      return alternative;
+    }
     if (refused)
       *refused = !result;
     if (!result)

@@ -57,7 +57,10 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
   high = std::clamp(high, low, std::max(low, 4 * budget));
 
   double ratio = static_cast<double>(high) / static_cast<double>(low);
-  for (int i = 0; i < steps; ++i) {
+  auto late = [&] {
+    return options.cancellation && options.cancellation->requested();
+  };
+  for (int i = 0; i < steps && !late(); ++i) {
     double exponent = static_cast<double>(i) / std::max(1, steps - 1);
     changed.memory = static_cast<int64_t>(
         std::ceil(static_cast<double>(low) * std::pow(ratio, exponent)));
@@ -67,7 +70,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
     Expected<PlannerResult> result = plan(model, cluster, changed);
     if (!result)
       return result.takeError();
-    if (result->feasible())
+    if (result->feasible() && !late())
       points.push_back(pointOf(result->plan()));
   }
 

@@ -81,11 +81,9 @@ public:
   Search(LayerModel &model, const Cluster &cluster,
          const PlannerOptions &options, Space space)
       : model(model), cluster(cluster), options(options),
-        space(std::move(space)), tables(model, cluster), begin(Clock::now()) {
-    if (options.timeLimitSeconds)
-      deadline = begin + std::chrono::duration_cast<Clock::duration>(
-                             std::chrono::duration<double>(
-                                 std::min(*options.timeLimitSeconds, 1e9)));
+        space(std::move(space)), tables(model, cluster),
+        begin(std::chrono::steady_clock::now()) {
+    tables.setCancellation(options.cancellation);
   }
 
   Expected<PlannerResult> run();
@@ -98,6 +96,8 @@ private:
     Shape shape;
     Solved solved;
   };
+  /// What found a plan: the exact search; quickPipeline(); Algorithm 2.
+  enum class Finder { Exact, Quick, Heuristic };
 
   /// Shapes on their way that differ in nothing but the number of
   /// micro-batches, and hold the same numbers of them in flight. More of them
@@ -142,7 +142,7 @@ private:
     PipelineSearch &search = *entry.search;
     uint64_t taken = search.statistics().steps;
     uint64_t left = mostSteps - std::min(steps, mostSteps);
-    search.setDeadline(deadline);
+    search.setCancellation(options.cancellation);
     search.setMostSteps(taken + std::min(left, kNoStepLimit - taken));
     auto result = turn(search);
     steps += search.statistics().steps - taken;
@@ -168,7 +168,8 @@ private:
     queue.push_back(std::move(entry));
     std::push_heap(queue.begin(), queue.end(), Later());
   }
-  void accept(const Shape &shape, Solved solved);
+  void accept(const Shape &shape, Solved solved, Finder by = Finder::Exact);
+  void report(ArrayRef<int64_t> batches, const Queue &queue) const;
   bool rescue(const Queue &queue);
   void reject(const Queue &rest);
   double gapTo(Picoseconds bound, int64_t batch) const;
@@ -179,12 +180,16 @@ private:
                                          begin)
         .count();
   }
-  bool late() const { return deadline && Clock::now() >= *deadline; }
+  bool late() const {
+    return options.cancellation && options.cancellation->requested();
+  }
   /// Time is up, or the batches searched have had their steps.
   bool spent() const { return steps >= mostSteps || late(); }
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(ArrayRef<int64_t> batches);
   std::optional<Picoseconds> compareHeuristic();
+  void priceRest(Queue &queue);
+  void proveRest(ArrayRef<std::vector<int64_t>> groups);
   Plan toPlan(const Incumbent &best) const;
   Infeasible explain(int64_t batch);
   void log(const Twine &text) { decisions.push_back(text.str()); }
@@ -194,10 +199,7 @@ private:
   const PlannerOptions &options;
   Space space;
   CostTables tables;
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begin;
-  /// Nothing once time is up and there still is no plan.
-  std::optional<Clock::time_point> deadline;
+  std::chrono::steady_clock::time_point begin;
   std::map<int64_t, StrategySet> sets; ///< by group size
   std::map<int64_t, Layout> layouts;   ///< by pipeline degree
   /// By pipeline degree, samples of a micro-batch, and micro-batches as far as
@@ -206,8 +208,10 @@ private:
   /// The same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
-  bool bestIsHeuristic = false;
+  Finder finder = Finder::Exact; ///< of the best plan
   double gapPercent = 0;
+  /// Some shape was not priced before time was up: no gap is proven.
+  bool unpriced = false;
   std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
   std::vector<std::string> decisions;
   std::string refusal;
@@ -310,6 +314,8 @@ std::unique_ptr<Candidate> Search::candidateOf(const Shape &shape,
   std::unique_ptr<Candidate> candidate =
       Candidate::make(model, tables, shape, reason, fewest, transfers);
   if (!candidate) {
+    if (tables.incomplete())
+      return nullptr;
     log(shape.str() + ": rejected, " + reason);
     if (refusal.empty())
       refusal = reason;
@@ -323,8 +329,13 @@ Picoseconds Search::freeBoundOf(const Shape &shape) {
   auto [it, fresh] =
       freeBounds.try_emplace({shape.degree(), shape.samples(),
                               tables.sharesCores() ? shape.microBatches : 0});
-  if (fresh)
+  if (fresh) {
     it->second = freeBound(model, tables, shape);
+    if (tables.incomplete()) {
+      freeBounds.erase(it);
+      return 0;
+    }
+  }
   if (it->second.time >= kNoBound)
     return kNoBound;
   return pipelineBound(shape.microBatches, it->second.time, it->second.nosync);
@@ -347,6 +358,10 @@ Picoseconds Search::sharedBoundOf(const Shape &shape) {
     std::string reason;
     std::unique_ptr<Candidate> candidate = Candidate::make(
         model, tables, fewest, reason, /*fewest=*/0, /*transfers=*/false);
+    if (!candidate && tables.incomplete()) {
+      sharedBounds.erase(it);
+      return 0;
+    }
     // A problem that cannot be posed says nothing about what fits.
     it->second = candidate ? PipelineSearch::bounds(candidate->problem())
                            : PipelineBounds{};
@@ -365,14 +380,18 @@ Picoseconds Search::limitFor(int64_t batch) const {
   return static_cast<Picoseconds>((product - 1) / best->shape.batch);
 }
 
+static double samplesPerSecond(const Shape &shape, Picoseconds time) {
+  return static_cast<double>(shape.batch) * 1e12 /
+         static_cast<double>(std::max<Picoseconds>(time, 1));
+}
+
 void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
   RunnerUp fresh;
   fresh.batch = shape.batch;
   fresh.pipelineDegree = shape.degree();
   fresh.microBatches = shape.microBatches;
   fresh.iterationMs = toMilliseconds(time);
-  fresh.samplesPerSecond = static_cast<double>(shape.batch) * 1e12 /
-                           static_cast<double>(std::max<Picoseconds>(time, 1));
+  fresh.samplesPerSecond = samplesPerSecond(shape, time);
   fresh.exact = solved != nullptr;
   if (solved)
     fresh.partition = solved->partition;
@@ -382,8 +401,9 @@ void Search::note(const Shape &shape, Picoseconds time, const Solved *solved) {
     it->second = fresh;
 }
 
-void Search::accept(const Shape &shape, Solved solved) {
+void Search::accept(const Shape &shape, Solved solved, Finder by) {
   note(shape, solved.cost, &solved);
+  finder = by;
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
   best = Incumbent{shape, std::move(solved)};
 }
@@ -472,6 +492,8 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
                    space.partition == PartitionMode::Free;
     entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
     if (!openProblem(entry, /*transfers=*/!relaxed)) {
+      if (tables.incomplete())
+        return false;
       giveUp(entry, queue);
       return true;
     }
@@ -487,6 +509,8 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
       return entry.bound >= kNoBound;
     entry.level = Entry::Tightened;
     if (!openProblem(entry, /*transfers=*/true)) {
+      if (tables.incomplete())
+        return false;
       giveUp(entry, queue);
       return true;
     }
@@ -504,11 +528,12 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   }
   ++solvedCount;
   if (space.partition == PartitionMode::BiObjective && shape.degree() > 1) {
-    BiObjectiveResult found = biObjective(entry.candidate->problem());
+    BiObjectiveResult found =
+        biObjective(entry.candidate->problem(), options.cancellation);
     if (found.best) {
       Solved solved = entry.candidate->toSolved(*found.best);
       if (solved.cost <= limit)
-        accept(shape, std::move(solved));
+        accept(shape, std::move(solved), Finder::Heuristic);
       else
         note(shape, solved.cost, &solved);
     }
@@ -527,9 +552,20 @@ bool Search::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   return entry.bound >= kNoBound;
 }
 
+/// For what is left to do once time is up, beyond what must be done: with the
+/// rest it stays below half a second.
+constexpr double kGraceSeconds = 0.2;
+
 /// Time is up and there is no plan: the best of a few quick ones for the shapes
 /// with the least bounds, or the leanest one of the first shape that has one.
 bool Search::rescue(const Queue &queue) {
+  // What is needed for one plan is priced whatever the time; others only if
+  // they take no longer than this.
+  Cancellation grace;
+  grace.setSeconds(kGraceSeconds);
+  tables.setCancellation(nullptr);
+  bool hurried = late();
+  auto enough = [&] { return best && hurried && grace.requested(); };
   Queue sorted = queue;
   llvm::sort(sorted,
              [](const Entry &a, const Entry &b) { return Later()(b, a); });
@@ -553,13 +589,15 @@ bool Search::rescue(const Queue &queue) {
       if (found &&
           (!best || fasterPerSample(found->cost, entry.shape.batch,
                                     best->solved.cost, best->shape.batch)))
-        accept(entry.shape, candidate->toSolved(*found));
+        accept(entry.shape, candidate->toSolved(*found), Finder::Quick);
     }
-    if (++tried == most)
+    if (++tried == most || enough())
       break;
   }
-  if (best)
+  if (best) {
+    tables.setCancellation(options.cancellation);
     return true;
+  }
   for (const Entry &entry : sorted) {
     std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
     if (!candidate)
@@ -571,10 +609,11 @@ bool Search::rescue(const Queue &queue) {
         evaluatePipeline(candidate->problem(), need.solution.partition,
                          need.solution.choice)
             .cost;
-    accept(entry.shape, candidate->toSolved(need.solution));
-    return true;
+    accept(entry.shape, candidate->toSolved(need.solution), Finder::Quick);
+    break;
   }
-  return false;
+  tables.setCancellation(options.cancellation);
+  return best.has_value();
 }
 
 /// What is left in the queue once no shape of it can be better.
@@ -593,6 +632,22 @@ void Search::reject(const Queue &rest) {
   if (sorted.size() > most)
     log("and " + Twine(sorted.size() - most) +
         " more: rejected, slower per sample than these");
+}
+
+void Search::report(ArrayRef<int64_t> batches, const Queue &queue) const {
+  if (!options.progress)
+    return;
+  PlannerProgress progress;
+  progress.batch = batches.back();
+  progress.solved = solvedCount;
+  progress.open = queue.size();
+  if (best) {
+    progress.samplesPerSecond =
+        samplesPerSecond(best->shape, best->solved.cost);
+    if (const Entry &next = queue.front(); next.bound > 0)
+      progress.gapPercent = gapTo(next.bound, next.shape.batch);
+  }
+  options.progress(progress);
 }
 
 /// Best-first over all shapes of some batches, against the best so far. False
@@ -635,12 +690,21 @@ bool Search::searchBatches(ArrayRef<int64_t> batches) {
   std::make_heap(queue.begin(), queue.end(), Later());
   while (!queue.empty()) {
     const Entry &next = queue.front();
+    report(batches, queue);
     if (!best && spent() && !rescue(queue)) {
-      deadline.reset();
+      // Nothing fits, which explain() says.
+      if (late())
+        break;
       mostSteps = kNoStepLimit;
     }
     if (best) {
       bool done = next.bound > limitFor(next.shape.batch);
+      if (next.bound == 0 && late()) {
+        priceRest(queue);
+        unpriced |= queue.front().bound == 0;
+        if (queue.front().bound > 0)
+          continue;
+      }
       double gap = done ? 0 : gapTo(next.bound, next.shape.batch);
       if (done || gap <= options.gapPercent || spent()) {
         if (!done && gap > options.gapPercent && steps >= mostSteps) {
@@ -698,6 +762,39 @@ std::vector<std::vector<int64_t>> Search::batchGroups() const {
   return groups;
 }
 
+/// Bounds of the entries that were not priced before time was up.
+void Search::priceRest(Queue &queue) {
+  Cancellation grace;
+  grace.setSeconds(kGraceSeconds);
+  tables.setCancellation(&grace);
+  for (Entry &entry : queue)
+    if (entry.bound == 0)
+      entry.bound = freeBoundOf(entry.shape);
+  tables.setCancellation(options.cancellation);
+  std::make_heap(queue.begin(), queue.end(), Later());
+}
+
+/// What is proven holds for all batches that the sweep would have seen. Their
+/// layers may have to be priced for that: only for so long.
+void Search::proveRest(ArrayRef<std::vector<int64_t>> groups) {
+  Cancellation grace;
+  grace.setSeconds(unpriced ? 0 : kGraceSeconds);
+  if (late())
+    tables.setCancellation(&grace);
+  for (const std::vector<int64_t> &group : groups)
+    for (int64_t batch : group)
+      for (const Shape &shape : shapesOf(batch)) {
+        Picoseconds bound = freeBoundOf(shape);
+        if (bound > limitFor(shape.batch))
+          continue;
+        unpriced |= bound == 0;
+        gapPercent = std::max(gapPercent, gapTo(bound, shape.batch));
+        if (unpriced)
+          return tables.setCancellation(options.cancellation);
+      }
+  tables.setCancellation(options.cancellation);
+}
+
 Plan Search::toPlan(const Incumbent &incumbent) const {
   const Shape &shape = incumbent.shape;
   Plan plan;
@@ -739,7 +836,12 @@ Infeasible Search::explain(int64_t batch) {
   std::optional<MemoryNeed> need;
   std::vector<int64_t> devices; ///< of the stage in need
   std::string name;
+  // Memory must be priced to say what is missing; once time is up, of one
+  // shape.
+  tables.setCancellation(nullptr);
   for (const Shape &shape : shapesOf(batch)) {
+    if (need && late())
+      break;
     std::unique_ptr<Candidate> candidate = leanCandidateOf(shape);
     if (!candidate)
       continue;
@@ -773,7 +875,7 @@ Infeasible Search::explain(int64_t batch) {
   infeasible.fittingMemory = cluster.memoryFor(devices, need->needed);
   infeasible.relaxations.push_back("raise the memory of each device to " +
                                    bytesText(infeasible.fittingMemory));
-  if (!options.relaxations)
+  if (!options.relaxations || late())
     return infeasible;
 
   // Each relaxation is tried before it is offered.
@@ -785,7 +887,7 @@ Infeasible Search::explain(int64_t batch) {
     }
     Search search(model, cluster, changed, *other);
     std::optional<int64_t> excess = search.leastExcess(changedBatch);
-    return excess && *excess <= 0;
+    return excess && *excess <= 0 && !late();
   };
   if (options.strategy && !options.strategy->checkpoint()) {
     PlannerOptions changed = options;
@@ -844,9 +946,11 @@ std::optional<Picoseconds> Search::compareHeuristic() {
   if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
     return std::nullopt;
   std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
+  if (!candidate)
+    return std::nullopt;
   BiObjectiveResult found =
-      biObjective(candidate->problem(), gapPercent > 0 ? 0 : best->solved.cost,
-                  kHeuristicSteps);
+      biObjective(candidate->problem(), options.cancellation,
+                  gapPercent > 0 ? 0 : best->solved.cost, kHeuristicSteps);
   if (found.stopped)
     log("the bi-objective heuristic is stopped after " + Twine(found.visited) +
         " partitions");
@@ -860,7 +964,7 @@ std::optional<Picoseconds> Search::compareHeuristic() {
   // Only where the exact search was stopped early.
   if (found.best->cost < best->solved.cost) {
     best->solved = candidate->toSolved(*found.best);
-    bestIsHeuristic = true;
+    finder = Finder::Heuristic;
   }
   return found.best->cost;
 }
@@ -880,7 +984,7 @@ Expected<PlannerResult> Search::run() {
     if (searchBatches(group) && !firstTried)
       firstTried = *llvm::find_if(
           group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
-    if (best && late()) {
+    if (late()) {
       cutShort = true;
       break;
     }
@@ -914,19 +1018,14 @@ Expected<PlannerResult> Search::run() {
     int64_t batch =
         firstTried.value_or(options.batch.value_or(options.batchStep));
     Infeasible infeasible = explain(batch);
-    if (options.relaxations && infeasible.neededBytes > 0)
+    if (options.relaxations && infeasible.neededBytes > 0 && !late())
       relaxInput(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
     return PlannerResult{
         std::move(infeasible), std::move(decisions), {}, steps};
   }
-  // What is proven holds for all batches that the sweep would have seen.
-  for (; cutShort && searched < groups.size(); ++searched)
-    for (int64_t batch : groups[searched])
-      for (const Shape &shape : shapesOf(batch))
-        if (Picoseconds bound = freeBoundOf(shape);
-            bound <= limitFor(shape.batch))
-          gapPercent = std::max(gapPercent, gapTo(bound, shape.batch));
+  if (cutShort)
+    proveRest(ArrayRef(groups).drop_front(searched));
   for (const LeftOut &shape : leftOut)
     if (shape.bound <= limitFor(shape.batch))
       gapPercent = std::max(gapPercent, gapTo(shape.bound, shape.batch));
@@ -949,9 +1048,13 @@ Expected<PlannerResult> Search::run() {
   Plan plan = priced->plan();
   plan.searchMs = elapsed;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;
-  plan.foundBy = heuristicSpace || bestIsHeuristic ? "heuristic" : "exact";
+  if (heuristicSpace)
+    finder = Finder::Heuristic;
+  plan.foundBy = finder == Finder::Exact   ? "exact"
+                 : finder == Finder::Quick ? "quick"
+                                           : "heuristic";
   // A heuristic proves nothing about the space.
-  if (!heuristicSpace)
+  if (!heuristicSpace && !unpriced)
     plan.provenGapPercent = gapPercent;
   plan.heuristicMs = heuristic ? toMilliseconds(*heuristic) : 0;
   log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +

@@ -18,6 +18,8 @@ static constexpr int64_t mostTries = 64;
 
 static bool fits(LayerModel &model, const Cluster &cluster,
                  const PlannerOptions &options, int64_t batch) {
+  if (options.cancellation && options.cancellation->requested())
+    return false;
   PlannerOptions changed = options;
   changed.batch = batch;
   changed.relaxations = false;

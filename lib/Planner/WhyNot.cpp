@@ -108,6 +108,8 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
   Expected<PlannerResult> result = plan(model, cluster, forced);
   if (!result) {
     answer.refusal = toString(result.takeError());
+  } else if (options.cancellation && options.cancellation->requested()) {
+    answer.refusal = kTimeWasUp;
   } else if (result->feasible()) {
     answer.plan = result->plan();
   } else if (result->infeasible().neededBytes == 0) {

@@ -23,7 +23,6 @@
 #include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <deque>
 #include <unordered_map>
@@ -189,7 +188,7 @@ public:
   std::vector<int64_t> partition;
   Picoseconds bound = 0;
   PipelineStatistics statistics;
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  const Cancellation *cancellation = nullptr;
   uint64_t mostSteps = ~uint64_t(0);
   bool stopped = false;
 

@@ -28,8 +28,8 @@ void PipelineSearch::Impl::restart(std::vector<int64_t> newPartition) {
 }
 
 bool PipelineSearch::Impl::late() {
-  if (!stopped && deadline)
-    stopped = std::chrono::steady_clock::now() >= *deadline;
+  if (!stopped && cancellation)
+    stopped = cancellation->requested();
   stopped |= statistics.steps > mostSteps;
   return stopped;
 }
@@ -248,9 +248,8 @@ void PipelineSearch::restart(std::vector<int64_t> partition) {
   impl->restart(std::move(partition));
 }
 
-void PipelineSearch::setDeadline(
-    std::optional<std::chrono::steady_clock::time_point> deadline) {
-  impl->deadline = deadline;
+void PipelineSearch::setCancellation(const Cancellation *cancellation) {
+  impl->cancellation = cancellation;
   impl->stopped = false;
 }
 

@@ -208,11 +208,14 @@ void Plan::print(raw_ostream &os) const {
     os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
                  alphaMemory());
   if (!foundBy.empty()) {
-    os << "  found by the " << foundBy << " search";
+    os << "  found by the "
+       << (foundBy == "quick" ? "quick heuristic" : foundBy + " search");
     if (provenGapPercent && *provenGapPercent == 0)
       os << ", proven optimal";
     else if (provenGapPercent)
       os << format(", proven within %.3g%% of the optimum", *provenGapPercent);
+    else if (foundBy != "heuristic")
+      os << ", stopped before anything was proven";
     if (heuristicMs > 0)
       os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
     os << "\n";

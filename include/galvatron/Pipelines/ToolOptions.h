@@ -16,6 +16,7 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Pipelines/Compile.h"
+#include "galvatron/Pipelines/PlanWatch.h"
 
 #include "llvm/Support/CommandLine.h"
 
@@ -99,6 +100,7 @@ struct PlanOptions {
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
   llvm::cl::opt<std::string> json;
+  mutable PlanWatch watch; ///< begun by plannerOptions()
 
   /// Reads the model; `training` gets what the command line says of it.
   llvm::Expected<LoadedModel> load(const ModelOptions &options,
@@ -112,6 +114,7 @@ struct PlanOptions {
   /// agree.
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
                                          bool keep) const;
+  /// From here on the time limit counts, and Ctrl-C ends the search only.
   llvm::Expected<PlannerOptions> plannerOptions() const;
   /// With --replan: the batch of the plan that is dropped, which belongs to the
   /// training and not to the plan, unless the command line says another. Says
@@ -123,8 +126,9 @@ struct PlanOptions {
   /// Prints the table with the answers' text behind it and, if asked for, the
   /// decisions; then writes the plan JSON with the answers' keys and the
   /// answers' files. A file that cannot be written is reported and takes
-  /// nothing from the others. Returns the exit code. The table goes to standard
-  /// error if standard output is taken, as `stdoutTaken` says, or by the JSON.
+  /// nothing from the others. Returns the exit code, kExitInterrupted for a
+  /// plan of a search that Ctrl-C ended. The table goes to standard error if
+  /// standard output is taken, as `stdoutTaken` says, or by the JSON.
   int printResult(const Tool &tool, const PlannerResult &result,
                   bool stdoutTaken, PlanAnswers answers = {}) const;
 };

@@ -19,6 +19,10 @@
 
 namespace galvatron {
 
+/// The answer to what was asked once PlannerOptions::cancellation was
+/// requested, or while it was being looked for.
+inline constexpr const char *kTimeWasUp = "not looked for, time was up";
+
 /// Samples per second of `to` over those of `from`, minus 1.
 double throughputChange(const Plan &from, const Plan &to);
 /// What differs, as phrases: "pipeline degree 2 -> 4", "12 of 26 layers have

@@ -20,7 +20,9 @@
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Strategy/Plan.h"
+#include "galvatron/Support/Cancellation.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -36,6 +38,16 @@ enum class MicroBatchRule { Search, Paper };
 
 /// Some seconds of search (docs/search.md, "Order").
 constexpr uint64_t kDefaultMostSteps = 50'000'000;
+
+/// How far a search is, for a line that a terminal shows.
+struct PlannerProgress {
+  int64_t batch = 0;           ///< the largest of those at hand
+  size_t solved = 0;           ///< shapes whose optimum was looked for
+  size_t open = 0;             ///< shapes of these batches not yet ruled out
+  double samplesPerSecond = 0; ///< of the best plan so far; 0: none yet
+  /// By how many percent another plan of these batches may be faster.
+  std::optional<double> gapPercent;
+};
 
 struct PlannerOptions {
   /// One of plannerSpaces(): which strategies, degrees and partitions are
@@ -59,9 +71,12 @@ struct PlannerOptions {
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.
   double gapPercent = 0;
-  /// Stop after this many seconds with the best plan so far; if there is none,
-  /// with one that fits, and if none is found to fit, go on.
-  std::optional<double> timeLimitSeconds;
+  /// Looked at by all that takes long, questions about the plan included. Once
+  /// it is requested the best plan so far is returned within half a second; if
+  /// there is none, one that fits; and if nothing fits, why. Null: never.
+  const Cancellation *cancellation = nullptr;
+  /// Called now and then, at most once a turn of the search.
+  std::function<void(const PlannerProgress &)> progress;
   /// The same after about so many steps (PipelineStatistics::steps) in one
   /// batch of the paper's rule, one doubling of another sweep, or the one batch
   /// given; 0: no limit. What is counted does not depend on the machine, so

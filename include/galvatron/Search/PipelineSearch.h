@@ -27,9 +27,9 @@
 #ifndef GALVATRON_SEARCH_PIPELINESEARCH_H
 #define GALVATRON_SEARCH_PIPELINESEARCH_H
 
+#include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -168,10 +168,10 @@ public:
   /// Begins anew with the layers per stage given, or any if empty; what is
   /// known of single stages is kept. The problem was made without a partition.
   void restart(std::vector<int64_t> partition);
-  /// Calls return soon after this time. They may return a solution that is not
-  /// the optimum, and prove nothing any more; lowerBound() holds.
-  void
-  setDeadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+  /// Calls return soon after this is requested; null: never. They may return a
+  /// solution that is not the optimum, and prove nothing any more; lowerBound()
+  /// holds.
+  void setCancellation(const Cancellation *cancellation);
   /// The same once about so many steps were taken, all calls together: a limit
   /// that no machine's speed changes.
   void setMostSteps(uint64_t steps);

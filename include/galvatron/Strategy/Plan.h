@@ -163,7 +163,8 @@ struct Plan {
   /// assumptions, not measurements.
   bool nominal = false;
   double searchMs = 0;
-  /// Which search found the plan, "exact" or "heuristic"; empty if none did.
+  /// Which search found the plan: "exact"; "heuristic", Algorithm 2; "quick",
+  /// what an exact search that was stopped tries at its end. Empty if none did.
   std::string foundBy;
   /// No plan of the space is faster by more than this many percent; nothing if
   /// that is not proven of any number.
