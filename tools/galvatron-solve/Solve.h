@@ -45,6 +45,9 @@ private:
 /// or from the current one if there is no such file.
 Outcome solveHarmony(ObjectReader &reader, llvm::StringRef problemPath);
 
+/// "2bw".
+Outcome solveTwoBuffers(ObjectReader &reader);
+
 } // namespace galvatron::solve
 
 #endif // GALVATRON_TOOLS_GALVATRON_SOLVE_SOLVE_H

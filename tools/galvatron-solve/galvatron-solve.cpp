@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Reads a problem in JSON (layer-strategies, pipeline-partition, harmony) and
-// prints the best answer in JSON. Exit codes: 0 solved, 1 infeasible, 2 invalid
-// input.
+// Reads a problem in JSON (layer-strategies, pipeline-partition, harmony, 2bw)
+// and prints the best answer in JSON. Exit codes: 0 solved, 1 infeasible, 2
+// invalid input.
 //
 //===----------------------------------------------------------------------===//
 
@@ -236,8 +236,10 @@ Outcome solveProblem(StringRef text, StringRef name) {
       return solvePartition(reader);
     if (problem == "harmony")
       return solveHarmony(reader, name);
-    reader.fail("'problem': expected 'layer-strategies', 'pipeline-partition' "
-                "or 'harmony', found '" +
+    if (problem == "2bw")
+      return solveTwoBuffers(reader);
+    reader.fail("'problem': expected 'layer-strategies', 'pipeline-partition', "
+                "'harmony' or '2bw', found '" +
                 problem + "'");
   }
   return invalid(reader.finish(/*rejectUnknown=*/false));
