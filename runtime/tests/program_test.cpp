@@ -5,11 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/error.h"
+#include "core/image.h"
 #include "files.h"
 #include "grt/session.h"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <elf.h>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -113,7 +117,8 @@ TEST(Program, WhatIsNoProgramIsAnError) {
     return payload + std::string(trailer.begin(), trailer.end());
   };
   expectRefused(sealed("some text"), "expected an ELF shared object");
-  expectRefused(sealed("\177ELF and then nothing"), "cannot load program");
+  expectRefused(sealed("\177ELF and then nothing"),
+                "is not loaded: its ELF file is malformed");
   // A shared object of something else.
   std::string other = readAll(bigram(1));
   other.resize(other.size() - trailerBytes);
@@ -121,6 +126,152 @@ TEST(Program, WhatIsNoProgramIsAnError) {
        (at = other.find("grt_program", at)) != std::string::npos;)
     other[at] = 'x';
   expectRefused(sealed(other), "");
+}
+
+/// None of these is loaded: what the loader would run ends the process.
+TEST(Program, WhatTheLoaderWouldDoIsRefused) {
+  for (auto [name, message] :
+       {std::pair("constructor", "it has constructors, which would run"),
+        {"destructor", "it has destructors"},
+        {"import", "it imports 'system'; programs import functions of the "
+                   "runtime (grt_...) only"},
+        {"weak", "it imports 'optional'"},
+        {"indirect", "symbol 'indirect' is an indirect function"},
+        {"hidden", "it has a relocation of type "},
+        {"thread", "it has thread-local data"},
+        {"library", "it needs library 'libm.so.6'; programs need none"},
+        {"path", "it has a search path for libraries"},
+        {"stack", "it asks for an executable stack"}}) {
+    SCOPED_TRACE(name);
+    std::string path = std::string(TEST_PROGRAMS) + "/hostile-" + name + ".gvx";
+    std::string bytes = readAll(path);
+    ASSERT_GT(bytes.size(), trailerBytes);
+    expectRefused(bytes,
+                  std::string("program 'p.gvx' is not loaded: ") + message);
+  }
+}
+
+/// The bytes of a program that is good, for changes to its headers.
+class Headers {
+public:
+  Headers() : bytes(readAll(bigram(1))) {
+    bytes.resize(bytes.size() - trailerBytes);
+    std::memcpy(&header, bytes.data(), sizeof(header));
+  }
+  Elf64_Phdr segment(size_t i) const {
+    Elf64_Phdr value;
+    std::memcpy(&value, bytes.data() + place(i), sizeof(value));
+    return value;
+  }
+  void put(size_t i, const Elf64_Phdr &value) {
+    std::memcpy(bytes.data() + place(i), &value, sizeof(value));
+  }
+  /// The first segment of a type.
+  size_t find(uint32_t type) const {
+    for (size_t i = 0; i < header.e_phnum; ++i)
+      if (segment(i).p_type == type)
+        return i;
+    ADD_FAILURE() << "no segment of type " << type;
+    return 0;
+  }
+  size_t count() const { return header.e_phnum; }
+  std::string bytes;
+
+private:
+  size_t place(size_t i) const {
+    return header.e_phoff + i * sizeof(Elf64_Phdr);
+  }
+  Elf64_Ehdr header;
+};
+
+void expectImage(const std::string &bytes, const std::string &message) {
+  try {
+    checkImage(bytes);
+    ADD_FAILURE() << "expected: " << message;
+  } catch (const Error &error) {
+    EXPECT_EQ(error.exitCode(), 2);
+    EXPECT_NE(std::string(error.what()).find(message), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Program, MalformedHeadersAreRefused) {
+  Headers good;
+  EXPECT_NO_THROW(checkImage(good.bytes));
+  auto changed = [&](uint32_t type, auto change, const std::string &message) {
+    Headers headers;
+    size_t i = headers.find(type);
+    Elf64_Phdr segment = headers.segment(i);
+    change(segment);
+    headers.put(i, segment);
+    expectImage(headers.bytes, message);
+  };
+  changed(
+      PT_LOAD, [](Elf64_Phdr &s) { s.p_flags = PF_R | PF_W | PF_X; },
+      "writable and executable");
+  changed(
+      PT_LOAD, [](Elf64_Phdr &s) { s.p_filesz = uint64_t(1) << 40; },
+      "does not fit the file");
+  changed(
+      PT_LOAD, [](Elf64_Phdr &s) { s.p_memsz = s.p_filesz - 1; },
+      "does not fit the file");
+  changed(
+      PT_LOAD, [](Elf64_Phdr &s) { s.p_memsz += 1 << 20; },
+      "segments that overlap");
+  changed(
+      PT_LOAD, [](Elf64_Phdr &s) { s.p_offset += 8; }, "does not fit the file");
+  changed(
+      PT_DYNAMIC, [](Elf64_Phdr &s) { s.p_vaddr = ~uint64_t(0) - 7; },
+      "the dynamic section outside the segments");
+  changed(
+      PT_DYNAMIC, [](Elf64_Phdr &s) { s.p_type = PT_NULL; },
+      "no dynamic section");
+  changed(PT_DYNAMIC, [](Elf64_Phdr &s) { s.p_type = PT_LOAD; }, "");
+  changed(
+      PT_GNU_STACK, [](Elf64_Phdr &s) { s.p_type = PT_INTERP; },
+      "it has an interpreter");
+  changed(
+      PT_GNU_STACK, [](Elf64_Phdr &s) { s.p_type = 77; },
+      "it has a segment of type 77");
+
+  // A dynamic section whose harmless copy stands where the file says: the
+  // loader goes by the address.
+  Headers two;
+  size_t i = two.find(PT_DYNAMIC);
+  Elf64_Phdr segment = two.segment(i);
+  segment.p_offset = 0;
+  two.put(i, segment);
+  EXPECT_NO_THROW(checkImage(two.bytes));
+
+  std::string executable = good.bytes;
+  executable[16] = ET_EXEC;
+  expectImage(executable, "expected an ELF shared object, found type 2");
+  // What follows the segments the loader does not look at.
+  size_t end = 0;
+  for (size_t s = 0; s < good.count(); ++s)
+    if (good.segment(s).p_type == PT_LOAD)
+      end = good.segment(s).p_offset + good.segment(s).p_filesz;
+  EXPECT_NO_THROW(checkImage(std::string_view(good.bytes).substr(0, end)));
+  for (size_t length = 0; length < end; length += 97)
+    EXPECT_THROW(checkImage(std::string_view(good.bytes).substr(0, length)),
+                 Error)
+        << length;
+}
+
+/// No change makes the reader fault, or accept what it refuses by name.
+TEST(Program, ImagesWithRandomBytes) {
+  const std::string good = Headers().bytes;
+  std::mt19937 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    std::string damaged = good;
+    for (int i = 0; i < 4; ++i)
+      damaged[random() % (round % 2 ? 0x800 : damaged.size())] = char(random());
+    try {
+      checkImage(damaged);
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+    }
+  }
 }
 
 TEST(Program, OtherHardwareIsRefused) {

@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
+#include "core/image.h"
 #include "core/layout.h"
 #include "core/manifest.h"
 #include "core/sha256.h"
@@ -270,6 +271,11 @@ Status Program::loadMemory(std::string_view bytes, const std::string &name,
                            std::shared_ptr<const Program> &result) {
   return guarded([&] {
     std::string_view payload = checkedPayload(bytes, name);
+    try {
+      checkImage(payload);
+    } catch (const Error &error) {
+      invalid("program '" + name + "' is not loaded: " + error.what());
+    }
     std::shared_ptr<Program> loaded(new Program);
     loaded->label = name;
     loaded->digest = hashText(payload);
