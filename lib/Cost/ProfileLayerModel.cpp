@@ -85,6 +85,9 @@ ProfileLayerModel::get(std::string name, std::string dtype,
        << format("%.17g,%.17g,%.17g", layer.forwardFlops,
                  layer.forwardMovedBytes, layer.forwardProductBytes)
        << "," << layer.forwardKernels;
+    if (layer.forwardAttentionFlops > 0)
+      os << format(",%.17g,%.17g", layer.forwardAttentionFlops,
+                   layer.forwardAttentionBytes);
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
@@ -178,7 +181,13 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
           layer.forwardProductBytes =
               static_cast<double>(item.natural("forward-product-bytes"));
         layer.forwardKernels = item.naturalOr("forward-kernels", 0);
-        if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0)
+        if (item.has("forward-attention-flops")) {
+          layer.forwardAttentionFlops = item.number("forward-attention-flops");
+          layer.forwardAttentionBytes =
+              static_cast<double>(item.natural("forward-attention-bytes"));
+        }
+        if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0 ||
+            layer.forwardAttentionFlops < 0)
           item.fail("'" + item.pathOf("forward-flops") +
                     "': expected FLOPs and bytes of at least 0");
       } else {
@@ -223,7 +232,8 @@ double ProfileLayerModel::flopsPerSample() const {
     if (layer.measured)
       return 0;
     // Matrix products have twice the work in backward.
-    flops += 3 * static_cast<double>(layer.count) * layer.forwardFlops;
+    flops += 3 * static_cast<double>(layer.count) *
+             (layer.forwardFlops + layer.forwardAttentionFlops);
   }
   return flops;
 }
@@ -301,6 +311,14 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     if (out.forwardFlops > 0)
       out.forwardProducts.push_back(
           {out.forwardFlops, productSize(out.forwardFlops, elements)});
+    if (layer.forwardAttentionFlops > 0) {
+      // Heads are split by TP, so neither work nor bytes are replicated.
+      double flops = layer.forwardAttentionFlops * count * share;
+      double moved = layer.forwardAttentionBytes * count * share /
+                     static_cast<double>(width);
+      out.forwardProducts.push_back({flops, productSize(flops, moved), true});
+      out.forwardFlops += flops;
+    }
     // Backward has each product twice, with the same three dimensions.
     out.backwardFlops = 2 * out.forwardFlops;
     out.backwardMovedBytes = 2 * out.forwardMovedBytes;

@@ -119,6 +119,26 @@ TEST(ProfileLayerModel, flops_with_their_product_size) {
                    1.5 * 12000 / 3000);
 }
 
+TEST(ProfileLayerModel, attention_is_a_product_of_its_own) {
+  auto attends = model(R"({"version": 1, "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-attention-flops": 1000,
+     "forward-attention-bytes": 800, "parameter-bytes": 4000,
+     "boundary-bytes": 400, "intermediate-bytes": 1600,
+     "tp-replicated-bytes": 400}]})");
+  EXPECT_EQ(attends->flopsPerSample(), 3 * 7000);
+  LayerFootprint split =
+      llvm::cantFail(attends->footprint(0, get("tp2.ckpt"), 4));
+  EXPECT_EQ(split.forwardFlops, 4 * 3500);
+  ASSERT_EQ(split.forwardProducts.size(), 2u);
+  EXPECT_FALSE(split.forwardProducts[0].attention);
+  EXPECT_TRUE(split.forwardProducts[1].attention);
+  EXPECT_EQ(split.forwardProducts[1].flops, 2000);
+  // Whatever the samples and TP: 1.5 * 1000 / 200.
+  EXPECT_DOUBLE_EQ(split.forwardProducts[1].size, 7.5);
+  EXPECT_EQ(split.backwardProducts[1].flops, 4000);
+  EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
+}
+
 TEST(ProfileLayerModel, the_measured_device_is_kept) {
   std::string text = profile;
   text.replace(text.find("\"dtype\""), 0, "\"measured-flops\": \"2TFLOPS\", ");

@@ -46,6 +46,10 @@ struct ProfileLayer {
   /// What the matrix products read and write besides parameters, per sample;
   /// negative: boundary and intermediate bytes stand for it.
   double forwardProductBytes = -1;
+  /// Attention's products, besides `forwardFlops`, and what they read and
+  /// write, per sample: they are of another size than the others, and fused
+  /// kernels have an efficiency curve of their own.
+  double forwardAttentionFlops = 0, forwardAttentionBytes = 0;
   int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
   int64_t boundaryBytes = 0;     ///< of the layer's input, per sample
