@@ -359,7 +359,7 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
       writeAll(log, status.message());
       _exit(status.exitCode());
     });
-    EXPECT_EQ(code, 1);
+    EXPECT_EQ(code, ExitStorage);
     EXPECT_NE(readAll(log).find("cannot reserve space for '" + path +
                                 "/step-00000002.partial/"),
               std::string::npos)

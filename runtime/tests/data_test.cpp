@@ -180,7 +180,7 @@ TEST(Dataset, FilesThatChangeAreErrors) {
   ASSERT_TRUE(data->trainingBatch(0, 2, inputs, labels));
   write("change.txt", "short");
   Status status = data->trainingBatch(2, 2, inputs, labels);
-  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_EQ(status.exitCode(), ExitStorage);
   EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
             std::string::npos);
   options.paths = {write("empty.txt", "")};

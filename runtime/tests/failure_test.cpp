@@ -22,6 +22,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <random>
 #include <sys/wait.h>
 #include <thread>
@@ -118,9 +119,9 @@ class Failure : public testing::Test {
 protected:
   ~Failure() override { fault.set(GRT_KERNEL_COUNT, nullptr); }
 
-  void expectMessage(const Status &status,
+  void expectMessage(const Status &status, int exitCode,
                      std::initializer_list<const char *> parts) {
-    EXPECT_EQ(status.exitCode(), 1);
+    EXPECT_EQ(status.exitCode(), exitCode);
     for (const char *part : parts)
       EXPECT_NE(status.message().find(part), std::string::npos)
           << "expected: " << part << "\nfound: " << status.message();
@@ -156,7 +157,7 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
   // Left behind, as the stuck thread uses it.
   Training &run = *new Training(dataParallel(4), options);
   ASSERT_TRUE(run.step());
-  expectMessage(run.step(),
+  expectMessage(run.step(), ExitPeerLost,
                 {"rank 1 makes no progress for 0.25 s: step 2, layer "
                  "'layer1', gemm '",
                  "rank 0 waits for it: step 2, ",
@@ -205,7 +206,7 @@ TEST_F(Failure, ARankThatComesBackLateEndsToo) {
     std::this_thread::sleep_for(std::chrono::milliseconds(450));
     released = true;
   });
-  expectMessage(run.step(), {"rank 1 makes no progress"});
+  expectMessage(run.step(), ExitPeerLost, {"rank 1 makes no progress"});
   helper.join();
 }
 
@@ -230,8 +231,34 @@ TEST_F(Failure, AnExceptionNamesRankStepAndOperation) {
   });
   Training run(dataParallel(4));
   ASSERT_TRUE(run.step());
-  expectMessage(run.step(), {"rank 2, step 2, layer 'layer1', gemm '",
-                             ": something broke"});
+  expectMessage(
+      run.step(), ExitFailed,
+      {"rank 2, step 2, layer 'layer1', gemm '", ": something broke"});
+}
+
+TEST_F(Failure, MemoryThatIsNotThereHasItsOwnCode) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->coordinates->dp_index == 1 && call->step->step == 2)
+      throw std::bad_alloc();
+  });
+  Training run(dataParallel(2));
+  ASSERT_TRUE(run.step());
+  expectMessage(
+      run.step(), ExitMemory,
+      {"rank 1, step 2, layer 'layer1', gemm '", ": out of host memory"});
+
+  fault.set(GRT_KERNEL_COUNT, nullptr);
+  ModelPlan plan = dataParallel(2);
+  TestProgram code(plan);
+  grt_backend backend = *referenceBackend();
+  backend.allocate = [](uint64_t) -> void * { return nullptr; };
+  SessionOptions options;
+  options.backend = &backend;
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  expectMessage(Session::create(program, options, session), ExitMemory,
+                {"cannot allocate an arena of "});
 }
 
 TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
@@ -336,9 +363,10 @@ TEST_F(Failure, ANaNStopsAndNamesTheFirstLayer) {
     Training run(plan);
     ASSERT_TRUE(run.step());
     setFirst(*run.session, "mix.weight", std::nan(""));
-    expectMessage(run.step(), {"step 2: the loss is nan; the first layer with "
-                               "a value that is not finite is 'layer1', in "
-                               "its parameters"});
+    expectMessage(run.step(), ExitNumerics,
+                  {"step 2: the loss is nan; the first layer with "
+                   "a value that is not finite is 'layer1', in "
+                   "its parameters"});
   }
 }
 
@@ -352,7 +380,7 @@ TEST_F(Failure, AnOverflowIsFoundInTheLayersOutput) {
         value = 1e200; // finite itself; the product is not
       ASSERT_TRUE(run.session->setParameter(name, values[name].values));
     }
-    expectMessage(run.step(),
+    expectMessage(run.step(), ExitNumerics,
                   {"step 1: the loss is nan; the first layer with a value "
                    "that is not finite is 'layer1', in its output"});
   }
@@ -372,7 +400,7 @@ TEST_F(Failure, AGradientIsNamedWhenTheForwardPassIsFinite) {
   for (const ModelPlan &plan : {ModelPlan(), dataParallel(2), pipeline()}) {
     Training run(plan);
     ASSERT_TRUE(run.step());
-    expectMessage(run.step(),
+    expectMessage(run.step(), ExitNumerics,
                   {"step 2: the gradient norm is infinite; the first layer "
                    "with a value that is not finite is 'layer0', in its "
                    "gradient; the forward pass is finite"});

@@ -248,7 +248,7 @@ TEST_F(ProcessesTest, AKilledProcessEndsTheOthers) {
     std::string lost = "process " + std::to_string(rank) + " (rank " +
                        std::to_string(rank) + ", pid ";
     // mpirun's own code is that of the process of which it hears first.
-    EXPECT_TRUE(result.exitCode == 1 || result.exitCode == 128 + SIGKILL)
+    EXPECT_TRUE(result.exitCode == 4 || result.exitCode == 128 + SIGKILL)
         << result.exitCode << result.output;
     size_t at = result.output.find(lost);
     ASSERT_NE(at, std::string::npos) << result.output;
@@ -268,7 +268,7 @@ TEST_F(ProcessesTest, AKilledProcessEndsTheOthers) {
 
 TEST_F(ProcessesTest, AStoppedProcessEndsTheOthers) {
   Result result = disturb(1, SIGSTOP, "--timeout=2");
-  EXPECT_EQ(result.exitCode, 1) << result.output;
+  EXPECT_EQ(result.exitCode, 4) << result.output;
   EXPECT_NE(result.output.find(" progress for 2 s"), std::string::npos)
       << result.output;
   EXPECT_NE(result.output.find("waiting for rank 1"), std::string::npos)

@@ -285,7 +285,7 @@ TEST(Run, AFullDiskIsAnErrorAndTheOldCheckpointStays) {
   std::string text = folder() + "/full.log";
   int status =
       std::system(("bash -c '" + command + "' >" + text + " 2>&1").c_str());
-  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(WEXITSTATUS(status), 5);
   EXPECT_NE(readAll(text).find("error: cannot reserve space for '" + kept +
                                "/step-00000008.partial/optimizer-00001-of-"
                                "00001.safetensors': File too large"),
@@ -317,7 +317,7 @@ TEST(Run, ALossThatIsNotFinite) {
   std::string common = program(2) + " --data=" + alphabet() +
                        " --lr=1e38 --weight-decay=0 --steps=6";
   Result result = runTool(common);
-  EXPECT_EQ(result.exitCode, 1);
+  EXPECT_EQ(result.exitCode, 3);
   EXPECT_NE(result.output.find("; the first layer with a value that is not "
                                "finite is '"),
             std::string::npos)
@@ -393,8 +393,8 @@ TEST(Run, WrongInputs) {
       {some + " --init=/nowhere", "cannot open '/nowhere'"},
       {some + " --init=" + folder(), "expected model.safetensors or"},
       {some + " --init=" + tiny, "expected a safetensors file"},
-      {some + " --checkpoint=/proc/nowhere", "cannot make directory", 1},
-      {some + " --save=/proc/nowhere", "cannot make directory", 1},
+      {some + " --checkpoint=/proc/nowhere", "cannot make directory", 5},
+      {some + " --save=/proc/nowhere", "cannot make directory", 5},
       {some + " --log=/nowhere/log", "cannot create '/nowhere/log'", 1},
       {some + " --summary=/nowhere/s", "cannot create '/nowhere/s'", 1},
   };

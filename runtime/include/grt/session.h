@@ -33,6 +33,18 @@
 
 namespace grt {
 
+/// How a tool ends (docs/operations.md). Trying again may help where the code
+/// is neither 0 nor 2; a signal that ended a run gives 128 and its number.
+enum ExitCode : int {
+  ExitDone = 0,
+  ExitFailed = 1,   ///< otherwise
+  ExitInvalid = 2,  ///< wrong usage or invalid input, found before the work
+  ExitNumerics = 3, ///< a loss or gradient norm that is not finite
+  ExitPeerLost = 4, ///< a process is gone, or a rank makes no progress
+  ExitStorage = 5,  ///< a file cannot be written, or no longer be read
+  ExitMemory = 6,   ///< memory that is needed cannot be had
+};
+
 /// Success, or a message with the exit code a tool should end with.
 class [[nodiscard]] Status {
 public:
@@ -42,7 +54,7 @@ public:
 
   explicit operator bool() const { return code == 0; }
   bool ok() const { return code == 0; }
-  /// 0, 1 (failed) or 2 (invalid input).
+  /// One of ExitCode.
   int exitCode() const { return code; }
   const std::string &message() const { return text; }
 

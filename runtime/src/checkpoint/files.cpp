@@ -29,7 +29,8 @@ void about(const char *operation) {
 
 [[noreturn]] void cannot(const char *what, const std::string &path,
                          const std::string &reason) {
-  fail(std::string("cannot ") + what + " '" + path + "': " + reason);
+  fail(ExitStorage,
+       std::string("cannot ") + what + " '" + path + "': " + reason);
 }
 
 } // namespace
@@ -83,7 +84,7 @@ File File::openToRead(const std::string &path) {
   file.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status{};
   if (file.descriptor < 0 || fstat(file.descriptor, &status) != 0)
-    invalid("cannot open '" + path + "': " + strerror(errno));
+    fail(codeOfPath(errno), "cannot open '" + path + "': " + strerror(errno));
   if (!S_ISREG(status.st_mode))
     invalid("'" + path + "' is not a regular file");
   return file;
@@ -185,8 +186,8 @@ void makeDirectory(const std::string &path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);
   if (problem || !std::filesystem::is_directory(path, problem))
-    fail("cannot make directory '" + path + "'" +
-         (problem ? ": " + problem.message() : ""));
+    fail(ExitStorage, "cannot make directory '" + path + "'" +
+                          (problem ? ": " + problem.message() : ""));
 }
 
 void flushDirectory(const std::string &path) {

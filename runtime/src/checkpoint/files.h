@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // The few calls of the file system that checkpoints are made of. Errors throw
-// Error with exit code 1 and name the path and the system's reason.
+// Error with ExitStorage and name the path and the system's reason.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +36,8 @@ public:
   static File create(const std::string &path);
   /// Opens a file that is there, for writing into it.
   static File openToWrite(const std::string &path);
-  /// Opens a regular file for reading. Errors have exit code 2.
+  /// Opens a regular file for reading. Errors have the code of a path that the
+  /// user named (codeOfPath).
   static File openToRead(const std::string &path);
 
   const std::string &path() const { return name; }
@@ -77,7 +78,7 @@ private:
   bool committed = false;
 };
 
-/// The whole of a file of at most `most` bytes. Errors have exit code 2.
+/// The whole of a file of at most `most` bytes; a larger one is ExitInvalid.
 std::string readWholeFile(const std::string &path, uint64_t most);
 
 /// Creates a directory and its parents.

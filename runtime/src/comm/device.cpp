@@ -196,8 +196,9 @@ void DeviceCommunicator::exchange(std::span<const ExchangeCall> calls) {
       for (const ExchangePeer &side : call.table->receives) {
         bool own = side.peer == rank();
         if (call.add && !own && place == scratchPeers)
-          fail("rank " + std::to_string(rank()) + ": no memory for values of " +
-               std::to_string(place + 1) + " ranks to be added");
+          fail(ExitMemory,
+               "rank " + std::to_string(rank()) + ": no memory for values of " +
+                   std::to_string(place + 1) + " ranks to be added");
         forPieces(
             call, side, round,
             [&](uint64_t local, uint64_t peer, uint64_t bytes, uint64_t at) {

@@ -414,7 +414,7 @@ void Monitor::Implementation::explainLost() {
   for (size_t i = 0; i < missing->ranks.size() && i < mostDescribed; ++i)
     text += "; rank " + std::to_string(missing->firstRank + int(i)) +
             " was last seen in " + missing->ranks[i].doing;
-  report({1, text + waiting}, /*tellProcess0=*/false);
+  report({ExitPeerLost, text + waiting}, /*tellProcess0=*/false);
 }
 
 /// Calls `visit(rank, report)` for every rank that is known of.
@@ -522,7 +522,7 @@ void Monitor::Implementation::judge() {
                     secondsSince(peer.heard));
       text += "; " + name(peer) + limit;
     }
-  report({1, text}, /*tellProcess0=*/false);
+  report({ExitPeerLost, text}, /*tellProcess0=*/false);
 }
 
 void Monitor::Implementation::speak(const std::string &message) {

@@ -215,7 +215,8 @@ private:
       return;
     }
     cancel({&request, 1});
-    fail("process " + std::to_string(process) + " ended while the run began");
+    fail(ExitPeerLost,
+         "process " + std::to_string(process) + " ended while the run began");
   }
 
   void deliver(Peer &peer, int tag, std::vector<char> message) {

@@ -28,8 +28,9 @@ Arena::Arena(const grt_backend &backend, const grt_arena &shape, int rank)
       static_cast<char *>(shape.window_bytes ? backend.map_arena(&shape)
                                              : backend.allocate(shape.bytes));
   if (!memory)
-    fail(who + ": cannot allocate an arena of " + std::to_string(shape.bytes) +
-         " bytes" + whyNot(backend));
+    fail(ExitMemory, who + ": cannot allocate an arena of " +
+                         std::to_string(shape.bytes) + " bytes" +
+                         whyNot(backend));
 }
 
 Arena::~Arena() {

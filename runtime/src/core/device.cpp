@@ -12,9 +12,8 @@ namespace grt {
 
 Device::Device(const grt_backend &backend, void *rankState, Activity &activity,
                int ranks, uint64_t resultBytes, const std::atomic<bool> &failed)
-    : table(backend.device), state(rankState),
-      activity(activity), ranks(ranks), othersFailed(failed),
-      resultBytes((resultBytes + 63) / 64 * 64) {
+    : table(backend.device), state(rankState), activity(activity), ranks(ranks),
+      othersFailed(failed), resultBytes((resultBytes + 63) / 64 * 64) {
   if (!table)
     return;
   std::string who = "rank " + std::to_string(rank()) + ": ";
@@ -25,9 +24,9 @@ Device::Device(const grt_backend &backend, void *rankState, Activity &activity,
   pinned =
       static_cast<char *>(table->allocate_host(this->resultBytes + stageBytes));
   if (!pinned)
-    fail(who + "cannot allocate " +
-         std::to_string(this->resultBytes + stageBytes) +
-         " bytes of pinned host memory");
+    fail(ExitMemory, who + "cannot allocate " +
+                         std::to_string(this->resultBytes + stageBytes) +
+                         " bytes of pinned host memory");
 }
 
 Device::~Device() {

@@ -15,6 +15,7 @@
 
 #include "grt/session.h"
 
+#include <cerrno>
 #include <concepts>
 #include <stdexcept>
 #include <string>
@@ -23,7 +24,7 @@
 
 namespace grt {
 
-/// A failure with the exit code of a tool: 1 failed, 2 invalid input.
+/// A failure with the exit code of a tool, see ExitCode.
 class Error : public std::runtime_error {
 public:
   Error(int exitCode, const std::string &message)
@@ -41,11 +42,34 @@ public:
   Aborted() : std::runtime_error("another rank failed") {}
 };
 
+[[noreturn]] inline void fail(ExitCode code, const std::string &message) {
+  throw Error(code, message);
+}
 [[noreturn]] inline void fail(const std::string &message) {
-  throw Error(1, message);
+  fail(ExitFailed, message);
 }
 [[noreturn]] inline void invalid(const std::string &message) {
-  throw Error(2, message);
+  fail(ExitInvalid, message);
+}
+
+/// The exit code for a path that the user named and the system refuses with
+/// `error` (errno): the name is wrong, or it is right and storage fails.
+inline ExitCode codeOfPath(int error) {
+  switch (error) {
+  case ENOENT:
+  case ENOTDIR:
+  case EISDIR:
+  case EACCES:
+  case EPERM:
+  case ENAMETOOLONG:
+  case ELOOP:
+  case EINVAL:
+  case ENXIO:
+  case ENODEV:
+    return ExitInvalid;
+  default:
+    return ExitStorage;
+  }
 }
 
 /// Whole numbers in messages.
@@ -63,9 +87,9 @@ template <typename Body> Status guarded(Body &&body) {
   } catch (const Error &error) {
     return Status(error.exitCode(), error.what());
   } catch (const std::bad_alloc &) {
-    return Status(1, "out of host memory");
+    return Status(ExitMemory, "out of host memory");
   } catch (const std::exception &error) {
-    return Status(1, error.what());
+    return Status(ExitFailed, error.what());
   }
 }
 

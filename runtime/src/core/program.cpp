@@ -34,10 +34,12 @@ namespace {
 std::string readFile(const std::string &path) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
-    invalid("cannot open program '" + path + "': " + strerror(errno));
+    fail(codeOfPath(errno),
+         "cannot open program '" + path + "': " + strerror(errno));
   struct stat status{};
   std::string bytes;
   std::string problem;
+  ExitCode code = ExitInvalid;
   if (fstat(descriptor, &status) != 0)
     problem = strerror(errno);
   else if (!S_ISREG(status.st_mode))
@@ -50,6 +52,7 @@ std::string readFile(const std::string &path) {
       if (got < 0 && errno == EINTR)
         continue;
       if (got <= 0) {
+        code = ExitStorage;
         problem = got < 0 ? strerror(errno) : "became shorter while reading";
         break;
       }
@@ -58,7 +61,7 @@ std::string readFile(const std::string &path) {
   }
   close(descriptor);
   if (!problem.empty())
-    invalid("cannot read program '" + path + "': " + problem);
+    fail(code, "cannot read program '" + path + "': " + problem);
   return bytes;
 }
 

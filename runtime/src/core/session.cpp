@@ -13,6 +13,7 @@
 #include "core/cores.h"
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/failure_numbers.h"
 #include "core/init.h"
 #include "core/trace_report.h"
 #include "core/watchdog.h"
@@ -62,7 +63,8 @@ struct Session::Implementation {
   /// rank wakes all others and is thrown here.
   void runAll(const std::function<void(Rank &)> &command);
   /// Runs `body` here, where it may fail, and lets the ranks of all processes
-  /// agree that none of them did: what follows finds its work done.
+  /// agree that none of them did: what follows finds its work done. Where one
+  /// did, all throw the error of the first such process; the ranks go on.
   void together(const std::function<void()> &body);
   /// Whether this process has rank 0, which does what is to be done once.
   bool leads() const { return ranks.front()->globalRank() == 0; }
@@ -242,7 +244,7 @@ void Session::Implementation::lookAtDevices() {
   }
   for (const std::unique_ptr<Rank> &rank : ranks)
     if (rank->hasFailed(problem))
-      return record(1, problem);
+      return record(ExitFailed, problem);
 }
 
 void Session::Implementation::serve(int number) {
@@ -265,8 +267,11 @@ void Session::Implementation::serve(int number) {
     } catch (const Error &problem) {
       record(problem.exitCode(), problem.what());
     } catch (const std::exception &problem) {
-      record(1, "rank " + std::to_string(rank->globalRank()) + ", " +
-                    activity.describe() + ": " + problem.what());
+      bool memory = dynamic_cast<const std::bad_alloc *>(&problem);
+      record(memory ? ExitMemory : ExitFailed,
+             "rank " + std::to_string(rank->globalRank()) + ", " +
+                 activity.describe() + ": " +
+                 (memory ? "out of host memory" : problem.what()));
     }
     std::lock_guard<std::mutex> lock(mutex);
     activity.busy = false;
@@ -279,7 +284,8 @@ void Session::Implementation::serve(int number) {
 
 void Session::Implementation::checkUsable() const {
   if (error)
-    fail("the session has failed before: " + std::string(error->what()));
+    throw Error(error->exitCode(),
+                "the session has failed before: " + std::string(error->what()));
 }
 
 void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
@@ -328,7 +334,7 @@ void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
   if (!problem)
     return;
   lock.unlock();
-  record(1, *problem);
+  record(ExitPeerLost, *problem);
   lock.lock();
   std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));
   if (done.wait_for(lock, grace, finished))
@@ -339,12 +345,9 @@ void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
 }
 
 void Session::Implementation::together(const std::function<void()> &body) {
-  std::exception_ptr problem;
-  try {
-    body();
-  } catch (...) {
-    problem = std::current_exception();
-  }
+  std::optional<Error> problem;
+  if (Status status = guarded(body); !status)
+    problem.emplace(status.exitCode(), status.message());
   double failures = 0;
   runAll([&](Rank &rank) {
     bool first = &rank == ranks.front().get();
@@ -353,10 +356,17 @@ void Session::Implementation::together(const std::function<void()> &body) {
     if (first)
       failures = count;
   });
-  if (problem)
-    std::rethrow_exception(problem);
-  if (failures > 0)
-    fail("another process of the run failed");
+  if (failures == 0)
+    return;
+  // All throw the same: whichever process is heard first tells the cause.
+  std::vector<double> all =
+      gatherNumbers(FailureNumbers::count, [&](Rank &rank, double *to) {
+        if (problem && &rank == ranks.front().get())
+          FailureNumbers::encode(*problem, to);
+      });
+  for (size_t at = 0; at < all.size(); at += FailureNumbers::count)
+    if (all[at] != 0)
+      throw FailureNumbers::decode(&all[at]);
 }
 
 void Session::Implementation::load(CheckpointReader reader) {
@@ -473,11 +483,23 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
     entries.push_back({manifest.parameters[index].name,
                        heldType(manifest, kind),
                        manifest.parameters[index].shape});
-  auto gather = [&](size_t i) { return gatherTensor(stored[i], kind); };
+  // The others gather on if the file cannot be written.
+  size_t gathered = 0;
+  auto gather = [&](size_t i) {
+    gathered = i + 1;
+    return gatherTensor(stored[i], kind);
+  };
+  Status written;
   if (leads())
-    return writeSafetensors(path, entries, gather);
-  for (size_t i = 0; i < stored.size(); ++i)
-    gather(i);
+    written = guarded([&] { writeSafetensors(path, entries, gather); });
+  if (error && !written)
+    fail(ExitCode(written.exitCode()), written.message());
+  while (gathered < stored.size())
+    gather(gathered);
+  together([&] {
+    if (!written)
+      fail(ExitCode(written.exitCode()), written.message());
+  });
 }
 
 TraceReport Session::Implementation::report() {
@@ -546,10 +568,11 @@ Status Session::step(StepResult &result) {
       double loss = first.lossSum, norm = first.gradientNorm;
       impl->runAll([](Rank &rank) { rank.inspect(); });
       bool lossFinite = std::isfinite(loss);
-      fail("step " + std::to_string(impl->state.step) + ": the " +
-           (lossFinite ? "gradient norm" : "loss") + " is " +
-           (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") + "; " +
-           first.describeNotFinite());
+      fail(ExitNumerics,
+           "step " + std::to_string(impl->state.step) + ": the " +
+               (lossFinite ? "gradient norm" : "loss") + " is " +
+               (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") +
+               "; " + first.describeNotFinite());
     }
     result.step = impl->state.step;
     result.loss = valid ? first.lossSum / double(valid) : 0;
@@ -645,14 +668,15 @@ Status Session::setParameter(const std::string &name,
 
 Status Session::save(const std::string &directory) {
   return guarded([&] {
-    if (impl->leads())
+    impl->together([&] {
+      if (!impl->leads())
+        return;
       makeDirectory(directory);
+      AtomicFile config(directory + "/config.json");
+      config.write(impl->program->manifest().modelConfig + "\n");
+      config.commit();
+    });
     impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
-    if (!impl->leads())
-      return;
-    AtomicFile config(directory + "/config.json");
-    config.write(impl->program->manifest().modelConfig + "\n");
-    config.commit();
   });
 }
 

@@ -134,7 +134,7 @@ Recorder::Recorder(int rank, const grt_backend &backend)
     first = static_cast<TraceEvent *>(memory);
     return;
   }
-  fail("rank " + std::to_string(rank) + ": no memory for a trace");
+  fail(ExitMemory, "rank " + std::to_string(rank) + ": no memory for a trace");
 }
 
 Recorder::~Recorder() { munmap(first, reserved); }

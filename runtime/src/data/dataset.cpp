@@ -73,7 +73,8 @@ public:
     descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status{};
     if (descriptor < 0 || fstat(descriptor, &status) != 0)
-      invalid("cannot open data file '" + path + "': " + strerror(errno));
+      fail(codeOfPath(errno),
+           "cannot open data file '" + path + "': " + strerror(errno));
     if (!S_ISREG(status.st_mode))
       invalid("data file '" + path + "' is not a regular file");
     bytes = uint64_t(status.st_size);
@@ -84,7 +85,8 @@ public:
               " bytes are not a whole number of " + this->format + " tokens");
     void *mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
     if (mapped == MAP_FAILED)
-      fail("cannot map data file '" + path + "': " + strerror(errno));
+      fail(errno == ENOMEM ? ExitMemory : ExitStorage,
+           "cannot map data file '" + path + "': " + strerror(errno));
     data = static_cast<const unsigned char *>(mapped);
   }
   ~Source() {
@@ -130,11 +132,13 @@ public:
   void checkSize() const {
     struct stat status{};
     if (fstat(descriptor, &status) != 0)
-      fail("cannot look at data file '" + path + "': " + strerror(errno));
+      fail(ExitStorage,
+           "cannot look at data file '" + path + "': " + strerror(errno));
     if (uint64_t(status.st_size) != bytes)
-      fail("data file '" + path + "' changed while it was used: expected " +
-           std::to_string(bytes) + " bytes, found " +
-           std::to_string(status.st_size));
+      fail(ExitStorage, "data file '" + path +
+                            "' changed while it was used: expected " +
+                            std::to_string(bytes) + " bytes, found " +
+                            std::to_string(status.st_size));
   }
 
   DataIdentity identity() const {

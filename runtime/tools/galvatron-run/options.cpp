@@ -332,5 +332,9 @@ const char *helpText() {
          "  --tokens=N                its length (default 64)\n"
          "  --version, --help\n"
          "\n"
-         "exit codes: 0 done, 1 failed, 2 wrong usage or invalid input\n";
+         "exit codes: 0 done, 1 failed otherwise, 2 wrong usage or invalid "
+         "input,\n"
+         "3 a value that is not finite, 4 a process or rank is lost or stuck, "
+         "5 storage,\n"
+         "6 memory\n";
 }
