@@ -227,6 +227,9 @@ TEST(Cluster, optional_parts_are_read_and_round_trip) {
   EXPECT_EQ(cluster.coreContention(0), 1);
   EXPECT_EQ(cluster.coreContention(5), 2);
   EXPECT_TRUE(cluster.sharesCores());
+  // Four ranks on two cores take turns.
+  EXPECT_EQ(cluster.flopsTogether({4, 5, 6, 7}, "f32"), 2.5e12);
+  EXPECT_EQ(cluster.flopsTogether({0, 1}, "f32"), 10e12);
   EXPECT_FALSE(get(mixed).sharesCores());
   EXPECT_EQ(cluster.deviceType(0).optimizerBandwidth, 250e9);
   EXPECT_EQ(cluster.deviceType(5).optimizerBandwidth, std::nullopt);
@@ -247,6 +250,26 @@ TEST(Cluster, budgets_leave_the_reserve) {
   EXPECT_EQ(cluster.budgetOf({0, 4}, 8 * gib), 7 * gib);
   EXPECT_EQ(cluster.memoryFor({0, 4}, 7 * gib), 8 * gib);
   EXPECT_EQ(cluster.memoryFor({4}, 7 * gib), 7 * gib);
+}
+
+TEST(Cluster, the_largest_latency_of_a_ring_decides) {
+  std::string text = full;
+  size_t nodes = text.find("nodes:"), end = text.find("collectives:");
+  text.replace(nodes, end - nodes,
+               "nodes:\n"
+               "  - {device-type: fast, devices: 1, network: {bandwidth: "
+               "20GB/s, latency: 1us}}\n"
+               "  - {device-type: fast, devices: 1, network: {bandwidth: "
+               "40GB/s, latency: 50us}}\n"
+               "  - {device-type: fast, devices: 1, network: {bandwidth: "
+               "30GB/s, latency: 1us}}\n");
+  Cluster cluster = get(text.c_str());
+  for (std::vector<int64_t> ring :
+       {std::vector<int64_t>{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {0, 2, 1}}) {
+    EXPECT_EQ(cluster.linkOfGroup(ring).latency, 50e-6);
+    EXPECT_EQ(cluster.linkOfGroup(ring).bandwidth, 20e9);
+  }
+  EXPECT_EQ(cluster.linkOfGroup({0, 2}).latency, 1e-6);
 }
 
 TEST(Cluster, nodes_may_differ_in_their_uplinks) {

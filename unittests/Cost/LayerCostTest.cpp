@@ -306,6 +306,21 @@ TEST(LayerCost, reshards_take_what_the_busiest_rank_needs) {
             0);
 }
 
+TEST(LayerCost, what_enters_a_node_shares_its_uplink) {
+  Cluster cluster = flat(3, 2);
+  auto seconds = [&](const char *strategy, std::vector<int64_t> from,
+                     std::vector<int64_t> to, int64_t samples) {
+    return reshardRate(cluster, get(strategy), get(strategy), from, to)
+        .seconds(1e9, samples);
+  };
+  double one = seconds("single", {0}, {4}, 1);
+  EXPECT_DOUBLE_EQ(one, 4); // at 0.25 GB/s
+  // From two nodes into one, and from one node into two.
+  EXPECT_DOUBLE_EQ(seconds("dp2", {0, 2}, {4, 5}, 2), 2 * one);
+  EXPECT_DOUBLE_EQ(seconds("dp2", {4, 5}, {0, 2}, 2), 2 * one);
+  EXPECT_DOUBLE_EQ(seconds("dp2", {0, 2}, {3, 4}, 2), one);
+}
+
 TEST(LayerCost, ties_move_what_the_other_side_lacks) {
   Cluster cluster = flat(1, 4);
   std::vector<int64_t> devices = {0, 1, 2, 3};

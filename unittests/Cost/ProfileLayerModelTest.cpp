@@ -139,6 +139,24 @@ TEST(ProfileLayerModel, attention_is_a_product_of_its_own) {
   EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
 }
 
+TEST(ProfileLayerModel, bf16_keeps_its_gradients_in_f32) {
+  auto half = model(R"({"version": 1, "dtype": "bf16", "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,
+     "parameter-bytes": 4096, "boundary-bytes": 400,
+     "intermediate-bytes": 1600}]})");
+  LayerFootprint sharded = llvm::cantFail(half->footprint(0, get("sdp2"), 1));
+  // 2048 elements: gathered with 2 bytes, summed and scattered with 4.
+  EXPECT_EQ(sharded.parameterBytes, 2048);
+  EXPECT_EQ(sharded.gradientBytes, 4096);
+  EXPECT_EQ(sharded.gatherBytes, 4096);
+  EXPECT_EQ(sharded.scatterBytes, 8192);
+  // Two moments and the master, 12 bytes an element.
+  EXPECT_EQ(sharded.optimizerBytes, 12288);
+  EXPECT_EQ(llvm::cantFail(half->footprint(0, get("dp2"), 1)).gradientSyncBytes,
+            8192);
+  EXPECT_EQ(sharded.backwardMovedBytes, 1600);
+}
+
 TEST(ProfileLayerModel, the_measured_device_is_kept) {
   std::string text = profile;
   text.replace(text.find("\"dtype\""), 0, "\"measured-flops\": \"2TFLOPS\", ");

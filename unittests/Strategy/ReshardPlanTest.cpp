@@ -152,6 +152,17 @@ TEST(ReshardPlan, owners_share_the_sending) {
   EXPECT_EQ(gather.maxReceivedUnits(), 4);
 }
 
+TEST(ReshardPlan, a_senders_load_is_counted_in_units) {
+  // Three groups of four owners hold four samples each, twelve receivers fetch
+  // three each: an owner that is asked for one sample is not as busy as one
+  // that is asked for three.
+  ReshardPlan cut = reshardPlan(get("dp3.tp4"), get("tp3.dp4"), ranks(0, 12),
+                                ranks(12, 12), 12);
+  EXPECT_EQ(cut.totalUnits(), 36);
+  EXPECT_EQ(cut.maxReceivedUnits(), 3);
+  EXPECT_EQ(cut.maxSentUnits(), 4);
+}
+
 TEST(ReshardPlan, backward_moves_as_much_for_slice_and_gather) {
   ReshardPlan forward =
       reshardPlan(get("dp8"), get("tp8"), ranks(0, 8), ranks(0, 8), 8);
