@@ -178,8 +178,10 @@ Work workOf(const grt_kernel_op &op, bool accumulate) {
     bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
     double q = double(i[0] * i[1] * i[3] * i[5]);
     double kv = double(i[0] * i[2] * i[4] * i[5]);
-    work.flops =
-        (backward ? 5 : 2) * 2.0 * q * double(i[2]) / (i[9] ? 2.0 : 1.0);
+    double seen = double(i[2]) / (i[9] ? 2.0 : 1.0);
+    if (i[11])
+      seen = std::min(seen, double(i[11]));
+    work.flops = (backward ? 5 : 2) * 2.0 * q * seen;
     work.bytes = double(element) * (backward ? 4 * q + 4 * kv : 2 * q + 2 * kv);
     return work;
   }

@@ -65,7 +65,7 @@
 static const char
     manifest
         [] =
-            "{\"abi\":2,\"tool-version\":\"" MADE
+            "{\"abi\":3,\"tool-version\":\"" MADE
             "\",\"target\":{\"backend\":\"cpu\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"

@@ -322,7 +322,7 @@ TEST(Program, TheTableIsChecked) {
         << status.message();
   };
   refused([](grt_program &t) { t.abi_version = 7; },
-          "has ABI version 7, this runtime has 2");
+          "has ABI version 7, this runtime has 3");
   refused([](grt_program &t) { t.manifest = nullptr; }, "incomplete table");
   refused([](grt_program &t) { t.manifest_bytes = 100; }, "not valid JSON");
   refused([](grt_program &t) { t.function_count = 4; },

@@ -16,6 +16,7 @@
 #include "grt/philox.h"
 
 #include <cmath>
+#include <complex>
 
 using namespace galvatron::reference;
 using namespace mlir;
@@ -275,6 +276,80 @@ void layerNormAddGrad(nn::LayerNormAddGradOp, Operands in, Results out,
     out[0].values[i] += in[4]->values[i];
 }
 
+void rmsNorm(nn::RMSNormOp op, Operands in, Results out, const Context &,
+             Rank) {
+  const Tensor &x = *in[0], &gamma = *in[1];
+  int64_t n = x.last();
+  for (int64_t r = 0; r < x.size() / n; ++r) {
+    double squares = 0;
+    for (int64_t c = 0; c < n; ++c)
+      squares += x.values[r * n + c] * x.values[r * n + c] / double(n);
+    double inverse = 1 / std::sqrt(squares + op.getEps().convertToDouble());
+    out[1].values[r] = inverse;
+    for (int64_t c = 0; c < n; ++c)
+      out[0].values[r * n + c] =
+          gamma.values[c] * (x.values[r * n + c] * inverse);
+  }
+}
+
+// With g = dy * gamma and h = x * inverse: dx = inverse * (g - h * mean(g *
+// h)).
+void rmsNormGrad(nn::RMSNormGradOp, Operands in, Results out, const Context &,
+                 Rank) {
+  const Tensor &dy = *in[0], &x = *in[1], &stats = *in[2], &gamma = *in[3];
+  int64_t n = x.last();
+  for (int64_t r = 0; r < x.size() / n; ++r) {
+    double inverse = stats.values[r], mean = 0;
+    for (int64_t c = 0; c < n; ++c) {
+      double h = x.values[r * n + c] * inverse;
+      mean += dy.values[r * n + c] * gamma.values[c] * h / double(n);
+      out[1].values[c] += dy.values[r * n + c] * h;
+    }
+    for (int64_t c = 0; c < n; ++c)
+      out[0].values[r * n + c] =
+          inverse * (dy.values[r * n + c] * gamma.values[c] -
+                     x.values[r * n + c] * inverse * mean);
+  }
+}
+
+// Pairs as complex numbers, times factor * e^(i angle).
+void rotary(nn::RotaryOp op, Operands in, Results out, const Context &, Rank) {
+  const Tensor &x = *in[0];
+  int64_t positions = x.shape[1], heads = x.shape[2], size = x.shape[3];
+  ArrayRef<double> frequencies = op.getFrequencies();
+  int64_t pairs = int64_t(frequencies.size());
+  double factor = op.getFactor().convertToDouble();
+  out[0].values = x.values;
+  for (int64_t row = 0; row < x.size() / size; ++row)
+    for (int64_t i = 0; i < pairs; ++i) {
+      double angle = double(row / heads % positions) * frequencies[i];
+      std::complex<double> turn =
+          std::polar(factor, op.getInverse() ? -angle : angle);
+      int64_t at = row * size + i;
+      std::complex<double> z(x.values[at], x.values[at + pairs]);
+      out[0].values[at] = (z * turn).real();
+      out[0].values[at + pairs] = (z * turn).imag();
+    }
+}
+
+void gatedSilu(nn::GatedSiluOp, Operands in, Results out, const Context &,
+               Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    double gate = in[0]->values[i];
+    out[0].values[i] = gate / (1 + std::exp(-gate)) * in[1]->values[i];
+  }
+}
+
+void gatedSiluGrad(nn::GatedSiluGradOp, Operands in, Results out,
+                   const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    double gate = in[0]->values[i], up = in[1]->values[i];
+    double dy = in[2]->values[i], s = 1 / (1 + std::exp(-gate));
+    out[0].values[i] = dy * up * (s + gate * s * (1 - s));
+    out[1].values[i] = dy * gate * s;
+  }
+}
+
 constexpr double kPi = 3.14159265358979323846;
 const double kGeluFactor = std::sqrt(2 / kPi);
 constexpr double kGeluCubic = 0.044715;
@@ -472,6 +547,109 @@ void attentionGrad(nn::AttentionGradOp op, Operands in, Results out,
   });
 }
 
+/// The same for separate queries and keys.
+struct GroupedHeads {
+  int64_t samples, queries, keys, heads, keyHeads, size;
+  bool causal;
+  int64_t window;
+  template <typename OpTy>
+  GroupedHeads(OpTy op, const Tensor &q, const Tensor &k)
+      : samples(q.shape[0]), queries(q.shape[1]), keys(k.shape[1]),
+        heads(q.shape[2]), keyHeads(k.shape[2]), size(q.shape[3]),
+        causal(op.getCausal()), window(op.getWindow()) {}
+  int64_t query(int64_t s, int64_t t, int64_t h, int64_t e) const {
+    return ((s * queries + t) * heads + h) * size + e;
+  }
+  /// For query head `h`.
+  int64_t key(int64_t s, int64_t t, int64_t h, int64_t e) const {
+    int64_t keyHead = h / (heads / keyHeads);
+    return ((s * keys + t) * keyHeads + keyHead) * size + e;
+  }
+  int64_t row(int64_t s, int64_t h, int64_t t) const {
+    return (s * heads + h) * queries + t;
+  }
+  bool sees(int64_t t, int64_t k) const {
+    int64_t own = t + keys - queries;
+    return (!causal || k <= own) && (window == 0 || own - k < window);
+  }
+  double score(const Tensor &q, const Tensor &k, double scale, int64_t s,
+               int64_t h, int64_t t, int64_t at) const {
+    double sum = 0;
+    for (int64_t e = 0; e < size; ++e)
+      sum += q.values[query(s, t, h, e)] * k.values[key(s, at, h, e)];
+    return scale * sum;
+  }
+  int64_t maskRow(const Context &context, Rank rank, int64_t s, int64_t h,
+                  int64_t t) const {
+    int64_t head = rank.index * heads + h, all = rank.count * heads;
+    return ((context.firstSample + s) * all + head) * queries + t;
+  }
+  template <typename Visit> void forEachRow(Visit visit) const {
+    for (int64_t s = 0; s < samples; ++s)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t t = 0; t < queries; ++t)
+          visit(s, h, t);
+  }
+};
+
+void groupedAttention(nn::GroupedAttentionOp op, Operands in, Results out,
+                      const Context &context, Rank rank) {
+  const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
+  GroupedHeads at(op, q, k);
+  DropoutMask mask = attentionMask(op, context);
+  double scale = op.getScale().convertToDouble();
+  at.forEachRow([&](int64_t s, int64_t h, int64_t t) {
+    // Scores of language models' heads in f64: no maximum is needed.
+    double sum = 0;
+    std::vector<double> weights(at.keys);
+    for (int64_t j = 0; j < at.keys; ++j)
+      if (at.sees(t, j))
+        sum += weights[j] = std::exp(at.score(q, k, scale, s, h, t, j));
+    out[1].values[at.row(s, h, t)] = std::log(sum);
+    for (int64_t j = 0; j < at.keys; ++j) {
+      double m = mask(at.maskRow(context, rank, s, h, t), j);
+      for (int64_t e = 0; e < at.size && at.sees(t, j); ++e)
+        out[0].values[at.query(s, t, h, e)] +=
+            weights[j] / sum * m * v.values[at.key(s, j, h, e)];
+    }
+  });
+}
+
+void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
+                          Results out, const Context &context, Rank rank) {
+  const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &o = *in[3];
+  const Tensor &lse = *in[4], &dout = *in[5];
+  GroupedHeads at(op, q, k);
+  DropoutMask mask = attentionMask(op, context);
+  double scale = op.getScale().convertToDouble();
+  at.forEachRow([&](int64_t s, int64_t h, int64_t t) {
+    double delta = 0;
+    for (int64_t e = 0; e < at.size; ++e) {
+      int64_t place = at.query(s, t, h, e);
+      delta += dout.values[place] * o.values[place];
+    }
+    for (int64_t j = 0; j < at.keys; ++j) {
+      if (!at.sees(t, j))
+        continue;
+      double p = std::exp(at.score(q, k, scale, s, h, t, j) -
+                          lse.values[at.row(s, h, t)]);
+      double m = mask(at.maskRow(context, rank, s, h, t), j), dp = 0;
+      for (int64_t e = 0; e < at.size; ++e) {
+        double g = dout.values[at.query(s, t, h, e)];
+        dp += m * g * v.values[at.key(s, j, h, e)];
+        out[2].values[at.key(s, j, h, e)] += p * m * g;
+      }
+      double ds = p * (dp - delta) * scale;
+      for (int64_t e = 0; e < at.size; ++e) {
+        out[0].values[at.query(s, t, h, e)] +=
+            ds * k.values[at.key(s, j, h, e)];
+        out[1].values[at.key(s, j, h, e)] +=
+            ds * q.values[at.query(s, t, h, e)];
+      }
+    }
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Loss
 //===----------------------------------------------------------------------===//
@@ -559,6 +737,13 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::LayerNormGradOp>(table, layerNormGrad);
   add<nn::AddLayerNormOp>(table, addLayerNorm);
   add<nn::LayerNormAddGradOp>(table, layerNormAddGrad);
+  add<nn::RMSNormOp>(table, rmsNorm);
+  add<nn::RMSNormGradOp>(table, rmsNormGrad);
+  add<nn::RotaryOp>(table, rotary);
+  add<nn::GatedSiluOp>(table, gatedSilu);
+  add<nn::GatedSiluGradOp>(table, gatedSiluGrad);
+  add<nn::GroupedAttentionOp>(table, groupedAttention);
+  add<nn::GroupedAttentionGradOp>(table, groupedAttentionGrad);
   add<nn::GeluOp>(table, geluForward);
   add<nn::GeluGradOp>(table, geluGrad);
   add<nn::BiasGeluOp>(table, biasGelu);

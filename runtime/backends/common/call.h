@@ -45,8 +45,8 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"gelu", 2, 2, 0, 0},
     {"gelu-grad", 3, 2, 0, 0},
     {"bias-gelu", 4, 3, 0, 0},
-    {"attention", 6, 11, 2, 0},
-    {"attention-grad", 10, 11, 2, 0},
+    {"attention", 6, 12, 2, 0},
+    {"attention-grad", 10, 12, 2, 0},
     {"dropout", 2, 5, 1, 0},
     {"dropout-add", 3, 5, 1, 0},
     {"add", 3, 1, 0, 0},
@@ -66,6 +66,11 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"gemm-gelu", 4, 7, 0, 0},
     {"gemm-gelu-grad", 4, 6, 0, 0},
     {"gemm-bias-grad", 4, 4, 0, 0},
+    {"rms-norm", 4, 2, 1, 0},
+    {"rms-norm-grad", 6, 3, 0, 0},
+    {"rotary", 2, 6, 1, 0},
+    {"gated-silu", 3, 1, 0, 0},
+    {"gated-silu-grad", 5, 1, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -163,6 +168,17 @@ public:
       throw CallError("attention needs " + std::to_string(bytes) +
                       " bytes of scratch, found " +
                       std::to_string(descriptor(index).bytes));
+  }
+  /// ROTARY: its pairs stand in a head and each has a frequency.
+  void checkRotary() const {
+    int64_t headDim = integer(3), pairs = integer(5);
+    if (pairs < 0 || 2 * pairs > headDim || pairs > GRT_ROTARY_PAIRS)
+      throw CallError("rotary pairs must fill at most a head of " +
+                      std::to_string(headDim) + " and be no more than " +
+                      std::to_string(GRT_ROTARY_PAIRS) + ", found " +
+                      std::to_string(pairs));
+    if (int64_t(op().real_count) < 1 + pairs)
+      tooFew("rotary", "reals", 1 + pairs, op().real_count);
   }
   void checkOptimizer(int64_t kind) const {
     if (kind < 0 || kind > 2)

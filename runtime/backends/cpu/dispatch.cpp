@@ -202,6 +202,47 @@ template <class T> void runLayerNormAddGrad(const Call &call) {
       call.buffer<A>(7), call.add(call.integer(2)));
 }
 
+template <class T> void runRmsNorm(const Call &call) {
+  call.table<T>().rmsNorm(call.threads(), call.integer(0), call.integer(1),
+                          call.buffer<T>(0), call.buffer<T>(1),
+                          call.buffer<T>(2), call.buffer<Accumulator<T>>(3),
+                          call.real(0));
+}
+
+template <class T> void runRmsNormGrad(const Call &call) {
+  using A = Accumulator<T>;
+  call.table<T>().rmsNormGrad(
+      call.threads(), call.integer(0), call.integer(1), call.buffer<T>(0),
+      call.buffer<T>(1), call.buffer<A>(2), call.buffer<T>(3),
+      call.buffer<T>(4), call.buffer<A>(5), call.add(call.integer(2)));
+}
+
+template <class T> void runRotary(const Call &call) {
+  call.checkRotary();
+  RotaryArguments a = {};
+  a.samples = call.integer(0);
+  a.positions = call.integer(1);
+  a.heads = call.integer(2);
+  a.headDim = call.integer(3);
+  a.inverse = call.integer(4) != 0;
+  a.pairs = call.integer(5);
+  a.factor = call.real(0);
+  a.frequencies = call.op().reals + 1;
+  call.table<T>().rotary(call.threads(), a, call.buffer<T>(0),
+                         call.buffer<T>(1));
+}
+
+template <class T> void runGatedSilu(const Call &call) {
+  call.table<T>().gatedSilu(call.threads(), call.integer(0), call.buffer<T>(0),
+                            call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedSiluGrad(const Call &call) {
+  call.table<T>().gatedSiluGrad(
+      call.threads(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
+      call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4));
+}
+
 template <class T> void runGelu(const Call &call) {
   call.table<T>().biasGelu(call.threads(), 1, call.integer(0),
                            call.buffer<T>(0), nullptr, nullptr,
@@ -259,6 +300,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.kStride = call.integer(7);
   a.vStride = call.integer(8);
   a.causal = call.integer(9) != 0;
+  a.window = call.integer(11);
   a.scale = call.real(0);
   call.checkHeads(a.heads, a.kvHeads);
   DropoutStream stream;
@@ -537,7 +579,9 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runNorm)},          {GRT_ALL(runScale)},
     {GRT_ALL(runAddLayerNorm)},  {GRT_ALL(runLayerNormAddGrad)},
     {GRT_ALL(runGemmGelu)},      {GRT_ALL(runGemmGeluGrad)},
-    {GRT_ALL(runGemmBiasGrad)},
+    {GRT_ALL(runGemmBiasGrad)},  {GRT_ALL(runRmsNorm)},
+    {GRT_ALL(runRmsNormGrad)},   {GRT_ALL(runRotary)},
+    {GRT_ALL(runGatedSilu)},     {GRT_ALL(runGatedSiluGrad)},
 };
 
 #undef GRT_ALL

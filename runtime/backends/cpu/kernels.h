@@ -76,6 +76,7 @@ template <class T> struct AttentionArguments {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
+  int64_t window; ///< 0: none
   double scale;
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
@@ -90,6 +91,14 @@ struct DropoutArguments {
   uint64_t firstRow;    ///< global number of row 0
   uint64_t firstColumn; ///< global number of column 0
   DropoutStream stream;
+};
+
+/// Arguments of ROTARY.
+struct RotaryArguments {
+  int64_t samples, positions, heads, headDim, pairs;
+  bool inverse;
+  double factor;
+  const double *frequencies; ///< `pairs` of them
 };
 
 /// Arguments of SOFTMAX_STATS and CROSS_ENTROPY.
@@ -152,6 +161,16 @@ template <class T> struct KernelTable {
                         const T *x, const A *stats, const T *gamma,
                         const T *residual, T *dx, A *dgamma, A *dbeta,
                         bool add);
+  void (*rmsNorm)(int threads, int64_t rows, int64_t n, const T *x,
+                  const T *gamma, T *y, A *stats, double eps);
+  void (*rmsNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
+                      const T *x, const A *stats, const T *gamma, T *dx,
+                      A *dgamma, bool add);
+  void (*rotary)(int threads, const RotaryArguments &arguments, const T *x,
+                 T *y);
+  void (*gatedSilu)(int threads, int64_t n, const T *gate, const T *up, T *y);
+  void (*gatedSiluGrad)(int threads, int64_t n, const T *gate, const T *up,
+                        const T *dy, T *dgate, T *dup);
   /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
   void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
                    const T *bias, T *pre, T *y, bool approximate);

@@ -59,7 +59,7 @@ bool AttentionShape::operator<(const AttentionShape &other) const {
   auto key = [](const AttentionShape &s) {
     return std::tuple(s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads,
                       s.headDim, s.qStride, s.kStride, s.vStride, s.causal,
-                      s.scale);
+                      s.window, s.scale);
   };
   return key(*this) < key(other);
 }
@@ -532,8 +532,9 @@ public:
 private:
   /// Whether the graphs are meant for such a shape.
   static bool mayDo(const AttentionShape &s, bool backward) {
-    // Its mask begins at the first key, ours ends at the last.
-    if (s.causal && s.queryRows != s.keyRows)
+    // Its mask begins at the first key, ours ends at the last; it has no
+    // window.
+    if ((s.causal && s.queryRows != s.keyRows) || s.window)
       return false;
     // Heads that share keys would need one more sum; rows of keys that fill no
     // tile are wrong in the library before 9.16 unless they are masked.

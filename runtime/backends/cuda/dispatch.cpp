@@ -241,6 +241,45 @@ template <class T> void runLayerNormAddGrad(const Call &call) {
                    call.add(call.integer(2)));
 }
 
+template <class T> void runRmsNorm(const Call &call) {
+  rmsNorm<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
+             call.buffer<T>(1), call.buffer<T>(2),
+             call.buffer<Accumulator<T>>(3), call.real(0));
+}
+
+template <class T> void runRmsNormGrad(const Call &call) {
+  using A = Accumulator<T>;
+  rmsNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
+                 call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
+                 call.buffer<T>(3), call.buffer<T>(4), call.buffer<A>(5),
+                 call.add(call.integer(2)));
+}
+
+template <class T> void runRotary(const Call &call) {
+  call.checkRotary();
+  RotaryArguments a = {};
+  a.samples = call.integer(0);
+  a.positions = call.integer(1);
+  a.heads = call.integer(2);
+  a.headDim = call.integer(3);
+  a.inverse = call.integer(4) != 0;
+  a.pairs = call.integer(5);
+  a.factor = call.real(0);
+  a.frequencies = call.op().reals + 1;
+  rotary<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+}
+
+template <class T> void runGatedSilu(const Call &call) {
+  gatedSilu<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+               call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedSiluGrad(const Call &call) {
+  gatedSiluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+                   call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
+                   call.buffer<T>(4));
+}
+
 template <class T> void runGelu(const Call &call) {
   biasGelu<T>(call.queue(), 1, call.integer(0), call.buffer<T>(0), nullptr,
               nullptr, call.buffer<T>(1), call.integer(1) != 0);
@@ -264,17 +303,8 @@ DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
 
 AttentionShape attentionShape(const grt_kernel_op &op) {
   const int64_t *i = op.ints;
-  return {i[0],
-          i[1],
-          i[2],
-          i[3],
-          i[4],
-          i[5],
-          i[6],
-          i[7],
-          i[8],
-          i[9] != 0,
-          float(op.reals[0])};
+  return {i[0], i[1], i[2], i[3],      i[4],  i[5],
+          i[6], i[7], i[8], i[9] != 0, i[11], float(op.reals[0])};
 }
 
 /// ATTENTION (5 + 1 buffers) and ATTENTION_GRAD (9 + 1).
@@ -310,6 +340,7 @@ template <class T> void runAttention(const Call &call) {
   a.kStride = s.kStride;
   a.vStride = s.vStride;
   a.causal = s.causal;
+  a.window = s.window;
   a.scale = call.real(0);
   a.dropout = dropoutKeyOf(call, call.real(1), call.integer(10));
   a.firstSample = call.at().first_sample;
@@ -513,6 +544,11 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runGemmGelu),
     GRT_ALL(runGemmGeluGrad),
     GRT_ALL(runGemmBiasGrad),
+    GRT_ALL(runRmsNorm),
+    GRT_ALL(runRmsNormGrad),
+    GRT_ALL(runRotary),
+    GRT_ALL(runGatedSilu),
+    GRT_ALL(runGatedSiluGrad),
 };
 
 #undef GRT_ALL

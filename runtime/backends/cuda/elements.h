@@ -19,6 +19,10 @@ GRT_EVERYWHERE float exponential(float x) { return expf(x); }
 GRT_EVERYWHERE double exponential(double x) { return exp(x); }
 GRT_EVERYWHERE float logarithm(float x) { return logf(x); }
 GRT_EVERYWHERE double logarithm(double x) { return log(x); }
+GRT_EVERYWHERE float cosineOf(float x) { return cosf(x); }
+GRT_EVERYWHERE double cosineOf(double x) { return cos(x); }
+GRT_EVERYWHERE float sineOf(float x) { return sinf(x); }
+GRT_EVERYWHERE double sineOf(double x) { return sin(x); }
 GRT_EVERYWHERE float squareRoot(float x) { return sqrtf(x); }
 GRT_EVERYWHERE double squareRoot(double x) { return sqrt(x); }
 

@@ -20,6 +20,7 @@ struct AttentionShape {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
+  int64_t window;
   float scale;
   bool operator<(const AttentionShape &other) const;
 };

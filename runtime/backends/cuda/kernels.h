@@ -57,6 +57,22 @@ template <class T>
 void geluGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
               bool approximate);
 template <class T>
+void gatedSilu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
+template <class T>
+void gatedSiluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
+                   const T *dy, T *dgate, T *dup);
+
+/// Arguments of ROTARY; `frequencies` are on the host.
+struct RotaryArguments {
+  int64_t samples, positions, heads, headDim, pairs;
+  bool inverse;
+  double factor;
+  const double *frequencies; ///< `pairs` of them
+};
+template <class T>
+void rotary(const Queue &queue, const RotaryArguments &arguments, const T *x,
+            T *y);
+template <class T>
 void add(const Queue &queue, int64_t n, const T *a, const T *b, T *y);
 template <class T>
 void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor);
@@ -114,6 +130,13 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    const T *x, const Accumulator<T> *stats, const T *gamma,
                    const T *residual, T *dx, Accumulator<T> *dgamma,
                    Accumulator<T> *dbeta, bool add);
+template <class T>
+void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
+             const T *gamma, T *y, Accumulator<T> *stats, double eps);
+template <class T>
+void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                 const T *x, const Accumulator<T> *stats, const T *gamma, T *dx,
+                 Accumulator<T> *dgamma, bool add);
 template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t tableRows, const T *dy, Accumulator<T> *dtable,
@@ -189,6 +212,7 @@ template <class T> struct AttentionArguments {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
+  int64_t window; ///< 0: none
   double scale;
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;

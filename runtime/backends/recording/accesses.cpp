@@ -32,6 +32,9 @@ constexpr Access crossEntropy[] = {R, RW, R, W, W};
 constexpr Access gemmGelu[] = {R, R, R, W, W, S};
 constexpr Access gemmGeluGrad[] = {R, R, R, W, S};
 constexpr Access gemmBiasGrad[] = {R, R, A, A, S};
+constexpr Access rmsNorm[] = {R, R, W, W};
+constexpr Access rmsNormGrad[] = {R, R, R, R, W, A};
+constexpr Access gatedGrad[] = {R, R, R, W, W};
 constexpr Access zero[] = {W};
 constexpr Access optimizer[] = {RW, R, RW};
 constexpr Access norm[] = {R};
@@ -74,6 +77,11 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {gemmGelu, StepUse::None, 4},
     {gemmGeluGrad},
     {gemmBiasGrad},
+    {rmsNorm},
+    {rmsNormGrad},
+    {unary},  // ROTARY
+    {binary}, // GATED_SILU
+    {gatedGrad},
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.

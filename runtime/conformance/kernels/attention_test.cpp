@@ -24,6 +24,7 @@ struct Problem {
   int64_t opIndex = 3;
   /// Rows begin at multiples of this many elements; 1: just behind an odd pad.
   int64_t alignment = 1;
+  int64_t window = 0;
 
   int64_t aligned(int64_t width) const {
     return (width + alignment - 1) / alignment * alignment;
@@ -76,6 +77,10 @@ protected:
               p.causal
                   ? std::max<int64_t>(0, std::min(p.tk, i + 1 + p.tk - p.tq))
                   : p.tk;
+          int64_t first =
+              p.window ? std::clamp<int64_t>(i + p.tk - p.tq - p.window + 1, 0,
+                                             limit)
+                       : 0;
           int64_t query = ((s * p.tq + i) * p.heads + h) * p.headDim;
           auto keyAt = [&](int64_t j) {
             int64_t kvHead = h / (p.heads / p.kvHeads);
@@ -87,7 +92,8 @@ protected:
             double dot = 0;
             for (int64_t d = 0; d < p.headDim; ++d)
               dot += x.q[query + d] * x.k[keyAt(j) + d];
-            score.push_back(dot * p.scale());
+            score.push_back(j < first ? -std::numeric_limits<double>::infinity()
+                                      : dot * p.scale());
             largest = std::max(largest, score[j]);
           }
           for (double value : score)
@@ -147,9 +153,9 @@ protected:
     auto lse = sums(qRows * p.heads);
     auto dq = input(Values(qRows * qStride, 77.0));
     auto dkv = input(Values(kvRows * kvStride, 77.0));
-    Integers ints = {p.samples, p.tq,      p.tk,     p.heads,
-                     p.kvHeads, p.headDim, qStride,  kvStride,
-                     kvStride,  p.causal,  p.opIndex};
+    Integers ints = {p.samples, p.tq,      p.tk,      p.heads,
+                     p.kvHeads, p.headDim, qStride,   kvStride,
+                     kvStride,  p.causal,  p.opIndex, p.window};
     auto scratch = [&](bool backward) {
       uint32_t element = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
       uint64_t bytes =
@@ -196,7 +202,8 @@ protected:
         "samples " + std::to_string(p.samples) + " tq " + std::to_string(p.tq) +
         " tk " + std::to_string(p.tk) + " heads " + std::to_string(p.heads) +
         "/" + std::to_string(p.kvHeads) + " dim " + std::to_string(p.headDim) +
-        (p.causal ? " causal" : "") + " dropout " + std::to_string(p.dropout));
+        (p.causal ? " causal" : "") + " window " + std::to_string(p.window) +
+        " dropout " + std::to_string(p.dropout));
     Operands x = random(p, seed, size);
     Results expected = reference(p, x), found = run(p, x);
     double f32 = 5e-6 * size * size;
@@ -238,6 +245,23 @@ TEST_P(Attention, rows_that_begin_at_whole_packs) {
     check({1, 97, 40, 1, 1, 80, false, dropout, 3, 8}, ++seed);
     check({1, 130, 130, 2, 1, 128, true, dropout, 3, 8}, ++seed);
     check({2, 128, 128, 2, 2, 64, true, dropout, 3, 8}, ++seed);
+  }
+}
+
+TEST_P(Attention, windows_leave_out_what_lies_behind) {
+  uint64_t seed = 201;
+  for (double dropout : {0.0, 0.2}) {
+    check({1, 9, 9, 2, 1, 7, true, dropout, 3, 1, 1}, ++seed);
+    check({2, 37, 37, 6, 2, 16, true, dropout, 3, 1, 5}, ++seed);
+    check({1, 200, 200, 2, 2, 20, true, dropout, 3, 1, 70}, ++seed);
+    check({1, 300, 300, 1, 1, 33, true, dropout, 3, 1, 64}, ++seed);
+    check({1, 70, 190, 2, 1, 12, true, dropout, 3, 1, 33}, ++seed);
+    check({1, 190, 70, 1, 1, 12, true, dropout, 3, 1, 33}, ++seed);
+    check({1, 140, 140, 1, 1, 12, false, dropout, 3, 1, 40}, ++seed);
+    check({1, 50, 50, 1, 1, 12, true, dropout, 3, 1, 1000}, ++seed);
+    // Rows at whole packs: what takes tensor cores where there are any.
+    check({1, 200, 200, 2, 1, 64, true, dropout, 3, 8, 70}, ++seed);
+    check({1, 150, 260, 2, 2, 128, true, dropout, 3, 8, 33}, ++seed);
   }
 }
 
@@ -346,7 +370,7 @@ TEST_P(Attention, too_little_scratch_is_refused) {
   EXPECT_NE(device
                 .refused(GRT_KERNEL_ATTENTION_GRAD,
                          {*q, *q, *q, *o, *lse, *o, *o, *o, *o, *scratch},
-                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 1, 0}, {1.0, 0.0})
+                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 1, 0, 0}, {1.0, 0.0})
                 .find("scratch"),
             std::string::npos);
 }

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define GRT_ABI_VERSION 2
+#define GRT_ABI_VERSION 3
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
@@ -98,14 +98,16 @@ typedef enum grt_kernel {
   /// alias x), y = gelu(pre).
   GRT_KERNEL_BIAS_GELU = 7,
   /// bufs: q, k, v, o, lse, scratch; ints: samples, Tq, Tk, heads, kvHeads,
-  /// headDim, qStride, kStride, vStride, causal, opIndex; reals: scale,
+  /// headDim, qStride, kStride, vStride, causal, opIndex, window; reals: scale,
   /// dropout.
   /// Row r of q starts qStride elements after row r-1; head h covers headDim
   /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
   /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
   /// scaled scores. heads are local; the global head is tpIndex*heads+h.
   /// Attention dropout is keyed by (sample, global head, row, column). With
-  /// causal, query r sees keys 0 .. r + Tk - Tq.
+  /// causal, query r sees keys 0 .. r + Tk - Tq. With a window (0: none) it
+  /// sees no key up to r + Tk - Tq - window: with causal `window` keys, its own
+  /// among them.
   /// scratch: grt_cpu_attention_scratch_bytes() for each thread that may take
   /// part; at least for one.
   GRT_KERNEL_ATTENTION = 8,
@@ -188,8 +190,32 @@ typedef enum grt_kernel {
   /// and dbias[N] = sum over rows of b (+ dbias): a is [K,M], b is [K,N], c and
   /// dbias have the accumulator type; scratch as GEMM.
   GRT_KERNEL_GEMM_BIAS_GRAD = 28,
-  GRT_KERNEL_COUNT = 29
+  /// bufs: x, gamma, y, stats; ints: rows, n; reals: eps. stats[rows]
+  /// (accumulator type) = 1/sqrt(mean of x^2 + eps); y = gamma * (x * stats),
+  /// the product in brackets rounded to the compute type before the other.
+  GRT_KERNEL_RMS_NORM = 29,
+  /// bufs: dy, x, stats, gamma, dx, dgamma; ints: rows, n, acc. dx may alias
+  /// dy; acc applies to dgamma.
+  GRT_KERNEL_RMS_NORM_GRAD = 30,
+  /// bufs: x, y; ints: samples, T, heads, headDim, inverse, pairs; reals:
+  /// factor, then a frequency for each pair. Rotates elements (i, i + pairs) of
+  /// every head at position t by the angle t * frequency[i] and multiplies them
+  /// by factor; with `inverse` by minus the angle. Elements from 2 * pairs on
+  /// are copied. Angles are products in the accumulator type; cosine and sine,
+  /// times factor, are rounded to the compute type. y may alias x. pairs is at
+  /// most GRT_ROTARY_PAIRS. With `inverse` flipped its own backward.
+  GRT_KERNEL_ROTARY = 31,
+  /// bufs: gate, up, y; ints: n. y = gate / (1 + exp(-gate)) * up; y may alias
+  /// gate or up.
+  GRT_KERNEL_GATED_SILU = 32,
+  /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
+  /// may alias up or dy.
+  GRT_KERNEL_GATED_SILU_GRAD = 33,
+  GRT_KERNEL_COUNT = 34
 } grt_kernel;
+
+/// Pairs of elements that ROTARY turns in a head, at most.
+#define GRT_ROTARY_PAIRS 256
 
 /// Axes of a layer's strategy along which a collective runs.
 typedef enum grt_axis {

@@ -73,7 +73,12 @@ const char *kernelName(uint32_t kernel) {
                                                       "layer-norm-add-grad",
                                                       "gemm-gelu",
                                                       "gemm-gelu-grad",
-                                                      "gemm-bias-grad"};
+                                                      "gemm-bias-grad",
+                                                      "rms-norm",
+                                                      "rms-norm-grad",
+                                                      "rotary",
+                                                      "gated-silu",
+                                                      "gated-silu-grad"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

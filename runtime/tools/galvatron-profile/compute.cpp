@@ -105,7 +105,7 @@ std::pair<double, double> attentionFlops(Probe &probe, int64_t positions,
   Block *forward = scratch(0), *backward = scratch(1);
   std::vector<int64_t> ints = {1,     positions, positions, heads,
                                heads, headSize,  width,     width,
-                               width, 1,         0};
+                               width, 1,         0,         0};
   std::vector<double> reals = {0.125, 0};
   size_t next = 0;
   double time = probe.time(seconds, [&] {

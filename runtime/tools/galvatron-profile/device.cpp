@@ -231,7 +231,7 @@ std::pair<double, double> attentionFlops(DeviceProbe &probe, int64_t samples,
   int64_t rows = samples * positions * heads;
   std::vector<int64_t> ints = {samples, positions, positions, heads,
                                heads,   headSize,  width,     width,
-                               width,   1,         0};
+                               width,   1,         0,         0};
   std::vector<double> reals = {1 / std::sqrt(double(headSize)), 0};
   auto scratch = [&](int backward) {
     uint64_t bytes = grt_cuda_attention_scratch_bytes(

@@ -202,6 +202,16 @@ grt.func @f {
 
 // -----
 
+// C2: a frequency for every pair
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<2x3x2x4xf32>
+  %y = grt.buffer output at 0 : memref<2x3x2x4xf32>
+  // expected-error @+1 {{expected 3 reals for kernel 'rotary', found 2}}
+  grt.kernel rotary(%x, %y) ints [2, 3, 2, 4, 0, 2] reals [1.0, 0.5] : memref<2x3x2x4xf32>, memref<2x3x2x4xf32>
+}
+
+// -----
+
 // C2: segments
 grt.func @f {
   %t = grt.buffer gradient at 0 : memref<16xf32>
@@ -248,7 +258,7 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected at least 332 bytes in 'v', found 320}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<65536xi8>
   grt.end %s : memref<65536xi8>
 }
@@ -265,7 +275,7 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<16xi8>
   // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<16xi8>
   grt.end %s : memref<16xi8>
 }

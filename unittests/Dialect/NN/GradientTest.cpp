@@ -194,6 +194,31 @@ func.func private @attention_both_ways_with_dropout(%q: tensor<?x5x3x6xf64>) -> 
   %o, %l = nn.attention %q {heads = 3 : i64, scale = 6.0e-1 : f64, dropout = 3.0e-1 : f64, op_index = 4 : i64} : (tensor<?x5x3x6xf64>) -> (tensor<?x5x6xf64>, tensor<?x3x5xf64>)
   return %o : tensor<?x5x6xf64>
 })"},
+    {"rms_norm", 1, R"(
+func.func private @rms_norm(%x: tensor<?x3x6xf64>, %g: tensor<6xf64>) -> tensor<?x3x6xf64> {
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>, tensor<6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x1xf64>)
+  return %y : tensor<?x3x6xf64>
+})"},
+    {"rotary", 1, R"(
+func.func private @rotary(%x: tensor<?x4x3x6xf64>) -> tensor<?x4x3x6xf64> {
+  %y = nn.rotary %x {frequencies = array<f64: 1.0, 0.3>, factor = 1.25 : f64} : (tensor<?x4x3x6xf64>) -> tensor<?x4x3x6xf64>
+  return %y : tensor<?x4x3x6xf64>
+})"},
+    {"gated_silu", 2, R"(
+func.func private @gated_silu(%g: tensor<?x7xf64>, %u: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.gated_silu %g, %u : (tensor<?x7xf64>, tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"grouped_attention", 3, R"(
+func.func private @grouped_attention(%q: tensor<?x5x4x3xf64>, %k: tensor<?x5x2x3xf64>, %v: tensor<?x5x2x3xf64>) -> tensor<?x5x12xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 6.0e-1 : f64, dropout = 2.0e-1 : f64, op_index = 3 : i64} : (tensor<?x5x4x3xf64>, tensor<?x5x2x3xf64>, tensor<?x5x2x3xf64>) -> (tensor<?x5x12xf64>, tensor<?x4x5xf64>)
+  return %o : tensor<?x5x12xf64>
+})"},
+    {"grouped_attention_in_a_window", 3, R"(
+func.func private @grouped_attention_in_a_window(%q: tensor<?x5x2x3xf64>, %k: tensor<?x7x1x3xf64>, %v: tensor<?x7x1x3xf64>) -> tensor<?x5x6xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 6.0e-1 : f64, window = 2 : i64} : (tensor<?x5x2x3xf64>, tensor<?x7x1x3xf64>, tensor<?x7x1x3xf64>) -> (tensor<?x5x6xf64>, tensor<?x2x5xf64>)
+  return %o : tensor<?x5x6xf64>
+})"},
     {"dropout", 1, R"(
 func.func private @dropout(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
   %y = nn.dropout %x {p = 4.0e-1 : f64, op_index = 1 : i64} : (tensor<?x3x4xf64>) -> tensor<?x3x4xf64>
@@ -258,7 +283,8 @@ TEST_P(BodyGradient, AgreesWithDifferences) {
 INSTANTIATE_TEST_SUITE_P(
     NN, BodyGradient,
     testing::Values(std::pair("embed", 1u), std::pair("block", 1u),
-                    std::pair("head", 2u), std::pair("test", 1u)),
+                    std::pair("head", 2u), std::pair("gated", 1u),
+                    std::pair("test", 1u)),
     [](const auto &info) { return std::string(info.param.first); });
 
 /// The text of the only error that differentiation reports.

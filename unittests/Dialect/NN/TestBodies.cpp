@@ -81,6 +81,37 @@ func.func private @head(%x: tensor<?x8x16xf64>, %labels: tensor<?x8xi32>,
   %loss, %d = nn.cross_entropy %l, %labels {classes = 33 : i64} : (tensor<?x8x33xf64>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf64>)
   return %loss : tensor<1xf64>
 }
+func.func private @gated(%x: tensor<?x8x16xf64>, %g1: tensor<16xf64>,
+    %wq: tensor<8x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %bq: tensor<8x4xf64> {nn.factors = ["heads", ""]},
+    %wk: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wv: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %gq: tensor<4xf64>, %gk: tensor<4xf64>,
+    %wo: tensor<16x32xf64> {nn.factors = ["", "heads"]}, %g2: tensor<16xf64>,
+    %wg: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %wu: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %wd: tensor<16x24xf64> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {heads = 4 : i64, ffn = 24 : i64}} {
+  %n1, %s1 = nn.rms_norm %x, %g1 {eps = 1.0e-6 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x1xf64>)
+  %q0 = nn.linear %n1, %wq {transpose_weight} : (tensor<?x8x16xf64>, tensor<8x4x16xf64>) -> tensor<?x8x8x4xf64>
+  %q1 = nn.bias_add %q0, %bq : (tensor<?x8x8x4xf64>, tensor<8x4xf64>) -> tensor<?x8x8x4xf64>
+  %k0 = nn.linear %n1, %wk {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %v = nn.linear %n1, %wv {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %q2, %sq = nn.rms_norm %q1, %gq {eps = 1.0e-6 : f64} : (tensor<?x8x8x4xf64>, tensor<4xf64>) -> (tensor<?x8x8x4xf64>, tensor<?x8x8x1xf64>)
+  %k1, %sk = nn.rms_norm %k0, %gk {eps = 1.0e-6 : f64} : (tensor<?x8x4x4xf64>, tensor<4xf64>) -> (tensor<?x8x4x4xf64>, tensor<?x8x4x1xf64>)
+  %q = nn.rotary %q2 {frequencies = array<f64: 1.0, 0.2>} : (tensor<?x8x8x4xf64>) -> tensor<?x8x8x4xf64>
+  %k = nn.rotary %k1 {frequencies = array<f64: 1.0, 0.2>} : (tensor<?x8x4x4xf64>) -> tensor<?x8x4x4xf64>
+  %o, %lse = nn.grouped_attention %q, %k, %v {causal, scale = 5.0e-1 : f64, window = 5 : i64, dropout = 1.0e-1 : f64} : (tensor<?x8x8x4xf64>, tensor<?x8x4x4xf64>, tensor<?x8x4x4xf64>) -> (tensor<?x8x32xf64>, tensor<?x8x8xf64>)
+  %p = nn.linear %o, %wo {transpose_weight} : (tensor<?x8x32xf64>, tensor<16x32xf64>) -> tensor<?x8x16xf64>
+  %r1 = nn.add %x, %p : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %n2, %s2 = nn.rms_norm %r1, %g2 {eps = 1.0e-6 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x1xf64>)
+  %gate = nn.linear %n2, %wg {transpose_weight} : (tensor<?x8x16xf64>, tensor<24x16xf64>) -> tensor<?x8x24xf64>
+  %up = nn.linear %n2, %wu {transpose_weight} : (tensor<?x8x16xf64>, tensor<24x16xf64>) -> tensor<?x8x24xf64>
+  %h = nn.gated_silu %gate, %up : (tensor<?x8x24xf64>, tensor<?x8x24xf64>) -> tensor<?x8x24xf64>
+  %f = nn.linear %h, %wd {transpose_weight} : (tensor<?x8x24xf64>, tensor<16x24xf64>) -> tensor<?x8x16xf64>
+  %r2 = nn.add %r1, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  return %r2 : tensor<?x8x16xf64>
+}
 func.func private @test(%x: tensor<?x8x16xf64>,
     %wi: tensor<16x24xf64> {nn.factors = ["", "ffn"]},
     %wf: tensor<24x16xf64> {nn.factors = ["ffn", ""]},

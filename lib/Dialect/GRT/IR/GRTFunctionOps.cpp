@@ -267,7 +267,7 @@ static LogicalResult verifyInts(KernelOp op, const KernelInfo &info) {
   ArrayRef<int64_t> ints = op.getInts();
   StringRef name = stringifyKernel(op.getKernel());
   if (ints.size() < info.ints.size() ||
-      (!info.hasSegments && ints.size() != info.ints.size()))
+      (info.tail != Tail::Segments && ints.size() != info.ints.size()))
     return op.emitOpError()
            << "expected " << info.ints.size() << " integers for kernel '"
            << name << "', found " << ints.size();
@@ -294,7 +294,7 @@ static LogicalResult verifyInts(KernelOp op, const KernelInfo &info) {
       return op.emitOpError() << "expected " << range << " for '"
                               << expected.name << "', found " << value;
   }
-  if (!info.hasSegments)
+  if (info.tail != Tail::Segments)
     return success();
   int64_t segments = *info.getInt("segments", ints);
   if (int64_t(ints.size() - info.ints.size()) != 3 * segments)
@@ -316,10 +316,12 @@ LogicalResult KernelOp::verify() {
   StringRef name = stringifyKernel(getKernel());
   if (failed(verifyInts(*this, info)))
     return failure();
-  if (getReals().size() != info.reals.size())
-    return emitOpError() << "expected " << info.reals.size()
-                         << " reals for kernel '" << name << "', found "
-                         << getReals().size();
+  size_t reals = info.reals.size();
+  if (info.tail == Tail::Pairs)
+    reals += size_t(*info.getInt("pairs", getInts()));
+  if (getReals().size() != reals)
+    return emitOpError() << "expected " << reals << " reals for kernel '"
+                         << name << "', found " << getReals().size();
   SmallVector<unsigned> named = info.operandsOf(getInts(), getBuffers().size());
   if (getBuffers().size() != named.size())
     return emitOpError() << "expected " << named.size()

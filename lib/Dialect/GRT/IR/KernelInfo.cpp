@@ -108,6 +108,21 @@ constexpr Operand kLayerNormAddGradOperands[] = {
     {"dy", kRead},       {"x", kRead},   {"stats", kRead}, {"gamma", kRead},
     {"residual", kRead}, {"dx", kWrite}, {"dgamma", kAcc}, {"dbeta", kAcc}};
 
+constexpr Operand kRmsNormOperands[] = {
+    {"x", kRead}, {"gamma", kRead}, {"y", kWrite}, {"stats", kWrite}};
+constexpr Operand kRmsNormGradOperands[] = {{"dy", kRead},    {"x", kRead},
+                                            {"stats", kRead}, {"gamma", kRead},
+                                            {"dx", kWrite},   {"dgamma", kAcc}};
+constexpr Int kRotaryInts[] = {
+    {"samples"}, {"T"}, {"heads"}, {"headDim"}, {"inverse", kFlag}, {"pairs"}};
+constexpr Operand kGatedSiluOperands[] = {
+    {"gate", kRead}, {"up", kRead}, {"y", kWrite}};
+constexpr Operand kGatedSiluGradOperands[] = {{"gate", kRead},
+                                              {"up", kRead},
+                                              {"dy", kRead},
+                                              {"dgate", kWrite},
+                                              {"dup", kWrite}};
+
 constexpr Operand kUnaryOperands[] = {{"x", kRead}, {"y", kWrite}};
 constexpr Int kGeluInts[] = {{"n"}, {"approximate", kFlag}};
 constexpr Operand kGeluGradOperands[] = {
@@ -136,7 +151,7 @@ constexpr Operand kAttentionGradOperands[] = {
 constexpr Int kAttentionInts[] = {{"samples"},       {"Tq"},      {"Tk"},
                                   {"heads"},         {"kvHeads"}, {"headDim"},
                                   {"qStride"},       {"kStride"}, {"vStride"},
-                                  {"causal", kFlag}, {"opIndex"}};
+                                  {"causal", kFlag}, {"opIndex"}, {"window"}};
 constexpr StringLiteral kAttentionReals[] = {"scale", "dropout"};
 
 constexpr Int kDropoutInts[] = {{"samples"},
@@ -257,6 +272,16 @@ int64_t layerNormAddGradElements(unsigned i, Ints n) {
   return i == 3 || i >= 6 ? n[1] : n[0] * n[1];
 }
 
+int64_t rmsNormElements(unsigned i, Ints n) {
+  return i == 1 ? n[1] : i == 3 ? n[0] : n[0] * n[1];
+}
+
+int64_t rmsNormGradElements(unsigned i, Ints n) {
+  return i == 2 ? n[0] : i == 3 || i == 5 ? n[1] : n[0] * n[1];
+}
+
+int64_t rotaryElements(unsigned, Ints n) { return n[0] * n[1] * n[2] * n[3]; }
+
 int64_t allN(unsigned, Ints n) { return n[0]; }
 
 int64_t attentionElements(unsigned i, Ints n) {
@@ -334,111 +359,139 @@ int64_t optimizerElements(unsigned i, Ints n) { return i == 2 ? 0 : n[1]; }
 //===----------------------------------------------------------------------===//
 
 const KernelInfo kKernels[] = {
-    {Kernel::Gemm, kGemmOperands, kGemmInts, {}, false, gemmElements},
-    {Kernel::BiasAdd, kBiasAddOperands, kRowsInts, {}, false, biasElements},
+    {Kernel::Gemm, kGemmOperands, kGemmInts, {}, Tail::None, gemmElements},
+    {Kernel::BiasAdd,
+     kBiasAddOperands,
+     kRowsInts,
+     {},
+     Tail::None,
+     biasElements},
     {Kernel::BiasGrad,
      kBiasGradOperands,
      kRowsAccInts,
      {},
-     false,
+     Tail::None,
      biasElements},
-    {Kernel::LayerNorm, kLayerNormOperands, kRowsInts, kEpsReals, false,
+    {Kernel::LayerNorm, kLayerNormOperands, kRowsInts, kEpsReals, Tail::None,
      layerNormElements},
     {Kernel::LayerNormGrad,
      kLayerNormGradOperands,
      kRowsAccInts,
      {},
-     false,
+     Tail::None,
      layerNormGradElements},
-    {Kernel::Gelu, kUnaryOperands, kGeluInts, {}, false, allN},
-    {Kernel::GeluGrad, kGeluGradOperands, kGeluInts, {}, false, allN},
+    {Kernel::Gelu, kUnaryOperands, kGeluInts, {}, Tail::None, allN},
+    {Kernel::GeluGrad, kGeluGradOperands, kGeluInts, {}, Tail::None, allN},
     {Kernel::BiasGelu,
      kBiasGeluOperands,
      kBiasGeluInts,
      {},
-     false,
+     Tail::None,
      biasElements},
     {Kernel::Attention, kAttentionOperands, kAttentionInts, kAttentionReals,
-     false, attentionElements},
+     Tail::None, attentionElements},
     {Kernel::AttentionGrad, kAttentionGradOperands, kAttentionInts,
-     kAttentionReals, false, attentionGradElements},
-    {Kernel::Dropout, kUnaryOperands, kDropoutInts, kDropoutReals, false,
+     kAttentionReals, Tail::None, attentionGradElements},
+    {Kernel::Dropout, kUnaryOperands, kDropoutInts, kDropoutReals, Tail::None,
      dropoutElements},
     {Kernel::DropoutAdd, kDropoutAddOperands, kDropoutInts, kDropoutReals,
-     false, dropoutElements},
-    {Kernel::Add, kAddOperands, kElementsInts, {}, false, allN},
+     Tail::None, dropoutElements},
+    {Kernel::Add, kAddOperands, kElementsInts, {}, Tail::None, allN},
     {Kernel::Embedding,
      kEmbeddingOperands,
      kEmbeddingInts,
      {},
-     false,
+     Tail::None,
      embeddingElements},
     {Kernel::EmbeddingGrad,
      kEmbeddingGradOperands,
      kEmbeddingGradInts,
      {},
-     false,
+     Tail::None,
      embeddingGradElements},
     {Kernel::PositionAdd,
      kPositionAddOperands,
      kPositionAddInts,
      {},
-     false,
+     Tail::None,
      positionAddElements},
     {Kernel::PositionGrad,
      kPositionGradOperands,
      kPositionGradInts,
      {},
-     false,
+     Tail::None,
      positionGradElements},
     {Kernel::SoftmaxStats,
      kSoftmaxStatsOperands,
      kSoftmaxStatsInts,
      {},
-     false,
+     Tail::None,
      softmaxStatsElements},
     {Kernel::CrossEntropy,
      kCrossEntropyOperands,
      kCrossEntropyInts,
      {},
-     false,
+     Tail::None,
      crossEntropyElements},
-    {Kernel::Copy, kCopyOperands, kCopyInts, {}, false, copyElements},
-    {Kernel::Zero, kZeroOperands, {}, {}, false, noElements},
+    {Kernel::Copy, kCopyOperands, kCopyInts, {}, Tail::None, copyElements},
+    {Kernel::Zero, kZeroOperands, {}, {}, Tail::None, noElements},
     {Kernel::Optimizer,
      kOptimizerOperands,
      kOptimizerInts,
      {},
-     true,
+     Tail::Segments,
      optimizerElements},
-    {Kernel::Norm, kNormOperands, kNormInts, {}, true, allN},
-    {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, false, allN},
+    {Kernel::Norm, kNormOperands, kNormInts, {}, Tail::Segments, allN},
+    {Kernel::Scale, kUnaryOperands, kElementsInts, kFactorReals, Tail::None,
+     allN},
     {Kernel::AddLayerNorm, kAddLayerNormOperands, kAddLayerNormInts,
-     kEpsDropoutReals, false, addLayerNormElements},
+     kEpsDropoutReals, Tail::None, addLayerNormElements},
     {Kernel::LayerNormAddGrad,
      kLayerNormAddGradOperands,
      kRowsAccInts,
      {},
-     false,
+     Tail::None,
      layerNormAddGradElements},
     {Kernel::GemmGelu,
      kGemmGeluOperands,
      kGemmGeluInts,
      {},
-     false,
+     Tail::None,
      gemmGeluElements},
     {Kernel::GemmGeluGrad,
      kGemmGeluGradOperands,
      kGemmGeluGradInts,
      {},
-     false,
+     Tail::None,
      gemmGeluGradElements},
     {Kernel::GemmBiasGrad,
      kGemmBiasGradOperands,
      kGemmBiasGradInts,
      {},
-     false,
+     Tail::None,
      gemmElements},
+    {Kernel::RmsNorm, kRmsNormOperands, kRowsInts, kEpsReals, Tail::None,
+     rmsNormElements},
+    {Kernel::RmsNormGrad,
+     kRmsNormGradOperands,
+     kRowsAccInts,
+     {},
+     Tail::None,
+     rmsNormGradElements},
+    {Kernel::Rotary, kUnaryOperands, kRotaryInts, kFactorReals, Tail::Pairs,
+     rotaryElements},
+    {Kernel::GatedSilu,
+     kGatedSiluOperands,
+     kElementsInts,
+     {},
+     Tail::None,
+     allN},
+    {Kernel::GatedSiluGrad,
+     kGatedSiluGradOperands,
+     kElementsInts,
+     {},
+     Tail::None,
+     allN},
 };
 
 } // namespace

@@ -52,6 +52,28 @@ double attentionProductElements(Value qkv, int64_t heads, bool causal,
   return (2 * vectors + scores) * (causal ? 0.5 : 1.0);
 }
 
+/// One product of `grouped_attention` over all heads: its FLOPs, and the
+/// elements of its operands and scores as far as queries see keys.
+struct GroupedProduct {
+  double flops, elements;
+};
+template <typename OpTy>
+GroupedProduct groupedProduct(OpTy op, int64_t samples) {
+  auto q = cast<RankedTensorType>(op.getQ().getType());
+  double queries = double(q.getDimSize(1));
+  double keys =
+      double(cast<RankedTensorType>(op.getK().getType()).getDimSize(1));
+  double pairs = queries * keys * (op.getCausal() ? 0.5 : 1.0);
+  // The first queries have fewer keys behind them than the window holds.
+  if (double window = double(op.getWindow()); window > 0 && window < keys)
+    pairs = std::min(pairs, queries * window - 0.5 * window * window);
+  double seen = pairs / (queries * keys);
+  double vectors = elements(op.getQ(), samples);
+  double heads = vectors / (queries * double(q.getDimSize(3)));
+  return {2 * heads * double(q.getDimSize(3)) * pairs,
+          seen * (vectors * (1 + keys / queries) + heads * queries * keys)};
+}
+
 } // namespace
 
 double EmbeddingOp::getFlops(int64_t samples) { return 0; }
@@ -118,6 +140,21 @@ double AddLayerNormOp::getFlops(int64_t samples) {
 double LayerNormAddGradOp::getFlops(int64_t samples) {
   return 15 * elements(getX(), samples);
 }
+double RMSNormOp::getFlops(int64_t samples) {
+  return 5 * elements(getX(), samples);
+}
+double RMSNormGradOp::getFlops(int64_t samples) {
+  return 10 * elements(getX(), samples);
+}
+double RotaryOp::getFlops(int64_t samples) {
+  return 3 * elements(getX(), samples);
+}
+double GatedSiluOp::getFlops(int64_t samples) {
+  return 13 * elements(getGate(), samples);
+}
+double GatedSiluGradOp::getFlops(int64_t samples) {
+  return 18 * elements(getGate(), samples);
+}
 double GeluOp::getFlops(int64_t samples) {
   return 14 * elements(getX(), samples);
 }
@@ -149,6 +186,21 @@ double AttentionGradOp::getProductElements(int64_t samples) {
          attentionProductElements(getQkv(), getHeads(), getCausal(), samples);
 }
 bool AttentionGradOp::isAttention() { return true; }
+
+double GroupedAttentionOp::getFlops(int64_t samples) {
+  return 2 * groupedProduct(*this, samples).flops;
+}
+double GroupedAttentionOp::getProductElements(int64_t samples) {
+  return 2 * groupedProduct(*this, samples).elements;
+}
+bool GroupedAttentionOp::isAttention() { return true; }
+double GroupedAttentionGradOp::getFlops(int64_t samples) {
+  return 5 * groupedProduct(*this, samples).flops;
+}
+double GroupedAttentionGradOp::getProductElements(int64_t samples) {
+  return 5 * groupedProduct(*this, samples).elements;
+}
+bool GroupedAttentionGradOp::isAttention() { return true; }
 
 double CrossEntropyOp::getFlops(int64_t samples) {
   return (getStats() ? 4 : 8) * elements(getLogits(), samples);

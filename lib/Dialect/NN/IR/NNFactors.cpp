@@ -194,6 +194,25 @@ FactorRule LayerNormAddGradOp::getFactorRule() {
   return {{x, x, x, {kNoFactor}, x}, {x, {kNoFactor}, {kNoFactor}}};
 }
 
+FactorRule RMSNormOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, {kNoFactor}}, {x, x}};
+}
+
+FactorRule RMSNormGradOp::getFactorRule() {
+  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}}};
+}
+
+// Positions count from 0, and pairs stand in one head.
+FactorRule RotaryOp::getFactorRule() {
+  SmallVector<int> x = {0, kNoFactor, kHeads, kNoFactor};
+  return {{x}, {x}};
+}
+
+FactorRule GatedSiluOp::getFactorRule() { return elementwise(*this); }
+FactorRule GatedSiluGradOp::getFactorRule() { return elementwise(*this); }
+
 FactorRule GeluOp::getFactorRule() { return elementwise(*this); }
 FactorRule GeluGradOp::getFactorRule() { return elementwise(*this); }
 
@@ -232,6 +251,27 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
 }
 
 bool AttentionGradOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
+}
+
+// Query heads and key heads are split alike: a rank has the key heads of its
+// query heads.
+FactorRule GroupedAttentionOp::getFactorRule() {
+  SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
+  return {{heads, heads, heads},
+          {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+}
+bool GroupedAttentionOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
+}
+
+FactorRule GroupedAttentionGradOp::getFactorRule() {
+  SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
+  SmallVector<int> o = {0, kNoFactor, kHeads};
+  return {{heads, heads, heads, o, {0, kHeads, kNoFactor}, o},
+          {heads, heads, heads}};
+}
+bool GroupedAttentionGradOp::mayBeReplicated() {
   return getDropout().convertToDouble() == 0;
 }
 

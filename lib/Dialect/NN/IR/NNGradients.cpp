@@ -71,6 +71,33 @@ void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
+void RMSNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  auto grad = RMSNormGradOp::create(
+      builder, getLoc(), TypeRange{getX().getType(), sumType(getGamma())},
+      grads[0], getX(), getStats(), getGamma());
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
+// A rotation's transpose is its inverse.
+void RotaryOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                             ArrayRef<bool> needed,
+                             MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = RotaryOp::create(
+      builder, getLoc(), getX().getType(), grads[0], getFrequenciesAttr(),
+      getFactorAttr(), getInverse() ? UnitAttr() : builder.getUnitAttr());
+}
+
+void GatedSiluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  Type type = getGate().getType();
+  auto grad = GatedSiluGradOp::create(builder, getLoc(), TypeRange{type, type},
+                                      getGate(), getUp(), grads[0]);
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
 void GeluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                            ArrayRef<bool> needed,
                            MutableArrayRef<Value> operandGrads) {
@@ -85,6 +112,18 @@ void AttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
       builder, getLoc(), getQkv().getType(), getQkv(), getO(), getLse(),
       grads[0], getHeadsAttr(), getCausalAttr(), getScaleAttr(),
       getDropoutAttr(), getOpIndexAttr());
+}
+
+void GroupedAttentionOp::buildGradient(OpBuilder &builder,
+                                       ArrayRef<Value> grads,
+                                       ArrayRef<bool> needed,
+                                       MutableArrayRef<Value> operandGrads) {
+  auto grad = GroupedAttentionGradOp::create(
+      builder, getLoc(),
+      TypeRange{getQ().getType(), getK().getType(), getV().getType()}, getQ(),
+      getK(), getV(), getO(), getLse(), grads[0], getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getDropoutAttr(), getOpIndexAttr());
+  llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
 // The mask is a function of the key and the element index, so the gradient is

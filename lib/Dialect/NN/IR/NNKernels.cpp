@@ -35,13 +35,31 @@ DropoutShape dropoutShape(Value x) {
 struct AttentionShape {
   int64_t samples, positions, heads, headSize, stride;
   SmallVector<int64_t> ints(bool causal, int64_t opIndex) const {
-    return {samples, positions, positions, heads,  heads,  headSize,
-            stride,  stride,    stride,    causal, opIndex};
+    return {samples, positions, positions, heads,  heads,   headSize,
+            stride,  stride,    stride,    causal, opIndex, /*window=*/0};
   }
 };
 AttentionShape attentionShape(Value qkv, int64_t heads) {
   ArrayRef<int64_t> shape = typeOf(qkv).getShape();
   return {shape[0], shape[1], heads, shape[3] / heads, 3 * shape[3]};
+}
+
+template <typename OpTy> SmallVector<int64_t> groupedAttentionInts(OpTy op) {
+  ArrayRef<int64_t> q = typeOf(op.getQ()).getShape();
+  ArrayRef<int64_t> k = typeOf(op.getK()).getShape();
+  int64_t queryStride = q[2] * q[3], keyStride = k[2] * k[3];
+  return {q[0],
+          q[1],
+          k[1],
+          q[2],
+          k[2],
+          q[3],
+          queryStride,
+          keyStride,
+          keyStride,
+          op.getCausal(),
+          int64_t(op.getOpIndex()),
+          int64_t(op.getWindow())};
 }
 
 /// Queries, keys and values inside the packed buffer.
@@ -263,6 +281,58 @@ int LayerNormAddGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;
 }
 
+void RMSNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  int64_t n = last(getX());
+  emitter.kernel("rms_norm", {operands[0], operands[1], results[0], results[1]},
+                 {size(getX()) / n, n}, {getEps().convertToDouble()});
+}
+
+void RMSNormGradOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  int64_t n = last(getX());
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  emitter.kernel("rms_norm_grad", buffers,
+                 {size(getX()) / n, n, emitter.accumulateMode(1)});
+}
+int RMSNormGradOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : -1;
+}
+
+void RotaryOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                           ArrayRef<Value> results) {
+  ArrayRef<int64_t> x = typeOf(getX()).getShape();
+  ArrayRef<double> frequencies = getFrequencies();
+  SmallVector<double> reals = {getFactor().convertToDouble()};
+  reals.append(frequencies.begin(), frequencies.end());
+  emitter.kernel(
+      "rotary", {operands[0], results[0]},
+      {x[0], x[1], x[2], x[3], getInverse(), int64_t(frequencies.size())},
+      reals);
+}
+int RotaryOp::getReusableOperand(unsigned) { return 0; }
+
+void GatedSiluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  emitter.kernel("gated_silu", {operands[0], operands[1], results[0]},
+                 {size(getGate())});
+}
+int GatedSiluOp::getReusableOperand(unsigned) { return 0; }
+
+void GatedSiluGradOp::emitKernels(KernelEmitter &emitter,
+                                  ArrayRef<Value> operands,
+                                  ArrayRef<Value> results) {
+  emitter.kernel(
+      "gated_silu_grad",
+      {operands[0], operands[1], operands[2], results[0], results[1]},
+      {size(getGate())});
+}
+int GatedSiluGradOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 0 : 1;
+}
+
 void GeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                          ArrayRef<Value> results) {
   emitter.kernel("gelu", {operands[0], results[0]},
@@ -311,6 +381,32 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   SmallVector<int64_t> ints = shape.ints(getCausal(), getOpIndex());
   buffers.push_back(emitter.scratch("attention_grad", ints,
                                     typeOf(getQkv()).getElementType()));
+  emitter.kernel(
+      "attention_grad", buffers, ints,
+      {getScale().convertToDouble(), getDropout().convertToDouble()});
+}
+
+void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
+                                     ArrayRef<Value> operands,
+                                     ArrayRef<Value> results) {
+  SmallVector<int64_t> ints = groupedAttentionInts(*this);
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  buffers.push_back(
+      emitter.scratch("attention", ints, typeOf(getQ()).getElementType()));
+  emitter.kernel(
+      "attention", buffers, ints,
+      {getScale().convertToDouble(), getDropout().convertToDouble()});
+}
+
+void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
+                                         ArrayRef<Value> operands,
+                                         ArrayRef<Value> results) {
+  SmallVector<int64_t> ints = groupedAttentionInts(*this);
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  buffers.push_back(
+      emitter.scratch("attention_grad", ints, typeOf(getQ()).getElementType()));
   emitter.kernel(
       "attention_grad", buffers, ints,
       {getScale().convertToDouble(), getDropout().convertToDouble()});
@@ -377,6 +473,7 @@ bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightBiasGradOp::supportsAccumulation(unsigned) { return true; }
+bool RMSNormGradOp::supportsAccumulation(unsigned index) { return index == 1; }
 bool BiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool LayerNormGradOp::supportsAccumulation(unsigned index) { return index > 0; }
 bool LayerNormAddGradOp::supportsAccumulation(unsigned index) {

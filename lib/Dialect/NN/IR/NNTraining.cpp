@@ -26,6 +26,15 @@ ElementRole AddLayerNormOp::getElementRole(unsigned index) {
 ElementRole LayerNormAddGradOp::getElementRole(unsigned index) {
   return index > 0 ? ElementRole::Accumulator : ElementRole::Compute;
 }
+ElementRole RMSNormOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole RMSNormGradOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole GroupedAttentionOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
 ElementRole AttentionOp::getElementRole(unsigned index) {
   return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
 }
@@ -67,3 +76,7 @@ void DropoutAddOp::removeDropout() { setPAttr(noDropout(*this)); }
 void AddLayerNormOp::removeDropout() { setPAttr(noDropout(*this)); }
 void AttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
 void AttentionGradOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
+void GroupedAttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
+void GroupedAttentionGradOp::removeDropout() {
+  setDropoutAttr(noDropout(*this));
+}

@@ -157,6 +157,34 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
   return expectProbability(op, "dropout", dropout);
 }
 
+/// What `grouped_attention` and its gradient share; the numbers are those of
+/// both.
+template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
+  ArrayRef<int64_t> q = shapeOf(op.getQ()), k = shapeOf(op.getK());
+  if (failed(expectRank(op, "q", op.getQ(), 4)) ||
+      failed(expectRank(op, "k", op.getK(), 4)) ||
+      failed(expectType(op, "v", op.getV(), op.getK().getType())) ||
+      failed(expectShape(op, "k", op.getK(), {q[0], k[1], k[2], q[3]}))) // 1
+    return failure();
+  if (k[2] < 1 || q[2] % k[2] != 0) // 2
+    return op.emitOpError() << "expected key heads to divide the " << q[2]
+                            << " heads, got " << k[2];
+  if (failed(expectShape(op, "o", op.getO(), {q[0], q[1], q[2] * q[3]})) || // 3
+      failed(expectShape(op, "lse", op.getLse(), {q[0], q[2], q[1]})) ||    // 4
+      failed(expectElements(op, op.getQ(), {{"k", op.getK()}, {"o", op.getO()}},
+                            {{"lse", op.getLse()}})) ||
+      failed(expectProbability(op, "dropout",
+                               op.getDropout().convertToDouble()))) // 5
+    return failure();
+  int64_t window = op.getWindow();
+  if (window < 0) // 6
+    return op.emitOpError()
+           << "expected 'window' to be 0 or positive, got " << window;
+  if (window > 0 && !op.getCausal()) // 6
+    return op.emitOpError() << "expected 'causal' beside a window";
+  return success();
+}
+
 } // namespace
 
 LogicalResult EmbeddingOp::verify() {
@@ -360,6 +388,78 @@ LogicalResult LayerNormAddGradOp::verify() {
                         getX().getType()))) // 1
     return failure();
   return verifyNormGrad(*this); // 1, 2, 3
+}
+
+LogicalResult RMSNormOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectVector(*this, "x", getX())) ||
+      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||       // 1
+      failed(expectType(*this, "y", getY(), getX().getType())) ||        // 2
+      failed(expectShape(*this, "stats", getStats(), withLast(x, 1))) || // 3
+      failed(expectElements(*this, getX(), {{"gamma", getGamma()}},
+                            {{"stats", getStats()}})))
+    return failure();
+  double eps = getEps().convertToDouble();
+  if (!(eps > 0)) // 4
+    return emitOpError() << "expected 'eps' to be positive, got " << eps;
+  return success();
+}
+
+LogicalResult RMSNormGradOp::verify() {
+  ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectVector(*this, "x", getX())) ||
+      failed(
+          expectElements(*this, getX(), {{"gamma", getGamma()}},
+                         {{"stats", getStats()}, {"dgamma", getDgamma()}})) ||
+      failed(expectType(*this, "dy", getDy(), getX().getType())) ||
+      failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1
+      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
+      failed(expectShape(*this, "dgamma", getDgamma(), x.back()))) // 2
+    return failure();
+  return expectShape(*this, "stats", getStats(), withLast(x, 1)); // 3
+}
+
+LogicalResult RotaryOp::verify() {
+  if (failed(expectRank(*this, "x", getX(), 4))) // 1
+    return failure();
+  int64_t pairs = int64_t(getFrequencies().size());
+  int64_t most = std::min(shapeOf(getX()).back() / 2, kMostRotaryPairs);
+  if (pairs > most) // 2
+    return emitOpError() << "expected at most " << most
+                         << " frequencies for heads of "
+                         << shapeOf(getX()).back() << ", got " << pairs;
+  double factor = getFactor().convertToDouble();
+  if (!(factor > 0)) // 3
+    return emitOpError() << "expected 'factor' to be positive, got " << factor;
+  return expectType(*this, "y", getY(), getX().getType()); // 4
+}
+
+LogicalResult GatedSiluOp::verify() {
+  if (failed(expectType(*this, "up", getUp(), getGate().getType())))
+    return failure();
+  return expectType(*this, "y", getY(), getGate().getType()); // 1
+}
+
+LogicalResult GatedSiluGradOp::verify() {
+  Type type = getGate().getType();
+  if (failed(expectType(*this, "up", getUp(), type)) ||
+      failed(expectType(*this, "dy", getDy(), type)) ||
+      failed(expectType(*this, "dgate", getDgate(), type)))
+    return failure();
+  return expectType(*this, "dup", getDup(), type); // 1
+}
+
+LogicalResult GroupedAttentionOp::verify() {
+  return verifyGroupedAttention(*this);
+}
+
+LogicalResult GroupedAttentionGradOp::verify() {
+  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6
+      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
+      failed(expectType(*this, "dq", getDq(), getQ().getType())) ||
+      failed(expectType(*this, "dk", getDk(), getK().getType())))
+    return failure();
+  return expectType(*this, "dv", getDv(), getK().getType()); // 7
 }
 
 LogicalResult GeluOp::verify() {

@@ -16,7 +16,8 @@
 // dropout counters, and all five products have the form of isa/products.h with
 // nothing but the queries (and dout) transposed into a panel.
 //
-// With causal set, query r sees keys 0 .. r + Tk - Tq.
+// With causal set, query r sees keys 0 .. r + Tk - Tq; with a window none that
+// are `window` or more behind that. Tiles that no query sees are left out.
 //
 //===----------------------------------------------------------------------===//
 
@@ -105,6 +106,11 @@ template <class T> struct Head {
       return a.keyRows;
     int64_t limit = smaller(a.keyRows, i + count + diagonal());
     return limit < 0 ? 0 : limit;
+  }
+  /// The first tile of keys of which queries from i on see something.
+  int64_t firstTile(int64_t i) const {
+    int64_t first = a.window ? i + diagonal() - a.window + 1 : 0;
+    return first < 0 ? 0 : first / keyTile * keyTile;
   }
   /// Global row number of query i, see grt/philox.h.
   uint64_t dropoutRow(int64_t i) const {
@@ -206,14 +212,18 @@ void keyProducts(const Head<T> &head, int64_t i0, int64_t queries, int64_t j0,
 template <class T, class Number>
 void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
               Number masked, Number *scores) {
-  if (!head.a.causal)
-    return;
   for (int64_t j = 0; j < keys; ++j) {
-    // Lanes below this one see too little.
-    int64_t first = j0 + j - head.diagonal() - i0;
-    first = first > queryTile ? queryTile : first;
-    for (int64_t i = 0; i < first; ++i)
-      scores[j * queryTile + i] = masked;
+    Number *row = scores + j * queryTile;
+    // Lanes below the key's own do not reach it yet, those `window` above do no
+    // more.
+    int64_t own = j0 + j - head.diagonal() - i0;
+    if (head.a.causal)
+      for (int64_t i = 0; i < smaller(own, queryTile); ++i)
+        row[i] = masked;
+    if (head.a.window)
+      for (int64_t i = own + head.a.window < 0 ? 0 : own + head.a.window;
+           i < queryTile; ++i)
+        row[i] = masked;
   }
 }
 
@@ -272,12 +282,13 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     largest[i] = -__builtin_inf();
     sum[i] = 0;
   }
-  if (limit == 0)
+  const int64_t first = head.firstTile(i0);
+  if (limit <= first)
     for (int64_t i = 0; i < queries; ++i)
       __builtin_memset(out + i * outStride, 0, size_t(a.headDim) * sizeof(A));
   transposeTile(head.q(i0), a.qStride, queries, a.headDim, A(a.scale),
                 queryPanel);
-  for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
+  for (int64_t j0 = first; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
     scoreTile(head, i0, j0, keys,
               wideRows(head.k(j0), a.kStride, keys, a.headDim, keyRows),
@@ -303,7 +314,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     }
     if (a.dropout)
       dropTile<T>(head, i0, j0, keys, A(a.dropout->keptScale), A(0), scores);
-    if (j0 > 0)
+    if (j0 > first)
       for (int64_t i = 0; i < queries; ++i) {
         A *row = out + i * outStride;
         if (correction[i] != 1)
@@ -313,7 +324,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
       }
     queryProducts(head, i0, queries, j0, keys, scores,
                   wideRows(head.v(j0), a.vStride, keys, a.headDim, valueRows),
-                  out, outStride, j0 > 0);
+                  out, outStride, j0 > first);
   }
   for (int64_t i = 0; i < queries; ++i) {
     A inverse = sum[i] > 0 ? 1 / sum[i] : A(0);
@@ -330,8 +341,11 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
 
 /// Operations of one product over all scores.
 template <class T> double scoreOperations(const AttentionArguments<T> &a) {
-  return 2.0 * double(a.samples * a.heads * a.headDim) *
-         double(a.queryRows * a.keyRows) / (a.causal ? 2 : 1);
+  double seen = double(a.keyRows) / (a.causal ? 2 : 1);
+  if (a.window && double(a.window) < seen)
+    seen = double(a.window);
+  return 2.0 * double(a.samples * a.heads * a.headDim) * double(a.queryRows) *
+         seen;
 }
 
 template <class T> void attention(const AttentionArguments<T> &a) {
@@ -380,7 +394,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
       wideRows(head.q(i0), a.qStride, queries, a.headDim, wideBuffers);
   Rows<A> doutRows = wideRows(dout, head.outStride(), queries, a.headDim,
                               wideBuffers + panelElements);
-  if (limit == 0)
+  const int64_t first = head.firstTile(i0);
+  if (limit <= first)
     for (int64_t i = 0; i < queries; ++i)
       __builtin_memset(dq + i * dqStride, 0, size_t(a.headDim) * sizeof(A));
   transposeTile(head.q(i0), a.qStride, queries, a.headDim, A(a.scale),
@@ -397,7 +412,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     });
     delta[i] = horizontalSum<A>(sum);
   }
-  for (int64_t j0 = 0; j0 < limit; j0 += keyTile) {
+  for (int64_t j0 = first; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
     Rows<A> k = wideRows(head.k(j0), a.kStride, keys, a.headDim,
                          wideBuffers + 2 * panelElements);
@@ -439,7 +454,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     keyProducts(head, i0, queries, j0, keys, gradient, queryRows,
                 sums.dk + j0 * sums.kStride, sums.kStride);
     queryProducts(head, i0, queries, j0, keys, gradient, k, dq, dqStride,
-                  j0 > 0);
+                  j0 > first);
   }
   if constexpr (sizeof(T) != sizeof(A))
     for (int64_t i = 0; i < queries; ++i)

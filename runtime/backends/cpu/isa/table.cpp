@@ -13,6 +13,8 @@
 #include "attention.h"
 #include "loss.h"
 #include "products.h"
+#include "rms_norm.h"
+#include "rotary.h"
 #include "rows.h"
 #include "update.h"
 
@@ -27,6 +29,11 @@ template <class T> constexpr KernelTable<T> makeTable() {
           layerNorm<T>,
           addLayerNorm<T>,
           layerNormGrad<T>,
+          rmsNorm<T>,
+          rmsNormGrad<T>,
+          rotary<T>,
+          gatedSilu<T>,
+          gatedSiluGrad<T>,
           biasGelu<T>,
           geluGrad<T>,
           attention<T>,

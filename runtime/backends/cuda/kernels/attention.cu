@@ -174,11 +174,24 @@ __device__ int64_t keysSeen(const AttentionArguments<T> &a, int64_t end) {
       (end < a.queryRows ? end : a.queryRows) + a.keyRows - a.queryRows;
   return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
 }
+/// The first key, rounded down to a tile, that queries from `begin` on see.
+template <class T>
+__device__ int64_t firstKeySeen(const AttentionArguments<T> &a, int64_t begin) {
+  int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
+  return a.window == 0 || first < 0 ? 0 : first / tileRows * tileRows;
+}
+/// Queries that see keys below `end`: those before this one.
+template <class T>
+__device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t end) {
+  int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
+  return a.window == 0 || last > a.queryRows ? a.queryRows : last;
+}
 template <class T>
 __device__ bool sees(const AttentionArguments<T> &a, int64_t query,
                      int64_t key) {
-  return query < a.queryRows && key < a.keyRows &&
-         (!a.causal || key <= query + a.keyRows - a.queryRows);
+  int64_t own = query + a.keyRows - a.queryRows;
+  return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
+         (a.window == 0 || key > own - a.window);
 }
 
 /// Shared memory, in elements of the accumulator type.
@@ -207,7 +220,7 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int r = 0; r < rowsPerWarp; ++r)
     maximum[r] = -infinity<A>();
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = 0; j0 < keys; j0 += tileRows) {
+  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
     A score[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
       loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
@@ -300,7 +313,7 @@ __global__ void __launch_bounds__(attentionThreads)
   }
   A sums[Parts][rowsPerWarp][laneColumns] = {};
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = 0; j0 < keys; j0 += tileRows) {
+  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
     A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
       loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
@@ -366,13 +379,14 @@ __global__ void __launch_bounds__(attentionThreads)
   // The first query that sees the block's first key.
   int64_t first = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
   first = first < 0 ? 0 : first / tileRows * tileRows;
+  const int64_t last = queriesSeeing(a, begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
     const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
     const T *dout = a.dout + head.out;
     const int64_t doutStride = a.heads * a.headDim;
-    for (int64_t i0 = first; i0 < a.queryRows; i0 += tileRows) {
+    for (int64_t i0 = first; i0 < last; i0 += tileRows) {
       A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
       for (int part = 0; part < Parts; ++part) {
         loadTile(head.q, a.qStride, i0, a.queryRows, a.headDim, part, tile);

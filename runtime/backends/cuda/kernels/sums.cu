@@ -168,7 +168,56 @@ void launchLayerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
     run(layerNormKernel<T, N, 256>, 256);
 }
 
-//===--- LAYER_NORM_GRAD
+//===--- RMS_NORM
+//----------------------------------------------------------===//
+
+/// A row is read once from memory and once more from the first-level cache. 2w
+/// bytes an element, 4 operations.
+template <class T, int N, int Threads>
+__global__ void __launch_bounds__(256)
+    rmsNormKernel(int64_t rows, int64_t n, const T *x, const T *gamma, T *y,
+                  Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
+  constexpr int teams = 256 / Threads;
+  int64_t r = int64_t(blockIdx.x) * teams + int64_t(threadIdx.x) / Threads;
+  int first = int(threadIdx.x) % Threads * N;
+  // Teams past the end stay for the barriers.
+  int64_t length = r < rows ? n : 0;
+  const T *row = x + r * n;
+  A squares = 0;
+  for (int64_t i = first; i < length; i += Threads * N) {
+    Pack<T, N> in = load<N>(row + i);
+    for (int e = 0; e < N; ++e)
+      squares += wide(in.at[e]) * wide(in.at[e]);
+  }
+  squares = teamSum<Threads>(squares);
+  A inverse = A(1 / squareRoot(double(squares) / double(n) + eps));
+  if (length > 0 && first == 0)
+    stats[r] = inverse;
+  for (int64_t i = first; i < length; i += Threads * N) {
+    Pack<T, N> in = load<N>(row + i), g = load<N>(gamma + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] =
+          narrow<T>(wide(narrow<T>(wide(in.at[e]) * inverse)) * wide(g.at[e]));
+    store<N>(y + r * n + i, out);
+  }
+}
+
+template <class T, int N>
+void launchRmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
+                   const T *gamma, T *y, Accumulator<T> *stats, double eps) {
+  auto run = [&](auto *kernel, int threads) {
+    launch(kernel, dim3(unsigned(ceilDivide(rows, 256 / threads))), dim3(256),
+           0, queue.stream, rows, n, x, gamma, y, stats, eps);
+  };
+  // Wide rows would leave a warp with too long a way.
+  if (n * int64_t(sizeof(T)) <= 8192)
+    run(rmsNormKernel<T, N, 32>, 32);
+  else
+    run(rmsNormKernel<T, N, 256>, 256);
+}
+
+//===--- LAYER_NORM_GRAD, RMS_NORM_GRAD
 //---------------------------------------------------===//
 
 constexpr int gradThreads = 256;
@@ -178,12 +227,14 @@ constexpr int gradThreads = 256;
 /// x^, dbeta dy. A block takes the rows of a chunk one after the other; a
 /// thread holds up to K packs of a row, and the column sums of those, in
 /// registers. Everything is read once: 3w bytes an element, 12 operations; 4w
-/// and 13 with a residual.
-template <class T, int N, int K>
+/// and 13 with a residual. Without `Centered` it is the gradient of an RMS
+/// norm: nothing is subtracted, there is no dbeta, and stats has one number a
+/// row.
+template <class T, int N, int K, bool Centered>
 __global__ void __launch_bounds__(gradThreads)
-    layerNormGradKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
-                        const T *x, const Accumulator<T> *stats, const T *gamma,
-                        const T *residual, T *dx, Accumulator<T> *partial) {
+    normGradKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
+                   const T *x, const Accumulator<T> *stats, const T *gamma,
+                   const T *residual, T *dx, Accumulator<T> *partial) {
   using A = Accumulator<T>;
   __shared__ A parts[2][2][gradThreads / warpSize_];
   const int threads = int(blockDim.x), warps = threads / warpSize_;
@@ -201,7 +252,8 @@ __global__ void __launch_bounds__(gradThreads)
         scale[k][e] = wide(in.at[e]);
     }
   for (int64_t r = begin; r < end; ++r) {
-    A mean = stats[2 * r], inverse = stats[2 * r + 1];
+    A mean = Centered ? stats[2 * r] : A(0);
+    A inverse = stats[Centered ? 2 * r + 1 : r];
     Pack<T, N> dyPack[K], xPack[K];
     for (int k = 0; k < K; ++k)
       if (columnOf(k) < n) {
@@ -215,8 +267,10 @@ __global__ void __launch_bounds__(gradThreads)
           A d = wide(dyPack[k].at[e]);
           A normal = (wide(xPack[k].at[e]) - mean) * inverse;
           gammaSum[k][e] += d * normal;
-          betaSum[k][e] += d;
-          sum += d * scale[k][e];
+          if (Centered) {
+            betaSum[k][e] += d;
+            sum += d * scale[k][e];
+          }
           product += d * scale[k][e] * normal;
         }
     sum = warpSum(sum);
@@ -250,18 +304,19 @@ __global__ void __launch_bounds__(gradThreads)
         store<N>(dx + r * n + columnOf(k), out);
       }
   }
-  A *sums = partial + int64_t(blockIdx.x) * 2 * n;
+  A *sums = partial + int64_t(blockIdx.x) * (Centered ? 2 : 1) * n;
   for (int k = 0; k < K; ++k)
     if (columnOf(k) < n)
       for (int e = 0; e < N; ++e) {
         sums[columnOf(k) + e] = gammaSum[k][e];
-        sums[n + columnOf(k) + e] = betaSum[k][e];
+        if (Centered)
+          sums[n + columnOf(k) + e] = betaSum[k][e];
       }
 }
 
 /// Rows too wide for registers: the column sums first (dx may stand where dy
 /// stood), then dx; dy and x are read twice, 5w bytes an element.
-template <class T>
+template <class T, bool Centered>
 __global__ void __launch_bounds__(gradThreads)
     wideColumnsKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
                       const T *x, const Accumulator<T> *stats,
@@ -276,25 +331,29 @@ __global__ void __launch_bounds__(gradThreads)
 #pragma unroll 4
   for (int64_t r = begin; r < end; ++r) {
     A d = wide(dy[r * n + column]);
-    gammaSum +=
-        d * ((wide(x[r * n + column]) - stats[2 * r]) * stats[2 * r + 1]);
+    A mean = Centered ? stats[2 * r] : A(0);
+    gammaSum += d * ((wide(x[r * n + column]) - mean) *
+                     stats[Centered ? 2 * r + 1 : r]);
     betaSum += d;
   }
-  A *sums = partial + int64_t(blockIdx.y) * 2 * n;
+  A *sums = partial + int64_t(blockIdx.y) * (Centered ? 2 : 1) * n;
   sums[column] = gammaSum;
-  sums[n + column] = betaSum;
+  if (Centered)
+    sums[n + column] = betaSum;
 }
-template <class T>
+template <class T, bool Centered>
 __global__ void __launch_bounds__(gradThreads)
     wideRowsKernel(int64_t n, const T *dy, const T *x,
                    const Accumulator<T> *stats, const T *gamma,
                    const T *residual, T *dx) {
   using A = Accumulator<T>;
   int64_t r = blockIdx.x;
-  A mean = stats[2 * r], inverse = stats[2 * r + 1], sum = 0, product = 0;
+  A mean = Centered ? stats[2 * r] : A(0);
+  A inverse = stats[Centered ? 2 * r + 1 : r], sum = 0, product = 0;
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
     A g = wide(dy[r * n + i]) * wide(gamma[i]);
-    sum += g;
+    if (Centered)
+      sum += g;
     product += g * ((wide(x[r * n + i]) - mean) * inverse);
   }
   sum = teamSum<gradThreads>(sum) / A(n);
@@ -459,14 +518,29 @@ void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
 }
 
 template <class T>
-void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
-                   const T *x, const Accumulator<T> *stats, const T *gamma,
-                   const T *residual, T *dx, Accumulator<T> *dgamma,
-                   Accumulator<T> *dbeta, bool add) {
+void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
+             const T *gamma, T *y, Accumulator<T> *stats, double eps) {
+  if (rows <= 0 || n <= 0)
+    return;
+  constexpr int N = packSize<T>;
+  if (n % N == 0 && aligned({x, gamma, y}))
+    launchRmsNorm<T, N>(queue, rows, n, x, gamma, y, stats, eps);
+  else
+    launchRmsNorm<T, 1>(queue, rows, n, x, gamma, y, stats, eps);
+}
+
+/// Both norms' gradients.
+template <class T, bool Centered>
+static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                     const T *x, const Accumulator<T> *stats, const T *gamma,
+                     const T *residual, T *dx, Accumulator<T> *dgamma,
+                     Accumulator<T> *dbeta, bool add) {
   using A = Accumulator<T>;
+  constexpr int values = Centered ? 2 : 1;
   if (n <= 0)
     return;
-  Chunks chunks = chunksOf(queue, rows, 16, 384, 2 * n * int64_t(sizeof(A)));
+  Chunks chunks =
+      chunksOf(queue, rows, 16, 384, values * n * int64_t(sizeof(A)));
   A *partial = static_cast<A *>(queue.workspace);
   auto run = [&](auto *kernel, int64_t packs, int64_t held) {
     int64_t warps = ceilDivide(ceilDivide(packs, held), warpSize_);
@@ -479,20 +553,37 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
   int64_t packs = packed ? n / N : n;
   if (rows <= 0) {
   } else if (packed && packs <= gradThreads) {
-    run(layerNormGradKernel<T, N, 1>, packs, 1);
+    run(normGradKernel<T, N, 1, Centered>, packs, 1);
   } else if (packed && packs <= 2 * gradThreads) {
-    run(layerNormGradKernel<T, N, 2>, packs, 2);
+    run(normGradKernel<T, N, 2, Centered>, packs, 2);
   } else if (!packed && packs <= 4 * gradThreads) {
-    run(layerNormGradKernel<T, 1, 4>, packs, 4);
+    run(normGradKernel<T, 1, 4, Centered>, packs, 4);
   } else {
-    launch(wideColumnsKernel<T>,
+    launch(wideColumnsKernel<T, Centered>,
            dim3(unsigned(ceilDivide(n, gradThreads)), unsigned(chunks.count)),
            dim3(gradThreads), 0, queue.stream, rows, n, chunks.rows, dy, x,
            stats, partial);
-    launch(wideRowsKernel<T>, dim3(unsigned(rows)), dim3(gradThreads), 0,
-           queue.stream, n, dy, x, stats, gamma, residual, dx);
+    launch(wideRowsKernel<T, Centered>, dim3(unsigned(rows)), dim3(gradThreads),
+           0, queue.stream, n, dy, x, stats, gamma, residual, dx);
   }
-  finish<A, 2>(queue, chunks.count, n, dgamma, dbeta, add);
+  finish<A, values>(queue, chunks.count, n, dgamma, dbeta, add);
+}
+
+template <class T>
+void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                   const T *x, const Accumulator<T> *stats, const T *gamma,
+                   const T *residual, T *dx, Accumulator<T> *dgamma,
+                   Accumulator<T> *dbeta, bool add) {
+  normGrad<T, true>(queue, rows, n, dy, x, stats, gamma, residual, dx, dgamma,
+                    dbeta, add);
+}
+
+template <class T>
+void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                 const T *x, const Accumulator<T> *stats, const T *gamma, T *dx,
+                 Accumulator<T> *dgamma, bool add) {
+  normGrad<T, false>(queue, rows, n, dy, x, stats, gamma, nullptr, dx, dgamma,
+                     nullptr, add);
 }
 
 template <class T>
@@ -547,6 +638,11 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
                               const T *, const Accumulator<T> *, const T *,    \
                               const T *, T *, Accumulator<T> *,                \
                               Accumulator<T> *, bool);                         \
+  template void rmsNorm(const Queue &, int64_t, int64_t, const T *, const T *, \
+                        T *, Accumulator<T> *, double);                        \
+  template void rmsNormGrad(const Queue &, int64_t, int64_t, const T *,        \
+                            const T *, const Accumulator<T> *, const T *, T *, \
+                            Accumulator<T> *, bool);                           \
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
                              int64_t, const T *, Accumulator<T> *, bool);      \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \

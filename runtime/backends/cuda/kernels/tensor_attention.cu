@@ -200,8 +200,20 @@ struct Head {
 };
 
 __device__ inline bool sees(const Arguments &a, int64_t query, int64_t key) {
-  return query < a.queryRows && key < a.keyRows &&
-         (!a.causal || key <= query + a.keyRows - a.queryRows);
+  int64_t own = query + a.keyRows - a.queryRows;
+  return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
+         (a.window == 0 || key > own - a.window);
+}
+/// The first key, rounded down to a tile, that queries from `begin` on see.
+__device__ inline int64_t firstKeySeen(const Arguments &a, int64_t begin,
+                                       int tile) {
+  int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
+  return a.window == 0 || first < 0 ? 0 : first / tile * tile;
+}
+/// Queries that see keys below `end`: those before this one.
+__device__ inline int64_t queriesSeeing(const Arguments &a, int64_t end) {
+  int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
+  return a.window == 0 || last > a.queryRows ? a.queryRows : last;
 }
 /// Keys that queries below `end` see.
 __device__ inline int64_t keysSeen(const Arguments &a, int64_t end) {
@@ -211,11 +223,13 @@ __device__ inline int64_t keysSeen(const Arguments &a, int64_t end) {
       (end < a.queryRows ? end : a.queryRows) + a.keyRows - a.queryRows;
   return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
 }
-/// Whether all of a tile is seen, by queries from `query` on, keys below `end`.
+/// Whether queries [query, queryEnd) see all keys [key, keyEnd).
 __device__ inline bool seesAll(const Arguments &a, int64_t query,
-                               int64_t queryEnd, int64_t keyEnd) {
+                               int64_t queryEnd, int64_t key, int64_t keyEnd) {
+  int64_t shift = a.keyRows - a.queryRows;
   return queryEnd <= a.queryRows && keyEnd <= a.keyRows &&
-         (!a.causal || keyEnd - 1 <= query + a.keyRows - a.queryRows);
+         (!a.causal || keyEnd - 1 <= query + shift) &&
+         (a.window == 0 || key > queryEnd - 1 + shift - a.window);
 }
 
 constexpr int forwardTile = 64, backwardTile = 32;
@@ -246,14 +260,14 @@ __global__ void __launch_bounds__(blockThreads)
   float sums[D / 8][4] = {};
   float maximum[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
   const int64_t seen = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = 0; j0 < seen; j0 += Tile) {
+  for (int64_t j0 = firstKeySeen(a, begin, Tile); j0 < seen; j0 += Tile) {
     __syncthreads();
     loadRows<Tile, D>(head.k, a.kStride, j0, a.keyRows, keys);
     loadRows<Tile, D>(head.v, a.vStride, j0, a.keyRows, values);
     __syncthreads();
     float scores[Tile / 8][4];
     multiplyRows<Tile, D>(own, keys, scores);
-    bool all = seesAll(a, first, first + warpRows, j0 + Tile);
+    bool all = seesAll(a, first, first + warpRows, j0, j0 + Tile);
     float top[2] = {maximum[0], maximum[1]};
 #pragma unroll
     for (int n = 0; n < Tile / 8; ++n)
@@ -345,7 +359,7 @@ __global__ void __launch_bounds__(blockThreads)
   }
   float sums[D / 8][4] = {};
   const int64_t seen = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = 0; j0 < seen; j0 += Tile) {
+  for (int64_t j0 = firstKeySeen(a, begin, Tile); j0 < seen; j0 += Tile) {
     __syncthreads();
     loadRows<Tile, D>(head.k, a.kStride, j0, a.keyRows, keys);
     loadRows<Tile, D>(head.v, a.vStride, j0, a.keyRows, values);
@@ -353,7 +367,7 @@ __global__ void __launch_bounds__(blockThreads)
     float scores[Tile / 8][4], gradient[Tile / 8][4];
     multiplyRows<Tile, D>(ownQ, keys, scores);
     multiplyRows<Tile, D>(ownDout, values, gradient);
-    bool all = seesAll(a, first, first + warpRows, j0 + Tile);
+    bool all = seesAll(a, first, first + warpRows, j0, j0 + Tile);
 #pragma unroll
     for (int n = 0; n < Tile / 8; ++n) {
       uint32_t kept = mask.active ? mask.ofQueries(first, j0 + 8 * n) : 0xfu;
@@ -400,10 +414,11 @@ __global__ void __launch_bounds__(blockThreads)
   // The first query that sees the block's first key.
   int64_t from = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
   from = from < 0 ? 0 : from / Tile * Tile;
+  const int64_t last = queriesSeeing(a, begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
     const Head head(a, sample * a.heads + kvHead * group + member);
     const Mask mask(a, sample, head.head);
-    for (int64_t i0 = from; i0 < a.queryRows; i0 += Tile) {
+    for (int64_t i0 = from; i0 < last; i0 += Tile) {
       __syncthreads();
       loadRows<Tile, D>(head.q, a.qStride, i0, a.queryRows, queries);
       loadRows<Tile, D>(a.dout + head.out, head.outStride, i0, a.queryRows,

@@ -333,7 +333,7 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width,
                                           bf(n),     f(rows * heads), f(64)};
   std::vector<int64_t> ints = {samples,   sequence, sequence,  heads,
                                heads,     64,       3 * width, 3 * width,
-                               3 * width, 1,        0};
+                               3 * width, 1,        0,         0};
   double scores =
       double(samples * heads) * double(sequence) * double(sequence) * 64 / 2;
   for (double p : {0.0, 0.1}) {

@@ -67,7 +67,12 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"LayerNormAddGrad", 25, "layer_norm_add_grad">,
   GRT_Case<"GemmGelu", 26, "gemm_gelu">,
   GRT_Case<"GemmGeluGrad", 27, "gemm_gelu_grad">,
-  GRT_Case<"GemmBiasGrad", 28, "gemm_bias_grad">
+  GRT_Case<"GemmBiasGrad", 28, "gemm_bias_grad">,
+  GRT_Case<"RmsNorm", 29, "rms_norm">,
+  GRT_Case<"RmsNormGrad", 30, "rms_norm_grad">,
+  GRT_Case<"Rotary", 31, "rotary">,
+  GRT_Case<"GatedSilu", 32, "gated_silu">,
+  GRT_Case<"GatedSiluGrad", 33, "gated_silu_grad">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

@@ -67,13 +67,19 @@ struct KernelInt {
   IntClass kind = IntClass::Size;
 };
 
+/// What may follow the arguments that have names.
+enum class Tail {
+  None,
+  Segments, ///< the integer `segments` counts triples of integers
+  Pairs     ///< the integer `pairs` counts reals
+};
+
 struct KernelInfo {
   Kernel kernel;
   ArrayRef<KernelOperand> operands;
   ArrayRef<KernelInt> ints;
   ArrayRef<StringLiteral> reals;
-  /// If true the integer named `segments` counts triples that follow.
-  bool hasSegments;
+  Tail tail;
   /// Elements (for ElementClass::Any: bytes) that operand `index` needs given
   /// valid `ints`; 0 where any size will do.
   int64_t (*neededElements)(unsigned index, ArrayRef<int64_t> ints);

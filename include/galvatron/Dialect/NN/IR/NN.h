@@ -61,6 +61,9 @@ int64_t countBytes(Type type, int64_t samples);
 /// `element`: f64 for f64, f32 for all others.
 Type accumulatorElement(Type element);
 
+/// Frequencies of `nn.rotary`, at most (ABI: GRT_ROTARY_PAIRS).
+inline constexpr int64_t kMostRotaryPairs = 256;
+
 /// Factors of one operation: for each operand and result one factor number a
 /// dimension, or kNoFactor for a dimension that may not be split.
 inline constexpr int kNoFactor = -1;

@@ -347,6 +347,111 @@ def NN_LayerNormAddGradOp
   }];
 }
 
+def NN_RMSNormOp
+    : NN_ForwardOp<"rms_norm", ["getFlops"], [], [], ["getElementRole"]> {
+  let summary = "Normalisation by the root of the mean square.";
+  let description = [{
+    `y = gamma * (x * stats)` over the last dimension, with `stats[.., 0]` =
+    `1/sqrt(mean(x^2) + eps)`. What stands in brackets is rounded to the element
+    type before it is scaled.
+
+    Constraints:
+    1. `x` has rank >= 1; `gamma` is a vector as long as its last dimension.
+    2. `y` has the type of `x`.
+    3. `stats` has the shape of `x` with 1 for the last dimension.
+    4. `eps` is positive.
+
+    ```mlir
+    %y, %stats = nn.rms_norm %x, %gamma {eps = 1.0e-6 : f64}
+      : (tensor<?x64x768xf32>, tensor<768xf32>)
+      -> (tensor<?x64x768xf32>, tensor<?x64x1xf32>)
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$gamma, F64Attr:$eps);
+  let results = (outs NN_Float:$y, NN_Statistics:$stats);
+  let assemblyFormat = [{
+    $x `,` $gamma attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_RMSNormGradOp
+    : NN_Op<"rms_norm_grad",
+            ["getFlops"], [], ["getReusableOperand", "supportsAccumulation"],
+            [], ["getElementRole"]> {
+  let summary = "Gradients of a normalisation by the root of the mean square.";
+  let description = [{
+    Constraints:
+    1. `dx` and `dy` have the type of `x`.
+    2. `gamma` and `dgamma` are vectors as long as the last dimension.
+    3. `stats` has the shape of `x` with 1 for the last dimension.
+  }];
+  let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
+                       NN_Float:$gamma);
+  let results = (outs NN_Float:$dx, NN_Statistics:$dgamma);
+  let assemblyFormat = [{
+    $dy `,` $x `,` $stats `,` $gamma attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_RotaryOp
+    : NN_ForwardOp<"rotary", ["getFlops"], [], ["getReusableOperand"]> {
+  let summary = "Rotary position embedding of queries or keys.";
+  let description = [{
+    Turns elements `(i, i + pairs)` of every head at position `t` by the angle
+    `t * frequencies[i]` and multiplies them by `factor`; elements behind the
+    pairs stay as they are. With `inverse` the angle is negative: that is the
+    gradient. How frequencies follow from a configuration (base, scaling) is the
+    importer's business.
+
+    Constraints:
+    1. `x` is `[samples, positions, heads, head size]`.
+    2. There are at most head size / 2 `frequencies`, and at most 256.
+    3. `factor` is positive.
+    4. `y` has the type of `x`.
+
+    ```mlir
+    %y = nn.rotary %x {frequencies = array<f64: 1.0, 0.01>}
+      : (tensor<?x64x12x4xf32>) -> tensor<?x64x12x4xf32>
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, DenseF64ArrayAttr:$frequencies,
+                       DefaultValuedAttr<F64Attr, "1.0">:$factor,
+                       UnitAttr:$inverse);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_GatedSiluOp
+    : NN_ForwardOp<"gated_silu", ["getFlops"], [], ["getReusableOperand"]> {
+  let summary = "A sigmoid linear unit as gate of another value.";
+  let description = [{
+    `y = gate / (1 + exp(-gate)) * up`, the activation of SwiGLU.
+
+    Constraints:
+    1. `up` and `y` have the type of `gate`.
+  }];
+  let arguments = (ins NN_Float:$gate, NN_Float:$up);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $gate `,` $up attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_GatedSiluGradOp
+    : NN_Op<"gated_silu_grad", ["getFlops"], [], ["getReusableOperand"]> {
+  let summary = "Gradients of a gated sigmoid linear unit.";
+  let description = [{
+    Constraints:
+    1. `up`, `dy`, `dgate` and `dup` have the type of `gate`.
+  }];
+  let arguments = (ins NN_Float:$gate, NN_Float:$up, NN_Float:$dy);
+  let results = (outs NN_Float:$dgate, NN_Float:$dup);
+  let assemblyFormat = [{
+    $gate `,` $up `,` $dy attr-dict `:` functional-type(operands, results)
+  }];
+}
+
 def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gaussian error linear unit.";
   let description = [{
@@ -512,6 +617,77 @@ def NN_AttentionGradOp
   let results = (outs NN_Float:$dqkv);
   let assemblyFormat = [{
     $qkv `,` $o `,` $lse `,` $dout attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_GroupedAttentionOp
+    : NN_ForwardOp<"grouped_attention",
+                   ["getFlops", "getProductElements", "isAttention"],
+                   ["mayBeReplicated"], [],
+                   ["getElementRole", "removeDropout"]> {
+  let summary = "Attention of separate queries and keys, heads sharing keys.";
+  let description = [{
+    As `nn.attention`, with queries, keys and values apart, and as many keys as
+    values per *key head*: query head `h` uses key head
+    `h / (heads / key heads)`. With `causal`, query `r` of `Tq` sees keys `0 .. r
+    + Tk - Tq`; with `window` only the last `window` of these, its own among
+    them. The scores are never materialised, and keys outside the window are not
+    read.
+
+    Constraints:
+    1. `q` is `[samples, queries, heads, head size]`, `k` and `v` have one type,
+       `[samples, keys, key heads, head size]`.
+    2. Key heads divide heads.
+    3. `o` is `[samples, queries, heads * head size]`.
+    4. `lse` is `[samples, heads, queries]`.
+    5. `0 <= dropout < 1`.
+    6. `window` is 0 (none) or positive, and then `causal` is there.
+
+    ```mlir
+    %o, %lse = nn.grouped_attention %q, %k, %v
+        {causal, scale = 0.125 : f64, window = 4096 : i64}
+      : (tensor<?x8192x32x64xf32>, tensor<?x8192x8x64xf32>,
+         tensor<?x8192x8x64xf32>)
+      -> (tensor<?x8192x2048xf32>, tensor<?x32x8192xf32>)
+    ```
+  }];
+  let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, UnitAttr:$causal,
+                       F64Attr:$scale,
+                       DefaultValuedAttr<I64Attr, "0">:$window,
+                       DefaultValuedAttr<F64Attr, "0.0">:$dropout,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+  let results = (outs NN_Float:$o, NN_Statistics:$lse);
+  let assemblyFormat = [{
+    $q `,` $k `,` $v attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_GroupedAttentionGradOp
+    : NN_Op<"grouped_attention_grad",
+            ["getFlops", "getProductElements", "isAttention"],
+            ["mayBeReplicated"], [], [], ["removeDropout"]> {
+  let summary = "Gradients of attention of separate queries and keys.";
+  let description = [{
+    Constraints:
+    1. `q` is `[samples, queries, heads, head size]`, `k` and `v` have one type,
+       `[samples, keys, key heads, head size]`.
+    2. Key heads divide heads.
+    3. `o` and `dout` are `[samples, queries, heads * head size]`.
+    4. `lse` is `[samples, heads, queries]`.
+    5. `0 <= dropout < 1`.
+    6. `window` is 0 (none) or positive, and then `causal` is there.
+    7. `dq` has the type of `q`, `dk` and `dv` have that of `k`.
+  }];
+  let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, NN_Float:$o,
+                       NN_Statistics:$lse, NN_Float:$dout, UnitAttr:$causal,
+                       F64Attr:$scale,
+                       DefaultValuedAttr<I64Attr, "0">:$window,
+                       DefaultValuedAttr<F64Attr, "0.0">:$dropout,
+                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+  let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv);
+  let assemblyFormat = [{
+    $q `,` $k `,` $v `,` $o `,` $lse `,` $dout attr-dict `:`
     functional-type(operands, results)
   }];
 }

@@ -1,0 +1,37 @@
+// RUN: galvatron-opt %s --verify-roundtrip | FileCheck %s
+// RUN: galvatron-opt %s --mlir-print-op-generic | galvatron-opt | FileCheck %s
+// RUN: galvatron-opt %s --emit-bytecode | galvatron-opt | FileCheck %s
+
+// Operations of decoders of the LLaMA kind.
+
+// CHECK-LABEL: func.func @norm
+func.func @norm(%x: tensor<?x8x16xbf16>, %g: tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<16xf32>) {
+  // CHECK: nn.rms_norm %{{.*}}, %{{.*}} {eps = 1.000000e-05 : f64} : (tensor<?x8x16xbf16>, tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<?x8x1xf32>)
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-5 : f64} : (tensor<?x8x16xbf16>, tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<?x8x1xf32>)
+  // CHECK: nn.rms_norm_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x8x16xbf16>, tensor<?x8x16xbf16>, tensor<?x8x1xf32>, tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<16xf32>)
+  %dx, %dg = nn.rms_norm_grad %y, %x, %s, %g : (tensor<?x8x16xbf16>, tensor<?x8x16xbf16>, tensor<?x8x1xf32>, tensor<16xbf16>) -> (tensor<?x8x16xbf16>, tensor<16xf32>)
+  return %dx, %dg : tensor<?x8x16xbf16>, tensor<16xf32>
+}
+
+// CHECK-LABEL: func.func @heads
+func.func @heads(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>) {
+  // CHECK: nn.rotary %{{.*}} {factor = 1.250000e+00 : f64, frequencies = array<f64: 1.000000e+00, 1.000000e-02>} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
+  %r = nn.rotary %q {frequencies = array<f64: 1.0, 0.01>, factor = 1.25 : f64} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
+  // CHECK: nn.rotary %{{.*}} {frequencies = array<f64: 1.000000e+00>, inverse} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
+  %t = nn.rotary %k {frequencies = array<f64: 1.0>, inverse} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
+  // CHECK: nn.grouped_attention %{{.*}}, %{{.*}}, %{{.*}} {causal, dropout = 1.000000e-01 : f64, op_index = 3 : i64, scale = 5.000000e-01 : f64, window = 5 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
+  %o, %lse = nn.grouped_attention %r, %t, %k {causal, scale = 5.0e-1 : f64, window = 5 : i64, dropout = 1.0e-1 : f64, op_index = 3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
+  // CHECK: nn.grouped_attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {causal, scale = 5.000000e-01 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
+  %dq, %dk, %dv = nn.grouped_attention_grad %r, %t, %k, %o, %lse, %o {causal, scale = 5.0e-1 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
+  %d = nn.add %dk, %dv : (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
+  return %dq, %d : tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>
+}
+
+// CHECK-LABEL: func.func @gate
+func.func @gate(%g: tensor<?x8x16xf64>, %u: tensor<?x8x16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x16xf64>) {
+  // CHECK: nn.gated_silu %{{.*}}, %{{.*}} : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %y = nn.gated_silu %g, %u : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  // CHECK: nn.gated_silu_grad %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x8x16xf64>, tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x16xf64>)
+  %dg, %du = nn.gated_silu_grad %g, %u, %y : (tensor<?x8x16xf64>, tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x16xf64>)
+  return %dg, %du : tensor<?x8x16xf64>, tensor<?x8x16xf64>
+}
