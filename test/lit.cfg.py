@@ -13,7 +13,7 @@ config.test_exec_root = os.path.join(config.galvatron_build_folder, "test")
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.galvatron_build_folder, "bin"), config.llvm_tools_folder,
      config.environment.get("PATH", "")])
-for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "GALVATRON_ORACLES"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]
 config.substitutions += [

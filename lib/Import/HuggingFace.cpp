@@ -7,7 +7,7 @@
 
 #include "galvatron/Import/HuggingFace.h"
 
-#include "Gpt2.h"
+#include "Family.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Support/Json.h"
@@ -17,6 +17,21 @@
 #include "mlir/IR/Verifier.h"
 
 using namespace galvatron;
+
+namespace {
+
+/// The families by `model_type`.
+struct FamilyEntry {
+  llvm::StringLiteral modelType;
+  ReadFamily read;
+};
+constexpr FamilyEntry kFamilies[] = {{"gpt2", readGpt2},
+                                     {"llama", readLlama},
+                                     {"mistral", readLlama},
+                                     {"qwen2", readLlama},
+                                     {"qwen3", readLlama}};
+
+} // namespace
 
 void galvatron::loadImportDialects(mlir::MLIRContext &context) {
   context.loadDialect<mlir::func::FuncDialect, mlir::nn::NNDialect,
@@ -45,20 +60,29 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   auto modelType = object->getString("model_type");
   if (!modelType)
     return makeError(fileName + ": field 'model_type': expected a string");
-  if (*modelType != "gpt2")
+  const auto *family = llvm::find_if(kFamilies, [&](const auto &entry) {
+    return entry.modelType == *modelType;
+  });
+  if (family == std::end(kFamilies)) {
+    std::string known;
+    llvm::raw_string_ostream stream(known);
+    llvm::interleaveComma(kFamilies, stream, [&](const auto &entry) {
+      stream << "'" << entry.modelType << "'";
+    });
     return makeError(fileName + ": field 'model_type': unknown model type '" +
-                     *modelType + "', expected 'gpt2'");
+                     *modelType + "', expected one of " + known);
+  }
 
-  llvm::Expected<Gpt2Config> config = Gpt2Config::parse(*value, fileName);
-  if (!config)
-    return config.takeError();
-  int64_t seqLen = options.seqLen ? options.seqLen : config->positions;
-  if (seqLen > config->positions)
-    return makeError(fileName +
-                     ": field 'n_positions': expected at least the sequence "
-                     "length " +
+  ConfigReader reader(*object, fileName, *modelType);
+  std::unique_ptr<FamilyModel> model = family->read(reader);
+  if (llvm::Error error = reader.finish())
+    return error;
+  int64_t seqLen = options.seqLen ? options.seqLen : model->positions();
+  if (seqLen > model->positions())
+    return makeError(fileName + ": field '" + model->positionsField() +
+                     "': expected at least the sequence length " +
                      llvm::Twine(seqLen) + ", found " +
-                     llvm::Twine(config->positions));
+                     llvm::Twine(model->positions()));
   mlir::Builder builder(&context);
   mlir::Type elementType = llvm::StringSwitch<mlir::Type>(options.dtype)
                                .Case("f32", builder.getF32Type())
@@ -73,8 +97,9 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   // One line, so that the text reads well as an attribute.
   std::string compact;
   llvm::raw_string_ostream(compact) << *value;
-  mlir::OwningOpRef<mlir::ModuleOp> module =
-      buildGpt2(*config, seqLen, elementType, compact, context);
+  ModelBuilder writer(seqLen, elementType, compact, context);
+  model->build(writer);
+  mlir::OwningOpRef<mlir::ModuleOp> module = writer.finish();
   if (mlir::failed(mlir::verify(*module)))
     return makeError(fileName + ": the imported module does not verify");
   return module;

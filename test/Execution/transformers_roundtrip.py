@@ -5,8 +5,9 @@
 
     transformers_roundtrip.py --bin=build/bin
 
-A random GPT-2 made by transformers is trained for a few steps on four ranks from
-its model.safetensors. What `--save` and a checkpoint leave must load in
+Random models made by transformers, a GPT-2 and one of each decoder family of the
+LLaMA kind that the installed version has, are trained for a few steps on four
+ranks from their model.safetensors. What `--save` and a checkpoint leave must load in
 transformers, with the same validation loss and the same greedy continuation, which
 every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
 or transformers is missing. One way to have them on Debian 12: python3-torch, and
@@ -31,6 +32,23 @@ except ImportError as error:
 VOCAB, LENGTH, BATCH, SAMPLES = 96, 32, 8, 64
 
 
+def decoder(**changes):
+    return {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
+            "num_attention_heads": 6, "num_key_value_heads": 2,
+            "max_position_embeddings": LENGTH} | changes
+
+
+CONFIGS = {
+    "GPT2": {"n_positions": LENGTH, "n_embd": 48, "n_layer": 3, "n_head": 4,
+             "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "Llama": decoder(attention_bias=True),
+    "Mistral": decoder(sliding_window=9),
+    "Qwen2": decoder(use_sliding_window=True, sliding_window=7,
+                     max_window_layers=1, tie_word_embeddings=True),
+    "Qwen3": decoder(head_dim=12),
+}
+
+
 def check(what, good):
     print(("ok      " if good else "FAILED  ") + what)
     if not good:
@@ -42,12 +60,19 @@ def main():
     parser.add_argument("--bin", required=True)
     tools = os.path.abspath(parser.parse_args().bin)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    for kind, config in CONFIGS.items():
+        if hasattr(transformers, kind + "Config"):
+            print(kind)
+            check_family(tools, kind, config)
+
+
+def check_family(tools, kind, fields):
     torch.manual_seed(5)
-    config = transformers.GPT2Config(
-        vocab_size=VOCAB, n_positions=LENGTH, n_embd=48, n_layer=3, n_head=4,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
-        eos_token_id=0)
-    model = transformers.GPT2LMHeadModel(config)
+    config = getattr(transformers, kind + "Config")(
+        vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, **fields)
+    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+    model_class = getattr(transformers, kind + suffix)
+    model = model_class(config)
     with torch.no_grad():
         for parameter in model.parameters():  # biases, too, are not zero
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -71,7 +96,7 @@ def main():
                            check=True, stdout=subprocess.DEVNULL)
 
         def load(path):
-            loaded, report = transformers.GPT2LMHeadModel.from_pretrained(
+            loaded, report = model_class.from_pretrained(
                 path, output_loading_info=True)
             check(f"{path}: every tensor is known and none is missing",
                   not any(report.values()))

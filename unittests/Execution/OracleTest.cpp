@@ -330,7 +330,25 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gpt2-tied", "adamw", "f32", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
         Case{"gpt2-untied", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"gpt2-untied", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1, 1,
-             gpipe}),
+             gpipe},
+        // Decoders of the LLaMA kind: grouped heads, windows, biases, norms of
+        // heads, every scaling of rotary embeddings; and plans that split them.
+        Case{"llama-grouped", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"llama-grouped", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"llama-biases", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"llama-biases", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"mistral-window", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"mistral-window", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"qwen2-yarn", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"qwen2-yarn", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"qwen3-tied", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"qwen3-tied", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"llama-grouped", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2,
+             oneFOneB},
+        Case{"llama-biases", "adamw", "f64", "4xcpu", "tp4.ckpt", 1, 1, gpipe},
+        Case{"mistral-window", "adamw", "f64", "4xcpu", "sdp2", 2, 2, gpipe},
+        Case{"qwen2-yarn", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"qwen3-tied", "adamw", "f64", "4xcpu", "dp2.tp2", 1, 2, gpipe}),
     [](const auto &info) { return nameOf(info.param); });
 
 } // namespace

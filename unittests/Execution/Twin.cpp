@@ -32,9 +32,33 @@ using namespace mlir;
 
 namespace galvatron::test {
 
+/// What a family has besides: windows, biases, another width of heads, ties.
+static llvm::StringRef decoderFields(llvm::StringRef family) {
+  return llvm::StringSwitch<llvm::StringRef>(family)
+      .Case("llama", R"(,"attention_bias":true,"mlp_bias":true,"rope_scaling":)"
+                     R"({"rope_type":"linear","factor":2.0})")
+      .Case("mistral", R"(,"sliding_window":3)")
+      .Case("qwen2", R"(,"use_sliding_window":true,"sliding_window":5,)"
+                     R"("max_window_layers":3,"tie_word_embeddings":true)")
+      .Default(R"(,"tie_word_embeddings":true)");
+}
+
 std::string TwinModel::config() const {
   std::string text;
   llvm::raw_string_ostream stream(text);
+  if (family != "gpt2") {
+    stream << "{\"model_type\":\"" << family
+           << "\",\"vocab_size\":" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"hidden_size\":" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << 2 * heads
+           << ",\"num_key_value_heads\":" << heads
+           << ",\"head_dim\":4,\"intermediate_size\":40"
+           << ",\"attention_dropout\":" << dropout << decoderFields(family)
+           << "}";
+    return text;
+  }
   stream << "{\"model_type\":\"gpt2\",\"vocab_size\":" << vocabulary
          << ",\"n_positions\":" << positions << ",\"n_embd\":" << width
          << ",\"n_layer\":" << layers << ",\"n_head\":" << heads

@@ -28,10 +28,12 @@
 
 namespace galvatron::test {
 
-/// A small GPT-2.
+/// A small model: a GPT-2, or a decoder of another family with twice as many
+/// heads as `heads`, which are then those of the keys.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   double dropout = 0.1;
+  std::string family = "gpt2";
   /// Hugging Face config.json text.
   std::string config() const;
   /// Layers of the imported model: blocks, embedding and head.

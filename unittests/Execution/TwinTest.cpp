@@ -136,4 +136,66 @@ TEST_F(TwinTest, RandomMixedPlans) {
   }
 }
 
+/// Grouped heads, windows, biases, norms of heads and ties under plans whose
+/// tensor parallelism reaches the number of key heads.
+class DecoderTwinTest : public TwinTest,
+                        public ::testing::WithParamInterface<const char *> {};
+
+TEST_P(DecoderTwinTest, RandomMixedPlans) {
+  TwinModel model;
+  model.family = GetParam();
+  model.layers = 4;
+  std::mt19937 generator(2027);
+  int64_t count = std::getenv("GALVATRON_LONG") ? 40 : 4;
+  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {
+    TwinPlan plan = randomPlan(model, generator);
+    for (const std::string &dtype : sweptTypes())
+      expectTwins(model, plan, dtype);
+  }
+}
+
+TEST_P(DecoderTwinTest, PureStrategies) {
+  TwinModel model;
+  model.family = GetParam();
+  model.layers = 4;
+  for (const char *text : {"tp8", "tp2.sdp2.ckpt"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    int64_t stages = 8 / strategy.devices();
+    for (const char *dtype : {"f64", "f32"})
+      expectTwins(model, uniformPlan(model, stages, strategy, 16, 4, "1f1b"),
+                  dtype);
+  }
+  Strategy strategy = llvm::cantFail(Strategy::parse("tp2.sdp2"));
+  expectTwins(model, uniformPlan(model, 1, strategy, 16, 4, "1f1b"), "bf16");
+}
+
+/// The recording backend checks order and lifetime of every access.
+TEST_P(DecoderTwinTest, ProgramsForDevicesWithStreams) {
+  TwinModel model;
+  model.family = GetParam();
+  model.layers = 3;
+  TwinOptions options;
+  options.dtype = "f32";
+  options.eps = 1e-6;
+  const TwinRun &expected = reference(model, options, 16);
+  ASSERT_EQ(expected.error, "");
+  options.backend = "cuda";
+  for (const char *text : {"tp4", "sdp2.tp2.ckpt", "dp4"}) {
+    SCOPED_TRACE(text);
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    TwinRun run =
+        runTwin(context, model, uniformPlan(model, 2, strategy, 16, 2, "1f1b"),
+                options);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(compareRuns(run, expected, getBounds("f32", "adamw")), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DecoderTwinTest,
+                         ::testing::Values("llama", "mistral", "qwen2",
+                                           "qwen3"),
+                         [](const auto &info) {
+                           return std::string(info.param);
+                         });
+
 } // namespace

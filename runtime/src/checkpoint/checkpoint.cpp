@@ -47,9 +47,10 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
                        [](const HalfSums &s) { return !s.empty(); });
 }
 
-/// Buffers that Hugging Face's GPT-2 stores beside its parameters.
+/// Buffers that older Hugging Face models store beside their parameters.
 bool isBuffer(const std::string &name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with("rotary_emb.inv_freq");
 }
 
 /// The files of a Hugging Face model.

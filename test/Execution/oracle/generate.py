@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Golden losses, gradients and updates of small GPT-2 models, from PyTorch.
+"""Golden losses, gradients and updates of small models, from PyTorch.
 
     scripts/bootstrap --oracle
-    test/Execution/oracle/generate.py          # writes the .json files beside it
+    test/Execution/oracle/generate.py [CASE ..]   # writes .json files beside it
 
-The model is written out below in float64, in the layout of Hugging Face's
-GPT-2 (`Conv1D` weights are [in, out]; query, key and value are one projection),
-so that nothing but PyTorch is needed. Weights, tokens and labels come from an
+GPT-2 is written out below in float64, in the layout of Hugging Face's
+checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
+projection), other decoders in decoders.py, so that nothing but PyTorch is needed. Weights, tokens and labels come from an
 integer hash that any language reproduces exactly; no weight file is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
 compares.
@@ -25,7 +25,9 @@ import base64
 import json
 import math
 import os
+import sys
 
+import decoders
 import numpy as np
 import torch
 
@@ -76,6 +78,8 @@ def batch(config, seq_len, samples, step):
 
 
 def parameter_shapes(config):
+    if config["model_type"] != "gpt2":
+        return decoders.parameter_shapes(config)
     width, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
     shapes = {
         "transformer.wte.weight": (config["vocab_size"], width),
@@ -111,6 +115,8 @@ def gelu(config, x):
 
 
 def loss_of(config, p, tokens, labels):
+    if config["model_type"] != "gpt2":
+        return decoders.loss_of(config, p, tokens, labels)
     width, heads = config["n_embd"], config["n_head"]
     samples, length = tokens.shape
 
@@ -238,6 +244,7 @@ CASES = {
                activation_function="gelu", layer_norm_epsilon=1e-3,
                scale_attn_weights=False, tie_word_embeddings=False),
         [ADAMW]),
+    **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
 }
 
 
@@ -245,7 +252,8 @@ def main():
     torch.set_num_threads(1)
     folder = os.path.dirname(os.path.abspath(__file__))
     seq_len, samples = 16, 8
-    for name, (model, runs) in CASES.items():
+    for name in sys.argv[1:] or CASES:
+        model, runs = CASES[name]
         results = [train(model, seq_len, samples, run) for run in runs]
         golden = {
             "generator": "test/Execution/oracle/generate.py",

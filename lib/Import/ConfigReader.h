@@ -1,0 +1,105 @@
+//===- ConfigReader.h - Fields of a configuration ---------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Reads the fields of a Hugging Face `config.json` one by one and remembers
+// which were asked for. What nobody asked for is an error in the end, unless it
+// is known to change nothing: a field that is silently passed over could have
+// meant another model.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_CONFIGREADER_H
+#define GALVATRON_LIB_IMPORT_CONFIGREADER_H
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/Error.h"
+#include "llvm/Support/JSON.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace galvatron {
+
+/// Reads one object. The first error sticks; readers go on with a value that
+/// does no harm. "Absent" below means that the field is not there; null is a
+/// value of its own, taken where a method says so.
+class ConfigReader {
+public:
+  /// Names of a field, the family's own first, then those that the library
+  /// takes for it.
+  using Names = llvm::ArrayRef<llvm::StringLiteral>;
+
+  ConfigReader(const llvm::json::Object &object, llvm::StringRef fileName,
+               llvm::StringRef modelType)
+      : object(object), fileName(fileName), modelType(modelType) {}
+
+  llvm::StringRef getModelType() const { return modelType; }
+
+  void fail(llvm::StringRef field, const llvm::Twine &message);
+
+  /// An integer of at least 1 that must be given.
+  int64_t positive(llvm::StringRef field);
+  /// The same under one of several names.
+  int64_t positive(Names fields);
+  /// The same with a value for where it is absent or null.
+  int64_t positiveOr(llvm::StringRef field, int64_t fallback);
+  /// An integer of at least 1, `fallback` where it is absent, none where it is
+  /// null.
+  std::optional<int64_t> positiveOrNull(llvm::StringRef field,
+                                        std::optional<int64_t> fallback);
+  /// An integer of at least 0; `fallback` where it is absent or null.
+  int64_t countOr(llvm::StringRef field, int64_t fallback);
+  /// A number in [0, 1); `fallback` where it is absent, as below.
+  double probabilityOr(llvm::StringRef field, double fallback);
+  double positiveNumberOr(llvm::StringRef field, double fallback);
+  /// The same; none where it is absent or null.
+  std::optional<double> positiveNumberOrNull(llvm::StringRef field);
+  /// A positive number that must be given.
+  double positiveNumber(llvm::StringRef field);
+  bool booleanOr(llvm::StringRef field, bool fallback);
+  std::string stringOr(llvm::StringRef field, llvm::StringRef fallback);
+  /// A list of strings; none where it is absent or null.
+  std::optional<std::vector<std::string>> strings(llvm::StringRef field);
+  /// An object; null where it is absent or null. Read it with a reader of its
+  /// own and hand that to `finishNested`.
+  const llvm::json::Object *nested(llvm::StringRef field);
+  /// A reader of `nested`, whose errors name fields as `field.name`.
+  ConfigReader nestedReader(llvm::StringRef field,
+                            const llvm::json::Object &nested) const;
+  void finishNested(ConfigReader &reader);
+
+  /// Refuses a field that is there with another value than `plain`; `why` says
+  /// what is missing. Null is plain.
+  void expectPlain(llvm::StringRef field, const llvm::json::Value &plain,
+                   const llvm::Twine &why = "unsupported");
+  /// Refuses an `architectures` whose first entry is none of `names`.
+  void expectArchitecture(Names names);
+
+  bool has(llvm::StringRef field) const { return object.get(field) != nullptr; }
+
+  /// The first error; or the first field that was not asked for, holds
+  /// something, and is not known to be harmless.
+  llvm::Error finish();
+
+private:
+  const llvm::json::Value *get(llvm::StringRef field);
+  std::string print(llvm::StringRef field) const;
+  int64_t checkPositive(llvm::StringRef field, const llvm::json::Value &value);
+  double numberOr(llvm::StringRef field, double fallback);
+
+  const llvm::json::Object &object;
+  std::string fileName, modelType;
+  std::string prefix; ///< of nested fields' names, with a point behind it
+  llvm::StringSet<> asked;
+  std::string error;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_CONFIGREADER_H

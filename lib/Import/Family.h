@@ -1,0 +1,40 @@
+//===- Family.h - What an importer of a family provides ---------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_FAMILY_H
+#define GALVATRON_LIB_IMPORT_FAMILY_H
+
+#include "ConfigReader.h"
+#include "ModelBuilder.h"
+
+#include <memory>
+
+namespace galvatron {
+
+/// A configuration of one family, read and checked.
+class FamilyModel {
+public:
+  virtual ~FamilyModel() = default;
+  /// The longest sequence, and the field that says so.
+  virtual int64_t positions() const = 0;
+  virtual llvm::StringRef positionsField() const = 0;
+  /// Words of the vocabulary.
+  virtual int64_t vocabulary() const = 0;
+  /// Declares parameters, writes bodies and the layers that call them.
+  virtual void build(ModelBuilder &builder) const = 0;
+};
+
+/// Reads the configuration of a family; errors are the reader's.
+using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
+
+std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
+/// llama, mistral, qwen2 and qwen3: `reader` knows which.
+std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_FAMILY_H

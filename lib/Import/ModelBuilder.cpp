@@ -1,0 +1,244 @@
+//===- ModelBuilder.cpp - Writes a model in nn operations -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ModelBuilder.h"
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+using namespace galvatron;
+using namespace mlir;
+
+ModelBuilder::ModelBuilder(int64_t seqLen, Type elementType,
+                           StringRef configText, MLIRContext &context)
+    : seqLen(seqLen), elementType(elementType),
+      statisticsType(nn::accumulatorElement(elementType)),
+      configText(configText), builder(&context), loc(builder.getUnknownLoc()),
+      module(ModuleOp::create(loc)) {
+  builder.setInsertionPointToStart(module->getBody());
+}
+
+//===----------------------------------------------------------------------===//
+// Types
+//===----------------------------------------------------------------------===//
+
+RankedTensorType ModelBuilder::activation(ArrayRef<int64_t> dims) {
+  SmallVector<int64_t> shape = {ShapedType::kDynamic, seqLen};
+  shape.append(dims.begin(), dims.end());
+  return RankedTensorType::get(shape, elementType);
+}
+
+RankedTensorType ModelBuilder::tokens() {
+  return RankedTensorType::get({ShapedType::kDynamic, seqLen},
+                               builder.getI32Type());
+}
+
+RankedTensorType ModelBuilder::loss() {
+  return RankedTensorType::get({1}, builder.getF64Type());
+}
+
+RankedTensorType ModelBuilder::statistics(ArrayRef<int64_t> shape) {
+  SmallVector<int64_t> all = {ShapedType::kDynamic};
+  all.append(shape.begin(), shape.end());
+  return RankedTensorType::get(all, statisticsType);
+}
+
+//===----------------------------------------------------------------------===//
+// Module level
+//===----------------------------------------------------------------------===//
+
+void ModelBuilder::declare(const Twine &prefix,
+                           const BodyParameters &parameters) {
+  std::string front = prefix.str();
+  for (const BodyParameter &parameter : parameters) {
+    if (parameter.borrowed)
+      continue;
+    assert(ShapedType::getNumElements(parameter.stored) ==
+               ShapedType::getNumElements(parameter.shape()) &&
+           "a body sees the elements that are stored");
+    const Initial &initial = parameter.initial;
+    mlir::galvatron::ParameterOp::create(
+        builder, loc, builder.getStringAttr(front + parameter.name),
+        TypeAttr::get(RankedTensorType::get(parameter.stored, elementType)),
+        builder.getStringAttr(initial.kind),
+        initial.kind == "normal" ? builder.getF64FloatAttr(initial.deviation)
+                                 : FloatAttr(),
+        parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr());
+  }
+}
+
+void ModelBuilder::body(StringRef name, ArrayRef<Type> inputs,
+                        const BodyParameters &parameters, Type result,
+                        ArrayRef<BodyFactor> factors,
+                        function_ref<Value(ValueRange, ValueRange)> write) {
+  OpBuilder::InsertionGuard guard(builder);
+  SmallVector<Type> types(inputs);
+  for (const BodyParameter &parameter : parameters)
+    types.push_back(RankedTensorType::get(parameter.shape(), elementType));
+  auto function = func::FuncOp::create(builder, loc, name,
+                                       builder.getFunctionType(types, result));
+  function.setPrivate();
+  for (auto [index, parameter] : llvm::enumerate(parameters))
+    if (!parameter.factors.empty())
+      function.setArgAttr(inputs.size() + index, nn::kFactorsAttr,
+                          builder.getStrArrayAttr(parameter.factors));
+  NamedAttrList units;
+  SmallVector<StringRef> uneven;
+  for (const BodyFactor &factor : factors) {
+    units.set(factor.name, builder.getI64IntegerAttr(factor.units));
+    if (factor.uneven)
+      uneven.push_back(factor.name);
+  }
+  if (!units.empty())
+    function->setAttr(nn::kFactorUnitsAttr,
+                      units.getDictionary(builder.getContext()));
+  if (!uneven.empty())
+    function->setAttr(nn::kUnevenAttr, builder.getStrArrayAttr(uneven));
+  builder.setInsertionPointToStart(function.addEntryBlock());
+  ValueRange arguments = function.getArguments();
+  func::ReturnOp::create(builder, loc,
+                         write(arguments.take_front(inputs.size()),
+                               arguments.drop_front(inputs.size())));
+}
+
+void ModelBuilder::model(StringRef name, int64_t vocabulary,
+                         function_ref<Value(Value, Value)> write) {
+  OpBuilder::InsertionGuard guard(builder);
+  auto model = mlir::galvatron::ModelOp::create(builder, loc, name, seqLen,
+                                                vocabulary, configText,
+                                                TypeRange{tokens(), tokens()});
+  builder.setInsertionPointToStart(&model.getBlock());
+  Value result =
+      write(model.getBlock().getArgument(0), model.getBlock().getArgument(1));
+  mlir::galvatron::OutputOp::create(builder, loc, result);
+}
+
+Value ModelBuilder::layer(const Twine &name, StringRef callee,
+                          ValueRange inputs, Type result, const Twine &prefix,
+                          const BodyParameters &parameters) {
+  std::string front = prefix.str();
+  std::vector<std::string> names;
+  for (const BodyParameter &parameter : parameters)
+    names.push_back(parameter.borrowed ? parameter.name
+                                       : front + parameter.name);
+  SmallVector<StringRef> references(names.begin(), names.end());
+  return mlir::galvatron::LayerOp::create(builder, loc, TypeRange{result},
+                                          name.str(), callee, inputs,
+                                          references)
+      ->getResult(0);
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+/// The shape of `x` with another last dimension.
+static RankedTensorType withLast(Value x, int64_t last, Type element) {
+  auto type = cast<RankedTensorType>(x.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape.back() = last;
+  return RankedTensorType::get(shape, element);
+}
+
+Value ModelBuilder::embedding(Value tokens, Value table) {
+  int64_t width = cast<RankedTensorType>(table.getType()).getDimSize(1);
+  return nn::EmbeddingOp::create(builder, loc, activation({width}), tokens,
+                                 table, /*sharded=*/UnitAttr());
+}
+
+Value ModelBuilder::positionAdd(Value x, Value table) {
+  return nn::PositionAddOp::create(builder, loc, x.getType(), x, table);
+}
+
+Value ModelBuilder::linear(Value x, Value weight, ArrayRef<int64_t> dims,
+                           bool transpose) {
+  return nn::LinearOp::create(builder, loc, activation(dims), x, weight,
+                              /*bias=*/Value(),
+                              transpose ? builder.getUnitAttr() : UnitAttr());
+}
+
+Value ModelBuilder::biasAdd(Value x, Value bias) {
+  return nn::BiasAddOp::create(builder, loc, x.getType(), x, bias);
+}
+
+Value ModelBuilder::layerNorm(Value x, Value gamma, Value beta, double eps) {
+  return nn::LayerNormOp::create(
+             builder, loc,
+             TypeRange{x.getType(), withLast(x, 2, statisticsType)}, x, gamma,
+             beta, builder.getF64FloatAttr(eps))
+      .getY();
+}
+
+Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps) {
+  return nn::RMSNormOp::create(
+             builder, loc,
+             TypeRange{x.getType(), withLast(x, 1, statisticsType)}, x, gamma,
+             builder.getF64FloatAttr(eps))
+      .getY();
+}
+
+Value ModelBuilder::rotary(Value x, ArrayRef<double> frequencies,
+                           double factor) {
+  return nn::RotaryOp::create(builder, loc, x.getType(), x,
+                              builder.getDenseF64ArrayAttr(frequencies),
+                              builder.getF64FloatAttr(factor),
+                              /*inverse=*/UnitAttr());
+}
+
+Value ModelBuilder::gelu(Value x, bool tanh) {
+  return nn::GeluOp::create(builder, loc, x.getType(), x,
+                            tanh ? builder.getUnitAttr() : UnitAttr());
+}
+
+Value ModelBuilder::gatedSilu(Value gate, Value up) {
+  return nn::GatedSiluOp::create(builder, loc, gate.getType(), gate, up);
+}
+
+Value ModelBuilder::attention(Value qkv, int64_t heads, double scale,
+                              double dropout) {
+  int64_t width = cast<RankedTensorType>(qkv.getType()).getDimSize(3);
+  return nn::AttentionOp::create(
+             builder, loc,
+             TypeRange{activation({width}), statistics({heads, seqLen})}, qkv,
+             builder.getI64IntegerAttr(heads),
+             /*causal=*/builder.getUnitAttr(), builder.getF64FloatAttr(scale),
+             builder.getF64FloatAttr(dropout), builder.getI64IntegerAttr(0))
+      .getO();
+}
+
+Value ModelBuilder::groupedAttention(Value q, Value k, Value v, double scale,
+                                     int64_t window, double dropout) {
+  auto type = cast<RankedTensorType>(q.getType());
+  int64_t heads = type.getDimSize(2), size = type.getDimSize(3);
+  return nn::GroupedAttentionOp::create(
+             builder, loc,
+             TypeRange{activation({heads * size}), statistics({heads, seqLen})},
+             q, k, v, /*causal=*/builder.getUnitAttr(),
+             builder.getF64FloatAttr(scale), builder.getI64IntegerAttr(window),
+             builder.getF64FloatAttr(dropout), builder.getI64IntegerAttr(0))
+      .getO();
+}
+
+Value ModelBuilder::dropout(Value x, double p, int64_t opIndex) {
+  if (p == 0)
+    return x;
+  return nn::DropoutOp::create(builder, loc, x.getType(), x,
+                               builder.getF64FloatAttr(p),
+                               builder.getI64IntegerAttr(opIndex),
+                               /*col_sharded=*/UnitAttr());
+}
+
+Value ModelBuilder::add(Value a, Value b) {
+  return nn::AddOp::create(builder, loc, a.getType(), a, b);
+}
+
+Value ModelBuilder::crossEntropy(Value logits, Value labels, int64_t classes) {
+  return nn::CrossEntropyOp::create(
+             builder, loc, TypeRange{loss(), logits.getType()}, logits, labels,
+             /*stats=*/Value(), builder.getI64IntegerAttr(classes))
+      .getLoss();
+}

@@ -1,0 +1,146 @@
+//===- ModelBuilder.h - Writes a model in nn operations ---------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What importers share: parameters by their names in checkpoints, bodies, and
+// the chain of layers that calls them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_MODELBUILDER_H
+#define GALVATRON_LIB_IMPORT_MODELBUILDER_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace galvatron {
+
+/// How a parameter starts.
+struct Initial {
+  llvm::StringRef kind; ///< "normal", "ones" or "zeros"
+  double deviation = 0; ///< of "normal"
+  static Initial normal(double deviation) { return {"normal", deviation}; }
+  static Initial ones() { return {"ones"}; }
+  static Initial zeros() { return {"zeros"}; }
+};
+
+/// A tensor of a checkpoint and what a body makes of it. The two have the same
+/// elements in the same order, which is why weights come from and go to
+/// checkpoints as they are; a weight stored `[out, in]` is not turned round but
+/// multiplied as it lies (`nn.linear` with `transpose_weight`).
+struct BodyParameter {
+  std::string name; ///< behind the prefix of the layer
+  llvm::SmallVector<int64_t> stored;
+  Initial initial;
+  /// The shape that the body sees; empty: that of the checkpoint.
+  llvm::SmallVector<int64_t> seen = {};
+  /// The factor that each dimension of it carries ("" for none).
+  llvm::SmallVector<llvm::StringRef> factors = {};
+  /// Whether the whole name is `name` and another layer declares it.
+  bool borrowed = false;
+
+  llvm::ArrayRef<int64_t> shape() const {
+    return seen.empty() ? llvm::ArrayRef(stored) : llvm::ArrayRef(seen);
+  }
+};
+using BodyParameters = std::vector<BodyParameter>;
+
+/// A factor of a body: its name, its indivisible units, and whether it may be
+/// cut into ceil-sized shards.
+struct BodyFactor {
+  llvm::StringRef name;
+  int64_t units;
+  bool uneven = false;
+};
+
+class ModelBuilder {
+public:
+  /// `configText` goes with the model.
+  ModelBuilder(int64_t seqLen, mlir::Type elementType,
+               llvm::StringRef configText, mlir::MLIRContext &context);
+
+  int64_t getSeqLen() const { return seqLen; }
+  mlir::OpBuilder &getBuilder() { return builder; }
+
+  // Types.
+
+  /// [samples, positions, dims..] of the element type.
+  mlir::RankedTensorType activation(llvm::ArrayRef<int64_t> dims);
+  /// [samples, positions] of token numbers.
+  mlir::RankedTensorType tokens();
+  mlir::RankedTensorType loss();
+  /// `shape` with samples in front, of the accumulator type.
+  mlir::RankedTensorType statistics(llvm::ArrayRef<int64_t> shape);
+
+  // Module level.
+
+  /// Declares the parameters that are not borrowed, with `prefix` in front of
+  /// their names. Those of two and more dimensions decay.
+  void declare(const llvm::Twine &prefix, const BodyParameters &parameters);
+  /// A body: `write` gets its inputs and its parameters and returns its result.
+  void body(llvm::StringRef name, llvm::ArrayRef<mlir::Type> inputs,
+            const BodyParameters &parameters, mlir::Type result,
+            llvm::ArrayRef<BodyFactor> factors,
+            llvm::function_ref<mlir::Value(mlir::ValueRange inputs,
+                                           mlir::ValueRange parameters)>
+                write);
+  /// The model: `write` gets tokens and labels and returns the loss.
+  void
+  model(llvm::StringRef name, int64_t vocabulary,
+        llvm::function_ref<mlir::Value(mlir::Value tokens, mlir::Value labels)>
+            write);
+  /// A layer of the model.
+  mlir::Value layer(const llvm::Twine &name, llvm::StringRef callee,
+                    mlir::ValueRange inputs, mlir::Type result,
+                    const llvm::Twine &prefix,
+                    const BodyParameters &parameters);
+  mlir::OwningOpRef<mlir::ModuleOp> finish() { return std::move(module); }
+
+  // Operations, at the insertion point. Those with a probability of 0 are left
+  // out.
+
+  mlir::Value embedding(mlir::Value tokens, mlir::Value table);
+  mlir::Value positionAdd(mlir::Value x, mlir::Value table);
+  /// To the trailing dimensions `dims`; `transpose`: the weight is [dims..,
+  /// in].
+  mlir::Value linear(mlir::Value x, mlir::Value weight,
+                     llvm::ArrayRef<int64_t> dims, bool transpose);
+  mlir::Value biasAdd(mlir::Value x, mlir::Value bias);
+  mlir::Value layerNorm(mlir::Value x, mlir::Value gamma, mlir::Value beta,
+                        double eps);
+  mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps);
+  mlir::Value rotary(mlir::Value x, llvm::ArrayRef<double> frequencies,
+                     double factor);
+  mlir::Value gelu(mlir::Value x, bool tanh);
+  mlir::Value gatedSilu(mlir::Value gate, mlir::Value up);
+  /// Causal; the heads side by side.
+  mlir::Value attention(mlir::Value qkv, int64_t heads, double scale,
+                        double dropout);
+  mlir::Value groupedAttention(mlir::Value q, mlir::Value k, mlir::Value v,
+                               double scale, int64_t window, double dropout);
+  mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
+  mlir::Value add(mlir::Value a, mlir::Value b);
+  mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels,
+                           int64_t classes);
+
+private:
+  int64_t seqLen;
+  mlir::Type elementType, statisticsType;
+  std::string configText;
+  mlir::OpBuilder builder;
+  mlir::Location loc;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_MODELBUILDER_H

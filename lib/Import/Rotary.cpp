@@ -1,0 +1,122 @@
+//===- Rotary.cpp - Frequencies of rotary embeddings ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Rotary.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace galvatron;
+
+namespace {
+
+constexpr double kTwoPi = 6.283185307179586476925;
+
+/// Slows down what turns less than `low` times in the original positions,
+/// leaves what turns more than `high` times, and goes from one to the other
+/// between.
+void scaleLlama3(ConfigReader &reader, double original, Rotary &rotary) {
+  double factor = reader.positiveNumber("factor");
+  double low = reader.positiveNumber("low_freq_factor");
+  double high = reader.positiveNumber("high_freq_factor");
+  if (!(high > low))
+    reader.fail("high_freq_factor",
+                "expected more than 'low_freq_factor', found no more");
+  for (double &w : rotary.frequencies) {
+    double turns = original * w / kTwoPi;
+    double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    w *= (1 - kept) / factor + kept;
+  }
+}
+
+/// The same between two pair numbers, found from turns `beta_fast` and
+/// `beta_slow`, and cosines and sines a little larger.
+void scaleYarn(ConfigReader &reader, double original, double theta,
+               Rotary &rotary) {
+  double factor = reader.positiveNumber("factor");
+  double fast = reader.positiveNumberOr("beta_fast", 32);
+  double slow = reader.positiveNumberOr("beta_slow", 1);
+  bool truncate = reader.booleanOr("truncate", true);
+  for (llvm::StringRef field : {"mscale", "mscale_all_dim"})
+    reader.expectPlain(field, nullptr, "unsupported scale of attention");
+  double headSize = 2.0 * double(rotary.frequencies.size());
+  auto pairOf = [&](double turns) {
+    return headSize * std::log(original / (kTwoPi * turns)) /
+           (2 * std::log(theta));
+  };
+  double low = pairOf(fast), high = pairOf(slow);
+  if (truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, headSize - 1);
+  // Equal ends would divide by zero; the library moves one by this.
+  if (low == high)
+    high += 0.001;
+  for (auto [i, w] : llvm::enumerate(rotary.frequencies)) {
+    double kept = 1 - std::clamp((double(i) - low) / (high - low), 0.0, 1.0);
+    w *= (1 - kept) / factor + kept;
+  }
+  double scale = factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
+  rotary.factor = scale;
+  if (reader.has("attention_factor"))
+    rotary.factor =
+        reader.positiveNumberOrNull("attention_factor").value_or(scale);
+}
+
+} // namespace
+
+Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
+                             int64_t positions, double theta) {
+  theta = reader.positiveNumberOr("rope_theta", theta);
+  reader.expectPlain("partial_rotary_factor", 1.0);
+  std::optional<double> original =
+      reader.positiveNumberOrNull("original_max_position_embeddings");
+  // Non-null scaling replaces the newer field whole.
+  llvm::StringRef field = "rope_scaling";
+  const llvm::json::Object *object = reader.nested(field);
+  const llvm::json::Object *parameters = reader.nested("rope_parameters");
+  if (!object) {
+    field = "rope_parameters";
+    object = parameters;
+  }
+  static const llvm::json::Object nothing;
+  ConfigReader inner = reader.nestedReader(field, object ? *object : nothing);
+  theta = inner.positiveNumberOr("rope_theta", theta);
+  std::string type = inner.stringOr("type", "default");
+  type = inner.stringOr("rope_type", type);
+  inner.expectPlain("partial_rotary_factor", 1.0);
+  std::optional<double> innerOriginal =
+      inner.positiveNumberOrNull("original_max_position_embeddings");
+  if (!original)
+    original = innerOriginal;
+
+  Rotary rotary;
+  for (int64_t i = 0; i < headSize / 2; ++i)
+    rotary.frequencies.push_back(
+        std::pow(theta, -2.0 * double(i) / double(headSize)));
+  double reach = original.value_or(double(positions));
+  if (type == "linear") {
+    double factor = inner.positiveNumber("factor");
+    for (double &w : rotary.frequencies)
+      w /= factor;
+  } else if (type == "dynamic") {
+    inner.positiveNumber("factor");
+  } else if (type == "llama3") {
+    scaleLlama3(inner, reach, rotary);
+  } else if (type == "yarn") {
+    scaleYarn(inner, reach, theta, rotary);
+  } else if (type != "default") {
+    inner.fail(inner.has("rope_type") ? "rope_type" : "type",
+               "unsupported scaling '" + type +
+                   "', expected 'default', 'linear', 'dynamic', 'llama3' or "
+                   "'yarn'");
+  }
+  reader.finishNested(inner);
+  return rotary;
+}

@@ -1,0 +1,42 @@
+//===- Rotary.h - Frequencies of rotary embeddings --------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// From the fields that describe a rotary embedding (`rope_parameters`, or
+// `rope_theta` and `rope_scaling` in older files) to the numbers that
+// `nn.rotary` takes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_ROTARY_H
+#define GALVATRON_LIB_IMPORT_ROTARY_H
+
+#include "ConfigReader.h"
+
+#include <vector>
+
+namespace galvatron {
+
+/// Frequencies, in radians a position, of the pairs of a head, and what cosine
+/// and sine are multiplied by.
+struct Rotary {
+  std::vector<double> frequencies;
+  double factor = 1;
+};
+
+/// Reads `default`, `linear`, `dynamic`, `llama3` and `yarn` scaling; `dynamic`
+/// is the same as `default` up to `positions`, and no longer sequence is ever
+/// run. Others are refused by name. `headSize` is even.
+///
+/// Sources: Su et al., arXiv 2104.09864 (frequencies); Chen et al., arXiv
+/// 2306.15595 (linear); Peng et al., arXiv 2309.00071 (yarn); the definitions
+/// of the `transformers` library for what those leave open, and for llama3.
+Rotary readRotary(ConfigReader &reader, int64_t headSize, int64_t positions,
+                  double theta);
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_ROTARY_H

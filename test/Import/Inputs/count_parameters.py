@@ -1,0 +1,98 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Imports published models and counts their parameters.
+
+The counts are those of the `transformers` library's classes, tied tensors once.
+Where GALVATRON_ORACLES names a folder with families/counts.json and
+families/*/names.json, its configurations are compared as well, the latter by the
+name and the shape of every tensor.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+
+def model(model_type, count, vocabulary, width, inner, layers, heads, groups,
+          **rest):
+    return {"parameters": count, "config": {
+        "model_type": model_type, "vocab_size": vocabulary, "hidden_size": width,
+        "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": groups, **rest}}
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+MODELS = [
+    model("llama", 6738415616, 32000, 4096, 11008, 32, 32, 32),
+    model("llama", 13015864320, 32000, 5120, 13824, 40, 40, 40),
+    model("llama", 68976648192, 32000, 8192, 28672, 80, 64, 8),
+    model("llama", 8030261248, 128256, 4096, 14336, 32, 32, 8),
+    model("llama", 70553706496, 128256, 8192, 28672, 80, 64, 8,
+          rope_scaling=LLAMA3, rope_theta=500000.0),
+    model("llama", 1235814400, 128256, 2048, 8192, 16, 32, 8, head_dim=64,
+          tie_word_embeddings=True),
+    model("mistral", 7241732096, 32000, 4096, 14336, 32, 32, 8),
+    model("qwen2", 494032768, 151936, 896, 4864, 24, 14, 2,
+          tie_word_embeddings=True),
+    model("qwen2", 7615616512, 152064, 3584, 18944, 28, 28, 4),
+    model("qwen3", 596049920, 151936, 1024, 3072, 28, 16, 8,
+          tie_word_embeddings=True),
+    model("qwen3", 8190735360, 151936, 4096, 12288, 36, 32, 8),
+    # What is not said is what the library takes for it.
+    {"parameters": 6738415616, "config": {"model_type": "llama"}},
+    {"parameters": 7241732096, "config": {"model_type": "mistral"}},
+]
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+
+
+def imported(config):
+    """Shapes of the parameters by name."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(config, file)
+        file.flush()
+        text = subprocess.run(["galvatron-import", file.name, "--seq-len=16"],
+                              check=True, capture_output=True, text=True).stdout
+    shapes = {}
+    for name, dims in re.findall(
+            r"^  galvatron\.parameter @(\S+) : tensor<([0-9x]+)xf32>", text, re.M):
+        shapes[name] = [int(dim) for dim in dims.split("x")]
+    return shapes
+
+
+def main():
+    models, failures = list(MODELS), 0
+    oracles = os.environ.get("GALVATRON_ORACLES")
+    folder = os.path.join(oracles, "families") if oracles else ""
+    if os.path.exists(os.path.join(folder, "counts.json")):
+        with open(os.path.join(folder, "counts.json"), encoding="utf-8") as file:
+            for entry in json.load(file)["public"]:
+                if entry["model_type"] in FAMILIES | {"gpt2"}:
+                    entry["config"]["model_type"] = entry["model_type"]
+                    models.append(entry)
+        for name in FAMILIES:
+            with open(os.path.join(folder, name, "config.json"),
+                      encoding="utf-8") as file:
+                config = json.load(file)
+            with open(os.path.join(folder, name, "names.json"),
+                      encoding="utf-8") as file:
+                expected = json.load(file)
+            models.append({"parameters": expected["parameters"],
+                           "config": config, "stored": expected["stored"]})
+    for entry in models:
+        shapes = imported(entry["config"])
+        count = sum(math.prod(shape) for shape in shapes.values())
+        good = count == entry["parameters"]
+        good &= shapes == entry.get("stored", shapes)
+        failures += not good
+        print("ok " if good else "BAD", entry["config"]["model_type"], count,
+              "of", entry["parameters"])
+    sys.exit(failures != 0)
+
+
+if __name__ == "__main__":
+    main()
