@@ -65,7 +65,8 @@ public:
   CheckpointFolder &operator=(const CheckpointFolder &) = delete;
 
   /// Makes the folder if it is not there, checks that it can be written to, and
-  /// takes hold of it. Errors have exit code 1.
+  /// takes hold of it. Errors have ExitStorage, ExitFailed if another run holds
+  /// it.
   static Status open(const std::string &path, const CheckpointOptions &options,
                      std::unique_ptr<CheckpointFolder> &result);
 

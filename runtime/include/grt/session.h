@@ -67,8 +67,9 @@ private:
 const char *version();
 
 /// For tools: a fatal signal ends the process with exit code 1 and a message
-/// that begins with `prefix` and says which rank did what.
-void reportFatalSignals(const char *prefix);
+/// that begins with `prefix` and says which rank did what. With `coreDumps` the
+/// signal then ends it as usual, with a core as large as the limits allow.
+void reportFatalSignals(const char *prefix, bool coreDumps = false);
 
 /// Magic of the 48-byte trailer that ends a `.gvx`: magic, payload length (8
 /// bytes, little endian), SHA-256 of the payload (32 bytes). The payload is an
@@ -79,6 +80,18 @@ inline constexpr size_t trailerBytes = 48;
 /// The trailer of a payload; payload + trailer is a loadable program.
 std::array<unsigned char, trailerBytes>
 programTrailer(std::string_view payload);
+
+/// What a tool says of a program before it runs it.
+struct ProgramFacts {
+  std::string model;       ///< its `model_type`; empty: unknown
+  std::string dtype;       ///< "f32"
+  uint64_t parameters = 0; ///< elements that are trained and saved
+  /// The strategies of every stage, equal neighbours once: "2 stages (1f1b, 4
+  /// micro-batches): tp2.sdp2 x5 | sdp4 x3".
+  std::string plan;
+  /// Bytes of a saved model; of a checkpoint and of its largest file.
+  uint64_t modelBytes = 0, checkpointBytes = 0, largestFileBytes = 0;
+};
 
 struct Manifest;
 struct TrainingState;
@@ -122,6 +135,7 @@ public:
   /// Peak FLOP/s of one device as the cluster file gives it; 0 if unknown.
   double peakFlops() const;
   bool clipsGradients() const;
+  ProgramFacts facts() const;
   /// "adamw", "adam" or "sgd".
   const std::string &optimizer() const;
 
@@ -166,6 +180,10 @@ struct SessionOptions {
   double timeoutSeconds = 0;
   /// Fill memory between lifetimes with NaNs; also on by GRT_POISON=1.
   bool poison = false;
+  /// Bytes that the arenas of all ranks on this machine may take of its memory
+  /// together; 0: what is available, as the system and the control groups of
+  /// the process say. More is ExitMemory before any is taken.
+  uint64_t hostMemoryBytes = 0;
   /// Folder of the backend's library; empty: beside the runtime's own, then the
   /// system's search path.
   std::string backendFolder;
@@ -253,7 +271,9 @@ public:
   /// labels, row-major; a negative label takes no part in the loss.
   Status setBatch(std::span<const int32_t> tokens,
                   std::span<const int32_t> labels);
-  /// One training step on the batch that was set last.
+  /// One training step on the batch that was set last. A loss that is not
+  /// finite under OnNan::Stop is ExitNumerics and leaves the session as it was
+  /// before the step.
   Status step(StepResult &result);
   /// Returns when a device has done all it was asked for: a step ends before
   /// its last kernels do, and their failure would show later. At once without
@@ -282,9 +302,12 @@ public:
   Status saveGradients(const std::string &path);
 
   /// Writes a checkpoint of the state after the last step; every rank writes
-  /// the elements that it owns. `state.step` must be `stepsDone()`.
+  /// the elements that it owns. `state.step` must be `stepsDone()`. An older
+  /// checkpoint that cannot be removed is no error: `warning` says so, in the
+  /// process with rank 0.
   Status writeCheckpoint(const CheckpointFolder &folder,
-                         const TrainingState &state);
+                         const TrainingState &state,
+                         std::string *warning = nullptr);
   /// Loads weights and optimizer state of a checkpoint (`step-...`), written
   /// under any plan, and goes on from its step. Every rank reads what it holds
   /// straight into its arena. Hyperparameters are the caller's to restore, see
@@ -304,8 +327,14 @@ public:
   Status writeTrace(const std::string &path) const;
 
   uint64_t stepsDone() const;
-  /// Whether the flag is set in any process; all make the call.
-  Status anywhere(bool &flag);
+  /// False after an error of a rank: nothing that ranks hold can be had.
+  bool usable() const;
+  int threadsPerRank() const;
+  /// Once a rank has failed: where its process left what its ranks did last, or
+  /// why it could not. Empty if nothing is to be said.
+  std::string flightNote() const;
+  /// Adds the bits that are set in any process; all make the call.
+  Status anywhere(uint32_t &bits);
   /// Of all ranks of all processes, which make the call together.
   std::vector<RankMemory> memory();
 

@@ -178,7 +178,7 @@ std::string CheckpointWriter::index(size_t begin, size_t end) const {
   return document.dump(2) + "\n";
 }
 
-void CheckpointWriter::commit() {
+std::string CheckpointWriter::commit() {
   CheckpointManifest description;
   description.training = state;
   description.dtype = dtypeName(manifest.dtype);
@@ -203,11 +203,17 @@ void CheckpointWriter::commit() {
 
   // A folder that is being removed must not look complete.
   std::vector<uint64_t> steps = folder.steps();
-  for (size_t i = 0; i + folder.options().keep < steps.size(); ++i) {
-    std::string old = folder.stepFolder(steps[i]);
-    renamePath(old, old + ".partial");
-    removePath(old + ".partial");
-  }
+  std::string problem;
+  for (size_t i = 0; i + folder.options().keep < steps.size(); ++i)
+    try {
+      std::string old = folder.stepFolder(steps[i]);
+      renamePath(old, old + ".partial");
+      removePath(old + ".partial");
+    } catch (const Error &error) {
+      if (problem.empty())
+        problem = std::string("an old checkpoint stays: ") + error.what();
+    }
+  return problem;
 }
 
 //===----------------------------------------------------------------------===//

@@ -36,8 +36,9 @@ public:
   void write(Rank &rank);
   void flush();
   /// Writes what describes the tensors, gives the folder its name, then removes
-  /// the oldest checkpoints.
-  void commit();
+  /// the oldest checkpoints. The new one is safe then: why an old one could not
+  /// be removed is returned, not thrown.
+  std::string commit();
 
 private:
   struct Part {

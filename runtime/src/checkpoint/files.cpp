@@ -72,7 +72,7 @@ File File::create(const std::string &path) {
 File File::openToWrite(const std::string &path) {
   File file;
   file.name = path;
-  file.descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  file.descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (file.descriptor < 0)
     file.failed("open");
   return file;
@@ -153,15 +153,28 @@ void File::flush() const {
     failed("flush");
 }
 
+namespace {
+
+bool isDevice(const std::string &path) {
+  struct stat status{};
+  return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) &&
+         !S_ISDIR(status.st_mode);
+}
+
+} // namespace
+
 AtomicFile::AtomicFile(const std::string &path)
-    : path(path), file(File::create(path + ".tmp")) {}
+    : path(path), inPlace(isDevice(path)),
+      file(inPlace ? File::openToWrite(path) : File::create(path + ".tmp")) {}
 
 AtomicFile::~AtomicFile() {
-  if (!committed)
+  if (!committed && !inPlace)
     unlink((path + ".tmp").c_str());
 }
 
 void AtomicFile::commit() {
+  if (inPlace)
+    return;
   file.flush();
   renamePath(path + ".tmp", path);
   committed = true;

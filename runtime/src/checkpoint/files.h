@@ -61,7 +61,8 @@ private:
 };
 
 /// A file that appears whole or not at all: written beside its place, flushed
-/// to the disk, then renamed.
+/// to the disk, then renamed. What is no regular file ("/dev/stdout") is
+/// written in its place.
 class AtomicFile {
 public:
   explicit AtomicFile(const std::string &path);
@@ -74,6 +75,7 @@ public:
 
 private:
   std::string path;
+  bool inPlace;
   File file;
   bool committed = false;
 };

@@ -60,14 +60,16 @@ Status CheckpointFolder::open(const std::string &path,
     opened->descriptor =
         ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened->descriptor < 0)
-      fail("cannot open '" + path + "': " + strerror(errno));
+      fail(ExitStorage, "cannot open '" + path + "': " + strerror(errno));
     // Released by the system however the process ends. File systems without
     // locks leave it to the user not to start a run twice.
     if (flock(opened->descriptor, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK)
       fail("another run writes its checkpoints to '" + path + "'");
     // What a killed run left behind.
-    for (const auto &entry : std::filesystem::directory_iterator(path)) {
+    std::error_code problem;
+    for (const auto &entry :
+         std::filesystem::directory_iterator(path, problem)) {
       std::string name = entry.path().filename().string();
       if (name.starts_with(markPrefix) ||
           (name.size() > 8 && name.ends_with(".partial") &&

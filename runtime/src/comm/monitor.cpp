@@ -51,6 +51,9 @@ struct FailureHead {
   int32_t exitCode;
 };
 
+/// Beats come about every second; a process is late after this many.
+constexpr double lateBeat = 1.9;
+
 /// How long a lost process's peers get to come to wait for it.
 constexpr double lostGrace = 0.4;
 
@@ -497,7 +500,17 @@ void Monitor::Implementation::judge() {
     if (described++ < mostDescribed)
       all += "; rank " + std::to_string(rank) + ": " + report.doing;
   });
-  if (moved != lastProgress || !busy) {
+  // A process that is heard of and whose ranks have nothing to do reads or
+  // writes files, however long that takes; the others may wait for it.
+  auto hasIdle = [](const Peer &peer) {
+    return peer.ranks.empty() ||
+           std::any_of(peer.ranks.begin(), peer.ranks.end(),
+                       [](const RankReport &report) { return !report.busy; });
+  };
+  bool onStorage = hasIdle(own);
+  for (const Peer &peer : peers)
+    onStorage |= hasIdle(peer) && secondsSince(peer.heard) <= lateBeat;
+  if (moved != lastProgress || !busy || onStorage) {
     lastProgress = moved;
     lastMove = Clock::now();
     return;
@@ -517,7 +530,7 @@ void Monitor::Implementation::judge() {
     text += waiters(stuck, 1);
   }
   for (const Peer &peer : peers)
-    if (secondsSince(peer.heard) > 1.9) {
+    if (secondsSince(peer.heard) > lateBeat) {
       std::snprintf(limit, sizeof(limit), " was last heard of %.1f s ago",
                     secondsSince(peer.heard));
       text += "; " + name(peer) + limit;

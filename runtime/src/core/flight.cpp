@@ -24,7 +24,12 @@ const char *streamName(uint32_t stream) {
   return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
 }
 
-Json describe(const RankFlight &rank) {
+/// What a file may have; ranks keep fewer operations where there are many.
+constexpr size_t mostFlightBytes = size_t(16) << 20;
+constexpr size_t operationBytes = 320; ///< about, as text
+constexpr size_t leastOperations = 8;
+
+Json describe(const RankFlight &rank, size_t mostOperations) {
   const Activity &activity = *rank.activity;
   // Up to which operation each stream is known to be done.
   std::array<uint64_t, GRT_STREAM_COUNT> done{};
@@ -34,7 +39,10 @@ Json describe(const RankFlight &rank) {
           rank.isDone(mark.event))
         done[mark.stream] = mark.number;
   Json operations = Json::array();
-  for (const Activity::Operation &operation : activity.lastOperations()) {
+  std::vector<Activity::Operation> last = activity.lastOperations();
+  if (last.size() > mostOperations)
+    last.erase(last.begin(), last.end() - ptrdiff_t(mostOperations));
+  for (const Activity::Operation &operation : last) {
     bool known = !rank.isDone || (operation.stream < GRT_STREAM_COUNT &&
                                   operation.number <= done[operation.stream]);
     operations.push_back(
@@ -59,8 +67,10 @@ Json describe(const RankFlight &rank) {
 std::string flightText(const std::string &reason,
                        std::span<const RankFlight> ranks) {
   Json all = Json::array();
+  size_t each =
+      mostFlightBytes / operationBytes / std::max<size_t>(1, ranks.size());
   for (const RankFlight &rank : ranks)
-    all.push_back(describe(rank));
+    all.push_back(describe(rank, std::max(leastOperations, each)));
   return Json({{"reason", reason}, {"ranks", all}})
              .dump(1, ' ', false, Json::error_handler_t::replace) +
          "\n";

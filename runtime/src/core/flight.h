@@ -31,7 +31,8 @@ struct RankFlight {
   EventIsDone isDone; ///< empty without a device: what is left behind is done
 };
 
-/// JSON with the operations of all ranks. The state of an operation is "done",
+/// JSON with the last operations of all ranks, at most about 16 MiB unless
+/// there are thousands of ranks. The state of an operation is "done",
 /// "enqueued" (given to the device, which has not finished it) or "running"
 /// (the rank's thread is in it).
 std::string flightText(const std::string &reason,

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/failure_numbers.h"
+#include "core/host_memory.h"
 #include "core/init.h"
 #include "core/trace_report.h"
 #include "core/watchdog.h"
@@ -60,12 +61,18 @@ struct Session::Implementation {
   ~Implementation();
 
   /// Runs `command` on every rank's thread and waits. The first error of any
-  /// rank wakes all others and is thrown here.
-  void runAll(const std::function<void(Rank &)> &command);
+  /// rank wakes all others and is thrown here. Of a command that may wait for
+  /// storage (`mayStand`) nobody expects progress.
+  void runAll(const std::function<void(Rank &)> &command,
+              bool mayStand = false);
+  /// Refuses arenas that the machines or their control groups have no room for.
+  void checkMemory();
   /// Runs `body` here, where it may fail, and lets the ranks of all processes
   /// agree that none of them did: what follows finds its work done. Where one
   /// did, all throw the error of the first such process; the ranks go on.
   void together(const std::function<void()> &body);
+  /// Throws the problem of the first process that has one; all make the call.
+  void throwFirst(const std::optional<Error> &problem);
   /// Whether this process has rank 0, which does what is to be done once.
   bool leads() const { return ranks.front()->globalRank() == 0; }
   bool isAlone() const { return world.localCount() == world.size(); }
@@ -76,10 +83,12 @@ struct Session::Implementation {
   void stop();
   /// Waits, with `lock` held, until no rank works. If the watchdog finds one
   /// stuck, the others get some seconds to end, then it is abandoned.
-  void wait(std::unique_lock<std::mutex> &lock);
+  void wait(std::unique_lock<std::mutex> &lock, bool mayStand);
   void record(int exitCode, const std::string &message);
-  /// Takes down what the ranks did last, the first time.
-  void keepFlight(std::string reason);
+  /// Takes down what the ranks did last, the first time; empty later.
+  std::string takeFlight(std::string reason);
+  /// Writes it where the options say, and notes what came of it.
+  void writeFlight(const std::string &text);
   void abortDevices();
   /// What a device was asked to do may fail, or wait for a process that is
   /// gone, while the rank's thread waits for it.
@@ -124,7 +133,8 @@ struct Session::Implementation {
   bool abandoned = false;
   std::unique_ptr<Error> error;
   std::mutex flightMutex; ///< taken before `mutex`
-  bool flightKept = false;
+  bool flightTaken = false;
+  std::string flightNote; ///< see Session::flightNote
   std::vector<std::thread> threads;
 };
 
@@ -195,11 +205,10 @@ void Session::Implementation::stop() {
     thread.join();
 }
 
-void Session::Implementation::keepFlight(std::string reason) {
-  // Whoever comes later waits: nothing is ended before this is done.
+std::string Session::Implementation::takeFlight(std::string reason) {
   std::lock_guard<std::mutex> once(flightMutex);
-  if (std::exchange(flightKept, true) || state.options.flightFile.empty())
-    return;
+  if (std::exchange(flightTaken, true) || state.options.flightFile.empty())
+    return "";
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (error)
@@ -208,13 +217,23 @@ void Session::Implementation::keepFlight(std::string reason) {
   std::vector<RankFlight> flights;
   for (const std::unique_ptr<Rank> &rank : ranks)
     flights.push_back(rank->flight());
-  try {
+  return flightText(reason, flights);
+}
+
+void Session::Implementation::writeFlight(const std::string &text) {
+  if (text.empty())
+    return;
+  // The failure itself is what has to be told, whatever comes of this.
+  Status written = guarded([&] {
     AtomicFile file(state.options.flightFile);
-    file.write(flightText(reason, flights));
+    file.write(text);
     file.commit();
-  } catch (const Error &) {
-    // The failure itself is what has to be told.
-  }
+  });
+  std::lock_guard<std::mutex> lock(mutex);
+  flightNote = written ? "the last operations of the ranks are in '" +
+                             state.options.flightFile + "'"
+                       : "the last operations of the ranks are lost: " +
+                             written.message();
 }
 
 void Session::Implementation::record(int exitCode, const std::string &message) {
@@ -223,11 +242,13 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
     if (!error)
       error = std::make_unique<Error>(exitCode, message);
   }
-  // Before anything is ended: it would look different then.
-  keepFlight(message);
+  // Taken before anything is ended, as it would look different then; written
+  // after that, as storage may be slow, or the very thing that failed.
+  std::string flight = takeFlight(message);
   state.failed = true;
   world.abort({exitCode, message});
   abortDevices();
+  writeFlight(flight);
 }
 
 void Session::Implementation::abortDevices() {
@@ -238,9 +259,10 @@ void Session::Implementation::abortDevices() {
 void Session::Implementation::lookAtDevices() {
   std::string problem;
   if (std::optional<Failure> elsewhere = world.failure()) {
+    std::string flight = takeFlight(elsewhere->message);
     state.failed = true;
-    keepFlight(elsewhere->message);
     abortDevices();
+    writeFlight(flight);
   }
   for (const std::unique_ptr<Rank> &rank : ranks)
     if (rank->hasFailed(problem))
@@ -288,31 +310,33 @@ void Session::Implementation::checkUsable() const {
                 "the session has failed before: " + std::string(error->what()));
 }
 
-void Session::Implementation::runAll(const std::function<void(Rank &)> &body) {
+void Session::Implementation::runAll(const std::function<void(Rank &)> &body,
+                                     bool mayStand) {
   std::unique_lock<std::mutex> lock(mutex);
   checkUsable();
   command = body;
   working = int(threads.size());
   for (const std::unique_ptr<Activity> &activity : activities)
-    activity->busy = true;
+    activity->busy = !mayStand;
   ++commandNumber;
   wake.notify_all();
-  wait(lock);
+  wait(lock, mayStand);
   std::optional<Failure> elsewhere = world.failure();
   if (elsewhere && !error)
     error = std::make_unique<Error>(elsewhere->exitCode, elsewhere->message);
   if (error && elsewhere) {
     lock.unlock();
-    keepFlight(elsewhere->message);
+    writeFlight(takeFlight(elsewhere->message));
     lock.lock();
   }
   if (error)
     throw Error(*error);
 }
 
-void Session::Implementation::wait(std::unique_lock<std::mutex> &lock) {
+void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
+                                   bool mayStand) {
   auto finished = [&] { return working == 0; };
-  double seconds = state.options.timeoutSeconds;
+  double seconds = mayStand ? 0 : state.options.timeoutSeconds;
   bool hasDevice = state.backend.device;
   if (seconds <= 0 && !hasDevice)
     return done.wait(lock, finished);
@@ -349,15 +373,20 @@ void Session::Implementation::together(const std::function<void()> &body) {
   if (Status status = guarded(body); !status)
     problem.emplace(status.exitCode(), status.message());
   double failures = 0;
-  runAll([&](Rank &rank) {
-    bool first = &rank == ranks.front().get();
-    double count = first && problem ? 1 : 0;
-    rank.addOverRanks({&count, 1});
-    if (first)
-      failures = count;
-  });
-  if (failures == 0)
-    return;
+  runAll(
+      [&](Rank &rank) {
+        bool first = &rank == ranks.front().get();
+        double count = first && problem ? 1 : 0;
+        rank.addOverRanks({&count, 1});
+        if (first)
+          failures = count;
+      },
+      /*mayStand=*/true);
+  if (failures > 0)
+    throwFirst(problem);
+}
+
+void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
   // All throw the same: whichever process is heard first tells the cause.
   std::vector<double> all =
       gatherNumbers(FailureNumbers::count, [&](Rank &rank, double *to) {
@@ -369,8 +398,35 @@ void Session::Implementation::together(const std::function<void()> &body) {
       throw FailureNumbers::decode(&all[at]);
 }
 
+void Session::Implementation::checkMemory() {
+  // A device's own memory is its allocator's to refuse; the model of one that
+  // checks streams lives in the host's.
+  if (state.backend.device && !state.options.checkStreams)
+    return;
+  std::optional<MemoryBound> machine = machineMemory(), group = groupMemory();
+  if (state.options.hostMemoryBytes && machine)
+    machine = {state.options.hostMemoryBytes, "as given", machine->scope};
+  if (state.options.hostMemoryBytes)
+    group.reset();
+  std::vector<double> all = gatherNumbers(3, [&](Rank &rank, double *to) {
+    to[0] = double(rank.role().arenaBytes);
+    to[1] = machine ? double(machine->scope) : 0;
+    to[2] = group ? double(group->scope) : 0;
+  });
+  std::vector<RankNeed> needs;
+  for (size_t at = 0; at < all.size(); at += 3)
+    needs.push_back(
+        {uint64_t(all[at]), uint64_t(all[at + 1]), uint64_t(all[at + 2])});
+  std::optional<Error> problem;
+  if (Status status = guarded([&] { checkHostMemory(needs, machine, group); });
+      !status)
+    problem.emplace(status.exitCode(), status.message());
+  // No arena is made before all have looked.
+  throwFirst(problem);
+}
+
 void Session::Implementation::load(CheckpointReader reader) {
-  runAll([&](Rank &rank) { reader.read(rank); });
+  runAll([&](Rank &rank) { reader.read(rank); }, /*mayStand=*/true);
   reader.check();
 }
 
@@ -535,6 +591,7 @@ Status Session::create(std::shared_ptr<const Program> program,
     std::unique_ptr<Session> session(new Session);
     session->impl =
         std::make_unique<Implementation>(std::move(program), options);
+    session->impl->checkMemory();
     session->impl->runAll([](Rank &rank) { rank.load(); });
     result = std::move(session);
   });
@@ -567,9 +624,10 @@ Status Session::step(StepResult &result) {
     if (first.updateLeftOut && impl->state.options.onNan == OnNan::Stop) {
       double loss = first.lossSum, norm = first.gradientNorm;
       impl->runAll([](Rank &rank) { rank.inspect(); });
+      uint64_t number = impl->state.step--;
       bool lossFinite = std::isfinite(loss);
       fail(ExitNumerics,
-           "step " + std::to_string(impl->state.step) + ": the " +
+           "step " + std::to_string(number) + ": the " +
                (lossFinite ? "gradient norm" : "loss") + " is " +
                (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") +
                "; " + first.describeNotFinite());
@@ -689,7 +747,8 @@ Status Session::saveGradients(const std::string &path) {
 }
 
 Status Session::writeCheckpoint(const CheckpointFolder &folder,
-                                const TrainingState &state) {
+                                const TrainingState &state,
+                                std::string *warning) {
   return guarded([&] {
     if (state.step != impl->state.step)
       invalid("checkpoint: expected the state of step " +
@@ -702,11 +761,14 @@ Status Session::writeCheckpoint(const CheckpointFolder &folder,
         writer.prepare();
     });
     impl->together([&] { writer.open(); });
-    impl->runAll([&](Rank &rank) { writer.write(rank); });
+    impl->runAll([&](Rank &rank) { writer.write(rank); }, /*mayStand=*/true);
     impl->together([&] { writer.flush(); });
     impl->together([&] {
-      if (impl->leads())
-        writer.commit();
+      if (!impl->leads())
+        return;
+      std::string problem = writer.commit();
+      if (warning)
+        *warning = problem;
     });
   });
 }
@@ -759,14 +821,22 @@ Status Session::writeTrace(const std::string &path) const {
 
 uint64_t Session::stepsDone() const { return impl->state.step; }
 
-Status Session::anywhere(bool &flag) {
+bool Session::usable() const { return !impl->error && !impl->abandoned; }
+
+int Session::threadsPerRank() const { return impl->state.threadsPerRank; }
+
+std::string Session::flightNote() const {
+  std::lock_guard<std::mutex> lock(impl->mutex);
+  return impl->flightNote;
+}
+
+Status Session::anywhere(uint32_t &bits) {
   if (impl->isAlone())
     return Status();
   return guarded([&] {
-    std::vector<double> all =
-        impl->gatherNumbers(1, [&](Rank &, double *to) { *to = flag ? 1 : 0; });
-    flag = std::any_of(all.begin(), all.end(),
-                       [](double set) { return set != 0; });
+    for (double set : impl->gatherNumbers(
+             1, [&](Rank &, double *to) { *to = double(bits); }))
+      bits |= uint32_t(set);
   });
 }
 

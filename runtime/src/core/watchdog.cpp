@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <initializer_list>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace grt {
@@ -94,6 +95,7 @@ std::optional<std::string> Watchdog::look(Clock::time_point now) {
 namespace {
 
 char messagePrefix[64];
+bool dumpsCore = false;
 
 const char *signalName(int number) {
   switch (number) {
@@ -133,12 +135,22 @@ void die(int number) {
   say("ended by ");
   say(signalName(number));
   say("\n");
-  _exit(1);
+  // The handler was reset when it was called.
+  if (dumpsCore)
+    raise(number);
+  else
+    _exit(ExitFailed);
 }
 
 } // namespace
 
-void reportFatalSignals(const char *prefix) {
+void reportFatalSignals(const char *prefix, bool coreDumps) {
+  dumpsCore = coreDumps;
+  struct rlimit cores{};
+  if (coreDumps && getrlimit(RLIMIT_CORE, &cores) == 0) {
+    cores.rlim_cur = cores.rlim_max;
+    setrlimit(RLIMIT_CORE, &cores);
+  }
   std::strncpy(messagePrefix, prefix, sizeof(messagePrefix) - 1);
   struct sigaction action{};
   action.sa_handler = die;
@@ -150,7 +162,7 @@ void reportFatalSignals(const char *prefix) {
 
 #else
 
-void reportFatalSignals(const char *) {}
+void reportFatalSignals(const char *, bool) {}
 
 #endif
 

@@ -169,8 +169,8 @@ Status Dataset::open(const DataOptions &options, int64_t vocabulary,
   return guarded([&] {
     if (options.paths.empty())
       invalid("expected at least one data file");
-    if (!(options.validationFraction >= 0 && options.validationFraction < 1))
-      invalid("validation fraction: expected a number from 0 to below 1");
+    if (!(options.validationFraction >= 0 && options.validationFraction <= 1))
+      invalid("validation fraction: expected a number from 0 to 1");
     std::unique_ptr<Dataset> opened(new Dataset);
     opened->seqLen = seqLen;
     opened->seed = options.seed;

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "agreement.h"
+#include "grt/outputs.h"
 #include "grt/processes.h"
 #include "options.h"
-#include "report.h"
-#include "resume.h"
 #include "signals.h"
+#include "training.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -35,6 +35,18 @@ Status checkAgainstProgram(const Options &options, const Program &program,
                   needed + "--ranks gives " + std::to_string(*options.ranks));
   if (options.clipNorm && !program.clipsGradients())
     return Status(2, "--clip-norm: the program was compiled with --clip=off");
+  bool isSgd = program.optimizer() == "sgd";
+  auto notOf = [&](const char *option) {
+    return Status(ExitInvalid, std::string(option) + ": the program's " +
+                                   "optimizer, " + program.optimizer() +
+                                   ", has none");
+  };
+  if (options.momentum && !isSgd)
+    return notOf("--momentum");
+  if (options.betas && isSgd)
+    return notOf("--betas");
+  if (options.eps && isSgd)
+    return notOf("--eps");
   if (options.generate && program.vocabularySize() > 256)
     return Status(2, "--generate needs byte tokens, a vocabulary of at most "
                      "256; the program's is " +
@@ -50,52 +62,6 @@ Status checkAgainstProgram(const Options &options, const Program &program,
   return Status();
 }
 
-/// Mean loss over the validation samples.
-Status validate(const Options &options, const Dataset &data, Session &session,
-                double &loss) {
-  int64_t batch = session.program().batchSize();
-  uint64_t batches = data.validationBatches(batch);
-  if (options.validationBatches)
-    batches = std::min(batches, options.validationBatches);
-  std::vector<int32_t> inputs, labels;
-  double sum = 0;
-  uint64_t tokens = 0;
-  for (uint64_t i = 0; i < batches; ++i) {
-    Status status = data.validationBatch(i, batch, inputs, labels);
-    if (status)
-      status = session.setBatch(inputs, labels);
-    double mean = 0;
-    uint64_t valid = 0;
-    if (status)
-      status = session.evaluate(mean, valid);
-    if (!status)
-      return status;
-    sum += mean * double(valid);
-    tokens += valid;
-  }
-  loss = tokens ? sum / double(tokens) : 0;
-  return Status();
-}
-
-/// Appends the likeliest byte again and again; the model sees the last bytes
-/// that fit its sequence length.
-Status generate(const Options &options, Session &session, std::string &text) {
-  std::vector<int32_t> tokens;
-  for (char c : *options.generate)
-    tokens.push_back(uint8_t(c));
-  size_t window = size_t(session.program().sequenceLength());
-  std::vector<int32_t> predicted;
-  for (uint64_t i = 0; i < options.tokens; ++i) {
-    size_t seen = std::min(window, tokens.size());
-    std::span<const int32_t> tail(tokens.data() + tokens.size() - seen, seen);
-    if (Status status = session.predict(tail, predicted); !status)
-      return status;
-    tokens.push_back(predicted.back());
-    text.push_back(char(predicted.back()));
-  }
-  return Status();
-}
-
 /// Every process writes of its ranks: `trace.json`, `trace.1.json`.
 std::string ownFile(const std::string &name, const Processes *processes) {
   std::filesystem::path path(name);
@@ -105,69 +71,160 @@ std::string ownFile(const std::string &name, const Processes *processes) {
                                 path.extension().string());
 }
 
-/// Trains up to the last step, or to the one during which the run is asked to
-/// end (`ended`); `state` follows.
-Status train(const Options &options, const Dataset &data, Session &session,
-             const CheckpointFolder *folder, TrainingState &state,
-             Report &report, bool &ended) {
-  int64_t batch = session.program().batchSize();
-  std::vector<int32_t> inputs, labels;
-  uint64_t written = state.step;
-  while (state.step < *options.steps) {
-    // All processes end after the same step.
-    ended = endRequested() != nullptr;
-    if (Status status = session.anywhere(ended); !status)
-      return status;
-    if (ended)
-      break;
-    uint64_t step = state.step + 1;
-    bool last = step == *options.steps;
-    session.hyperparameters() = state.hyperparameters;
-    session.hyperparameters().learningRate = state.schedule.at(step);
-    Status status = data.trainingBatch(state.samples, batch, inputs, labels);
-    if (status)
-      status = session.setBatch(inputs, labels);
-    StepResult result;
-    if (status && options.wantsRecording())
-      status = session.record(step + options.traceSteps > *options.steps);
-    if (status)
-      status = session.step(result);
-    if (status && step == 1 && !options.dumpGradients.empty())
-      status = session.saveGradients(options.dumpGradients);
-    std::optional<double> validation;
-    bool wanted =
-        options.validateEvery && (step % options.validateEvery == 0 || last);
-    if (status && wanted)
-      status = validate(options, data, session, validation.emplace());
-    if (status)
-      status = report.step(result, session.memory(), validation);
-    state.step = step;
-    state.samples += uint64_t(batch);
-    if (status && folder && options.checkpointEvery &&
-        step % options.checkpointEvery == 0) {
-      status = session.writeCheckpoint(*folder, state);
-      written = step;
+/// The files of process 0, and those that every process writes of its ranks.
+Status tryAllOutputs(const Options &options, const Program &program,
+                     const Processes *processes, Report &report) {
+  ProgramFacts facts = program.facts();
+  bool leads = !processes || processes->number() == 0;
+  std::vector<Output> outputs;
+  auto add = [&](const char *option, const std::string &path,
+                 Output::Kind kind) -> Output * {
+    if (path.empty() || path == "-")
+      return nullptr;
+    outputs.push_back({option, path, kind});
+    return &outputs.back();
+  };
+  if (leads) {
+    if (Output *save = add("--save", options.save, Output::Folder))
+      save->bytes = save->largestFile = facts.modelBytes;
+    if (Output *folder =
+            add("--checkpoint", options.checkpoint, Output::Folder);
+        folder && *options.steps) {
+      // One more than stay, unless so many stand there already.
+      uint64_t writes = 1;
+      std::error_code missing;
+      if (options.checkpointEvery &&
+          (!std::filesystem::exists(options.checkpoint, missing) ||
+           std::filesystem::is_empty(options.checkpoint, missing)))
+        writes = std::min(*options.steps / options.checkpointEvery + 1,
+                          options.checkpoints.keep + 1);
+      folder->bytes = writes * facts.checkpointBytes;
+      folder->largestFile = facts.largestFileBytes;
     }
-    if (!status)
-      return status;
+    add("--log", options.log, Output::Stream);
+    add("--summary", options.summary, Output::Stream);
+    add("--json", options.json, Output::Stream);
+    add("--dump-gradients", options.dumpGradients, Output::Whole);
   }
-  if (ended) {
-    const char *signal = endRequested();
-    report.note(std::string("ended by ") +
-                (signal ? signal : "a signal to another process") +
-                " after step " + std::to_string(state.step));
-  }
-  if (!folder)
+  if (!options.trace.empty())
+    add("--trace", ownFile(options.trace, processes), Output::Whole);
+  if (options.flightGiven && !options.flight.empty())
+    add("--flight-recorder", ownFile(options.flight, processes), Output::Whole);
+  if (Status status = tryOutputs(outputs); !status)
+    return status;
+  if (options.flightGiven || options.flight.empty())
     return Status();
-  if (state.step != written)
-    if (Status status = session.writeCheckpoint(*folder, state); !status)
-      return status;
-  if (std::optional<std::string> newest = folder->newest())
-    report.note("checkpoint: '" + *newest + "'");
+  // Nobody asked for this file, so that it is not worth the run.
+  Output flight{"--flight-recorder", ownFile(options.flight, processes),
+                Output::Whole};
+  if (Status status = tryOutputs({&flight, 1}); !status)
+    report.warn(status.message() +
+                "; a run that fails will not say what its ranks did last");
   return Status();
 }
 
-Status run(const Options &options, std::shared_ptr<Processes> processes) {
+/// Opens what is to be trained or validated on; `data` stays null if nothing
+/// is.
+Status openData(const Options &options, const Program &program,
+                Beginning &beginning, std::unique_ptr<Dataset> &data) {
+  if (!*options.steps && !options.validateEvery && !options.evaluate)
+    return Status();
+  DataOptions dataOptions = options.data;
+  dataOptions.seed = beginning.state.seed;
+  Status status = Dataset::open(dataOptions, program.vocabularySize(),
+                                program.sequenceLength(), data);
+  if (status && *options.steps && data->trainingSamples() == 0)
+    status =
+        Status(ExitInvalid, "data: the validation fraction leaves no samples");
+  if (status && (options.validateEvery || options.evaluate) &&
+      data->validationSamples() == 0)
+    status =
+        Status(ExitInvalid, "data: the validation fraction gives no samples");
+  // What is only looked at may be other data than the checkpoint's.
+  if (status && !options.evaluate)
+    status = checkData(options, *data, program.sequenceLength(), beginning);
+  return status;
+}
+
+SessionOptions sessionOptionsOf(const Options &options,
+                                const TrainingState &state,
+                                const Processes *processes) {
+  SessionOptions result;
+  result.seed = state.seed;
+  result.decayAll = state.decayAll;
+  result.threadsPerRank = options.threadsPerRank;
+  result.timeoutSeconds = options.timeout;
+  result.onNan = options.onNan;
+  result.checkStreams = options.checkStreams;
+  result.graphs = options.graphs;
+  result.hostMemoryBytes = options.hostMemory;
+  if (!options.flight.empty())
+    result.flightFile = ownFile(options.flight, processes);
+  result.trace = options.wantsRecording();
+  return result;
+}
+
+/// The summary's word for a failure.
+const char *failureWord(int exitCode) {
+  switch (exitCode) {
+  case ExitInvalid:
+    return "invalid-input";
+  case ExitNumerics:
+    return "numerics";
+  case ExitPeerLost:
+    return "peer-lost";
+  case ExitStorage:
+    return "storage";
+  case ExitMemory:
+    return "memory";
+  default:
+    return "failed";
+  }
+}
+
+void complain(const Status &status) {
+  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
+}
+
+/// What became of a run: the first failure is its cause.
+class Outcome {
+public:
+  explicit Outcome(bool leads) : leads(leads) {}
+  /// Whether it is the first; later ones are told at once.
+  void add(const Status &status, bool told = false) {
+    if (status)
+      return;
+    if (first)
+      first = status;
+    else if (!told && leads)
+      complain(status);
+  }
+  const Status &cause() const { return first; }
+
+private:
+  const bool leads;
+  Status first;
+};
+
+/// Says what is lost of a run that ends before its last step, and how to go on.
+void tellLoss(const Options &options, const TrainingState &state,
+              bool savesModel, Report &report) {
+  if (!options.checkpoint.empty())
+    report.note("to go on: the same command with --resume");
+  else if (savesModel)
+    report.note("to go on from the saved weights, with a new optimizer: "
+                "--init=" +
+                options.save);
+  else if (state.step)
+    report.note("the weights are lost, as neither --save=DIR nor "
+                "--checkpoint=DIR was given; with --checkpoint=DIR and "
+                "--resume a run goes on where it was ended");
+}
+
+/// Trains, evaluates, and writes what was asked for. Whatever fails, everything
+/// else that can be written is. `exitCode` is that of a run without a failure.
+Status run(const Options &options, std::shared_ptr<Processes> processes,
+           int &exitCode) {
   std::shared_ptr<const Program> program;
   Status status = Program::loadFile(options.program, program);
   // Nobody goes on with a layout or an option that another process lacks.
@@ -177,23 +234,19 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
     status = checkAgainstProgram(options, *program, processes.get());
   if (!status)
     return status;
+  Report report(options, *program, processes.get());
+  status = tryAllOutputs(options, *program, processes.get(), report);
+  if (processes)
+    status = processes->agree(status, {});
+  if (!status)
+    return status;
 
   Beginning beginning;
   TrainingState &state = beginning.state;
   status = begin(options, *program, processes.get(), beginning);
   std::unique_ptr<Dataset> data;
-  if (status && *options.steps > 0) {
-    DataOptions dataOptions = options.data;
-    dataOptions.seed = state.seed;
-    status = Dataset::open(dataOptions, program->vocabularySize(),
-                           program->sequenceLength(), data);
-    if (status && data->trainingSamples() == 0)
-      status = Status(2, "data: the validation fraction leaves no samples");
-    if (status && options.validateEvery && data->validationSamples() == 0)
-      status = Status(2, "data: the validation fraction gives no samples");
-    if (status)
-      status = checkData(options, *data, program->sequenceLength(), beginning);
-  }
+  if (status)
+    status = openData(options, *program, beginning, data);
   if (processes) {
     std::vector<Term> terms;
     if (status)
@@ -203,18 +256,8 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   if (!status)
     return status;
 
-  Report report(options, *program, processes.get());
-  SessionOptions sessionOptions;
-  sessionOptions.seed = state.seed;
-  sessionOptions.decayAll = state.decayAll;
-  sessionOptions.threadsPerRank = options.threadsPerRank;
-  sessionOptions.timeoutSeconds = options.timeout;
-  sessionOptions.onNan = options.onNan;
-  sessionOptions.checkStreams = options.checkStreams;
-  sessionOptions.graphs = options.graphs;
-  if (!options.flight.empty())
-    sessionOptions.flightFile = ownFile(options.flight, processes.get());
-  sessionOptions.trace = options.wantsRecording();
+  SessionOptions sessionOptions =
+      sessionOptionsOf(options, state, processes.get());
   if (processes) {
     // They have a watchdog in common, which sees the ranks of all.
     sessionOptions.world = processes->world();
@@ -224,41 +267,105 @@ Status run(const Options &options, std::shared_ptr<Processes> processes) {
   status = report.open(beginning.checkpoint.has_value());
   if (status)
     status = Session::create(program, sessionOptions, session);
-  if (status && beginning.checkpoint) {
+  if (status && beginning.checkpoint)
     status = session->resume(*beginning.checkpoint);
-    if (status)
-      report.note("resumed from '" + *beginning.checkpoint + "'");
-  } else if (status && !options.init.empty()) {
+  else if (status && !options.init.empty())
     status = session->loadWeights(options.init);
-  }
   if (!status)
     return status;
+  report.header(*session, data.get(), state);
+  for (const std::string &note : beginning.notes)
+    report.note(note);
+  if (options.evaluate && !beginning.checkpoint && options.init.empty())
+    report.warn("--evaluate without --init or --resume: the weights are "
+                "random ones");
   catchSignals();
-  bool ended = false;
-  if (data)
-    status = train(options, *data, *session, beginning.folder.get(), state,
-                   report, ended);
-  if (status)
-    status = session->finish();
-  if (status && !options.trace.empty())
-    status = session->writeTrace(ownFile(options.trace, processes.get()));
-  if (status && options.wantsRecording())
-    status = report.shares(*session);
-  if (status && ended)
-    return report.finish(session->memory());
-  if (status && !options.save.empty())
-    status = session->save(options.save);
-  if (status && options.generate) {
-    std::string text;
-    status = generate(options, *session, text);
-    if (status)
-      report.generated(*options.generate, text);
-  }
-  return status ? report.finish(session->memory()) : status;
-}
 
-void complain(const Status &status) {
-  std::fprintf(stderr, "galvatron-run: error: %s\n", status.message().c_str());
+  bool leads = !processes || processes->number() == 0;
+  Outcome outcome(leads);
+  std::optional<Training> training;
+  uint64_t firstStep = state.step;
+  if (data) {
+    training.emplace(options, *data, *session, beginning, report);
+    outcome.add(training->run());
+  }
+  bool stopped = !outcome.cause();
+  uint32_t ended = training ? training->ended() : 0;
+  // Of several processes others may not know of the failure, and what follows
+  // they do together.
+  bool reachable =
+      session->usable() &&
+      (!stopped || !processes || outcome.cause().exitCode() == ExitNumerics);
+  bool saves = reachable && !options.save.empty();
+  if (ended)
+    report.note(std::string("ended by ") + endingOf(ended).word +
+                " after step " + std::to_string(state.step));
+  if (reachable) {
+    outcome.add(session->finish());
+    if (training)
+      outcome.add(training->finish());
+    if (session->usable() && saves) {
+      Status saved = session->save(options.save);
+      outcome.add(saved);
+      saves = bool(saved);
+      if (saved)
+        report.wrote("model", options.save);
+    }
+  }
+  if (!stopped && !ended && session->usable()) {
+    double loss = 0;
+    uint64_t tokens = 0;
+    if (options.evaluate ||
+        (options.validateEvery && state.step == firstStep)) {
+      Status validated =
+          validate(*data, *session, options.validationBatches, loss, tokens);
+      outcome.add(validated);
+      if (validated && options.evaluate)
+        report.evaluated(loss, tokens);
+      else if (validated)
+        report.validated(loss);
+    }
+    if (options.generate) {
+      std::string text;
+      Status generated = generate(options, *session, text);
+      outcome.add(generated);
+      if (generated)
+        report.generated(*options.generate, text);
+    }
+  }
+  if (reachable && session->usable()) {
+    if (!options.trace.empty()) {
+      std::string file = ownFile(options.trace, processes.get());
+      Status traced = session->writeTrace(file);
+      outcome.add(traced);
+      if (traced)
+        report.wrote("trace", file);
+    }
+    if (options.wantsRecording())
+      outcome.add(report.shares(*session));
+  }
+  if (ended || stopped)
+    tellLoss(options, state, saves, report);
+  for (const Status &failure : report.failures())
+    outcome.add(failure, /*told=*/true);
+  size_t told = report.failures().size();
+  exitCode = ended ? endingOf(ended).exitCode : 0;
+  report.finish(session->memory(), !outcome.cause()
+                                       ? failureWord(outcome.cause().exitCode())
+                                   : ended ? endingOf(ended).word
+                                           : "completed");
+  for (; told < report.failures().size(); ++told)
+    outcome.add(report.failures()[told], /*told=*/true);
+  std::string note = session->flightNote();
+  if (note.empty() || outcome.cause())
+    return outcome.cause();
+  if (!processes)
+    return Status(outcome.cause().exitCode(),
+                  outcome.cause().message() + " (" + note + ")");
+  // The message is that of whichever process failed first.
+  if (leads)
+    std::fprintf(stderr, "galvatron-run: note: %s\n", note.c_str());
+  return outcome.cause();
 }
 
 } // namespace
@@ -280,7 +387,8 @@ int main(int argc, char **argv) {
       complain(status);
     return status.exitCode();
   }
-  reportFatalSignals("galvatron-run: error: ");
+  makeWritesFail();
+  reportFatalSignals("galvatron-run: error: ", options.coreDumps);
   ProcessOptions processOptions;
   processOptions.threadRanks = int(options.ranks.value_or(1));
   processOptions.timeout = options.timeout;
@@ -289,12 +397,15 @@ int main(int argc, char **argv) {
   std::shared_ptr<Processes> processes;
   status = Processes::join(processOptions, processes);
   options.checkpoints.leads = !processes || processes->number() == 0;
+  int exitCode = 0;
   if (status)
-    status = run(options, processes);
-  if (processes)
-    return processes->finish(status);
+    status = run(options, processes, exitCode);
+  if (processes) {
+    int common = processes->finish(status);
+    return common ? common : exitCode;
+  }
   if (status)
-    return 0;
+    return exitCode;
   complain(status);
   // Not by way of destructors: a rank that is stuck still uses what they end.
   std::fflush(nullptr);

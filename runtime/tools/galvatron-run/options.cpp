@@ -7,10 +7,12 @@
 
 #include "options.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -67,6 +69,23 @@ Action real(double least, bool strict, std::function<void(double)> set) {
   };
 }
 
+/// A number of bytes with its unit.
+Action size(std::function<void(uint64_t)> set) {
+  return [=](const std::string &option, const std::string &text) {
+    static const std::pair<const char *, int> units[] = {
+        {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+    size_t digits = text.find_first_not_of("0123456789.");
+    double value = 0;
+    if (digits != std::string::npos && parseReal(text.substr(0, digits), value))
+      for (auto [unit, shift] : units)
+        if (text.compare(digits, std::string::npos, unit) == 0 && value > 0) {
+          set(uint64_t(value * double(uint64_t(1) << shift)));
+          return Status();
+        }
+    return wrong(option, "a size above 0 in KiB, MiB, GiB or TiB", text);
+  };
+}
+
 Action text(std::function<void(const std::string &)> set) {
   return [=](const std::string &option, const std::string &value) {
     if (value.empty())
@@ -93,7 +112,12 @@ std::map<std::string, Action> valueOptions(Options &o) {
   return {
       {"--data",
        [&](const std::string &option, const std::string &v) {
-         // Several by commas or by several options.
+         // The name of a file is that file, commas and all; otherwise
+         // several names by commas. The option may be repeated.
+         if (std::error_code ignored; std::filesystem::exists(v, ignored)) {
+           o.data.paths.push_back(v);
+           return Status();
+         }
          for (size_t at = 0; at <= v.size();) {
            size_t end = std::min(v.find(',', at), v.size());
            if (end == at)
@@ -111,6 +135,9 @@ std::map<std::string, Action> valueOptions(Options &o) {
          return Status();
        }},
       {"--steps", integer(0, [&](uint64_t v) { o.steps = v; })},
+      {"--max-seconds", real(0, true, [&](double v) { o.maxSeconds = v; })},
+      {"--print-every", integer(1, [&](uint64_t v) { o.printEvery = v; })},
+      {"--host-memory", size([&](uint64_t v) { o.hostMemory = v; })},
       {"--ranks", integer(1, [&](uint64_t v) { o.ranks = int64_t(v); })},
       {"--threads-per-rank",
        integer(1, [&](uint64_t v) { o.threadsPerRank = int(v); })},
@@ -134,8 +161,10 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--launch-secret",
        text([&](const std::string &v) { o.launchSecret = v; })},
       {"--listen", text([&](const std::string &v) { o.listen = v; })},
-      {"--flight-recorder",
-       text([&](const std::string &v) { o.flight = v == "none" ? "" : v; })},
+      {"--flight-recorder", text([&](const std::string &v) {
+         o.flight = v == "none" ? "" : v;
+         o.flightGiven = true;
+       })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
       {"--trace-steps", integer(1, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},
@@ -156,8 +185,8 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--validation-fraction",
        [&](const std::string &option, const std::string &v) {
          double value = 0;
-         if (!parseReal(v, value) || value < 0 || value >= 1)
-           return wrong(option, "a number from 0 to below 1", v);
+         if (!parseReal(v, value) || value < 0 || value > 1)
+           return wrong(option, "a number from 0 to 1", v);
          o.data.validationFraction = value;
          return Status();
        }},
@@ -168,6 +197,50 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--generate", text([&](const std::string &v) { o.generate = v; })},
       {"--tokens", integer(1, [&](uint64_t v) { o.tokens = v; })},
   };
+}
+
+/// Edits (insert, remove, replace a letter) from one text to the other.
+size_t editDistance(const std::string &from, const std::string &to) {
+  std::vector<size_t> row(to.size() + 1);
+  for (size_t j = 0; j <= to.size(); ++j)
+    row[j] = j;
+  for (size_t i = 1; i <= from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= to.size(); ++j) {
+      size_t above = row[j];
+      row[j] = std::min(
+          {above + 1, row[j - 1] + 1, diagonal + (from[i - 1] != to[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[to.size()];
+}
+
+/// The option that was probably meant: close in letters, or a common name of
+/// what this tool calls otherwise; empty if none is.
+std::string nearestOption(const std::string &name,
+                          const std::vector<std::string> &known) {
+  static const std::map<std::string, std::string> otherNames = {
+      {"--learning-rate", "--lr"},
+      {"--output", "--save"},
+      {"--out", "--save"},
+      {"--threads", "--threads-per-rank"},
+      {"--max-steps", "--steps"},
+      {"--iterations", "--steps"},
+      {"--grad-clip", "--clip-norm"},
+      {"--wd", "--weight-decay"},
+      {"--prompt", "--generate"}};
+  if (auto it = otherNames.find(name); it != otherNames.end())
+    return it->second;
+  std::string nearest;
+  // A third of the letters may be wrong.
+  size_t least = name.size() / 3 + 1;
+  for (const std::string &option : known)
+    if (size_t distance = editDistance(name, option); distance < least) {
+      least = distance;
+      nearest = option;
+    }
+  return nearest;
 }
 
 } // namespace
@@ -182,6 +255,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
       {"--check-streams", [&] { options.checkStreams = true; }},
       {"--no-cuda-graph", [&] { options.graphs = false; }},
       {"--resume", [&] { options.resume = true; }},
+      {"--evaluate", [&] { options.evaluate = true; }},
+      {"--core-dumps", [&] { options.coreDumps = true; }},
       {"--json", [&] { options.json = "-"; }},
   };
   for (int i = 0; i < count; ++i) {
@@ -197,30 +272,59 @@ Status parseOptions(int count, char **arguments, Options &options) {
     std::string name = argument.substr(0, equals);
     auto action = actions.find(name);
     auto flag = flags.find(name);
-    if (equals != std::string::npos && action != actions.end()) {
-      Status status = action->second(name, argument.substr(equals + 1));
-      if (!status)
-        return status;
-      options.given[name] = argument.substr(equals + 1);
-    } else if (equals == std::string::npos && flag != flags.end()) {
+    if (equals == std::string::npos && flag != flags.end()) {
       flag->second();
       options.given[name] = std::nullopt;
     } else if (action != actions.end()) {
-      return Status(2, "option '" + name + "' needs a value: " + name + "=...");
+      // `--lr=1e-3` or `--lr 1e-3`.
+      std::string value;
+      if (equals != std::string::npos)
+        value = argument.substr(equals + 1);
+      else if (i + 1 < count && std::strncmp(arguments[i + 1], "--", 2) != 0)
+        value = arguments[++i];
+      else
+        return Status(2,
+                      "option '" + name + "' needs a value: " + name + "=...");
+      if (Status status = action->second(name, value); !status)
+        return status;
+      options.given[name] = value;
     } else if (flag != flags.end()) {
       return Status(2, "option '" + name + "' takes no value");
     } else {
-      return Status(2, "unknown option '" + name + "'");
+      std::vector<std::string> known;
+      for (const auto &[option, set] : actions)
+        known.push_back(option);
+      for (const auto &[option, set] : flags)
+        known.push_back(option);
+      std::string nearest = nearestOption(name, known);
+      return Status(2, "unknown option '" + name + "'" +
+                           (nearest.empty()
+                                ? "; see --help"
+                                : "; did you mean '" + nearest + "'?"));
     }
   }
   if (options.help || options.version)
     return Status();
   if (options.program.empty())
     return Status(2, "expected a program (.gvx); see --help");
+  if (options.evaluate) {
+    if (options.steps)
+      return Status(2, "--evaluate trains nothing: leave --steps out");
+    if (options.validateEvery)
+      return Status(2, "--evaluate and --validate-every: expected one of them");
+    if (options.data.paths.empty())
+      return Status(2, "expected --data=FILE");
+    options.steps = 0;
+    // All samples, unless those of a run's validation are asked for.
+    if (options.data.validationFraction == 0)
+      options.data.validationFraction = 1;
+  }
   if (!options.steps)
-    return Status(2, "expected --steps=N");
+    return Status(2, "expected --steps=N, or --evaluate");
   if (*options.steps > 0 && options.data.paths.empty())
     return Status(2, "expected --data=FILE");
+  if (options.validateEvery && options.data.paths.empty())
+    return Status(2, "--validate-every needs --data=FILE");
   if (options.validateEvery && options.data.validationFraction == 0)
     return Status(2, "--validate-every needs --validation-fraction above 0");
   if (!options.dumpGradients.empty() && *options.steps == 0)

@@ -36,6 +36,14 @@ struct Options {
   grt::CheckpointOptions checkpoints;
   uint64_t checkpointEvery = 0;
   bool resume = false;
+  /// Loss and perplexity over the data, no step.
+  bool evaluate = false;
+  /// The run ends by itself within so many seconds; 0: never.
+  double maxSeconds = 0;
+  /// Lines of steps; without it all, on a terminal one a second.
+  std::optional<uint64_t> printEvery;
+  uint64_t hostMemory = 0;
+  bool coreDumps = false;
   std::string save, log, summary, dumpGradients, trace;
   /// The last steps of the run are recorded, for the trace and the summary.
   uint64_t traceSteps = 3;
@@ -49,6 +57,7 @@ struct Options {
   bool graphs = true;
   /// Where a failed run leaves what its ranks did last; empty: nowhere.
   std::string flight = "galvatron-flight.json";
+  bool flightGiven = false;
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;

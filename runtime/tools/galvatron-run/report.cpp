@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstring>
 #include <sys/resource.h>
+#include <unistd.h>
 
 namespace {
 
@@ -79,9 +80,42 @@ uint64_t processPeakBytes() {
   return uint64_t(usage.ru_maxrss) * 1024;
 }
 
+/// "12 s", "3m 05s", "2h 10m", "4d 3h".
+std::string durationText(double seconds) {
+  auto whole = uint64_t(std::max(0.0, seconds) + 0.5);
+  char text[48];
+  if (whole < 60)
+    std::snprintf(text, sizeof(text), "%llu s", (unsigned long long)whole);
+  else if (whole < 3600)
+    std::snprintf(text, sizeof(text), "%llum %02llus",
+                  (unsigned long long)(whole / 60),
+                  (unsigned long long)(whole % 60));
+  else if (whole < 86400)
+    std::snprintf(text, sizeof(text), "%lluh %02llum",
+                  (unsigned long long)(whole / 3600),
+                  (unsigned long long)(whole % 3600 / 60));
+  else
+    std::snprintf(text, sizeof(text), "%llud %lluh",
+                  (unsigned long long)(whole / 86400),
+                  (unsigned long long)(whole % 86400 / 3600));
+  return text;
+}
+
+/// 1,234,567
+std::string grouped(uint64_t value) {
+  std::string text = std::to_string(value);
+  for (size_t at = text.size(); at > 3; at -= 3)
+    text.insert(at - 3, ",");
+  return text;
+}
+
+std::string plural(uint64_t count, const char *one, const char *several) {
+  return grouped(count) + " " + (count == 1 ? one : several);
+}
+
 Status cannot(const char *what, const std::string &path) {
-  return Status(1, std::string("cannot ") + what + " '" + path +
-                       "': " + strerror(errno));
+  return Status(grt::ExitStorage, std::string("cannot ") + what + " '" + path +
+                                      "': " + strerror(errno));
 }
 
 Status writeFile(const std::string &path, const std::string &text) {
@@ -96,13 +130,20 @@ Status writeFile(const std::string &path, const std::string &text) {
 
 } // namespace
 
+double secondsSinceStart() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                       processBegin)
+      .count();
+}
+
 Report::Report(const Options &options, const grt::Program &program,
                const grt::Processes *processes)
     : options(options), program(program), processes(processes),
       silent(processes && processes->number() != 0),
       people(options.json == "-" || options.summary == "-" || options.log == "-"
                  ? stderr
-                 : stdout) {}
+                 : stdout),
+      onTerminal(isatty(fileno(people))) {}
 
 Report::~Report() {
   if (log && log != stdout)
@@ -118,29 +159,134 @@ Status Report::open(bool resumed) {
   return log ? Status() : cannot("create", options.log);
 }
 
-void Report::note(const std::string &text) {
-  if (silent)
-    return;
-  std::fprintf(people, "%s\n", text.c_str());
-  std::fflush(people);
+void Report::failure(const Status &status) {
+  warn(status.message());
+  failed.push_back(status);
 }
 
-Status Report::step(const grt::StepResult &result,
-                    const std::vector<RankMemory> &memory,
-                    std::optional<double> validationLoss) {
+void Report::say(const std::string &line) {
+  if (silent || gone)
+    return;
+  std::fputs((line + "\n").c_str(), people);
+  if (std::fflush(people) == 0)
+    return;
+  // A closed pipe, a terminal that was hung up, or a full disk: no line after
+  // this one can be seen.
+  gone = true;
+  if (errno != EPIPE && !onTerminal)
+    failure(cannot("write",
+                   people == stderr ? "standard error" : "standard output"));
+}
+
+void Report::note(const std::string &text) { say(text); }
+
+void Report::warn(const std::string &text) {
   if (silent)
-    return Status();
+    return;
+  std::fprintf(stderr, "galvatron-run: warning: %s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+double Report::epochs(uint64_t samples) const {
+  return trainingSamples ? double(samples) / double(trainingSamples) : 0;
+}
+
+void Report::header(const grt::Session &session, const grt::Dataset *data,
+                    const grt::TrainingState &state) {
+  grt::ProgramFacts facts = program.facts();
+  firstStep = state.step;
+  lastSamples = state.samples;
+  stepsBegan = secondsSinceStart();
+  if (data)
+    trainingSamples = data->trainingSamples();
+  say("model: " + (facts.model.empty() ? "" : facts.model + ", ") +
+      counted(double(facts.parameters)) + " parameters, " + facts.dtype + ", " +
+      program.optimizer());
+  say("plan: " + facts.plan);
+  int64_t ranks = program.worldSize();
+  std::string where = "in this process";
+  if (processes)
+    where = "in " +
+            plural(uint64_t(processes->count()), "process", "processes") +
+            " over " + processes->transport();
+  say("ranks: " + std::to_string(ranks) + " x " +
+      plural(uint64_t(session.threadsPerRank()), "thread", "threads") + " " +
+      where);
+  if (!data)
+    return;
+  uint64_t batch = uint64_t(program.batchSize());
+  std::string line = "data: ";
+  if (trainingSamples) {
+    line += plural(trainingSamples, "sample", "samples") + " of " +
+            plural(uint64_t(program.sequenceLength()), "token", "tokens") +
+            ", batches of " + grouped(batch) + ", " +
+            plural((trainingSamples + batch - 1) / batch, "step", "steps") +
+            " an epoch";
+    if (data->validationSamples())
+      line += "; " + grouped(data->validationSamples()) + " for validation";
+  } else {
+    line += plural(data->validationSamples(), "sample", "samples") + " of " +
+            plural(uint64_t(program.sequenceLength()), "token", "tokens") +
+            " for evaluation";
+  }
+  say(line);
+  if (trainingSamples && trainingSamples < batch && *options.steps > state.step)
+    warn("the data has " + plural(trainingSamples, "sample", "samples") +
+         " for training and a batch " + grouped(batch) +
+         ": every step sees some of them more than once");
+}
+
+/// Whether the line of a step is printed.
+bool Report::printed(const grt::StepResult &result, bool validates) {
+  bool always = steps == 1 || result.step == *options.steps || validates ||
+                result.skipped || (!options.printEvery && !onTerminal);
+  double now = secondsSinceStart();
+  bool due = options.printEvery ? result.step % *options.printEvery == 0
+                                : now - lastLine >= 1;
+  if (!always && !due)
+    return false;
+  lastLine = now;
+  return true;
+}
+
+/// Where the run is in the data, and how long it will go on. Without a terminal
+/// lines have what they always had.
+std::string Report::progress(uint64_t step, uint64_t samples) const {
+  if (!onTerminal && !options.printEvery)
+    return "";
+  std::string text = " epoch " + format("%.2f", epochs(samples));
+  uint64_t left = *options.steps - std::min(*options.steps, step);
+  if (left)
+    text += " left " + durationText((secondsSinceStart() - stepsBegan) /
+                                    double(step - firstStep) * double(left));
+  return text;
+}
+
+void Report::step(const grt::StepResult &result,
+                  const std::vector<RankMemory> &memory,
+                  std::optional<double> validationLoss, uint64_t samples) {
+  if (silent)
+    return;
   skipped += result.skipped;
   if (steps++ == 0) {
     firstLoss = result.loss;
-    startUpSeconds = std::chrono::duration<double>(
-                         std::chrono::steady_clock::now() - processBegin)
-                         .count();
+    startUpSeconds = secondsSinceStart();
   }
   finalLoss = result.loss;
-  if (validationLoss)
+  if (validationLoss) {
     validation = validationLoss;
+    if (!bestValidation || *validationLoss < *bestValidation) {
+      bestValidation = validationLoss;
+      bestStep = result.step;
+    }
+  }
   milliseconds.push_back(result.milliseconds);
+  // The first step that takes samples of a second pass says so.
+  if (trainingSamples && lastSamples <= trainingSamples &&
+      samples > trainingSamples)
+    say("epoch 2 begins in step " + std::to_string(result.step) + ": all " +
+        plural(trainingSamples, "sample", "samples") + " were seen once");
+  lastSamples = samples;
 
   double tokens = double(program.batchSize() * program.sequenceLength());
   double seconds = result.milliseconds / 1e3;
@@ -151,25 +297,26 @@ Status Report::step(const grt::StepResult &result,
   uint64_t measured = largest(memory, &RankMemory::measuredPeakBytes);
   uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
 
-  std::string line =
-      "step " + std::to_string(result.step) + " loss " +
-      format("%.4f", result.loss) + " norm " +
-      format("%.3g", result.gradientNorm) + " lr " +
-      scientific(result.learningRate) + " " +
-      format(result.milliseconds < 10 ? "%.2f" : "%.0f", result.milliseconds) +
-      " ms " + counted(rate) + " tok/s";
-  if (hasMfu)
-    line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
-  line += " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
-  if (result.skipped)
-    line += " update left out";
-  if (validationLoss)
-    line += " validation " + format("%.4f", *validationLoss);
-  std::fprintf(people, "%s\n", line.c_str());
-  std::fflush(people);
+  if (printed(result, validationLoss.has_value())) {
+    std::string line = "step " + std::to_string(result.step) + " loss " +
+                       format("%.4f", result.loss) + " norm " +
+                       format("%.3g", result.gradientNorm) + " lr " +
+                       scientific(result.learningRate) + " " +
+                       format(result.milliseconds < 10 ? "%.2f" : "%.0f",
+                              result.milliseconds) +
+                       " ms " + counted(rate) + " tok/s";
+    if (hasMfu)
+      line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
+    line += " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
+    if (result.skipped)
+      line += " update left out";
+    if (validationLoss)
+      line += " validation " + format("%.4f", *validationLoss);
+    say(line + progress(result.step, samples));
+  }
 
   if (!log)
-    return Status();
+    return;
   Json entry = {{"step", result.step},
                 {"loss", result.loss},
                 {"grad-norm", result.gradientNorm},
@@ -184,20 +331,43 @@ Status Report::step(const grt::StepResult &result,
   if (validationLoss)
     entry["validation-loss"] = *validationLoss;
   std::string text = entry.dump() + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), log) != text.size() ||
-      std::fflush(log) != 0)
-    return cannot("write", options.log);
-  return Status();
+  if (std::fwrite(text.data(), 1, text.size(), log) == text.size() &&
+      std::fflush(log) == 0)
+    return;
+  // Space may come back; the run does not end for a line.
+  if (lostLogLines++ == 0)
+    failure(cannot("write", options.log));
+  std::clearerr(log);
+}
+
+void Report::validated(double loss) {
+  validation = bestValidation = loss;
+  bestStep = firstStep;
+  say("validation " + format("%.4f", loss));
+}
+
+void Report::evaluated(double loss, uint64_t tokens) {
+  evaluation = {loss, tokens};
+  say("evaluation loss " + format("%.4f", loss) + " perplexity " +
+      format("%.6g", std::exp(loss)) + " over " +
+      plural(tokens, "token", "tokens"));
+}
+
+void Report::wrote(const std::string &what, const std::string &path) {
+  places.emplace_back(what, path);
 }
 
 void Report::generated(const std::string &prompt, const std::string &text) {
   if (silent)
     return;
   continuation = text;
-  std::fprintf(people, "generated: ");
-  std::fwrite(prompt.data(), 1, prompt.size(), people);
-  std::fwrite(text.data(), 1, text.size(), people);
-  std::fprintf(people, "\n");
+  std::string all = prompt + text;
+  // What a model of bytes generates may have zeros.
+  if (!gone)
+    std::fwrite("generated: ", 1, 11, people);
+  if (!gone)
+    std::fwrite(all.data(), 1, all.size(), people);
+  say("");
 }
 
 double Report::medianMilliseconds() const {
@@ -210,7 +380,8 @@ double Report::medianMilliseconds() const {
                            : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
+std::string Report::summaryText(const std::vector<RankMemory> &memory,
+                                const std::string &endedBy) const {
   Json ranks = Json::array();
   for (const RankMemory &rank : memory)
     ranks.push_back({{"rank", rank.rank},
@@ -224,12 +395,17 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
   Json summary = {
       {"ranks", ranks},
       {"process-peak-bytes", processPeakBytes()},
+      {"ended-by", endedBy},
       {"steps", steps},
       {"start-up-seconds", steps ? Json(startUpSeconds) : Json()},
       {"skipped-steps", skipped},
       {"first-loss", steps ? Json(firstLoss) : Json()},
       {"final-loss", steps ? Json(finalLoss) : Json()},
       {"validation-loss", validation ? Json(*validation) : Json()},
+      {"best-validation-loss", bestValidation ? Json(*bestValidation) : Json()},
+      {"best-validation-step", bestValidation ? Json(bestStep) : Json()},
+      {"tokens-seen", uint64_t(tokens) * steps},
+      {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
       {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0}};
@@ -249,6 +425,12 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory) const {
     summary["processes"] = {{"count", processes->count()},
                             {"transport", processes->transport()},
                             {"buffer-bytes", processes->bufferBytes()}};
+  if (evaluation)
+    summary["evaluation"] = {{"loss", evaluation->first},
+                             {"perplexity", std::exp(evaluation->first)},
+                             {"tokens", evaluation->second}};
+  if (lostLogLines)
+    summary["lost-log-lines"] = lostLogLines;
   if (continuation)
     summary["generated"] = *continuation;
   // What a byte model generates need not be valid UTF-8.
@@ -259,36 +441,58 @@ Status Report::shares(const grt::Session &session) {
   return session.timeShares(measuredShares, predictedShares);
 }
 
-Status Report::finish(const std::vector<RankMemory> &memory) {
+void Report::finish(const std::vector<RankMemory> &memory,
+                    const std::string &endedBy) {
   if (silent)
-    return Status();
+    return;
   uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
   uint64_t measured = largest(memory, &RankMemory::measuredPeakBytes);
-  std::fprintf(people,
-               "memory, largest rank: planned %s MiB, measured %s MiB "
-               "(process %s MiB)\n",
-               mebibytes(planned).c_str(), mebibytes(measured).c_str(),
-               mebibytes(processPeakBytes()).c_str());
+  if (!memory.empty())
+    say("memory, largest rank: planned " + mebibytes(planned) +
+        " MiB, measured " + mebibytes(measured) + " MiB (process " +
+        mebibytes(processPeakBytes()) + " MiB)");
   if (steps) {
     std::string predicted =
         program.predictedStepMilliseconds() > 0
             ? format("predicted %.1f ms, ", program.predictedStepMilliseconds())
             : "";
-    std::fprintf(people, "step time: %smedian %.1f ms\n", predicted.c_str(),
-                 medianMilliseconds());
+    say("step time: " + predicted +
+        format("median %.1f ms", medianMilliseconds()));
+    std::string seen = "seen: " +
+                       grouped(steps * uint64_t(program.batchSize() *
+                                                program.sequenceLength())) +
+                       " tokens in " + plural(steps, "step", "steps");
+    if (trainingSamples)
+      seen += ", " + format("%.2f", epochs(lastSamples)) +
+              " epochs since the beginning of the run";
+    if (bestValidation)
+      seen += "; best validation loss " + format("%.4f", *bestValidation) +
+              " after step " + std::to_string(bestStep);
+    say(seen);
   }
-  std::string text = summaryText(memory);
+  if (log && log != stdout && !lostLogLines)
+    wrote("log", options.log);
+  std::string text = summaryText(memory, endedBy);
+  bool onOutput = false;
   for (const std::string &path : {options.summary, options.json}) {
     if (path.empty())
       continue;
     if (path == "-") {
       std::fputs(text.c_str(), stdout);
-      continue;
+      onOutput = true;
+    } else if (Status status = writeFile(path, text); !status) {
+      failure(status);
+    } else {
+      wrote("summary", path);
     }
-    if (Status status = writeFile(path, text); !status)
-      return status;
   }
-  if (std::fflush(stdout) != 0)
-    return cannot("write", "standard output");
-  return Status();
+  if (onOutput && std::fflush(stdout) != 0)
+    failure(cannot("write", "standard output"));
+  if (places.empty())
+    return;
+  std::string line = "written:";
+  for (const auto &[what, path] : places)
+    line += (&what == &places.front().first ? " " : ", ") + what + " '" + path +
+            "'";
+  say(line);
 }

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_REPORT_H
 #define GALVATRON_RUN_REPORT_H
 
+#include "grt/data.h"
 #include "grt/processes.h"
 #include "options.h"
 
@@ -17,8 +18,14 @@
 #include <string>
 #include <vector>
 
-/// Collects steps; prints the line of each, writes log and summary. Of several
+/// Seconds that this process has run.
+double secondsSinceStart();
+
+/// Collects steps; prints their lines, writes log and summary. Of several
 /// processes the first does, and the others say nothing.
+///
+/// An output that fails does not end the run: a warning says so once, and the
+/// failure is in `failures()` at the end.
 class Report {
 public:
   Report(const Options &options, const grt::Program &program,
@@ -27,22 +34,46 @@ public:
   Report(const Report &) = delete;
   Report &operator=(const Report &) = delete;
 
-  /// Opens the log, to add to it if the run goes on. Errors have exit code 1.
+  /// Opens the log, to add to it if the run goes on.
   grt::Status open(bool resumed);
+  /// What will run: model, plan, ranks, data (null: none), from `state` on.
+  void header(const grt::Session &session, const grt::Dataset *data,
+              const grt::TrainingState &state);
   /// A line for people.
   void note(const std::string &text);
-  grt::Status step(const grt::StepResult &result,
-                   const std::vector<grt::RankMemory> &memory,
-                   std::optional<double> validationLoss);
+  /// The same to standard error.
+  void warn(const std::string &text);
+  /// An output that was not, or not wholly, written.
+  void failure(const grt::Status &status);
+  /// A step and its line. `samples` were consumed up to here.
+  void step(const grt::StepResult &result,
+            const std::vector<grt::RankMemory> &memory,
+            std::optional<double> validationLoss, uint64_t samples);
+  /// The validation loss of a run without a step.
+  void validated(double loss);
+  /// The loss over all tokens of the data (`--evaluate`).
+  void evaluated(double loss, uint64_t tokens);
   void generated(const std::string &prompt, const std::string &continuation);
+  /// A line at the end that says what was written where.
+  void wrote(const std::string &what, const std::string &path);
   /// Takes the shares of time for the summary.
   grt::Status shares(const grt::Session &session);
-  /// The closing lines and the summary.
-  grt::Status finish(const std::vector<grt::RankMemory> &memory);
+  /// Nobody reads the lines any more: the other end of the pipe is closed.
+  bool readerGone() const { return gone; }
+  /// The closing lines and the summary; `endedBy` is its word.
+  void finish(const std::vector<grt::RankMemory> &memory,
+              const std::string &endedBy);
+  /// Of outputs that were not, or not wholly, written.
+  const std::vector<grt::Status> &failures() const { return failed; }
 
 private:
-  std::string summaryText(const std::vector<grt::RankMemory> &memory) const;
+  void say(const std::string &line);
+  bool printed(const grt::StepResult &result, bool validates);
+  std::string progress(uint64_t step, uint64_t samples) const;
+  std::string summaryText(const std::vector<grt::RankMemory> &memory,
+                          const std::string &endedBy) const;
   double medianMilliseconds() const;
+  double epochs(uint64_t samples) const;
 
   const Options &options;
   const grt::Program &program;
@@ -50,13 +81,24 @@ private:
   const bool silent;
   /// Lines for people; standard error if standard output is for a machine.
   FILE *people;
+  const bool onTerminal;
+  bool gone = false;
   FILE *log = nullptr;
+  uint64_t lostLogLines = 0;
+  std::vector<grt::Status> failed;
   std::vector<double> milliseconds;
   uint64_t steps = 0, skipped = 0;
+  uint64_t firstStep = 0; ///< before the first of this run
+  uint64_t lastSamples = 0;
+  uint64_t trainingSamples = 0;         ///< of an epoch
+  double stepsBegan = 0, lastLine = -1; ///< seconds since the start
   double startUpSeconds = 0; ///< of the process, to the end of the first step
   double firstLoss = 0, finalLoss = 0;
-  std::optional<double> validation;
+  std::optional<double> validation, bestValidation;
+  uint64_t bestStep = 0;
+  std::optional<std::pair<double, uint64_t>> evaluation;
   std::optional<std::string> continuation;
+  std::vector<std::pair<std::string, std::string>> places;
   grt::TimeShares measuredShares, predictedShares;
 };
 

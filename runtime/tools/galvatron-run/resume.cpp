@@ -8,6 +8,7 @@
 #include "resume.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <tuple>
 #include <vector>
@@ -34,6 +35,33 @@ void applyOptions(const Options &options, TrainingState &state) {
   schedule.warmupSteps = options.warmupSteps.value_or(schedule.warmupSteps);
   schedule.steps = *options.steps;
   state.decayAll |= options.decayAll;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+/// What goes on differently than the run that wrote the checkpoint.
+void tellChanges(const Options &options, const LearningRateSchedule &before,
+                 Beginning &beginning) {
+  const TrainingState &state = beginning.state;
+  const LearningRateSchedule &schedule = state.schedule;
+  beginning.notes.push_back("resumed from '" + *beginning.checkpoint + "'");
+  // --steps=0 only takes the model out.
+  if (*options.steps && state.step >= *options.steps)
+    beginning.notes.push_back("already at step " + std::to_string(state.step) +
+                              ": --steps=" + std::to_string(*options.steps) +
+                              " leaves nothing to train");
+  else if (*options.steps && schedule.least != schedule.peak &&
+           before.steps != schedule.steps)
+    beginning.notes.push_back(
+        "the cosine ends at step " + std::to_string(schedule.steps) +
+        ", that of the checkpoint at step " + std::to_string(before.steps) +
+        ": the rate of step " + std::to_string(state.step + 1) + " is " +
+        number(schedule.at(state.step + 1)) + " instead of " +
+        number(before.at(state.step + 1)));
 }
 
 Status otherRun(const Beginning &beginning, const std::string &what) {
@@ -106,7 +134,16 @@ Status begin(const Options &options, const Program &program,
                       "was made with seed " + std::to_string(state.seed) +
                           ", --seed gives " + std::to_string(*options.seed));
   }
+  LearningRateSchedule before = state.schedule;
   applyOptions(options, state);
+  const LearningRateSchedule &schedule = state.schedule;
+  if (schedule.least > schedule.peak)
+    return Status(ExitInvalid,
+                  "--min-lr ends the decay of --lr: expected at most " +
+                      number(schedule.peak) + ", found " +
+                      number(schedule.least));
+  if (beginning.checkpoint)
+    tellChanges(options, before, beginning);
   return Status();
 }
 

@@ -20,6 +20,7 @@ struct Beginning {
   grt::TrainingState state;
   std::unique_ptr<grt::CheckpointFolder> folder; ///< null without --checkpoint
   std::optional<std::string> checkpoint;         ///< resumed from
+  std::vector<std::string> notes;                ///< to be told, in order
 };
 
 /// Opens the checkpoint folder and makes the state of a new run, or that of the

@@ -12,22 +12,52 @@
 
 namespace {
 
-volatile std::sig_atomic_t caught = 0;
+volatile std::sig_atomic_t caught = 0, checkpointWanted = 0;
 
-void note(int number) { caught = number; }
+/// What timeout(1) ends with, too.
+constexpr int timeIsUp = 124;
 
 } // namespace
 
-void catchSignals() {
-  struct sigaction action{};
-  action.sa_handler = note;
-  // The default comes back after the first; calls that it interrupts go on.
-  action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
-  for (int number : {SIGINT, SIGTERM})
-    sigaction(number, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);
+Ending endingOf(uint32_t requests) {
+  if (requests & EndBySigint)
+    return {"SIGINT", 128 + SIGINT};
+  if (requests & EndBySigterm)
+    return {"SIGTERM", 128 + SIGTERM};
+  if (requests & EndBySighup)
+    return {"SIGHUP", 128 + SIGHUP};
+  if (requests & EndByPipe)
+    return {"SIGPIPE", 128 + SIGPIPE};
+  return {"max-seconds", timeIsUp};
 }
 
-const char *endRequested() {
-  return caught == SIGINT ? "SIGINT" : caught == SIGTERM ? "SIGTERM" : nullptr;
+void makeWritesFail() {
+  for (int number : {SIGPIPE, SIGXFSZ})
+    std::signal(number, SIG_IGN);
+}
+
+void catchSignals() {
+  struct sigaction action{}, before{};
+  action.sa_handler = [](int number) { caught = number; };
+  // The default comes back after the first; calls that it interrupts go on.
+  action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
+  for (int number : {SIGINT, SIGTERM, SIGHUP})
+    if (number != SIGHUP || (sigaction(number, nullptr, &before) == 0 &&
+                             before.sa_handler != SIG_IGN))
+      sigaction(number, &action, nullptr);
+  action.sa_handler = [](int) { checkpointWanted = 1; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+}
+
+uint32_t takeRequests() {
+  uint32_t requests = caught == SIGINT    ? EndBySigint
+                      : caught == SIGTERM ? EndBySigterm
+                      : caught == SIGHUP  ? EndBySighup
+                                          : 0;
+  if (checkpointWanted) {
+    checkpointWanted = 0;
+    requests |= CheckpointNow;
+  }
+  return requests;
 }

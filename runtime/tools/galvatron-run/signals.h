@@ -8,12 +8,39 @@
 #ifndef GALVATRON_RUN_SIGNALS_H
 #define GALVATRON_RUN_SIGNALS_H
 
-/// From now on the first SIGINT or SIGTERM is only noted; a second one ends the
-/// process as usual. A file that grows over the process's limit becomes an
-/// error of the write instead of a signal.
+#include <cstdint>
+
+/// What a run is asked for while it trains, as bits that the processes of a run
+/// have in common (Session::anywhere).
+enum Request : uint32_t {
+  EndBySigint = 1,
+  EndBySigterm = 2,
+  EndBySighup = 4,
+  EndByPipe = 8,  ///< nobody reads the lines, and nothing else would be left
+  EndByTime = 16, ///< --max-seconds
+  CheckpointNow = 32,
+};
+inline constexpr uint32_t endRequests = CheckpointNow - 1;
+
+/// How a run that was asked to end says so.
+struct Ending {
+  const char *word; ///< the summary's `ended-by`
+  int exitCode;
+};
+/// Of the first of the bits in `endRequests` that is set.
+Ending endingOf(uint32_t requests);
+
+/// Writing to a pipe without a reader, or over the process's limit of a file's
+/// size, becomes an error of the write instead of a signal.
+void makeWritesFail();
+
+/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and a second
+/// one of its kind ends the process as usual; SIGUSR1 asks for a checkpoint. A
+/// SIGHUP that the process was started to ignore (nohup) stays ignored.
 void catchSignals();
 
-/// The name of the signal that asks the run to end, or null.
-const char *endRequested();
+/// The requests that signals made: to end, once and for all; for a checkpoint,
+/// since the last call.
+uint32_t takeRequests();
 
 #endif // GALVATRON_RUN_SIGNALS_H

@@ -1,0 +1,169 @@
+//===- training.cpp - The loop over the steps of a run --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "training.h"
+#include "signals.h"
+
+#include <algorithm>
+
+using namespace grt;
+
+Status validate(const Dataset &data, Session &session, uint64_t batches,
+                double &loss, uint64_t &tokens) {
+  int64_t batch = session.program().batchSize();
+  uint64_t all = data.validationBatches(batch);
+  batches = batches ? std::min(all, batches) : all;
+  std::vector<int32_t> inputs, labels;
+  double sum = 0;
+  tokens = 0;
+  for (uint64_t i = 0; i < batches; ++i) {
+    Status status = data.validationBatch(i, batch, inputs, labels);
+    if (status)
+      status = session.setBatch(inputs, labels);
+    double mean = 0;
+    uint64_t valid = 0;
+    if (status)
+      status = session.evaluate(mean, valid);
+    if (!status)
+      return status;
+    sum += mean * double(valid);
+    tokens += valid;
+  }
+  loss = tokens ? sum / double(tokens) : 0;
+  return Status();
+}
+
+Status generate(const Options &options, Session &session, std::string &text) {
+  std::vector<int32_t> tokens;
+  for (char c : *options.generate)
+    tokens.push_back(uint8_t(c));
+  size_t window = size_t(session.program().sequenceLength());
+  std::vector<int32_t> predicted;
+  for (uint64_t i = 0; i < options.tokens; ++i) {
+    size_t seen = std::min(window, tokens.size());
+    std::span<const int32_t> tail(tokens.data() + tokens.size() - seen, seen);
+    if (Status status = session.predict(tail, predicted); !status)
+      return status;
+    tokens.push_back(predicted.back());
+    text.push_back(char(predicted.back()));
+  }
+  return Status();
+}
+
+Training::Training(const Options &options, const Dataset &data,
+                   Session &session, Beginning &beginning, Report &report)
+    : options(options), data(data), session(session),
+      folder(beginning.folder.get()), state(beginning.state), report(report),
+      written(state.step) {}
+
+Status Training::writeCheckpoint() {
+  double begin = secondsSinceStart();
+  std::string warning;
+  Status status = session.writeCheckpoint(*folder, state, &warning);
+  checkpointSeconds = secondsSinceStart() - begin;
+  if (!status)
+    return status;
+  if (!warning.empty())
+    report.warn(warning);
+  written = state.step;
+  newest = folder->stepFolder(state.step);
+  return Status();
+}
+
+/// Whether another step, and what is to be written after it, would end too
+/// late.
+bool Training::isOutOfTime() const {
+  return options.maxSeconds > 0 &&
+         secondsSinceStart() + stepSeconds + checkpointSeconds >=
+             options.maxSeconds;
+}
+
+Status Training::step(uint64_t number, bool last) {
+  int64_t batch = session.program().batchSize();
+  session.hyperparameters() = state.hyperparameters;
+  session.hyperparameters().learningRate = state.schedule.at(number);
+  Status status = data.trainingBatch(state.samples, batch, inputs, labels);
+  if (status)
+    status = session.setBatch(inputs, labels);
+  StepResult result;
+  if (status && options.wantsRecording())
+    status = session.record(number + options.traceSteps > *options.steps);
+  if (status)
+    status = session.step(result);
+  if (!status)
+    return status;
+  // The ranks have gone on: whatever fails from here on, this step is done.
+  state.step = number;
+  state.samples += uint64_t(batch);
+  if (number == 1 && !options.dumpGradients.empty()) {
+    status = session.saveGradients(options.dumpGradients);
+    if (!status && !session.usable())
+      return status;
+    if (status)
+      report.wrote("gradients", options.dumpGradients);
+    else
+      report.failure(status);
+    status = Status();
+  }
+  std::optional<double> validation;
+  uint64_t tokens = 0;
+  if (status && options.validateEvery &&
+      (number % options.validateEvery == 0 || last))
+    status = validate(data, session, options.validationBatches,
+                      validation.emplace(), tokens);
+  if (status)
+    report.step(result, session.memory(), validation, state.samples);
+  return status;
+}
+
+Status Training::run() {
+  while (state.step < *options.steps) {
+    // All processes do the same after the same step.
+    uint32_t asked = takeRequests();
+    if (isOutOfTime())
+      asked |= EndByTime;
+    if (report.readerGone() && options.save.empty() && !folder)
+      asked |= EndByPipe;
+    if (Status status = session.anywhere(asked); !status)
+      return status;
+    endedBy = asked & endRequests;
+    if (endedBy)
+      break;
+    if (asked & CheckpointNow && !folder)
+      report.warn("SIGUSR1: nothing is written without --checkpoint=DIR");
+    uint64_t number = state.step + 1;
+    bool due =
+        options.checkpointEvery && state.step % options.checkpointEvery == 0;
+    due |= (asked & CheckpointNow) != 0;
+    if (folder && due && state.step != written) {
+      Status status = writeCheckpoint();
+      if (!status && !session.usable())
+        return status;
+      if (!status)
+        report.warn(status.message() + "; the run goes on, " +
+                    (folder->newest() ? "the newest checkpoint is '" +
+                                            *folder->newest() + "'"
+                                      : "there is no checkpoint yet"));
+      else if (asked & CheckpointNow)
+        report.note("checkpoint: '" + newest + "'");
+    }
+    double begin = secondsSinceStart();
+    if (Status status = step(number, number == *options.steps); !status)
+      return status;
+    stepSeconds = std::max(stepSeconds, secondsSinceStart() - begin);
+  }
+  return Status();
+}
+
+Status Training::finish() {
+  if (folder && state.step != written)
+    if (Status status = writeCheckpoint(); !status)
+      return status;
+  if (!newest.empty())
+    report.note("checkpoint: '" + newest + "'");
+  return Status();
+}

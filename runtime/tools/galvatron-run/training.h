@@ -1,0 +1,60 @@
+//===- training.h - The loop over the steps of a run ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_TRAINING_H
+#define GALVATRON_RUN_TRAINING_H
+
+#include "report.h"
+#include "resume.h"
+
+#include <string>
+
+/// Trains a session on data, with validation and checkpoints on the way.
+class Training {
+public:
+  Training(const Options &options, const grt::Dataset &data,
+           grt::Session &session, Beginning &beginning, Report &report);
+
+  /// Trains up to the last step, or to the one during which the run is asked
+  /// to end. A checkpoint on the way that cannot be written is a warning.
+  grt::Status run();
+  /// Writes the checkpoint that `--checkpoint` promises of the last step, if
+  /// its step has none yet.
+  grt::Status finish();
+
+  /// The requests (signals.h) that ended the loop; 0: it was not asked.
+  uint32_t ended() const { return endedBy; }
+
+private:
+  grt::Status step(uint64_t number, bool last);
+  grt::Status writeCheckpoint();
+  bool isOutOfTime() const;
+
+  const Options &options;
+  const grt::Dataset &data;
+  grt::Session &session;
+  const grt::CheckpointFolder *folder;
+  grt::TrainingState &state;
+  Report &report;
+  std::vector<int32_t> inputs, labels;
+  uint32_t endedBy = 0;
+  uint64_t written;   ///< step of the newest checkpoint
+  std::string newest; ///< that this run wrote
+  double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last
+};
+
+/// Mean loss over the validation samples, at most `batches` batches of them (0:
+/// all), and how many tokens it is over.
+grt::Status validate(const grt::Dataset &data, grt::Session &session,
+                     uint64_t batches, double &loss, uint64_t &tokens);
+
+/// The likeliest bytes after the prompt, one after the other; the model sees
+/// the last ones that fit its sequence length.
+grt::Status generate(const Options &options, grt::Session &session,
+                     std::string &text);
+
+#endif // GALVATRON_RUN_TRAINING_H
