@@ -25,6 +25,7 @@
 #include <random>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace grt;
@@ -59,13 +60,15 @@ public:
 
 /// A program of a plan, and a session of it.
 struct Training {
-  explicit Training(const ModelPlan &plan, uint64_t seed = 17)
+  explicit Training(const ModelPlan &plan, uint64_t seed = 17,
+                    double timeout = 0)
       : plan(plan), code(plan) {
     std::shared_ptr<const Program> program;
     Status status = Program::fromTable(&code.table(), "test", program);
     EXPECT_TRUE(status) << status.message();
     SessionOptions options;
     options.seed = seed;
+    options.timeoutSeconds = timeout;
     options.backend = referenceBackend();
     options.poison = true;
     status = Session::create(program, options, session);
@@ -368,6 +371,20 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
     Training after(plan);
     EXPECT_TRUE(after.session->resume(Training::newest(path)));
   }
+}
+
+TEST(Checkpoint, SlowStorageIsNoStandstill) {
+  // Every call takes longer than a rank may stand still.
+  std::string path = freshFolder("slow");
+  Training run{somePlans()[1], /*seed=*/17, /*timeout=*/0.2};
+  run.step();
+  fileOperationHook = [](const char *operation) {
+    if (std::string(operation) == "write" || std::string(operation) == "flush")
+      std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  };
+  Status status = run.write(path);
+  fileOperationHook = nullptr;
+  EXPECT_TRUE(status) << status.message();
 }
 
 //===----------------------------------------------------------------------===//

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 
@@ -151,6 +152,91 @@ TEST(Dataset, SeveralFiles) {
   ASSERT_TRUE(Dataset::open(options, 512, 4, other));
   EXPECT_EQ(other->identity()[0], identity[0]);
   EXPECT_NE(other->identity()[1], identity[1]);
+}
+
+TEST(Dataset, EveryEpochHasAnOrderOfItsOwn) {
+  std::string text;
+  for (int i = 0; i <= 100; ++i) // 25 samples of four
+    text.push_back(char(i));
+  DataOptions options;
+  options.paths = {write("epochs.txt", text)};
+  options.seed = 9;
+  std::unique_ptr<Dataset> data, again;
+  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+  ASSERT_TRUE(Dataset::open(options, 128, 4, again));
+  std::vector<std::vector<int32_t>> epochs(3);
+  std::vector<int32_t> labels, other;
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    ASSERT_TRUE(data->trainingBatch(epoch * 25, 25, epochs[epoch], labels));
+    ASSERT_TRUE(again->trainingBatch(epoch * 25, 25, other, labels));
+    EXPECT_EQ(epochs[epoch], other) << epoch;
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+  EXPECT_NE(epochs[0], epochs[2]);
+  for (std::vector<int32_t> &epoch : epochs)
+    std::sort(epoch.begin(), epoch.end());
+  EXPECT_EQ(epochs[0], epochs[1]);
+  EXPECT_EQ(epochs[0], epochs[2]);
+}
+
+TEST(Dataset, TheLabelAtTheEndOfAFile) {
+  // A sample of T tokens needs the one behind it: of a file of exactly N * T
+  // tokens the last sample has no last label and is dropped.
+  for (int tokens : {8, 9, 12, 13}) {
+    std::string text;
+    for (int i = 0; i < tokens; ++i)
+      text.push_back(char(i));
+    DataOptions options;
+    options.paths = {write("end.txt", text)};
+    std::unique_ptr<Dataset> data;
+    ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+    uint64_t samples = uint64_t(tokens - 1) / 4;
+    EXPECT_EQ(data->trainingSamples(), samples) << tokens;
+    std::vector<int32_t> inputs, labels;
+    ASSERT_TRUE(data->trainingBatch(0, int64_t(samples), inputs, labels));
+    int32_t last = *std::max_element(labels.begin(), labels.end());
+    EXPECT_EQ(last, int32_t(samples) * 4) << tokens;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_EQ(labels[i], inputs[i] + 1);
+  }
+  // T tokens are no sample, T + 1 are one.
+  DataOptions options;
+  options.paths = {write("end.txt", std::string(4, 'a'))};
+  std::unique_ptr<Dataset> data;
+  EXPECT_EQ(Dataset::open(options, 128, 4, data).exitCode(), 2);
+  options.paths = {write("end.txt", std::string(5, 'a'))};
+  EXPECT_TRUE(Dataset::open(options, 128, 4, data));
+}
+
+TEST(Dataset, TheTailOfALongFileIsPartOfItsIdentity) {
+  std::string text(200000, 'a');
+  DataOptions options;
+  auto identity = [&] {
+    options.paths = {write("tail.txt", text)};
+    std::unique_ptr<Dataset> data;
+    EXPECT_TRUE(Dataset::open(options, 256, 4, data));
+    return data->identity()[0];
+  };
+  DataIdentity whole = identity();
+  text.back() = 'b';
+  EXPECT_NE(identity(), whole);
+  text.back() = 'a';
+  EXPECT_EQ(identity(), whole);
+  text[text.size() - 65536] = 'b';
+  EXPECT_NE(identity(), whole);
+}
+
+TEST(Dataset, AllSamplesMayBeForValidation) {
+  DataOptions options;
+  options.paths = {write("all.txt", std::string(41, 'a'))};
+  options.validationFraction = 1;
+  std::unique_ptr<Dataset> data;
+  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+  EXPECT_EQ(data->trainingSamples(), 0u);
+  EXPECT_EQ(data->validationSamples(), 10u);
+  std::vector<int32_t> inputs, labels;
+  EXPECT_EQ(data->trainingBatch(0, 1, inputs, labels).exitCode(), 2);
 }
 
 TEST(Dataset, BatchesDoNotDependOnHowTheyAreCut) {

@@ -7,6 +7,7 @@
 
 #include "comm/threads.h"
 #include "core/backend_table.h"
+#include "core/flight.h"
 #include "core/watchdog.h"
 #include "grt/session.h"
 #include "reference_backend.h"
@@ -163,6 +164,10 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
                  "rank 0 waits for it: step 2, ",
                  "rank 2 waits for it: step 2, ", "waiting for ranks "});
   // What the ranks did last was taken down.
+  EXPECT_EQ(run.session->flightNote(),
+            "the last operations of the ranks are in '" + options.flightFile +
+                "'");
+  EXPECT_FALSE(run.session->usable());
   std::ifstream in(options.flightFile);
   ASSERT_TRUE(in);
   nlohmann::json flight = nlohmann::json::parse(in);
@@ -193,6 +198,43 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
                 .find("has failed before: rank 1 makes no progress"),
             std::string::npos);
   run.session.reset();
+}
+
+TEST_F(Failure, AFlightRecordThatCannotBeWrittenIsTold) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->step->step == 2)
+      throw std::runtime_error("something broke");
+  });
+  SessionOptions options;
+  options.flightFile = "/nowhere/flight.json";
+  Training run(dataParallel(2), options);
+  ASSERT_TRUE(run.step());
+  EXPECT_EQ(run.session->flightNote(), "");
+  expectMessage(run.step(), ExitFailed, {"something broke"});
+  EXPECT_EQ(run.session->flightNote().find(
+                "the last operations of the ranks are lost: cannot create "
+                "'/nowhere/flight.json"),
+            0u)
+      << run.session->flightNote();
+}
+
+TEST_F(Failure, AFlightRecordOfManyRanksKeepsItsSize) {
+  std::vector<std::unique_ptr<Activity>> activities;
+  std::vector<RankFlight> flights;
+  for (int rank = 0; rank < 1024; ++rank) {
+    activities.push_back(std::make_unique<Activity>(rank));
+    for (int i = 0; i < 300; ++i) {
+      activities.back()->begin("gemm", "a name of usual length");
+      activities.back()->end();
+    }
+    flights.push_back({activities.back().get(), {}});
+  }
+  std::string all = flightText("why", flights);
+  EXPECT_LT(all.size(), size_t(20) << 20);
+  EXPECT_EQ(nlohmann::json::parse(all).at("ranks").size(), 1024u);
+  flights.resize(4);
+  nlohmann::json few = nlohmann::json::parse(flightText("why", flights));
+  EXPECT_EQ(few.at("ranks")[3].at("operations").size(), 256u);
 }
 
 TEST_F(Failure, ARankThatComesBackLateEndsToo) {

@@ -417,6 +417,32 @@ TEST(Outcome, PathsWithCommasAndValuesApart) {
   EXPECT_TRUE(has(result, "data: 808 samples of 8 tokens")) << result.output;
 }
 
+TEST(Outcome, AResumeWithAnotherTailIsRefused) {
+  std::string text(100000, 'a');
+  std::string kept = checkpoints("tail"), path = writeText("long.txt", text);
+  std::string run = program(2) + " --data=" + path + " --checkpoint=" + kept;
+  ASSERT_EQ(runTool(run + " --steps=1").exitCode, 0);
+  text.back() = 'b';
+  writeText("long.txt", text);
+  Result result = runTool(run + " --steps=2 --resume");
+  EXPECT_EQ(result.exitCode, 2) << result.output;
+  EXPECT_TRUE(has(result, "100000 text tokens and differs from it"))
+      << result.output;
+}
+
+TEST(Outcome, AFailureSaysWhereTheFlightRecordIs) {
+  std::string file = folder() + "/flight.json";
+  // A loss that is not finite is no failure of a rank; a time-out is.
+  Result result = runTool(common() +
+                          " --steps=1000000000 --timeout=1e-9 "
+                          "--flight-recorder=" +
+                          file);
+  EXPECT_EQ(result.exitCode, 4) << result.output.substr(0, 2000);
+  EXPECT_TRUE(has(result, "(the last operations of the ranks are in '" + file +
+                              "')\n"));
+  EXPECT_TRUE(Json::accept(readAll(file)));
+}
+
 TEST(Outcome, AResumeKeepsTheSeed) {
   // The order of samples, and weights, are those of the checkpoint's seed.
   std::string text;

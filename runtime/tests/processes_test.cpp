@@ -277,10 +277,33 @@ TEST_F(ProcessesTest, AStoppedProcessEndsTheOthers) {
       << result.output;
 }
 
+/// Process 0 alone writes and finds that it cannot: the others gather on, what
+/// else is to be written is, and the cause is told once.
+TEST_F(ProcessesTest, AnOutputThatFailsIsToldOnceAndTheOthersAreWritten) {
+  Result result = runCommand(mpirun(
+      "-n 2 " + tool(3, "--dump-gradients=/dev/full --save=" + folder +
+                            "/model --summary=" + folder + "/full.json")));
+  EXPECT_EQ(result.exitCode, 5) << result.output;
+  std::string message =
+      "galvatron-run: error: cannot write '/dev/full': No space left";
+  EXPECT_NE(result.output.find(message), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find(message), result.output.rfind(message));
+  EXPECT_NE(result.output.find("step 3 loss "), std::string::npos);
+  EXPECT_GT(read("model/model.safetensors").size(), 256u * 256 * 4);
+  EXPECT_NE(read("full.json").find("\"ended-by\": \"storage\""),
+            std::string::npos);
+}
+
 /// What one process is told, all do after the same step.
 TEST_F(ProcessesTest, SigtermToOneProcessEndsAllInOrder) {
-  Result result = disturb(1, SIGTERM, "--checkpoint=" + folder + "/saved");
-  EXPECT_EQ(result.exitCode, 0) << result.output;
+  Result result = disturb(1, SIGTERM,
+                          "--checkpoint=" + folder + "/saved --save=" + folder +
+                              "/model --summary=" + folder + "/ended.json");
+  // All processes know of the signal that one of them got.
+  EXPECT_EQ(result.exitCode, 143) << result.output;
+  EXPECT_NE(read("ended.json").find("\"ended-by\": \"SIGTERM\""),
+            std::string::npos);
+  EXPECT_NE(read("model/model.safetensors"), "");
   int found = 0;
   for (const auto &entry : fs::directory_iterator(folder + "/saved"))
     found += entry.path().filename().string().find("step-") == 0;
@@ -289,7 +312,7 @@ TEST_F(ProcessesTest, SigtermToOneProcessEndsAllInOrder) {
       runCommand(tool(100000000, "--resume --timeout=0 --checkpoint=" + folder +
                                      "/saved") +
                  " & pid=$!; sleep 1; kill -TERM $pid; wait $pid");
-  EXPECT_EQ(resumed.exitCode, 0) << resumed.output;
+  EXPECT_EQ(resumed.exitCode, 143) << resumed.output;
   EXPECT_NE(resumed.output.find("resumed from '"), std::string::npos)
       << resumed.output;
 }

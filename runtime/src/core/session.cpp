@@ -591,8 +591,17 @@ Status Session::create(std::shared_ptr<const Program> program,
     std::unique_ptr<Session> session(new Session);
     session->impl =
         std::make_unique<Implementation>(std::move(program), options);
-    session->impl->checkMemory();
-    session->impl->runAll([](Rank &rank) { rank.load(); });
+    try {
+      session->impl->checkMemory();
+      session->impl->runAll([](Rank &rank) { rank.load(); });
+    } catch (const Error &error) {
+      // There will be no session to ask.
+      std::string note = session->flightNote();
+      if (note.empty())
+        throw;
+      throw Error(error.exitCode(),
+                  std::string(error.what()) + " (" + note + ")");
+    }
     result = std::move(session);
   });
 }

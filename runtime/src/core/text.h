@@ -24,7 +24,7 @@ inline std::string bytesText(uint64_t bytes) {
     ++unit;
   }
   char text[48];
-  std::snprintf(text, sizeof(text), unit && value < 100 ? "%.3g %s" : "%.0f %s",
+  std::snprintf(text, sizeof(text), unit && value < 999 ? "%.3g %s" : "%.0f %s",
                 value, units[unit]);
   return text;
 }

@@ -1,0 +1,164 @@
+//===- limits_test.cpp - Memory and space that a run may take -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/host_memory.h"
+#include "core/text.h"
+#include "grt/outputs.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+using namespace grt;
+
+namespace {
+
+/// A system as its files show it, in a folder of its own.
+class HostMemoryTest : public testing::Test {
+protected:
+  HostMemoryTest() {
+    root = testing::TempDir() + "host-memory-" + std::to_string(getpid());
+    paths = {root + "/meminfo", root + "/groups", root + "/boot",
+             root + "/mount"};
+    write("meminfo", "MemTotal:       24000000 kB\nMemFree: 1 kB\n"
+                     "MemAvailable:   16777216 kB\n");
+    write("boot", "7f1c-boot\n");
+  }
+  ~HostMemoryTest() override { std::filesystem::remove_all(root); }
+
+  void write(const std::string &name, const std::string &text) {
+    std::filesystem::path path = root + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+
+  std::string root;
+  MemoryPaths paths;
+};
+
+constexpr uint64_t gib = uint64_t(1) << 30;
+
+TEST_F(HostMemoryTest, TheMachineSaysWhatIsAvailable) {
+  std::optional<MemoryBound> bound = machineMemory(paths);
+  ASSERT_TRUE(bound);
+  EXPECT_EQ(bound->bytes, 16 * gib);
+  EXPECT_NE(bound->source.find("MemAvailable of "), std::string::npos);
+  uint64_t scope = bound->scope;
+  write("boot", "another\n");
+  EXPECT_NE(machineMemory(paths)->scope, scope);
+  write("meminfo", "MemTotal: 5 kB\n"); // kernels before 3.14
+  EXPECT_FALSE(machineMemory(paths));
+  // The real one.
+  ASSERT_TRUE(machineMemory());
+  EXPECT_GT(machineMemory()->bytes, 0u);
+}
+
+TEST_F(HostMemoryTest, TheTightestGroupOfVersion2Counts) {
+  EXPECT_FALSE(groupMemory(paths));
+  write("groups", "0::/user.slice/job/step\n");
+  write("mount/user.slice/job/step/memory.max", "max\n");
+  write("mount/user.slice/job/step/memory.current", "1073741824\n");
+  EXPECT_FALSE(groupMemory(paths));
+  // 8 GiB, of which 3 are used; 1 GiB of those is file cache.
+  write("mount/user.slice/job/memory.max", "8589934592\n");
+  write("mount/user.slice/job/memory.current", "3221225472\n");
+  write("mount/user.slice/job/memory.stat",
+        "anon 5\nfile 1200000000\ninactive_file 536870912\n"
+        "active_file 536870912\nshmem 7\n");
+  std::optional<MemoryBound> bound = groupMemory(paths);
+  ASSERT_TRUE(bound);
+  EXPECT_EQ(bound->bytes, 6 * gib);
+  EXPECT_EQ(bound->source, "memory.max of " + root + "/mount/user.slice/job");
+  // A tighter one above it.
+  write("mount/user.slice/memory.max", "4294967296\n");
+  write("mount/user.slice/memory.current", "4300000000\n");
+  uint64_t scope = bound->scope;
+  bound = groupMemory(paths);
+  EXPECT_EQ(bound->bytes, 0u);
+  EXPECT_NE(bound->scope, scope);
+}
+
+TEST_F(HostMemoryTest, GroupsOfVersion1AndContainers) {
+  write("groups", "12:cpu,cpuacct:/job\n9:memory:/docker/1f\n1:name=a:/x\n");
+  write("mount/memory/memory.limit_in_bytes", "2147483648\n");
+  write("mount/memory/memory.usage_in_bytes", "1073741824\n");
+  // The group's own folder is not in the container's mount; its root is it.
+  std::optional<MemoryBound> bound = groupMemory(paths);
+  ASSERT_TRUE(bound);
+  EXPECT_EQ(bound->bytes, gib);
+  write("mount/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_FALSE(groupMemory(paths));
+}
+
+TEST_F(HostMemoryTest, RanksThatShareABoundAreAddedUp) {
+  MemoryBound machine{10 * gib, "MemAvailable", 5};
+  MemoryBound group{4 * gib, "memory.max", 6};
+  // Two processes here, in one group; a third on another machine.
+  std::vector<RankNeed> ranks = {
+      {3 * gib, 5, 6}, {3 * gib, 5, 6}, {9 * gib, 8, 9}};
+  EXPECT_NO_THROW(checkHostMemory(ranks, machine, std::nullopt));
+  EXPECT_NO_THROW(checkHostMemory(ranks, std::nullopt, std::nullopt));
+  for (bool inGroup : {false, true}) {
+    std::string expected = "the arenas of the 2 ranks in this control group "
+                           "need 6 GiB, 4 GiB are available (memory.max)";
+    if (!inGroup) {
+      ranks[0].bytes = 8 * gib;
+      expected = "the arenas of the 2 ranks on this machine need 11 GiB, 10 "
+                 "GiB are available (MemAvailable)";
+    } else {
+      ranks[0].bytes = 3 * gib;
+    }
+    try {
+      checkHostMemory(ranks, machine,
+                      inGroup ? std::optional(group) : std::nullopt);
+      ADD_FAILURE() << expected;
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), ExitMemory);
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos)
+          << error.what();
+    }
+  }
+  // Exactly what is there is not too much.
+  ranks[0].bytes = ranks[1].bytes = 2 * gib;
+  EXPECT_NO_THROW(checkHostMemory(ranks, machine, group));
+}
+
+TEST(Outputs, SpaceIsComparedWithTheDisk) {
+  std::string path = testing::TempDir() + "outputs-" + std::to_string(getpid());
+  auto check = [&](uint64_t save, uint64_t checkpoint) {
+    std::vector<Output> outputs = {
+        {"--save", path + "/model", Output::Folder, save},
+        {"--checkpoint", path + "/run/kept", Output::Folder, checkpoint}};
+    Status status = tryOutputs(outputs);
+    EXPECT_FALSE(std::filesystem::exists(path));
+    return status;
+  };
+  EXPECT_TRUE(check(1, 1));
+  Status status = check(1, uint64_t(1) << 60);
+  EXPECT_EQ(status.exitCode(), ExitStorage);
+  EXPECT_NE(status.message().find("--save and --checkpoint need 1024 PiB"),
+            std::string::npos)
+      << status.message();
+  // Together they are too much, though each alone would do.
+  uint64_t free = std::filesystem::space(testing::TempDir()).available;
+  EXPECT_TRUE(check(free / 2, 0));
+  EXPECT_EQ(check(free / 2 + free / 8, free / 2 + free / 8).exitCode(),
+            ExitStorage);
+}
+
+TEST(Outputs, TextOfBytes) {
+  EXPECT_EQ(bytesText(0), "0 bytes");
+  EXPECT_EQ(bytesText(1000), "1000 bytes");
+  EXPECT_EQ(bytesText(1536), "1.5 KiB");
+  EXPECT_EQ(bytesText(300 * 1024), "300 KiB");
+  EXPECT_EQ(bytesText(gib / 10 * 144), "14.4 GiB");
+}
+
+} // namespace
