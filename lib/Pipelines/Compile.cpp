@@ -176,6 +176,11 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
         return makeError(
             "expected a plan for " + llvm::Twine((*model)->layerCount()) +
             " layers, found " + llvm::Twine(request.given->layers.size()));
+      for (auto [l, layer] : llvm::enumerate(request.given->layers))
+        if (layer.name != (*model)->layerName(l))
+          return makeError("expected layer " + llvm::Twine(l) +
+                           " of the plan to be '" + (*model)->layerName(l) +
+                           "' as in the model, found '" + layer.name + "'");
       ir::writePlan(module, *request.given, memory);
     }
     auto given = ir::readPlan(module, cluster);

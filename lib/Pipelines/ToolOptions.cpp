@@ -58,6 +58,23 @@ llvm::Expected<std::string> galvatron::readInput(llvm::StringRef path) {
   return (*buffer)->getBuffer().str();
 }
 
+llvm::Expected<Plan> galvatron::readPlanFile(llvm::StringRef path) {
+  llvm::Expected<std::string> content = readInput(path);
+  if (!content)
+    return content.takeError();
+  llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
+  if (!value)
+    return value.takeError();
+  if (const llvm::json::Object *object = value->getAsObject();
+      object && object->get("infeasible"))
+    return makeError(path +
+                     ": expected a plan, found the reasons why there is none");
+  llvm::Expected<Plan> plan = Plan::fromJson(*value);
+  if (!plan)
+    return makeError(path + ": " + llvm::toString(plan.takeError()));
+  return plan;
+}
+
 std::string galvatron::modelFile(llvm::StringRef path) {
   llvm::SmallString<128> file(path);
   if (llvm::sys::fs::is_directory(path))
@@ -133,6 +150,9 @@ PlanOptions::PlanOptions(Tool &tool)
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
              cl::value_desc("SIZE"), cl::cat(tool.category())),
+      planFile("plan",
+               cl::desc("obey the plan of a plan JSON instead of searching"),
+               cl::value_desc("FILE"), cl::cat(tool.category())),
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
       schedule("schedule", cl::desc("force a schedule: 1f1b or gpipe"),
@@ -193,6 +213,17 @@ PlanOptions::PlanOptions(Tool &tool)
       json("json", cl::desc("write the plan as JSON ('-': standard output)"),
            cl::value_desc("FILE"), cl::ValueOptional,
            cl::cat(tool.category())) {}
+
+llvm::Expected<std::optional<Plan>> PlanOptions::givenPlan() const {
+  if (!planFile.getNumOccurrences())
+    return std::optional<Plan>();
+  if (std::string search = searchOption(); !search.empty())
+    return makeError("options --plan and " + search + ": expected one of them");
+  llvm::Expected<Plan> plan = readPlanFile(planFile);
+  if (!plan)
+    return plan.takeError();
+  return std::optional(std::move(*plan));
+}
 
 llvm::Expected<LoadedModel>
 PlanOptions::load(const ModelOptions &options,
@@ -272,11 +303,16 @@ PlanOptions::training(TrainingOptions base) const {
   return base;
 }
 
-llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep) const {
+llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
+                                       const std::optional<Plan> &given) const {
   TrainingOptions present = ir::getTrainingOptions(module);
-  llvm::Expected<TrainingOptions> requested = training(present);
+  llvm::Expected<TrainingOptions> requested =
+      training(given ? given->training : present);
   if (!requested)
     return requested.takeError();
+  if (given && *requested != given->training)
+    return makeError("option --plan: the plan was made for other training "
+                     "options than the command line's");
   if (*requested == present && ir::getTraining(module))
     return llvm::Error::success();
   if (ir::getTraining(module)) {

@@ -62,7 +62,13 @@ llvm::Error checkBackend(const CompileOptions &compile,
 int planFirst(const Tool &tool, const PlanOptions &options,
               const CompileOptions &compile, mlir::ModuleOp module, Phase to,
               bool &done) {
-  bool keep = ir::hasPlan(module) && !compile.replan;
+  llvm::Expected<std::optional<Plan>> given = options.givenPlan();
+  if (!given)
+    return tool.report(given.takeError());
+  if (*given && compile.replan)
+    return tool.report("options --plan and --replan: expected one of them",
+                       kExitInvalid);
+  bool keep = ir::hasPlan(module) && !compile.replan && !*given;
   std::string search = options.searchOption();
   if (keep && !search.empty())
     return tool.report("option " + search +
@@ -71,10 +77,11 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return tool.report(planner.takeError());
-  if (llvm::Error error = options.applyTraining(module, keep))
+  if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
   if (!keep) {
-    options.keepBatch(module, *planner);
+    if (!*given)
+      options.keepBatch(module, *planner);
     ir::removePlan(module);
   }
   done = to <= Phase::Annotate;
@@ -94,6 +101,7 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   PlanRequest request;
   request.planner = *planner;
   request.keepPlan = keep;
+  request.given = *given;
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());

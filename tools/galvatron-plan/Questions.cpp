@@ -8,7 +8,6 @@
 #include "Questions.h"
 
 #include "galvatron/Report/Report.h"
-#include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
 using namespace galvatron;
@@ -40,19 +39,9 @@ llvm::Error Questions::prepare() {
   if (comparePath.getNumOccurrences()) {
     if (comparePath.empty())
       return makeError("option --compare: expected a file name");
-    llvm::Expected<std::string> content = readInput(comparePath);
-    if (!content)
-      return content.takeError();
-    llvm::Expected<llvm::json::Value> value = parseJson(*content, comparePath);
-    if (!value)
-      return value.takeError();
-    if (const llvm::json::Object *object = value->getAsObject();
-        object && object->get("infeasible"))
-      return makeError(comparePath + ": expected a plan, found the reasons why "
-                                     "there is none");
-    llvm::Expected<Plan> plan = Plan::fromJson(*value);
+    llvm::Expected<Plan> plan = readPlanFile(comparePath);
     if (!plan)
-      return makeError(comparePath + ": " + llvm::toString(plan.takeError()));
+      return plan.takeError();
     given = *plan;
   }
   if (reportPath.getNumOccurrences() && reportPath.empty())

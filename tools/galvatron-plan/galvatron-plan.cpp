@@ -114,6 +114,14 @@ int main(int argc, char **argv) {
   if (keepPlan && replan)
     return tool.report("options --keep-plan and --replan: expected one of them",
                        kExitInvalid);
+  llvm::Expected<std::optional<Plan>> given = options.givenPlan();
+  if (!given)
+    return tool.report(given.takeError());
+  if (*given && (keepPlan || replan))
+    return tool.report("options --plan and " +
+                           std::string(keepPlan ? "--keep-plan" : "--replan") +
+                           ": expected one of them",
+                       kExitInvalid);
   if (llvm::Error error = questions.prepare())
     return tool.report(std::move(error));
   if (llvm::Error error = simulate.prepare())
@@ -134,13 +142,17 @@ int main(int argc, char **argv) {
     llvm::Expected<Cluster> cluster = options.resolveCluster({}, false);
     if (!cluster)
       return tool.report(cluster.takeError());
-    llvm::Expected<TrainingOptions> training = options.training({});
+    llvm::Expected<TrainingOptions> training =
+        options.training(*given ? (*given)->training : TrainingOptions());
     if (!training)
       return tool.report(training.takeError());
     planner->training = *training;
     planner->training.dtype = loaded->profile->dtype();
+    if (*given)
+      planner->batch = (*given)->batch;
     llvm::Expected<PlannerResult> result =
-        plan(*loaded->profile, *cluster, *planner);
+        *given ? evaluate(*loaded->profile, *cluster, **given, planner->memory)
+               : plan(*loaded->profile, *cluster, *planner);
     if (!result)
       return tool.report(result.takeError());
     PlanAnswers answers;
@@ -160,7 +172,8 @@ int main(int argc, char **argv) {
 
   mlir::ModuleOp module = *loaded->module;
   // As in galvatron-compile, a plan is never dropped without being told.
-  bool keep = keepPlan || (mlir::galvatron::hasPlan(module) && !replan);
+  bool keep =
+      keepPlan || (mlir::galvatron::hasPlan(module) && !replan && !*given);
   if (keep && !options.searchOption().empty())
     return tool.report("option " + options.searchOption() +
                            ": the module has a plan, use --replan to drop it",
@@ -168,15 +181,17 @@ int main(int argc, char **argv) {
   llvm::Expected<Cluster> cluster = options.resolveCluster(module, keep);
   if (!cluster)
     return tool.report(cluster.takeError());
-  if (llvm::Error error = options.applyTraining(module, keep))
+  if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
   if (!keep) {
-    options.keepBatch(module, *planner);
+    if (!*given)
+      options.keepBatch(module, *planner);
     mlir::galvatron::removePlan(module);
   }
   PlanRequest request;
   request.planner = *planner;
   request.keepPlan = keep;
+  request.given = *given;
   PlanAnswers answers;
   request.inspect = [&](LayerModel &model, const PlannerOptions &asked,
                         PlannerResult &planned) -> llvm::Error {

@@ -48,6 +48,9 @@ private:
 llvm::Expected<std::string> readInput(llvm::StringRef path);
 /// The file that a model's path names: of a folder its "config.json".
 std::string modelFile(llvm::StringRef path);
+/// Reads a plan JSON. Errors name the file; the JSON of an infeasible outcome
+/// is one.
+llvm::Expected<Plan> readPlanFile(llvm::StringRef path);
 /// Writes a file, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
 /// Tries whether `path` can be written, before the work whose result it is to
@@ -90,8 +93,8 @@ struct PlanOptions {
   explicit PlanOptions(Tool &tool);
 
   std::string spaceHelp; ///< text that the option refers to
-  llvm::cl::opt<std::string> cluster, memory, space, schedule, strategy,
-      partition, microBatchRule, optimizerTime;
+  llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
+      strategy, partition, microBatchRule, optimizerTime;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
   llvm::cl::opt<double> gap, timeLimit;
@@ -102,14 +105,19 @@ struct PlanOptions {
   llvm::cl::opt<std::string> json;
   mutable PlanWatch watch; ///< begun by plannerOptions()
 
+  /// The plan of --plan, which is then obeyed instead of searched for; nothing
+  /// if the option was not given.
+  llvm::Expected<std::optional<Plan>> givenPlan() const;
   /// Reads the model; `training` gets what the command line says of it.
   llvm::Expected<LoadedModel> load(const ModelOptions &options,
                                    mlir::MLIRContext &context) const;
   /// The training options of the command line on top of `base`.
   llvm::Expected<TrainingOptions> training(TrainingOptions base) const;
   /// Gives a module its training options. With `keep` they are those it was
-  /// planned with, and the command line must agree.
-  llvm::Error applyTraining(mlir::ModuleOp module, bool keep) const;
+  /// planned with, and the command line must agree; with a plan that is `given`
+  /// they are that plan's, and module and command line must agree.
+  llvm::Error applyTraining(mlir::ModuleOp module, bool keep,
+                            const std::optional<Plan> &given = {}) const;
   /// The cluster of the command line or of the module. With `keep` both must
   /// agree.
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
