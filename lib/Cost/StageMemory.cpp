@@ -28,7 +28,8 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   memory.state = align64(footprint.parameterBytes) +
                  align64(footprint.gradientBytes) +
                  align64(footprint.optimizerBytes) +
-                 align64(microBatches * samples * footprint.dataBytesPerSample);
+                 align64(multiplyBytes(microBatches * samples,
+                                       footprint.dataBytesPerSample));
   memory.boundary =
       std::max(align64(footprint.inputBytes), align64(footprint.outputBytes));
   return memory;
@@ -140,15 +141,18 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     const LayerFootprint &footprint = layer.footprint;
     LayerMemory memory =
         layerMemory(footprint, layer.samples, shape.microBatches);
-    ledger.parameters += align64(footprint.parameterBytes);
-    ledger.gradients += align64(footprint.gradientBytes);
-    ledger.optimizer += align64(footprint.optimizerBytes);
-    ledger.runtime += align64(shape.microBatches * layer.samples *
-                              footprint.dataBytesPerSample);
-    keptSum += memory.kept;
+    auto add = [](int64_t &sum, int64_t bytes) {
+      sum = addBytes(sum, align64(bytes));
+    };
+    add(ledger.parameters, footprint.parameterBytes);
+    add(ledger.gradients, footprint.gradientBytes);
+    add(ledger.optimizer, footprint.optimizerBytes);
+    add(ledger.runtime, multiplyBytes(shape.microBatches * layer.samples,
+                                      footprint.dataBytesPerSample));
+    add(keptSum, memory.kept);
     boundary = std::max(boundary, memory.boundary);
   }
-  ledger.activations = shape.inFlight * keptSum;
+  ledger.activations = multiplyBytes(shape.inFlight, keptSum);
   // A layer's temporaries may use what later layers keep.
   for (const LayerTemporaries &layer : placeTemporaries(layers))
     ledger.backward =

@@ -308,9 +308,13 @@ void setSyncBehind(RoleProgram &role) {
 
 TaskProgram makeSchedule(ScheduleKind schedule, int64_t stages,
                          int64_t microBatches, std::vector<TieRoles> ties) {
-  return schedule == ScheduleKind::GPipe
-             ? makeGPipe(stages, microBatches, std::move(ties))
-             : make1F1B(stages, microBatches, std::move(ties));
+  switch (schedule) {
+  case ScheduleKind::GPipe:
+    return makeGPipe(stages, microBatches, std::move(ties));
+  case ScheduleKind::OneFOneB:
+    return make1F1B(stages, microBatches, std::move(ties));
+  }
+  llvm_unreachable("every schedule has an order of tasks");
 }
 
 } // namespace galvatron

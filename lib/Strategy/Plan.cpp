@@ -13,30 +13,43 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
+#include <numeric>
 #include <set>
 
 using namespace llvm;
 
 namespace galvatron {
 
+/// All schedules there are, by the names that files and options call them.
+static constexpr std::pair<ScheduleKind, StringLiteral> schedules[] = {
+    {ScheduleKind::OneFOneB, "1f1b"}, {ScheduleKind::GPipe, "gpipe"}};
+
 StringRef scheduleName(ScheduleKind schedule) {
-  return schedule == ScheduleKind::GPipe ? "gpipe" : "1f1b";
+  for (const auto &[kind, name] : schedules)
+    if (kind == schedule)
+      return name;
+  llvm_unreachable("every schedule has a name");
 }
 
 Expected<ScheduleKind> parseSchedule(StringRef text) {
-  if (text == "gpipe")
-    return ScheduleKind::GPipe;
-  if (text == "1f1b")
-    return ScheduleKind::OneFOneB;
-  return makeError("unknown schedule '" + text +
-                   "', expected '1f1b' or 'gpipe'");
+  std::string known;
+  for (const auto &[kind, name] : schedules) {
+    if (text == name)
+      return kind;
+    known += (known.empty() ? "'" : " or '") + name.str() + "'";
+  }
+  return makeError("unknown schedule '" + text + "', expected " + known);
 }
 
 int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
                              int64_t stages, int64_t microBatches) {
-  if (schedule == ScheduleKind::GPipe)
+  switch (schedule) {
+  case ScheduleKind::GPipe:
     return microBatches;
-  return std::min(stages - stage, microBatches);
+  case ScheduleKind::OneFOneB:
+    return std::min(stages - stage, microBatches);
+  }
+  llvm_unreachable("every schedule has a number of micro-batches in flight");
 }
 
 json::Value TrainingOptions::toJson() const {
@@ -193,6 +206,22 @@ Error Plan::check() const {
   if (next != static_cast<int64_t>(layers.size()))
     return makeError("plan: the stages hold " + number(next) + " layers, but " +
                      number(layers.size()) + " are listed");
+  return Error::success();
+}
+
+Error Plan::checkDevices() const {
+  int64_t next = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    std::vector<int64_t> expected(stages[0].devices.size());
+    std::iota(expected.begin(), expected.end(), next);
+    next += static_cast<int64_t>(expected.size());
+    if (stages[i].devices != expected)
+      return makeError("plan: stage " + Twine(i) + ": expected devices " +
+                       deviceRange(expected) + ", found " +
+                       deviceRange(stages[i].devices) +
+                       ": stages run on equal groups of consecutive devices, "
+                       "in their order");
+  }
   return Error::success();
 }
 
@@ -405,6 +434,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   if (Error error = plan.check())
+    return error;
+  if (Error error = plan.checkDevices())
     return error;
   return plan;
 }

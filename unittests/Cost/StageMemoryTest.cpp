@@ -301,4 +301,24 @@ TEST(StageMemory, gathered_parameters_never_meet_what_is_alive) {
   EXPECT_GT(together, 1000);
 }
 
+/// Products that leave 64 bits are more than any device has, not less than
+/// nothing.
+TEST(StageMemory, sums_beyond_64_bits_fit_nowhere) {
+  StageLayer layer;
+  layer.samples = 1;
+  layer.footprint.inputBytes = layer.footprint.outputBytes = kMostLayerBytes;
+  layer.footprint.parameterBytes = kMostLayerBytes;
+  layer.footprint.dataBytesPerSample = kMostLayerBytes;
+  std::vector<StageLayer> layers(20000, layer);
+  StageShape shape;
+  shape.inFlight = shape.microBatches = int64_t(1) << 30;
+  StageLedger ledger = stageLedger(layers, shape);
+  EXPECT_EQ(ledger.parameters, kBeyondMemory);
+  EXPECT_EQ(ledger.activations, kBeyondMemory);
+  EXPECT_GE(ledger.runtime, kBeyondMemory);
+  EXPECT_GT(ledger.total(), 3 * kBeyondMemory);
+  EXPECT_EQ(layerMemory(layer.footprint, 1, shape.microBatches).state,
+            kMostLayerBytes + kBeyondMemory);
+}
+
 } // namespace

@@ -125,6 +125,31 @@ TEST(Plan, structure_is_checked) {
   EXPECT_EQ(checkOf(plan), "plan: pipeline degree 4, but 2 stages");
 }
 
+/// Plans on other devices are priced, but neither read from files nor executed.
+TEST(Plan, devices_are_consecutive_groups) {
+  EXPECT_FALSE(llvm::errorToBool(smallPlan().checkDevices()));
+  auto errorOf = [](auto change) {
+    Plan plan = smallPlan();
+    change(plan);
+    EXPECT_EQ(checkOf(plan), "");
+    llvm::Expected<Plan> read = Plan::fromJson(plan.toJson());
+    return read ? std::string() : llvm::toString(read.takeError());
+  };
+  EXPECT_EQ(errorOf([](Plan &plan) {
+              std::swap(plan.stages[0].devices, plan.stages[1].devices);
+            }),
+            "plan: stage 0: expected devices 0-1, found 2-3: stages run on "
+            "equal groups of consecutive devices, in their order");
+  EXPECT_EQ(errorOf([](Plan &plan) {
+              plan.stages[1].devices = {3, 2};
+            }).substr(0, 48),
+            "plan: stage 1: expected devices 2-3, found 3,2: ");
+  EXPECT_EQ(errorOf([](Plan &plan) {
+              plan.stages[1].devices = {4, 5};
+            }).substr(0, 48),
+            "plan: stage 1: expected devices 2-3, found 4-5: ");
+}
+
 TEST(Plan, wrong_json_is_refused) {
   auto errorOf = [](auto change) {
     llvm::json::Value json = smallPlan().toJson();

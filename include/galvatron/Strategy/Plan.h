@@ -197,8 +197,13 @@ struct Plan {
   /// stage, no device twice, sample counts divide. Not memory.
   llvm::Error check() const;
 
+  /// Whether stages are equal groups of consecutive devices from 0 on: other
+  /// plans can be priced, and are not executed.
+  llvm::Error checkDevices() const;
+
   llvm::json::Value toJson() const;
-  /// Reads and checks a plan JSON; unknown keys are kept out but allowed.
+  /// Reads a plan JSON and checks it, devices too; unknown keys are kept out but
+  /// allowed.
   static llvm::Expected<Plan> fromJson(const llvm::json::Value &value);
 
   TimeSplit timeSplit(size_t stage) const;

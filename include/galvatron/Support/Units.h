@@ -18,6 +18,7 @@
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/Error.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -58,6 +59,22 @@ std::string printFlops(double flopsPerSecond);
 
 /// Rounds `bytes` up to the alignment of every buffer, 64.
 inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// The most that the values of one layer, or one parameter, may take together,
+/// 64 TiB: sums over thousands of layers stay below kBeyondMemory.
+constexpr int64_t kMostLayerBytes = int64_t(1) << 46;
+/// More bytes than any device has; sums of eight do not overflow.
+constexpr int64_t kBeyondMemory = int64_t(1) << 59;
+
+/// a + b and a * b of numbers that are not negative, at most kBeyondMemory.
+inline int64_t addBytes(int64_t a, int64_t b) {
+  return std::min(std::min(a, kBeyondMemory) + std::min(b, kBeyondMemory),
+                  kBeyondMemory);
+}
+inline int64_t multiplyBytes(int64_t a, int64_t b) {
+  return static_cast<int64_t>(
+      std::min<__int128>(static_cast<__int128>(a) * b, kBeyondMemory));
+}
 
 /// Three days and more. No search adds up times that long: it refuses them.
 constexpr Picoseconds kMostTime = Picoseconds(1) << 58;

@@ -5,6 +5,11 @@
 galvatron.parameter @p : tensor<?xf32> {init = "zeros"}
 
 // -----
+// parameter C1
+// expected-error @+1 {{expected parameter 'p' to take at most 70368744177664 bytes, found 'tensor<1073741824x3x1073741824xf32>'}}
+galvatron.parameter @p : tensor<1073741824x3x1073741824xf32> {init = "zeros"}
+
+// -----
 // parameter C2
 // expected-error @+1 {{expected 'init' to be 'normal', 'zeros' or 'ones', found 'uniform'}}
 galvatron.parameter @p : tensor<4xf32> {init = "uniform"}

@@ -206,3 +206,19 @@ galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64}
   galvatron.output %0 : tensor<?x8x16xf32>
 }
 }
+
+// -----
+
+// A sample takes 256 KiB, a billion of them more than is added up.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 1073741824, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+// expected-error@below {{to take at most 70368744177664 bytes with 1073741824 samples, the largest is argument 0 of type 'tensor<?x65536xf32>'}}
+func.func private @body(%x: tensor<?x65536xf32>) -> tensor<?x65536xf32> {
+  %y = nn.gelu %x : (tensor<?x65536xf32>) -> tensor<?x65536xf32>
+  return %y : tensor<?x65536xf32>
+}
+galvatron.model @many_samples(%x: tensor<?x65536xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x65536xf32>) -> tensor<?x65536xf32>
+  galvatron.output %0 : tensor<?x65536xf32>
+}
+}

@@ -218,9 +218,9 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   result.program.microBatches = countMicroBatches(result.program);
   if (auto plan = mlir::galvatron::getPlan(module)) {
     result.program.microBatches = plan.getMicroBatches();
-    result.program.schedule = plan.getSchedule() == "gpipe"
-                                  ? ::galvatron::ScheduleKind::GPipe
-                                  : ::galvatron::ScheduleKind::OneFOneB;
+    // The attribute's verifier has parsed it.
+    result.program.schedule =
+        llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
   }
   return result;
 }

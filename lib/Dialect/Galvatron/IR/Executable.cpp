@@ -197,6 +197,26 @@ LogicalResult verifyElementTypes(ModelOp model) {
   return success();
 }
 
+/// Stages that are there already run on equal groups of consecutive devices:
+/// peers and prices are made for these.
+LogicalResult verifyDevices(ModelOp model) {
+  SmallVector<StageOp, 8> stages = model.getStages();
+  int64_t next = 0;
+  for (StageOp stage : stages) {
+    for (int64_t device : stage.getDevices())
+      if (device != next++)
+        return stage.emitOpError()
+               << "expected device " << next - 1 << ", found " << device
+               << ": stages are equal groups of consecutive devices, in their "
+                  "order";
+    if (stage.getDevices().size() != stages.front().getDevices().size())
+      return stage.emitOpError()
+             << "expected " << stages.front().getDevices().size()
+             << " devices as in stage 0, found " << stage.getDevices().size();
+  }
+  return success();
+}
+
 } // namespace
 
 LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
@@ -225,7 +245,7 @@ LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
 }
 
 LogicalResult mlir::galvatron::verifyExecutable(ModelOp model) {
-  if (failed(verifyChain(model)))
+  if (failed(verifyChain(model)) || failed(verifyDevices(model)))
     return failure();
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (layers.empty() ||

@@ -12,6 +12,8 @@
 
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Strategy/Plan.h"
+#include "galvatron/Support/Units.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/SmallSet.h"
@@ -78,9 +80,9 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     return emitError() << "expected 'micro_batches' to divide 'batch', found "
                        << microBatches << " and " << batch;
   // (C3)
-  if (schedule != "1f1b" && schedule != "gpipe")
-    return emitError() << "expected 'schedule' to be '1f1b' or 'gpipe', found '"
-                       << schedule << "'";
+  auto kind = ::galvatron::parseSchedule(schedule);
+  if (!kind)
+    return emitError() << llvm::toString(kind.takeError());
   return success();
 }
 
@@ -258,10 +260,19 @@ LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
 LogicalResult ParameterOp::verify() {
   // (C1)
   auto tensor = dyn_cast<RankedTensorType>(getType());
-  if (!tensor || !tensor.hasStaticShape() || tensor.getNumElements() < 1)
+  if (!tensor || !tensor.hasStaticShape() ||
+      llvm::is_contained(tensor.getShape(), 0) ||
+      !tensor.getElementType().isIntOrFloat())
     return emitOpError() << "expected a tensor type of static shape with at "
                             "least one element, found "
                          << getType();
+  int64_t bytes = (tensor.getElementTypeBitWidth() + 7) / 8;
+  for (int64_t dim : tensor.getShape())
+    bytes = ::galvatron::multiplyBytes(bytes, dim);
+  if (bytes > ::galvatron::kMostLayerBytes)
+    return emitOpError() << "expected parameter '" << getSymName()
+                         << "' to take at most " << ::galvatron::kMostLayerBytes
+                         << " bytes, found " << getType();
   // (C2)
   StringRef init = getInit();
   if (init != "normal" && init != "zeros" && init != "ones")

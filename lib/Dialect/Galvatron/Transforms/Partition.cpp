@@ -312,6 +312,9 @@ FailureOr<LayerFunctions>
 mlir::galvatron::partitionLayer(const LayerFunctions &whole,
                                 const Strategy &strategy, int64_t samples,
                                 StringRef name, ArrayRef<int64_t> borrowed) {
+  if (failed(nn::verifySizes(whole.forward, samples)) ||
+      failed(nn::verifySizes(whole.backward, samples)))
+    return failure();
   LayerFunctions result;
   // A layer that cannot be split leaves nothing behind.
   auto refuse = [&]() -> LogicalResult {

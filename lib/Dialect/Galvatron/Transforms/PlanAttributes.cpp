@@ -221,8 +221,10 @@ mlir::galvatron::readPlan(ModuleOp module,
     plan.layers.push_back({layer.getLayerName().str(), number,
                            layer.getStrategyAttr().toStrategy()});
   }
-  if (llvm::Error error = plan.check())
-    return module.emitError(llvm::toString(std::move(error))), failure();
+  for (auto check :
+       {&::galvatron::Plan::check, &::galvatron::Plan::checkDevices})
+    if (llvm::Error error = (plan.*check)())
+      return module.emitError(llvm::toString(std::move(error))), failure();
   return plan;
 }
 

@@ -68,6 +68,19 @@ static FloatAttr noDropout(Operation *op) {
   return FloatAttr::get(Float64Type::get(op->getContext()), 0.0);
 }
 
+static std::optional<int64_t> randomKey(const APFloat &probability,
+                                        uint64_t opIndex) {
+  return probability.isZero() ? std::nullopt
+                              : std::optional(static_cast<int64_t>(opIndex));
+}
+
+std::optional<int64_t> DropoutOp::getRandomKey() {
+  return randomKey(getP(), getOpIndex());
+}
+std::optional<int64_t> AttentionOp::getRandomKey() {
+  return randomKey(getDropout(), getOpIndex());
+}
+
 void DropoutOp::removeDropout() {
   getY().replaceAllUsesWith(getX());
   erase();

@@ -14,6 +14,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Support/Units.h"
+
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
 
@@ -39,6 +41,40 @@ void nn::setResultRole(func::FuncOp function, unsigned index, ValueRole role) {
   function.setResultAttr(
       index, kRoleAttr,
       StringAttr::get(function.getContext(), stringifyRole(role)));
+}
+
+LogicalResult nn::verifySizes(func::FuncOp function, int64_t samples) {
+  __int128 sum = 0, most = 0;
+  Value largest;
+  auto add = [&](Value value) {
+    auto tensor = dyn_cast<RankedTensorType>(value.getType());
+    if (!tensor)
+      return;
+    __int128 bytes = (tensor.getElementTypeBitWidth() + 7) / 8;
+    // What is too large at some dimension is so with the others.
+    for (int64_t dim : tensor.getShape())
+      bytes = std::min<__int128>(
+          bytes * (ShapedType::isDynamic(dim) ? samples : dim),
+          ::galvatron::kBeyondMemory);
+    sum += bytes;
+    if (bytes > most) {
+      most = bytes;
+      largest = value;
+    }
+  };
+  llvm::for_each(function.getArguments(), add);
+  function.walk([&](Operation *op) { llvm::for_each(op->getResults(), add); });
+  if (sum <= ::galvatron::kMostLayerBytes)
+    return success();
+  auto diagnostic = function.emitError()
+                    << "expected the values of '" << function.getName()
+                    << "' to take at most " << ::galvatron::kMostLayerBytes
+                    << " bytes with " << samples << " samples, the largest is ";
+  if (auto argument = dyn_cast<BlockArgument>(largest))
+    diagnostic << "argument " << argument.getArgNumber();
+  else
+    diagnostic << "a result of '" << largest.getDefiningOp()->getName() << "'";
+  return diagnostic << " of type " << largest.getType();
 }
 
 bool nn::isLossType(Type type) {
@@ -301,6 +337,28 @@ func::FuncOp Differentiator::buildBackward() {
   return function;
 }
 
+/// Operations that draw by one key would draw the same numbers.
+LogicalResult verifyRandomKeys(func::FuncOp body) {
+  llvm::DenseMap<int64_t, Operation *> byKey;
+  for (Operation &op : body.getBody().front()) {
+    auto training = dyn_cast<TrainingOpInterface>(op);
+    std::optional<int64_t> key =
+        training ? training.getRandomKey() : std::nullopt;
+    if (!key)
+      continue;
+    auto [other, inserted] = byKey.try_emplace(*key, &op);
+    if (inserted)
+      continue;
+    auto diagnostic = op.emitError()
+                      << "expected another 'op_index' than " << *key
+                      << ", which another operation of body '" << body.getName()
+                      << "' has: they would draw the same random numbers";
+    diagnostic.attachNote(other->second->getLoc()) << "the other one is here";
+    return diagnostic;
+  }
+  return success();
+}
+
 /// Clones `forward` keeping only results for which `keep` holds, and erases
 /// what is then unused.
 func::FuncOp cloneWithResults(func::FuncOp forward, StringRef name,
@@ -336,6 +394,9 @@ FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
       return body.emitError()
              << "expected argument " << index << " of body '" << body.getName()
              << "' to be a tensor, got " << type;
+  if (failed(verifySizes(body, /*samples=*/1)) ||
+      failed(verifyRandomKeys(body)))
+    return failure();
   return Differentiator(body, inputCount).run();
 }
 

@@ -28,9 +28,9 @@ namespace mlir::galvatron {
 /// Values are followed through stages, transfers and reshards.
 LogicalResult verifyChain(ModelOp model);
 
-/// Checks that what is executed is what the model says; does nothing but
-/// verifyChain() for models of opaque layers, which are not executed. Beyond
-/// the chain:
+/// Checks that what is executed is what the model says. Of models of opaque
+/// layers, which are not executed, only the chain, and that stages, where there
+/// are some, are equal groups of consecutive devices from 0 on. Of others also:
 /// 1. every layer but the last gives one floating-point tensor whose first
 ///    dimension alone is dynamic;
 /// 2. the last layer gives the loss, a `tensor<1xf64>`;

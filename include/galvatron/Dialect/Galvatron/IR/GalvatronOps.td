@@ -38,7 +38,8 @@ def Galvatron_ParameterOp
     ```
 
     Constraints:
-    - (C1) the type is a tensor of static shape with at least one element;
+    - (C1) the type is a tensor of static shape with at least one element, and
+      takes at most 2^46 bytes;
     - (C2) `init` is `normal`, `zeros` or `ones`;
     - (C3) `std` is there exactly if `init` is `normal`, and is positive;
     - (C4) the name is not empty.
@@ -64,6 +65,7 @@ def Galvatron_ModelOp
     The arguments are what the data loader delivers. The body is a sequence of
     `galvatron.layer` operations, later of `galvatron.stage` operations with
     `galvatron.transfer` between them, ended by `galvatron.output` with the loss.
+    Planned and compiled are chains of layers alone: see Executable.h.
     `config` keeps the text of the configuration that the model came from.
 
     ```mlir
@@ -243,8 +245,7 @@ def Galvatron_TransferOp
   let summary = "takes a boundary tensor from one stage to a later one";
   let description = [{
     Constraints:
-    - (C1) `to` is `from` + 1: tensors go to the next stage, and what later
-      stages need is relayed;
+    - (C1) `to` is `from` + 1: tensors go to the next stage;
     - (C2) the input is a result of stage `from`, or of a transfer to it.
   }];
   let arguments = (ins AnyType:$input, I64Attr:$from, I64Attr:$to);

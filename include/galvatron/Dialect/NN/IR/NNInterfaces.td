@@ -170,6 +170,13 @@ def NN_TrainingOpInterface : OpInterface<"TrainingOpInterface"> {
     }], "void", "removeDropout", (ins), "", [{
       return;
     }]>,
+    InterfaceMethod<[{
+      The number that, beside seed, step and layer, keys the random numbers of
+      the operation; nothing if it draws none. Operations of one body that draw
+      have different ones.
+    }], "std::optional<int64_t>", "getRandomKey", (ins), "", [{
+      return std::nullopt;
+    }]>,
   ];
 }
 

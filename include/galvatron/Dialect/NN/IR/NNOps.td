@@ -574,7 +574,7 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated"], [],
-                   ["getElementRole", "removeDropout"]> {
+                   ["getElementRole", "removeDropout", "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -694,7 +694,7 @@ def NN_GroupedAttentionGradOp
 
 def NN_DropoutOp
     : NN_ForwardOp<"dropout", [], ["partition"], ["getReusableOperand"],
-                   ["removeDropout"]> {
+                   ["removeDropout", "getRandomKey"]> {
   let summary = "Inverted dropout; also its own backward.";
   let description = [{
     The mask depends on (seed, step, layer, `op_index`) and on the global element

@@ -36,6 +36,11 @@ void setResultRole(func::FuncOp function, unsigned index, ValueRole role);
 /// A loss is a single f64 that has no sample dimension.
 bool isLossType(Type type);
 
+/// Checks that the values of a function take at most kMostLayerBytes together
+/// with `samples` samples, so that no sum of sizes overflows. The diagnostic
+/// names the largest of them.
+LogicalResult verifySizes(func::FuncOp function, int64_t samples);
+
 struct DerivedFunctions {
   func::FuncOp forward;
   func::FuncOp backward;
@@ -44,8 +49,9 @@ struct DerivedFunctions {
 /// Builds `<body>.forward` and `<body>.backward` behind `body`, whose first
 /// `inputCount` arguments are boundary tensors or data and the others
 /// parameters. What backward refers to of the forward pass becomes the stash.
-/// Fails, with a diagnostic, on operations without a gradient and on parameters
-/// that the loss does not depend on.
+/// Fails, with a diagnostic, on operations without a gradient, on parameters
+/// that the loss does not depend on, on sizes that cannot be summed
+/// (verifySizes), and on two operations that draw random numbers by one key.
 FailureOr<DerivedFunctions> differentiateBody(func::FuncOp body,
                                               unsigned inputCount);
 
