@@ -6,14 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/agreement.h"
-#include "comm/tcp.h"
 #include "core/error.h"
-#include "launched.h"
+#include "in_process.h"
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <random>
-#include <thread>
 
 using namespace grt;
 using namespace grt::test;
@@ -105,35 +104,11 @@ TEST(Agreement, StatementsAsBytes) {
 // Over a transport
 //===----------------------------------------------------------------------===//
 
-/// Runs `body` on so many processes that are threads of this one.
-void onProcesses(int count, const std::function<void(Transport &)> &body) {
-  uint16_t port = freePort();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < count; ++rank)
-    threads.emplace_back([&, rank] {
-      Rendezvous at;
-      at.rank = rank;
-      at.size = count;
-      at.address = "127.0.0.1";
-      at.port = port;
-      std::unique_ptr<Transport> transport = connectByTcp(at);
-      body(*transport);
-      transport->finalize();
-    });
-  for (std::thread &thread : threads)
-    thread.join();
-}
-
-void waitAll(Transport &transport, std::vector<Transport::Request> requests) {
-  while (!transport.test(requests))
-    std::this_thread::yield();
-}
-
 TEST(Agreement, AllLearnTheSame) {
   std::mutex mutex;
   std::vector<std::string> messages;
   onProcesses(4, [&](Transport &transport) {
-    auto wait = [&](auto requests) { waitAll(transport, requests); };
+    auto wait = [&](auto requests) { waitFor(transport, requests); };
     int self = transport.process(), tag = hostTag(transport);
     EXPECT_TRUE(agree(transport, tag, wait, says({{"a", "a=1"}})));
     Status status =

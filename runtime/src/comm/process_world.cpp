@@ -33,7 +33,8 @@ std::array<char, 40> machine() {
 /// Below this an all-reduce is bound by latency: one round instead of two.
 constexpr uint64_t smallBytes = 16 << 10;
 
-/// Bytes of a packed message of an exchange; the same on all ranks.
+/// Bytes of a packed message of an exchange; the same on all ranks. The least
+/// is what every transport carries.
 uint64_t packetBytes(int ranks) {
   constexpr uint64_t most = 64 << 10, least = 4 << 10, wanted = 1 << 20;
   return std::clamp(wanted / (2 * uint64_t(ranks)) & ~uint64_t(63), least,
@@ -185,7 +186,8 @@ public:
                       int rank)
       : processes(processes), shared(shared), transport(shared.transport),
         self(rank), inner(shared.local.join(rank)),
-        packet(packetBytes(shared.size())),
+        packet(std::min<uint64_t>(packetBytes(shared.size()),
+                                  transport.largestMessage() & ~size_t(63))),
         scratch(ProcessWorld::scratchBytes(shared.size())) {
     std::vector<int> all(static_cast<size_t>(shared.size()));
     for (int r = 0; r < shared.size(); ++r)
@@ -222,8 +224,10 @@ public:
       using E = decltype(element);
       using T = typename E::Type;
       T *values = static_cast<T *>(data);
-      if (count * sizeof(T) * uint64_t(group->size()) <=
-          std::min(smallBytes, scratch.size()))
+      uint64_t bytes = count * sizeof(T);
+      if (bytes * uint64_t(group->size()) <=
+              std::min(smallBytes, scratch.size()) &&
+          bytes <= transport.largestMessage())
         return reduceSmall<E>(*group, values, count);
       reduceLarge<E>(*group, values, count);
     });
@@ -236,10 +240,9 @@ public:
       return inner->allGather(base, in, out, bytes);
     int index = group->indexOf(self), members = group->size();
     char *to = static_cast<char *>(out);
-    for (uint64_t first = 0; first < bytes;
-         first += Transport::largestMessage) {
-      uint64_t part =
-          std::min<uint64_t>(bytes - first, Transport::largestMessage);
+    uint64_t most = transport.largestMessage();
+    for (uint64_t first = 0; first < bytes; first += most) {
+      uint64_t part = std::min(bytes - first, most);
       for (int step = 1; step < members; ++step) {
         int from = (index + members - step) % members;
         receive(group->ranks()[size_t(from)],
@@ -395,8 +398,9 @@ private:
   /// Elements of one chunk of a sum over so many members.
   template <typename T> uint64_t chunkElements(int members) const {
     constexpr uint64_t line = 64 / sizeof(T);
-    return std::max(line, scratch.size() / sizeof(T) / uint64_t(members) /
-                              line * line);
+    uint64_t bytes = std::min<uint64_t>(scratch.size() / uint64_t(members),
+                                        transport.largestMessage());
+    return std::max(line, bytes / sizeof(T) / line * line);
   }
   /// Where a member's chunk arrives.
   template <typename T> T *piece(int member, uint64_t chunk) {
@@ -600,7 +604,7 @@ private:
     stream.packedBytes = 0;
     uint64_t left = stream.rowBytes(stream.row) - stream.offset;
     if (!stream.call->add && left >= packet) {
-      uint64_t bytes = std::min<uint64_t>(left, Transport::largestMessage);
+      uint64_t bytes = std::min<uint64_t>(left, transport.largestMessage());
       char *data = stream.place(stream.row) + stream.offset;
       start(stream, peer, data, bytes);
       forward(stream, bytes);

@@ -317,7 +317,7 @@ private:
       peer.headBytes += size_t(got);
       if (peer.headBytes < sizeof(Head))
         return true;
-      if (peer.head.bytes > largestMessage)
+      if (peer.head.bytes > largestMessage())
         return false;
       peer.body.resize(peer.head.bytes);
       peer.bodyBytes = 0;

@@ -25,13 +25,15 @@ class Transport {
 public:
   /// A message on its way; null: complete.
   using Request = void *;
-  /// A message has at most so many bytes.
-  static constexpr size_t largestMessage = size_t(1) << 26;
 
   virtual ~Transport() = default;
   virtual int process() const = 0;   ///< number of this process
   virtual int processes() const = 0; ///< how many there are
 
+  /// A message has at most so many bytes, 4096 or more; the same in all
+  /// processes. Below what libraries count in an int, and large enough to cost
+  /// nothing.
+  virtual size_t largestMessage() const { return size_t(1) << 26; }
   /// A tag is from 0 to here. At least 32767, as MPI guarantees; libraries
   /// differ in what they offer beyond.
   virtual int largestTag() const = 0;
