@@ -437,6 +437,7 @@ TEST(BadPeers, Replays) {
   say(socket, heard);
   EXPECT_EQ(hear(socket).size(), 64u);
   first.end();
+  EXPECT_EQ(first.code, 4);
   EXPECT_NE(first.problem.find("1 of 2 processes did not come"),
             std::string::npos)
       << first.problem;
@@ -503,6 +504,7 @@ TEST(Meeting, AStaleProcessIsTurnedAway) {
   late.end();
   EXPECT_EQ(late.problem, "the process with RANK=1 is of restart 2, process 0 "
                           "of restart 3");
+  EXPECT_EQ(late.code, 2);
   Meeter second(right);
   second.end();
   first.end();

@@ -372,7 +372,7 @@ TEST_F(LaunchedRuns, TheSecretOfALaunch) {
       << output;
   EXPECT_EQ(run(std::string("GRT_RENDEZVOUS_SECONDS=1 ") + START_PROCESSES +
                 " 2 sh -c " + one),
-            1)
+            4)
       << output;
   EXPECT_NE(output.find("what listens there knows a secret, this process none"),
             std::string::npos)

@@ -34,7 +34,8 @@ constexpr uint64_t edgeBytes = 1 << 16;
 std::string identifyFile(const fs::path &path, uint64_t &bytes) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file)
-    invalid("cannot open '" + path.string() + "': " + strerror(errno));
+    fail(codeOfPath(errno),
+         "cannot open '" + path.string() + "': " + strerror(errno));
   uint64_t size = uint64_t(file.tellg());
   std::string head(std::min(edgeBytes, size), 0);
   std::string tail(std::min(edgeBytes, size - head.size()), 0);
@@ -43,7 +44,7 @@ std::string identifyFile(const fs::path &path, uint64_t &bytes) {
   file.seekg(std::streamoff(size - tail.size()));
   file.read(tail.data(), std::streamsize(tail.size()));
   if (!file)
-    fail("cannot read '" + path.string() + "'");
+    fail(ExitStorage, "cannot read '" + path.string() + "'");
   bytes += size;
   return path.filename().string() + " " + str(size) + " " +
          hashText(head + tail) + "\n";

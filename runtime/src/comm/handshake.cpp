@@ -350,9 +350,9 @@ void takeNumbered(Listener &listener, int count, double seconds,
   for (int missing = count; missing > 0;) {
     std::optional<Guest> guest = listener.next(deadline);
     if (!guest)
-      fail(str(missing) + " of " + str(count) +
-           " processes did not connect within " + secondsText(seconds) +
-           listener.dropped().text());
+      fail(ExitPeerLost, str(missing) + " of " + str(count) +
+                             " processes did not connect within " +
+                             secondsText(seconds) + listener.dropped().text());
     int32_t number = 0;
     if (guest->claim.size() != sizeof(number))
       continue;
@@ -388,7 +388,7 @@ Connection connectNumbered(const Contact &contact, const Trust &trust,
           (tried.empty() ? "" : ", ") + endpoint.text() + " (" + problem + ")";
     }
     if (millisecondsLeft(deadline) == 0)
-      fail("cannot reach " + name + " at any of " + tried);
+      fail(ExitPeerLost, "cannot reach " + name + " at any of " + tried);
     usleep(50000);
   }
 }

@@ -31,8 +31,9 @@ static_assert(std::is_trivially_copyable_v<Claim>);
 /// What process 0 tells everyone, before the contacts.
 constexpr size_t sessionBytes = 32;
 
-/// How a refusal begins.
-constexpr char final = 'f', notYet = 'n';
+/// How a refusal begins: the process does not belong to this run; process 0 is
+/// left over from an earlier attempt; some process has not come.
+constexpr char never = 'n', notYet = 'y', alone = 'a';
 constexpr size_t longestReason = 4096;
 
 constexpr auto connectTime = std::chrono::seconds(5);
@@ -110,11 +111,11 @@ public:
     std::memcpy(&claim, guest.claim.data(), sizeof(claim));
     std::string who = "the process with RANK=" + str(claim.rank);
     if (claim.run != run)
-      return refuse(guest, final,
+      return refuse(guest, never,
                     "another run meets at " + place(at) +
                         ": choose another MASTER_PORT");
     if (claim.restart != at.restart)
-      return refuse(guest, claim.restart > at.restart ? notYet : final,
+      return refuse(guest, claim.restart > at.restart ? notYet : never,
                     who + " is of restart " + str(claim.restart) +
                         ", process 0 of restart " + str(at.restart));
     if (claim.size != at.size || claim.rank < 1 || claim.rank >= at.size)
@@ -157,7 +158,7 @@ private:
   }
   /// Refuses, and remembers why for when some do not come.
   void note(const Guest &guest, const std::string &why) {
-    refuse(guest, final, why);
+    refuse(guest, never, why);
     if (notes.find(why) == std::string::npos && notes.size() < 500)
       notes += "; " + why;
   }
@@ -191,8 +192,8 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
                       secondsText(at.seconds) + ": missing RANK " + ranks +
                       arrivals.turnedAway() + listener->dropped().text();
     arrivals.tellAll(/*refused=*/true,
-                     final + why.substr(0, longestReason - 1));
-    fail(why);
+                     alone + why.substr(0, longestReason - 1));
+    fail(ExitPeerLost, why);
   }
 
   Meeting meeting;
@@ -249,8 +250,9 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
   case Attempt::Failed:
     return std::nullopt;
   case Attempt::Refused:
-    if (text.empty() || text[0] == final)
-      fail(text.empty() ? "process 0 refuses" : text.substr(1));
+    if (text.empty() || text[0] != notYet)
+      fail(!text.empty() && text[0] == alone ? ExitPeerLost : ExitInvalid,
+           text.empty() ? "process 0 refuses" : text.substr(1));
     problem = text.substr(1);
     return std::nullopt;
   case Attempt::Done:
@@ -287,9 +289,10 @@ Meeting comeTo(const Rendezvous &at, const Claim &own, Deadline deadline) {
         last = problem;
     }
     if (millisecondsLeft(deadline) == 0)
-      fail("process " + str(at.rank) + " did not meet process 0 at " +
-           place(at) + " within " + secondsText(at.seconds) + ": " + last +
-           (heard.empty() || heard == last ? "" : "; before: " + heard));
+      fail(ExitPeerLost,
+           "process " + str(at.rank) + " did not meet process 0 at " +
+               place(at) + " within " + secondsText(at.seconds) + ": " + last +
+               (heard.empty() || heard == last ? "" : "; before: " + heard));
     usleep(100000);
   }
 }
