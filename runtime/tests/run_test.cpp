@@ -46,8 +46,8 @@ TEST(Run, TrainsLogsSavesAndGenerates) {
     steps.push_back(Json::parse(line));
   ASSERT_EQ(steps.size(), 40u);
   for (const char *key :
-       {"step", "loss", "grad-norm", "lr", "ms", "tokens-per-second", "mfu",
-        "peak-bytes", "planned-bytes"})
+       {"step", "loss", "grad-norm", "lr", "ms", "tokens-per-second",
+        "samples-per-second", "mfu", "peak-bytes", "planned-bytes"})
     EXPECT_TRUE(steps[7].contains(key)) << key;
   EXPECT_DOUBLE_EQ(steps[0]["lr"], 0.075);
   EXPECT_DOUBLE_EQ(steps[3]["lr"], 0.3);
@@ -60,8 +60,12 @@ TEST(Run, TrainsLogsSavesAndGenerates) {
   Json summary = Json::parse(readAll(out + "/summary.json"));
   for (const char *key :
        {"ranks", "process-peak-bytes", "steps", "final-loss",
-        "predicted-step-ms", "median-step-ms", "tokens-per-second"})
+        "predicted-step-ms", "median-step-ms", "tokens-per-second",
+        "samples-per-second", "nominal-cluster"})
     EXPECT_TRUE(summary.contains(key)) << key;
+  EXPECT_EQ(summary["ended-by"], "completed");
+  EXPECT_NEAR(summary["samples-per-second"].get<double>() * 8,
+              summary["tokens-per-second"].get<double>(), 1e-3);
   EXPECT_EQ(summary["ranks"].size(), 2u);
   EXPECT_EQ(summary["ranks"][1]["rank"], 1);
   EXPECT_EQ(summary["final-loss"], steps[39]["loss"]);

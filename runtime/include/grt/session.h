@@ -89,6 +89,8 @@ struct ProgramFacts {
   /// The strategies of every stage, equal neighbours once: "2 stages (1f1b, 4
   /// micro-batches): tp2.sdp2 x5 | sdp4 x3".
   std::string plan;
+  /// Predicted times and peak FLOP/s are a built-in cluster's, not measured.
+  bool nominal = false;
   /// Bytes of a saved model; of a checkpoint and of its largest file.
   uint64_t modelBytes = 0, checkpointBytes = 0, largestFileBytes = 0;
 };

@@ -58,6 +58,7 @@ ProgramFacts Program::facts() const {
     facts.model = config["model_type"].get<std::string>();
   facts.dtype = dtypeName(manifest.dtype);
   facts.plan = planText(manifest);
+  facts.nominal = manifest.nominal;
   std::vector<uint64_t> offsets;
   for (bool states : {false, true}) {
     std::vector<TensorEntry> entries;

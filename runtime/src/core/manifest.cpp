@@ -811,6 +811,8 @@ Manifest parseManifest(std::string_view text) {
     manifest.ties.push_back(tie);
   }
   checkWorld(manifest);
+  if (root.has("plan") && root.at("plan").has("nominal-cluster"))
+    manifest.nominal = root.at("plan").at("nominal-cluster").boolean();
   if (root.has("plan") && root.at("plan").has("predicted-us"))
     manifest.predicted =
         parsePredicted(root.at("plan").at("predicted-us"), manifest);

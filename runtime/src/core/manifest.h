@@ -176,6 +176,8 @@ struct Manifest {
   bool clip = true;
   std::string modelConfig; ///< JSON text, keys in the order of the file
   double predictedStepMs = 0, flopsPerToken = 0, peakFlops = 0;
+  /// Predicted times and peak are those of a built-in cluster, not measured.
+  bool nominal = false;
   std::vector<std::string> functions;
   std::vector<Parameter> parameters;
   std::vector<Exchange> exchanges;

@@ -212,6 +212,9 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   say("ranks: " + std::to_string(ranks) + " x " +
       plural(uint64_t(session.threadsPerRank()), "thread", "threads") + " " +
       where);
+  if (facts.nominal)
+    say("cluster: nominal figures, which predicted times and mfu are of; "
+        "galvatron-profile measures this machine");
   if (!data)
     return;
   uint64_t batch = uint64_t(program.batchSize());
@@ -323,6 +326,7 @@ void Report::step(const grt::StepResult &result,
                 {"lr", result.learningRate},
                 {"ms", result.milliseconds},
                 {"tokens-per-second", rate},
+                {"samples-per-second", rate / double(program.sequenceLength())},
                 {"mfu", hasMfu ? Json(mfu) : Json()},
                 {"peak-bytes", measured},
                 {"planned-bytes", planned}};
@@ -408,7 +412,10 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
-      {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0}};
+      {"nominal-cluster", program.facts().nominal},
+      {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0},
+      {"samples-per-second",
+       median > 0 ? double(program.batchSize()) / median * 1e3 : 0.0}};
   auto shares = [](const grt::TimeShares &time) {
     if (!time.steps)
       return Json();
@@ -454,7 +461,8 @@ void Report::finish(const std::vector<RankMemory> &memory,
   if (steps) {
     std::string predicted =
         program.predictedStepMilliseconds() > 0
-            ? format("predicted %.1f ms, ", program.predictedStepMilliseconds())
+            ? format("predicted %.1f ms", program.predictedStepMilliseconds()) +
+                  (program.facts().nominal ? " (nominal), " : ", ")
             : "";
     say("step time: " + predicted +
         format("median %.1f ms", medianMilliseconds()));
