@@ -69,6 +69,9 @@ TEST(Run, TrainsLogsSavesAndGenerates) {
   EXPECT_EQ(summary["ranks"].size(), 2u);
   EXPECT_EQ(summary["ranks"][1]["rank"], 1);
   EXPECT_EQ(summary["final-loss"], steps[39]["loss"]);
+  // The last three were recorded, and their times are another thing.
+  EXPECT_EQ(summary["median-of"], Json({{"kind", "calls"}, {"steps", 37}}));
+  EXPECT_EQ(summary["time-shares"]["steps"], 3);
   EXPECT_EQ(summary["generated"], "defgh");
 
   auto [header, data] = readSafetensors(out + "/model/model.safetensors");
@@ -103,6 +106,20 @@ TEST(Run, JsonOnStandardOutputIsTheOnlyThingThere) {
               "2>/dev/null");
   ASSERT_EQ(result.exitCode, 0);
   EXPECT_EQ(Json::parse(result.output)["steps"], 2);
+}
+
+TEST(Run, NothingIsRecordedWithoutTraceSteps) {
+  std::string run = program(1) + " --data=" + alphabet() + " --steps=2";
+  Json every = Json::parse(runTool(run + " --json", "2>/dev/null").output);
+  EXPECT_EQ(every["median-of"], Json({{"kind", "recorded"}, {"steps", 2}}));
+  Json none = Json::parse(
+      runTool(run + " --json --trace-steps=0", "2>/dev/null").output);
+  EXPECT_EQ(none["median-of"], Json({{"kind", "calls"}, {"steps", 2}}));
+  EXPECT_TRUE(none["time-shares"]["measured"].is_null());
+  Result refused = runTool(run + " --trace-steps=0 --trace=trace.json");
+  EXPECT_EQ(refused.exitCode, 2);
+  EXPECT_NE(refused.output.find("--trace needs at least one step"),
+            std::string::npos);
 }
 
 TEST(Run, HelpAndVersion) {

@@ -180,6 +180,7 @@ const grt_backend *faultyBackend() {
 struct Outcome {
   Status status;
   std::vector<double> losses;
+  std::vector<StepKind> kinds;
   TensorMap parameters, gradients;
 };
 
@@ -224,6 +225,7 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
     StepResult result;
     outcome.status = session->step(result);
     outcome.losses.push_back(result.loss);
+    outcome.kinds.push_back(result.kind);
     // Between two graphs, on the streams themselves.
     double loss = 0;
     uint64_t valid = 0;
@@ -350,6 +352,11 @@ TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreGraphs) {
     EXPECT_EQ(calls.launched, 5 * 2 * ranks);
     EXPECT_EQ(calls.products, plain - 4 * (products / 2));
     EXPECT_EQ(six.losses, expected.losses);
+    // Making graphs is not running them.
+    EXPECT_EQ(expected.kinds, std::vector<StepKind>(6, StepKind::Calls));
+    std::vector<StepKind> kinds(6, StepKind::Graphs);
+    kinds[0] = kinds[1] = StepKind::Calls;
+    EXPECT_EQ(six.kinds, kinds);
     EXPECT_EQ(bitsOf(six.parameters), bitsOf(expected.parameters));
     EXPECT_EQ(bitsOf(six.gradients), bitsOf(expected.gradients));
   }

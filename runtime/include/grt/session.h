@@ -209,6 +209,14 @@ struct SessionOptions {
   std::shared_ptr<World> world;
 };
 
+/// How a training step was put on its device. Times of different kinds are not
+/// of the same thing.
+enum class StepKind : uint8_t {
+  Calls,   ///< one call after the other, or graphs were being made
+  Graphs,  ///< graphs that were there were started, and nothing else
+  Recorded ///< calls with a trace of each
+};
+
 struct StepResult {
   uint64_t step = 0;       ///< counts from 1
   double loss = 0;         ///< mean over the valid tokens of the global batch
@@ -217,6 +225,7 @@ struct StepResult {
   double milliseconds = 0;
   uint64_t validTokens = 0;
   bool skipped = false; ///< nothing was updated, see OnNan
+  StepKind kind = StepKind::Calls;
 };
 
 struct RankMemory {

@@ -119,7 +119,11 @@ void Rank::train() {
   if (recorder)
     recorder->beginStep(state.step);
   beginStep();
+  stepKind = StepKind::Calls;
+  if (recorder && recorder->isActive())
+    stepKind = StepKind::Recorded;
   if (stepsByGraphs()) {
+    stepKind = StepKind::Graphs;
     trainByGraphs();
   } else {
     leaveGraphs();

@@ -114,6 +114,8 @@ public:
   double gradientNorm = 0;
   /// The loss or the norm is not finite, so nothing was updated.
   bool updateLeftOut = false;
+  /// Of the last `train`.
+  StepKind stepKind = StepKind::Calls;
 
   const Program &program() const { return state.program; }
   int globalRank() const { return self; }

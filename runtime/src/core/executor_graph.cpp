@@ -36,6 +36,7 @@ void Rank::leaveGraphs() {
 template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
   graphs.resize(2);
   if (!graphs[number]) {
+    stepKind = StepKind::Calls;
     // All streams leave COMPUTE behind what was done so far.
     for (Meeting &meeting : meetings)
       meeting.computed = meeting.transferred = false;

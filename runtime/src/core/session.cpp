@@ -648,6 +648,7 @@ Status Session::step(StepResult &result) {
     result.milliseconds =
         milliseconds(std::chrono::steady_clock::now() - begin);
     result.validTokens = valid;
+    result.kind = first.stepKind;
   });
 }
 

@@ -166,7 +166,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
          o.flightGiven = true;
        })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
-      {"--trace-steps", integer(1, [&](uint64_t v) { o.traceSteps = v; })},
+      {"--trace-steps", integer(0, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},
       {"--summary", text([&](const std::string &v) { o.summary = v; })},
       {"--json", text([&](const std::string &v) { o.json = v; })},
@@ -333,6 +333,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status(2, "expected at most " + std::to_string(*options.steps) +
                          " warm-up steps, found " +
                          std::to_string(*options.warmupSteps));
+  if (options.traceSteps == 0 && !options.trace.empty())
+    return Status(2, "--trace needs at least one step, found --trace-steps=0");
   if (options.checkpoint.empty() && (options.resume || options.checkpointEvery))
     return Status(
         2, std::string(options.resume ? "--resume" : "--checkpoint-every") +
@@ -448,7 +450,8 @@ const char *helpText() {
          "and predicted\n"
          "  --trace-steps=N           how many (default 3); the summary's "
          "shares "
-         "are theirs\n"
+         "are theirs;\n"
+         "                            0: no step is recorded\n"
          "  --dump-gradients=FILE     gradients of step 1 as safetensors\n"
          "  --generate=TEXT           prints a greedy continuation of TEXT\n"
          "  --tokens=N                its length (default 64)\n"

@@ -63,7 +63,8 @@ struct Options {
   uint64_t tokens = 64;
 
   bool wantsRecording() const {
-    return !trace.empty() || !summary.empty() || !json.empty();
+    return traceSteps > 0 &&
+           (!trace.empty() || !summary.empty() || !json.empty());
   }
 };
 

@@ -21,6 +21,7 @@ namespace {
 
 using grt::RankMemory;
 using grt::Status;
+using grt::StepKind;
 using Json = nlohmann::ordered_json;
 
 const auto processBegin = std::chrono::steady_clock::now();
@@ -283,7 +284,7 @@ void Report::step(const grt::StepResult &result,
       bestStep = result.step;
     }
   }
-  milliseconds.push_back(result.milliseconds);
+  milliseconds[result.kind].push_back(result.milliseconds);
   // The first step that takes samples of a second pass says so.
   if (trainingSamples && lastSamples <= trainingSamples &&
       samples > trainingSamples)
@@ -374,10 +375,18 @@ void Report::generated(const std::string &prompt, const std::string &text) {
   say("");
 }
 
+StepKind Report::medianKind() const {
+  for (StepKind kind : {StepKind::Graphs, StepKind::Calls})
+    if (milliseconds.count(kind))
+      return kind;
+  return StepKind::Recorded;
+}
+
 double Report::medianMilliseconds() const {
-  if (milliseconds.empty())
+  auto found = milliseconds.find(medianKind());
+  if (found == milliseconds.end())
     return 0;
-  std::vector<double> sorted = milliseconds;
+  std::vector<double> sorted = found->second;
   std::sort(sorted.begin(), sorted.end());
   size_t half = sorted.size() / 2;
   return sorted.size() % 2 ? sorted[half]
@@ -396,6 +405,14 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   double median = medianMilliseconds();
   double tokens = double(program.batchSize() * program.sequenceLength());
+  static const std::map<StepKind, const char *> names = {
+      {StepKind::Calls, "calls"},
+      {StepKind::Graphs, "graphs"},
+      {StepKind::Recorded, "recorded"}};
+  auto of = milliseconds.find(medianKind());
+  Json timed;
+  if (of != milliseconds.end())
+    timed = {{"kind", names.at(of->first)}, {"steps", of->second.size()}};
   Json summary = {
       {"ranks", ranks},
       {"process-peak-bytes", processPeakBytes()},
@@ -412,6 +429,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
+      {"median-of", timed},
       {"nominal-cluster", program.facts().nominal},
       {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0},
       {"samples-per-second",

@@ -13,6 +13,7 @@
 #include "options.h"
 
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -72,6 +73,8 @@ private:
   std::string progress(uint64_t step, uint64_t samples) const;
   std::string summaryText(const std::vector<grt::RankMemory> &memory,
                           const std::string &endedBy) const;
+  /// Steps of one kind tell a time: of graphs if there are such, else of calls.
+  grt::StepKind medianKind() const;
   double medianMilliseconds() const;
   double epochs(uint64_t samples) const;
 
@@ -86,7 +89,7 @@ private:
   FILE *log = nullptr;
   uint64_t lostLogLines = 0;
   std::vector<grt::Status> failed;
-  std::vector<double> milliseconds;
+  std::map<grt::StepKind, std::vector<double>> milliseconds;
   uint64_t steps = 0, skipped = 0;
   uint64_t firstStep = 0; ///< before the first of this run
   uint64_t lastSamples = 0;
