@@ -211,6 +211,15 @@ uint64_t peakBytes(void *state) {
   }
 }
 
+uint64_t cacheBytes(void *) {
+  try {
+    gpu::use();
+    return gpu::cacheBytes();
+  } catch (const DeviceError &) {
+    return 0;
+  }
+}
+
 const char *failure() { return lastFailure.c_str(); }
 
 grt_device makeDevice() {
@@ -237,6 +246,7 @@ grt_device makeDevice() {
   device.peak_bytes = peakBytes;
   device.collectives = processCollectives();
   device.local_collectives = threadCollectives();
+  device.cache_bytes = cacheBytes;
   return device;
 }
 

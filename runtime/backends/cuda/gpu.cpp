@@ -229,6 +229,13 @@ uint64_t bytesInUse() {
   return total - free;
 }
 
+uint64_t cacheBytes() {
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device()),
+        "cudaDeviceGetAttribute");
+  return uint64_t(bytes);
+}
+
 Stream makeStream() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),

@@ -18,6 +18,8 @@ namespace grt::cuda::gpu {
 
 /// Whether what was recorded last is done. Throws what went wrong before it.
 bool isDone(Event event);
+/// Bytes of the device's last cache.
+uint64_t cacheBytes();
 /// Whether work can be captured as graphs at all.
 bool hasGraphs();
 

@@ -137,6 +137,8 @@ typedef struct grt_device {
   /// call.
   void (*note)(void *rank_state, uint32_t kind, const void *address,
                uint64_t bytes, const char *name);
+  /// Bytes of the device's last cache; 0 if unknown, null where nobody can say.
+  uint64_t (*cache_bytes)(void *rank_state);
 } grt_device;
 
 /// What `grt_device.note` says.

@@ -6,15 +6,14 @@
 //===----------------------------------------------------------------------===//
 //
 // The same questions as compute.cpp asks of CPU ranks, at the sizes that keep a
-// GPU busy and in the type that it trains in. Calls are put on the device one
-// after the other and timed by events around many of them, so what is measured
-// is what they take in a row.
+// GPU busy and in the type that it trains in.
 //
 //===----------------------------------------------------------------------===//
 
 #include "device.h"
 #include "core/error.h"
 #include "core/executor.h"
+#include "device_probe.h"
 
 #include "grt/cuda_bounds.h"
 
@@ -24,183 +23,6 @@
 
 namespace grt::profile {
 namespace {
-
-class DeviceProbe {
-public:
-  struct Buffer {
-    grt_dtype dtype;
-    int64_t count;
-
-    uint64_t bytes() const { return uint64_t(count * widthOf(dtype)); }
-  };
-
-  explicit DeviceProbe(const grt_backend &backend)
-      : backend(backend), table(*backend.device),
-        state(backend.create_rank(0, 1)) {
-    if (!state)
-      fail(std::string("backend '") + backend.name + "' does not start: " +
-           (backend.failure ? backend.failure() : "no reason given"));
-    pinned = table.allocate_host(pinnedBytes);
-    step = backend.allocate(sizeof(grt_step));
-    if (!pinned || !step)
-      fail("no memory for a step block");
-    auto *block = new (pinned) grt_step();
-    block->step = 1;
-    block->beta1 = 0.9;
-    block->beta2 = 0.999;
-    block->eps = 1e-8;
-    block->clip_factor = block->inverse_tokens = 1;
-    copy(step, pinned, sizeof(grt_step));
-    synchronise();
-    at.dp_size = at.sdp_size = at.tp_size = 1;
-  }
-  ~DeviceProbe() {
-    release();
-    if (step)
-      backend.release(step, sizeof(grt_step));
-    if (pinned)
-      table.release_host(pinned, pinnedBytes);
-    backend.destroy_rank(state);
-  }
-  DeviceProbe(const DeviceProbe &) = delete;
-  DeviceProbe &operator=(const DeviceProbe &) = delete;
-
-  /// Seconds of one call of a kernel on buffers of its own.
-  double kernel(double seconds, grt_kernel kernel,
-                const std::vector<Buffer> &buffers,
-                const std::vector<int64_t> &ints,
-                const std::vector<double> &reals = {}) {
-    std::vector<grt_buffer> descriptors;
-    std::vector<void *> addresses;
-    uint64_t offset = 0;
-    for (const Buffer &buffer : buffers)
-      offset += (buffer.bytes() + 255) / 256 * 256;
-    reserve(offset);
-    offset = 0;
-    for (const Buffer &buffer : buffers) {
-      descriptors.push_back(
-          {GRT_REGION_TRANSIENT, uint32_t(buffer.dtype), 0, buffer.bytes()});
-      addresses.push_back(pool + offset);
-      // Tokens and labels are 0; everything else is small numbers.
-      if (buffer.dtype == GRT_I32)
-        fill(pool + offset, 0, buffer.bytes());
-      offset += (buffer.bytes() + 255) / 256 * 256;
-    }
-    grt_kernel_op op = {uint32_t(kernel),      uint32_t(buffers.size()),
-                        uint32_t(ints.size()), uint32_t(reals.size()),
-                        descriptors.data(),    ints.data(),
-                        reals.data(),          "profile"};
-    if (!backend.kernels[kernel])
-      fail(std::string("backend '") + backend.name + "' lacks a kernel");
-    if (backend.prepare)
-      check([&](char *message, size_t bytes) {
-        return backend.prepare(state, &op, message, bytes);
-      });
-    grt_call call = {
-        &op, addresses.data(), &at, static_cast<grt_step *>(step), 0, state};
-    double time = timed(seconds, [&] {
-      check([&](char *message, size_t bytes) {
-        return backend.kernels[kernel](&call, message, bytes);
-      });
-    });
-    // What kernels wrote may be anything.
-    filled = 0;
-    return time;
-  }
-
-  /// Seconds of a copy on the device.
-  double copies(double seconds, uint64_t bytes) {
-    reserve(2 * bytes);
-    return timed(seconds, [&] { copy(pool + bytes, pool, bytes); });
-  }
-
-  void release() {
-    if (pool)
-      backend.release(pool, poolBytes);
-    pool = nullptr;
-    poolBytes = filled = 0;
-  }
-
-private:
-  template <typename Call> void check(Call call) {
-    char message[512] = "";
-    if (call(message, sizeof(message)) != 0)
-      fail(message);
-  }
-  void copy(void *to, const void *from, uint64_t bytes) {
-    check([&](char *message, size_t capacity) {
-      return table.copy(state, GRT_STREAM_COMPUTE, to, from, bytes, message,
-                        capacity);
-    });
-  }
-  void fill(void *to, int byte, uint64_t bytes) {
-    check([&](char *message, size_t capacity) {
-      return table.fill(state, GRT_STREAM_COMPUTE, to, byte, bytes, message,
-                        capacity);
-    });
-  }
-  void synchronise() {
-    check([&](char *message, size_t bytes) {
-      return table.synchronise(state, GRT_STREAM_COUNT, message, bytes);
-    });
-  }
-  void record(uint32_t event) {
-    check([&](char *message, size_t bytes) {
-      return table.record(state, GRT_STREAM_COMPUTE, event, message, bytes);
-    });
-  }
-
-  /// Memory for one call's buffers: 0x3c in every byte is a small number in
-  /// bf16, f32 and f64.
-  void reserve(uint64_t bytes) {
-    if (bytes > poolBytes) {
-      release();
-      pool = static_cast<char *>(backend.allocate(bytes));
-      if (!pool)
-        fail("the device has no " + std::to_string(bytes) + " bytes");
-      poolBytes = bytes;
-    }
-    if (filled < bytes)
-      fill(pool, 0x3c, bytes);
-    filled = bytes;
-  }
-
-  /// The median over a few windows, of about `seconds` in all.
-  template <typename Body> double timed(double seconds, Body body) {
-    constexpr int windows = 5;
-    body();
-    double once = window(1, body);
-    auto count = int64_t(seconds / windows / std::max(once, 1e-7));
-    count = std::clamp<int64_t>(count, 1, 1000);
-    double times[windows];
-    for (double &time : times)
-      time = window(count, body);
-    std::nth_element(times, times + windows / 2, times + windows);
-    return times[windows / 2];
-  }
-  template <typename Body> double window(int64_t count, Body &body) {
-    record(0);
-    for (int64_t i = 0; i < count; ++i)
-      body();
-    record(1);
-    synchronise();
-    double milliseconds = 0;
-    check([&](char *message, size_t bytes) {
-      return table.elapsed(state, 0, 1, &milliseconds, message, bytes);
-    });
-    return std::max(milliseconds / 1e3 / double(count), 1e-9);
-  }
-
-  static constexpr uint64_t pinnedBytes = 4096;
-
-  const grt_backend &backend;
-  const grt_device &table;
-  void *state;
-  void *pinned = nullptr, *step = nullptr;
-  char *pool = nullptr;
-  uint64_t poolBytes = 0, filled = 0;
-  grt_coordinates at = {};
-};
 
 using Buffer = DeviceProbe::Buffer;
 
@@ -318,9 +140,10 @@ void measureKernels(DeviceProbe &probe, int64_t rows, int64_t width,
   }
   result.memoryBandwidth = bytes / time;
   KernelTime update{"optimizer (adamw)", 0, 30.0 * double(4 * n)};
-  update.seconds = probe.kernel(seconds / 7, GRT_KERNEL_OPTIMIZER,
-                                {bf(4 * n), f(4 * n), f(12 * n)},
-                                {2, 4 * n, 1, 0, 4 * n, 1});
+  update.seconds =
+      probe.kernel(seconds / 7, GRT_KERNEL_OPTIMIZER,
+                   {bf(4 * n), f(4 * n), {GRT_F32, 12 * n, 1, true}},
+                   {2, 4 * n, 1, 0, 4 * n, 1});
   result.kernels.push_back(update);
   KernelTime norm{"norm", 0, 4.0 * double(4 * n)};
   norm.seconds = probe.kernel(seconds / 7, GRT_KERNEL_NORM, {f(4 * n)},

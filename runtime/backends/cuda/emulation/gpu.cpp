@@ -47,6 +47,7 @@ void *allocateHost(uint64_t bytes) { return allocate(bytes); }
 void releaseHost(void *memory) { release(memory); }
 void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
+uint64_t cacheBytes() { return 0; }
 
 Stream makeStream() { return newHandle<Stream>(); }
 void destroyStream(Stream) {}

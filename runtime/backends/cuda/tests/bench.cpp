@@ -8,13 +8,14 @@
 //   grt-device-bench --backend=PATH [--rows=N] [--width=N] [--json=FILE]
 //
 // Times the kernels on the shapes of a transformer layer in bf16 (rows tokens
-// of `width`, sequences of 1024, heads of 64, 50304 words) by events, medians
-// of 20 runs behind 3, and prints bytes or operations a second, and the share
-// of the ceiling measured in the same run: a copy, and a large product. Bytes
-// are those that the kernel must move, as its comment states them.
+// of `width`, sequences of 1024, heads of 64, 50304 words) as device_probe.h
+// says, and prints bytes or operations a second, and the share of the ceiling
+// measured in the same run: a copy, and a large product. Bytes are those that
+// the kernel must move, as its comment states them.
 //
 //===----------------------------------------------------------------------===//
 
+#include "device_probe.h"
 #include "on_backend.h"
 
 #include "grt/cuda_bounds.h"
@@ -22,109 +23,32 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <vector>
 
 using namespace grt::test;
+using grt::profile::DeviceProbe;
 
 namespace {
 
-/// Median milliseconds of what `body` puts on COMPUTE.
-double timed(OnRank &on, const std::function<void()> &body) {
-  constexpr int warm = 3, runs = 20;
-  std::vector<double> times;
-  for (int i = 0; i < warm + runs; ++i) {
-    run(on.device.record, on.state, uint32_t(GRT_STREAM_COMPUTE), uint32_t(0));
-    body();
-    run(on.device.record, on.state, uint32_t(GRT_STREAM_COMPUTE), uint32_t(1));
-    on.synchronise();
-    double milliseconds = 0;
-    run(on.device.elapsed, on.state, uint32_t(0), uint32_t(1), &milliseconds);
-    if (i >= warm)
-      times.push_back(milliseconds);
-  }
-  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return times[runs / 2];
-}
+using Buffer = DeviceProbe::Buffer;
 
-/// A pool of device memory that calls take their buffers from.
+/// Seconds spent on each kernel, beyond the least number of calls.
+constexpr double secondsEach = 0.1;
+
+/// Milliseconds of a call.
 class Bench {
 public:
-  Bench(OnRank &on, uint64_t bytes)
-      : on(on), bytes(bytes),
-        pool(static_cast<char *>(on.backend.allocate(bytes))),
-        stepBlock(on, sizeof(grt_step)) {
-    if (!pool)
-      throw std::runtime_error("no memory for " + std::to_string(bytes) +
-                               " bytes");
-    // Small numbers of both signs in f32 and in bf16.
-    run(on.device.fill, on.state, uint32_t(GRT_STREAM_COMPUTE),
-        static_cast<void *>(pool), int32_t(0x3c), bytes);
-    auto *step = stepBlock.onHost<grt_step>();
-    step->step = step->seed = 1;
-    step->learning_rate = 1e-3;
-    step->beta1 = 0.9;
-    step->beta2 = 0.95;
-    step->eps = 1e-8;
-    step->clip_factor = step->inverse_tokens = 1;
-    stepBlock.send();
-    at.dp_size = at.sdp_size = at.tp_size = 1;
-  }
-  ~Bench() { on.backend.release(pool, bytes); }
+  explicit Bench(const grt_backend &backend) : probe(backend) {}
 
-  struct Buffer {
-    grt_dtype dtype;
-    int64_t count;
-  };
-
-  /// Milliseconds of one kernel on buffers of its own.
   double kernel(grt_kernel kernel, const std::vector<Buffer> &buffers,
                 const std::vector<int64_t> &ints,
                 const std::vector<double> &reals = {}) {
-    std::vector<grt_buffer> descriptors;
-    std::vector<void *> addresses;
-    uint64_t offset = 0;
-    for (const Buffer &buffer : buffers) {
-      uint64_t width = buffer.dtype == GRT_BF16  ? 2
-                       : buffer.dtype == GRT_F64 ? 8
-                                                 : 4;
-      uint64_t size = uint64_t(buffer.count) * width;
-      descriptors.push_back(
-          {GRT_REGION_TRANSIENT, uint32_t(buffer.dtype), offset, size});
-      addresses.push_back(pool + offset);
-      if (buffer.dtype == GRT_I32)
-        run(on.device.fill, on.state, uint32_t(GRT_STREAM_COMPUTE),
-            static_cast<void *>(pool + offset), int32_t(0), size);
-      offset = (offset + size + 255) / 256 * 256;
-    }
-    if (offset > bytes)
-      throw std::runtime_error("the pool is too small");
-    grt_kernel_op op = {uint32_t(kernel),      uint32_t(buffers.size()),
-                        uint32_t(ints.size()), uint32_t(reals.size()),
-                        descriptors.data(),    ints.data(),
-                        reals.data(),          "bench"};
-    run(on.backend.prepare, on.state, static_cast<const grt_kernel_op *>(&op));
-    grt_call call = {&op, addresses.data(), &at, stepBlock.onDevice<grt_step>(),
-                     0,   on.state};
-    return timed(on, [&] {
-      run(on.backend.kernels[kernel], static_cast<const grt_call *>(&call));
-    });
+    return 1e3 * probe.kernel(secondsEach, kernel, buffers, ints, reals);
   }
-
-  double copy(uint64_t size) {
-    return timed(on, [&] {
-      run(on.device.copy, on.state, uint32_t(GRT_STREAM_COMPUTE),
-          static_cast<void *>(pool + bytes / 2),
-          static_cast<const void *>(pool), size);
-    });
-  }
+  double copy(uint64_t bytes) { return 1e3 * probe.copies(secondsEach, bytes); }
 
 private:
-  OnRank &on;
-  const uint64_t bytes;
-  char *pool;
-  DeviceMemory stepBlock;
-  grt_coordinates at = {};
+  DeviceProbe probe;
 };
 
 int64_t option(int argc, char **argv, const std::string &name, int64_t value) {
@@ -177,14 +101,11 @@ private:
 
 void bench(const grt_backend &backend, int64_t rows, int64_t width,
            const std::string &json) {
-  OnRank on(backend);
   const int64_t words = 50304, sequence = std::min<int64_t>(rows, 1024);
   const int64_t samples = rows / sequence, heads = width / 64;
   const int64_t n = rows * width, wide = 4 * width;
   const int64_t chunk = std::min<int64_t>(rows, 4096);
-  Bench pool(on,
-             uint64_t(std::max({rows * wide * 8, chunk * words * 5, n * 40})) +
-                 (uint64_t(64) << 20));
+  Bench pool(backend);
 
   const uint64_t large = uint64_t(n) * 8;
   double copied = 2.0 * double(large) / pool.copy(large) / 1e6;
@@ -209,9 +130,9 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width,
     std::printf("%-34s %10.4f %10.0f %7.0f%%\n", name, milliseconds, rate,
                 100 * rate / copied);
   };
-  auto bf = [](int64_t count) { return Bench::Buffer{GRT_BF16, count}; };
-  auto f = [](int64_t count) { return Bench::Buffer{GRT_F32, count}; };
-  auto i = [](int64_t count) { return Bench::Buffer{GRT_I32, count}; };
+  auto bf = [](int64_t count) { return Buffer{GRT_BF16, count}; };
+  auto f = [](int64_t count) { return Buffer{GRT_F32, count}; };
+  auto i = [](int64_t count) { return Buffer{GRT_I32, count, int32_t(words)}; };
   double dn = double(n);
   moved("bias-add",
         pool.kernel(GRT_KERNEL_BIAS_ADD, {bf(n), bf(width), bf(n)},
@@ -283,7 +204,8 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width,
                     {chunk, words, words, 0, 1}),
         4 * logits);
   moved("optimizer, adamw",
-        pool.kernel(GRT_KERNEL_OPTIMIZER, {bf(n), f(n), f(3 * n)},
+        pool.kernel(GRT_KERNEL_OPTIMIZER,
+                    {bf(n), f(n), {GRT_F32, 3 * n, 1, true}},
                     {2, n, 1, 0, n, 1}),
         30 * dn);
   moved("norm", pool.kernel(GRT_KERNEL_NORM, {f(n)}, {n, 1, 0, n, 0}), 4 * dn);
@@ -329,8 +251,8 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width,
                        {bf(n), bf(4 * n), f(width * wide), f(wide)},
                        {width, wide, rows, 2}),
            2 * dn * double(wide));
-  std::vector<Bench::Buffer> attention = {bf(3 * n), bf(3 * n),       bf(3 * n),
-                                          bf(n),     f(rows * heads), f(64)};
+  std::vector<Buffer> attention = {bf(3 * n), bf(3 * n),       bf(3 * n),
+                                   bf(n),     f(rows * heads), f(64)};
   std::vector<int64_t> ints = {samples,   sequence, sequence,  heads,
                                heads,     64,       3 * width, 3 * width,
                                3 * width, 1,        0,         0};
@@ -340,7 +262,7 @@ void bench(const grt_backend &backend, int64_t rows, int64_t width,
     computed(p == 0 ? "attention" : "attention, dropout",
              pool.kernel(GRT_KERNEL_ATTENTION, attention, ints, {0.125, p}),
              4 * scores);
-    std::vector<Bench::Buffer> backward = {
+    std::vector<Buffer> backward = {
         bf(3 * n),
         bf(3 * n),
         bf(3 * n),
