@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 """The peer of a compiled program on a GPU: a GPT-2 in PyTorch as its users run it.
 
-    torch_gpu.py CONFIG.json --batches=8,16,32 [--seq-len=N] [--steps=N] [--out=FILE]
+    torch_gpu.py CONFIG.json --batches=32,16,8 [--attention=flash,cudnn]
+                 [--seq-len=N] [--steps=N] [--out=FILE]
 
 torch.compile, AdamW in one fused kernel, attention through
-scaled_dot_product_attention held to its flash kernel, bf16 by autocast over f32
-weights, TF32 for what stays in f32, rows of the head padded to a multiple of
-128, clipping by the global norm, no dropout: the work of the compiled program.
-The batch stays where it is on the device and the loss is read once a step, as
-the compiled program reads it.
+scaled_dot_product_attention held to its flash kernel, then to cuDNN's, bf16 by
+autocast over f32 weights, TF32 for what stays in f32, rows of the head padded to
+a multiple of 128, clipping by the global norm, no dropout: the work of the
+compiled program. The batch stays where it is on the device and the loss is read
+once a step, as the compiled program reads it.
 
-Tries the batches in their order, ascending, until one does not fit, and prints
-one JSON object: for each the median milliseconds of a step, tokens a second and
+For each kind of attention a model of its own is compiled, and every batch that
+fits is warmed, the largest first, before any is timed. Prints one JSON object: for
+each attention and batch the median milliseconds of a step, tokens a second and
 the peak of the device's memory, the best of them, and how long compiling took.
 `--compile` is model (whole), blocks (each block, the code shared: far quicker to
-compile) or off. `--device=cpu --dtype=f32 --compile=off` runs anywhere, for
-tests of this script.
+compile) or off. `--device=cpu --dtype=f32 --compile=off --attention=default` runs
+anywhere, for tests of this script.
 """
 
 import argparse
@@ -87,17 +89,14 @@ class GPT2(nn.Module):
             logits.view(-1, logits.shape[-1]).float(), labels.view(-1))
 
 
-def flash_only(device):
-    """Holds attention to the flash kernel; nothing on the CPU."""
-    if device != "cuda":
+def held_to(attention):
+    """Holds attention to one kernel, which then takes every call or fails."""
+    if attention == "default":
         return contextlib.nullcontext()
-    try:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        return sdpa_kernel([SDPBackend.FLASH_ATTENTION])
-    except ImportError:
-        return torch.backends.cuda.sdp_kernel(
-            enable_flash=True, enable_math=False, enable_mem_efficient=False)
+    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+    return sdpa_kernel([kinds[attention]])
 
 
 def synchronise(device):
@@ -139,37 +138,80 @@ class Trainer:
         return loss.item()
 
 
-def measure(trainer, config, batch, options):
-    shape = (batch, options.seq_len)
-    generator = torch.Generator().manual_seed(7)
-    tokens, labels = (
-        torch.randint(config["vocab_size"], shape, generator=generator)
-        .to(options.device) for _ in range(2))
-    if options.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    begin = time.perf_counter()
-    first = trainer.step(tokens, labels)
-    synchronise(options.device)
-    ready = time.perf_counter() - begin
-    for _ in range(options.warm):
-        trainer.step(tokens, labels)
-    times, loss = [], first
-    for _ in range(options.steps):
-        synchronise(options.device)
+class Case:
+    """A batch of a trainer: warmed first, timed later."""
+
+    def __init__(self, trainer, config, batch, options):
+        self.trainer, self.batch, self.options = trainer, batch, options
+        shape = (batch, options.seq_len)
+        generator = torch.Generator().manual_seed(7)
+        self.tokens, self.labels = (
+            torch.randint(config["vocab_size"], shape, generator=generator)
+            .to(options.device) for _ in range(2))
         begin = time.perf_counter()
-        loss = trainer.step(tokens, labels)
+        first = self.step()
         synchronise(options.device)
-        times.append(1e3 * (time.perf_counter() - begin))
-    result = {"batch": batch, "first-step-seconds": ready, "first-loss": first,
-              "final-loss": loss}
-    if times:
-        median = statistics.median(times)
-        result["median-step-ms"] = median
-        result["tokens-per-second"] = 1e3 * batch * options.seq_len / median
-    if options.device == "cuda":
-        result["peak-bytes"] = torch.cuda.max_memory_allocated()
-        result["reserved-bytes"] = torch.cuda.max_memory_reserved()
-    return result
+        self.result = {"batch": batch,
+                       "first-step-seconds": time.perf_counter() - begin,
+                       "first-loss": first}
+        for _ in range(options.warm):
+            self.step()
+
+    def step(self):
+        return self.trainer.step(self.tokens, self.labels)
+
+    def measure(self):
+        options, result = self.options, self.result
+        if options.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        self.step()
+        times, loss = [], result["first-loss"]
+        for _ in range(options.steps):
+            synchronise(options.device)
+            begin = time.perf_counter()
+            loss = self.step()
+            synchronise(options.device)
+            times.append(1e3 * (time.perf_counter() - begin))
+        result["final-loss"] = loss
+        if times:
+            median = statistics.median(times)
+            result["median-step-ms"] = median
+            result["tokens-per-second"] = 1e3 * self.batch * options.seq_len / median
+        if options.device == "cuda":
+            result["peak-bytes"] = torch.cuda.max_memory_allocated()
+            result["reserved-bytes"] = torch.cuda.max_memory_reserved()
+        return result
+
+
+def out_of_memory():
+    return getattr(torch.cuda, "OutOfMemoryError", MemoryError)
+
+
+def try_attention(attention, config, options, late):
+    """What one kind of attention reaches; `late` says that the time is over."""
+    found = {"results": [], "left-out": []}
+    if options.compile != "off":
+        torch._dynamo.reset()
+    with held_to(attention):
+        trainer = Trainer(config, options)
+        found["parameters"] = sum(p.numel() for p in trainer.model.parameters())
+        cases = []
+        for batch in sorted(map(int, options.batches.split(",")), reverse=True):
+            if late():
+                found["left-out"].append(f"no time for batch {batch}")
+                continue
+            try:
+                cases.append(Case(trainer, config, batch, options))
+            except out_of_memory():
+                found["left-out"].append(f"batch {batch} does not fit")
+                trainer.optimizer.zero_grad(set_to_none=True)
+                torch.cuda.empty_cache()
+        for case in cases:
+            if late():
+                found["left-out"].append(f"no time for batch {case.batch}")
+            else:
+                found["results"].append(case.measure())
+    return found
 
 
 def parse():
@@ -183,6 +225,8 @@ def parse():
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"])
     parser.add_argument("--compile", default="model", choices=["model", "blocks", "off"])
+    parser.add_argument("--attention", default="flash,cudnn",
+                        help="of flash, cudnn, default")
     parser.add_argument("--deadline", type=float, default=1e9,
                         help="seconds after which no further batch is begun")
     parser.add_argument("--out", default="-")
@@ -196,28 +240,30 @@ def main():
     options.seq_len = options.seq_len or config["n_positions"]
     torch.set_float32_matmul_precision("high")
     begin = time.perf_counter()
-    trainer = Trainer(config, options)
-    results, stopped = [], None
-    with flash_only(options.device):
-        for batch in map(int, options.batches.split(",")):
-            if time.perf_counter() - begin > options.deadline:
-                stopped = f"no time for batch {batch}"
-                break
-            try:
-                results.append(measure(trainer, config, batch, options))
-            except torch.cuda.OutOfMemoryError:
-                stopped = f"batch {batch} does not fit"
-                break
-    timed = [r for r in results if "tokens-per-second" in r]
+    kinds, found = options.attention.split(","), {}
+    for number, attention in enumerate(kinds, 1):
+        # Each has its part of the time.
+        end = options.deadline * number / len(kinds)
+        try:
+            found[attention] = try_attention(
+                attention, config, options,
+                lambda: time.perf_counter() - begin > end)
+        except (RuntimeError, ImportError, AttributeError) as problem:
+            found[attention] = {"results": [], "problem": str(problem)[:500]}
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+    timed = [{**r, "attention": attention} for attention, kind in found.items()
+             for r in kind["results"] if "tokens-per-second" in r]
+    for attention, kind in found.items():
+        kind["best"] = max((r for r in timed if r["attention"] == attention),
+                           key=lambda r: r["tokens-per-second"], default=None)
     report = {
         "torch": torch.__version__,
         "device": (torch.cuda.get_device_name() if options.device == "cuda" else "cpu"),
         "compile": options.compile,
         "dtype": options.dtype,
         "seq-len": options.seq_len,
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "results": results,
-        "stopped": stopped,
+        "attention": found,
         "best": max(timed, key=lambda r: r["tokens-per-second"], default=None),
     }
     text = json.dumps(report, indent=1) + "\n"
@@ -226,7 +272,7 @@ def main():
     else:
         with open(options.out, "w") as file:
             file.write(text)
-    return 0 if results else 1
+    return 0 if any(kind["results"] for kind in found.values()) else 1
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ def check_gradients(folder):
 
 def check_limits(folder):
     class Options:
-        minutes, only = 1, None
+        minutes, only, call, build = 1, None, None, None
+        copy = str(folder / "copied")
 
     out = folder / "out"
     out.mkdir()
@@ -76,9 +77,96 @@ def check_limits(folder):
     assert result["parts"][0]["note"] == "not done after 0 s"
     assert result["parts"][1]["note"] == "some error here"
     assert check.failed
-    check.pack()
+    # Every part's result is there at once, should the machine go.
+    for name in ("result.json", "result.md", "logs.tar.gz"):
+        assert (folder / "copied" / name).stat().st_size > 0, name
+    assert (folder / "copied/result.json").read_text() == \
+        (out / "result.json").read_text()
+    # A later call adds to it; what is run again replaces.
+    Options.minutes = 1
+    again = gpu_check.Check(Options, out, folder)
+    assert again.part("slow", lambda *_: "in time now", 5)
+    assert again.part("more", lambda *_: "", 5)
+    result = json.loads((out / "result.json").read_text())
+    assert [(p["name"], p["state"]) for p in result["parts"]] == [
+        ("failing", "FAILED"), ("good", "ok"), ("late", "left out"), ("slow", "ok"),
+        ("more", "ok")], result
+    assert again.build == out / "build"
+    Options.build = str(folder / "elsewhere")
+    assert gpu_check.Check(Options, out, folder).build == folder / "elsewhere"
     table = (out / "result.md").read_text()
     assert "| good | ok |" in table and "a note" in table, table
+
+
+def check_calls():
+    """No part can cost another its time, and all parts belong to a call."""
+    for call, parts in gpu_check.CALLS.items():
+        assert sum(parts.values()) <= 9.5 * 60, call
+    names = {name for parts in gpu_check.CALLS.values() for name in parts}
+    for name in gpu_check.SPEED:
+        assert {f"speed-{name}", f"torch-{name}"} <= names
+    assert "speed-gpt2-124m" in gpu_check.CALLS[1]
+
+
+def check_comparison(folder):
+    """Ratios at equal or larger batches of PyTorch only, beside either attention."""
+    def ours(batch, rate):
+        return {"batch": batch, "tokens-per-second": rate}
+
+    def torch(flash, cudnn):
+        kinds = {"flash": {"results": flash}, "cudnn": {"results": cudnn}}
+        for kind in kinds.values():
+            kind["best"] = max(kind["results"], key=lambda r: r["tokens-per-second"],
+                               default=None)
+        return {"compile": "model", "attention": kinds}
+
+    result = {"seconds": 1, "parts": [], "speed": {"gpt2-124m": {
+        "ours": [ours(16, 100.0), ours(32, 110.0), ours(64, 130.0)],
+        "best": ours(64, 130.0)}}}
+    gpu_check.compare(result)
+    found = result["speed"]["gpt2-124m"]
+    assert "ratio" not in found
+    # PyTorch fits 32 at most: our 64 is beside nothing.
+    result["torch"] = {"gpt2-124m": torch([ours(32, 88.0), ours(16, 90.0)],
+                                          [ours(32, 100.0)])}
+    gpu_check.compare(result)
+    assert found["beside"] == 32
+    assert abs(found["ratio-flash"] - 110 / 90) < 1e-9
+    assert abs(found["ratio-cudnn"] - 1.1) < 1e-9 and found["ratio"] == 1.1
+    gpu_check.write_result(folder, result)
+    table = (folder / "result.md").read_text()
+    assert "| gpt2-124m | 130 (64) | 90 (16) | 100 (32) | model | 1.22 | 1.10 | - |" \
+        in table, table
+    # Only smaller batches there: no ratio.
+    result["torch"] = {"gpt2-124m": torch([ours(8, 88.0)], [])}
+    gpu_check.compare(result)
+    assert "ratio" not in found and "beside" not in found
+
+
+def check_median(folder):
+    """A time that is not of graph steps is refused."""
+    class Options:
+        minutes, only, call, build, copy = 1, None, None, None, None
+
+    check = gpu_check.Check(Options, folder, folder)
+    summary = {"median-of": {"kind": "graphs", "steps": gpu_check.GRAPH_STEPS}}
+    options = []
+
+    def train(program, log, limit, steps, *more):
+        options.extend(more)
+        (folder / f"{program.stem}.json").write_text(json.dumps(summary))
+
+    check.train = train
+    case = ("gpt2-124m", 16, 1, "single")
+    assert check.measure(case, 5) == summary
+    assert "--trace-steps=0" in options
+    for of in ({"kind": "graphs", "steps": 3}, {"kind": "calls", "steps": 50}):
+        summary["median-of"] = of
+        try:
+            check.measure(case, 5)
+            raise AssertionError(of)
+        except gpu_check.Failed as why:
+            assert "graph steps" in str(why)
 
 
 def check_predictions(folder):
@@ -108,4 +196,7 @@ with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(temporary)
     check_gradients(folder)
     check_limits(folder)
+    check_calls()
+    check_comparison(folder)
+    check_median(folder)
     check_predictions(folder)
