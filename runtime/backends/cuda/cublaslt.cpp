@@ -41,6 +41,7 @@
 #include "grt/cuda_bounds.h"
 #include "library.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cublasLt.h>
@@ -172,10 +173,20 @@ public:
     bool wide = shape.dtype == GRT_F64;
     const void *one = wide ? static_cast<const void *>(&one64) : &one32;
     const void *onto = wide ? static_cast<const void *>(&onto64) : &onto32;
-    check(lt().matmul(handle, p.description, one, buffers.b, p.first, buffers.a,
-                      p.second, onto, buffers.c, p.result, buffers.c, p.result,
-                      &p.algorithm, queue.workspace, p.workspace, queue.stream),
-          "cublasLtMatmul");
+    cublasStatus_t status =
+        lt().matmul(handle, p.description, one, buffers.b, p.first, buffers.a,
+                    p.second, onto, buffers.c, p.result, buffers.c, p.result,
+                    &p.algorithm, queue.workspace, p.workspace, queue.stream);
+    if (isRefusal(status)) {
+      // Nothing was put on the stream. Heuristics may name what the library
+      // then does not run; from here on this shape is another's.
+      p.refused = true;
+      std::fprintf(
+          stderr, "cublasLtMatmul refuses '%s' (%s): it goes without\n",
+          queue.opName ? queue.opName : "product", lt().statusString(status));
+      return false;
+    }
+    check(status, "cublasLtMatmul");
     if (p.sums) {
       float *onto = static_cast<float *>(buffers.bias);
       grt::cuda::add<float>(queue, shape.n, static_cast<float *>(bias), onto,
@@ -185,6 +196,13 @@ public:
   }
 
 private:
+  /// Whether the library says that it will not, rather than that it failed.
+  static bool isRefusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ||
+           status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+  }
+
   static uint64_t sumsBytes(const ProductShape &s) {
     return (uint64_t(s.n) * sizeof(float) + 255) / 256 * 256;
   }

@@ -45,6 +45,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -114,7 +115,10 @@ void check(cudnnStatus_t status, const char *what) {
   if (status == CUDNN_STATUS_SUCCESS)
     return;
   std::string message = std::string(what) + ": " + dnn().errorString(status);
-  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED)
+  // A descriptor that the library calls bad is one that this version of it does
+  // not take.
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED ||
+      CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM)
     throw Unsupported(message);
   throw DeviceError(message);
 }
@@ -515,6 +519,22 @@ public:
     pass(ScaleFactor, &scale);
     if (shape.causal)
       pass(Lowest, &lowest);
+    try {
+      execute(queue, *plan, numbers, addresses);
+      return true;
+    } catch (const Unsupported &why) {
+      // Nothing was put on the stream; from here on our own kernels do it.
+      std::fprintf(stderr, "%s: '%s' goes without cuDNN\n", why.what(),
+                   queue.opName ? queue.opName : "attention");
+      plans[backward][shape] = nullptr;
+      return false;
+    }
+  }
+
+private:
+  void execute(const Queue &queue, Descriptor &plan,
+               const std::vector<int64_t> &numbers,
+               const std::vector<void *> &addresses) {
     check(dnn().setStream(handle, queue.stream), "cudnnSetStream");
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
@@ -524,12 +544,9 @@ public:
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
              queue.workspace);
     pack.finalize("the addresses of attention");
-    check(dnn().execute(handle, plan->get(), pack.get()),
-          "cudnnBackendExecute");
-    return true;
+    check(dnn().execute(handle, plan.get(), pack.get()), "cudnnBackendExecute");
   }
 
-private:
   /// Whether the graphs are meant for such a shape.
   static bool mayDo(const AttentionShape &s, bool backward) {
     // Its mask begins at the first key, ours ends at the last; it has no

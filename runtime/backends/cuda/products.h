@@ -52,7 +52,8 @@ public:
   /// the workspace.
   virtual bool prepare(const ProductShape &shape) = 0;
   /// c = op(a) op(b) (+ c), and the epilogue. False, and nothing is done, where
-  /// there is no algorithm.
+  /// there is no algorithm, or the library refuses it when it is run: then, and
+  /// ever after.
   virtual bool run(const Queue &queue, const ProductShape &shape,
                    const ProductBuffers &buffers) = 0;
 };
