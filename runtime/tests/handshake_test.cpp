@@ -210,6 +210,29 @@ TEST(Handshake, NothingIsToldBefore) {
   peer.join();
 }
 
+TEST(Handshake, ContactsAsBytes) {
+  std::vector<Contact> contacts(3);
+  contacts[1].count = 2;
+  contacts[1].endpoints[0] = loopback(7);
+  contacts[1].endpoints[1] = loopback(8);
+  contacts[2].count = 1;
+  contacts[2].endpoints[0] = loopback(9);
+  std::string bytes = encode(contacts);
+  EXPECT_EQ(bytes.size(), 3 + 3 * sizeof(Endpoint));
+  std::optional<std::vector<Contact>> again = decodeContacts(bytes, 3);
+  ASSERT_TRUE(again);
+  EXPECT_EQ((*again)[0].count, 0u);
+  EXPECT_EQ((*again)[1].endpoints[1], loopback(8));
+  EXPECT_EQ((*again)[2].endpoints[0], loopback(9));
+  EXPECT_FALSE(decodeContacts(bytes, 2));
+  EXPECT_FALSE(decodeContacts(bytes, 4));
+  EXPECT_FALSE(decodeContacts(bytes + '\0' + "x", 4));
+  EXPECT_FALSE(
+      decodeContacts(std::string(1, char(17)) + std::string(400, 0), 1));
+  for (size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decodeContacts(std::string_view(bytes).substr(0, length), 3));
+}
+
 TEST(Handshake, ProcessesWithNumbers) {
   Listener listener({loopback()}, {secret, "p"});
   Contact contact = contactOf(listener);

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 
 using namespace grt;
 using namespace grt::test;
@@ -200,6 +201,38 @@ TEST(ProcessCollectives, MessagesAboveTheLargest) {
       ASSERT_EQ(out.back(), -1);
     }
   });
+}
+
+/// What all ranks say to each other every step: the logarithm of their number
+/// in messages from each.
+TEST(ProcessCollectives, GatheredNumbersOfManyRanks) {
+  for (auto [processes, threads, rounds] :
+       {std::tuple(2, 2, 3), {3, 2, 3}, {4, 4, 4}, {3, 5, 4}, {5, 5, 5}})
+    onProcesses(
+        processes, [&, threads = threads, rounds = rounds](Transport &inner) {
+          Limited transport(inner, size_t(1) << 26, noTags);
+          std::vector<int> first;
+          for (int process = 0; process <= inner.processes(); ++process)
+            first.push_back(process * threads);
+          ProcessWorld world(transport, first, 0, [](const Failure &) {});
+          std::vector<std::thread> ranks;
+          for (int i = 0; i < threads; ++i)
+            ranks.emplace_back([&, rank = world.firstLocal() + i] {
+              std::unique_ptr<Communicator> communicator = world.join(rank);
+              std::vector<double> in = {rank + 0.5, -rank * 3.0, 1e300};
+              std::vector<double> out(3 * size_t(world.size()), -7);
+              communicator->gather(in, out);
+              for (int other = 0; other < world.size(); ++other) {
+                EXPECT_EQ(out[3 * size_t(other)], other + 0.5);
+                EXPECT_EQ(out[3 * size_t(other) + 1], -other * 3.0);
+                EXPECT_EQ(out[3 * size_t(other) + 2], 1e300);
+              }
+            });
+          for (std::thread &rank : ranks)
+            rank.join();
+          // Each is counted where it is sent and where it is received.
+          EXPECT_EQ(transport.messages, 2 * threads * rounds);
+        });
 }
 
 /// The fewest tags that MPI guarantees, with worlds that use them all up.

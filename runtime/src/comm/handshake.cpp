@@ -343,6 +343,33 @@ Contact contactOf(const Listener &listener) {
   return contact;
 }
 
+std::string encode(const std::vector<Contact> &contacts) {
+  std::string bytes;
+  for (const Contact &contact : contacts) {
+    bytes += char(contact.count);
+    bytes.append(reinterpret_cast<const char *>(contact.endpoints),
+                 contact.count * sizeof(Endpoint));
+  }
+  return bytes;
+}
+
+std::optional<std::vector<Contact>> decodeContacts(std::string_view bytes,
+                                                   size_t count) {
+  std::vector<Contact> contacts(count);
+  for (Contact &contact : contacts) {
+    if (bytes.empty())
+      return std::nullopt;
+    contact.count = uint8_t(bytes[0]);
+    size_t length = contact.count * sizeof(Endpoint);
+    if (contact.count > Listener::mostEndpoints || bytes.size() - 1 < length)
+      return std::nullopt;
+    std::memcpy(static_cast<void *>(contact.endpoints), bytes.data() + 1,
+                length);
+    bytes.remove_prefix(1 + length);
+  }
+  return bytes.empty() ? std::optional(std::move(contacts)) : std::nullopt;
+}
+
 void takeNumbered(Listener &listener, int count, double seconds,
                   const std::function<void(int, Connection)> &taken) {
   Deadline deadline = after(seconds);

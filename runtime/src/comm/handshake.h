@@ -126,6 +126,11 @@ struct Contact {
   Endpoint endpoints[Listener::mostEndpoints];
 };
 Contact contactOf(const Listener &listener);
+/// Contacts as bytes, as many as they have endpoints for, and back; nothing for
+/// bytes that are not `count` contacts.
+std::string encode(const std::vector<Contact> &contacts);
+std::optional<std::vector<Contact>> decodeContacts(std::string_view bytes,
+                                                   size_t count);
 
 /// Takes one connection of each of `count` processes, which claim the numbers
 /// from 1 on; `taken(number, connection)`. Peers with other numbers are

@@ -108,7 +108,9 @@ public:
     Claim claim;
     if (guest.claim.size() != sizeof(claim))
       return;
-    std::memcpy(&claim, guest.claim.data(), sizeof(claim));
+    std::memcpy(static_cast<void *>(&claim), guest.claim.data(), sizeof(claim));
+    if (claim.contact.count > Listener::mostEndpoints)
+      return;
     std::string who = "the process with RANK=" + str(claim.rank);
     if (claim.run != run)
       return refuse(guest, never,
@@ -210,11 +212,7 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
   meeting.contacts = arrivals.all();
   std::string session = randomBytes(sessionBytes);
   meeting.key = sessionKey(at, session);
-  arrivals.tellAll(
-      /*refused=*/false,
-      session +
-          std::string(reinterpret_cast<const char *>(meeting.contacts.data()),
-                      meeting.contacts.size() * sizeof(Contact)));
+  arrivals.tellAll(/*refused=*/false, session + encode(meeting.contacts));
   return meeting;
 }
 
@@ -241,12 +239,12 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
   checkTrust(at, listen);
   meeting.listener = std::make_unique<Listener>(listen);
   own.contact = contactOf(*meeting.listener);
-  size_t bytes = size_t(at.size) * sizeof(Contact);
+  size_t most = sessionBytes + size_t(at.size) * (1 + sizeof(Contact));
   std::string claim(reinterpret_cast<const char *>(&own), sizeof(own)), text;
   // Process 0 answers when all have come, or at its own deadline.
   switch (introduce({at.secret, "rendezvous"}, socket, claim,
-                    std::max(longestReason, sessionBytes + bytes),
-                    deadline + connectTime, text, problem)) {
+                    std::max(longestReason, most), deadline + connectTime, text,
+                    problem)) {
   case Attempt::Failed:
     return std::nullopt;
   case Attempt::Refused:
@@ -258,14 +256,16 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
   case Attempt::Done:
     break;
   }
-  if (text.size() != sessionBytes + bytes) {
+  std::optional<std::vector<Contact>> contacts;
+  if (text.size() > sessionBytes)
+    contacts = decodeContacts(std::string_view(text).substr(sessionBytes),
+                              size_t(at.size));
+  if (!contacts) {
     problem = "process 0 answered with " + str(text.size()) + " bytes";
     return std::nullopt;
   }
   meeting.key = sessionKey(at, text.substr(0, sessionBytes));
-  meeting.contacts.resize(size_t(at.size));
-  std::memcpy(static_cast<void *>(meeting.contacts.data()),
-              text.data() + sessionBytes, bytes);
+  meeting.contacts = std::move(*contacts);
   return meeting;
 }
 
