@@ -302,7 +302,7 @@ TEST(Trace, AFileThatCannotBeWrittenIsAnError) {
   TracedRun run = makeRun(plan, true);
   train(run, plan, 1, 1);
   Status status = run.session->writeTrace("/nowhere/trace.json");
-  EXPECT_EQ(status.exitCode(), 1);
+  EXPECT_EQ(status.exitCode(), ExitStorage);
   EXPECT_NE(status.message().find("/nowhere"), std::string::npos);
 }
 
