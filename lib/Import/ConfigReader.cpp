@@ -8,6 +8,7 @@
 #include "ConfigReader.h"
 
 #include "galvatron/Support/Units.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;

@@ -7,6 +7,8 @@
 
 #include "Rotary.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cmath>
 

@@ -144,7 +144,6 @@ class DecoderTwinTest : public TwinTest,
 TEST_P(DecoderTwinTest, RandomMixedPlans) {
   TwinModel model;
   model.family = GetParam();
-  model.layers = 4;
   std::mt19937 generator(2027);
   int64_t count = std::getenv("GALVATRON_LONG") ? 40 : 4;
   for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {

@@ -70,3 +70,19 @@ galvatron.model @one_mask_for_two(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vo
   %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
+
+// -----
+
+// Attention of grouped heads draws as well.
+
+func.func private @body(%q: tensor<?x8x4x4xf32>) -> tensor<?x8x16xf32> {
+  // expected-note@below {{the other one is here}}
+  %0 = nn.dropout %q {p = 0.1 : f64, op_index = 2 : i64} : (tensor<?x8x4x4xf32>) -> tensor<?x8x4x4xf32>
+  // expected-error@below {{expected another 'op_index' than 2, which another operation of body 'body' has: they would draw the same random numbers}}
+  %1, %lse = nn.grouped_attention %0, %0, %0 {causal, scale = 0.5 : f64, dropout = 0.1 : f64, op_index = 2 : i64} : (tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>) -> (tensor<?x8x16xf32>, tensor<?x4x8xf32>)
+  return %1 : tensor<?x8x16xf32>
+}
+galvatron.model @one_mask_for_attention_too(%x: tensor<?x8x4x4xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x4x4xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}

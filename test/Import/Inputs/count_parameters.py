@@ -25,9 +25,19 @@ def model(model_type, count, vocabulary, width, inner, layers, heads, groups,
         "num_attention_heads": heads, "num_key_value_heads": groups, **rest}}
 
 
+def gpt2(count, width, layers, heads):
+    return {"parameters": count, "config": {
+        "model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024,
+        "n_embd": width, "n_layer": layers, "n_head": heads}}
+
+
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 MODELS = [
+    gpt2(124439808, 768, 12, 12),
+    gpt2(354823168, 1024, 24, 16),
+    gpt2(774030080, 1280, 36, 20),
+    gpt2(1557611200, 1600, 48, 25),
     model("llama", 6738415616, 32000, 4096, 11008, 32, 32, 32),
     model("llama", 13015864320, 32000, 5120, 13824, 40, 40, 40),
     model("llama", 68976648192, 32000, 8192, 28672, 80, 64, 8),

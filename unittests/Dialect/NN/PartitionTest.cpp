@@ -266,9 +266,9 @@ std::vector<PartitionCase> partitionCases() {
   for (const char *strategy :
        {"single", "tp2", "tp4", "single.ckpt", "tp2.ckpt", "tp4.ckpt",
         "dp2.tp2", "tp2.sdp2.ckpt", "sdp4"})
-    for (auto [body, inputs] : {std::pair("embed", 1u), std::pair("block", 1u),
-                                std::pair("head", 2u), std::pair("gated", 1u),
-                                std::pair("test", 1u)})
+    for (auto [body, inputs] :
+         {std::pair("embed", 1u), std::pair("block", 1u), std::pair("head", 2u),
+          std::pair("gated", 1u), std::pair("test", 1u)})
       for (bool products : {false, true})
         cases.push_back({body, inputs, strategy, products});
   return cases;

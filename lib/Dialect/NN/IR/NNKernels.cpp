@@ -329,8 +329,9 @@ void GatedSiluGradOp::emitKernels(KernelEmitter &emitter,
       {operands[0], operands[1], operands[2], results[0], results[1]},
       {size(getGate())});
 }
+// The gradient dies here, what the forward pass kept may not.
 int GatedSiluGradOp::getReusableOperand(unsigned index) {
-  return index == 0 ? 0 : 1;
+  return index == 0 ? 2 : 1;
 }
 
 void GeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,

@@ -80,6 +80,9 @@ std::optional<int64_t> DropoutOp::getRandomKey() {
 std::optional<int64_t> AttentionOp::getRandomKey() {
   return randomKey(getDropout(), getOpIndex());
 }
+std::optional<int64_t> GroupedAttentionOp::getRandomKey() {
+  return randomKey(getDropout(), getOpIndex());
+}
 
 void DropoutOp::removeDropout() {
   getY().replaceAllUsesWith(getX());

@@ -625,7 +625,7 @@ def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["mayBeReplicated"], [],
-                   ["getElementRole", "removeDropout"]> {
+                   ["getElementRole", "removeDropout", "getRandomKey"]> {
   let summary = "Attention of separate queries and keys, heads sharing keys.";
   let description = [{
     As `nn.attention`, with queries, keys and values apart, and as many keys as
