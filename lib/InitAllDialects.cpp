@@ -10,6 +10,7 @@
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Footprint/IRLayerModel.h"
 #include "mlir/Dialect/Func/Extensions/InlinerExtension.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -19,4 +20,5 @@ void galvatron::registerAllDialects(mlir::DialectRegistry &registry) {
                   mlir::grt::GRTDialect, mlir::LLVM::LLVMDialect,
                   mlir::nn::NNDialect>();
   mlir::func::registerInlinerExtension(registry);
+  registerFootprints(registry);
 }

@@ -12,7 +12,8 @@
 
 namespace galvatron {
 
-/// Every dialect that a module may hold between import and emission.
+/// Every dialect that a module may hold between import and emission, and the
+/// footprints that planning asks for.
 void registerAllDialects(mlir::DialectRegistry &registry);
 
 } // namespace galvatron

@@ -12,8 +12,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "TestBodies.h"
-#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Footprint/IRLayerModel.h"
 #include "galvatron/Import/HuggingFace.h"
+#include "mlir/Parser/Parser.h"
 #include "gtest/gtest.h"
 
 using namespace galvatron::tests;
@@ -43,7 +47,7 @@ protected:
         "config.json", {kTokens, "f32"}, *context);
     ASSERT_TRUE(bool(imported)) << llvm::toString(imported.takeError());
     module = std::move(*imported);
-    auto created = mlir::createIRLayerModel(*module, "adamw", {"cpu", 1});
+    auto created = galvatron::createIRLayerModel(*module, "adamw", {"cpu", 1});
     ASSERT_TRUE(bool(created)) << llvm::toString(created.takeError());
     model = std::move(*created);
   }
@@ -181,7 +185,7 @@ TEST_F(Gpt2Footprints, FlopsOfATokenForUtilisation) {
   // Six FLOPs a parameter in products, and attention; nothing for the tables.
   double products = 6.0 * (kLayers * 12.0 * kWidth * kWidth + kEmbedding);
   double attention = 3.0 * kLayers * 2 * (2.0 * kTokens * kWidth) / 2;
-  EXPECT_DOUBLE_EQ(mlir::countModelFlopsPerToken(*module),
+  EXPECT_DOUBLE_EQ(mlir::galvatron::countModelFlopsPerToken(*module),
                    products + attention);
 }
 
@@ -211,6 +215,31 @@ TEST_F(Gpt2Footprints, ProductSizes) {
   for (const galvatron::ProductWork &product : block.forwardProducts)
     sum += product.flops;
   EXPECT_DOUBLE_EQ(sum, block.forwardFlops);
+}
+
+/// The planning passes know footprints by name only: a context has them where
+/// registerFootprints() was called.
+TEST_F(Gpt2Footprints, PlanningAsksTheContext) {
+  auto cluster = galvatron::Cluster::load("4xcpu");
+  ASSERT_TRUE(bool(cluster)) << llvm::toString(cluster.takeError());
+  auto found = mlir::galvatron::createLayerModel(*module, *cluster);
+  ASSERT_TRUE(mlir::succeeded(found));
+  EXPECT_EQ((*found)->hash(), model->hash());
+
+  std::string text;
+  llvm::raw_string_ostream(text) << *module;
+  mlir::MLIRContext plain;
+  plain.loadDialect<mlir::func::FuncDialect, mlir::galvatron::GalvatronDialect,
+                    mlir::nn::NNDialect>();
+  auto copy = mlir::parseSourceString<mlir::ModuleOp>(text, &plain);
+  ASSERT_TRUE(copy);
+  std::string message;
+  mlir::ScopedDiagnosticHandler handler(
+      &plain,
+      [&](mlir::Diagnostic &diagnostic) { message = diagnostic.str(); });
+  EXPECT_TRUE(mlir::failed(mlir::galvatron::createLayerModel(*copy, *cluster)));
+  EXPECT_EQ(message, "expected the context to have footprints: see "
+                     "registerFootprints()");
 }
 
 } // namespace

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/LayerCost.h"
-#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/IR/NN.h"

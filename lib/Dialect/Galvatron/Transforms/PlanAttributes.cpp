@@ -10,7 +10,8 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
-#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
+#include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Support/Units.h"
 
@@ -106,11 +107,20 @@ mlir::galvatron::createLayerModel(ModuleOp module,
     return model.emitOpError("has no layers"), failure();
   if (failed(verifyExecutable(model)))
     return failure();
-  auto created =
-      layers.front().isOpaque()
-          ? createProfileModel(model, training)
-          : createIRLayerModel(module, training.optimizer,
-                               {cluster.backend(), cluster.threadsPerDevice()});
+  auto create =
+      [&]() -> llvm::Expected<std::unique_ptr<::galvatron::LayerModel>> {
+    if (layers.front().isOpaque())
+      return createProfileModel(model, training);
+    auto *footprints = module.getContext()
+                           ->getLoadedDialect<GalvatronDialect>()
+                           ->getRegisteredInterface<LayerModelInterface>();
+    if (!footprints)
+      return ::galvatron::makeError("expected the context to have footprints: "
+                                    "see registerFootprints()");
+    return footprints->create(module, training.optimizer, cluster.backend(),
+                              cluster.threadsPerDevice());
+  };
+  auto created = create();
   if (!created) {
     model.emitError(llvm::toString(created.takeError()));
     return failure();

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/IR/NN.h"

@@ -68,8 +68,7 @@ def GalvatronSelectPlan : Pass<"galvatron-select-plan", "::mlir::ModuleOp"> {
     bytes by purpose and the cheapest relaxations.
   }];
   // Footprints come from layers that are compiled on the side.
-  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::grt::GRTDialect",
-                           "::mlir::nn::NNDialect"];
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::nn::NNDialect"];
   let options = [
     Option<"cluster", "cluster", "std::string", /*default=*/"\"\"",
            "built-in name or file; the module's cluster if not given">,
@@ -105,8 +104,7 @@ def GalvatronBalancePipeline
     cluster if both are there, or else its share of the FLOPs in `costs`.
   }];
   // Footprints come from layers that are compiled on the side.
-  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::grt::GRTDialect",
-                           "::mlir::nn::NNDialect"];
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::nn::NNDialect"];
   let options = [
     Option<"stages", "stages", "int64_t", /*default=*/"0",
            "number of stages; that of the plan if not given">

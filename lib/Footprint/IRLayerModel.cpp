@@ -6,11 +6,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/NN/Analysis/IRLayerModel.h"
+#include "galvatron/Footprint/IRLayerModel.h"
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
+#include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
+#include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 #include "galvatron/Support/Hash.h"
@@ -67,17 +69,13 @@ struct Work {
   }
 };
 
-/// Above this many FLOPs a byte an operation is taken to be limited by
-/// arithmetic, below by memory; processors sit around 10 to 200.
-constexpr double kComputeBound = 4;
-
 Work measure(func::FuncOp function, int64_t samples) {
   Work work;
   for (Operation &op : function.getBody().front().without_terminator()) {
     if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
       double flops = cost.getFlops(samples),
              bytes = cost.getMovedBytes(samples);
-      if (flops > kComputeBound * bytes)
+      if (mlir::galvatron::isComputeBound(cost, samples))
         work.addProduct(
             flops,
             ::galvatron::productSize(flops, cost.getProductElements(samples)),
@@ -180,7 +178,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     return makeError("expected a module with one galvatron.model");
   modelName = model.getSymName().str();
   sequence = model.getSeqLen();
-  flops = countModelFlopsPerToken(module) * double(sequence);
+  flops = mlir::galvatron::countModelFlopsPerToken(module) * double(sequence);
   elementType = "f32";
   scratch = ModuleOp::create(module.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
@@ -386,33 +384,30 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   return footprint;
 }
 
+/// What the planning passes ask for models.
+class FootprintInterface : public mlir::galvatron::LayerModelInterface {
+public:
+  using LayerModelInterface::LayerModelInterface;
+
+  llvm::Expected<std::unique_ptr<LayerModel>>
+  create(ModuleOp module, StringRef optimizer, StringRef backend,
+         int64_t threads) const override {
+    return IRLayerModel::create(module, optimizer, {backend, threads});
+  }
+};
+
 } // namespace
 
-llvm::Expected<std::unique_ptr<LayerModel>>
-mlir::createIRLayerModel(ModuleOp module, StringRef optimizer,
-                         const grt::KernelTarget &target) {
+auto ::galvatron::createIRLayerModel(ModuleOp module, StringRef optimizer,
+                                     const grt::KernelTarget &target)
+    -> llvm::Expected<std::unique_ptr<LayerModel>> {
   return IRLayerModel::create(module, optimizer, target);
 }
 
-double mlir::countModelFlopsPerToken(ModuleOp module) {
-  mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
-  if (!model)
-    return 0;
-  SymbolTable symbols(module);
-  llvm::StringMap<double> bodies;
-  double flops = 0;
-  for (mlir::galvatron::LayerOp layer : model.getLayers()) {
-    if (!layer.getCalleeAttr())
-      return 0;
-    auto [entry, inserted] = bodies.try_emplace(layer.getCallee().value(), 0);
-    if (inserted)
-      if (auto body = symbols.lookup<func::FuncOp>(layer.getCallee().value()))
-        body.walk([&](nn::CostOpInterface op) {
-          // Matrix products have twice the work in backward; so MFU is counted.
-          if (op.getFlops(1) > kComputeBound * op.getMovedBytes(1))
-            entry->second += 3 * op.getFlops(1);
-        });
-    flops += entry->second;
-  }
-  return flops / double(model.getSeqLen());
+void ::galvatron::registerFootprints(DialectRegistry &registry) {
+  registry.addExtension(+[](MLIRContext *context,
+                            mlir::galvatron::GalvatronDialect *dialect) {
+    context->loadDialect<func::FuncDialect, grt::GRTDialect, nn::NNDialect>();
+    dialect->addInterface<FootprintInterface>();
+  });
 }

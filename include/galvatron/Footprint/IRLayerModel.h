@@ -14,8 +14,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
-#define GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
+#ifndef GALVATRON_FOOTPRINT_IRLAYERMODEL_H
+#define GALVATRON_FOOTPRINT_IRLAYERMODEL_H
 
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Dialect/GRT/IR/GRT.h"
@@ -23,20 +23,20 @@
 
 #include <memory>
 
-namespace mlir {
+namespace galvatron {
 
 /// Builds the model; bodies are copied, `module` is not changed and may die.
 /// `optimizer` ("adamw", "adam", "sgd") decides the optimizer state, `target`
 /// the kernels' scratch. Fails on opaque layers and on
 /// bodies without a gradient.
-llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>
-createIRLayerModel(ModuleOp module, StringRef optimizer,
-                   const grt::KernelTarget &target);
+llvm::Expected<std::unique_ptr<LayerModel>>
+createIRLayerModel(mlir::ModuleOp module, llvm::StringRef optimizer,
+                   const mlir::grt::KernelTarget &target);
 
-/// Floating-point operations of one token's forward and backward pass on one
-/// device, without recomputation: what MFU is measured against.
-double countModelFlopsPerToken(ModuleOp module);
+/// Gives the planning passes these models, by the galvatron dialect's
+/// LayerModelInterface, and loads the dialects that they are compiled to.
+void registerFootprints(mlir::DialectRegistry &registry);
 
-} // namespace mlir
+} // namespace galvatron
 
-#endif // GALVATRON_DIALECT_NN_ANALYSIS_IRLAYERMODEL_H
+#endif // GALVATRON_FOOTPRINT_IRLAYERMODEL_H
