@@ -34,6 +34,22 @@ std::vector<std::string> timesOf(const nlohmann::ordered_json &cluster) {
 }
 
 // The planner refuses tables with times of 0 or below, or that fall.
+// Plans may use what contexts and libraries leave.
+TEST(Describe, MemoryIsWithoutWhatIsOutsideTheArena) {
+  Measurement m = twoRanks({});
+  m.backend = "cuda";
+  m.bf16Flops = 1e9;
+  m.hosts = {0};
+  m.collectives.clear();
+  EXPECT_EQ(describe(m, uint64_t(2) << 30)["device-types"][0]["memory"],
+            "2GiB");
+  m.outsideBytes = 512 << 20;
+  auto cluster = describe(m, uint64_t(2) << 30);
+  EXPECT_EQ(cluster["device-types"][0]["memory"], "1536MiB");
+  EXPECT_NE(toYaml(cluster, m).find("# memory is without 512MiB that"),
+            std::string::npos);
+}
+
 TEST(Describe, NoiseDoesNotReachTheTables) {
   auto cluster =
       describe(twoRanks({{1024, -2e-5}, {2048, 0}, {4096, 3e-5}, {8192, 1e-5}}),

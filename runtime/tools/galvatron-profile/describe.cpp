@@ -125,6 +125,7 @@ double ranksPerCore(const Measurement &m) {
 } // namespace
 
 Json describe(const Measurement &m, uint64_t memory) {
+  const uint64_t outside = std::min(m.outsideBytes, memory);
   // All ranks ran at once. The file says what one alone on its cores reaches,
   // and how many cores there are: fewer ranks than cores at work, as at the
   // ends of a pipeline, are faster, and more cores than ranks are a rank's
@@ -141,7 +142,7 @@ Json describe(const Measurement &m, uint64_t memory) {
   Json type = {
       {"name", typeName},
       {"backend", onCpu ? "cpu" : "cuda"},
-      {"memory", memorySize(int64_t(memory))},
+      {"memory", memorySize(int64_t(memory - outside))},
       {"flops", flops},
       {"memory-bandwidth", quantity(shared * m.memoryBandwidth, "B/s")}};
   // A rank waits in its collectives, nothing runs beside them: an overlap
@@ -238,7 +239,13 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
             quantity(m.copyBandwidth, "B/s") +
             "\n# kernels at 256 x 512, all ranks at once:\n";
   else
-    text += "# copies: " + quantity(m.copyBandwidth, "B/s") + "\n# kernels:\n";
+    text +=
+        (m.outsideBytes
+             ? "# memory is without " + memorySize(int64_t(m.outsideBytes)) +
+                   " that the context, kernels, a graph and libraries "
+                   "take; communicators take more\n"
+             : "") +
+        "# copies: " + quantity(m.copyBandwidth, "B/s") + "\n# kernels:\n";
   for (const KernelTime &kernel : m.kernels)
     text += "#   " + kernel.name + ": " + duration(kernel.seconds) + ", " +
             quantity(kernel.bytes / kernel.seconds, "B/s") + "\n";

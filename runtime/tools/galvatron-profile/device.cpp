@@ -206,6 +206,10 @@ Measurement measureDevice(const std::string &name, int64_t largest,
                          probe.copies(0.05 * part, uint64_t(largest) * 32768);
   measureKernels(probe, largest, std::max<int64_t>(16, largest / 8), 0.2 * part,
                  result);
+  // In whole MiB, upwards.
+  constexpr uint64_t mebibyte = 1 << 20;
+  result.outsideBytes =
+      (probe.outsideBytes() + mebibyte - 1) / mebibyte * mebibyte;
   return result;
 }
 

@@ -7,6 +7,7 @@
 
 #include "device_probe.h"
 #include "core/error.h"
+#include "grt/cuda_bounds.h"
 
 #include <algorithm>
 #include <bit>
@@ -199,6 +200,33 @@ double DeviceProbe::copies(double seconds, uint64_t bytes) {
     char *from = pool + uint64_t(number % sets) * 2 * bytes;
     copy(from + bytes, from, bytes);
   });
+}
+
+uint64_t DeviceProbe::outsideBytes() {
+  // The backend remembers the most it saw, so it looks once, without a pool.
+  release();
+  constexpr int callsOfStep = 2000; // 48 layers of a GPT-2 have about as many
+  const uint64_t bytes = 256;
+  reserve(bytes);
+  if (table.begin_graph) {
+    check([&](char *message, size_t capacity) {
+      return table.begin_graph(state, message, capacity);
+    });
+    for (int i = 0; i < callsOfStep; ++i)
+      copy(pool + bytes / 2, pool, bytes / 2);
+    check([&](char *message, size_t capacity) {
+      return table.end_graph(state, 0, message, capacity);
+    });
+    check([&](char *message, size_t capacity) {
+      return table.launch_graph(state, 0, message, capacity);
+    });
+    synchronise();
+  }
+  const uint64_t used = table.peak_bytes ? table.peak_bytes(state) : 0;
+  // Kernels took the workspace of a rank that has no arena.
+  const uint64_t own = PatternCount * patternStride + sizeof(grt_step) + bytes +
+                       GRT_CUDA_WORKSPACE;
+  return used > own ? used - own : 0;
 }
 
 void DeviceProbe::release() {

@@ -55,6 +55,11 @@ public:
                 const std::vector<double> &reals = {});
   /// Seconds of a copy of so many bytes on the device.
   double copies(double seconds, uint64_t bytes);
+  /// Bytes of the device that are in use besides what was asked for: the
+  /// context, modules of kernels, what libraries keep, a graph of as many calls
+  /// as a step's. To be asked last, when all kernels were called; 0 if nobody
+  /// can say. Others on the device count too. Communicators are not there yet.
+  uint64_t outsideBytes();
 
   /// Calls between two events, at least.
   static constexpr int64_t leastCalls = 10;

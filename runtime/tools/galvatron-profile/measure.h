@@ -46,6 +46,8 @@ struct Measurement {
   double bf16Flops = 0; ///< 0: the backend has none
   /// Reached by the kernels of a transformer block that are no products, all
   /// together: bytes read and written once over time.
+  /// Bytes of a device in use besides what programs ask for; 0 if unknown.
+  uint64_t outsideBytes = 0;
   double memoryBandwidth = 0;
   double copyBandwidth = 0; ///< of blocks beyond every cache
   double kernelOverhead = 0;

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "device_probe.h"
+#include "grt/cuda_bounds.h"
 
 #include <gtest/gtest.h>
 
@@ -34,6 +35,9 @@ struct Seen {
   std::vector<std::vector<char>> contents;
   std::map<const char *, uint64_t> memory;
   double milliseconds = 1;
+  /// Bytes of the device, and the most there were when somebody asked.
+  uint64_t inUse = 0, peak = 0, graphCalls = 0;
+  bool captures = false;
 };
 Seen seen;
 
@@ -52,11 +56,13 @@ int32_t kernel(const grt_call *call, char *, size_t) {
 void *allocate(size_t bytes) {
   auto *memory = static_cast<char *>(std::calloc(bytes, 1));
   seen.memory[memory] = bytes;
+  seen.inUse += bytes;
   return memory;
 }
 void release(void *memory, size_t bytes) {
   EXPECT_EQ(seen.memory[static_cast<char *>(memory)], bytes);
   seen.memory.erase(static_cast<char *>(memory));
+  seen.inUse -= bytes;
   std::free(memory);
 }
 
@@ -65,12 +71,27 @@ const grt_backend &fakeBackend() {
     grt_device table{};
     table.bytes = sizeof(table);
     table.event_count = 2;
-    table.allocate_host = [](uint64_t bytes) { return allocate(bytes); };
-    table.release_host = [](void *memory, uint64_t bytes) {
-      release(memory, bytes);
+    table.allocate_host = [](uint64_t bytes) { return std::malloc(bytes); };
+    table.release_host = [](void *memory, uint64_t) { std::free(memory); };
+    table.begin_graph = [](void *, char *, size_t) {
+      seen.captures = true;
+      return int32_t(0);
+    };
+    table.end_graph = [](void *, uint32_t, char *, size_t) {
+      seen.captures = false;
+      seen.inUse += 1000 * seen.graphCalls;
+      return int32_t(0);
+    };
+    table.launch_graph = [](void *, uint32_t, char *, size_t) {
+      return int32_t(0);
+    };
+    table.peak_bytes = [](void *) {
+      seen.peak = std::max(seen.peak, seen.inUse);
+      return seen.peak;
     };
     table.copy = [](void *, uint32_t, void *to, const void *from,
                     uint64_t bytes, char *, size_t) {
+      seen.graphCalls += seen.captures;
       std::memcpy(to, from, bytes);
       return int32_t(0);
     };
@@ -150,6 +171,17 @@ TEST_F(Probe, CallsGoRoundMoreThanFourCaches) {
 TEST_F(Probe, NoCacheMeansOneSet) {
   EXPECT_EQ(DeviceProbe::setsOfBuffers(1 << 20, 0), 1);
   EXPECT_EQ(DeviceProbe::setsOfBuffers(0, 0), 1);
+}
+
+TEST_F(Probe, MemoryOutsideIsWhatNobodyAskedFor) {
+  constexpr uint64_t context = 500 << 20;
+  DeviceProbe probe(fakeBackend());
+  probe.kernel(0, GRT_KERNEL_ADD, {{GRT_F32, 3000000}}, {1});
+  // Taken besides: by the context, and by the workspace of the first kernel.
+  seen.inUse += context + GRT_CUDA_WORKSPACE;
+  uint64_t outside = probe.outsideBytes();
+  EXPECT_GE(seen.graphCalls, 1000u);
+  EXPECT_EQ(outside, context + 1000 * seen.graphCalls);
 }
 
 TEST_F(Probe, ValuesAreRandom) {
