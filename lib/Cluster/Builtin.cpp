@@ -69,6 +69,15 @@ DeviceType rtxTitan() {
   return gpu("rtx-titan", 24 * GiB, 10e12, 0, 16.3e12 / 32 * ofPeak, 672e9);
 }
 
+/// GV100, NVIDIA V100 SXM2 data sheet: f16 (tensor) 125, f32 15.7, f64 7.8
+/// TFLOP/s; 900 GB/s, 16 GB. It has no bf16.
+DeviceType v100() {
+  DeviceType type =
+      gpu("v100-16gb", 16 * GiB, 15.7e12 * ofPeak, 0, 7.8e12 * ofPeak, 900e9);
+  type.flops["f16"] = 125e12 * ofPeak;
+  return type;
+}
+
 /// GA100, NVIDIA A100 data sheet: bf16 312, f32 (not TF32) 19.5, f64 (tensor)
 /// 19.5 TFLOP/s; 1555 GB/s (40 GB) or 2039 GB/s (80 GB).
 DeviceType a100(int64_t memory, StringRef name, double bandwidth) {
@@ -103,10 +112,14 @@ const Link ethernet10 = {1.1e9, 50e-6};
 const Link pcie3 = {4.6e9, 20e-6};
 /// PCIe 4.0 x16 without peer-to-peer (consumer cards): through host memory.
 const Link pcie4Host = {9e9, 25e-6};
+/// NVLink 2 (V100, six links of 25 GB/s a direction), about 0.75 reached.
+const Link nvlink2 = {112e9, 8e-6};
 /// NVLink 3 (A100 with NVSwitch): 300 GB/s a direction, about 0.75 reached.
 const Link nvlink3 = {225e9, 8e-6};
 /// NVLink 4 (H100, H200): 450 GB/s a direction, about 0.75 reached.
 const Link nvlink4 = {340e9, 8e-6};
+/// Ethernet of 25 Gb/s a node, about 0.9 of the wire: cloud nodes of V100s.
+const Link ethernet25 = {2.8e9, 50e-6};
 /// InfiniBand per node: 100 Gb/s is 12.5 GB/s, 400 Gb/s is 50 GB/s; 0.9
 /// reached.
 const Link infiniband100 = {11.25e9, 10e-6};
@@ -133,6 +146,8 @@ const BuiltinType builtins[] = {
     {"rtx-4090", rtx4090, &pcie4Host, &infiniband100,
      "NVIDIA RTX 4090, 24 GB, PCIe 4.0 through the host; InfiniBand of 100 "
      "Gb/s a node"},
+    {"v100-16gb", v100, &nvlink2, &ethernet25,
+     "NVIDIA V100 SXM2, 16 GB, NVLink 2; Ethernet of 25 Gb/s a node"},
     {"a100-40gb", [] { return a100(40 * GiB, "a100-40gb", 1555e9); }, &nvlink3,
      &infiniband100,
      "NVIDIA A100, 40 GB, NVLink 3; InfiniBand of 100 Gb/s a node"},

@@ -53,9 +53,10 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
     if (type.flops.empty())
       return makeError(where + ": expected flops for at least one dtype");
     for (const auto &[dtype, rate] : type.flops) {
-      if (!is_contained({"f32", "bf16", "f64"}, dtype))
+      if (!is_contained({"f32", "f16", "bf16", "f64"}, dtype))
         return makeError(where + ": unknown dtype '" + dtype +
-                         "' in flops, expected 'f32', 'bf16' or 'f64'");
+                         "' in flops, expected 'f32', 'f16', 'bf16' or "
+                         "'f64'");
       if (!(rate > 0))
         return makeError(where + ": expected flops above 0 for '" + dtype +
                          "'");

@@ -41,18 +41,24 @@ double BatchTimes::milliseconds(double samples) const {
   return std::max(y1, between(x0, y0, x1, y1));
 }
 
+/// Values of two bytes have f32 master weights beside them.
+static bool isHalf(StringRef dtype) {
+  return dtype == "bf16" || dtype == "f16";
+}
+
 static int64_t elementBytes(StringRef dtype) {
-  return dtype == "f64" ? 8 : dtype == "bf16" ? 2 : 4;
+  return dtype == "f64" ? 8 : isHalf(dtype) ? 2 : 4;
 }
 
 Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
                        const TrainingOptions &training, double measuredFlops) {
-  if (!is_contained({"f32", "bf16", "f64"}, dtype))
-    return makeError("profile '" + name +
-                     "': expected dtype 'f32', 'bf16' or 'f64', found '" +
-                     dtype + "'");
+  if (!is_contained({"f32", "f16", "bf16", "f64"}, dtype))
+    return makeError(
+        "profile '" + name +
+        "': expected dtype 'f32', 'f16', 'bf16' or 'f64', found '" + dtype +
+        "'");
   if (layers.empty())
     return makeError("profile '" + name + "': expected at least one layer");
   auto model = std::make_unique<ProfileLayerModel>();
@@ -218,9 +224,7 @@ int64_t ProfileLayerModel::parameterCount() const {
   for (const ProfileLayer &layer : profile)
     bytes += static_cast<double>(layer.count) *
              static_cast<double>(layer.parameterBytes);
-  double elements = bytes / (elementType == "f64"    ? 8
-                             : elementType == "bf16" ? 2
-                                                     : 4);
+  double elements = bytes / static_cast<double>(elementBytes(elementType));
   // Sums of what a file says have no bound of their own.
   constexpr double most = static_cast<double>(int64_t(1) << 53);
   return static_cast<int64_t>(std::min(elements, most));
@@ -276,7 +280,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
   int64_t moments = optimizer == "sgd" ? 1 : 2;
   out.optimizerBytes =
-      states(moments * accumulator + (elementType == "bf16" ? 4 : 0));
+      states(moments * accumulator + (isHalf(elementType) ? 4 : 0));
 
   int64_t gathered = sdp > 1 ? local : 0;
   int64_t fullGradients = sdp > 1 ? divided(elements * accumulator, tp) : 0;
@@ -352,8 +356,8 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   if (dp > 1)
     out.gradientSyncBytes = states(accumulator);
   out.normBytes = out.gradientBytes;
-  out.updateBytes = states(
-      updateTraffic(width, accumulator, moments + (elementType == "bf16")));
+  out.updateBytes =
+      states(updateTraffic(width, accumulator, moments + isHalf(elementType)));
   return out;
 }
 

@@ -145,7 +145,9 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 //===----------------------------------------------------------------------===//
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ")),
+    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ") +
+                "; not to be compiled: " +
+                llvm::join(plannedOnlySchedules(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),

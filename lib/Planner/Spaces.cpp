@@ -71,6 +71,8 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
       levels.push_back({Paradigm::DP, devices / 4});
     levels.push_back({Paradigm::TP, 2});
     space.fixed = cantFail(Strategy::get(levels, /*checkpoint=*/false));
+  } else if (is_contained(plannedOnlySchedules(), name)) {
+    return makeError("space '" + name + "': " + notExecuted(name));
   } else {
     return makeError("unknown space '" + name + "', expected one of " +
                      join(plannerSpaces(), ", "));

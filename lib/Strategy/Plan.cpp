@@ -20,7 +20,7 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// All schedules there are, by the names that files and options call them.
+/// All schedules that are executed, by the names that files and options call them.
 static constexpr std::pair<ScheduleKind, StringLiteral> schedules[] = {
     {ScheduleKind::OneFOneB, "1f1b"}, {ScheduleKind::GPipe, "gpipe"}};
 
@@ -31,6 +31,15 @@ StringRef scheduleName(ScheduleKind schedule) {
   llvm_unreachable("every schedule has a name");
 }
 
+ArrayRef<StringLiteral> plannedOnlySchedules() {
+  static constexpr StringLiteral names[] = {"2bw", "harmony-pp", "harmony-dp"};
+  return names;
+}
+
+std::string notExecuted(StringRef schedule) {
+  return ("schedule '" + schedule + "' is planned, not executed yet").str();
+}
+
 Expected<ScheduleKind> parseSchedule(StringRef text) {
   std::string known;
   for (const auto &[kind, name] : schedules) {
@@ -38,6 +47,8 @@ Expected<ScheduleKind> parseSchedule(StringRef text) {
       return kind;
     known += (known.empty() ? "'" : " or '") + name.str() + "'";
   }
+  if (is_contained(plannedOnlySchedules(), text))
+    return makeError(notExecuted(text));
   return makeError("unknown schedule '" + text + "', expected " + known);
 }
 
@@ -74,8 +85,10 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
     reader.fail("'training.optimizer': expected 'adamw', 'adam' or 'sgd', "
                 "found '" +
                 options.optimizer + "'");
-  if (!is_contained({"f32", "bf16", "f64"}, options.dtype))
-    reader.fail("'training.dtype': expected 'f32', 'bf16' or 'f64', found '" +
+  // Nothing computes in f16, but layer profiles may be planned with it.
+  if (!is_contained({"f32", "f16", "bf16", "f64"}, options.dtype))
+    reader.fail("'training.dtype': expected 'f32', 'f16', 'bf16' or 'f64', "
+                "found '" +
                 options.dtype + "'");
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;

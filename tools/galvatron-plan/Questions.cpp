@@ -27,6 +27,15 @@ Questions::Questions(Tool &tool)
       reportPath("report", cl::desc("write a page with pictures of the plan"),
                  cl::value_desc("FILE.html"), cl::cat(tool.category())) {}
 
+std::string Questions::asked() const {
+  const cl::Option *given[] = {&wantsExplanation, &whyNotText, &comparePath,
+                               &reportPath};
+  for (const cl::Option *option : given)
+    if (option->getNumOccurrences())
+      return ("--" + option->ArgStr).str();
+  return "";
+}
+
 llvm::Error Questions::prepare() {
   if (whyNotText.getNumOccurrences()) {
     llvm::Expected<StrategyQuestion> parsed =

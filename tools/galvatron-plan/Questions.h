@@ -21,6 +21,8 @@ public:
   /// Reads what the options name, and tries whether the report can be written,
   /// before any search begins.
   llvm::Error prepare();
+  /// The first option that asks something, "" if none was given.
+  std::string asked() const;
   /// Answers all of them; the report is one of the answer's files.
   llvm::Expected<PlanAnswers> answer(LayerModel &model, const Cluster &cluster,
                                      const PlannerOptions &planner,

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "PlannedOnly.h"
 #include "Questions.h"
 
 #include "galvatron/Pipelines/SimulateOption.h"
@@ -148,6 +149,9 @@ int main(int argc, char **argv) {
       return tool.report(training.takeError());
     planner->training = *training;
     planner->training.dtype = loaded->profile->dtype();
+    if (isPlannedOnly(*planner))
+      return printPlannedOnly(tool, *loaded->profile, *cluster, *planner,
+                              options, simulate, questions);
     if (*given)
       planner->batch = (*given)->batch;
     llvm::Expected<PlannerResult> result =
@@ -170,6 +174,11 @@ int main(int argc, char **argv) {
                                std::move(answers));
   }
 
+  if (isPlannedOnly(*planner))
+    return tool.report("space '" + planner->space +
+                           "': expected a layer profile, found a module: " +
+                           notExecuted(planner->space),
+                       kExitInvalid);
   mlir::ModuleOp module = *loaded->module;
   // As in galvatron-compile, a plan is never dropped without being told.
   bool keep =

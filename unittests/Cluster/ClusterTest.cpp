@@ -118,9 +118,9 @@ TEST(Cluster, wrong_clusters_are_refused) {
   EXPECT_EQ(errorOf(replaced(mixed, "backend: cuda", "backend: tpu")),
             "test.yaml: device type 'fast': expected backend 'cpu' or 'cuda', "
             "found 'tpu'");
-  EXPECT_EQ(errorOf(replaced(mixed, "f32: 10TFLOPS", "f16: 10TFLOPS")),
-            "test.yaml: device type 'fast': unknown dtype 'f16' in flops, "
-            "expected 'f32', 'bf16' or 'f64'");
+  EXPECT_EQ(errorOf(replaced(mixed, "f32: 10TFLOPS", "f8: 10TFLOPS")),
+            "test.yaml: device type 'fast': unknown dtype 'f8' in flops, "
+            "expected 'f32', 'f16', 'bf16' or 'f64'");
   EXPECT_EQ(
       errorOf(replaced(mixed, "overlap-slowdown: 1.25", "overlap-slowdown: 3")),
       "test.yaml: device type 'slow': expected an overlap slowdown "
@@ -153,8 +153,8 @@ TEST(Cluster, built_in_clusters_are_patterns) {
   };
   EXPECT_EQ(error("8x8xa100-80g"),
             "built-in cluster '8x8xa100-80g': unknown device type 'a100-80g', "
-            "expected one of cpu, rtx-titan, rtx-4090, a100-40gb, a100-80gb, "
-            "h100, h200; did you mean 'a100-80gb'?");
+            "expected one of cpu, rtx-titan, rtx-4090, v100-16gb, a100-40gb, "
+            "a100-80gb, h100, h200; did you mean 'a100-80gb'?");
   EXPECT_EQ(error("8xmainframe").find("did you mean"), std::string::npos);
   EXPECT_EQ(error("1048577xcpu"), "built-in cluster '1048577xcpu': expected at "
                                   "most 1048576 devices");

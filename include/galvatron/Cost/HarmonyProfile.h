@@ -90,6 +90,10 @@ private:
   std::vector<Picoseconds> update;
 };
 
+/// What the updates in the profiles of Harmony's authors come to, bytes per
+/// second read and written by Adam on the host: 15e9 to 20e9.
+inline constexpr double kHarmonyHostRate = 15e9;
+
 /// The server: devices behind one PCIe root. The defaults are those of the
 /// paper's machine (four GTX 1080 Ti) as its public simulator has them.
 struct HarmonyMachine {

@@ -23,6 +23,8 @@ public:
 
   /// Tries whether the trace can be written.
   llvm::Error prepare() const { return checkOutput(trace); }
+  bool wanted() const { return trace.getNumOccurrences() != 0; }
+  bool wantsTrace() const { return !trace.empty(); }
   /// Does nothing if the option was not given or there is no plan.
   llvm::Error run(LayerModel &model, const Cluster &cluster,
                   PlannerResult &result);

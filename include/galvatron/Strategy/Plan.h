@@ -28,6 +28,11 @@ enum class ScheduleKind : uint8_t { GPipe, OneFOneB };
 /// "gpipe", "1f1b".
 llvm::StringRef scheduleName(ScheduleKind schedule);
 llvm::Expected<ScheduleKind> parseSchedule(llvm::StringRef text);
+/// "2bw", "harmony-pp", "harmony-dp": spaces of the planner (Planner/
+/// PlannedOnly.h) whose schedules nothing can compile or run.
+llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
+/// "schedule '2bw' is planned, not executed yet".
+std::string notExecuted(llvm::StringRef schedule);
 
 /// Micro-batches whose activations stage `stage` (from 0) of `stages` holds at
 /// once: min(P - i, m) under 1F1B, m under GPipe.

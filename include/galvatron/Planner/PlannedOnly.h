@@ -1,0 +1,44 @@
+//===- PlannedOnly.h - Schedules without a runtime --------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Spaces whose plans can be made and simulated, but not compiled: PipeDream-2BW
+// (docs/2bw.md) and Harmony (docs/harmony.md). Nobody gets one unasked.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PLANNER_PLANNEDONLY_H
+#define GALVATRON_PLANNER_PLANNEDONLY_H
+
+#include "galvatron/Planner/Planner.h"
+
+#include "llvm/Support/JSON.h"
+
+#include <optional>
+#include <string>
+
+namespace galvatron {
+
+struct PlannedOnly {
+  /// Why there is no plan; then the rest is empty.
+  std::optional<Infeasible> infeasible;
+  /// The keys of a plan, and those of the schedule.
+  llvm::json::Object json;
+  /// A table that a person can read.
+  std::string text;
+};
+
+/// Plans in one of plannedOnlySchedules(); with `simulate` the figure of an
+/// event simulation is in the answer. Errors: no batch, options that have no
+/// meaning there, a cluster of several kinds of devices or, for Harmony, of
+/// several nodes.
+llvm::Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
+                                     const PlannerOptions &options,
+                                     bool simulate);
+
+} // namespace galvatron
+
+#endif // GALVATRON_PLANNER_PLANNEDONLY_H

@@ -1,0 +1,262 @@
+//===- HarmonyPlan.cpp - Harmony on a model's layers ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Makes the profile by micro-batch size that Harmony measures from the costs of
+// a model's layers on a cluster's devices, and searches packs and sizes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CostTables.h"
+#include "PlannedOnly.h"
+
+#include "galvatron/Planner/HarmonySearch.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/TextTable.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Format.h"
+
+#include <chrono>
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+namespace {
+
+/// Footprints on one device at every size that divides a device's samples.
+/// Weights, gradients and optimizer state are the host's; a task has those of
+/// its pack, and what its functions keep and take.
+Expected<HarmonyProfile> profileOf(LayerModel &model, const Cluster &cluster,
+                                   int64_t samples) {
+  auto layers = static_cast<int64_t>(model.layerCount());
+  Strategy single;
+  std::vector<int64_t> device = {0};
+  std::array<HarmonyMeasurements, 2> measurements;
+  std::vector<double> slope, intercept(layers, 0), update;
+  std::vector<int64_t> weights, buffers(layers, 0), optimizer;
+  for (int64_t size : divisors(samples)) {
+    for (HarmonyMeasurements &direction : measurements) {
+      direction.sizes.push_back(size);
+      direction.seconds.emplace_back();
+      direction.bytes.emplace_back();
+    }
+    for (int64_t l = 0; l < layers; ++l) {
+      Expected<LayerFootprint> found =
+          model.footprint(model.kindOf(l), single, size);
+      if (!found)
+        return found.takeError();
+      LayerTimeParts time =
+          layerTimeParts(*found, single, linksOf(cluster, single, device),
+                         cluster, device, model.dtype(), {});
+      auto add = [&](Direction direction, double seconds, int64_t bytes) {
+        HarmonyMeasurements &measured =
+            measurements[static_cast<size_t>(direction)];
+        measured.seconds.back().push_back(seconds);
+        measured.bytes.back().push_back(static_cast<double>(bytes));
+      };
+      int64_t boundaries = found->inputBytes + found->outputBytes;
+      add(Direction::Forward, time.forward,
+          found->parameterBytes + boundaries + found->stashBytes +
+              found->forwardTransient);
+      // Recomputation is part of what is measured of backward.
+      add(Direction::Backward, time.forward + time.backward,
+          found->parameterBytes + found->gradientBytes + 2 * boundaries +
+              found->stashBytes + found->backwardTransient);
+      if (size > 1)
+        continue;
+      slope.push_back(static_cast<double>(found->inputBytes));
+      weights.push_back(found->parameterBytes);
+      optimizer.push_back(found->optimizerBytes);
+      update.push_back(static_cast<double>(found->updateBytes) /
+                       kHarmonyHostRate);
+    }
+  }
+  return HarmonyProfile::get(model.name(), std::move(measurements),
+                             std::move(slope), std::move(intercept),
+                             std::move(weights), std::move(buffers),
+                             std::move(optimizer), std::move(update));
+}
+
+/// Of what is in the host's memory during a step: all states, and the stash.
+json::Object hostLedger(LayerModel &model, const HarmonyProfile &profile,
+                        const HarmonyPlan &plan) {
+  return json::Object{
+      {"parameters", profile.weightSums().back()},
+      {"gradients",
+       plan.rules.updateOnDevice ? 0 : profile.weightSums().back()},
+      {"optimizer", profile.optimizerSums().back()},
+      {"activations",
+       plan.timeline.volumes[static_cast<size_t>(HarmonyTensor::Stash)].out}};
+}
+
+json::Object harmonyJson(LayerModel &model, const Cluster &cluster,
+                         const PlannerOptions &options,
+                         const HarmonyProfile &profile, const HarmonyPlan &plan,
+                         double searchMs) {
+  const HarmonyConfig &config = plan.config;
+  int64_t devices = cluster.deviceCount();
+  bool pipeline = plan.rules.mode == HarmonyMode::Pipeline;
+  // A stage is a backward pack; they are numbered in the order of the layers.
+  json::Array stages, layers;
+  auto packs = static_cast<int64_t>(config.backwardPacks.size());
+  for (int64_t p = 0; p < packs; ++p) {
+    int64_t begin = config.backwardPacks[p];
+    int64_t end =
+        p + 1 < packs ? config.backwardPacks[p + 1] : profile.layerCount();
+    std::vector<int64_t> on;
+    if (pipeline)
+      on.push_back(
+          (static_cast<int64_t>(config.forwardPacks.size()) + packs - 1 - p) %
+          devices);
+    else
+      for (int64_t device = 0; device < devices; ++device)
+        on.push_back(device);
+    stages.push_back(json::Object{{"devices", json::Array(on)},
+                                  {"first-layer", begin},
+                                  {"layer-count", end - begin}});
+    for (int64_t l = begin; l < end; ++l)
+      layers.push_back(json::Object{
+          {"name", model.layerName(l)}, {"stage", p}, {"strategy", "single"}});
+  }
+  double seconds = toMilliseconds(plan.timeline.end) / 1000;
+  return json::Object{
+      {"version", 1},
+      {"tool-version", options.toolVersion},
+      {"model", model.name()},
+      {"model-hash", model.hash()},
+      {"profile-hash", model.profileHash()},
+      {"cluster", cluster.name()},
+      {"cluster-hash", cluster.hash()},
+      {"space", options.space},
+      {"schedule", options.space},
+      {"training", options.training.toJson()},
+      {"seq-len", model.sequenceLength()},
+      {"batch", *options.batch},
+      {"micro-batches",
+       *options.batch / (pipeline ? 1 : devices) / config.backwardSize},
+      {"pipeline-degree", packs},
+      {"iteration-ms", toMilliseconds(plan.timeline.end)},
+      {"simulated-iteration-ms", toMilliseconds(plan.timeline.end)},
+      {"samples-per-second", static_cast<double>(*options.batch) / seconds},
+      {"search-ms", searchMs},
+      {"peak-is", "estimate"},
+      {"u-f", config.forwardSize},
+      {"packs-f", json::Array(config.forwardPacks)},
+      {"u-b", config.backwardSize},
+      {"packs-b", json::Array(config.backwardPacks)},
+      {"update", plan.rules.updateOnDevice ? "device" : "host"},
+      {"host-ledger", hostLedger(model, profile, plan)},
+      {"stages", std::move(stages)},
+      {"layers", std::move(layers)}};
+}
+
+std::string packsText(ArrayRef<int64_t> packs, int64_t end) {
+  std::string text;
+  for (size_t p = 0; p < packs.size(); ++p) {
+    int64_t last = (p + 1 < packs.size() ? packs[p + 1] : end) - 1;
+    text += (p ? " " : "") + std::to_string(packs[p]);
+    if (last > packs[p])
+      text += "-" + std::to_string(last);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string harmonyText(LayerModel &model, const Cluster &cluster,
+                        const PlannerOptions &options,
+                        const HarmonyProfile &profile,
+                        const HarmonyPlan &plan) {
+  const HarmonyConfig &config = plan.config;
+  std::string text;
+  raw_string_ostream os(text);
+  os << "plan for '" << model.name() << "' on '" << cluster.name()
+     << "', schedule " << options.space << ": planned, not executed yet\n";
+  TextTable rows("lrrl");
+  rows.row({"pass", "micro-batch", "packs", "layers"});
+  rows.row({"forward", std::to_string(config.forwardSize),
+            std::to_string(config.forwardPacks.size()),
+            packsText(config.forwardPacks, config.backwardPacks.back())});
+  rows.row({"backward", std::to_string(config.backwardSize),
+            std::to_string(config.backwardPacks.size()),
+            packsText(config.backwardPacks, profile.layerCount())});
+  rows.print(os);
+  double ms = toMilliseconds(plan.timeline.end);
+  os << format("  executed: %.3f ms\n", ms)
+     << format("  a batch of %lld, %.2f samples/s; the busiest device computes "
+               "%.3f ms\n",
+               static_cast<long long>(*options.batch),
+               1000 * static_cast<double>(*options.batch) / ms,
+               toMilliseconds(plan.timeline.busiest));
+  os << "  the optimizer runs on the "
+     << (plan.rules.updateOnDevice ? "devices" : "host") << "; moved a batch:";
+  for (size_t i = 0; i < kHarmonyTensorCount; ++i) {
+    const HarmonyVolume &volume = plan.timeline.volumes[i];
+    if (int64_t bytes = volume.in + volume.out + volume.peer)
+      os << " " << harmonyTensorName(static_cast<HarmonyTensor>(i)) << " "
+         << printBytesRounded(bytes);
+  }
+  os << "\n";
+  return text;
+}
+
+} // namespace
+
+Expected<PlannedOnly> planHarmony(LayerModel &model, const Cluster &cluster,
+                                  const PlannerOptions &options) {
+  auto begin = std::chrono::steady_clock::now();
+  HarmonyProblem problem;
+  problem.minibatch = *options.batch;
+  problem.machine.devices = cluster.deviceCount();
+  problem.machine.capacity = cluster.budgetOf({0}, options.memory);
+  if (cluster.deviceCount() > 1)
+    problem.machine.peerRate = cluster.linkBetween(0, 1).bandwidth;
+  problem.machine.memoryRate = cluster.deviceType(0).memoryBandwidth;
+  problem.rules.mode = options.space == "harmony-dp" ? HarmonyMode::DataParallel
+                                                     : HarmonyMode::Pipeline;
+  problem.chooseUpdate = true;
+  problem.backwardPackings = {PackingMethod::BalancedTime,
+                              PackingMethod::BalancedMemory,
+                              PackingMethod::GreedyBackward};
+  problem.forwardPackings = problem.backwardPackings;
+  problem.forwardPackings.push_back(PackingMethod::Reuse);
+  int64_t share = problem.rules.mode == HarmonyMode::Pipeline
+                      ? problem.minibatch
+                      : problem.minibatch / cluster.deviceCount();
+  if (share < 1 || share * (problem.rules.mode == HarmonyMode::Pipeline
+                                ? 1
+                                : cluster.deviceCount()) !=
+                       problem.minibatch)
+    return makeError("space '" + options.space +
+                     "': expected a batch that the " +
+                     Twine(cluster.deviceCount()) + " devices divide, found " +
+                     Twine(problem.minibatch));
+  Expected<HarmonyProfile> profile = profileOf(model, cluster, share);
+  if (!profile)
+    return profile.takeError();
+  Expected<HarmonyResult> result = searchHarmony(*profile, problem);
+  if (!result)
+    return result.takeError();
+  PlannedOnly answer;
+  if (!result->plan) {
+    Infeasible infeasible;
+    infeasible.reason = "no plan of space '" + options.space +
+                        "' fits: " + result->reason + ", at least " +
+                        std::to_string(result->neededBytes) + " bytes";
+    infeasible.neededBytes = result->neededBytes;
+    infeasible.availableBytes = problem.machine.capacity;
+    answer.infeasible = std::move(infeasible);
+    return answer;
+  }
+  double elapsed = std::chrono::duration<double, std::milli>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
+  answer.json =
+      harmonyJson(model, cluster, options, *profile, *result->plan, elapsed);
+  answer.text = harmonyText(model, cluster, options, *profile, *result->plan);
+  return answer;
+}
+
+} // namespace galvatron::planner

@@ -1,0 +1,50 @@
+//===- PlannedOnly.cpp - Schedules without a runtime ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "PlannedOnly.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace llvm;
+
+namespace galvatron {
+
+Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
+                               const PlannerOptions &options, bool simulate) {
+  auto refuse = [&](const Twine &what) {
+    return makeError("space '" + options.space + "': " + what);
+  };
+  if (!is_contained(plannedOnlySchedules(), options.space))
+    return refuse("expected one of those that are planned only");
+  if (!options.batch)
+    return refuse("expected --batch, which is not searched");
+  if (options.strategy)
+    return refuse("expected no --strategy, its stages have one of their own");
+  if (!options.partition.empty())
+    return refuse("expected no --partition, it is searched");
+  if (options.schedule)
+    return refuse("expected no --schedule, it is the space's own");
+  if (options.microBatchRule != MicroBatchRule::Search)
+    return refuse("expected no --micro-batch-rule, all numbers are tried");
+  if (!cluster.isUniform())
+    return refuse("expected devices of one type");
+  if (cluster.flopsOf({0}, model.dtype()) == 0)
+    return makeError("cluster '" + cluster.name() +
+                     "': a device type has no flops for dtype '" +
+                     model.dtype() + "'");
+  if (options.space == "2bw")
+    return planner::planTwoBuffers(model, cluster, options, simulate);
+  if (options.pipelineDegree || options.microBatches)
+    return refuse("expected neither --pipeline-degree nor --micro-batches, "
+                  "packs and sizes are searched");
+  if (cluster.nodeCount() > 1)
+    return refuse("expected a cluster of one node, found " +
+                  Twine(cluster.nodeCount()));
+  return planner::planHarmony(model, cluster, options);
+}
+
+} // namespace galvatron

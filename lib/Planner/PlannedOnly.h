@@ -1,0 +1,25 @@
+//===- PlannedOnly.h - The planners behind planOnly() -----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_PLANNEDONLY_H
+#define GALVATRON_LIB_PLANNER_PLANNEDONLY_H
+
+#include "galvatron/Planner/PlannedOnly.h"
+
+namespace galvatron::planner {
+
+llvm::Expected<PlannedOnly> planTwoBuffers(LayerModel &model,
+                                           const Cluster &cluster,
+                                           const PlannerOptions &options,
+                                           bool simulate);
+llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,
+                                        const Cluster &cluster,
+                                        const PlannerOptions &options);
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_PLANNEDONLY_H

@@ -1,0 +1,218 @@
+//===- PlannedOnlyTest.cpp - Schedules without a runtime ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/PlannedOnly.h"
+
+#include "../RandomInstances.h"
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <gtest/gtest.h>
+
+using namespace galvatron;
+
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+ProfileLayer measuredLayer(std::string name, int64_t count, double ms,
+                           int64_t weights, int64_t kept) {
+  ProfileLayer layer;
+  layer.name = std::move(name);
+  layer.count = count;
+  layer.measured = true;
+  layer.forward = BatchTimes({{1, ms}, {4, 3 * ms}});
+  layer.backward = BatchTimes({{1, 2 * ms}, {4, 6 * ms}});
+  layer.parameterBytes = weights;
+  layer.boundaryBytes = 2 * kMiB;
+  layer.intermediateBytes = kept;
+  return layer;
+}
+
+std::unique_ptr<ProfileLayerModel> model(std::vector<ProfileLayer> layers) {
+  return llvm::cantFail(
+      ProfileLayerModel::get("layers", "f32", std::move(layers)));
+}
+
+std::unique_ptr<ProfileLayerModel> fiveLayers() {
+  return model({measuredLayer("embed", 1, 1, 90 * kMiB, 4 * kMiB),
+                measuredLayer("block", 3, 5, 60 * kMiB, 250 * kMiB),
+                measuredLayer("head", 1, 3, 90 * kMiB, 30 * kMiB)});
+}
+
+Plan shaped(LayerModel &model, int64_t devices, int64_t batch, int64_t m,
+            bool recompute, llvm::ArrayRef<int64_t> partition) {
+  Plan plan;
+  auto depth = static_cast<int64_t>(partition.size());
+  llvm::SmallVector<Level, 1> levels;
+  if (devices > depth)
+    levels.push_back({Paradigm::DP, devices / depth});
+  Strategy strategy = llvm::cantFail(Strategy::get(levels, recompute));
+  plan.batch = batch;
+  plan.microBatches = m;
+  plan.pipelineDegree = depth;
+  auto groups = stageDevices(devices, depth);
+  int64_t next = 0;
+  for (int64_t s = 0; s < depth; ++s) {
+    PlanStage stage;
+    stage.devices = groups[s];
+    stage.firstLayer = next;
+    stage.layerCount = partition[s];
+    plan.stages.push_back(stage);
+    for (int64_t i = 0; i < partition[s]; ++i, ++next)
+      plan.layers.push_back({model.layerName(next), s, strategy});
+  }
+  return plan;
+}
+
+/// Samples per second of the best plan of the space by trying everything and
+/// pricing it with evaluate(); 0 if nothing fits.
+double bestByEnumeration(LayerModel &model, const Cluster &cluster,
+                         int64_t batch, int64_t memory) {
+  int64_t devices = cluster.deviceCount();
+  auto layers = static_cast<int64_t>(model.layerCount());
+  double best = 0;
+  for (int64_t depth = 1; depth <= std::min(devices, layers); ++depth) {
+    if (devices % depth)
+      continue;
+    for (int64_t m = depth; m <= batch; ++m) {
+      if (batch % m || batch / m % (devices / depth))
+        continue;
+      for (uint64_t cuts = 0; cuts < uint64_t(1) << (layers - 1); ++cuts) {
+        std::vector<int64_t> partition = {1};
+        for (int64_t l = 1; l < layers; ++l)
+          if (cuts >> (l - 1) & 1)
+            partition.push_back(1);
+          else
+            ++partition.back();
+        if (static_cast<int64_t>(partition.size()) != depth)
+          continue;
+        for (bool recompute : {false, true}) {
+          PlannerResult priced = llvm::cantFail(evaluate(
+              model, cluster,
+              shaped(model, devices, batch, m, recompute, partition), memory));
+          if (!priced.feasible())
+            continue;
+          double slowest = 0;
+          bool fits = true;
+          for (const PlanStage &stage : priced.plan().stages) {
+            fits &= stage.peakBytes + stage.ledger.parameters <=
+                    stage.availableBytes;
+            slowest = std::max(
+                slowest, double(m - 1) * stage.timeNosyncMs + stage.timeMs +
+                             stage.optimizerMs * (1 - 1.0 / double(depth)));
+          }
+          if (fits)
+            best = std::max(best, 1000 * double(batch) / slowest);
+        }
+      }
+    }
+  }
+  return best;
+}
+
+PlannerOptions asked(std::string space, int64_t batch) {
+  PlannerOptions options;
+  options.space = std::move(space);
+  options.batch = batch;
+  return options;
+}
+
+TEST(TwoBufferPlan, isTheBestOfAllStagesAndSizes) {
+  Cluster cluster = llvm::cantFail(Cluster::load("4xrtx-titan"));
+  auto layers = fiveLayers();
+  int feasible = 0, recomputed = 0, infeasible = 0;
+  for (int64_t batch : {4, 8, 12})
+    for (int64_t memory : {1700 * kMiB, 2200 * kMiB, 2400 * kMiB, 2600 * kMiB,
+                           2900 * kMiB, 3400 * kMiB, 9000 * kMiB}) {
+      PlannerOptions options = asked("2bw", batch);
+      options.memory = memory;
+      PlannedOnly answer =
+          llvm::cantFail(planOnly(*layers, cluster, options, true));
+      double best = bestByEnumeration(*layers, cluster, batch, memory);
+      ASSERT_EQ(!answer.infeasible, best > 0) << batch << " " << memory;
+      if (answer.infeasible) {
+        ++infeasible;
+        EXPECT_GT(answer.infeasible->neededBytes,
+                  answer.infeasible->availableBytes);
+        continue;
+      }
+      ++feasible;
+      recomputed += *answer.json.getBoolean("recompute");
+      EXPECT_NEAR(*answer.json.getNumber("samples-per-second"), best,
+                  1e-6 * best);
+      EXPECT_EQ(*answer.json.getString("schedule"), "2bw");
+      EXPECT_EQ(*answer.json.getInteger("weight-versions"), 2);
+      // In the steady state the slowest stage never waits.
+      EXPECT_NEAR(*answer.json.getNumber("simulated-iteration-ms"),
+                  *answer.json.getNumber("iteration-ms"),
+                  0.001 * *answer.json.getNumber("iteration-ms"));
+    }
+  EXPECT_GT(feasible, 8);
+  EXPECT_GT(infeasible, 0);
+  EXPECT_GT(recomputed, 0);
+}
+
+TEST(HarmonyPlan, trainsWhatNoOtherSpaceCan) {
+  // Weights, gradients and Adam's state of the model are 16 bytes a parameter:
+  // 5.6 GiB, which four devices of 0.9 GiB do not have.
+  Cluster cluster = llvm::cantFail(Cluster::load("4xrtx-titan"));
+  auto layers = model({measuredLayer("embed", 1, 1, 90 * kMiB, 4 * kMiB),
+                       measuredLayer("block", 20, 5, 60 * kMiB, 60 * kMiB),
+                       measuredLayer("head", 1, 3, 90 * kMiB, 30 * kMiB)});
+  PlannerOptions options = asked("bmw", 16);
+  options.memory = 2250 * kMiB; // 1.3 GiB of it are reserved
+  options.relaxations = false;
+  EXPECT_FALSE(llvm::cantFail(plan(*layers, cluster, options)).feasible());
+  for (const char *space : {"harmony-pp", "harmony-dp"}) {
+    options.space = space;
+    PlannedOnly answer =
+        llvm::cantFail(planOnly(*layers, cluster, options, false));
+    ASSERT_FALSE(answer.infeasible) << space;
+    EXPECT_EQ(*answer.json.getString("schedule"), space);
+    EXPECT_EQ(answer.json.getArray("layers")->size(), 22u);
+    // The host has all parameters, and twice as many bytes of moments.
+    const llvm::json::Object *host = answer.json.getObject("host-ledger");
+    EXPECT_EQ(*host->getInteger("parameters"), 1380 * kMiB);
+    EXPECT_EQ(*host->getInteger("optimizer"), 2 * 1380 * kMiB);
+    // Packs hold all layers, in order.
+    int64_t next = 0;
+    for (const llvm::json::Value &stage : *answer.json.getArray("stages")) {
+      EXPECT_EQ(*stage.getAsObject()->getInteger("first-layer"), next);
+      next += *stage.getAsObject()->getInteger("layer-count");
+    }
+    EXPECT_EQ(next, 22);
+  }
+}
+
+TEST(PlannedOnly, refusesWhatHasNoMeaning) {
+  Cluster cluster = llvm::cantFail(Cluster::load("2x2xrtx-titan"));
+  auto layers = fiveLayers();
+  auto refusal = [&](PlannerOptions options) {
+    auto answer = planOnly(*layers, cluster, options, false);
+    return answer ? "accepted" : llvm::toString(answer.takeError());
+  };
+  EXPECT_EQ(refusal(asked("harmony-pp", 4)),
+            "space 'harmony-pp': expected a cluster of one node, found 2");
+  PlannerOptions options = asked("2bw", 4);
+  options.batch.reset();
+  EXPECT_EQ(refusal(options),
+            "space '2bw': expected --batch, which is not searched");
+  options = asked("2bw", 4);
+  options.partition = {2, 3};
+  EXPECT_EQ(refusal(options),
+            "space '2bw': expected no --partition, it is searched");
+  EXPECT_EQ(refusal(asked("bmw", 4)),
+            "space 'bmw': expected one of those that are planned only");
+  // The ordinary planner, and with it the compiler, refuses them by name.
+  EXPECT_EQ(llvm::toString(plan(*layers, cluster, asked("2bw", 4)).takeError()),
+            "space '2bw': schedule '2bw' is planned, not executed yet");
+  EXPECT_EQ(llvm::toString(parseSchedule("harmony-dp").takeError()),
+            "schedule 'harmony-dp' is planned, not executed yet");
+}
+
+} // namespace
