@@ -21,10 +21,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <limits>
 #include <new>
 #include <random>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -386,6 +388,28 @@ TEST_F(Failure, ASignalNamesRankStepAndOperation) {
               std::string::npos)
         << text;
   }
+}
+
+TEST_F(Failure, ASignalEndsTheProcessAsUsualWhereACoreIsWanted) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->step->step == 2)
+      raise(SIGSEGV);
+  });
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), 2);
+    reportFatalSignals("test: error: ", /*coreDumps=*/true);
+    // No core of this test, whatever the limits allow.
+    struct rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    Training run(dataParallel(2));
+    (void)run.step();
+    (void)run.step();
+    _exit(77);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
 }
 #endif
 

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -151,6 +152,13 @@ TEST(Outputs, SpaceIsComparedWithTheDisk) {
   EXPECT_TRUE(check(free / 2, 0));
   EXPECT_EQ(check(free / 2 + free / 8, free / 2 + free / 8).exitCode(),
             ExitStorage);
+}
+
+TEST(Outputs, APathThatIsWrongIsNotStorageThatFails) {
+  for (int wrong : {ENOENT, ENOTDIR, EISDIR, EACCES, ENAMETOOLONG})
+    EXPECT_EQ(codeOfPath(wrong), ExitInvalid) << wrong;
+  for (int failing : {EIO, ENOSPC, EDQUOT, ESTALE, EROFS, EMFILE, EINTR})
+    EXPECT_EQ(codeOfPath(failing), ExitStorage) << failing;
 }
 
 TEST(Outputs, TextOfBytes) {

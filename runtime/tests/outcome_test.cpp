@@ -330,6 +330,30 @@ TEST(Outcome, LinesEveryNStepsSayEpochAndTimeLeft) {
   EXPECT_FALSE(has(result, " left "));
 }
 
+TEST(Outcome, ATerminalGetsALineNowAndThen) {
+  // script(1) gives the command a terminal. Steps of a fraction of a
+  // millisecond have a line a second, and all are in the log.
+  std::string log = folder() + "/terminal.jsonl";
+  std::string command = std::string(GALVATRON_RUN) + " " + common() +
+                        " --steps=3000 --log=" + log;
+  std::string out = folder() + "/terminal.txt";
+  int status = std::system(
+      ("script -qec '" + command + "' /dev/null >" + out + " 2>&1 </dev/null")
+          .c_str());
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << readAll(out);
+  std::istringstream lines(readAll(out));
+  int steps = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("step ", 0) == 0 && line[5] <= '9') {
+      ++steps;
+      EXPECT_NE(line.find(" epoch "), std::string::npos) << line;
+    }
+  EXPECT_GE(steps, 2);
+  EXPECT_LT(steps, 1500);
+  std::string logged = readAll(log);
+  EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 3000);
+}
+
 TEST(Outcome, ANewEpochAndShortDataAreSaidOnce) {
   std::string data = writeText("ten.txt", std::string(8 * 10 + 1, 'a'));
   Result result = runTool(program(1) + " --steps=9 --data=" + data);

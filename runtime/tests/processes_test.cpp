@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -275,6 +277,20 @@ TEST_F(ProcessesTest, AStoppedProcessEndsTheOthers) {
       << result.output;
   EXPECT_NE(result.output.find("process 1 (rank 1, pid "), std::string::npos)
       << result.output;
+}
+
+/// Process 0 waits for the reader of its log, the other for process 0; the
+/// time-out is for steps.
+TEST_F(ProcessesTest, WaitingForStorageIsNoStandstill) {
+  std::string log = folder + "/log.fifo";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  Result result =
+      runCommand("(sleep 3; cat " + log + " > " + folder + "/log.jsonl) & " +
+                 mpirun("-n 2 " + tool(3, "--timeout=0.5 --log=" + log)) +
+                 "; code=$?; wait; exit $code");
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  std::string lines = read("log.jsonl");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3);
 }
 
 /// Process 0 alone writes and finds that it cannot: the others gather on, what

@@ -329,6 +329,8 @@ TEST(Run, WrongInputs) {
        "--momentum: the program's optimizer, adamw, has none"},
       {some + " --evaluate", "--evaluate trains nothing: leave --steps out"},
       {p + " --evaluate", "expected --data=FILE"},
+      {p + " --evaluate --max-seconds=5",
+       "--evaluate trains nothing: leave --max-seconds out"},
       {some + " --print-every=0", "expected an integer of at least 1"},
       {some + " --max-seconds=0", "expected a number above 0"},
       {some + " --host-memory=4", "expected a size above 0 in KiB, MiB"},

@@ -279,7 +279,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (options.evaluate && !beginning.checkpoint && options.init.empty())
     report.warn("--evaluate without --init or --resume: the weights are "
                 "random ones");
-  catchSignals();
+  // What only looks at a model loses nothing when it is ended.
+  if (state.step < *options.steps)
+    catchSignals();
 
   bool leads = !processes || processes->number() == 0;
   Outcome outcome(leads);

@@ -310,6 +310,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
   if (options.evaluate) {
     if (options.steps)
       return Status(2, "--evaluate trains nothing: leave --steps out");
+    if (options.maxSeconds > 0)
+      return Status(2, "--evaluate trains nothing: leave --max-seconds out");
     if (options.validateEvery)
       return Status(2, "--evaluate and --validate-every: expected one of them");
     if (options.data.paths.empty())
