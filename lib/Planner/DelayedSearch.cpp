@@ -8,6 +8,7 @@
 #include "galvatron/Planner/DelayedSearch.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Units.h"
 
 #include <algorithm>
 

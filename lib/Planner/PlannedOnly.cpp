@@ -7,6 +7,8 @@
 
 #include "PlannedOnly.h"
 
+#include "galvatron/Support/Units.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 using namespace llvm;
