@@ -4,7 +4,9 @@
 // RUN: not galvatron-opt %s --galvatron-balance-pipeline 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: not galvatron-opt %s --galvatron-balance-pipeline=stages=7 2>&1 | FileCheck %s --check-prefix=MANY
 // RUN: not galvatron-opt %examples/toy/toy.mlir --galvatron-balance-pipeline=stages=2 2>&1 | FileCheck %s --check-prefix=COSTS
+// RUN: sed 's/forward_ms = 6.0/forward_ms = 6.0e+15/' %s > %t.mlir; not galvatron-opt %t.mlir --galvatron-balance-pipeline=stages=3 2>&1 | FileCheck %s --check-prefix=LARGE
 
+// LARGE: expected the work of layer 'c' to be below 4.803840e+16 to be added up, found 6.000000e+21
 // Times 9, 9, 18, 6, 6, 6 (forward and backward): the least largest stage is 18.
 // CHECK: Remark="layers per stage: 2, 1, 3"
 // CHECK: "b"({{.*}}stage = 0 : i64

@@ -151,6 +151,13 @@ private:
         return layer.emitOpError(
             "expected costs, or a strategy, a plan and a cluster: run "
             "'galvatron-annotate-costs' first");
+      // So that all layers' sum is a number of 64 bits.
+      double most = double(::galvatron::kMostTime) / double(layers.size());
+      if (!(weight * 1e6 < most))
+        return layer.emitOpError()
+               << "expected the work of layer '" << layer.getLayerName()
+               << "' to be below " << most << " to be added up, found "
+               << weight * 1e6;
       times.push_back(Picoseconds(weight * 1e6));
     }
     return success();
