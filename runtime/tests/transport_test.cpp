@@ -351,7 +351,9 @@ void endWith(const char *failing) {
   Status status = Processes::join(options, processes);
   if (!status || !processes)
     _exit(77);
-  _exit(processes->finish(Status()));
+  int code = processes->finish(Status());
+  processes.reset();
+  _exit(code);
 }
 
 TEST(TheEnd, AnErrorOfTheLastBarrierIsAMessage) {
