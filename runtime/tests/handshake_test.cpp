@@ -672,6 +672,21 @@ TEST(Listening, Ipv6) {
   }
 }
 
+/// Who asks for a port where nobody listens yet may be given that port itself,
+/// by chance: here until it has happened often enough to be seen.
+TEST(Listening, ASocketIsNotConnectedWithItself) {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0, last = 0;
+  range >> first >> last;
+  ASSERT_GT(last, first);
+  // The kernel gives ports of the parity of the first.
+  auto port = uint16_t((last - first) % 2 ? last - 1 : last);
+  std::string problem;
+  for (int i = 0; i < 60000; ++i)
+    if (Socket made = connectTo(loopback(port), after(1), problem))
+      ASSERT_NE(localEndpoint(made), loopback(port)) << "attempt " << i;
+}
+
 TEST(Listening, WhatTheMachineLacks) {
   Rendezvous elsewhere = at(0, 2, freePort());
   elsewhere.address = "192.0.2.1"; // of no machine, RFC 5737

@@ -261,6 +261,10 @@ Socket connectTo(const Endpoint &to, Deadline deadline, std::string &problem) {
         error = errno;
     }
   }
+  // Where nobody listens yet, the kernel may give this side the very port that
+  // it asks for and connect it with itself, which would keep the listener away.
+  if (error == 0 && localEndpoint(made) == to)
+    error = ECONNREFUSED;
   if (error == 0)
     return made;
   problem = strerror(error);
