@@ -284,10 +284,10 @@ TEST_F(ProcessesTest, AStoppedProcessEndsTheOthers) {
 TEST_F(ProcessesTest, WaitingForStorageIsNoStandstill) {
   std::string log = folder + "/log.fifo";
   ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
-  Result result =
-      runCommand("(sleep 3; cat " + log + " > " + folder + "/log.jsonl) & " +
-                 mpirun("-n 2 " + tool(3, "--timeout=0.5 --log=" + log)) +
-                 "; code=$?; wait; exit $code");
+  Result result = runCommand(
+      "(sleep 3; timeout 20 cat " + log + " > " + folder + "/log.jsonl) & " +
+      mpirun("-n 2 " + tool(3, "--timeout=0.5 --log=" + log)) +
+      "; code=$?; wait; exit $code");
   EXPECT_EQ(result.exitCode, 0) << result.output;
   std::string lines = read("log.jsonl");
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3);
