@@ -8,8 +8,6 @@
 #include "galvatron/Pipelines/SimulateOption.h"
 #include "galvatron/Simulate/Simulate.h"
 
-#include "llvm/Support/Format.h"
-
 using namespace galvatron;
 namespace cl = llvm::cl;
 
@@ -26,22 +24,13 @@ llvm::Error SimulateOption::run(LayerModel &model, const Cluster &cluster,
   llvm::Expected<SimulationInput> input = simulationInput(model, cluster, plan);
   if (!input)
     return input.takeError();
-  SimulationOptions options;
-  llvm::Expected<Simulation> simulation = simulate(*input, options);
+  llvm::Expected<Simulation> simulation = simulate(*input);
   if (!simulation)
     return simulation.takeError();
-  options.overlap = OverlapModel::Stream;
-  llvm::Expected<Simulation> ahead = simulate(*input, options);
-  if (!ahead)
-    return ahead.takeError();
   plan.simulatedIterationMs = simulation->seconds * 1e3;
   llvm::raw_string_ostream os(text);
   os << "\n";
   printSimulation(os, *input, *simulation);
-  os << llvm::format(
-      "  with collectives where data allows them: %.3f ms, %.3f of "
-      "Eq. 9\n",
-      ahead->seconds * 1e3, ahead->ratio());
   if (!trace.empty()) {
     llvm::raw_string_ostream file(events);
     writeTrace(file, *input, *simulation);

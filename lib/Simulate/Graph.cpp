@@ -54,16 +54,12 @@ void Graph::buildRole(size_t number) {
   role = number;
   tail.clear();
   collective = -1;
+  reduced = false;
   taskNumber = 0;
   occurrences.clear();
   groupings.clear();
   wholeRole.groupOf.assign(roles[role].actors, 0);
   const RoleProgram &program = input.program.roles[role];
-  const Task *lastBackward = nullptr;
-  for (SchedulePart part : stepParts)
-    for (const Task &task : program.part(part))
-      if (task.kind == TaskKind::Backward)
-        lastBackward = &task;
   for (SchedulePart part : stepParts)
     for (const Task &task : program.part(part)) {
       microBatch = -1;
@@ -72,15 +68,13 @@ void Graph::buildRole(size_t number) {
         forward(task);
         break;
       case TaskKind::Backward:
-        backward(task, &task == lastBackward);
+        backward(task);
         break;
       case TaskKind::Transfer:
         transfer(task);
         break;
       case TaskKind::SyncGradients:
-        // Gradients were on their way since the last backward.
-        if (collective >= 0)
-          tail.push_back(collective);
+        syncGradients();
         break;
       case TaskKind::TieReduce:
       case TaskKind::TieBroadcast:
@@ -152,31 +146,45 @@ Graph::Meeting &Graph::meeting(int kind, int64_t place, int64_t occurrence,
 // Layers
 //===----------------------------------------------------------------------===//
 
+OperationId Graph::gather(size_t number, ArrayRef<OperationId> after) {
+  const SimulatedLayer &layer = input.roles[role].layers[number];
+  auto l = static_cast<int32_t>(number);
+  return layer.time.gather == 0
+             ? -1
+             : emit(Stream::Collective, Activity::Gather, layer.time.gather, l,
+                    after, layer.sdpUplinks, groupingOf(l, Paradigm::SDP));
+}
+
+OperationId Graph::reduce(Activity activity, double seconds, size_t number,
+                          ArrayRef<OperationId> after) {
+  if (seconds == 0)
+    return -1;
+  const SimulatedLayer &layer = input.roles[role].layers[number];
+  auto l = static_cast<int32_t>(number);
+  Paradigm paradigm =
+      activity == Activity::GradientSync ? Paradigm::DP : Paradigm::SDP;
+  return emit(Stream::Collective, activity, seconds, l, after,
+              paradigm == Paradigm::DP ? layer.dpUplinks : layer.sdpUplinks,
+              groupingOf(l, paradigm));
+}
+
 void Graph::forward(const Task &task) {
   microBatch = static_cast<int32_t>(task.microBatch);
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
-  auto gather = [&](size_t number) {
-    const SimulatedLayer &layer = layers[number];
-    auto l = static_cast<int32_t>(number);
-    return layer.time.gather == 0
-               ? -1
-               : emit(Stream::Collective, Activity::Gather, layer.time.gather,
-                      l, tail, layer.sdpUplinks, groupingOf(l, Paradigm::SDP));
-  };
-  bool ahead = options.overlap == OverlapModel::Stream;
-  OperationId gathered = ahead ? gather(0) : -1;
+  OperationId gathered = -1;
   for (size_t number = 0; number < layers.size(); ++number) {
     const SimulatedLayer &layer = layers[number];
     auto l = static_cast<int32_t>(number);
-    if (!ahead)
-      gathered = gather(number);
+    if (number == 0 || !layer.forwardAhead)
+      gathered = gather(number, tail);
     Ids start = tail;
     if (gathered >= 0)
       start.push_back(gathered);
     OperationId compute =
         emit(Stream::Compute, Activity::Forward, layer.time.forward, l, start);
-    if (ahead && number + 1 < layers.size())
-      gathered = gather(number + 1);
+    // Beside this layer, into what the layer before it used.
+    if (number + 1 < layers.size() && layers[number + 1].forwardAhead)
+      gathered = gather(number + 1, start);
     tail = {compute};
     if (layer.time.tpForward > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
@@ -191,33 +199,21 @@ void Graph::forward(const Task &task) {
   }
 }
 
-void Graph::backward(const Task &task, bool synchronise) {
+void Graph::backward(const Task &task) {
   microBatch = static_cast<int32_t>(task.microBatch);
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
-  auto collectiveOf = [&](Activity activity, double seconds, int32_t l,
-                          ArrayRef<OperationId> after, Paradigm paradigm) {
-    const SimulatedLayer &layer = layers[l];
-    return emit(Stream::Collective, activity, seconds, l, after,
-                paradigm == Paradigm::DP ? layer.dpUplinks : layer.sdpUplinks,
-                groupingOf(l, paradigm));
-  };
-  auto gather = [&](int32_t l) {
-    return layers[l].time.gather == 0
-               ? -1
-               : collectiveOf(Activity::Gather, layers[l].time.gather, l, tail,
-                              Paradigm::SDP);
-  };
-  bool ahead = options.overlap == OverlapModel::Stream;
-  auto last = static_cast<int32_t>(layers.size()) - 1;
-  OperationId gathered = ahead ? gather(last) : -1;
-  for (int32_t l = last; l >= 0; --l) {
-    const SimulatedLayer &layer = layers[l];
+  reduced |= task.flags & SyncBehind;
+  OperationId gathered = -1;
+  for (size_t number = layers.size(); number-- > 0;) {
+    const SimulatedLayer &layer = layers[number];
     const LayerTimeParts &time = layer.time;
-    if (!ahead)
-      gathered = gather(l);
+    auto l = static_cast<int32_t>(number);
+    if (number + 1 == layers.size() || !layer.backwardAhead)
+      gathered = gather(number, tail);
     Ids start = tail;
-    if (ahead && gathered >= 0)
+    if (gathered >= 0)
       start.push_back(gathered);
+    const Ids before = start;
     LayerPass run{false, l, {}, {}};
     OperationId compute = -1;
     if (time.recompute > 0) {
@@ -230,36 +226,38 @@ void Graph::backward(const Task &task, bool synchronise) {
         emit(Stream::Compute, Activity::Backward, time.backward, l, start);
     if (run.begin.empty())
       run.begin = {compute};
-    if (ahead && l > 0)
-      gathered = gather(l - 1);
+    if (number > 0 && layers[number - 1].backwardAhead)
+      gathered = gather(number - 1, before);
 
-    // As the cost model has it all communication starts with the layer and the
-    // layer ends with both; as data has it gradients follow the computation,
-    // and nobody waits for them before the step's end.
-    Ids ready = ahead ? Ids{compute} : tail;
+    // Gradients of a function are scattered while the rest of it computes; at
+    // its end it waits for that.
     tail = {compute};
-    OperationId communicated = ahead ? -1 : gathered;
-    auto reduce = [&](Activity activity, double seconds, Paradigm paradigm) {
-      if (seconds > 0)
-        communicated = collectiveOf(activity, seconds, l, ready, paradigm);
-    };
-    reduce(Activity::ReduceScatter, time.scatter, Paradigm::SDP);
-    if (synchronise)
-      reduce(Activity::GradientSync, time.sync, Paradigm::DP);
-    if (!ahead && communicated >= 0)
-      tail.push_back(communicated);
-
+    if (OperationId scattered =
+            reduce(Activity::ReduceScatter, time.scatter, number, before);
+        scattered >= 0)
+      tail.push_back(scattered);
     if (time.tpRecompute + time.tpBackward > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
                    time.tpRecompute + time.tpBackward, l, tail, layer.tpUplinks,
                    groupingOf(l, Paradigm::TP))};
     run.end.assign(tail.begin(), tail.end());
     roles[role].runs.push_back(std::move(run));
+    if (task.flags & SyncBehind)
+      reduce(Activity::GradientSync, time.sync, number, tail);
     if (layer.reshardBackward.seconds > 0)
       tail = {emit(Stream::Exchange, Activity::Reshard,
                    layer.reshardBackward.seconds, l, tail,
                    layer.reshardBackward.uplinks, &wholeRole)};
   }
+}
+
+/// Sums gradients over DP ranks, or waits for what the last backward began.
+void Graph::syncGradients() {
+  const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
+  for (size_t number = layers.size(); !reduced && number-- > 0;)
+    reduce(Activity::GradientSync, layers[number].time.sync, number, tail);
+  if (collective >= 0)
+    tail.push_back(collective);
 }
 
 //===----------------------------------------------------------------------===//

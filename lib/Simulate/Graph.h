@@ -70,7 +70,11 @@ private:
 
   void buildRole(size_t number);
   void forward(const Task &task);
-  void backward(const Task &task, bool synchronise);
+  void backward(const Task &task);
+  OperationId gather(size_t layer, llvm::ArrayRef<OperationId> after);
+  OperationId reduce(Activity activity, double seconds, size_t layer,
+                     llvm::ArrayRef<OperationId> after);
+  void syncGradients();
   void transfer(const Task &task);
   void message(Activity activity, int64_t cut, uint32_t microBatch, bool sends,
                bool gradient, Ids &ends);
@@ -98,6 +102,7 @@ private:
   size_t role = 0;
   Ids tail;                    ///< what the next task comes after
   OperationId collective = -1; ///< the last one on the collective stream
+  bool reduced = false;        ///< gradients are being summed already
   int32_t taskNumber = 0, microBatch = -1;
   std::map<std::pair<int, int64_t>, int64_t> occurrences;
   std::map<std::pair<int32_t, Paradigm>, Grouping> groupings;

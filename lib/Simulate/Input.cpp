@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Strategy/ReshardPlan.h"
@@ -33,7 +34,14 @@ public:
       return error;
     contention = planContention(cluster, plan);
     SimulationInput input;
-    input.predictedSeconds = plan.iterationMs / 1e3;
+    // Eq. 9, whatever the plan was chosen by.
+    double sum = 0, slowest = 0;
+    for (const PlanStage &stage : plan.stages) {
+      sum += stage.timeMs;
+      slowest = std::max(slowest, stage.timeNosyncMs);
+    }
+    input.predictedSeconds =
+        (static_cast<double>(plan.microBatches - 1) * slowest + sum) / 1e3;
     std::vector<TieRoles> ties;
     for (const Tie &tie : model.ties()) {
       const PlanLayer &owner = plan.layers[tie.ownerLayer];
@@ -48,6 +56,9 @@ public:
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)
         return role.takeError();
+      if (backendTraits(cluster.backendOf(plan.stages[s].devices)).streams &&
+          whyNotSyncBehind(strategiesOf(s)).empty())
+        setSyncBehind(input.program.roles[s]);
       input.roles.push_back(std::move(*role));
       if (s + 1 < stages)
         input.cuts.push_back(makeCut(s));
@@ -111,6 +122,16 @@ private:
     return exchange;
   }
 
+  std::vector<int64_t> oneOfEachNode(ArrayRef<int64_t> devices) const {
+    std::map<int64_t, int64_t> ofNode;
+    for (int64_t device : devices)
+      ofNode.try_emplace(cluster.nodeOf(device), device);
+    std::vector<int64_t> some;
+    for (auto [node, device] : ofNode)
+      some.push_back(device);
+    return some;
+  }
+
   SimulatedTie makeTie(const PlanLayer &owner, const PlanLayer &borrower,
                        int64_t bytes) const {
     ArrayRef<int64_t> ownerDevices = plan.stages[owner.stage].devices;
@@ -120,14 +141,23 @@ private:
     SimulatedTie tie;
     tie.reduce.seconds = time.reduce;
     tie.broadcast.seconds = time.broadcast;
-    for (int64_t a : ownerDevices)
-      for (int64_t b : borrowerDevices) {
+    // One device of each node: the others' links are the same.
+    for (int64_t a : oneOfEachNode(ownerDevices))
+      for (int64_t b : oneOfEachNode(borrowerDevices)) {
         crossing(b, a, tie.reduce.uplinks);
         crossing(a, b, tie.broadcast.uplinks);
       }
     llvm::sort(tie.reduce.uplinks);
     llvm::sort(tie.broadcast.uplinks);
     return tie;
+  }
+
+  std::vector<Strategy> strategiesOf(int64_t number) const {
+    const PlanStage &stage = plan.stages[number];
+    std::vector<Strategy> strategies;
+    for (int64_t i = 0; i < stage.layerCount; ++i)
+      strategies.push_back(plan.layers[stage.firstLayer + i].strategy);
+    return strategies;
   }
 
   Expected<SimulatedRole> makeRole(int64_t number) {
@@ -157,6 +187,10 @@ private:
     }
     if (stage.gathersAhead)
       markGathersAhead(*contents, plan, number);
+    for (auto [layer, content] : zip_equal(role.layers, contents->layers)) {
+      layer.forwardAhead = content.forwardAhead;
+      layer.backwardAhead = content.backwardAhead;
+    }
     role.ledger = stageLedger(contents->layers, contents->shape);
     int64_t kept = 0;
     for (auto [layer, temporaries] :

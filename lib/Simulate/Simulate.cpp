@@ -193,6 +193,52 @@ Expected<Simulation> simulate(const SimulationInput &input,
   return simulation;
 }
 
+/// The same stages with another number of micro-batches.
+static SimulationInput withMicroBatches(const SimulationInput &input,
+                                        int64_t microBatches) {
+  SimulationInput other = input;
+  other.program = makeSchedule(input.program.schedule,
+                               static_cast<int64_t>(input.roles.size()),
+                               microBatches, input.program.ties);
+  for (auto [role, from] : zip_equal(other.program.roles, input.program.roles))
+    if (any_of(from.part(SchedulePart::Steady), [](const Task &task) {
+          return task.kind == TaskKind::Backward && (task.flags & SyncBehind);
+        }))
+      setSyncBehind(role);
+  return other;
+}
+
+Expected<double> simulatedSeconds(const SimulationInput &input,
+                                  size_t mostOperations) {
+  // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
+  constexpr int64_t ofLayer = 8, ofCut = 4;
+  auto roles = static_cast<int64_t>(input.roles.size());
+  int64_t each = ofCut * roles;
+  for (const SimulatedRole &role : input.roles)
+    each += ofLayer * static_cast<int64_t>(role.layers.size());
+  int64_t count = input.program.microBatches;
+  // The pipeline is full and empties again well within these.
+  int64_t some =
+      std::max(6 * roles, static_cast<int64_t>(mostOperations) / (2 * each));
+  int64_t fewer = some - some / 2;
+  auto seconds = [&](const SimulationInput &what) -> Expected<double> {
+    Expected<Simulation> simulation = simulate(what);
+    if (!simulation)
+      return simulation.takeError();
+    return simulation->seconds;
+  };
+  if (count <= some + fewer)
+    return seconds(input);
+  Expected<double> longer = seconds(withMicroBatches(input, some));
+  if (!longer)
+    return longer;
+  Expected<double> shorter = seconds(withMicroBatches(input, fewer));
+  if (!shorter)
+    return shorter;
+  return *longer + static_cast<double>(count - some) * (*longer - *shorter) /
+                       static_cast<double>(some - fewer);
+}
+
 std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
                                           const SimulatedActor &actor,
                                           bool withCollectives) {
@@ -240,7 +286,7 @@ double Simulation::computeShare(const SimulationInput &input) const {
 
 void printSimulation(raw_ostream &os, const SimulationInput &input,
                      const Simulation &simulation) {
-  os << format("simulated: %.3f ms an iteration", simulation.seconds * 1e3);
+  os << format("executed: %.3f ms", simulation.seconds * 1e3);
   if (simulation.predictedSeconds > 0)
     os << format(", %.3f of Eq. 9", simulation.ratio());
   os << format("; compute %.1f%%, exposed communication %.1f%%, bubble "

@@ -53,6 +53,9 @@ struct SimulatedLayer {
   /// To the next layer of the stage, and of the gradient back to the one
   /// before; 0 at the stage's ends.
   SimulatedExchange reshardForward, reshardBackward;
+  /// Whether the layer's parameters are gathered while the layer that runs
+  /// before it computes, or between the two.
+  bool forwardAhead = false, backwardAhead = false;
   /// Bytes on a rank, multiples of 64: kept from forward to backward, and
   /// temporaries (those of forward with the output).
   int64_t inputBytes = 0, stashBytes = 0;
@@ -79,6 +82,8 @@ struct SimulatedTie {
 };
 
 struct SimulationInput {
+  /// As the compiler makes it for the stages' backends: with SyncBehind where
+  /// gradients are summed behind the last backward pass.
   TaskProgram program;
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than roles
@@ -100,18 +105,7 @@ llvm::json::Value predictedTimes(const SimulationInput &input);
 // What comes out
 //===----------------------------------------------------------------------===//
 
-enum class OverlapModel : uint8_t {
-  /// As the cost model has it: communication of a layer's backward overlaps
-  /// the computation of that layer and of no other, forward gathers overlap
-  /// nothing.
-  Layer,
-  /// As far as data allows: gathers run one layer ahead, reduce-scatters and
-  /// gradient all-reduces follow their layer while others compute.
-  Stream
-};
-
 struct SimulationOptions {
-  OverlapModel overlap = OverlapModel::Layer;
   /// Simulates every rank on its own instead of one for all of a role.
   bool expandRanks = false;
   /// Operations of several stages at one node's uplink share its bandwidth.
@@ -187,6 +181,19 @@ struct Simulation {
   double computeShare(const SimulationInput &input) const;
 };
 
+/// Seconds of a step, as simulate() says. A step of more than about so many
+/// operations is simulated with fewer micro-batches, twice, and continued with
+/// the time that one more takes: from some number on each takes as long.
+llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
+                                        size_t mostOperations = 200000);
+
+/// Bounds of what simulate() says, in closed form, by the times of the stages'
+/// tasks (docs/simulator.md, "Bounds").
+struct StepBounds {
+  double lower = 0, upper = 0; ///< seconds
+};
+StepBounds stepBounds(const SimulationInput &input);
+
 /// Errors: the schedule is not sound; the message is that of the proof.
 llvm::Expected<Simulation> simulate(const SimulationInput &input,
                                     const SimulationOptions &options = {});
@@ -196,8 +203,8 @@ struct SimulatedTask {
   Task task;
   double start = 0, finish = 0; ///< seconds; equal if it takes no time
 };
-/// The tasks of an actor's step in order. Collectives may run ahead of their
-/// task or behind it (OverlapModel::Stream) and count only if asked for.
+/// The tasks of an actor's step in order. Collectives may run behind their task
+/// (SyncBehind) and count only if asked for.
 std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
                                           const SimulatedActor &actor,
                                           bool withCollectives);
