@@ -129,6 +129,7 @@ struct Settings {
   uint64_t seed = 1;
   std::optional<double> timeLimit; ///< seconds
   uint64_t mostSteps = kDefaultMostSteps;
+  Objective objective = Objective::Executed;
   bool verbose = false;
 };
 
@@ -165,6 +166,7 @@ void measure(const Case &which, const Settings &settings) {
       options.cancellation = &cancellation;
     }
     options.mostSteps = settings.mostSteps;
+    options.objective = settings.objective;
     options.memory = static_cast<int64_t>(
         std::exp(uniform(random, std::log(6e9), std::log(40e9))));
     if (which.sweep)
@@ -237,13 +239,18 @@ int main(int argc, char **argv) {
       only = argument.str();
       continue;
     }
+    if (argument == "--objective=paper") {
+      settings.objective = Objective::Paper;
+      continue;
+    }
     if (argument == "--verbose") {
       settings.verbose = true;
       continue;
     }
     llvm::errs() << "search-speed: error: expected --runs=N, --seed=N, "
                     "--case=TEXT, --time-limit=SECONDS, "
-                    "--search-limit=STEPS or --verbose, found '"
+                    "--search-limit=STEPS, --objective=paper or --verbose, "
+                    "found '"
                  << argv[i] << "'\n";
     return 2;
   }

@@ -191,6 +191,7 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
     if (memory)
       options.memory = memory;
     options.batch = given->batch;
+    given->objective = options.objective;
     return evaluate(**model, cluster, *given,
                     memory ? std::optional(memory) : std::nullopt);
   }();

@@ -174,6 +174,11 @@ PlanOptions::PlanOptions(Tool &tool)
                              "as in the paper"),
                     cl::value_desc("on|off"), cl::init("on"),
                     cl::cat(tool.category())),
+      objective("objective",
+                cl::desc("minimise what the simulator says that a step takes, "
+                         "or Eq. 9: executed (default) or paper"),
+                cl::value_desc("executed|paper"), cl::init("executed"),
+                cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -401,6 +406,11 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     return makeError("option --micro-batch-rule: expected 'search' or 'paper', "
                      "found '" +
                      microBatchRule + "'");
+  llvm::Expected<Objective> minimised = parseObjective(objective);
+  if (!minimised)
+    return makeError("option --objective: " +
+                     llvm::toString(minimised.takeError()));
+  options.objective = *minimised;
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)

@@ -45,9 +45,12 @@ Expected<Comparison> compare(LayerModel &model, const Cluster &cluster,
                      ", found " + text(other));
   }
 
-  // Priced without a limit, so that a plan that does not fit is shown, too.
+  // Priced without a limit, so that a plan that does not fit is shown, too, and
+  // by the objective of the plan beside it.
+  Plan alike = other;
+  alike.objective = chosen.objective;
   Expected<PlannerResult> priced =
-      evaluate(model, cluster, other, int64_t(1) << 50);
+      evaluate(model, cluster, alike, int64_t(1) << 50);
   if (!priced)
     return priced.takeError();
   Comparison comparison{chosen, priced->plan(), {}};

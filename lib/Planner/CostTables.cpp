@@ -136,8 +136,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     LayerTime time = layerTime(parts);
     KindOption option{s,
                       local,
-                      layerPicoseconds(time) +
-                          updatePicoseconds(parts, layout.degree),
+                      layerNosyncPicoseconds(time) +
+                          endPicoseconds(time, parts, layout.degree, objective),
                       layerNosyncPicoseconds(time),
                       layerMemory(*footprint, local, /*microBatches=*/0),
                       footprint->dataBytesPerSample};

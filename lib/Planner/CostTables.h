@@ -18,6 +18,7 @@
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
 
@@ -43,6 +44,18 @@ inline Picoseconds updatePicoseconds(const LayerTimeParts &parts,
                                      int64_t stages) {
   return toPicoseconds((parts.norm + parts.update) /
                        static_cast<double>(stages));
+}
+/// A layer's part of what a step costs besides its micro-batches. Under the
+/// executed objective stages sum gradients side by side, as they update: all
+/// that has to be done counts with the mean over the stages.
+inline Picoseconds endPicoseconds(const LayerTime &time,
+                                  const LayerTimeParts &parts, int64_t stages,
+                                  Objective objective) {
+  if (objective == Objective::Paper)
+    return layerPicoseconds(time) - layerNosyncPicoseconds(time) +
+           updatePicoseconds(parts, stages);
+  double atEnd = time.total() - time.totalNosync() + parts.norm + parts.update;
+  return toPicoseconds(atEnd / static_cast<double>(stages));
 }
 inline Picoseconds transferPicoseconds(const ReshardRate &rate,
                                        int64_t bytesPerSample,
@@ -101,9 +114,10 @@ struct KindOptions {
 
 class CostTables {
 public:
-  CostTables(LayerModel &model, const Cluster &cluster)
-      : model(model), cluster(cluster), dtype(model.dtype()),
-        contended(cluster.sharesCores()), contentions(1) {}
+  CostTables(LayerModel &model, const Cluster &cluster, Objective objective)
+      : model(model), cluster(cluster), objective(objective),
+        dtype(model.dtype()), contended(cluster.sharesCores()), contentions(1) {
+  }
 
   /// Tables that are made once this is requested are left out and not kept:
   /// whoever asked for one finds incomplete() true, and must not use it. Null:
@@ -160,6 +174,7 @@ private:
 
   LayerModel &model;
   const Cluster &cluster;
+  Objective objective;
   const Cancellation *cancellation = nullptr;
   bool isIncomplete = false;
   std::string dtype;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "CostTables.h"
+#include "Executed.h"
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
@@ -18,6 +19,7 @@ using namespace llvm;
 
 namespace galvatron {
 
+using planner::endPicoseconds;
 using planner::layerNosyncPicoseconds;
 using planner::layerPicoseconds;
 using planner::transferPicoseconds;
@@ -42,6 +44,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     sum = std::min(sum + std::min(time, kMostTime), kNoBound);
     tooLong |= time >= kMostTime || sum >= kNoBound;
   };
+  // What the search adds up besides `time`.
+  __int128 besides = 0;
   std::vector<CoreContention> contention = planContention(cluster, plan);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
@@ -67,6 +71,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       add(forward[s], toPicoseconds(cost.forward));
       add(compute[s],
           toPicoseconds(parts.forward + parts.recompute + parts.backward));
+      besides += endPicoseconds(cost, parts, stageCount, plan.objective) -
+                 endPicoseconds(cost, parts, stageCount, Objective::Paper);
       plan.layers[l].timeMs = toMilliseconds(withUpdate);
       plan.layers[l].timeNosyncMs =
           toMilliseconds(layerNosyncPicoseconds(cost));
@@ -147,7 +153,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     sum += time[s];
     largest = std::max(largest, nosync[s]);
   }
-  __int128 exact = static_cast<__int128>(plan.microBatches - 1) * largest + sum;
+  __int128 exact =
+      static_cast<__int128>(plan.microBatches - 1) * largest + sum + besides;
   if (exact > std::numeric_limits<Picoseconds>::max())
     return makeError("plan: a step would take longer than three months");
   auto iteration = static_cast<Picoseconds>(exact);
@@ -171,7 +178,13 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                       static_cast<double>(stage.devices.size());
   plan.nominal = cluster.isNominal();
 
-  PlannerResult result{plan, {}, {}, 0};
+  double formulaMs = plan.iterationMs;
+  plan.boundMs.reset();
+  if (plan.objective == Objective::Executed && !worst)
+    if (Error error = planner::priceExecuted(model, cluster, plan))
+      return error;
+
+  PlannerResult result{plan, {}, {}, 0, formulaMs};
   if (worst) {
     worst->fittingMemory = cluster.memoryFor(plan.stages[worst->stage].devices,
                                              worst->neededBytes);

@@ -7,6 +7,7 @@
 
 #include "BiObjective.h"
 #include "Candidate.h"
+#include "Executed.h"
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
@@ -22,6 +23,7 @@
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 using namespace llvm;
@@ -81,7 +83,7 @@ public:
   Search(LayerModel &model, const Cluster &cluster,
          const PlannerOptions &options, Space space)
       : model(model), cluster(cluster), options(options),
-        space(std::move(space)), tables(model, cluster),
+        space(std::move(space)), tables(model, cluster, options.objective),
         begin(std::chrono::steady_clock::now()) {
     tables.setCancellation(options.cancellation);
   }
@@ -188,6 +190,8 @@ private:
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(ArrayRef<int64_t> batches);
   std::optional<Picoseconds> compareHeuristic();
+  Expected<PlannerResult> price(const Incumbent &found);
+  void addAlternatives();
   void priceRest(Queue &queue);
   void proveRest(ArrayRef<std::vector<int64_t>> groups);
   Plan toPlan(const Incumbent &best) const;
@@ -208,7 +212,8 @@ private:
   /// The same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
-  Finder finder = Finder::Exact; ///< of the best plan
+  std::vector<Incumbent> alternatives; ///< to the best, by the formula
+  Finder finder = Finder::Exact;       ///< of the best plan
   double gapPercent = 0;
   /// Some shape was not priced before time was up: no gap is proven.
   bool unpriced = false;
@@ -405,6 +410,9 @@ void Search::accept(const Shape &shape, Solved solved, Finder by) {
   note(shape, solved.cost, &solved);
   finder = by;
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
+  // What was the best for a while may be executed faster.
+  if (best)
+    alternatives.push_back(std::move(*best));
   best = Incumbent{shape, std::move(solved)};
 }
 
@@ -801,6 +809,7 @@ Plan Search::toPlan(const Incumbent &incumbent) const {
   plan.toolVersion = options.toolVersion;
   plan.space = space.name;
   plan.training = options.training;
+  plan.objective = options.objective;
   plan.batch = shape.batch;
   plan.microBatches = shape.microBatches;
   plan.schedule = shape.schedule;
@@ -969,6 +978,81 @@ std::optional<Picoseconds> Search::compareHeuristic() {
   return found.best->cost;
 }
 
+/// Evaluates a plan that was found. Errors: two independent sums of it differ.
+Expected<PlannerResult> Search::price(const Incumbent &found) {
+  Expected<PlannerResult> priced =
+      evaluate(model, cluster, toPlan(found), options.memory);
+  if (!priced)
+    return priced;
+  if (!priced->feasible() ||
+      priced->formulaMs != toMilliseconds(found.solved.cost))
+    return makeError(
+        "internal error: the search and the evaluation disagree on " +
+        found.shape.str() + ": " + milliseconds(found.solved.cost) + " and " +
+        (priced->feasible() ? std::to_string(priced->formulaMs) + " ms"
+                            : priced->infeasible().reason));
+  return priced;
+}
+
+/// How much slower by the formula a plan may be and still be simulated: 1F1B
+/// takes 0.82 to 1.00 of it (docs/simulator.md, "Bounds").
+constexpr int64_t kRivalPercent = 110;
+/// So many plans are simulated besides the best one.
+constexpr size_t kMostRivals = 2;
+/// Steps of the search for one rival: some hundredths of a second.
+constexpr uint64_t kRivalSteps = 100'000;
+
+/// The formula and the simulator may disagree on which of two plans is faster,
+/// most of all on pipelines of other degrees: the best plan of some of them.
+void Search::addAlternatives() {
+  auto within = [&](Picoseconds cost, int64_t batch) {
+    return static_cast<__int128>(cost) * 100 * best->shape.batch <=
+           static_cast<__int128>(best->solved.cost) * kRivalPercent * batch;
+  };
+  erase_if(alternatives, [&](const Incumbent &other) {
+    return !within(other.solved.cost, other.shape.batch);
+  });
+  // The latest are the fastest; one of each degree.
+  std::vector<Incumbent> rivals;
+  std::set<int64_t> degrees = {best->shape.degree()};
+  for (Incumbent &other : llvm::reverse(alternatives))
+    if (degrees.insert(other.shape.degree()).second)
+      rivals.push_back(std::move(other));
+  std::vector<std::pair<Picoseconds, Shape>> shapes;
+  if (rivals.size() < kMostRivals && !late())
+    for (const Shape &shape : shapesOf(best->shape.batch))
+      if (Picoseconds bound = freeBoundOf(shape);
+          !degrees.count(shape.degree()) && within(bound, shape.batch))
+        shapes.push_back({bound, shape});
+  llvm::sort(shapes, [](const auto &a, const auto &b) {
+    return std::tuple(a.first, a.second.degree(), a.second.microBatches) <
+           std::tuple(b.first, b.second.degree(), b.second.microBatches);
+  });
+  for (const auto &[bound, shape] : shapes) {
+    if (rivals.size() >= kMostRivals || late())
+      break;
+    // The first of each degree that memory leaves as fast.
+    if (degrees.count(shape.degree()) ||
+        (shape.degree() > 1 && !within(sharedBoundOf(shape), shape.batch)))
+      continue;
+    degrees.insert(shape.degree());
+    std::unique_ptr<Candidate> candidate = candidateOf(shape);
+    if (!candidate)
+      continue;
+    PipelineSearch search(candidate->problem());
+    search.setCancellation(options.cancellation);
+    search.setMostSteps(kRivalSteps);
+    auto most = static_cast<Picoseconds>(
+        static_cast<__int128>(best->solved.cost) * kRivalPercent / 100);
+    if (std::optional<PipelineSolution> found = search.solve(most))
+      rivals.push_back({shape, candidate->toSolved(*found)});
+    steps += search.statistics().steps;
+  }
+  if (rivals.size() > kMostRivals)
+    rivals.resize(kMostRivals);
+  alternatives = std::move(rivals);
+}
+
 Expected<PlannerResult> Search::run() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
@@ -1029,24 +1113,43 @@ Expected<PlannerResult> Search::run() {
   for (const LeftOut &shape : leftOut)
     if (shape.bound <= limitFor(shape.batch))
       gapPercent = std::max(gapPercent, gapTo(shape.bound, shape.batch));
+  // Beside a simulated time the formula's time of another plan says nothing.
+  bool paper = options.objective == Objective::Paper;
   std::optional<Picoseconds> heuristic;
-  if (!late())
+  if (!late() && (paper || gapPercent > 0))
     heuristic = compareHeuristic();
-  double elapsed = elapsedSeconds() * 1e3;
-  Expected<PlannerResult> priced =
-      evaluate(model, cluster, toPlan(*best), options.memory);
+  if (paper)
+    alternatives.clear();
+  else
+    addAlternatives();
+  Expected<PlannerResult> priced = price(*best);
   if (!priced)
     return priced.takeError();
-  // Two independent sums of the same plan.
-  if (!priced->feasible() ||
-      priced->plan().iterationMs != toMilliseconds(best->solved.cost))
-    return makeError(
-        "internal error: the search and the evaluation disagree on " +
-        best->shape.str() + ": " + milliseconds(best->solved.cost) + " and " +
-        (priced->feasible() ? std::to_string(priced->plan().iterationMs) + " ms"
-                            : priced->infeasible().reason));
+  for (const Incumbent &other : alternatives) {
+    // One plan there must be; its rivals are for the time that is left.
+    if (late())
+      break;
+    Expected<double> least = leastExecutedMs(model, cluster, toPlan(other));
+    if (!least)
+      return least.takeError();
+    if (static_cast<double>(other.shape.batch) * 1e3 <=
+        *least * priced->plan().samplesPerSecond) {
+      log(other.shape.str() + ": executed in at least " +
+          Twine(formatv("{0:f3}", *least).str()) + " ms");
+      continue;
+    }
+    Expected<PlannerResult> rival = price(other);
+    if (!rival)
+      return rival.takeError();
+    log(other.shape.str() + ": executed in " +
+        Twine(formatv("{0:f3}", rival->plan().iterationMs).str()) + " ms");
+    if (rival->plan().samplesPerSecond <= priced->plan().samplesPerSecond)
+      continue;
+    priced = std::move(rival);
+    best = other;
+  }
   Plan plan = priced->plan();
-  plan.searchMs = elapsed;
+  plan.searchMs = elapsedSeconds() * 1e3;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;
   if (heuristicSpace)
     finder = Finder::Heuristic;
@@ -1056,10 +1159,11 @@ Expected<PlannerResult> Search::run() {
   // A heuristic proves nothing about the space.
   if (!heuristicSpace && !unpriced)
     plan.provenGapPercent = gapPercent;
-  plan.heuristicMs = heuristic ? toMilliseconds(*heuristic) : 0;
+  plan.heuristicMs = heuristic && paper ? toMilliseconds(*heuristic) : 0;
   log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
       ", after solving " + Twine(solvedCount) + " problems");
-  PlannerResult result{std::move(plan), std::move(decisions), {}, steps};
+  PlannerResult result{
+      std::move(plan), std::move(decisions), {}, steps, priced->formulaMs};
   // Another entry may stand for the same shape with another batch.
   runnersUp.erase({best->shape.degree(), best->shape.microBatches});
   for (const auto &[key, runnerUp] : runnersUp)

@@ -193,46 +193,88 @@ Expected<Simulation> simulate(const SimulationInput &input,
   return simulation;
 }
 
-/// The same stages with another number of micro-batches.
-static SimulationInput withMicroBatches(const SimulationInput &input,
-                                        int64_t microBatches) {
-  SimulationInput other = input;
-  other.program = makeSchedule(input.program.schedule,
-                               static_cast<int64_t>(input.roles.size()),
-                               microBatches, input.program.ties);
-  for (auto [role, from] : zip_equal(other.program.roles, input.program.roles))
-    if (any_of(from.part(SchedulePart::Steady), [](const Task &task) {
-          return task.kind == TaskKind::Backward && (task.flags & SyncBehind);
-        }))
-      setSyncBehind(role);
-  return other;
+/// A role by itself: how long its tasks take when nothing holds them up.
+static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
+                                           size_t number) {
+  SimulationInput alone;
+  alone.program = makeSchedule(input.program.schedule, 1, 1);
+  alone.roles = {input.roles[number]};
+  auto run = [&]() -> Expected<std::vector<SimulatedTask>> {
+    Expected<Simulation> simulation = simulate(alone);
+    if (!simulation)
+      return simulation.takeError();
+    return simulatedTasks(alone, simulation->actors.front(),
+                          /*withCollectives=*/true);
+  };
+  auto lengthOf = [](ArrayRef<SimulatedTask> tasks, TaskKind kind) {
+    for (const SimulatedTask &task : tasks)
+      if (task.task.kind == kind)
+        return std::max(0.0, task.finish - task.start);
+    return 0.0;
+  };
+  Expected<std::vector<SimulatedTask>> plain = run();
+  if (!plain)
+    return plain.takeError();
+  SimulatedLayer layer;
+  layer.time.forward = lengthOf(*plain, TaskKind::Forward);
+  layer.time.backward = lengthOf(*plain, TaskKind::Backward);
+  layer.time.sync = lengthOf(*plain, TaskKind::SyncGradients);
+  layer.time.norm = lengthOf(*plain, TaskKind::Norm);
+  layer.time.update = lengthOf(*plain, TaskKind::Update);
+  if (any_of(input.program.roles[number].part(SchedulePart::Steady),
+             [](const Task &task) {
+               return task.kind == TaskKind::Backward &&
+                      (task.flags & SyncBehind);
+             })) {
+    setSyncBehind(alone.program.roles.front());
+    Expected<std::vector<SimulatedTask>> behind = run();
+    if (!behind)
+      return behind.takeError();
+    // What the sums add to the last backward pass, slowdown included.
+    layer.time.sync = std::max(0.0, lengthOf(*behind, TaskKind::Backward) -
+                                        layer.time.backward);
+  }
+  return layer;
 }
 
 Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
-  constexpr int64_t ofLayer = 8, ofCut = 4;
-  auto roles = static_cast<int64_t>(input.roles.size());
-  int64_t each = ofCut * roles;
+  constexpr size_t ofLayer = 8, ofCut = 4;
+  size_t each = ofCut * input.roles.size();
   for (const SimulatedRole &role : input.roles)
-    each += ofLayer * static_cast<int64_t>(role.layers.size());
-  int64_t count = input.program.microBatches;
-  // The pipeline is full and empties again well within these.
-  int64_t some =
-      std::max(6 * roles, static_cast<int64_t>(mostOperations) / (2 * each));
-  int64_t fewer = some - some / 2;
-  auto seconds = [&](const SimulationInput &what) -> Expected<double> {
+    each += ofLayer * role.layers.size();
+  auto seconds = [](const SimulationInput &what) -> Expected<double> {
     Expected<Simulation> simulation = simulate(what);
     if (!simulation)
       return simulation.takeError();
     return simulation->seconds;
   };
-  if (count <= some + fewer)
+  int64_t count = input.program.microBatches;
+  if (each * static_cast<size_t>(count) <= mostOperations)
     return seconds(input);
-  Expected<double> longer = seconds(withMicroBatches(input, some));
+
+  SimulationInput coarse = input;
+  for (size_t role = 0; role < input.roles.size(); ++role) {
+    Expected<SimulatedLayer> layer = asOneLayer(input, role);
+    if (!layer)
+      return layer.takeError();
+    coarse.roles[role].layers = {std::move(*layer)};
+  }
+  auto roles = static_cast<int64_t>(input.roles.size());
+  auto withMicroBatches = [&](int64_t microBatches) {
+    coarse.program = makeSchedule(input.program.schedule, roles, microBatches,
+                                  input.program.ties);
+    return seconds(coarse);
+  };
+  // The pipeline is full and empties again well within these.
+  int64_t some = 3 * roles, fewer = 2 * roles;
+  if (count <= some + fewer)
+    return withMicroBatches(count);
+  Expected<double> longer = withMicroBatches(some);
   if (!longer)
     return longer;
-  Expected<double> shorter = seconds(withMicroBatches(input, fewer));
+  Expected<double> shorter = withMicroBatches(fewer);
   if (!shorter)
     return shorter;
   return *longer + static_cast<double>(count - some) * (*longer - *shorter) /

@@ -238,6 +238,17 @@ Error Plan::checkDevices() const {
   return Error::success();
 }
 
+StringRef objectiveName(Objective objective) {
+  return objective == Objective::Executed ? "executed" : "paper";
+}
+
+Expected<Objective> parseObjective(StringRef text) {
+  for (Objective objective : {Objective::Executed, Objective::Paper})
+    if (text == objectiveName(objective))
+      return objective;
+  return makeError("expected 'executed' or 'paper', found '" + text + "'");
+}
+
 json::Value Plan::toJson() const {
   json::Array stageArray;
   for (const PlanStage &stage : stages) {
@@ -280,6 +291,7 @@ json::Value Plan::toJson() const {
                       {"micro-batches", microBatches},
                       {"schedule", scheduleName(schedule)},
                       {"pipeline-degree", pipelineDegree},
+                      {"objective", objectiveName(objective)},
                       {"iteration-ms", iterationMs},
                       {"samples-per-second", samplesPerSecond},
                       {"tokens-per-second", tokensPerSecond()},
@@ -300,6 +312,8 @@ json::Value Plan::toJson() const {
     if (provenGapPercent)
       object["proven-gap"] = *provenGapPercent;
   }
+  if (boundMs)
+    object["bound-ms"] = *boundMs;
   if (heuristicMs > 0)
     object["heuristic-ms"] = heuristicMs;
   if (simulatedIterationMs)
@@ -358,7 +372,16 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.batch = reader.natural("batch");
   plan.microBatches = reader.natural("micro-batches");
   plan.pipelineDegree = reader.natural("pipeline-degree");
+  // Without the key, from before there was a choice.
+  Expected<Objective> objective =
+      parseObjective(reader.stringOr("objective", "paper"));
+  if (objective)
+    plan.objective = *objective;
+  else
+    reader.fail("'objective': " + toString(objective.takeError()));
   plan.iterationMs = reader.numberOr("iteration-ms", 0);
+  if (reader.has("bound-ms"))
+    plan.boundMs = reader.number("bound-ms");
   if (reader.has("simulated-iteration-ms"))
     plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);

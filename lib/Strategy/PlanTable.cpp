@@ -48,7 +48,17 @@ TimeSplit Plan::timeSplit(size_t s) const {
   // Sums of rounded times: what is nothing may come out a little below it.
   split.computeMs = std::min(m * stage.computeMs, busy);
   split.communicationMs = busy - split.computeMs;
-  split.bubbleMs = std::max(0.0, iterationMs - busy - split.optimizerMs);
+  // A step that was simulated hides some of what the stage's sums count.
+  double room =
+      std::max(0.0, iterationMs - split.computeMs - split.optimizerMs);
+  split.communicationMs = std::min(split.communicationMs, room);
+  split.bubbleMs = room - split.communicationMs;
+  // The rounding of a simulated time is no bubble.
+  constexpr double noise = 1e-9; // of the step: picoseconds of milliseconds
+  if (split.bubbleMs < noise * iterationMs) {
+    split.communicationMs = room;
+    split.bubbleMs = 0;
+  }
   return split;
 }
 
@@ -210,10 +220,15 @@ void Plan::print(raw_ostream &os) const {
   if (!foundBy.empty()) {
     os << "  found by the "
        << (foundBy == "quick" ? "quick heuristic" : foundBy + " search");
-    if (provenGapPercent && *provenGapPercent == 0)
-      os << ", proven optimal";
+    bool executed = objective == Objective::Executed;
+    if (executed && provenGapPercent)
+      os << ", by its formula";
     else if (provenGapPercent)
-      os << format(", proven within %.3g%% of the optimum", *provenGapPercent);
+      os << ",";
+    if (provenGapPercent && *provenGapPercent == 0)
+      os << " proven optimal";
+    else if (provenGapPercent)
+      os << format(" proven within %.3g%% of the optimum", *provenGapPercent);
     else if (foundBy != "heuristic")
       os << ", stopped before anything was proven";
     if (heuristicMs > 0)

@@ -152,8 +152,10 @@ int main(int argc, char **argv) {
     if (isPlannedOnly(*planner))
       return printPlannedOnly(tool, *loaded->profile, *cluster, *planner,
                               options, simulate, questions);
-    if (*given)
+    if (*given) {
       planner->batch = (*given)->batch;
+      (*given)->objective = planner->objective;
+    }
     llvm::Expected<PlannerResult> result =
         *given ? evaluate(*loaded->profile, *cluster, **given, planner->memory)
                : plan(*loaded->profile, *cluster, *planner);

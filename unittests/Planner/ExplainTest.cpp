@@ -9,6 +9,8 @@
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Support/Json.h"
 
+#include "../PaperOptions.h"
+
 #include "gtest/gtest.h"
 
 using namespace galvatron;
@@ -39,7 +41,7 @@ Cluster cluster() { return llvm::cantFail(Cluster::builtin("8xrtx-titan")); }
 int64_t memoryFor(int64_t bytes) { return cluster().memoryFor({0}, bytes); }
 
 PlannerOptions tight() {
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 32;
   options.memory = memoryFor(900 * MiB);
   return options;
@@ -112,7 +114,7 @@ TEST(Explain, no_part_is_below_zero_where_one_stage_has_most_states) {
       llvm::cantFail(parseJson(text, "profile")), "uneven"));
   for (int64_t degree : {1, 2, 4})
     for (int64_t microBatches : {1, 4}) {
-      PlannerOptions options;
+      PlannerOptions options = paperOptions();
       options.batch = 8;
       options.pipelineDegree = degree;
       options.microBatches = microBatches;

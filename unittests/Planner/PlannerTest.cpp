@@ -9,6 +9,7 @@
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Search/PipelinePartition.h"
 
+#include "../PaperOptions.h"
 #include "../RandomInstances.h"
 
 #include "gtest/gtest.h"
@@ -256,7 +257,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
       continue;
     BruteResult expected =
         brute(model, cluster, batch, memory, schedule, space, anyPartition);
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.space = anyPartition ? "bmw" : devices == 4 ? "no-ckpt" : "base";
     options.batch = batch;
     options.memory = memory;
@@ -321,7 +322,7 @@ public:
 
 PlannerOptions forced(int64_t batch, const char *strategy, int64_t degree,
                       int64_t microBatches) {
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = batch;
   options.strategy = llvm::cantFail(Strategy::parse(strategy));
   options.pipelineDegree = degree;
@@ -400,7 +401,7 @@ TEST(Planner, the_same_input_gives_the_same_plan) {
     std::string first;
     for (int round = 0; round < 2; ++round) {
       RandomModel model(seed, {0, 1, 1, 1, 2}, true);
-      PlannerOptions options;
+      PlannerOptions options = paperOptions();
       options.batch = 8;
       options.memory = 8000000;
       PlannerResult result =
@@ -421,7 +422,7 @@ TEST(Planner, spaces_nest) {
   RandomModel model(3, {0, 1, 1, 2, 1, 1, 2, 1}, true);
   Cluster cluster = smallCluster(1, 8, 1.3);
   auto timeOf = [&](const char *space) {
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.batch = 16;
     options.memory = 200000000;
     options.space = space;
@@ -439,7 +440,7 @@ TEST(Planner, spaces_nest) {
 
 TEST(Planner, the_batch_sweep_ends) {
   PlainModel model(4);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.space = "base";
   PlannerResult result =
       llvm::cantFail(plan(model, smallCluster(1, 4, 1.3), options));
@@ -451,7 +452,7 @@ TEST(Planner, the_batch_sweep_ends) {
 TEST(Planner, odd_device_counts_are_planned) {
   for (int64_t devices : {6, 12, 24, 96}) {
     PlainModel model(12);
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.batch = 2 * devices;
     Cluster cluster = smallCluster(devices / 6, 6, 1.3);
     PlannerResult result = llvm::cantFail(plan(model, cluster, options));
@@ -468,7 +469,7 @@ TEST(Planner, odd_device_counts_are_planned) {
 /// number of micro-batches only.
 TEST(Planner, small_micro_batches_leave_strategies_out) {
   PlainModel model(4);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 8;
   options.microBatches = 4;
   PlannerResult result =
@@ -495,7 +496,7 @@ TEST(Planner, bmw_is_never_worse) {
     Cluster cluster = devices != 6 && pick(0, 1)
                           ? mixedCluster(devices)
                           : smallCluster(2, devices / 2, 1.3);
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.batch = 24;
     options.memory = pick(3000000, 30000000);
     std::optional<PlannerResult> bmw;
@@ -549,7 +550,7 @@ TEST(Planner, more_memory_is_never_slower) {
   Cluster cluster = smallCluster(2, 4, 1.3);
   double last = std::numeric_limits<double>::infinity();
   for (int64_t memory = 1000000; memory < 40000000; memory += memory / 4) {
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.batch = 16;
     options.memory = memory;
     PlannerResult result = llvm::cantFail(plan(model, cluster, options));
@@ -565,7 +566,7 @@ TEST(Planner, more_memory_is_never_slower) {
 TEST(Planner, a_gap_is_proven) {
   RandomModel model(29, {0, 1, 1, 2, 1, 2, 1, 1}, false);
   Cluster cluster = smallCluster(2, 4, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.memory = 20000000;
   options.maxBatch = 256;
   Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
@@ -603,7 +604,7 @@ TEST(Planner, a_sweep_is_the_best_of_its_batches) {
     bool tied = pick(random, 0, 1);
     RandomModel model(random(), kinds, tied);
     Cluster cluster = smallCluster(2, 2, 1.3);
-    PlannerOptions options;
+    PlannerOptions options = paperOptions();
     options.memory = pick(random, 1500000, 8000000);
     options.batchStep = 4;
     options.maxBatch = 64;
@@ -632,7 +633,7 @@ TEST(Planner, a_sweep_is_the_best_of_its_batches) {
 TEST(Planner, a_sweep_cut_short_does_not_overstate_its_proof) {
   RandomModel model(31, {0, 1, 1, 2, 1, 2, 1, 1}, true);
   Cluster cluster = smallCluster(2, 4, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.memory = 20000000;
   options.maxBatch = 256;
   Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
@@ -669,7 +670,7 @@ TEST(Planner, the_time_limit_stops_a_long_search) {
     kinds[l] = l % 5;
   RandomModel model(37, kinds, true);
   Cluster cluster = smallCluster(8, 8, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 256;
   options.memory = 30000000;
   Cancellation::Clock::time_point time;
@@ -698,7 +699,7 @@ TEST(Planner, the_step_limit_proves_its_gap_and_never_varies) {
     kinds[l] = l % 4;
   RandomModel model(43, kinds, true);
   Cluster cluster = smallCluster(2, 4, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.memory = 20000000;
   options.maxBatch = 64;
   PlannerResult unlimited = llvm::cantFail(plan(model, cluster, options));
@@ -735,7 +736,7 @@ TEST(Planner, sums_of_samples_do_not_overflow) {
     llvm::Expected<PlannerResult> result = plan(model, cluster, options);
     return result ? std::string() : llvm::toString(result.takeError());
   };
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = kMostBatch + 1;
   EXPECT_EQ(refusal(options),
             "expected a batch of at most 2^30, found 1073741825");
@@ -772,7 +773,7 @@ private:
 TEST(Planner, what_cannot_be_summed_is_left_out_and_not_proven) {
   SlowModel model(4, 420);
   Cluster cluster = smallCluster(1, 2, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.pipelineDegree = 2;
   options.batchStep = 24;
   options.maxBatch = 96;
@@ -795,7 +796,7 @@ TEST(Planner, what_cannot_be_summed_is_left_out_and_not_proven) {
 TEST(Planner, a_sweep_of_long_iterations_ends) {
   SlowModel model(8, 3750);
   Cluster cluster = smallCluster(1, 1, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.memory = 1 << 20;
   options.batchStep = 1;
   options.maxBatch = 64;
@@ -809,7 +810,7 @@ TEST(Planner, a_sweep_of_long_iterations_ends) {
 
 TEST(Planner, the_rule_for_reruns_fixes_the_micro_batches) {
   PlainModel model(8);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.microBatchRule = MicroBatchRule::Paper;
   options.memory = 120000;
   PlannerResult result =
@@ -845,7 +846,7 @@ TEST(Planner, wrong_usage_is_refused) {
     return result ? std::string("no error")
                   : llvm::toString(result.takeError());
   };
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 8;
   options.space = "all";
   EXPECT_NE(errorOf(options).find("unknown space 'all', expected one of bmw"),
@@ -874,7 +875,7 @@ TEST(Planner, wrong_usage_is_refused) {
   EXPECT_EQ(errorOf(forced(8, "dp4", 1, 4)),
             "strategy 'dp4' cuts a micro-batch into 4 blocks, which does not "
             "divide its 2 samples");
-  PlannerOptions three;
+  PlannerOptions three = paperOptions();
   three.batch = 3;
   three.space = "dp";
   PlannerResult result = llvm::cantFail(plan(model, cluster, three));

@@ -8,6 +8,8 @@
 #include "galvatron/Report/Report.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 
+#include "../PaperOptions.h"
+
 #include "gtest/gtest.h"
 
 using namespace galvatron;
@@ -78,7 +80,7 @@ void expectWellFormed(const std::string &html) {
 
 TEST(Report, page_is_self_contained_and_well_formed) {
   auto model = deepModel(6, "a <b>\"model\"</b> & more");
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 32;
   options.pipelineDegree = 2;
   Plan chosen = planOf(*model, "8xrtx-titan", options);
@@ -104,7 +106,7 @@ TEST(Report, page_is_self_contained_and_well_formed) {
 
 TEST(Report, pictures_show_the_plan) {
   auto model = deepModel(8, "model");
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 16;
   options.microBatches = 4;
   options.pipelineDegree = 4;
@@ -130,7 +132,7 @@ TEST(Report, pictures_show_the_plan) {
 
 TEST(Report, large_plans_stay_small_pages) {
   auto model = deepModel(128, "deep");
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 2048;
   options.pipelineDegree = 64;
   options.microBatches = 2048;

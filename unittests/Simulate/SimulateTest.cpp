@@ -11,6 +11,7 @@
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
+#include "../PaperOptions.h"
 #include "../RandomInstances.h"
 
 #include "gtest/gtest.h"
@@ -299,8 +300,8 @@ SimulationInput inputOf(RandomPlan &random, const Cluster &cluster) {
   return input ? *input : SimulationInput();
 }
 
-/// Plans over clusters whose stages share nothing, uplinks, or nodes with others
-/// in part; every other one gathers ahead wherever that is sound.
+/// Plans over clusters whose stages share nothing, uplinks, or nodes with
+/// others in part; every other one gathers ahead wherever that is sound.
 TEST(Simulate, bounds_hold_for_random_plans) {
   std::mt19937_64 random(11);
   const Cluster clusters[] = {clusterOf(1, 8, 1.3), clusterOf(2, 4, 1.7, 1e9),
@@ -473,7 +474,7 @@ TEST(Simulate, a_thousand_ranks_are_as_many_operations_as_their_roles) {
   auto model = ProfileLayerModel::get("deep", "f32", {layer});
   ASSERT_TRUE(bool(model)) << llvm::toString(model.takeError());
   Cluster cluster = clusterOf(128, 8, 1.3);
-  PlannerOptions options;
+  PlannerOptions options = paperOptions();
   options.batch = 64 * 64;
   options.pipelineDegree = 16;
   options.microBatches = 64;

@@ -94,7 +94,8 @@ struct PlanOptions {
 
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
-      strategy, partition, microBatchRule, optimizerTime;
+      strategy, partition, microBatchRule, optimizerTime,
+      objective;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches;
   llvm::cl::opt<double> gap, timeLimit;

@@ -87,13 +87,15 @@ struct PlannerOptions {
   bool relaxations = true;
   TrainingOptions training;
   std::string toolVersion;
+  /// What is minimised; docs/search.md, "The objective".
+  Objective objective = Objective::Executed;
 };
 
 /// Names of the spaces that plan() accepts.
 std::vector<std::string> plannerSpaces();
 
 /// Another shape than the plan's: its optimum, or a bound that proves that it
-/// is no better.
+/// is no better, by the formula that is searched.
 struct RunnerUp {
   int64_t batch = 0, pipelineDegree = 1, microBatches = 1;
   /// Layers per stage where the optimum is known.
@@ -112,6 +114,8 @@ struct PlannerResult {
   std::vector<RunnerUp> runnersUp;
   /// Steps of the searches within shapes, see PipelineStatistics.
   uint64_t steps = 0;
+  /// The plan's time by the formula that is searched, ms.
+  double formulaMs = 0;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }
   const Plan &plan() const { return std::get<Plan>(outcome); }
@@ -126,8 +130,10 @@ llvm::Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
 
 /// Prices a plan that somebody else made: fills times, ledgers, peaks and
 /// iteration time from the plan's stages (devices, layers), strategies, batch,
-/// micro-batches and schedule. Shares no sums with the search. Errors: the plan
-/// does not match model or cluster, or a layer cannot have its strategy.
+/// micro-batches and schedule, under the plan's objective: if that is the
+/// executed time, a plan that fits is simulated. Shares no sums with the
+/// search. Errors: the plan does not match model or cluster, or a layer cannot
+/// have its strategy.
 llvm::Expected<PlannerResult> evaluate(LayerModel &model,
                                        const Cluster &cluster,
                                        const Plan &given,

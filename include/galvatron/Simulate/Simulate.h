@@ -181,11 +181,13 @@ struct Simulation {
   double computeShare(const SimulationInput &input) const;
 };
 
-/// Seconds of a step, as simulate() says. A step of more than about so many
-/// operations is simulated with fewer micro-batches, twice, and continued with
-/// the time that one more takes: from some number on each takes as long.
+/// Seconds of a step, as simulate() says. In a step of more than about so many
+/// operations a stage's pass over a micro-batch is one operation, as long as
+/// the stage alone takes, and micro-batches beyond five for each stage take
+/// what one more takes then. Uplinks that collectives of several stages share
+/// are not shared in such a step.
 llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
-                                        size_t mostOperations = 200000);
+                                        size_t mostOperations = 20000);
 
 /// Bounds of what simulate() says, in closed form, by the times of the stages'
 /// tasks (docs/simulator.md, "Bounds").

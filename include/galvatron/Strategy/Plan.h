@@ -136,6 +136,15 @@ struct LayerRun {
   size_t size() const { return end - begin; }
 };
 
+/// Which time of a step a plan is chosen by: what the simulator says that the
+/// runtime takes, or Eq. 9 of arXiv 2307.02031, which adds up what stages do
+/// side by side.
+enum class Objective : uint8_t { Executed, Paper };
+/// "executed", "paper".
+llvm::StringRef objectiveName(Objective objective);
+/// Reads a name; the error lists both.
+llvm::Expected<Objective> parseObjective(llvm::StringRef text);
+
 /// So that samples times bytes of a sample stay within 63 bits.
 constexpr int64_t kMostBatch = int64_t(1) << 30;
 
@@ -153,8 +162,13 @@ struct Plan {
   int64_t microBatches = 1;
   ScheduleKind schedule = ScheduleKind::OneFOneB;
   int64_t pipelineDegree = 1;
-  /// (m - 1) * max C_nosync + sum C (Eq. 9).
+  /// What was minimised, and what `iterationMs` is.
+  Objective objective = Objective::Paper;
+  /// What the simulator says of a step, or (m - 1) * max C_nosync + sum C
+  /// (Eq. 9).
   double iterationMs = 0;
+  /// Where the iteration is simulated: what it takes at most, in closed form.
+  std::optional<double> boundMs;
   /// What the simulator says of the same step, if it was asked.
   std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;

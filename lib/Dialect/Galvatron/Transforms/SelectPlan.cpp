@@ -68,6 +68,7 @@ private:
     FailureOr<::galvatron::Plan> given = readPlan(module, target);
     if (failed(given))
       return failure();
+    given->objective = ::galvatron::Objective::Executed;
     budget = getPlan(module).getMemory();
     if (failed(parseMemory(module, budget)))
       return failure();

@@ -1,0 +1,41 @@
+//===- Executed.cpp - Plans by their simulated time -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executed.h"
+
+#include "galvatron/Simulate/Simulate.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
+                                 const Plan &plan) {
+  Plan ahead = plan;
+  for (PlanStage &stage : ahead.stages)
+    stage.gathersAhead = true;
+  Expected<SimulationInput> input = simulationInput(model, cluster, ahead);
+  if (!input)
+    return input.takeError();
+  return stepBounds(*input).lower * 1e3;
+}
+
+Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan) {
+  Expected<SimulationInput> input = simulationInput(model, cluster, plan);
+  if (!input)
+    return input.takeError();
+  Expected<double> seconds = simulatedSeconds(*input);
+  if (!seconds)
+    return seconds.takeError();
+  plan.iterationMs = *seconds * 1e3;
+  plan.samplesPerSecond =
+      *seconds > 0 ? static_cast<double>(plan.batch) / *seconds : 0;
+  plan.boundMs = stepBounds(*input).upper * 1e3;
+  return Error::success();
+}
+
+} // namespace galvatron::planner
