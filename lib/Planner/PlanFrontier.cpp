@@ -1,0 +1,384 @@
+//===- PlanFrontier.cpp - Shapes by their bounds, the best first ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "BiObjective.h"
+#include "PlanSearch.h"
+
+#include "galvatron/Search/QuickPipeline.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+static double samplesPerSecond(const Shape &shape, Picoseconds time) {
+  return static_cast<double>(shape.batch) * 1e12 /
+         static_cast<double>(std::max<Picoseconds>(time, 1));
+}
+
+/// The most that a plan of this batch may cost to be better than the best.
+Picoseconds PlanSearch::limitFor(int64_t batch) const {
+  if (!best)
+    return kNoBound;
+  __int128 product = static_cast<__int128>(best->solved.cost) * batch;
+  return static_cast<Picoseconds>((product - 1) / best->shape.batch);
+}
+
+void PlanSearch::note(const Shape &shape, Picoseconds time,
+                      const Solved *solved) {
+  RunnerUp fresh;
+  fresh.batch = shape.batch;
+  fresh.pipelineDegree = shape.degree();
+  fresh.microBatches = shape.microBatches;
+  fresh.iterationMs = toMilliseconds(time);
+  fresh.samplesPerSecond = samplesPerSecond(shape, time);
+  fresh.exact = solved != nullptr;
+  if (solved)
+    fresh.partition = solved->partition;
+  auto [it, isNew] =
+      runnersUp.try_emplace({fresh.pipelineDegree, fresh.microBatches}, fresh);
+  if (!isNew && fresh.samplesPerSecond > it->second.samplesPerSecond)
+    it->second = fresh;
+}
+
+void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
+  note(shape, solved.cost, &solved);
+  finder = by;
+  log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
+  // What was the best for a while may be executed faster.
+  if (best)
+    alternatives.push_back(std::move(*best));
+  best = Incumbent{shape, std::move(solved)};
+}
+
+/// By how many percent a plan of that cost would be faster than the best.
+double PlanSearch::gapTo(Picoseconds bound, int64_t batch) const {
+  double other = static_cast<double>(std::max<Picoseconds>(bound, 1)) /
+                 static_cast<double>(batch);
+  double own = static_cast<double>(best->solved.cost) /
+               static_cast<double>(best->shape.batch);
+  return std::max(0.0, (own / other - 1) * 100);
+}
+
+/// Takes over a family's solution. One that does not fit where it has to leaves
+/// its shape to be solved on its own, and the rest of the family.
+bool PlanSearch::finish(Entry &entry, const PipelineSolution &found,
+                        Queue &queue) {
+  const Shape shape = entry.shape;
+  if (entry.fewer.empty()) {
+    accept(shape, entry.candidate->toSolved(found));
+    return true;
+  }
+  std::unique_ptr<Candidate> own = candidateOf(shape);
+  if (own &&
+      evaluatePipeline(own->problem(), found.partition, found.choice).fits) {
+    accept(shape, own->toSolved(found));
+    return true;
+  }
+  Entry alone;
+  alone.bound = found.cost;
+  alone.order = order++;
+  alone.shape = shape;
+  alone.level = Entry::Shared;
+  push(queue, std::move(alone));
+  pushRest(entry, found.cost, queue);
+  return true;
+}
+
+/// Queues a family without its most micro-batches. `bound` is that of all of
+/// it.
+void PlanSearch::pushRest(const Entry &entry, Picoseconds bound, Queue &queue) {
+  Entry rest;
+  rest.shape = withMicroBatches(entry.shape, entry.fewer.front());
+  rest.fewer.assign(entry.fewer.begin() + 1, entry.fewer.end());
+  // Per sample no faster than the whole family.
+  rest.bound = static_cast<Picoseconds>(static_cast<__int128>(bound) *
+                                        rest.shape.batch / entry.shape.batch);
+  rest.order = order++;
+  rest.level = Entry::Shared;
+  push(queue, std::move(rest));
+}
+
+/// Leaves out a shape whose times or bytes are too large to be summed. It may
+/// be the best one, so that its bound counts in what is proven; the others of
+/// its family may be summed.
+void PlanSearch::giveUp(const Entry &entry, Queue &queue) {
+  leftOut.push_back({entry.bound, entry.shape.batch});
+  if (!entry.fewer.empty())
+    pushRest(entry, entry.bound, queue);
+}
+
+/// Makes the entry's problem; false if it cannot be posed.
+bool PlanSearch::openProblem(Entry &entry, bool transfers) {
+  int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
+  entry.search.reset();
+  entry.candidate = candidateOf(entry.shape, fewest, transfers);
+  if (!entry.candidate)
+    return false;
+  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
+  return true;
+}
+
+/// Stages of so many devices have large tables of transfers.
+constexpr int64_t kManyDevices = 128;
+
+bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
+  const Shape &shape = entry.shape;
+  Picoseconds limit = limitFor(shape.batch);
+  if (entry.level == Entry::Free) {
+    entry.level = Entry::Shared;
+    entry.bound = std::max(entry.bound, sharedBoundOf(shape));
+    return entry.bound >= kNoBound;
+  }
+  Picoseconds most = std::min(limit, enough);
+  if (entry.level == Entry::Shared) {
+    bool relaxed = cluster.deviceCount() / shape.degree() >= kManyDevices &&
+                   space.partition == PartitionMode::Free;
+    entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
+    if (!openProblem(entry, /*transfers=*/!relaxed)) {
+      if (tables.incomplete())
+        return false;
+      giveUp(entry, queue);
+      return true;
+    }
+  }
+  if (entry.level == Entry::Relaxed) {
+    // The moves between layers are dear to price: only for what is as good
+    // without them.
+    bool found = inSearchOf(entry, [&](PipelineSearch &search) {
+      return search.solve(most).has_value();
+    });
+    entry.bound = std::max(entry.bound, entry.search->lowerBound());
+    if (!found)
+      return entry.bound >= kNoBound;
+    entry.level = Entry::Tightened;
+    if (!openProblem(entry, /*transfers=*/true)) {
+      if (tables.incomplete())
+        return false;
+      giveUp(entry, queue);
+      return true;
+    }
+  }
+  if (entry.level == Entry::Tightened) {
+    entry.bound =
+        std::max(entry.bound, inSearchOf(entry, [&](PipelineSearch &search) {
+                   return search.tighten(most);
+                 }));
+    if (entry.bound <= most) {
+      entry.level = Entry::Open;
+      entry.slack = std::max<Picoseconds>(16, entry.bound / 2000);
+    }
+    return entry.bound >= kNoBound;
+  }
+  ++solvedCount;
+  if (space.partition == PartitionMode::BiObjective && shape.degree() > 1) {
+    BiObjectiveResult found =
+        biObjective(entry.candidate->problem(), options.cancellation);
+    if (found.best) {
+      Solved solved = entry.candidate->toSolved(*found.best);
+      if (solved.cost <= limit)
+        accept(shape, std::move(solved), Finder::Heuristic);
+      else
+        note(shape, solved.cost, &solved);
+    }
+    return true;
+  }
+  // Guess that the optimum is close to the bound; a failed guess is a bound.
+  Picoseconds guess = std::min(limit, entry.bound + entry.slack);
+  entry.slack *= 2;
+  std::optional<PipelineSolution> found = inSearchOf(
+      entry, [&](PipelineSearch &search) { return search.attempt(guess); });
+  if (found && !entry.search->stopped())
+    return finish(entry, *found, queue);
+  if (found && entry.fewer.empty())
+    accept(shape, entry.candidate->toSolved(*found));
+  entry.bound = std::max(entry.bound, entry.search->lowerBound());
+  return entry.bound >= kNoBound;
+}
+
+/// Time is up and there is no plan: the best of a few quick ones for the shapes
+/// with the least bounds, or the leanest one of the first shape that has one.
+bool PlanSearch::rescue(const Queue &queue) {
+  // What is needed for one plan is priced whatever the time; others only if
+  // they take no longer than this.
+  Cancellation grace;
+  grace.setSeconds(kGraceSeconds);
+  tables.setCancellation(nullptr);
+  bool hurried = late();
+  auto enough = [&] { return best && hurried && grace.requested(); };
+  Queue sorted = queue;
+  llvm::sort(sorted,
+             [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  constexpr size_t most = 12;
+  size_t tried = 0;
+  for (const Entry &entry : sorted) {
+    // Where stages are large, moves are dear to price.
+    if (cluster.deviceCount() / entry.shape.degree() >= kManyDevices)
+      continue;
+    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (!candidate)
+      continue;
+    const PipelineProblem &problem = candidate->problem();
+    std::vector<std::vector<int64_t>> partitions = {problem.partition};
+    if (problem.partition.empty())
+      partitions = {timeBalanced(problem), memoryBalanced(problem),
+                    evenPartition(static_cast<int64_t>(problem.layerCount()),
+                                  entry.shape.degree())};
+    for (const std::vector<int64_t> &partition : partitions) {
+      std::optional<PipelineSolution> found = quickPipeline(problem, partition);
+      if (found &&
+          (!best || fasterPerSample(found->cost, entry.shape.batch,
+                                    best->solved.cost, best->shape.batch)))
+        accept(entry.shape, candidate->toSolved(*found), Finder::Quick);
+    }
+    if (++tried == most || enough())
+      break;
+  }
+  if (best) {
+    tables.setCancellation(options.cancellation);
+    return true;
+  }
+  for (const Entry &entry : sorted) {
+    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (!candidate)
+      continue;
+    PipelineNeed need = leastNeed(candidate->problem());
+    if (need.excess > 0)
+      continue;
+    need.solution.cost =
+        evaluatePipeline(candidate->problem(), need.solution.partition,
+                         need.solution.choice)
+            .cost;
+    accept(entry.shape, candidate->toSolved(need.solution), Finder::Quick);
+    break;
+  }
+  tables.setCancellation(options.cancellation);
+  return best.has_value();
+}
+
+/// What is left in the queue once no shape of it can be better.
+void PlanSearch::reject(const Queue &rest) {
+  Queue sorted = rest;
+  llvm::sort(sorted,
+             [](const Entry &a, const Entry &b) { return Later()(b, a); });
+  // A sweep leaves thousands; the nearest ones tell the story.
+  constexpr size_t most = 40;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    note(sorted[i].shape, sorted[i].bound, nullptr);
+    if (i < most)
+      log(sorted[i].shape.str() + ": rejected, at least " +
+          milliseconds(sorted[i].bound) + " whatever its strategies");
+  }
+  if (sorted.size() > most)
+    log("and " + Twine(sorted.size() - most) +
+        " more: rejected, slower per sample than these");
+}
+
+void PlanSearch::report(ArrayRef<int64_t> batches, const Queue &queue) const {
+  if (!options.progress)
+    return;
+  PlannerProgress progress;
+  progress.batch = batches.back();
+  progress.solved = solvedCount;
+  progress.open = queue.size();
+  if (best) {
+    progress.samplesPerSecond =
+        samplesPerSecond(best->shape, best->solved.cost);
+    if (const Entry &next = queue.front(); next.bound > 0)
+      progress.gapPercent = gapTo(next.bound, next.shape.batch);
+  }
+  options.progress(progress);
+}
+
+/// Best-first over all shapes of some batches, against the best so far. False
+/// if there is no shape.
+bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
+  Queue queue;
+  bool any = false;
+  // Heuristics promise nothing for other shapes than their own. And where cores
+  // are shared more micro-batches make each of them slower.
+  bool families =
+      space.partition != PartitionMode::BiObjective && !tables.sharesCores();
+  std::map<std::pair<int64_t, int64_t>, size_t> familyOf;
+  for (int64_t batch : batches)
+    for (Shape &shape : shapesOf(batch)) {
+      any = true;
+      Entry entry;
+      entry.bound = freeBoundOf(shape);
+      entry.order = order++;
+      entry.shape = shape;
+      if (entry.bound >= kNoBound) {
+        if (refusal.empty())
+          candidateOf(shape);
+        continue;
+      }
+      if (families && shape.schedule == ScheduleKind::OneFOneB &&
+          shape.microBatches >= shape.degree()) {
+        auto [it, fresh] = familyOf.try_emplace(
+            {shape.degree(), shape.samples()}, queue.size());
+        if (!fresh) {
+          // Batches ascend.
+          Entry &known = queue[it->second];
+          entry.fewer = std::move(known.fewer);
+          entry.fewer.insert(entry.fewer.begin(), known.shape.microBatches);
+          known = std::move(entry);
+          continue;
+        }
+      }
+      queue.push_back(std::move(entry));
+    }
+  std::make_heap(queue.begin(), queue.end(), Later());
+  while (!queue.empty()) {
+    const Entry &next = queue.front();
+    report(batches, queue);
+    if (!best && spent() && !rescue(queue)) {
+      // Nothing fits, which explain() says.
+      if (late())
+        break;
+      mostSteps = kNoStepLimit;
+    }
+    if (best) {
+      bool done = next.bound > limitFor(next.shape.batch);
+      if (next.bound == 0 && late()) {
+        priceRest(queue);
+        unpriced |= queue.front().bound == 0;
+        if (queue.front().bound > 0)
+          continue;
+      }
+      double gap = done ? 0 : gapTo(next.bound, next.shape.batch);
+      if (done || gap <= options.gapPercent || spent()) {
+        if (!done && gap > options.gapPercent && steps >= mostSteps) {
+          givenUp = true;
+          log("batch " + Twine(batches.back()) + ": the search ends after " +
+              Twine(steps) + " steps, within " +
+              Twine(formatv("{0:f2}", gap).str()) + "% of the optimum");
+        }
+        gapPercent = std::max(gapPercent, gap);
+        break;
+      }
+    }
+    std::pop_heap(queue.begin(), queue.end(), Later());
+    Entry entry = std::move(queue.back());
+    queue.pop_back();
+    // A bound that is a little above the next one's has done its duty; much
+    // less, and two shapes take many turns.
+    Picoseconds enough = kNoBound;
+    if (!queue.empty())
+      enough = static_cast<Picoseconds>(std::min<__int128>(
+          kNoBound, static_cast<__int128>(queue.front().bound) *
+                        entry.shape.batch * 104 /
+                        (queue.front().shape.batch * 100)));
+    if (!improve(entry, enough, queue)) {
+      push(queue, std::move(entry));
+    } else if (entry.bound >= kNoBound) {
+      log(entry.shape.str() + ": rejected, does not fit into memory");
+    }
+  }
+  reject(queue);
+  return any;
+}
+
+} // namespace galvatron::planner

@@ -1,0 +1,217 @@
+//===- PlanSearch.h - The search of one plan --------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One call of plan(): the shapes that it looks at (PlanShapes.cpp), in which
+// order and for how long (PlanFrontier.cpp), over which batches
+// (PlanSweep.cpp), what becomes of the best (PlanBuilding.cpp), and why there
+// is none (PlanDiagnosis.cpp). docs/search.md says why nothing is lost on the
+// way.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_PLANSEARCH_H
+#define GALVATRON_LIB_PLANNER_PLANSEARCH_H
+
+#include "Candidate.h"
+#include "MicroBatchRule.h"
+#include "Spaces.h"
+
+#include "galvatron/Planner/Explain.h"
+#include "galvatron/Planner/Planner.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <chrono>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+namespace galvatron::planner {
+
+/// "3.880 ms"
+inline std::string milliseconds(Picoseconds time) {
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format("%.3f ms", toMilliseconds(time));
+  return text;
+}
+
+/// a / b < c / d for positive times (below 2^90) and batches, without rounding.
+inline bool fasterPerSample(__int128 a, int64_t b, __int128 c, int64_t d) {
+  return a * d < c * b;
+}
+
+/// Stands for a search without a limit of steps.
+constexpr uint64_t kNoStepLimit = std::numeric_limits<uint64_t>::max();
+
+/// For what is left to do once time is up, beyond what must be done: with the
+/// rest it stays below half a second.
+constexpr double kGraceSeconds = 0.2;
+
+/// The whole search of one call.
+class PlanSearch {
+public:
+  PlanSearch(LayerModel &model, const Cluster &cluster,
+             const PlannerOptions &options, Space space)
+      : model(model), cluster(cluster), options(options),
+        space(std::move(space)), tables(model, cluster, options.objective),
+        begin(std::chrono::steady_clock::now()) {
+    tables.setCancellation(options.cancellation);
+  }
+
+  llvm::Expected<PlannerResult> run();
+
+  /// The least excess over the budget of all candidates (negative: fits).
+  std::optional<int64_t> leastExcess(int64_t batch);
+
+private:
+  struct Incumbent {
+    Shape shape;
+    Solved solved;
+  };
+  /// What found a plan: the exact search; quickPipeline(); Algorithm 2.
+  enum class Finder { Exact, Quick, Heuristic };
+
+  /// Shapes on their way that differ in nothing but the number of
+  /// micro-batches, and hold the same numbers of them in flight. More of them
+  /// take less time per sample, whatever the plan, and a little more memory:
+  /// the entry stands for the most micro-batches, with the memory of the
+  /// fewest. What solves it and fits is better than all the others of the
+  /// family. Its bound gets better step by step: without memory, with memory
+  /// and without transfers, by bounds, by failed attempts.
+  struct Entry {
+    Picoseconds bound;
+    size_t order;
+    Shape shape;
+    std::vector<int64_t> fewer; ///< micro-batches of the others, descending
+    enum { Free, Shared, Relaxed, Tightened, Open } level = Free;
+    std::shared_ptr<Candidate> candidate; ///< of the search
+    std::shared_ptr<PipelineSearch> search;
+    Picoseconds slack = 0;
+  };
+  /// The shape with the least bound of time per sample first.
+  struct Later {
+    bool operator()(const Entry &a, const Entry &b) const {
+      __int128 left = static_cast<__int128>(a.bound) * b.shape.batch;
+      __int128 right = static_cast<__int128>(b.bound) * a.shape.batch;
+      return left != right ? left > right : a.order > b.order;
+    }
+  };
+  using Queue = std::vector<Entry>; ///< a heap by Later
+
+  const Layout *layoutOf(int64_t degree);
+  std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
+  std::vector<Shape> shapesOf(int64_t batch);
+  std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
+                                         bool transfers = true);
+  /// Enough where only memory is asked for.
+  std::unique_ptr<Candidate> leanCandidateOf(const Shape &shape) {
+    return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
+  }
+  bool openProblem(Entry &entry, bool transfers);
+  /// Lets the entry's search take a turn within what is left of time and steps,
+  /// and counts its steps. It goes on where it was stopped.
+  template <typename Turn> auto inSearchOf(Entry &entry, Turn turn) {
+    PipelineSearch &search = *entry.search;
+    uint64_t taken = search.statistics().steps;
+    uint64_t left = mostSteps - std::min(steps, mostSteps);
+    search.setCancellation(options.cancellation);
+    search.setMostSteps(taken + std::min(left, kNoStepLimit - taken));
+    auto result = turn(search);
+    steps += search.statistics().steps - taken;
+    return result;
+  }
+  Shape withMicroBatches(const Shape &shape, int64_t count) const {
+    Shape other = shape;
+    other.microBatches = count;
+    other.batch = count * shape.samples();
+    return other;
+  }
+  std::vector<int64_t> partitionOf(const PipelineProblem &problem) const;
+  Picoseconds freeBoundOf(const Shape &shape);
+  Picoseconds sharedBoundOf(const Shape &shape);
+  bool searchBatches(llvm::ArrayRef<int64_t> batches);
+  /// Raises the entry's bound, not much above `enough`, or solves it. True if
+  /// it is done with.
+  bool improve(Entry &entry, Picoseconds enough, Queue &queue);
+  bool finish(Entry &entry, const PipelineSolution &found, Queue &queue);
+  void giveUp(const Entry &entry, Queue &queue);
+  void pushRest(const Entry &entry, Picoseconds bound, Queue &queue);
+  void push(Queue &queue, Entry entry) const {
+    queue.push_back(std::move(entry));
+    std::push_heap(queue.begin(), queue.end(), Later());
+  }
+  void accept(const Shape &shape, Solved solved, Finder by = Finder::Exact);
+  void report(llvm::ArrayRef<int64_t> batches, const Queue &queue) const;
+  bool rescue(const Queue &queue);
+  void reject(const Queue &rest);
+  double gapTo(Picoseconds bound, int64_t batch) const;
+  void note(const Shape &shape, Picoseconds time, const Solved *solved);
+  Picoseconds limitFor(int64_t batch) const;
+  double elapsedSeconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         begin)
+        .count();
+  }
+  bool late() const {
+    return options.cancellation && options.cancellation->requested();
+  }
+  /// Time is up, or the batches searched have had their steps.
+  bool spent() const { return steps >= mostSteps || late(); }
+  std::vector<std::vector<int64_t>> batchGroups() const;
+  bool fits(llvm::ArrayRef<int64_t> batches);
+  std::optional<Picoseconds> compareHeuristic();
+  llvm::Expected<PlannerResult> price(const Incumbent &found);
+  void addAlternatives();
+  void priceRest(Queue &queue);
+  void proveRest(llvm::ArrayRef<std::vector<int64_t>> groups);
+  Plan toPlan(const Incumbent &best) const;
+  Infeasible explain(int64_t batch);
+  void log(const llvm::Twine &text) { decisions.push_back(text.str()); }
+
+  LayerModel &model;
+  const Cluster &cluster;
+  const PlannerOptions &options;
+  Space space;
+  CostTables tables;
+  std::chrono::steady_clock::time_point begin;
+  std::map<int64_t, StrategySet> sets; ///< by group size
+  std::map<int64_t, Layout> layouts;   ///< by pipeline degree
+  /// By pipeline degree, samples of a micro-batch, and micro-batches as far as
+  /// times depend on them.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, FreeBound> freeBounds;
+  /// The same, and micro-batches as far as memory depends on them.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
+  std::optional<Incumbent> best;
+  std::vector<Incumbent> alternatives; ///< to the best, by the formula
+  Finder finder = Finder::Exact;       ///< of the best plan
+  double gapPercent = 0;
+  /// Some shape was not priced before time was up: no gap is proven.
+  bool unpriced = false;
+  std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
+  std::vector<std::string> decisions;
+  std::string refusal;
+  /// Shapes that were not searched, and what they take at least.
+  struct LeftOut {
+    Picoseconds bound;
+    int64_t batch;
+  };
+  std::vector<LeftOut> leftOut;
+  size_t solvedCount = 0, order = 0;
+  uint64_t steps = 0;     ///< of all searches within shapes so far
+  uint64_t mostSteps = 0; ///< at which the batches at hand are given up
+  bool givenUp = false;   ///< some batches were
+};
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_PLANSEARCH_H

@@ -1,0 +1,211 @@
+//===- PlanSweep.cpp - Batch after batch, and what is proven of them ------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executed.h"
+#include "PlanSearch.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+/// The batches of a sweep by doublings: the sweep may end after each group.
+/// Under the paper's rule batch by batch.
+std::vector<std::vector<int64_t>> PlanSearch::batchGroups() const {
+  if (options.batch)
+    return {{*options.batch}};
+  bool paper = options.microBatchRule == MicroBatchRule::Paper;
+  constexpr int64_t farthest = int64_t(1) << 17;
+  int64_t most = paper ? farthest : options.maxBatch;
+  std::vector<std::vector<int64_t>> groups;
+  for (int64_t end = options.batchStep, batch = options.batchStep;
+       batch <= most;) {
+    groups.emplace_back();
+    if (paper) {
+      groups.back().push_back(batch);
+      batch += options.batchStep;
+      continue;
+    }
+    for (; batch <= std::min(end, most); batch += options.batchStep)
+      groups.back().push_back(batch);
+    end *= 2;
+  }
+  return groups;
+}
+
+/// Bounds of the entries that were not priced before time was up.
+void PlanSearch::priceRest(Queue &queue) {
+  Cancellation grace;
+  grace.setSeconds(kGraceSeconds);
+  tables.setCancellation(&grace);
+  for (Entry &entry : queue)
+    if (entry.bound == 0)
+      entry.bound = freeBoundOf(entry.shape);
+  tables.setCancellation(options.cancellation);
+  std::make_heap(queue.begin(), queue.end(), Later());
+}
+
+/// What is proven holds for all batches that the sweep would have seen. Their
+/// layers may have to be priced for that: only for so long.
+void PlanSearch::proveRest(ArrayRef<std::vector<int64_t>> groups) {
+  Cancellation grace;
+  grace.setSeconds(unpriced ? 0 : kGraceSeconds);
+  if (late())
+    tables.setCancellation(&grace);
+  for (const std::vector<int64_t> &group : groups)
+    for (int64_t batch : group)
+      for (const Shape &shape : shapesOf(batch)) {
+        Picoseconds bound = freeBoundOf(shape);
+        if (bound > limitFor(shape.batch))
+          continue;
+        unpriced |= bound == 0;
+        gapPercent = std::max(gapPercent, gapTo(bound, shape.batch));
+        if (unpriced)
+          return tables.setCancellation(options.cancellation);
+      }
+  tables.setCancellation(options.cancellation);
+}
+
+/// Whether some plan of these batches fits.
+bool PlanSearch::fits(ArrayRef<int64_t> batches) {
+  for (int64_t batch : batches)
+    for (const Shape &shape : shapesOf(batch)) {
+      if (freeBoundOf(shape) >= kNoBound ||
+          (shape.degree() > 1 && sharedBoundOf(shape) >= kNoBound))
+        continue;
+      if (std::unique_ptr<Candidate> candidate = leanCandidateOf(shape))
+        if (leastNeed(candidate->problem()).excess <= 0)
+          return true;
+    }
+  return false;
+}
+
+Expected<PlannerResult> PlanSearch::run() {
+  std::optional<int64_t> firstTried;
+  int64_t misfits = 0;
+  std::vector<std::vector<int64_t>> groups = batchGroups();
+  size_t searched = 0;
+  bool cutShort = false;
+  for (const std::vector<int64_t> &group : groups) {
+    ++searched;
+    mostSteps = options.mostSteps == 0
+                    ? kNoStepLimit
+                    : steps + std::min(options.mostSteps, kNoStepLimit - steps);
+    std::optional<Incumbent> before = best;
+    if (searchBatches(group) && !firstTried)
+      firstTried = *llvm::find_if(
+          group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
+    if (late()) {
+      cutShort = true;
+      break;
+    }
+    if (options.microBatchRule == MicroBatchRule::Paper && !options.batch) {
+      // Algorithm 1: until nothing fits. A batch with awkward divisors may not
+      // fit although larger ones do.
+      bool better = best && best->shape.batch == group.back();
+      misfits = better || shapesOf(group.back()).empty() || fits(group)
+                    ? 0
+                    : misfits + 1;
+      if (misfits < kPaperSweepPatience)
+        continue;
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, nothing fits any more");
+      break;
+    }
+    // The sweep ends when doubling the batch gained less than half a percent.
+    if (before &&
+        !fasterPerSample(static_cast<__int128>(best->solved.cost) * 201,
+                         best->shape.batch,
+                         static_cast<__int128>(before->solved.cost) * 200,
+                         before->shape.batch)) {
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, doubling the batch gained less than 0.5%");
+      // It might have gained more.
+      cutShort = givenUp;
+      break;
+    }
+  }
+  if (!best) {
+    int64_t batch =
+        firstTried.value_or(options.batch.value_or(options.batchStep));
+    Infeasible infeasible = explain(batch);
+    if (options.relaxations && infeasible.neededBytes > 0 && !late())
+      relaxInput(model, cluster, options, batch, infeasible);
+    log(infeasible.reason);
+    return PlannerResult{
+        std::move(infeasible), std::move(decisions), {}, steps};
+  }
+  if (cutShort)
+    proveRest(ArrayRef(groups).drop_front(searched));
+  for (const LeftOut &shape : leftOut)
+    if (shape.bound <= limitFor(shape.batch))
+      gapPercent = std::max(gapPercent, gapTo(shape.bound, shape.batch));
+  // Beside a simulated time the formula's time of another plan says nothing.
+  bool paper = options.objective == Objective::Paper;
+  std::optional<Picoseconds> heuristic;
+  if (!late() && (paper || gapPercent > 0))
+    heuristic = compareHeuristic();
+  if (paper)
+    alternatives.clear();
+  else
+    addAlternatives();
+  Expected<PlannerResult> priced = price(*best);
+  if (!priced)
+    return priced.takeError();
+  for (const Incumbent &other : alternatives) {
+    // One plan there must be; its rivals are for the time that is left.
+    if (late())
+      break;
+    Expected<double> least = leastExecutedMs(model, cluster, toPlan(other));
+    if (!least)
+      return least.takeError();
+    if (static_cast<double>(other.shape.batch) * 1e3 <=
+        *least * priced->plan().samplesPerSecond) {
+      log(other.shape.str() + ": executed in at least " +
+          Twine(formatv("{0:f3}", *least).str()) + " ms");
+      continue;
+    }
+    Expected<PlannerResult> rival = price(other);
+    if (!rival)
+      return rival.takeError();
+    log(other.shape.str() + ": executed in " +
+        Twine(formatv("{0:f3}", rival->plan().iterationMs).str()) + " ms");
+    if (rival->plan().samplesPerSecond <= priced->plan().samplesPerSecond)
+      continue;
+    priced = std::move(rival);
+    best = other;
+  }
+  Plan plan = priced->plan();
+  plan.searchMs = elapsedSeconds() * 1e3;
+  bool heuristicSpace = space.partition == PartitionMode::BiObjective;
+  if (heuristicSpace)
+    finder = Finder::Heuristic;
+  plan.foundBy = finder == Finder::Exact   ? "exact"
+                 : finder == Finder::Quick ? "quick"
+                                           : "heuristic";
+  // A heuristic proves nothing about the space.
+  if (!heuristicSpace && !unpriced)
+    plan.provenGapPercent = gapPercent;
+  plan.heuristicMs = heuristic && paper ? toMilliseconds(*heuristic) : 0;
+  log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
+      ", after solving " + Twine(solvedCount) + " problems");
+  PlannerResult result{
+      std::move(plan), std::move(decisions), {}, steps, priced->formulaMs};
+  // Another entry may stand for the same shape with another batch.
+  runnersUp.erase({best->shape.degree(), best->shape.microBatches});
+  for (const auto &[key, runnerUp] : runnersUp)
+    result.runnersUp.push_back(runnerUp);
+  llvm::sort(result.runnersUp, [](const RunnerUp &a, const RunnerUp &b) {
+    return std::tie(b.samplesPerSecond, a.pipelineDegree, a.microBatches) <
+           std::tie(a.samplesPerSecond, b.pipelineDegree, b.microBatches);
+  });
+  constexpr size_t mostRunnersUp = 16;
+  if (result.runnersUp.size() > mostRunnersUp)
+    result.runnersUp.resize(mostRunnersUp);
+  return result;
+}
+
+} // namespace galvatron::planner
