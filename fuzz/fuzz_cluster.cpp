@@ -1,5 +1,4 @@
-//===- fuzz_cluster.cpp - Cluster files
-//------------------------------------------===//
+//===- fuzz_cluster.cpp - Cluster files -----------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

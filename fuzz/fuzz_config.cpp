@@ -1,5 +1,4 @@
-//===- fuzz_config.cpp - Hugging Face configurations
-//-----------------------------===//
+//===- fuzz_config.cpp - Hugging Face configurations ----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

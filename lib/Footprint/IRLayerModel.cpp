@@ -1,5 +1,4 @@
-//===- IRLayerModel.cpp - Footprints by compiling layers
-//-------------------===//
+//===- IRLayerModel.cpp - Footprints by compiling layers ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

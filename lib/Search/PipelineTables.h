@@ -1,4 +1,4 @@
-//===- PipelineTables.h - What the bounds of stages are read from -*- C++ -*-=//
+//===- PipelineTables.h - What bounds of stages are read from ---*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

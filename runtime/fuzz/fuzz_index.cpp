@@ -1,5 +1,4 @@
-//===- fuzz_index.cpp - Indices of sharded models
-//---------------------------===//
+//===- fuzz_index.cpp - Indices of sharded models -------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- fuzz_manifest.cpp - Manifests of programs
-//--------------------------------===//
+//===- fuzz_manifest.cpp - Manifests of programs --------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

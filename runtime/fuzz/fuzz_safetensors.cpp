@@ -1,5 +1,4 @@
-//===- fuzz_safetensors.cpp - Headers of safetensors files
-//------------------------===//
+//===- fuzz_safetensors.cpp - Headers of safetensors files ----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

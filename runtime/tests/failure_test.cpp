@@ -1,4 +1,4 @@
-//===- failure_test.cpp - Ranks that are stuck, throw, or compute nonsense ===//
+//===- failure_test.cpp - Ranks that are stuck, throw or compute NaN ------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

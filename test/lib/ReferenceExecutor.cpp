@@ -1,5 +1,4 @@
-//===- ReferenceExecutor.cpp - A slow interpreter of nn in f64
-//-------------===//
+//===- ReferenceExecutor.cpp - A slow interpreter of nn in f64 ------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- ReferenceOps.cpp - nn operations with plain loops
-//-------------------===//
+//===- ReferenceOps.cpp - nn operations with plain loops ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

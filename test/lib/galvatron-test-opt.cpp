@@ -1,5 +1,4 @@
-//===- galvatron-test-opt.cpp - The driver of passes, with test operations
-//-===//
+//===- galvatron-test-opt.cpp - Passes with test operations ---------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

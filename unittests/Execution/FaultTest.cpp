@@ -1,5 +1,4 @@
-//===- FaultTest.cpp - The twins catch what they are for
-//-------------------===//
+//===- FaultTest.cpp - The twins catch what they are for ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

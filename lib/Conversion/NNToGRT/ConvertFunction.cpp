@@ -1,5 +1,4 @@
-//===- ConvertFunction.cpp - One body to one function on buffers
-//-----------===//
+//===- ConvertFunction.cpp - One body to one function on buffers ----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

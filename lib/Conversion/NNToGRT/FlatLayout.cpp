@@ -1,5 +1,4 @@
-//===- FlatLayout.cpp - Flat storage of a layer's parameters
-//---------------===//
+//===- FlatLayout.cpp - Flat storage of a layer's parameters --------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

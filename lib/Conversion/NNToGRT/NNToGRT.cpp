@@ -1,5 +1,4 @@
-//===- NNToGRT.cpp - convert-nn-to-grt
-//--------------------------------------===//
+//===- NNToGRT.cpp - convert-nn-to-grt ------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

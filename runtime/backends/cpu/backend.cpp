@@ -1,5 +1,4 @@
-//===- backend.cpp - The CPU backend's table
-//-------------------------------===//
+//===- backend.cpp - The CPU backend's table ------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

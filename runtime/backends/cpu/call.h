@@ -1,5 +1,4 @@
-//===- call.h - A kernel call, taken apart
-//---------------------------------===//
+//===- call.h - A kernel call, taken apart --------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

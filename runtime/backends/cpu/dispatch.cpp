@@ -1,5 +1,4 @@
-//===- dispatch.cpp - From calls of the C ABI to inner functions
-//-----------===//
+//===- dispatch.cpp - From calls of the C ABI to inner functions ----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

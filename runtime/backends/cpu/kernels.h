@@ -1,5 +1,4 @@
-//===- kernels.h - The CPU backend's inner functions
-//-----------------------===//
+//===- kernels.h - The CPU backend's inner functions ----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- onednn_gemm.cpp - Products through oneDNN
-//-----------------------===//
+//===- onednn_gemm.cpp - Products through oneDNN --------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

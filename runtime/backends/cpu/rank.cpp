@@ -1,5 +1,4 @@
-//===- rank.cpp - What the CPU backend keeps for one rank
-//------------------===//
+//===- rank.cpp - What the CPU backend keeps for one rank -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

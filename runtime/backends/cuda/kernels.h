@@ -1,5 +1,4 @@
-//===- kernels.h - The CUDA backend's own kernels
-//--------------------------===//
+//===- kernels.h - The CUDA backend's own kernels -------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

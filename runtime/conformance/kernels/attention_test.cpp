@@ -1,5 +1,4 @@
-//===- attention_test.cpp - Attention and its gradient
-//---------------------===//
+//===- attention_test.cpp - Attention and its gradient --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

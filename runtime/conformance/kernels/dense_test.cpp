@@ -1,5 +1,4 @@
-//===- dense_test.cpp - Products, biases, sums, copies
-//---------------------===//
+//===- dense_test.cpp - Products, biases, sums, copies --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- dropout_embedding_test.cpp - Dropout and embeddings
-//-----------------===//
+//===- dropout_embedding_test.cpp - Dropout and embeddings ----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- harness.h - Calls kernels of a backend under test
-//-------------------===//
+//===- harness.h - Calls kernels of a backend under test ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- loss_test.cpp - Softmax statistics and cross entropy
-//----------------===//
+//===- loss_test.cpp - Softmax statistics and cross entropy ---------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- main.cpp - The kernel conformance suite
-//-----------------------------===//
+//===- main.cpp - The kernel conformance suite ----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- normalize_test.cpp - Layer norm and GELU
-//----------------------------===//
+//===- normalize_test.cpp - Layer norm and GELU ---------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

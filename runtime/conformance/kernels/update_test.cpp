@@ -1,5 +1,4 @@
-//===- update_test.cpp - Optimizers and the gradient norm
-//------------------===//
+//===- update_test.cpp - Optimizers and the gradient norm -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

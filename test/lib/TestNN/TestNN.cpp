@@ -1,5 +1,4 @@
-//===- TestNN.cpp - Operations that only the tests know
-//--------------------===//
+//===- TestNN.cpp - Operations that only the tests know -------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- TestNNOps.td - Operations that only the tests know -----*- tablegen -*-===//
+//===- TestNNOps.td - Operations that only the tests know --*- tablegen -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

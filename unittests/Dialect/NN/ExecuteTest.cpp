@@ -1,5 +1,4 @@
-//===- ExecuteTest.cpp - Compiled programs against the reference
-//-----------===//
+//===- ExecuteTest.cpp - Compiled programs against the reference ----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

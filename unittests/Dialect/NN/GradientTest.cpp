@@ -1,5 +1,4 @@
-//===- GradientTest.cpp - Gradients against finite differences
-//-------------===//
+//===- GradientTest.cpp - Gradients against finite differences ------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

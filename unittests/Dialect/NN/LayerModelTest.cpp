@@ -1,5 +1,4 @@
-//===- LayerModelTest.cpp - Footprints against hand counts
-//-----------------===//
+//===- LayerModelTest.cpp - Footprints against hand counts ----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- ModelTest.cpp - Whole models on the reference executor
-//--------------===//
+//===- ModelTest.cpp - Whole models on the reference executor -------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- PartitionTest.cpp - Partitioned bodies against whole ones
-//-----------===//
+//===- PartitionTest.cpp - Partitioned bodies against whole ones ----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

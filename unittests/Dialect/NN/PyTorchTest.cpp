@@ -1,5 +1,4 @@
-//===- PyTorchTest.cpp - The reference executor against PyTorch
-//------------===//
+//===- PyTorchTest.cpp - The reference executor against PyTorch -----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

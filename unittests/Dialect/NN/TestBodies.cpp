@@ -1,5 +1,4 @@
-//===- TestBodies.cpp - Layer bodies for tests
-//-----------------------------===//
+//===- TestBodies.cpp - Layer bodies for tests ----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

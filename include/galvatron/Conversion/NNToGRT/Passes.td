@@ -1,4 +1,4 @@
-//===- Passes.td - nn to grt ----------------------------------*- tablegen -*-===//
+//===- Passes.td - nn to grt -------------------------------*- tablegen -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

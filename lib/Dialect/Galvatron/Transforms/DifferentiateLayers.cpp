@@ -1,5 +1,4 @@
-//===- DifferentiateLayers.cpp - Forward and backward functions
-//------------===//
+//===- DifferentiateLayers.cpp - Forward and backward functions -----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

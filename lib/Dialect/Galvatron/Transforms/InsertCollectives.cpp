@@ -1,5 +1,4 @@
-//===- InsertCollectives.cpp - Collectives and reshards
-//--------------------===//
+//===- InsertCollectives.cpp - Collectives and reshards -------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

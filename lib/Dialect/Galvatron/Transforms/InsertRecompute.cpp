@@ -1,5 +1,4 @@
-//===- InsertRecompute.cpp - Recomputation for checkpointed layers
-//---------===//
+//===- InsertRecompute.cpp - Recomputation for checkpointed layers --------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

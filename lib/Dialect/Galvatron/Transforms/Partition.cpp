@@ -1,5 +1,4 @@
-//===- Partition.cpp - Propagates tensor-parallel factors
-//------------------===//
+//===- Partition.cpp - Propagates tensor-parallel factors -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

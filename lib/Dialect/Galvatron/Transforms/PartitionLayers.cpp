@@ -1,5 +1,4 @@
-//===- PartitionLayers.cpp - Layer functions per strategy
-//------------------===//
+//===- PartitionLayers.cpp - Layer functions per strategy -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

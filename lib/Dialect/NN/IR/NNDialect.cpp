@@ -1,5 +1,4 @@
-//===- NNDialect.cpp - The nn dialect
-//--------------------------------------===//
+//===- NNDialect.cpp - The nn dialect -------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- NNFactors.cpp - Factors of nn operations
-//----------------------------===//
+//===- NNFactors.cpp - Factors of nn operations ---------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

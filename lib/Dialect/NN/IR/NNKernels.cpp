@@ -1,5 +1,4 @@
-//===- NNKernels.cpp - Kernels of nn operations
-//----------------------------===//
+//===- NNKernels.cpp - Kernels of nn operations ---------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- Differentiate.cpp - Forward and backward of a body
-//------------------===//
+//===- Differentiate.cpp - Forward and backward of a body -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- Fuse.cpp - Fusion of neighbouring nn operations
-//---------------------===//
+//===- Fuse.cpp - Fusion of neighbouring nn operations --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- attention.h - Attention without a matrix of scores
-//------------------===//
+//===- attention.h - Attention without a matrix of scores -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

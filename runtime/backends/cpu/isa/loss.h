@@ -1,5 +1,4 @@
-//===- loss.h - Softmax statistics and the gradient of cross entropy
-//-------===//
+//===- loss.h - Softmax statistics and the gradient of cross entropy ------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- math.h - exp, GELU and dropout numbers on vectors
-//-------------------===//
+//===- math.h - exp, GELU and dropout numbers on vectors ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

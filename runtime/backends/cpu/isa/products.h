@@ -1,5 +1,4 @@
-//===- products.h - Register-tiled matrix products
-//-------------------------===//
+//===- products.h - Register-tiled matrix products ------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- rows.h - Element-wise, row-wise and column-wise kernels
-//-------------===//
+//===- rows.h - Element-wise, row-wise and column-wise kernels ------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- table.cpp - The kernels of one instruction set
-//----------------------===//
+//===- table.cpp - The kernels of one instruction set ---------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- update.h - Optimizers and the gradient norm
-//-------------------------===//
+//===- update.h - Optimizers and the gradient norm ------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

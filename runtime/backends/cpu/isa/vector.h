@@ -1,5 +1,4 @@
-//===- vector.h - Vectors of one instruction set
-//---------------------------===//
+//===- vector.h - Vectors of one instruction set --------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- NNInterfaces.td - Behaviour of nn operations -----------*- tablegen -*-===//
+//===- NNInterfaces.td - Behaviour of nn operations --------*- tablegen -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
