@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "describe.h"
 #include "device.h"
+#include "grt/outputs.h"
 #include "grt/processes.h"
 #include "measure.h"
 #include "options.h"
@@ -47,6 +48,17 @@ void report(const Options &options, const Measurement &measurement,
     write(options.output, toYaml(cluster, measurement));
   if (!options.json.empty())
     write(options.json, cluster.dump(2) + "\n");
+}
+
+/// Tries the files that the first process is to write: what was measured for a
+/// minute is not to be lost to a folder that does not exist.
+Status tryFiles(const Options &options) {
+  std::vector<Output> outputs;
+  if (options.output != "-")
+    outputs.push_back({"-o", options.output});
+  if (!options.json.empty() && options.json != "-")
+    outputs.push_back({"--json", options.json});
+  return tryOutputs(outputs);
 }
 
 void run(const Options &options, Processes *processes) {
@@ -91,6 +103,11 @@ int main(int argc, char **argv) {
   launch.threadRanks = std::max(1, options.ranks);
   if (status)
     status = Processes::join(launch, processes);
+  if (status) {
+    Status files =
+        Processes::launchedNumber() == 0 ? tryFiles(options) : Status();
+    status = processes ? processes->agree(files, {}) : files;
+  }
   if (status)
     status = guarded([&] { run(options, processes.get()); });
   if (processes)
