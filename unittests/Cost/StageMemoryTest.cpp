@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Support/Units.h"
 
 #include "gtest/gtest.h"
 
