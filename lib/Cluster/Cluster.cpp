@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Hash.h"
 #include "galvatron/Support/Units.h"
 
@@ -53,10 +54,9 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
     if (type.flops.empty())
       return makeError(where + ": expected flops for at least one dtype");
     for (const auto &[dtype, rate] : type.flops) {
-      if (!is_contained({"f32", "f16", "bf16", "f64"}, dtype))
+      if (!isPlannedDtype(dtype))
         return makeError(where + ": unknown dtype '" + dtype +
-                         "' in flops, expected 'f32', 'f16', 'bf16' or "
-                         "'f64'");
+                         "' in flops, expected " + plannedDtypeList());
       if (!(rate > 0))
         return makeError(where + ": expected flops above 0 for '" + dtype +
                          "'");

@@ -5,46 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Cluster/Cluster.h"
-#include "galvatron/Support/Units.h"
+#include "FileFormat.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
-#include "llvm/Support/YAMLTraits.h"
-#include "llvm/Support/raw_ostream.h"
-
-#include <array>
-#include <charconv>
 
 using namespace llvm;
+using namespace galvatron::file;
 
 namespace {
-
-/// A quantity as the file has it. Distinct types so that each has its own
-/// parser and the error points at the value's line.
-struct BytesText {
-  int64_t value = 0;
-};
-struct BandwidthText {
-  double value = 0;
-};
-struct SecondsText {
-  double value = 0;
-};
-struct FlopsText {
-  double value = 0;
-};
-
-/// A plain number, printed so that it reads back as the same value.
-struct NumberText {
-  double value = 0;
-};
-
-struct LinkText {
-  BandwidthText bandwidth;
-  SecondsText latency;
-};
 
 struct DeviceTypeText {
   std::string name, backend;
@@ -54,7 +24,7 @@ struct DeviceTypeText {
   double overlapSlowdown = 1.3;
   SecondsText kernelOverhead;
   std::optional<BandwidthText> optimizerBandwidth;
-  std::vector<std::vector<NumberText>> efficiency, attentionEfficiency;
+  CurveText efficiency, attentionEfficiency;
 };
 
 struct NodeGroupText {
@@ -80,100 +50,9 @@ struct ClusterText {
   std::vector<CollectiveText> collectives;
 };
 
-/// llvm::yaml keeps the StringRef: the message must outlive the call.
-StringRef keep(Error error) {
-  static thread_local std::string message;
-  message = toString(std::move(error));
-  return message;
-}
-
 } // namespace
 
 namespace llvm::yaml {
-
-template <typename Text, typename Value>
-static StringRef readQuantity(StringRef scalar, Text &text,
-                              Expected<Value> (*parse)(StringRef)) {
-  Expected<Value> value = parse(scalar);
-  if (!value)
-    return keep(value.takeError());
-  text.value = *value;
-  return {};
-}
-
-#define GALVATRON_QUANTITY(TEXT, PARSE, PRINT)                                 \
-  template <> struct ScalarTraits<TEXT> {                                      \
-    static void output(const TEXT &text, void *, raw_ostream &os) {            \
-      os << PRINT(text.value);                                                 \
-    }                                                                          \
-    static StringRef input(StringRef scalar, void *, TEXT &text) {             \
-      return readQuantity(scalar, text, PARSE);                                \
-    }                                                                          \
-    static QuotingType mustQuote(StringRef) { return QuotingType::None; }      \
-  };
-GALVATRON_QUANTITY(BytesText, galvatron::parseBytes, galvatron::printBytes)
-GALVATRON_QUANTITY(BandwidthText, galvatron::parseBandwidth,
-                   galvatron::printBandwidth)
-GALVATRON_QUANTITY(SecondsText, galvatron::parseSeconds,
-                   galvatron::printSeconds)
-GALVATRON_QUANTITY(FlopsText, galvatron::parseFlops, galvatron::printFlops)
-#undef GALVATRON_QUANTITY
-
-template <> struct ScalarTraits<NumberText> {
-  static void output(const NumberText &number, void *, raw_ostream &os) {
-    std::array<char, 32> text;
-    char *end =
-        std::to_chars(text.data(), text.data() + text.size(), number.value).ptr;
-    os << StringRef(text.data(), end - text.data());
-  }
-  static StringRef input(StringRef scalar, void *, NumberText &number) {
-    return scalar.getAsDouble(number.value) ? "expected a number" : StringRef();
-  }
-  static QuotingType mustQuote(StringRef) { return QuotingType::None; }
-};
-
-template <> struct MappingTraits<LinkText> {
-  static void mapping(IO &io, LinkText &link) {
-    io.mapRequired("bandwidth", link.bandwidth);
-    io.mapOptional("latency", link.latency);
-  }
-  static const bool flow = true;
-};
-
-template <> struct CustomMappingTraits<std::map<std::string, FlopsText>> {
-  static void inputOne(IO &io, StringRef key,
-                       std::map<std::string, FlopsText> &flops) {
-    io.mapRequired(key.str().c_str(), flops[key.str()]);
-  }
-  static void output(IO &io, std::map<std::string, FlopsText> &flops) {
-    for (auto &[dtype, rate] : flops)
-      io.mapRequired(dtype.c_str(), rate);
-  }
-};
-
-/// Lists inside lists, on one line.
-template <typename T> struct FlowSequence {
-  static size_t size(IO &, std::vector<T> &row) { return row.size(); }
-  static T &element(IO &, std::vector<T> &row, size_t index) {
-    if (index >= row.size())
-      row.resize(index + 1);
-    return row[index];
-  }
-  static const bool flow = true;
-};
-template <>
-struct SequenceTraits<std::vector<BandwidthText>>
-    : FlowSequence<BandwidthText> {};
-template <>
-struct SequenceTraits<std::vector<NumberText>> : FlowSequence<NumberText> {};
-template <>
-struct SequenceTraits<std::vector<std::vector<NumberText>>>
-    : FlowSequence<std::vector<NumberText>> {};
-template <>
-struct SequenceTraits<std::vector<std::string>> : FlowSequence<std::string> {};
-template <>
-struct SequenceTraits<std::vector<std::vector<std::string>>>
-    : FlowSequence<std::vector<std::string>> {};
 
 template <> struct MappingTraits<DeviceTypeText> {
   static void mapping(IO &io, DeviceTypeText &type) {
@@ -236,34 +115,6 @@ template <> struct MappingTraits<ClusterText> {
 
 namespace galvatron {
 
-static Link toLink(const LinkText &text) {
-  return {text.bandwidth.value, text.latency.value};
-}
-
-static LinkText toText(const Link &link) {
-  return {{link.bandwidth}, {link.latency}};
-}
-
-static Expected<EfficiencyCurve>
-toCurve(const std::vector<std::vector<NumberText>> &rows, const Twine &where) {
-  std::vector<EfficiencyCurve::Point> points;
-  for (const std::vector<NumberText> &row : rows) {
-    if (row.size() != 2)
-      return makeError(where + ": expected [size, fraction], found " +
-                       Twine(row.size()) + " numbers");
-    points.push_back({row[0].value, row[1].value});
-  }
-  return EfficiencyCurve(std::move(points));
-}
-
-static std::vector<std::vector<NumberText>>
-toText(const EfficiencyCurve &curve) {
-  std::vector<std::vector<NumberText>> rows;
-  for (const auto &[size, fraction] : curve.points())
-    rows.push_back({{size}, {fraction}});
-  return rows;
-}
-
 static Expected<CollectiveTable> toTable(const CollectiveText &text,
                                          const Twine &where) {
   CollectiveTable table;
@@ -296,7 +147,7 @@ static Expected<CollectiveTable> toTable(const CollectiveText &text,
   return table;
 }
 
-static CollectiveText toText(const CollectiveTable &table) {
+static CollectiveText tableText(const CollectiveTable &table) {
   CollectiveText text;
   text.kind = collectiveName(table.kind).str();
   text.ranks = table.ranks;
@@ -425,7 +276,7 @@ std::string Cluster::toYaml() const {
   if (description.network)
     text.network = toText(*description.network);
   for (const CollectiveTable &from : description.collectives)
-    text.collectives.push_back(toText(from));
+    text.collectives.push_back(tableText(from));
   for (const std::vector<double> &row : description.matrix) {
     text.matrix.emplace_back();
     for (double entry : row)

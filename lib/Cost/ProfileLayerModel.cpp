@@ -7,6 +7,7 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Cluster/Measured.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Hash.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -41,24 +42,13 @@ double BatchTimes::milliseconds(double samples) const {
   return std::max(y1, between(x0, y0, x1, y1));
 }
 
-/// Values of two bytes have f32 master weights beside them.
-static bool isHalf(StringRef dtype) {
-  return dtype == "bf16" || dtype == "f16";
-}
-
-static int64_t elementBytes(StringRef dtype) {
-  return dtype == "f64" ? 8 : isHalf(dtype) ? 2 : 4;
-}
-
 Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
                        const TrainingOptions &training, double measuredFlops) {
-  if (!is_contained({"f32", "f16", "bf16", "f64"}, dtype))
-    return makeError(
-        "profile '" + name +
-        "': expected dtype 'f32', 'f16', 'bf16' or 'f64', found '" + dtype +
-        "'");
+  if (!isPlannedDtype(dtype))
+    return makeError("profile '" + name + "': expected dtype " +
+                     plannedDtypeList() + ", found '" + dtype + "'");
   if (layers.empty())
     return makeError("profile '" + name + "': expected at least one layer");
   auto model = std::make_unique<ProfileLayerModel>();

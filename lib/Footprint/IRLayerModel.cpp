@@ -13,7 +13,9 @@
 #include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Hash.h"
 
 #include <map>
@@ -250,6 +252,11 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     layers.push_back(
         {layer.getLayerName().str(), size_t(found - kinds.begin()), boundary});
   }
+  // Footprints of f16 and tf32 are those of the type with the same bytes; times
+  // are of the type that was asked for.
+  std::string chosen = mlir::galvatron::getTrainingOptions(module).dtype;
+  if (::galvatron::storedAs(chosen) == elementType)
+    elementType = chosen;
   modelHash = ::galvatron::contentHash(text);
   return llvm::Error::success();
 }

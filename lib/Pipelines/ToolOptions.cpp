@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
@@ -145,9 +146,9 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 //===----------------------------------------------------------------------===//
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ") +
-                "; not to be compiled: " +
-                llvm::join(plannedOnlySchedules(), ", ")),
+    : spaceHelp(
+          "search space: " + llvm::join(plannerSpaces(), ", ") +
+          "; not to be compiled: " + llvm::join(plannedOnlySchedules(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
@@ -208,7 +209,9 @@ PlanOptions::PlanOptions(Tool &tool)
       optimizer("optimizer", cl::desc("adamw, adam or sgd"),
                 cl::value_desc("NAME"), cl::init("adamw"),
                 cl::cat(tool.category())),
-      dtype("dtype", cl::desc("element type: f32, bf16 or f64"),
+      dtype("dtype",
+            cl::desc(
+                "element type: f32, bf16 or f64; f16 and tf32 can be planned"),
             cl::value_desc("TYPE"), cl::init("f32"), cl::cat(tool.category())),
       clip("clip", cl::desc("clipping by the global norm: on or off"),
            cl::value_desc("on|off"), cl::init("on"), cl::cat(tool.category())),
@@ -303,10 +306,9 @@ PlanOptions::training(TrainingOptions base) const {
     return makeError("option --optimizer: expected 'adamw', 'adam' or 'sgd', "
                      "found '" +
                      base.optimizer + "'");
-  if (base.dtype != "f32" && base.dtype != "bf16" && base.dtype != "f64")
-    return makeError(
-        "option --dtype: expected 'f32', 'bf16' or 'f64', found '" +
-        base.dtype + "'");
+  if (!isPlannedDtype(base.dtype))
+    return makeError("option --dtype: expected " + plannedDtypeList() +
+                     ", found '" + base.dtype + "'");
   return base;
 }
 

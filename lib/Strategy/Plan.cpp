@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Plan.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
@@ -20,7 +21,8 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// All schedules that are executed, by the names that files and options call them.
+/// All schedules that are executed, by the names that files and options call
+/// them.
 static constexpr std::pair<ScheduleKind, StringLiteral> schedules[] = {
     {ScheduleKind::OneFOneB, "1f1b"}, {ScheduleKind::GPipe, "gpipe"}};
 
@@ -85,11 +87,9 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
     reader.fail("'training.optimizer': expected 'adamw', 'adam' or 'sgd', "
                 "found '" +
                 options.optimizer + "'");
-  // Nothing computes in f16, but layer profiles may be planned with it.
-  if (!is_contained({"f32", "f16", "bf16", "f64"}, options.dtype))
-    reader.fail("'training.dtype': expected 'f32', 'f16', 'bf16' or 'f64', "
-                "found '" +
-                options.dtype + "'");
+  if (!isPlannedDtype(options.dtype))
+    reader.fail("'training.dtype': expected " + plannedDtypeList() +
+                ", found '" + options.dtype + "'");
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   return options;

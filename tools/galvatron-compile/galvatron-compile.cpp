@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Units.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -79,6 +80,12 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report(planner.takeError());
   if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
+  std::string dtype = ir::getTrainingOptions(module).dtype;
+  if (to > Phase::Plan && !isExecutedDtype(dtype))
+    return tool.report("dtype '" + dtype +
+                           "' is planned, not executed: expected 'f32', "
+                           "'bf16' or 'f64'",
+                       kExitInvalid);
   if (!keep) {
     if (!*given)
       options.keepBatch(module, *planner);

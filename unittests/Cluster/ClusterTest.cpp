@@ -120,7 +120,7 @@ TEST(Cluster, wrong_clusters_are_refused) {
             "found 'tpu'");
   EXPECT_EQ(errorOf(replaced(mixed, "f32: 10TFLOPS", "f8: 10TFLOPS")),
             "test.yaml: device type 'fast': unknown dtype 'f8' in flops, "
-            "expected 'f32', 'f16', 'bf16' or 'f64'");
+            "expected 'f32', 'tf32', 'f16', 'bf16' or 'f64'");
   EXPECT_EQ(
       errorOf(replaced(mixed, "overlap-slowdown: 1.25", "overlap-slowdown: 3")),
       "test.yaml: device type 'slow': expected an overlap slowdown "
@@ -151,10 +151,11 @@ TEST(Cluster, built_in_clusters_are_patterns) {
     llvm::Expected<Cluster> cluster = Cluster::load(name);
     return cluster ? "none" : llvm::toString(cluster.takeError());
   };
-  EXPECT_EQ(error("8x8xa100-80g"),
-            "built-in cluster '8x8xa100-80g': unknown device type 'a100-80g', "
-            "expected one of cpu, rtx-titan, rtx-4090, v100-16gb, a100-40gb, "
-            "a100-80gb, h100, h200; did you mean 'a100-80gb'?");
+  EXPECT_EQ(
+      error("8x8xa100-80g"),
+      "built-in cluster '8x8xa100-80g': unknown device type 'a100-80g', "
+      "expected one of cpu, rtx-titan, rtx-4090, t4, v100-16gb, v100-32gb, "
+      "a100-40gb, a100-80gb, h100, h100-96gb, h200; did you mean 'a100-80gb'?");
   EXPECT_EQ(error("8xmainframe").find("did you mean"), std::string::npos);
   EXPECT_EQ(error("1048577xcpu"), "built-in cluster '1048577xcpu': expected at "
                                   "most 1048576 devices");

@@ -42,7 +42,7 @@ int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
 /// Options that change bytes or code and are therefore fixed at compile time.
 struct TrainingOptions {
   std::string optimizer = "adamw"; ///< adamw, adam or sgd
-  std::string dtype = "f32";       ///< f32, bf16 or f64
+  std::string dtype = "f32";       ///< see Dtype.h
   bool clip = true;
   bool dropout = true; ///< as the model says; false: off
   bool decayAll = false;

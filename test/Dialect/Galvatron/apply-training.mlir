@@ -1,15 +1,22 @@
 // RUN: galvatron-opt %s "--galvatron-apply-training=dtype=f64 dropout=false optimizer=sgd clip=false" | FileCheck %s --check-prefixes=CHECK,F64
 // RUN: galvatron-opt %s --galvatron-apply-training=dtype=bf16 | FileCheck %s --check-prefixes=CHECK,BF16
+// Plans for types that nothing computes in: values of as many bytes.
+// RUN: galvatron-opt %s --galvatron-apply-training=dtype=f16 | FileCheck %s --check-prefix=HALF
+// RUN: galvatron-opt %s --galvatron-apply-training=dtype=tf32 | FileCheck %s --check-prefix=TF32
 // There and back again.
 // RUN: galvatron-opt %s --galvatron-apply-training=dtype=f64 --galvatron-apply-training=dtype=f32 | FileCheck %s --check-prefixes=CHECK,F32
-// RUN: not galvatron-opt %s --galvatron-apply-training=dtype=f16 2>&1 | FileCheck %s --check-prefix=BAD
+// RUN: not galvatron-opt %s --galvatron-apply-training=dtype=f8 2>&1 | FileCheck %s --check-prefix=BAD
 
 // F64: galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = false, dropout = false>
 // BF16: galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>
 // F64: galvatron.parameter @g : tensor<12xf64>
 // BF16: galvatron.parameter @g : tensor<12xbf16>
 // F32: galvatron.parameter @g : tensor<12xf32>
-// BAD: expected 'dtype' to be 'f32', 'bf16' or 'f64', found 'f16'
+// BAD: expected 'dtype' to be 'f32', 'tf32', 'f16', 'bf16' or 'f64', found 'f8'
+// HALF: galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f16"
+// HALF: galvatron.parameter @g : tensor<12xbf16>
+// TF32: galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "tf32"
+// TF32: galvatron.parameter @g : tensor<12xf32>
 galvatron.parameter @g : tensor<12xf32> {init = "ones"}
 galvatron.parameter @w : tensor<12x36xf32> {init = "ones"}
 galvatron.parameter @v : tensor<32x12xf32> {init = "ones"}

@@ -41,8 +41,8 @@ func.func private @a() attributes {t = #galvatron.training<optimizer = "lion", d
 
 // -----
 // training C2
-// expected-error @+1 {{expected 'dtype' to be 'f32', 'bf16' or 'f64', found 'f16'}}
-func.func private @a() attributes {t = #galvatron.training<optimizer = "adam", dtype = "f16", clip = true, dropout = true>}
+// expected-error @+1 {{expected 'dtype' to be 'f32', 'tf32', 'f16', 'bf16' or 'f64', found 'f8'}}
+func.func private @a() attributes {t = #galvatron.training<optimizer = "adam", dtype = "f8", clip = true, dropout = true>}
 
 // -----
 // link C1

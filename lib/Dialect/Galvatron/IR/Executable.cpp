@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Strategy/Dtype.h"
 
 using namespace mlir;
 using namespace mlir::galvatron;
@@ -173,7 +174,8 @@ LogicalResult verifyElementTypes(ModelOp model) {
                << ", expected f32, f64 or bf16";
       std::string name;
       llvm::raw_string_ostream(name) << type;
-      if (!first && training && training.getDtype() != name)
+      if (!first && training &&
+          ::galvatron::storedAs(training.getDtype()) != name)
         return layer.emitOpError()
                << "parameter '" << parameter.getSymName() << "' of layer '"
                << layer.getLayerName() << "' has the element type " << type

@@ -12,6 +12,7 @@
 
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Units.h"
 
@@ -94,10 +95,10 @@ LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
                           "'sgd', found '"
                        << optimizer << "'";
   // (C2)
-  if (dtype != "f32" && dtype != "bf16" && dtype != "f64")
-    return emitError()
-           << "expected 'dtype' to be 'f32', 'bf16' or 'f64', found '" << dtype
-           << "'";
+  if (!::galvatron::isPlannedDtype(dtype))
+    return emitError() << "expected 'dtype' to be "
+                       << ::galvatron::plannedDtypeList() << ", found '"
+                       << dtype << "'";
   return success();
 }
 

@@ -9,6 +9,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Strategy/Dtype.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/AttrTypeSubElements.h"
@@ -106,9 +107,10 @@ struct ApplyTrainingPass
       return signalPassFailure();
     module->setAttr(GalvatronDialect::kTrainingAttr, training);
 
-    Type to = dtype == "f64"    ? Type(Float64Type::get(context))
-              : dtype == "bf16" ? Type(BFloat16Type::get(context))
-                                : Type(Float32Type::get(context));
+    llvm::StringRef stored = ::galvatron::storedAs(options.dtype);
+    Type to = stored == "f64"    ? Type(Float64Type::get(context))
+              : stored == "bf16" ? Type(BFloat16Type::get(context))
+                                 : Type(Float32Type::get(context));
     Type from;
     for (auto parameter : module.getOps<ParameterOp>()) {
       Type type = parameter.getTensorType().getElementType();

@@ -9,6 +9,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Strategy/Dtype.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -33,6 +34,11 @@ struct SplitStagesPass
     ModelOp model = getModel(module);
     if (!model || failed(verifyExecutable(model)))
       return failure();
+    std::string dtype = getTrainingOptions(module).dtype;
+    if (!::galvatron::isExecutedDtype(dtype))
+      return module.emitError()
+             << "dtype '" << dtype
+             << "' is planned, not executed: expected 'f32', 'bf16' or 'f64'";
     PlanAttr plan = getPlan(module);
     if (!plan)
       return module.emitError(

@@ -119,7 +119,8 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
 
     Constraints:
     - (C1) `optimizer` is `adamw`, `adam` or `sgd`;
-    - (C2) `dtype` is `f32`, `bf16` or `f64`.
+    - (C2) `dtype` is `f32`, `bf16` or `f64`; or `tf32` or `f16`, for which plans are
+      made over values of `f32` and `bf16`, and nothing is compiled.
   }];
   let parameters = (ins StringRefParameter<"">:$optimizer,
                         StringRefParameter<"">:$dtype,
