@@ -106,23 +106,30 @@ int64_t minimumPeak(const LayerStrategiesProblem &problem) {
 static void growPartition(const PartitionProblem &problem,
                           std::vector<int64_t> &sizes, int64_t used,
                           std::optional<PartitionSolution> &best) {
-  auto count = static_cast<int64_t>(problem.layers.size());
+  auto count = static_cast<int64_t>(
+      std::max(problem.layers.size(), problem.stageLayers.size()));
   auto done = static_cast<int64_t>(sizes.size());
   if (done == problem.stages) {
     if (used != count)
       return;
-    Picoseconds sum = 0, largest = 0, cuts = 0;
+    Picoseconds sum = 0, largest = 0, cuts = 0, end = 0;
     int64_t at = 0;
     for (int64_t s = 0; s < problem.stages; ++s) {
-      Picoseconds stage = 0;
-      for (int64_t i = 0; i < sizes[s]; ++i)
-        stage += problem.layers[at++];
+      if (!problem.mostLayers.empty() && sizes[s] > problem.mostLayers[s][at])
+        return;
+      Picoseconds stage = 0, own = 0;
+      for (int64_t i = 0; i < sizes[s]; ++i, ++at) {
+        stage += problem.layers.empty() ? problem.stageLayers[at][s]
+                                        : problem.layers[at];
+        own += problem.ends.empty() ? 0 : problem.ends[at][s];
+      }
       sum += stage;
       largest = std::max(largest, stage);
+      end = std::max(end, own);
       if (s + 1 < problem.stages && !problem.cuts.empty())
         cuts += problem.cuts[at - 1][s];
     }
-    Picoseconds cost = (problem.microBatches - 1) * largest + sum + cuts;
+    Picoseconds cost = (problem.microBatches - 1) * largest + sum + cuts + end;
     if (!best || cost < best->cost)
       best = PartitionSolution{cost, sizes};
     return;

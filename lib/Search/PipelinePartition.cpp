@@ -15,8 +15,29 @@ using namespace llvm;
 
 namespace galvatron {
 
+/// Rows of a table with an entry for every stage (every cut, if `columns` is
+/// one less).
+static Error checkTable(const Twine &name,
+                        const std::vector<std::vector<Picoseconds>> &table,
+                        size_t rows, int64_t columns, Picoseconds limit) {
+  if (table.size() < rows)
+    return makeError("pipeline-partition: expected " + Twine(rows) +
+                     " rows of " + name + ", found " + Twine(table.size()));
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (static_cast<int64_t>(table[i].size()) < columns)
+      return makeError("pipeline-partition: " + name + "[" + Twine(i) +
+                       "]: expected " + Twine(columns) + " entries, found " +
+                       Twine(table[i].size()));
+    for (Picoseconds entry : table[i])
+      if (entry < 0 || entry > limit)
+        return makeError("pipeline-partition: " + name + "[" + Twine(i) +
+                         "]: a cost is negative or too large");
+  }
+  return Error::success();
+}
+
 Error PartitionProblem::check() const {
-  if (layers.empty())
+  if (layers.empty() && stageLayers.empty())
     return makeError("pipeline-partition: expected at least one layer");
   if (stages < 1)
     return makeError("pipeline-partition: expected at least 1 stage, found " +
@@ -25,103 +46,201 @@ Error PartitionProblem::check() const {
     return makeError(
         "pipeline-partition: expected at least 1 micro-batch, found " +
         Twine(microBatches));
-  int64_t limit =
-      (int64_t(1) << 60) / microBatches / static_cast<int64_t>(layers.size());
+  if (!layers.empty() && !stageLayers.empty())
+    return makeError("pipeline-partition: expected the times of layers either "
+                     "by stage or for all stages, found both");
+  int64_t limit = (int64_t(1) << 60) / microBatches / layerCount();
   for (Picoseconds time : layers)
     if (time < 0 || time > limit)
       return makeError("pipeline-partition: a layer's time is negative or too "
                        "large");
+  auto rows = static_cast<size_t>(layerCount());
+  if (!stageLayers.empty())
+    if (Error error =
+            checkTable("layers by stage", stageLayers, rows, stages, limit))
+      return error;
+  if (!ends.empty())
+    if (Error error = checkTable("ends", ends, rows, stages, limit))
+      return error;
+  if (!mostLayers.empty() &&
+      (static_cast<int64_t>(mostLayers.size()) < stages ||
+       any_of(mostLayers,
+              [&](const auto &limits) { return limits.size() < rows; })))
+    return makeError("pipeline-partition: expected a limit for every stage and "
+                     "first layer");
   if (cuts.empty())
     return Error::success();
-  if (cuts.size() + 1 < layers.size())
-    return makeError("pipeline-partition: expected " +
-                     Twine(layers.size() - 1) + " rows of cuts, found " +
-                     Twine(cuts.size()));
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    if (static_cast<int64_t>(cuts[i].size()) < stages - 1)
-      return makeError("pipeline-partition: cuts[" + Twine(i) + "]: expected " +
-                       Twine(stages - 1) + " entries, found " +
-                       Twine(cuts[i].size()));
-    for (Picoseconds cut : cuts[i])
-      if (cut < 0 || cut > limit)
-        return makeError("pipeline-partition: cuts[" + Twine(i) +
-                         "]: a cost is negative or too large");
-  }
-  return Error::success();
+  return checkTable("cuts", cuts, rows - 1, stages - 1, limit);
 }
 
 namespace {
-/// Stages from some layer on: the largest stage and the sum of the cuts.
-struct Tail {
-  Picoseconds largest;
-  Picoseconds cuts;
-  int64_t length; ///< layers of the first of these stages
-  size_t next;    ///< index among the tails that follow it
+
+/// Finds partitions with the least sum of stages and cuts among those whose
+/// stages, and whose ends, keep below a bound.
+class BoundedPartitions {
+public:
+  explicit BoundedPartitions(const PartitionProblem &problem)
+      : problem(problem), count(problem.layerCount()), stages(problem.stages),
+        times(problem.layers.empty() ? stages : 1,
+              std::vector<Picoseconds>(count + 1, 0)),
+        endTimes(problem.ends.empty() ? 0 : stages, times.front()),
+        least(stages + 1, std::vector<Picoseconds>(count + 1, kNoBound)),
+        chosen(stages, std::vector<int64_t>(count + 1, 0)) {
+    for (size_t row = 0; row < times.size(); ++row)
+      for (int64_t i = 0; i < count; ++i)
+        times[row][i + 1] = times[row][i] + (problem.layers.empty()
+                                                 ? problem.stageLayers[i][row]
+                                                 : problem.layers[i]);
+    for (size_t s = 0; s < endTimes.size(); ++s)
+      for (int64_t i = 0; i < count; ++i)
+        endTimes[s][i + 1] = endTimes[s][i] + problem.ends[i][s];
+    least[stages][count] = 0;
+  }
+
+  /// Bounds the ends of all that follows.
+  void boundEnds(Picoseconds bound) { mostEnd = bound; }
+
+  /// The least sum of stages and cuts with no stage above `bound`; kNoBound if
+  /// there is none. Among equals the longest first stage, and so on.
+  Picoseconds leastRest(Picoseconds bound) {
+    return fill(bound,
+                [](Picoseconds own, Picoseconds after) { return own + after; });
+  }
+
+  /// The least that the longest stage can be; kNoBound if nothing keeps the
+  /// limits.
+  Picoseconds leastLargest() {
+    return fill(
+        kNoBound,
+        [](Picoseconds own, Picoseconds after) { return std::max(own, after); },
+        /*withCuts=*/false);
+  }
+
+  /// What the last call of leastRest() found.
+  std::vector<int64_t> partition() const {
+    std::vector<int64_t> sizes;
+    for (int64_t s = 0, at = 0; s < stages; at = chosen[s][at], ++s)
+      sizes.push_back(chosen[s][at] - at);
+    return sizes;
+  }
+  Picoseconds largest() const {
+    Picoseconds most = 0;
+    for (int64_t s = 0, at = 0; s < stages; at = chosen[s][at], ++s)
+      most = std::max(most, stageTime(s, at, chosen[s][at]));
+    return most;
+  }
+  Picoseconds largestEnd() const {
+    Picoseconds most = 0;
+    for (int64_t s = 0, at = 0; s < stages; at = chosen[s][at], ++s)
+      most = std::max(most, endTime(s, at, chosen[s][at]));
+    return most;
+  }
+
+private:
+  Picoseconds stageTime(int64_t s, int64_t begin, int64_t end) const {
+    const std::vector<Picoseconds> &row = times[times.size() == 1 ? 0 : s];
+    return row[end] - row[begin];
+  }
+  Picoseconds endTime(int64_t s, int64_t begin, int64_t end) const {
+    return endTimes.empty() ? 0 : endTimes[s][end] - endTimes[s][begin];
+  }
+
+  /// Joins stages from the last to the first. More layers never take less, so
+  /// the first end that is too far ends the loop.
+  template <typename Join>
+  Picoseconds fill(Picoseconds bound, Join join, bool withCuts = true) {
+    withCuts &= !problem.cuts.empty();
+    for (int64_t s = stages - 1; s >= 0; --s) {
+      int64_t furthest = count - (stages - 1 - s);
+      for (int64_t begin = s; begin < furthest; ++begin) {
+        int64_t most =
+            problem.mostLayers.empty() ? count : problem.mostLayers[s][begin];
+        least[s][begin] = kNoBound;
+        for (int64_t end = begin + 1; end <= furthest && end - begin <= most;
+             ++end) {
+          Picoseconds own = stageTime(s, begin, end);
+          if (own > bound || endTime(s, begin, end) > mostEnd)
+            break;
+          if (least[s + 1][end] >= kNoBound)
+            continue;
+          Picoseconds cut =
+              withCuts && s + 1 < stages ? problem.cuts[end - 1][s] : 0;
+          Picoseconds value = join(own + cut, least[s + 1][end]);
+          if (value <= least[s][begin]) {
+            least[s][begin] = value;
+            chosen[s][begin] = end;
+          }
+        }
+      }
+    }
+    return least[0][0];
+  }
+
+  const PartitionProblem &problem;
+  int64_t count, stages;
+  Picoseconds mostEnd = kNoBound;
+  std::vector<std::vector<Picoseconds>> times, endTimes; ///< first i layers
+  std::vector<std::vector<Picoseconds>> least;           ///< stages s.., i..
+  std::vector<std::vector<int64_t>> chosen; ///< where the first of them ends
 };
+
+/// A partition, and what there is besides its ends.
+struct BoundedSolution {
+  Picoseconds rest = kNoBound;
+  Picoseconds end = 0;
+  std::vector<int64_t> layersPerStage;
+};
+
+/// The least (m-1) * max t + sum t + sum cut under the ends' bound, by bounds
+/// of the longest stage from above. A partition under a bound has at least the
+/// sum that is least there, so it can only be as good as the best so far if its
+/// longest stage leaves that much: the next bound. Ends where no partition is
+/// that even.
+BoundedSolution solveBounded(const PartitionProblem &problem,
+                             BoundedPartitions &partitions) {
+  BoundedSolution best;
+  Picoseconds lowest = partitions.leastLargest();
+  Picoseconds factor = problem.microBatches - 1;
+  for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {
+    Picoseconds sum = partitions.leastRest(bound);
+    Picoseconds largest = partitions.largest();
+    if (factor * largest + sum <= best.rest) {
+      best.rest = factor * largest + sum;
+      best.end = partitions.largestEnd();
+      best.layersPerStage = partitions.partition();
+    }
+    bound = largest - 1;
+    if (factor > 0)
+      bound = std::min(bound, (best.rest - sum) / factor);
+    else if (sum > best.rest)
+      break;
+  }
+  return best;
+}
+
 } // namespace
 
 std::optional<PartitionSolution>
 solvePartition(const PartitionProblem &problem) {
-  auto count = static_cast<int64_t>(problem.layers.size());
-  int64_t stages = problem.stages;
-  if (count < stages)
+  if (problem.layerCount() < problem.stages)
     return std::nullopt;
-  std::vector<Picoseconds> sums(count + 1, 0);
-  for (int64_t i = 0; i < count; ++i)
-    sums[i + 1] = sums[i] + problem.layers[i];
-
-  // tails[s][i]: stages s.. over layers i.., those that no other beats in both
-  // numbers. Built from the back, so that ties go to longer first stages.
-  std::vector<std::vector<std::vector<Tail>>> tails(
-      stages, std::vector<std::vector<Tail>>(count + 1));
-  for (int64_t s = stages - 1; s >= 0; --s) {
-    for (int64_t i = s; i < count; ++i) {
-      std::vector<Tail> fresh;
-      if (s == stages - 1) {
-        fresh.push_back({sums[count] - sums[i], 0, count - i, 0});
-      } else {
-        for (int64_t end = count - (stages - 1 - s); end > i; --end) {
-          Picoseconds own = sums[end] - sums[i];
-          Picoseconds cut = problem.cuts.empty() ? 0 : problem.cuts[end - 1][s];
-          const std::vector<Tail> &after = tails[s + 1][end];
-          for (size_t t = 0; t < after.size(); ++t)
-            fresh.push_back({std::max(own, after[t].largest),
-                             cut + after[t].cuts, end - i, t});
-        }
-      }
-      // Stable: among equals the longer first stage stays in front.
-      auto less = [](const Tail &a, const Tail &b) {
-        if (a.largest != b.largest)
-          return a.largest < b.largest;
-        if (a.cuts != b.cuts)
-          return a.cuts < b.cuts;
-        if (a.length != b.length)
-          return a.length > b.length;
-        return a.next < b.next;
-      };
-      llvm::sort(fresh, less);
-      for (const Tail &tail : fresh)
-        if (tails[s][i].empty() || tail.cuts < tails[s][i].back().cuts)
-          tails[s][i].push_back(tail);
-    }
-  }
+  BoundedPartitions partitions(problem);
   PartitionSolution best;
-  const Tail *chosen = nullptr;
-  for (const Tail &tail : tails[0][0]) {
-    Picoseconds cost =
-        (problem.microBatches - 1) * tail.largest + sums[count] + tail.cuts;
-    if (!chosen || cost < best.cost) {
-      chosen = &tail;
-      best.cost = cost;
+  best.cost = kNoBound;
+  // The same for ends: a tighter bound of theirs leaves the rest no smaller.
+  for (Picoseconds bound = kNoBound; bound >= 0;) {
+    partitions.boundEnds(bound);
+    BoundedSolution found = solveBounded(problem, partitions);
+    if (found.rest >= kNoBound)
+      break;
+    if (found.rest + found.end < best.cost) {
+      best.cost = found.rest + found.end;
+      best.layersPerStage = std::move(found.layersPerStage);
     }
+    bound = std::min(found.end, best.cost - found.rest) - 1;
   }
-  int64_t at = 0;
-  for (int64_t s = 0; s < stages; ++s) {
-    best.layersPerStage.push_back(chosen->length);
-    at += chosen->length;
-    if (s + 1 < stages)
-      chosen = &tails[s + 1][at][chosen->next];
-  }
+  if (best.layersPerStage.empty())
+    return std::nullopt;
   return best;
 }
 

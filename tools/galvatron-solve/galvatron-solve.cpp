@@ -182,28 +182,53 @@ Outcome solveLayers(ObjectReader &reader) {
           ""};
 }
 
+/// A table of milliseconds.
+std::vector<std::vector<Picoseconds>> readTable(ObjectReader &reader,
+                                                StringRef key) {
+  std::vector<std::vector<Picoseconds>> table;
+  const json::Array *rows = reader.has(key) ? reader.array(key) : nullptr;
+  if (!rows)
+    return table;
+  for (size_t i = 0; i < rows->size(); ++i) {
+    std::string at = (key + "[" + Twine(i) + "]").str();
+    const json::Array *row = (*rows)[i].getAsArray();
+    if (!row) {
+      reader.fail("'" + at + "': expected an array");
+      break;
+    }
+    table.emplace_back();
+    for (size_t j = 0; j < row->size(); ++j)
+      table.back().push_back(readMilliseconds(
+          reader, at + "[" + std::to_string(j) + "]", &(*row)[j]));
+  }
+  return table;
+}
+
 Outcome solvePartition(ObjectReader &reader) {
   PartitionProblem problem;
   problem.stages = reader.integer("stages");
   problem.microBatches = reader.integerOr("micro-batches", 1);
-  if (const json::Array *array = reader.array("layer-ms"))
-    for (size_t i = 0; i < array->size(); ++i)
-      problem.layers.push_back(readMilliseconds(
-          reader, "layer-ms[" + std::to_string(i) + "]", &(*array)[i]));
-  if (reader.has("cut-ms"))
-    if (const json::Array *rows = reader.array("cut-ms"))
-      for (size_t i = 0; i < rows->size(); ++i) {
-        std::string at = "cut-ms[" + std::to_string(i) + "]";
-        const json::Array *row = (*rows)[i].getAsArray();
-        if (!row) {
-          reader.fail("'" + at + "': expected an array");
-          break;
-        }
-        problem.cuts.emplace_back();
-        for (size_t j = 0; j < row->size(); ++j)
-          problem.cuts.back().push_back(readMilliseconds(
-              reader, at + "[" + std::to_string(j) + "]", &(*row)[j]));
-      }
+  problem.stageLayers = readTable(reader, "stage-ms");
+  // Times by stage replace those for all stages.
+  bool byStage = reader.has("stage-ms");
+  if (!byStage || reader.has("layer-ms"))
+    if (const json::Array *array = reader.array("layer-ms"))
+      for (size_t i = 0; i < array->size(); ++i)
+        problem.layers.push_back(readMilliseconds(
+            reader, "layer-ms[" + std::to_string(i) + "]", &(*array)[i]));
+  if (byStage && reader.has("layer-ms") &&
+      problem.layers.size() != problem.stageLayers.size())
+    reader.fail("'stage-ms': expected " + Twine(problem.layers.size()) +
+                " rows, one per entry of 'layer-ms', found " +
+                Twine(problem.stageLayers.size()));
+  for (size_t i = 0; i < problem.stageLayers.size(); ++i)
+    if (static_cast<int64_t>(problem.stageLayers[i].size()) != problem.stages)
+      reader.fail("'stage-ms[" + Twine(i) + "]': expected " +
+                  Twine(problem.stages) + " entries, one per stage, found " +
+                  Twine(problem.stageLayers[i].size()));
+  if (byStage)
+    problem.layers.clear();
+  problem.cuts = readTable(reader, "cut-ms");
   if (Error error = reader.finish())
     return invalid(std::move(error));
   if (Error error = problem.check())
@@ -213,7 +238,7 @@ Outcome solvePartition(ObjectReader &reader) {
       galvatron::solvePartition(problem);
   double elapsed = watch.milliseconds();
   if (!solution)
-    return infeasible(Twine(problem.layers.size()) + " layers do not fill " +
+    return infeasible(Twine(problem.layerCount()) + " layers do not fill " +
                       Twine(problem.stages) + " stages");
   return {
       exitDone,

@@ -59,6 +59,89 @@ TEST(PipelinePartition, agrees_with_brute_force) {
   }
 }
 
+/// A layer may be faster in one stage than in another, stages may have limits,
+/// and what is done at the end of a step may count.
+PartitionProblem placedProblem(std::mt19937_64 &random) {
+  PartitionProblem problem;
+  problem.stages = pick(random, 1, 5);
+  problem.microBatches = pick(random, 1, 8);
+  int64_t count = pick(random, 1, 9);
+  int64_t spread = pick(random, 0, 1) ? 5 : 500;
+  auto fill = [&](auto &table, int64_t rows, int64_t columns, int64_t low,
+                  int64_t high) {
+    table.resize(rows);
+    for (auto &row : table)
+      for (int64_t j = 0; j < columns; ++j)
+        row.push_back(pick(random, low, high));
+  };
+  if (pick(random, 0, 3)) {
+    fill(problem.stageLayers, count, problem.stages, 0, spread);
+  } else {
+    for (int64_t l = 0; l < count; ++l)
+      problem.layers.push_back(pick(random, 0, spread));
+  }
+  if (pick(random, 0, 3))
+    fill(problem.cuts, count - 1, problem.stages - 1, 0, 3 * spread);
+  if (pick(random, 0, 1))
+    fill(problem.ends, count, problem.stages, 0, 2 * spread);
+  if (pick(random, 0, 1))
+    for (int64_t s = 0; s < problem.stages; ++s) {
+      // Where a stage begins a layer later it ends no earlier.
+      int64_t most = pick(random, 0, count);
+      std::vector<int64_t> limits;
+      for (int64_t l = 0; l < count; ++l) {
+        limits.push_back(most);
+        most = std::max<int64_t>(most - 1, 0) + pick(random, 0, 2);
+      }
+      problem.mostLayers.push_back(std::move(limits));
+    }
+  return problem;
+}
+
+TEST(PipelinePartition, times_by_stage_agree_with_brute_force) {
+  std::mt19937_64 random(17);
+  int solved = 0, limited = 0;
+  for (int i = 0; i < 10000; ++i) {
+    PartitionProblem problem = placedProblem(random);
+    ASSERT_FALSE(llvm::errorToBool(problem.check()));
+    auto expected = bruteforce::solvePartition(problem);
+    auto found = solvePartition(problem);
+    ASSERT_EQ(found.has_value(), expected.has_value()) << i;
+    if (!found) {
+      limited += problem.layerCount() >= problem.stages;
+      continue;
+    }
+    ++solved;
+    ASSERT_EQ(found->cost, expected->cost) << i;
+    // The answer has the cost that it claims: nothing else is left to choose.
+    PartitionProblem fixed = problem;
+    fixed.mostLayers.assign(problem.stages,
+                            std::vector<int64_t>(problem.layerCount(), 0));
+    int64_t at = 0;
+    for (int64_t s = 0; s < problem.stages; ++s) {
+      fixed.mostLayers[s][at] = found->layersPerStage[s];
+      at += found->layersPerStage[s];
+    }
+    auto again = bruteforce::solvePartition(fixed);
+    ASSERT_TRUE(again) << i;
+    EXPECT_EQ(again->cost, found->cost) << i;
+  }
+  EXPECT_GT(solved, 5000);
+  EXPECT_GT(limited, 100);
+}
+
+TEST(PipelinePartition, ties_go_to_the_shortest_longest_stage) {
+  PartitionProblem problem;
+  problem.stages = 2;
+  problem.layers = {2, 1, 1, 2};
+  problem.microBatches = 1;
+  EXPECT_EQ(solvePartition(problem)->layersPerStage,
+            (std::vector<int64_t>{2, 2}));
+  problem.layers = {4, 0, 0, 4};
+  EXPECT_EQ(solvePartition(problem)->layersPerStage,
+            (std::vector<int64_t>{3, 1}));
+}
+
 TEST(PipelinePartition, invalid_problems_are_refused) {
   PartitionProblem problem;
   EXPECT_TRUE(llvm::errorToBool(problem.check()));
@@ -75,6 +158,20 @@ TEST(PipelinePartition, invalid_problems_are_refused) {
   problem.microBatches = 1;
   problem.stages = 3;
   EXPECT_FALSE(solvePartition(problem));
+  problem.stages = 2;
+  problem.stageLayers = {{1, 2}, {3, 4}};
+  EXPECT_TRUE(llvm::errorToBool(problem.check()));
+  problem.layers.clear();
+  EXPECT_FALSE(llvm::errorToBool(problem.check()));
+  problem.ends = {{1, 2}};
+  EXPECT_TRUE(llvm::errorToBool(problem.check()));
+  problem.ends.clear();
+  problem.mostLayers = {{2, 1}};
+  EXPECT_TRUE(llvm::errorToBool(problem.check()));
+  problem.mostLayers.push_back({2, 1});
+  EXPECT_FALSE(llvm::errorToBool(problem.check()));
+  problem.stageLayers[1].pop_back();
+  EXPECT_TRUE(llvm::errorToBool(problem.check()));
 }
 
 } // namespace
