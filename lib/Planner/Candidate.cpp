@@ -33,9 +33,12 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
   if (!candidate->addOptions(model, tables, refusal))
     return nullptr;
   if (transfers) {
+    if (!candidate->leaveOutLong(model, refusal))
+      return nullptr;
     candidate->addTransfers(model, tables);
     candidate->addTies(model, tables);
   } else {
+    candidate->shortenLong();
     candidate->makeTransfersFree(model.layerCount());
   }
   if (tables.incomplete())
@@ -111,6 +114,50 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
     }
   }
   return true;
+}
+
+/// Leaves out the options whose times cannot be summed with all others. A
+/// pipeline with one of them costs more than `longest` (leastCost()), so that
+/// no plan is lost as long as a faster one is found. False if a layer has no
+/// other.
+bool Candidate::leaveOutLong(LayerModel &model, std::string &refusal) {
+  Picoseconds most = theProblem.mostSummable();
+  auto isLong = [&](const PipelineOption &option) {
+    return theProblem.leastCost(option) > most;
+  };
+  for (size_t set = 0; set < theProblem.optionSets.size(); ++set) {
+    std::vector<PipelineOption> &options = theProblem.optionSets[set];
+    if (none_of(options, isLong))
+      continue;
+    longest = most;
+    size_t kept = 0;
+    for (size_t i = 0; i < options.size(); ++i)
+      if (!isLong(options[i])) {
+        options[kept] = options[i];
+        strategyOf[set][kept++] = strategyOf[set][i];
+      }
+    options.resize(kept);
+    strategyOf[set].resize(kept);
+    if (kept > 0)
+      continue;
+    for (const std::vector<size_t> &place : theProblem.layers)
+      if (auto it = llvm::find(place, set); it != place.end())
+        refusal = "layer '" + model.layerName(it - place.begin()) +
+                  "' takes too long under every strategy for a step to be "
+                  "summed";
+    return false;
+  }
+  return true;
+}
+
+void Candidate::shortenLong() {
+  Picoseconds most = theProblem.mostSummable() / 2;
+  for (std::vector<PipelineOption> &options : theProblem.optionSets)
+    for (PipelineOption &option : options)
+      if (theProblem.leastCost(option) > most) {
+        option.time = std::min(option.time, most);
+        option.nosync = std::min(option.nosync, most / theProblem.microBatches);
+      }
 }
 
 void Candidate::addTransfers(LayerModel &model, CostTables &tables) {

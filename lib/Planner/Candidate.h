@@ -72,6 +72,11 @@ public:
 
   const Shape &shape() const { return theShape; }
   const PipelineProblem &problem() const { return theProblem; }
+  /// Every pipeline of the shape that is not one of problem()'s costs more:
+  /// strategies that take too long to be summed are left out. Nothing if none
+  /// is. Without transfers they are shortened instead, which keeps bounds
+  /// bounds, and memory as it is.
+  std::optional<Picoseconds> leftOutAbove() const { return longest; }
   Solved toSolved(const PipelineSolution &solution) const;
   /// Needs the model, for the ledger.
   MemoryNeed memoryNeed(LayerModel &model) const;
@@ -80,6 +85,8 @@ private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
   bool addOptions(LayerModel &model, CostTables &tables, std::string &refusal);
+  bool leaveOutLong(LayerModel &model, std::string &refusal);
+  void shortenLong();
   void addTransfers(LayerModel &model, CostTables &tables);
   void makeTransfersFree(size_t layers);
   void addTies(LayerModel &model, CostTables &tables);
@@ -91,6 +98,7 @@ private:
   Shape theShape;
   int64_t memoryMicroBatches;
   PipelineProblem theProblem;
+  std::optional<Picoseconds> longest;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
 };
 

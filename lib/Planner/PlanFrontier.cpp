@@ -102,7 +102,8 @@ void PlanSearch::pushRest(const Entry &entry, Picoseconds bound, Queue &queue) {
   push(queue, std::move(rest));
 }
 
-/// Leaves out a shape whose times or bytes are too large to be summed. It may
+/// Leaves out a shape whose bytes, or whose times under every strategy of a
+/// layer, are too large to be summed. It may
 /// be the best one, so that its bound counts in what is proven; the others of
 /// its family may be summed.
 void PlanSearch::giveUp(const Entry &entry, Queue &queue) {
@@ -118,6 +119,8 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
   entry.candidate = candidateOf(entry.shape, fewest, transfers);
   if (!entry.candidate)
     return false;
+  if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
+    leftOut.push_back({*above, entry.shape.batch});
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
   return true;
 }

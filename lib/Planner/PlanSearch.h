@@ -200,7 +200,8 @@ private:
   std::map<std::pair<int64_t, int64_t>, RunnerUp> runnersUp;
   std::vector<std::string> decisions;
   std::string refusal;
-  /// Shapes that were not searched, and what they take at least.
+  /// Shapes, and strategies of some, that were not searched, and what they take
+  /// at least.
   struct LeftOut {
     Picoseconds bound;
     int64_t batch;

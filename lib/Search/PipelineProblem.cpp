@@ -7,6 +7,8 @@
 
 #include "galvatron/Search/PipelineSearch.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -18,6 +20,42 @@ static Error refuse(const Twine &text) {
   return makeError("pipeline: " + text);
 }
 
+/// Sums of a whole pipeline, weighted by m, stay below this: a few of them, and
+/// the rounding of sums in floating point, do not reach kNoBound.
+static constexpr int64_t kMostSum = int64_t(1) << 60;
+/// The part of it that options may take; transfers and ties take the rest.
+static constexpr Picoseconds kMostOptions = kMostSum / 4;
+
+Picoseconds PipelineProblem::leastCost(const PipelineOption &option) const {
+  __int128 cost = static_cast<__int128>(microBatches - 1) * option.nosync;
+  return static_cast<Picoseconds>(
+      std::min<__int128>(cost + option.time, kNoBound));
+}
+
+/// The sum over the layers of each one's dearest option of at most `limit`.
+static __int128 dearest(const PipelineProblem &problem, Picoseconds limit) {
+  std::vector<Picoseconds> most(problem.optionSets.size(), 0);
+  for (auto [set, options] : enumerate(problem.optionSets))
+    for (const PipelineOption &option : options)
+      if (Picoseconds cost = problem.leastCost(option); cost <= limit)
+        most[set] = std::max(most[set], cost);
+  __int128 sum = 0;
+  for (size_t layer = 0; layer < problem.layerCount(); ++layer) {
+    Picoseconds own = 0;
+    for (const std::vector<size_t> &place : problem.layers)
+      own = std::max(own, most[place[layer]]);
+    sum += own;
+  }
+  return sum;
+}
+
+Picoseconds PipelineProblem::mostSummable() const {
+  Picoseconds limit = kMostOptions;
+  while (dearest(*this, limit) > kMostOptions)
+    limit /= 2;
+  return limit;
+}
+
 Error PipelineProblem::check() const {
   size_t count = layerCount();
   if (count == 0 || stages.empty())
@@ -27,8 +65,6 @@ Error PipelineProblem::check() const {
                   Twine(microBatches));
   if (classes < 1 || tieKeys < 1)
     return refuse("expected at least one class and one tie key");
-  // Sums of a whole pipeline, weighted by m, stay below 2^60.
-  constexpr int64_t limit = int64_t(1) << 60;
   int64_t mostInFlight = 1;
   for (const PipelineStage &stage : stages) {
     if (stage.place >= layers.size())
@@ -38,8 +74,8 @@ Error PipelineProblem::check() const {
                     Twine(stage.inFlight));
     mostInFlight = std::max(mostInFlight, stage.inFlight);
   }
-  int64_t mostTime = limit / 8 / microBatches / static_cast<int64_t>(count);
-  int64_t mostBytes = limit / 4 / mostInFlight / static_cast<int64_t>(count);
+  int64_t mostTime = kMostSum / 8 / microBatches / static_cast<int64_t>(count);
+  int64_t mostBytes = kMostSum / 4 / mostInFlight / static_cast<int64_t>(count);
   auto outside = [](int64_t value, int64_t most) {
     return value < 0 || value > most;
   };
@@ -50,11 +86,9 @@ Error PipelineProblem::check() const {
       if (option.layoutClass >= classes || option.tieKey >= tieKeys)
         return refuse("an option's class or tie key is out of range");
       for (int64_t time : {option.time, option.nosync})
-        if (outside(time, mostTime))
-          return refuse("expected times of 0 to " + Twine(mostTime) +
-                        " ps, the most that can be summed over " +
-                        Twine(count) + " layers and " + Twine(microBatches) +
-                        " micro-batches, found " + Twine(time));
+        if (outside(time, kMostOptions))
+          return refuse("expected times of 0 to " + Twine(kMostOptions) +
+                        " ps, found " + Twine(time));
       for (int64_t bytes :
            {option.kept, option.transient, option.state, option.boundary})
         if (outside(bytes, mostBytes))
@@ -64,6 +98,17 @@ Error PipelineProblem::check() const {
                         " micro-batches in flight, found " + Twine(bytes));
     }
   }
+  bool placed = all_of(layers, [&](const std::vector<size_t> &place) {
+    return place.size() == count &&
+           all_of(place, [&](size_t set) { return set < optionSets.size(); });
+  });
+  if (!placed)
+    return refuse("expected an option set for each of " + Twine(count) +
+                  " layers in every place");
+  if (dearest(*this, kNoBound) > kMostOptions)
+    return refuse("the times of " + Twine(count) + " layers and " +
+                  Twine(microBatches) +
+                  " micro-batches are too long to be summed");
   for (const auto *list : {&matrices, &tieTables})
     for (const std::vector<Picoseconds> &matrix : *list) {
       size_t side = list == &matrices ? classes : tieKeys;
@@ -77,12 +122,9 @@ Error PipelineProblem::check() const {
   if (transforms.size() != layers.size())
     return refuse("expected transforms for every place");
   for (size_t p = 0; p < layers.size(); ++p) {
-    if (layers[p].size() != count || transforms[p].size() + 1 != count)
-      return refuse("expected " + Twine(count) + " layers and " +
-                    Twine(count - 1) + " transforms in every place");
-    for (size_t set : layers[p])
-      if (set >= optionSets.size())
-        return refuse("a layer's option set does not exist");
+    if (transforms[p].size() + 1 != count)
+      return refuse("expected " + Twine(count - 1) +
+                    " transforms in every place");
     for (size_t matrix : transforms[p])
       if (matrix >= matrices.size())
         return refuse("a transform does not exist");

@@ -374,6 +374,38 @@ TEST(PipelineSearch, more_memory_never_costs_more) {
   }
 }
 
+/// No pipeline with an option costs less than the option's leastCost(), and
+/// what is below mostSummable() passes check().
+TEST(PipelineSearch, options_that_are_too_long_can_be_left_out) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < instances(200); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    std::optional<PipelineSolution> solution = PipelineSearch(problem).solve();
+    if (!solution)
+      continue;
+    size_t layer = 0;
+    for (size_t s = 0; s < problem.stages.size(); ++s)
+      for (int64_t k = 0; k < solution->partition[s]; ++k, ++layer) {
+        size_t set = problem.layers[problem.stages[s].place][layer];
+        EXPECT_LE(
+            problem.leastCost(problem.optionSets[set][solution->choice[layer]]),
+            solution->cost);
+      }
+    for (std::vector<PipelineOption> &set : problem.optionSets) {
+      set.push_back(set.front());
+      set.back().time = set.back().nosync = (int64_t(1) << 58) + 1;
+    }
+    ASSERT_TRUE(llvm::errorToBool(problem.check()));
+    Picoseconds most = problem.mostSummable();
+    for (std::vector<PipelineOption> &set : problem.optionSets)
+      llvm::erase_if(set, [&](const PipelineOption &option) {
+        return problem.leastCost(option) > most;
+      });
+    ASSERT_FALSE(llvm::errorToBool(problem.check()));
+    EXPECT_EQ(PipelineSearch(problem).solve()->cost, solution->cost);
+  }
+}
+
 TEST(PipelineSearch, malformed_problems_are_refused) {
   std::mt19937_64 random(1);
   PipelineProblem good;
@@ -391,10 +423,13 @@ TEST(PipelineSearch, malformed_problems_are_refused) {
             "pipeline: expected at least 1 micro-batch, found 0");
   EXPECT_EQ(errorOf([](PipelineProblem &p) { p.stages[0].inFlight = 0; }),
             "pipeline: expected at least 1 micro-batch in flight, found 0");
-  EXPECT_EQ(
-      errorOf([](PipelineProblem &p) { p.optionSets[0][0].time = -1; }),
-      "pipeline: expected times of 0 to 7205759403792793 ps, the most that "
-      "can be summed over 4 layers and 5 micro-batches, found -1");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) { p.optionSets[0][0].time = -1; }),
+            "pipeline: expected times of 0 to 288230376151711744 ps, found -1");
+  EXPECT_EQ(errorOf([](PipelineProblem &p) {
+              p.optionSets[0][0].nosync = int64_t(1) << 57;
+            }),
+            "pipeline: the times of 4 layers and 5 micro-batches are too long "
+            "to be summed");
   EXPECT_EQ(
       errorOf([](PipelineProblem &p) {
         p.optionSets[0][0].kept = int64_t(1) << 60;

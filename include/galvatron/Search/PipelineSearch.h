@@ -91,6 +91,13 @@ struct PipelineProblem {
 
   size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
 
+  /// What every pipeline with this option costs at least, C + (m - 1) N: sum C
+  /// has its C, and max N is no less than its N. At most kNoBound.
+  Picoseconds leastCost(const PipelineOption &option) const;
+  /// A limit of leastCost() under which the options of all layers can be
+  /// summed; the most there is, within a factor of 2.
+  Picoseconds mostSummable() const;
+
   /// Sizes, indices and ranges; no sum of times or bytes can overflow.
   llvm::Error check() const;
 };
