@@ -22,7 +22,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <random>
+#include <set>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -287,8 +289,74 @@ template <typename Body> int inChild(Body body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
-  std::string path = freshFolder("crash");
+/// What a disk forgets when the power fails: all that was not flushed. Of what
+/// file systems may do it is the worst: bytes of files that were not flushed
+/// are gone, names of folders that were not flushed are the old ones, but what
+/// was removed stays removed.
+class ForgetfulDisk {
+public:
+  /// Notes an operation that is about to be done.
+  void note(const std::string &operation, const std::string &path,
+            const std::string &to) {
+    if ((operation == "create" || operation == "make directory") &&
+        !fs::exists(path))
+      made.insert(path);
+    if (operation == "create" || operation == "write" || operation == "reserve")
+      unflushed.insert(path);
+    if (operation == "flush")
+      unflushed.erase(path);
+    if (operation == "flush directory") {
+      std::erase_if(made, [&](const std::string &name) {
+        return fs::path(name).parent_path() == path;
+      });
+      std::erase_if(renamed, [&](const auto &names) {
+        return fs::path(names.second).parent_path() == path;
+      });
+    }
+    if (operation == "rename") {
+      for (std::set<std::string> *paths : {&made, &unflushed})
+        *paths = moved(*paths, path, to);
+      renamed.push_back({path, to});
+    }
+  }
+
+  void losePower() {
+    for (const std::string &file : unflushed)
+      if (fs::is_regular_file(file))
+        fs::resize_file(file, 0);
+    for (const std::string &path : made)
+      fs::remove_all(path);
+    for (auto names = renamed.rbegin(); names != renamed.rend(); ++names)
+      if (fs::exists(names->second))
+        fs::rename(names->second, names->first);
+  }
+
+private:
+  static std::set<std::string> moved(const std::set<std::string> &paths,
+                                     const std::string &from,
+                                     const std::string &to) {
+    std::set<std::string> result;
+    for (const std::string &path : paths)
+      result.insert(path == from || path.starts_with(from + "/")
+                        ? to + path.substr(from.size())
+                        : path);
+    return result;
+  }
+
+  std::set<std::string> unflushed; ///< files whose bytes it may forget
+  std::set<std::string> made;      ///< what its folder may not have yet
+  std::vector<std::pair<std::string, std::string>> renamed; ///< from, to
+};
+
+std::mutex diskMutex;
+ForgetfulDisk disk;
+
+using Hook = void (*)(const char *, const std::string &, const std::string &);
+
+/// Ends a run in front of every file operation of a checkpoint in turn; `hook`
+/// ends the process with code 42 when operationsLeft is 0.
+void expectWholeCheckpoints(const std::string &name, Hook hook) {
+  std::string path = freshFolder(name);
   ModelPlan plan = somePlans()[3];
   std::vector<double> losses;
   {
@@ -307,10 +375,7 @@ TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
         _exit(1);
       run.step();
       operationsLeft = crashes;
-      fileOperationHook = [](const char *) {
-        if (operationsLeft-- == 0)
-          _exit(42);
-      };
+      fileOperationHook = hook;
       if (!run.write(path, 1))
         _exit(2);
     });
@@ -318,7 +383,7 @@ TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
     Training run(plan);
     std::string newest = Training::newest(path);
     Status status = run.session->resume(newest);
-    ASSERT_TRUE(status) << status.message();
+    ASSERT_TRUE(status) << "crash " << crashes << ": " << status.message();
     kept += run.session->stepsDone() == 1;
     for (int i = 0; i < 2; ++i) {
       size_t index = run.session->stepsDone();
@@ -337,6 +402,48 @@ TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
   }
   EXPECT_GT(kept, 20);
   EXPECT_GT(crashes, kept); // those between the new name and the old one's end
+}
+
+TEST(Checkpoint, ACrashAtAnyMomentLeavesAWholeOne) {
+  expectWholeCheckpoints(
+      "crash", [](const char *, const std::string &, const std::string &) {
+        if (operationsLeft-- == 0)
+          _exit(42);
+      });
+}
+
+TEST(Checkpoint, APowerLossAtAnyMomentLeavesAWholeOne) {
+  expectWholeCheckpoints("power-loss",
+                         [](const char *operation, const std::string &path,
+                            const std::string &to) {
+                           std::lock_guard<std::mutex> lock(diskMutex);
+                           if (operationsLeft-- == 0) {
+                             disk.losePower();
+                             _exit(42);
+                           }
+                           disk.note(operation, path, to);
+                         });
+}
+
+TEST(Checkpoint, APowerLossForgetsNoCheckpointThatWasReported) {
+  std::string path = freshFolder("power-loss-later") + "/of/new/folders";
+  ModelPlan plan = somePlans()[1];
+  int code = inChild([&] {
+    Training run(plan);
+    run.step();
+    fileOperationHook = [](const char *operation, const std::string &path,
+                           const std::string &to) {
+      std::lock_guard<std::mutex> lock(diskMutex);
+      disk.note(operation, path, to);
+    };
+    if (!run.write(path))
+      _exit(1);
+    disk.losePower();
+  });
+  ASSERT_EQ(code, 0);
+  Training run(plan);
+  Status status = run.session->resume(Training::newest(path));
+  EXPECT_TRUE(status) << status.message();
 }
 
 TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
@@ -378,7 +485,8 @@ TEST(Checkpoint, SlowStorageIsNoStandstill) {
   std::string path = freshFolder("slow");
   Training run{somePlans()[1], /*seed=*/17, /*timeout=*/0.2};
   run.step();
-  fileOperationHook = [](const char *operation) {
+  fileOperationHook = [](const char *operation, const std::string &,
+                         const std::string &) {
     if (std::string(operation) == "write" || std::string(operation) == "flush")
       std::this_thread::sleep_for(std::chrono::milliseconds(350));
   };

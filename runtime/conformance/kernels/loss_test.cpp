@@ -157,6 +157,33 @@ TEST_P(Loss, large_logits_do_not_overflow) {
   EXPECT_NEAR(loss.at(0), 32 + std::log1p(std::exp(-32.0)), 1e-5);
 }
 
+TEST_P(Loss, one_shard_far_above_the_others_does_not_overflow) {
+  // e^200 is beyond f32: every shard must subtract the maximum over all.
+  // Integers up to 256 are exact in bf16.
+  const int64_t rows = 2, vocabulary = 8, tp = 2, local = 4;
+  const Values logits = {0,   1,   -2,  3, 201, 199, 200, 202,
+                         200, 203, 201, 0, 1,   -1,  2,   0},
+               labels = {1, 6};
+  device.step.inverse_tokens = 0.5;
+  auto labelBuffer = integers(labels);
+  Answer expected = reference(rows, vocabulary, logits, labels, 0.5);
+  auto stats = gather(rows, vocabulary, tp, logits, *labelBuffer);
+  for (int64_t i = 0; i < tp; ++i) {
+    device.at.tp_index = i;
+    auto part = input(slice(logits, rows, vocabulary, local, i));
+    auto dlogits = output(rows * local);
+    Buffer loss(GRT_F64, 1);
+    device.run(GRT_KERNEL_CROSS_ENTROPY,
+               {*part, *labelBuffer, *stats, *dlogits, loss},
+               {rows, local, vocabulary, 1, tp});
+    EXPECT_NEAR(loss.at(0), expected.loss,
+                expected.loss * (dtype() == GRT_F64 ? 1e-13 : 1e-6));
+    expectNear(dlogits->read(),
+               slice(expected.dlogits, rows, vocabulary, local, i), "dlogits",
+               1e-6, 1e-13, 0.1);
+  }
+}
+
 TEST_P(Loss, labels_outside_the_vocabulary_are_refused) {
   auto part = input(Values(8, 0.0)), labels = integers({0, 7});
   auto stats = sums(6);

@@ -15,16 +15,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace grt {
 
-void (*fileOperationHook)(const char *operation) = nullptr;
+void (*fileOperationHook)(const char *operation, const std::string &path,
+                          const std::string &to) = nullptr;
 
 namespace {
 
-void about(const char *operation) {
+void about(const char *operation, const std::string &path,
+           const std::string &to = "") {
   if (fileOperationHook)
-    fileOperationHook(operation);
+    fileOperationHook(operation, path, to);
 }
 
 [[noreturn]] void cannot(const char *what, const std::string &path,
@@ -59,7 +62,7 @@ void File::failed(const char *what) const {
 }
 
 File File::create(const std::string &path) {
-  about("create");
+  about("create", path);
   File file;
   file.name = path;
   file.descriptor =
@@ -98,7 +101,7 @@ uint64_t File::bytes() const {
 }
 
 void File::write(std::string_view bytes) {
-  about("write");
+  about("write", name);
   while (!bytes.empty()) {
     ssize_t wrote = ::write(descriptor, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR)
@@ -110,7 +113,7 @@ void File::write(std::string_view bytes) {
 }
 
 void File::writeAt(uint64_t offset, const void *from, uint64_t bytes) const {
-  about("write");
+  about("write", name);
   const char *begin = static_cast<const char *>(from);
   for (uint64_t done = 0; done < bytes;) {
     ssize_t wrote =
@@ -140,7 +143,7 @@ void File::readAt(uint64_t offset, void *to, uint64_t bytes) const {
 }
 
 void File::reserve(uint64_t bytes) const {
-  about("reserve");
+  about("reserve", name);
   // Returns its error; file systems that cannot do it get zeros written.
   int problem = posix_fallocate(descriptor, 0, off_t(bytes));
   if (problem)
@@ -148,7 +151,7 @@ void File::reserve(uint64_t bytes) const {
 }
 
 void File::flush() const {
-  about("flush");
+  about("flush", name);
   if (fsync(descriptor) != 0)
     failed("flush");
 }
@@ -195,16 +198,25 @@ std::string readWholeFile(const std::string &path, uint64_t most) {
 }
 
 void makeDirectory(const std::string &path) {
-  about("make directory");
+  namespace fs = std::filesystem;
+  about("make directory", path);
+  // New names must survive a crash, as what is put below them does.
+  std::vector<std::string> changed;
   std::error_code problem;
-  std::filesystem::create_directories(path, problem);
+  for (fs::path made = path; !made.empty() && !fs::exists(made, problem);
+       made = made.parent_path())
+    changed.push_back(made.has_parent_path() ? made.parent_path().string()
+                                             : ".");
+  fs::create_directories(path, problem);
   if (problem || !std::filesystem::is_directory(path, problem))
     fail(ExitStorage, "cannot make directory '" + path + "'" +
                           (problem ? ": " + problem.message() : ""));
+  for (const std::string &parent : changed)
+    flushDirectory(parent);
 }
 
 void flushDirectory(const std::string &path) {
-  about("flush directory");
+  about("flush directory", path);
   int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0)
     return;
@@ -215,13 +227,13 @@ void flushDirectory(const std::string &path) {
 }
 
 void renamePath(const std::string &from, const std::string &to) {
-  about("rename");
+  about("rename", from, to);
   if (rename(from.c_str(), to.c_str()) != 0)
     cannot("rename to", to, strerror(errno));
 }
 
 void removePath(const std::string &path) {
-  about("remove");
+  about("remove", path);
   std::error_code problem;
   std::filesystem::remove_all(path, problem);
   if (problem)

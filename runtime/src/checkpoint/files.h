@@ -19,10 +19,12 @@
 
 namespace grt {
 
-/// Called, if set, before every call that changes the file system, with the
-/// call's name. Tests end the process there: whatever stands on the disk then
-/// must be a whole checkpoint.
-extern void (*fileOperationHook)(const char *operation);
+/// Called, if set, before every call that changes the file system: its name,
+/// the path it changes, and the new name of a "rename". Tests end the process
+/// there, or the machine's power: whatever stands on the disk then must be a
+/// whole checkpoint.
+extern void (*fileOperationHook)(const char *operation, const std::string &path,
+                                 const std::string &to);
 
 /// A descriptor that closes itself. Movable.
 class File {
@@ -83,7 +85,7 @@ private:
 /// The whole of a file of at most `most` bytes; a larger one is ExitInvalid.
 std::string readWholeFile(const std::string &path, uint64_t most);
 
-/// Creates a directory and its parents.
+/// Creates a directory and its parents, names that survive a crash.
 void makeDirectory(const std::string &path);
 /// Makes the names in a directory survive a crash.
 void flushDirectory(const std::string &path);

@@ -40,6 +40,45 @@ galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64}
 
 // -----
 
+// Six units fill three shards of two exactly; the fourth rank has none.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x6xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<6x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x6xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<6x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 6 : i64}, nn.uneven = ["ffn"]} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x6xf32>) -> tensor<?x8x6xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x6xf32>, tensor<6x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 6 units, too few for a shard on each of 4 ranks}}
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
+// Seven units are enough: the fourth rank has one of two.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x7xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<7x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x7xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<7x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x8x16xf32>
+    attributes {nn.factor_units = {ffn = 7 : i64}, nn.uneven = ["ffn"]} {
+  %h = nn.linear %x, %wi : (tensor<?x8x16xf32>, tensor<16x7xf32>) -> tensor<?x8x7xf32>
+  %y = nn.linear %h, %wf : (tensor<?x8x7xf32>, tensor<7x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  galvatron.output %0 : tensor<?x8x16xf32>
+}
+}
+
+// -----
+
 module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
 galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
 galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
