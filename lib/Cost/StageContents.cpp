@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/StageContents.h"
-#include "galvatron/Schedule/TaskProgram.h"
+#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -60,7 +61,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   auto stages = static_cast<int64_t>(plan.stages.size());
   StageShape &shape = contents.shape;
   shape.inFlight =
-      inFlightMicroBatches(plan.schedule, stage, stages, plan.microBatches);
+      plan.schedule->slots({stages, plan.microBatches}, stage, stage);
   shape.microBatches = plan.microBatches;
   shape.lastStage = stage + 1 == stages;
   shape.backend = backendTraits(cluster.backendOf(at.devices));

@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -396,7 +397,7 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (microBatches.getNumOccurrences())
     options.microBatches = microBatches;
   if (schedule.getNumOccurrences()) {
-    llvm::Expected<ScheduleKind> kind = parseSchedule(schedule);
+    llvm::Expected<const Schedule *> kind = parseSchedule(schedule);
     if (!kind)
       return makeError("option --schedule: " +
                        llvm::toString(kind.takeError()));

@@ -7,6 +7,8 @@
 
 #include "Candidate.h"
 
+#include "galvatron/Schedule/Schedule.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -52,9 +54,9 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
 
 StageShape Candidate::stageShape(size_t stage) const {
   StageShape shape;
-  shape.inFlight =
-      inFlightMicroBatches(theShape.schedule, static_cast<int64_t>(stage),
-                           theShape.degree(), memoryMicroBatches);
+  shape.inFlight = theShape.schedule->slots(
+      {theShape.degree(), memoryMicroBatches}, static_cast<int64_t>(stage),
+      static_cast<int64_t>(stage));
   shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];

@@ -27,7 +27,7 @@ namespace galvatron::planner {
 struct Shape {
   int64_t batch = 0;
   int64_t microBatches = 1;
-  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  const Schedule *schedule = &defaultSchedule();
   const Layout *layout = nullptr;
 
   int64_t degree() const { return layout->degree; }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -121,8 +122,8 @@ void Comparison::print(raw_ostream &os) const {
   integer("batch", chosen.batch, other.batch);
   integer("micro-batches", chosen.microBatches, other.microBatches);
   integer("pipeline degree", chosen.pipelineDegree, other.pipelineDegree);
-  table.row({"schedule", scheduleName(chosen.schedule).str(),
-             scheduleName(other.schedule).str(), ""});
+  table.row({"schedule", chosen.schedule->name().str(),
+             other.schedule->name().str(), ""});
   time("iteration", chosen.iterationMs, other.iterationMs);
   TimeSplit mine = chosen.timeSplit(), its = other.timeSplit();
   time("computation", mine.computeMs, its.computeMs);

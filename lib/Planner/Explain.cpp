@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/Explain.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -40,9 +41,9 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
   number("pipeline degree", from.pipelineDegree, to.pipelineDegree);
   number("micro-batches", from.microBatches, to.microBatches);
   if (from.schedule != to.schedule)
-    list.push_back(("schedule " + scheduleName(from.schedule) + " -> " +
-                    scheduleName(to.schedule))
-                       .str());
+    list.push_back(
+        ("schedule " + from.schedule->name() + " -> " + to.schedule->name())
+            .str());
   size_t moved = 0, changed = 0, checkpointed = 0;
   int64_t more = 0;
   size_t count = std::min(from.layers.size(), to.layers.size());
@@ -91,7 +92,7 @@ json::Object planFigures(const Plan &plan) {
   return json::Object{{"summary", plan.summary()},
                       {"batch", plan.batch},
                       {"micro-batches", plan.microBatches},
-                      {"schedule", scheduleName(plan.schedule)},
+                      {"schedule", plan.schedule->name()},
                       {"pipeline-degree", plan.pipelineDegree},
                       {"iteration-ms", plan.iterationMs},
                       {"samples-per-second", plan.samplesPerSecond},

@@ -22,11 +22,12 @@ namespace galvatron::planner {
 
 /// 1 without a pipeline. Otherwise the divisor m of the batch for which batch /
 /// m is a multiple of the stage's devices and that is nearest in ratio to 4
-/// under GPipe, to 16 under 1F1B, within a factor of 2; the smaller one of two.
+/// if every micro-batch takes a slot, as under GPipe, or else to 16, as under
+/// 1F1B, within a factor of 2; the smaller one of two.
 /// Nothing if no divisor will do.
 std::optional<int64_t> paperMicroBatches(int64_t batch, int64_t pipelineDegree,
                                          int64_t stageDevices,
-                                         ScheduleKind schedule);
+                                         const Schedule &schedule);
 
 /// A sweep under the rule ends after so many batches in a row at which nothing
 /// fits.

@@ -8,6 +8,7 @@
 #include "BiObjective.h"
 #include "PlanSearch.h"
 
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/QuickPipeline.h"
 
 using namespace llvm;
@@ -318,8 +319,9 @@ bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
           candidateOf(shape);
         continue;
       }
-      if (families && shape.schedule == ScheduleKind::OneFOneB &&
-          shape.microBatches >= shape.degree()) {
+      std::optional<int64_t> bound =
+          shape.schedule->slotsBoundedIn(shape.degree());
+      if (families && bound && shape.microBatches >= *bound) {
         auto [it, fresh] = familyOf.try_emplace(
             {shape.degree(), shape.samples()}, queue.size());
         if (!fresh) {

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
+
 #include "PlanSearch.h"
+#include "galvatron/Schedule/Schedule.h"
 
 using namespace llvm;
 
@@ -45,6 +47,10 @@ const Layout *PlanSearch::layoutOf(int64_t degree) {
   return &layout;
 }
 
+static const Schedule &scheduleOf(const PlannerOptions &options) {
+  return options.schedule ? *options.schedule : defaultSchedule();
+}
+
 std::vector<int64_t> PlanSearch::microBatchesOf(int64_t batch,
                                                 int64_t degree) const {
   if (options.microBatches)
@@ -53,9 +59,8 @@ std::vector<int64_t> PlanSearch::microBatchesOf(int64_t batch,
                : std::vector<int64_t>();
   if (options.microBatchRule == MicroBatchRule::Search)
     return divisors(batch);
-  std::optional<int64_t> fixed =
-      paperMicroBatches(batch, degree, cluster.deviceCount() / degree,
-                        options.schedule.value_or(ScheduleKind::OneFOneB));
+  std::optional<int64_t> fixed = paperMicroBatches(
+      batch, degree, cluster.deviceCount() / degree, scheduleOf(options));
   return fixed ? std::vector<int64_t>{*fixed} : std::vector<int64_t>();
 }
 
@@ -74,9 +79,7 @@ std::vector<Shape> PlanSearch::shapesOf(int64_t batch) {
             return samples % strategy.sampleShards() == 0;
           }))
         continue;
-      shapes.push_back({batch, microBatches,
-                        options.schedule.value_or(ScheduleKind::OneFOneB),
-                        layout});
+      shapes.push_back({batch, microBatches, &scheduleOf(options), layout});
     }
   }
   return shapes;
@@ -140,9 +143,9 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
 /// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
   int64_t microBatches = shape.microBatches;
-  if (shape.schedule == ScheduleKind::OneFOneB && shape.degree() > 1 &&
-      !tables.sharesCores())
-    microBatches = std::min(microBatches, shape.degree());
+  std::optional<int64_t> bound = shape.schedule->slotsBoundedIn(shape.degree());
+  if (bound && shape.degree() > 1 && !tables.sharesCores())
+    microBatches = std::min(microBatches, *bound);
   auto [it, fresh] =
       sharedBounds.try_emplace({shape.degree(), shape.samples(), microBatches});
   if (fresh) {

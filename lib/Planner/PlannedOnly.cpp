@@ -7,6 +7,7 @@
 
 #include "PlannedOnly.h"
 
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"

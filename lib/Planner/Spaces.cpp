@@ -8,6 +8,7 @@
 #include "Spaces.h"
 
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"

@@ -9,6 +9,7 @@
 #include "Svg.h"
 
 #include "galvatron/Report/Report.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -147,7 +148,7 @@ std::string header(const Plan &plan) {
   html += fact("batch", std::to_string(plan.batch) + " in " +
                             std::to_string(plan.microBatches));
   html += fact("stages", std::to_string(plan.pipelineDegree) + ", " +
-                             scheduleName(plan.schedule).str());
+                             plan.schedule->name().str());
   html += fact("devices", std::to_string(devices));
   html +=
       fact(plan.exactPeak ? "largest peak (exact)" : "largest peak (estimate)",

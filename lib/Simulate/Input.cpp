@@ -7,7 +7,9 @@
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Simulate/Simulate.h"
+#include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "galvatron/Support/Units.h"
 
@@ -51,7 +53,7 @@ public:
     }
     auto stages = static_cast<int64_t>(plan.stages.size());
     input.program =
-        makeSchedule(plan.schedule, stages, plan.microBatches, std::move(ties));
+        plan.schedule->build({stages, plan.microBatches}, std::move(ties));
     for (int64_t s = 0; s < stages; ++s) {
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)

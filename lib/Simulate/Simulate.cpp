@@ -7,6 +7,7 @@
 
 #include "galvatron/Simulate/Simulate.h"
 #include "Graph.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "galvatron/Schedule/Verify.h"
 #include "galvatron/Support/Units.h"
@@ -197,7 +198,7 @@ Expected<Simulation> simulate(const SimulationInput &input,
 static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
                                            size_t number) {
   SimulationInput alone;
-  alone.program = makeSchedule(input.program.schedule, 1, 1);
+  alone.program = input.program.schedule->build({1, 1});
   alone.roles = {input.roles[number]};
   auto run = [&]() -> Expected<std::vector<SimulatedTask>> {
     Expected<Simulation> simulation = simulate(alone);
@@ -263,8 +264,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   }
   auto roles = static_cast<int64_t>(input.roles.size());
   auto withMicroBatches = [&](int64_t microBatches) {
-    coarse.program = makeSchedule(input.program.schedule, roles, microBatches,
-                                  input.program.ties);
+    coarse.program = input.program.schedule->build({roles, microBatches},
+                                                   input.program.ties);
     return seconds(coarse);
   };
   // The pipeline is full and empties again well within these.

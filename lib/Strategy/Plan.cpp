@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Plan.h"
+
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -20,50 +22,6 @@
 using namespace llvm;
 
 namespace galvatron {
-
-/// All schedules that are executed, by the names that files and options call
-/// them.
-static constexpr std::pair<ScheduleKind, StringLiteral> schedules[] = {
-    {ScheduleKind::OneFOneB, "1f1b"}, {ScheduleKind::GPipe, "gpipe"}};
-
-StringRef scheduleName(ScheduleKind schedule) {
-  for (const auto &[kind, name] : schedules)
-    if (kind == schedule)
-      return name;
-  llvm_unreachable("every schedule has a name");
-}
-
-ArrayRef<StringLiteral> plannedOnlySchedules() {
-  static constexpr StringLiteral names[] = {"2bw", "harmony-pp", "harmony-dp"};
-  return names;
-}
-
-std::string notExecuted(StringRef schedule) {
-  return ("schedule '" + schedule + "' is planned, not executed yet").str();
-}
-
-Expected<ScheduleKind> parseSchedule(StringRef text) {
-  std::string known;
-  for (const auto &[kind, name] : schedules) {
-    if (text == name)
-      return kind;
-    known += (known.empty() ? "'" : " or '") + name.str() + "'";
-  }
-  if (is_contained(plannedOnlySchedules(), text))
-    return makeError(notExecuted(text));
-  return makeError("unknown schedule '" + text + "', expected " + known);
-}
-
-int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
-                             int64_t stages, int64_t microBatches) {
-  switch (schedule) {
-  case ScheduleKind::GPipe:
-    return microBatches;
-  case ScheduleKind::OneFOneB:
-    return std::min(stages - stage, microBatches);
-  }
-  llvm_unreachable("every schedule has a number of micro-batches in flight");
-}
 
 json::Value TrainingOptions::toJson() const {
   json::Object object{{"optimizer", optimizer},
@@ -173,6 +131,8 @@ Error Plan::check() const {
                      ", but " + number(stages.size()) + " stages");
   if (stages.empty())
     return makeError("plan: expected at least one stage");
+  if (Error error = schedule->check({pipelineDegree, microBatches}))
+    return makeError("plan: " + toString(std::move(error)));
   std::set<int64_t> seen;
   int64_t next = 0;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -289,7 +249,7 @@ json::Value Plan::toJson() const {
                       {"seq-len", seqLen},
                       {"batch", batch},
                       {"micro-batches", microBatches},
-                      {"schedule", scheduleName(schedule)},
+                      {"schedule", schedule->name()},
                       {"pipeline-degree", pipelineDegree},
                       {"objective", objectiveName(objective)},
                       {"iteration-ms", iterationMs},
@@ -395,12 +355,13 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
     plan.provenGapPercent = reader.number("proven-gap");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
-  Expected<ScheduleKind> schedule =
-      parseSchedule(reader.stringOr("schedule", "1f1b"));
-  if (schedule)
-    plan.schedule = *schedule;
-  else
-    reader.fail("'schedule': " + toString(schedule.takeError()));
+  if (std::string name = reader.string("schedule"); !reader.failed()) {
+    Expected<const Schedule *> schedule = parseSchedule(name);
+    if (schedule)
+      plan.schedule = *schedule;
+    else
+      reader.fail("'schedule': " + toString(schedule.takeError()));
+  }
   if (reader.has("training")) {
     Expected<TrainingOptions> training =
         TrainingOptions::fromJson(*reader.value("training"));

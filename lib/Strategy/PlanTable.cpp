@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
@@ -204,9 +205,8 @@ void Plan::print(raw_ostream &os) const {
   os << "plan for '" << model << "' on '" << cluster << "' (space " << space
      << ", " << training.dtype << ", " << training.optimizer << ")\n";
   os << "  batch " << batch << " in " << microBatches << " micro-batch"
-     << (microBatches == 1 ? "" : "es") << ", schedule "
-     << scheduleName(schedule) << ", pipeline degree " << pipelineDegree
-     << "\n";
+     << (microBatches == 1 ? "" : "es") << ", schedule " << schedule->name()
+     << ", pipeline degree " << pipelineDegree << "\n";
   os << format(
             "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
             iterationMs, samplesPerSecond, searchMs)

@@ -8,6 +8,7 @@
 #include "PlannedOnly.h"
 
 #include "galvatron/Planner/PlannedOnly.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"

@@ -10,6 +10,7 @@
 
 #include "galvatron/Pipelines/SimulateOption.h"
 #include "galvatron/Pipelines/ToolOptions.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../TestSchedule.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
@@ -172,7 +173,7 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
 
 TEST(Executed, long_steps_continue_as_they_began) {
   std::mt19937_64 random(7);
-  for (ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe})
+  for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t degree : {1, 2, 4}) {
       auto model = randomModel(random, 8);
       Cluster cluster = clusterOf(2, 2, 1e9);
@@ -180,7 +181,7 @@ TEST(Executed, long_steps_continue_as_they_began) {
       options.batch = 1024;
       options.microBatches = 256;
       options.pipelineDegree = degree;
-      options.schedule = schedule;
+      options.schedule = &scheduleNamed(schedule);
       options.memory = int64_t(1) << 40;
       Plan plan =
           llvm::cantFail(galvatron::plan(*model, cluster, options)).plan();

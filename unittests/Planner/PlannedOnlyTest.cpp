@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/PlannedOnly.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "../RandomInstances.h"
 #include "galvatron/Cost/ProfileLayerModel.h"

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/Planner.h"
+#include "../TestSchedule.h"
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Search/PipelinePartition.h"
 
@@ -151,7 +152,7 @@ void forEachPartition(int64_t layers, int64_t stages,
 }
 
 BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
-                  int64_t memory, ScheduleKind schedule,
+                  int64_t memory, const Schedule &schedule,
                   const SpaceOptions &space, bool anyPartition) {
   BruteResult result;
   int64_t devices = cluster.deviceCount();
@@ -168,7 +169,7 @@ BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
         plan.batch = batch;
         plan.microBatches = m;
         plan.pipelineDegree = stages;
-        plan.schedule = schedule;
+        plan.schedule = &schedule;
         int64_t next = 0;
         for (int64_t s = 0; s < stages; ++s) {
           PlanStage stage;
@@ -246,8 +247,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
     bool tied = pick(0, 1);
     RandomModel model(random(), kinds, tied);
     int64_t batch = devices * (int64_t(1) << pick(0, 2));
-    ScheduleKind schedule =
-        pick(0, 2) ? ScheduleKind::OneFOneB : ScheduleKind::GPipe;
+    const Schedule &schedule = scheduleNamed(pick(0, 2) ? "1f1b" : "gpipe");
     int64_t memory = pick(200000, 600000) * batch;
     SpaceOptions space;
     // bmw has no variant without recomputation.
@@ -261,7 +261,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
     options.space = anyPartition ? "bmw" : devices == 4 ? "no-ckpt" : "base";
     options.batch = batch;
     options.memory = memory;
-    options.schedule = schedule;
+    options.schedule = &schedule;
     auto found = plan(model, cluster, options);
     ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
     if (expected.plans == 0)

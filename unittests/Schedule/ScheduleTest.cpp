@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Schedule/TaskProgram.h"
-#include "galvatron/Strategy/DecisionTree.h"
+#include "../TestSchedule.h"
 
 #include "gtest/gtest.h"
 
@@ -63,23 +62,104 @@ TEST(Schedule, gpipe_runs_all_forwards_first) {
 
 /// Never more micro-batches in flight than there are slots, and that many once.
 TEST(Schedule, slots_are_what_is_in_flight) {
-  for (int64_t stages = 1; stages <= 8; ++stages)
-    for (int64_t microBatches = 1; microBatches <= 16; ++microBatches)
-      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB}) {
-        TaskProgram program = makeSchedule(kind, stages, microBatches);
-        for (int64_t s = 0; s < stages; ++s) {
-          EXPECT_EQ(program.roles[s].slots,
-                    inFlightMicroBatches(kind, s, stages, microBatches));
+  for (const auto &schedule : ScheduleRegistry::get().all())
+    for (int64_t roles = 1; roles <= 8; ++roles)
+      for (int64_t microBatches = 1; microBatches <= 16; ++microBatches) {
+        ScheduleShape shape{roles, microBatches};
+        if (llvm::Error refused = schedule->check(shape)) {
+          llvm::consumeError(std::move(refused));
+          continue;
+        }
+        TaskProgram program = schedule->build(shape);
+        EXPECT_EQ(program.schedule, schedule.get());
+        std::vector<int64_t> homes = schedule->homes(shape);
+        for (size_t chunk = 0; chunk < homes.size(); ++chunk) {
+          const RoleProgram &role = program.roles[homes[chunk]];
+          int64_t slots = schedule->slots(shape, homes[chunk], chunk);
+          EXPECT_EQ(role.slots, slots);
           int64_t alive = 0, most = 0;
-          for (const Task &task : program.roles[s].part(SchedulePart::Steady)) {
+          for (const Task &task : role.part(SchedulePart::Steady)) {
             alive += task.kind == TaskKind::Forward;
             alive -= task.kind == TaskKind::Backward;
             most = std::max(most, alive);
           }
           EXPECT_EQ(alive, 0);
-          EXPECT_EQ(most, program.roles[s].slots);
+          EXPECT_EQ(most, slots);
         }
+        if (auto bound = schedule->slotsBoundedIn(roles);
+            bound && microBatches >= *bound)
+          for (size_t chunk = 0; chunk < homes.size(); ++chunk)
+            EXPECT_EQ(schedule->slots({roles, *bound}, homes[chunk], chunk),
+                      schedule->slots(shape, homes[chunk], chunk));
+        // None keeps weights from one step to the next yet.
+        EXPECT_EQ(schedule->weightVersions(shape), 1);
+        EXPECT_EQ(schedule->gradientBuffers(shape), 1);
+        EXPECT_EQ(schedule->delay(shape), 0);
       }
+}
+
+TEST(Schedule, names_are_known_or_refused) {
+  for (const auto &schedule : ScheduleRegistry::get().all())
+    EXPECT_EQ(llvm::cantFail(parseSchedule(schedule->name())), schedule.get());
+  auto reason = [](const char *name) {
+    return llvm::toString(parseSchedule(name).takeError());
+  };
+  EXPECT_EQ(reason("1F1B"),
+            "unknown schedule '1F1B', expected '1f1b' or 'gpipe'");
+  EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b' or 'gpipe'");
+  EXPECT_EQ(reason("2bw"), "schedule '2bw' is planned, not executed yet");
+}
+
+TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
+  auto reason = [](const char *name, ScheduleShape shape) {
+    llvm::Error error = scheduleNamed(name).check(shape);
+    return error ? llvm::toString(std::move(error)) : "";
+  };
+  EXPECT_EQ(reason("gpipe", {2, 65535}), "");
+  EXPECT_EQ(reason("gpipe", {2, 65536}),
+            "schedule 'gpipe' holds 65536 micro-batches at once, expected at "
+            "most 65535");
+  EXPECT_EQ(reason("1f1b", {2, 65536}), "");
+  EXPECT_EQ(reason("1f1b", {2, int64_t(1) << 32}),
+            "expected at most 4294967295 micro-batches, found 4294967296");
+  EXPECT_EQ(reason("1f1b", {0, 1}), "expected at least one stage, found 0");
+  EXPECT_EQ(reason("1f1b", {1, 0}),
+            "expected at least one micro-batch, found 0");
+}
+
+/// By hand: what a maximum over chains of roles takes.
+TEST(Schedule, forms_are_sums_and_maxima) {
+  std::vector<RoleTimes> roles(3);
+  for (size_t r = 0; r < roles.size(); ++r) {
+    double f = 1 + double(r), b = 10 - 3 * double(r);
+    roles[r][RoleTime::Forward] = {f, 2 * f};
+    roles[r][RoleTime::Backward] = {b, 2 * b};
+  }
+  TimeBound sum;
+  sum.sum = {{RoleTime::Forward, 1}};
+  EXPECT_EQ(evaluate({sum}, roles, false), 6);
+  EXPECT_EQ(evaluate({sum}, roles, true), 12);
+
+  TimeMaximum prefix;
+  prefix.at = {{{RoleTime::Forward, 1}}};
+  prefix.before = {{RoleTime::Backward, -1}};
+  // 2, 4 - 10, 6 - 17 with the lower ends of what is subtracted.
+  EXPECT_EQ(evaluate({{{}, {{3, prefix}}}}, roles, true), 3 * 2);
+  prefix.before = {{RoleTime::Backward, 1}};
+  EXPECT_EQ(evaluate({{{}, {{1, prefix}}}}, roles, false), 3 + 17);
+  prefix.before = {};
+  prefix.after = {{RoleTime::Backward, 1}};
+  EXPECT_EQ(evaluate({{{}, {{1, prefix}}}}, roles, false), 1 + 21);
+
+  TimeMaximum chain;
+  chain.at = {RoleForm(), RoleForm(), {{RoleTime::Forward, 5}}};
+  chain.chained = true;
+  chain.first = {{RoleTime::Forward, 8}};
+  chain.between = {{RoleTime::Backward, 1}};
+  // From 0 to 2: 8 + 10 + 7 + 15; from 1: 16 + 7 + 15; from 2: 24 + 15.
+  EXPECT_EQ(evaluate({{{}, {{1, chain}}}}, roles, false), 40);
+  // The largest of several bounds.
+  EXPECT_EQ(evaluate({sum, {{}, {{1, chain}}}}, roles, false), 40);
 }
 
 TEST(Schedule, evaluation_is_forward_only) {
@@ -120,77 +200,6 @@ TEST(Schedule, gradients_are_reduced_behind_the_last_backward) {
                 "forward mb 1 slot 0", "backward mb 1 slot 0 sync-behind",
                 "transfer send-gradient mb 1"}));
   EXPECT_EQ(steadyOf(program, 0), steadyOf(make1F1B(2, 2), 0));
-}
-
-std::string syncBehindReason(std::initializer_list<const char *> layers) {
-  std::vector<Strategy> strategies;
-  for (const char *text : layers)
-    strategies.push_back(llvm::cantFail(Strategy::parse(text)));
-  return whyNotSyncBehind(strategies);
-}
-
-/// Two collectives that share two or more ranks must not run side by side.
-TEST(Schedule, gradients_are_reduced_behind_what_shares_one_rank) {
-  for (const char *one : {"dp4", "dp2.tp2", "tp2.dp2", "sdp2.dp2", "dp2.sdp2"})
-    EXPECT_EQ(syncBehindReason({one, one, one}), "") << one;
-  // The layers below run beside the all-reduce, those above are done.
-  EXPECT_EQ(syncBehindReason({"sdp4", "dp4"}),
-            "the all-reduce of layer 1 (dp4) would run beside sharded "
-            "parameters of layer 0 (sdp4)");
-  EXPECT_EQ(syncBehindReason({"dp4", "sdp4"}), "");
-  // Ranks 0 and 2 in both: dp2.tp2 reduces {0, 2}, tp2.dp2 exchanges {0, 2}.
-  // They hold different samples as well.
-  EXPECT_EQ(syncBehindReason({"tp2.dp2", "dp2.tp2"}),
-            "the all-reduce of layer 1 (dp2.tp2) would run beside the reshard "
-            "of layer 0 (tp2.dp2)");
-  // The same samples, cut by sharding instead of copying.
-  EXPECT_EQ(syncBehindReason({"sdp2.tp2", "dp2.tp2"}),
-            "the all-reduce of layer 1 (dp2.tp2) would run beside sharded "
-            "parameters of layer 0 (sdp2.tp2)");
-  // Nothing is reduced above the reshard.
-  EXPECT_EQ(syncBehindReason({"dp4", "tp4"}), "");
-  EXPECT_NE(syncBehindReason({"tp4", "dp4", "dp4"}), "");
-}
-
-TEST(Schedule, parameters_are_gathered_beside_what_holds_the_same_samples) {
-  auto reason = [](const char *beside, const char *layer) {
-    return whyNotGatherAhead(llvm::cantFail(Strategy::parse(beside)),
-                             llvm::cantFail(Strategy::parse(layer)));
-  };
-  for (auto [beside, layer] : {std::pair("sdp4", "sdp4"),
-                               {"dp4", "sdp4"},
-                               {"dp2.tp2", "sdp2.tp2"},
-                               {"tp2.sdp2", "tp2.sdp2.ckpt"},
-                               {"dp2.sdp2", "sdp2.dp2"}})
-    EXPECT_EQ(reason(beside, layer), "") << beside << " " << layer;
-  EXPECT_EQ(reason("sdp4", "dp4"), "nothing of it (dp4) is sharded");
-  EXPECT_EQ(reason("tp2.sdp2", "sdp4"),
-            "the gather of sdp4 would run beside the reshard from tp2.sdp2");
-
-  // No collective of the neighbour on `compute` shares two ranks with it.
-  for (const Strategy &beside : enumerateStrategies(8, {}))
-    for (const Strategy &layer : enumerateStrategies(8, {})) {
-      if (!whyNotGatherAhead(beside, layer).empty())
-        continue;
-      for (int64_t rank = 0; rank < 8; ++rank) {
-        auto gathered = layer.group(rank, Paradigm::SDP);
-        auto exchanged = beside.group(rank, Paradigm::TP);
-        EXPECT_EQ(llvm::count_if(gathered,
-                                 [&](int64_t member) {
-                                   return llvm::is_contained(exchanged, member);
-                                 }),
-                  1)
-            << beside.str() << " " << layer.str();
-      }
-    }
-
-  std::vector<Strategy> layers;
-  for (const char *text : {"sdp4", "dp4", "sdp4.ckpt", "tp4"})
-    layers.push_back(llvm::cantFail(Strategy::parse(text)));
-  std::string ahead;
-  for (GatherAhead at : gathersAhead(layers))
-    ahead += (at.forward ? "f" : "-") + std::string(at.backward ? "b " : "- ");
-  EXPECT_EQ(ahead, "-b -- f- -- ");
 }
 
 } // namespace

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/Verify.h"
+#include "../TestSchedule.h"
 
 #include "gtest/gtest.h"
 
@@ -45,12 +46,12 @@ std::string all(const std::vector<ScheduleFault> &faults) {
 TEST(Verify, schedules_are_proven) {
   for (int64_t stages = 1; stages <= 8; ++stages)
     for (int64_t microBatches = 1; microBatches <= 16; ++microBatches)
-      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB})
+      for (const auto &kind : ScheduleRegistry::get().all())
         for (bool tied : {false, true}) {
           std::vector<TieRoles> ties;
           if (tied)
             ties = {{0, stages - 1}, {stages / 2, 0}};
-          TaskProgram program = makeSchedule(kind, stages, microBatches, ties);
+          TaskProgram program = makeSchedule(*kind, stages, microBatches, ties);
           auto faults = verifySchedule(program);
           EXPECT_TRUE(faults.empty()) << all(faults);
         }
@@ -59,13 +60,13 @@ TEST(Verify, schedules_are_proven) {
 TEST(Verify, expanded_programs_run) {
   for (int64_t stages = 1; stages <= 4; ++stages)
     for (int64_t microBatches = 1; microBatches <= 6; ++microBatches)
-      for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB})
+      for (const auto &kind : ScheduleRegistry::get().all())
         for (int64_t width : {1, 2, 3}) {
           std::vector<int64_t> ranks;
           for (int64_t s = 0; s < stages; ++s)
             ranks.push_back(1 + (s + width) % 3);
           TaskProgram program =
-              makeSchedule(kind, stages, microBatches, {{0, stages - 1}});
+              makeSchedule(*kind, stages, microBatches, {{0, stages - 1}});
           EXPECT_EQ(runExpanded(program, ranks), "");
         }
 }
@@ -194,8 +195,8 @@ TEST(Verify, missing_and_repeated_work_is_found) {
 }
 
 TEST(Verify, gradients_reduced_too_early_are_found) {
-  for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneFOneB}) {
-    TaskProgram program = makeSchedule(kind, 3, 4);
+  for (const auto &kind : ScheduleRegistry::get().all()) {
+    TaskProgram program = makeSchedule(*kind, 3, 4);
     for (RoleProgram &role : program.roles)
       setSyncBehind(role);
     EXPECT_EQ(all(verifySchedule(program)), "");
@@ -237,8 +238,8 @@ TEST(Verify, proof_and_expanded_run_agree) {
   for (int trial = 0; trial < 4000; ++trial) {
     int64_t stages = pick(2, 4);
     TaskProgram program =
-        makeSchedule(pick(0, 1) ? ScheduleKind::GPipe : ScheduleKind::OneFOneB,
-                     stages, pick(1, 5), {{0, stages - 1}});
+        makeSchedule(scheduleNamed(pick(0, 1) ? "gpipe" : "1f1b"), stages,
+                     pick(1, 5), {{0, stages - 1}});
     std::vector<int64_t> ranks;
     for (int64_t s = 0; s < stages; ++s)
       ranks.push_back(pick(1, 3));

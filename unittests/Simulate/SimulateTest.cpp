@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Simulate/Simulate.h"
+#include "../TestSchedule.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Planner/Planner.h"
@@ -34,11 +35,11 @@ struct HandStage {
 };
 
 /// One layer per stage, messages of equal length both ways.
-SimulationInput byHand(ScheduleKind schedule, int64_t microBatches,
+SimulationInput byHand(const char *schedule, int64_t microBatches,
                        std::vector<HandStage> stages, double message = 0) {
   SimulationInput input;
   auto count = static_cast<int64_t>(stages.size());
-  input.program = makeSchedule(schedule, count, microBatches);
+  input.program = makeSchedule(scheduleNamed(schedule), count, microBatches);
   double sum = 0, largest = 0;
   for (int64_t s = 0; s < count; ++s) {
     SimulatedLayer layer;
@@ -76,7 +77,7 @@ Simulation run(const SimulationInput &input, SimulationOptions options = {}) {
 }
 
 TEST(Simulate, equal_stages_agree_with_equation_9) {
-  for (ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe})
+  for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t stages : {1, 2, 3, 4, 8, 13})
       for (int64_t microBatches : {1, 2, 3, 5, 8, 64}) {
         SimulationInput input = byHand(
@@ -89,7 +90,7 @@ TEST(Simulate, equal_stages_agree_with_equation_9) {
 TEST(Simulate, all_stages_update_once_all_norms_have_met) {
   // Stage 0 ends its backward last: 1 + 2 forward, 4 + 3 back. Norms of 1 and
   // 5 s from second 7 and 10 on, both are there after 12 s.
-  SimulationInput input = byHand(ScheduleKind::OneFOneB, 1, {{1, 3}, {2, 4}});
+  SimulationInput input = byHand("1f1b", 1, {{1, 3}, {2, 4}});
   LayerTimeParts *first = &input.roles[0].layers[0].time;
   LayerTimeParts *second = &input.roles[1].layers[0].time;
   first->norm = 1;
@@ -120,15 +121,14 @@ TEST(Simulate, gpipe_with_one_backward_to_forward_ratio_agrees_as_well) {
       double forward = time(random);
       stages.push_back({forward, 2.5 * forward});
     }
-    EXPECT_NEAR(run(byHand(ScheduleKind::GPipe, 1 + i % 7, stages)).ratio(), 1,
-                1e-12);
+    EXPECT_NEAR(run(byHand("gpipe", 1 + i % 7, stages)).ratio(), 1, 1e-12);
   }
 }
 
 TEST(Simulate, gpipe_with_unequal_ratios_can_exceed_equation_9) {
   // Forward waits for stage 0 and backward for stage 1: 3 micro-batches take
   // (2 + 1 + 2 * 2) + (3 + 1 + 2 * 3) s, Eq. 9 says 2 * 4 + 3 + 4.
-  SimulationInput input = byHand(ScheduleKind::GPipe, 3, {{2, 1}, {1, 3}});
+  SimulationInput input = byHand("gpipe", 3, {{2, 1}, {1, 3}});
   Simulation simulation = run(input);
   EXPECT_NEAR(simulation.seconds, 17, 1e-12);
   EXPECT_NEAR(simulation.predictedSeconds, 15, 1e-12);
@@ -136,8 +136,7 @@ TEST(Simulate, gpipe_with_unequal_ratios_can_exceed_equation_9) {
 
 TEST(Simulate, one_micro_batch_goes_there_and_back) {
   // Messages of 0.25 s: 1 + 0.25 + 2 + 4 + 0.25 + 3.
-  SimulationInput input =
-      byHand(ScheduleKind::OneFOneB, 1, {{1, 3}, {2, 4}}, 0.25);
+  SimulationInput input = byHand("1f1b", 1, {{1, 3}, {2, 4}}, 0.25);
   Simulation simulation = run(input);
   EXPECT_NEAR(simulation.seconds, 10.5, 1e-12);
   EXPECT_NEAR(simulation.ratio(), 1, 1e-12);
@@ -153,8 +152,7 @@ TEST(Simulate, gradient_all_reduces_of_stages_run_side_by_side) {
   // stage 0's at 9 s, its all-reduce at 13 s; stage 1's holds nobody up. Eq. 9,
   // which counts both, overlapped with their backwards: 3 + 2 * (1 + 5).
   for (bool behind : {false, true}) {
-    SimulationInput input =
-        byHand(ScheduleKind::OneFOneB, 2, {{1, 2, 4}, {1, 2, 4}});
+    SimulationInput input = byHand("1f1b", 2, {{1, 2, 4}, {1, 2, 4}});
     if (behind)
       for (RoleProgram &role : input.program.roles)
         setSyncBehind(role);
@@ -168,7 +166,7 @@ TEST(Simulate, sums_behind_a_backward_run_beside_the_layers_before) {
   // Two layers with backwards of 2 s and all-reduces of 2 s, slowdown 1.5.
   // Behind: the second layer's, from 4 s on, beside the first layer's backward:
   // both take 3 s, the first layer's ends at 9 s. After: at 6 s and 2 * 2.
-  SimulationInput input = byHand(ScheduleKind::OneFOneB, 1, {{1, 2, 2}});
+  SimulationInput input = byHand("1f1b", 1, {{1, 2, 2}});
   SimulatedLayer copy = input.roles[0].layers[0];
   input.roles[0].layers.push_back(copy);
   EXPECT_NEAR(run(input).seconds, 10, 1e-12);
@@ -180,7 +178,7 @@ TEST(Simulate, a_layer_ahead_gathers_while_the_one_before_computes) {
   // Two layers of one stage, gathers of 1 s, computation of 2 s forward and
   // 3 s backward, no slowdown. In line: 2 * (1 + 2) + 2 * (1 + 3). Ahead: the
   // first gather is exposed, and so is the first of backward.
-  SimulationInput input = byHand(ScheduleKind::OneFOneB, 1, {{2, 3}});
+  SimulationInput input = byHand("1f1b", 1, {{2, 3}});
   SimulatedLayer &layer = input.roles[0].layers[0];
   layer.time.gather = 1;
   layer.time.slowdown = 1;
@@ -194,7 +192,7 @@ TEST(Simulate, a_layer_ahead_gathers_while_the_one_before_computes) {
 }
 
 TEST(Simulate, an_unsound_schedule_is_refused) {
-  SimulationInput input = byHand(ScheduleKind::OneFOneB, 2, {{1, 2}, {1, 2}});
+  SimulationInput input = byHand("1f1b", 2, {{1, 2}, {1, 2}});
   input.program.roles[1].part(SchedulePart::Steady).pop_back();
   llvm::Expected<Simulation> simulation = simulate(input);
   ASSERT_FALSE(bool(simulation));
@@ -232,7 +230,7 @@ struct RandomPlan {
 };
 
 RandomPlan makeRandomPlan(std::mt19937_64 &random, const Cluster &cluster,
-                          ScheduleKind schedule) {
+                          const char *schedule) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
@@ -259,7 +257,7 @@ RandomPlan makeRandomPlan(std::mt19937_64 &random, const Cluster &cluster,
   do
     plan.pipelineDegree = degrees[pick(0, degrees.size() - 1)];
   while (plan.pipelineDegree > count);
-  plan.schedule = schedule;
+  plan.schedule = &scheduleNamed(schedule);
   plan.microBatches = pick(1, 12);
   plan.batch = plan.microBatches * cluster.deviceCount() * pick(1, 2);
   std::vector<std::vector<int64_t>> devices =
@@ -310,8 +308,7 @@ TEST(Simulate, bounds_hold_for_random_plans) {
   double widest = 1;
   for (int i = 0; i < instances(600, 20); ++i) {
     const Cluster &cluster = clusters[i % std::size(clusters)];
-    RandomPlan plan = makeRandomPlan(
-        random, cluster, i % 3 ? ScheduleKind::OneFOneB : ScheduleKind::GPipe);
+    RandomPlan plan = makeRandomPlan(random, cluster, i % 3 ? "1f1b" : "gpipe");
     for (PlanStage &stage : plan.plan.stages)
       stage.gathersAhead = i % 2;
     SimulationInput input = inputOf(plan, cluster);
@@ -335,7 +332,7 @@ TEST(Simulate, bounds_hold_for_random_plans) {
 }
 
 TEST(Simulate, bounds_meet_where_nothing_is_hidden) {
-  for (ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe})
+  for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t stages : {1, 2, 3, 8})
       for (int64_t microBatches : {1, 2, 8, 31}) {
         SimulationInput input =
@@ -354,7 +351,7 @@ TEST(Simulate, times_of_an_actor_add_up) {
   std::mt19937_64 random(13);
   Cluster cluster = clusterOf(2, 4, 1.3);
   for (int i = 0; i < 20; ++i) {
-    RandomPlan plan = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
+    RandomPlan plan = makeRandomPlan(random, cluster, "1f1b");
     SimulationInput input = inputOf(plan, cluster);
     Simulation simulation = run(input);
     for (const SimulatedActor &actor : simulation.actors) {
@@ -377,7 +374,7 @@ TEST(Simulate, times_of_an_actor_add_up) {
 TEST(Simulate, peak_memory_is_the_ledgers) {
   std::mt19937_64 random(14);
   Cluster cluster = clusterOf(1, 8, 1.3);
-  for (ScheduleKind schedule : {ScheduleKind::OneFOneB, ScheduleKind::GPipe})
+  for (const char *schedule : {"1f1b", "gpipe"})
     for (int i = 0; i < instances(60, 20); ++i) {
       RandomPlan plan = makeRandomPlan(random, cluster, schedule);
       SimulationInput input = inputOf(plan, cluster);
@@ -406,8 +403,7 @@ TEST(Simulate, one_rank_stands_for_all_of_its_role) {
   for (int64_t nodes : {1, 2, 4}) {
     Cluster cluster = clusterOf(nodes, 8 / nodes, 1.3);
     for (int i = 0; i < instances(30, 20); ++i) {
-      ScheduleKind schedule =
-          i % 2 ? ScheduleKind::GPipe : ScheduleKind::OneFOneB;
+      const char *schedule = i % 2 ? "gpipe" : "1f1b";
       RandomPlan plan = makeRandomPlan(random, cluster, schedule);
       for (PlanStage &stage : plan.plan.stages)
         stage.gathersAhead = i % 4 < 2;
@@ -441,7 +437,7 @@ TEST(Simulate, stages_that_share_an_uplink_slow_each_other_down) {
   std::mt19937_64 random(16);
   RandomPlan made;
   do
-    made = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
+    made = makeRandomPlan(random, cluster, "1f1b");
   while (made.plan.pipelineDegree != 4);
   for (int64_t s = 0; s < 4; ++s)
     made.plan.stages[s].devices = {s, s + 4};
@@ -549,7 +545,7 @@ TEST(Trace, every_rank_has_rows_whose_slices_do_not_overlap) {
   std::mt19937_64 random(17);
   Cluster cluster = clusterOf(1, 8, 1.3);
   for (int i = 0; i < 10; ++i) {
-    RandomPlan plan = makeRandomPlan(random, cluster, ScheduleKind::OneFOneB);
+    RandomPlan plan = makeRandomPlan(random, cluster, "1f1b");
     SimulationInput input = inputOf(plan, cluster);
     SimulationOptions options;
     Simulation simulation = run(input, options);

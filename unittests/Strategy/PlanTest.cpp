@@ -162,6 +162,8 @@ TEST(Plan, wrong_json_is_refused) {
             "'version': expected 1, found 2");
   EXPECT_EQ(errorOf([](Object &o) { o.erase("batch"); }),
             "missing key 'batch'");
+  EXPECT_EQ(errorOf([](Object &o) { o.erase("schedule"); }),
+            "missing key 'schedule'");
   EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
             "'schedule': unknown schedule 'zigzag', expected '1f1b' or "
             "'gpipe'");
@@ -183,13 +185,6 @@ TEST(Plan, wrong_json_is_refused) {
   EXPECT_EQ(errorOf([&](Object &o) { stage(o)["peak-bytes"] = most; }),
             "'stages[0].peak-bytes': expected at most 2^48 bytes, found "
             "9223372036854775807");
-}
-
-TEST(Plan, in_flight_micro_batches) {
-  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 0, 4, 8), 4);
-  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 3, 4, 8), 1);
-  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::OneFOneB, 0, 4, 2), 2);
-  EXPECT_EQ(inFlightMicroBatches(ScheduleKind::GPipe, 3, 4, 8), 8);
 }
 
 TEST(Plan, devices_are_ranges) {

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../TestSchedule.h"
 #include "TestModules.h"
 
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
-#include "galvatron/Schedule/TaskProgram.h"
 
 using namespace galvatron::testing;
 using namespace galvatron;
@@ -30,8 +30,8 @@ TEST_F(SchedulesTest, program_read_back_is_the_program_made) {
         ASSERT_TRUE(module && runPasses(*module));
         auto read = mlir::grt::readTaskProgram(*module);
         ASSERT_TRUE(mlir::succeeded(read));
-        TaskProgram expected = makeSchedule(
-            llvm::cantFail(parseSchedule(schedule)), stages, microBatches);
+        TaskProgram expected =
+            makeSchedule(scheduleNamed(schedule), stages, microBatches);
         EXPECT_EQ(read->program.schedule, expected.schedule);
         EXPECT_EQ(read->program.microBatches, expected.microBatches);
         ASSERT_EQ(read->program.roles.size(), expected.roles.size());

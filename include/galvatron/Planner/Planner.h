@@ -63,8 +63,8 @@ struct PlannerOptions {
   // Forced parts of the plan.
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
-  std::optional<ScheduleKind> schedule; ///< 1F1B if not given
-  std::vector<int64_t> partition;       ///< layers per stage
+  const Schedule *schedule = nullptr; ///< null: the default one
+  std::vector<int64_t> partition;     ///< layers per stage
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   bool keepDpSdp = false;

@@ -15,13 +15,15 @@
 #ifndef GALVATRON_SCHEDULE_TASKPROGRAM_H
 #define GALVATRON_SCHEDULE_TASKPROGRAM_H
 
-#include "galvatron/Strategy/Plan.h"
+#include "llvm/ADT/StringRef.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace galvatron {
+
+class Schedule;
 
 enum class TaskKind : uint8_t {
   Forward = 0,
@@ -93,7 +95,8 @@ struct TieRoles {
 };
 
 struct TaskProgram {
-  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  /// That made it; null if the tasks come from elsewhere.
+  const Schedule *schedule = nullptr;
   int64_t microBatches = 1;
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -101,38 +104,9 @@ struct TaskProgram {
   size_t taskCount() const;
 };
 
-/// All forwards, then all backwards, micro-batches ascending in both.
-TaskProgram makeGPipe(int64_t stages, int64_t microBatches,
-                      std::vector<TieRoles> ties = {});
-/// One forward, one backward (1F1B with flush). Opposite transfers between
-/// neighbours in the steady state are grouped.
-TaskProgram make1F1B(int64_t stages, int64_t microBatches,
-                     std::vector<TieRoles> ties = {});
-/// Why gradients of a role with these layers cannot be reduced behind their
-/// backward passes: an all-reduce would run beside a collective with which it
-/// shares two or more ranks, and such two need one order on all of them. Empty
-/// if they can. Ranks are local.
-std::string whyNotSyncBehind(llvm::ArrayRef<Strategy> layers);
-
-/// Why the sharded parameters of `layer` cannot be gathered while `beside`, its
-/// neighbour in the stage, computes: as above, collectives would run beside
-/// each other that need one order. Empty if they can. What scatters the
-/// neighbour's gradients does not matter: it waits for the gather.
-std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer);
-
-/// Which layers of a role may be gathered while the layer that runs before them
-/// computes.
-struct GatherAhead {
-  bool forward = false, backward = false;
-};
-std::vector<GatherAhead> gathersAhead(llvm::ArrayRef<Strategy> layers);
-
 /// Sets SyncBehind on the last backward task of a role; a role without one is
 /// left as it is.
 void setSyncBehind(RoleProgram &role);
-
-TaskProgram makeSchedule(ScheduleKind schedule, int64_t stages,
-                         int64_t microBatches, std::vector<TieRoles> ties = {});
 
 } // namespace galvatron
 

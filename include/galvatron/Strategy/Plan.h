@@ -23,21 +23,8 @@
 
 namespace galvatron {
 
-enum class ScheduleKind : uint8_t { GPipe, OneFOneB };
-
-/// "gpipe", "1f1b".
-llvm::StringRef scheduleName(ScheduleKind schedule);
-llvm::Expected<ScheduleKind> parseSchedule(llvm::StringRef text);
-/// "2bw", "harmony-pp", "harmony-dp": spaces of the planner (Planner/
-/// PlannedOnly.h) whose schedules nothing can compile or run.
-llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
-/// "schedule '2bw' is planned, not executed yet".
-std::string notExecuted(llvm::StringRef schedule);
-
-/// Micro-batches whose activations stage `stage` (from 0) of `stages` holds at
-/// once: min(P - i, m) under 1F1B, m under GPipe.
-int64_t inFlightMicroBatches(ScheduleKind schedule, int64_t stage,
-                             int64_t stages, int64_t microBatches);
+class Schedule;
+const Schedule &defaultSchedule();
 
 /// Options that change bytes or code and are therefore fixed at compile time.
 struct TrainingOptions {
@@ -160,7 +147,7 @@ struct Plan {
   int64_t seqLen = 0;
   int64_t batch = 0; ///< samples of one step over all ranks
   int64_t microBatches = 1;
-  ScheduleKind schedule = ScheduleKind::OneFOneB;
+  const Schedule *schedule = &defaultSchedule();
   int64_t pipelineDegree = 1;
   /// What was minimised, and what `iterationMs` is.
   Objective objective = Objective::Paper;
@@ -221,8 +208,8 @@ struct Plan {
   llvm::Error checkDevices() const;
 
   llvm::json::Value toJson() const;
-  /// Reads a plan JSON and checks it, devices too; unknown keys are kept out but
-  /// allowed.
+  /// Reads a plan JSON and checks it, devices too; unknown keys are kept out
+  /// but allowed.
   static llvm::Expected<Plan> fromJson(const llvm::json::Value &value);
 
   TimeSplit timeSplit(size_t stage) const;

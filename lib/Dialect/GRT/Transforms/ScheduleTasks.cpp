@@ -9,6 +9,8 @@
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 
 #include "mlir/IR/Builders.h"
@@ -81,14 +83,21 @@ class ScheduleTasksPass
              << "expected " << plan.getPipelineDegree()
              << " stages as the plan says, found " << stages.size();
     samples = plan.getBatch() / plan.getMicroBatches();
+    llvm::Expected<const ::galvatron::Schedule *> parsed =
+        ::galvatron::parseSchedule(plan.getSchedule());
+    if (!parsed)
+      return module.emitOpError(llvm::toString(parsed.takeError()));
+    schedule = *parsed;
+    shape = {plan.getPipelineDegree(), plan.getMicroBatches()};
+    if (llvm::Error error = schedule->check(shape))
+      return module.emitOpError(llvm::toString(std::move(error)));
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     ExchangeMaker exchanges(builder, module);
     SmallVector<RoleOp> roles;
     int64_t index = 0;
     for (mlir::galvatron::StageOp stage : stages) {
-      FailureOr<RoleOp> role =
-          buildRole(builder, exchanges, stage, stages.size(), plan, index);
+      FailureOr<RoleOp> role = buildRole(builder, exchanges, stage, index);
       if (failed(role))
         return failure();
       roles.push_back(*role);
@@ -104,12 +113,7 @@ class ScheduleTasksPass
     std::vector<::galvatron::TieRoles> tieRoles;
     for (const TiedTensor &tie : *ties)
       tieRoles.push_back({tie.owner.role, tie.borrower.role});
-    llvm::Expected<::galvatron::ScheduleKind> kind =
-        ::galvatron::parseSchedule(plan.getSchedule());
-    if (!kind)
-      return module.emitOpError(llvm::toString(kind.takeError()));
-    ::galvatron::TaskProgram program = ::galvatron::makeSchedule(
-        *kind, stages.size(), plan.getMicroBatches(), tieRoles);
+    ::galvatron::TaskProgram program = schedule->build(shape, tieRoles);
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
         gatherAhead(role);
@@ -134,17 +138,10 @@ class ScheduleTasksPass
   }
 
   FailureOr<RoleOp> buildRole(OpBuilder &builder, ExchangeMaker &exchanges,
-                              mlir::galvatron::StageOp stage,
-                              int64_t stageCount,
-                              mlir::galvatron::PlanAttr plan, int64_t &index) {
+                              mlir::galvatron::StageOp stage, int64_t &index) {
     OpBuilder::InsertionGuard guard(builder);
     int64_t number = stage.getIndex();
-    llvm::Expected<::galvatron::ScheduleKind> kind =
-        ::galvatron::parseSchedule(plan.getSchedule());
-    if (!kind)
-      return stage.emitOpError(llvm::toString(kind.takeError()));
-    int64_t slots = ::galvatron::inFlightMicroBatches(*kind, number, stageCount,
-                                                      plan.getMicroBatches());
+    int64_t slots = schedule->slots(shape, number, /*chunk=*/number);
     // Exchanges go in front of the roles that name them.
     SmallVector<mlir::galvatron::LayerOp> layers = stage.getLayers();
     SmallVector<Reshards> reshards(layers.size());
@@ -308,6 +305,8 @@ class ScheduleTasksPass
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t samples = 0;
+  const ::galvatron::Schedule *schedule = nullptr;
+  ::galvatron::ScheduleShape shape;
 };
 
 } // namespace

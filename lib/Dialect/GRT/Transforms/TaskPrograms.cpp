@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/MapVector.h"

@@ -8,6 +8,7 @@
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Schedule/Verify.h"
+#include "galvatron/Strategy/Concurrency.h"
 
 #include "llvm/ADT/DenseSet.h"
 

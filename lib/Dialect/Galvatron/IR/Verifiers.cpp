@@ -12,6 +12,7 @@
 
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Units.h"

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Simulate/Simulate.h"
 
 #include "galvatron/Cost/ProfileLayerModel.h"
@@ -258,8 +259,8 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   MLIRContext *context = module.getContext();
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
-                                ::galvatron::scheduleName(plan.schedule),
-                                plan.pipelineDegree, memory));
+                                plan.schedule->name(), plan.pipelineDegree,
+                                memory));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

@@ -9,6 +9,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -10,6 +10,7 @@
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Schedule/TaskProgram.h"
+#include "galvatron/Strategy/Strategy.h"
 
 #include <vector>
 

@@ -1,0 +1,101 @@
+//===- Schedule.h - Pipeline schedules as objects ---------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A schedule says all that the rest of the compiler wants to know of it: which
+// shapes it can have, its tasks, how many micro-batches it holds at once, how
+// long a step takes at most and at least. Search, memory, simulator and passes
+// ask the object; nobody tests which one it is. Schedules are known by name in
+// one registry.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SCHEDULE_SCHEDULE_H
+#define GALVATRON_SCHEDULE_SCHEDULE_H
+
+#include "galvatron/Schedule/TaskProgram.h"
+#include "galvatron/Schedule/TimeForm.h"
+
+#include "llvm/Support/Error.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// What a schedule is made for.
+struct ScheduleShape {
+  int64_t roles = 1;
+  int64_t microBatches = 1;
+};
+
+class Schedule {
+public:
+  virtual ~Schedule();
+
+  /// As files and options call it: "1f1b".
+  virtual llvm::StringRef name() const = 0;
+  /// Error: why this shape cannot have it. All that follows is asked only of
+  /// shapes that can.
+  virtual llvm::Error check(const ScheduleShape &shape) const;
+
+  /// The role of every chunk, by the chunk's number in the order of the model.
+  virtual std::vector<int64_t> homes(const ScheduleShape &shape) const;
+  /// The tasks of all roles.
+  virtual TaskProgram build(const ScheduleShape &shape,
+                            std::vector<TieRoles> ties = {}) const = 0;
+  /// Micro-batches whose activations a role holds at once for a chunk.
+  virtual int64_t slots(const ScheduleShape &shape, int64_t role,
+                        int64_t chunk) const = 0;
+  /// Micro-batches from which on more of them take no more slots; nothing if
+  /// every one of them takes a slot.
+  virtual std::optional<int64_t> slotsBoundedIn(int64_t roles) const = 0;
+
+  /// Copies of the weights that are in use at once, buffers that gradients are
+  /// added up in, and how many steps behind the gradients of a step are.
+  virtual int64_t weightVersions(const ScheduleShape &shape) const;
+  virtual int64_t gradientBuffers(const ScheduleShape &shape) const;
+  virtual int64_t delay(const ScheduleShape &shape) const;
+
+  /// A step's time, at most and at least, as the simulator runs it.
+  virtual TimeForm upper(const ScheduleShape &shape) const = 0;
+  virtual TimeForm lower(const ScheduleShape &shape) const = 0;
+};
+
+/// The schedules that can be compiled, by name. Everything that reads a name
+/// asks here.
+class ScheduleRegistry {
+public:
+  static ScheduleRegistry &get();
+
+  /// The name must be new.
+  const Schedule &add(std::unique_ptr<Schedule> schedule);
+  /// Null if there is none of this name.
+  const Schedule *find(llvm::StringRef name) const;
+  const std::vector<std::unique_ptr<Schedule>> &all() const {
+    return schedules;
+  }
+
+private:
+  ScheduleRegistry();
+  std::vector<std::unique_ptr<Schedule>> schedules;
+};
+
+/// What is taken where nobody names one: 1F1B.
+const Schedule &defaultSchedule();
+/// Error: the names that are known.
+llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
+/// "2bw", "harmony-pp", "harmony-dp": spaces of the planner (Planner/
+/// PlannedOnly.h) whose schedules nothing can compile or run.
+llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
+/// "schedule '2bw' is planned, not executed yet".
+std::string notExecuted(llvm::StringRef schedule);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SCHEDULE_SCHEDULE_H
