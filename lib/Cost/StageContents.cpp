@@ -16,6 +16,37 @@ using namespace llvm;
 
 namespace galvatron {
 
+int64_t LiveTensors::bytes(ArrayRef<int64_t> tensors, int64_t samples) {
+  int64_t sum = 0;
+  for (int64_t each : tensors)
+    sum = addBytes(sum, align64(multiplyBytes(each, samples)));
+  return sum;
+}
+
+LiveTensors LayerModel::liveTensors(size_t layer) const {
+  LiveTensors tensors;
+  if (int64_t bytes = boundaryBytesPerSample(layer))
+    tensors.made.push_back(bytes);
+  return tensors;
+}
+
+void connectLayers(MutableArrayRef<StageLayer> layers,
+                   ArrayRef<Strategy> strategies, const LayerModel &model,
+                   size_t first) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    StageLayer &layer = layers[i];
+    layer.behind = model.liveTensors(first + i).allBytes(layer.samples);
+    if (first + i == 0)
+      continue;
+    LiveTensors front = model.liveTensors(first + i - 1);
+    layer.front = front.allBytes(layer.samples);
+    layer.resharded = i > 0 && strategies[i].sampleLayout() !=
+                                   strategies[i - 1].sampleLayout();
+    if (i == 0 || layer.resharded)
+      layer.entering = front.passingBytes(layer.samples);
+  }
+}
+
 Error checkPlan(LayerModel &model, const Cluster &cluster, const Plan &plan) {
   if (Error error = plan.check())
     return error;
@@ -58,6 +89,10 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                        "': " + toString(footprint.takeError()));
     contents.layers.push_back({*footprint, local});
   }
+  std::vector<Strategy> strategies;
+  for (int64_t i = 0; i < at.layerCount; ++i)
+    strategies.push_back(plan.layers[at.firstLayer + i].strategy);
+  connectLayers(contents.layers, strategies, model, at.firstLayer);
   auto stages = static_cast<int64_t>(plan.stages.size());
   StageShape &shape = contents.shape;
   shape.inFlight =

@@ -8,6 +8,7 @@
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
@@ -31,8 +32,13 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                  align64(multiplyBytes(microBatches * samples,
                                        footprint.dataBytesPerSample));
   memory.boundary =
-      std::max(align64(footprint.inputBytes), align64(footprint.outputBytes));
+      align64(footprint.inputBytes) + align64(footprint.outputBytes) +
+      align64(footprint.passingInBytes) + align64(footprint.passingOutBytes);
   return memory;
+}
+
+int64_t StageLayer::heldBytes() const {
+  return align64(footprint.inputBytes) + entering;
 }
 
 static int64_t workspaceBytes(const StageShape &shape) {
@@ -102,7 +108,7 @@ std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers) {
   int64_t kept = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
-    kept += align64(footprint.inputBytes) + align64(footprint.stashBytes);
+    kept += layers[l].heldBytes() + align64(footprint.stashBytes);
     forward[l].gathered = align64(footprint.forwardGathered);
     backward[l].gathered = align64(footprint.backwardGathered);
     forward[l].ahead = layers[l].forwardAhead;
@@ -137,7 +143,7 @@ StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
   int64_t keptSum = 0, boundary = 0;
-  for (const StageLayer &layer : layers) {
+  for (auto [l, layer] : enumerate(layers)) {
     const LayerFootprint &footprint = layer.footprint;
     LayerMemory memory =
         layerMemory(footprint, layer.samples, shape.microBatches);
@@ -150,7 +156,10 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     add(ledger.runtime, multiplyBytes(shape.microBatches * layer.samples,
                                       footprint.dataBytesPerSample));
     add(keptSum, memory.kept);
+    add(keptSum, layer.entering);
     boundary = std::max(boundary, memory.boundary);
+    if (layer.resharded)
+      boundary = std::max(boundary, layers[l - 1].behind + layer.front);
   }
   ledger.activations = multiplyBytes(shape.inFlight, keptSum);
   // A layer's temporaries may use what later layers keep.
@@ -158,7 +167,9 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     ledger.backward =
         std::max(ledger.backward,
                  std::max(layer.forwardEnd, layer.backwardEnd) - keptSum);
-  ledger.communication = 2 * boundary;
+  if (!shape.lastStage)
+    boundary = std::max(boundary, 2 * layers.back().behind);
+  ledger.communication = boundary;
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime += stageConstantBytes(shape) - ledger.workspace;
   return ledger;
@@ -195,8 +206,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.parameters, ledger.parameters);
   place(layout.gradients, ledger.gradients);
   place(layout.optimizer, ledger.optimizer);
-  place(layout.boundary[0], ledger.communication / 2);
-  place(layout.boundary[1], ledger.communication / 2);
+  place(layout.boundary, ledger.communication);
   int64_t dataBytes = 0;
   for (const StageLayer &layer : layers)
     dataBytes += align64(shape.microBatches * layer.samples *
@@ -226,7 +236,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     parameters += align64(footprint.parameterBytes);
     gradients += align64(footprint.gradientBytes);
     optimizer += align64(footprint.optimizerBytes);
-    stash += align64(footprint.inputBytes) + align64(footprint.stashBytes);
+    stash += layers[l].heldBytes() + align64(footprint.stashBytes);
     // The slot is followed by the transient region, so one range serves.
     placement.backwardTransient = stash;
     placement.forwardTransient = stash + align64(footprint.outputBytes);

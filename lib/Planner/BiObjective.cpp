@@ -86,7 +86,7 @@ std::vector<int64_t> memoryBalanced(const PipelineProblem &problem) {
       kept += option.kept;
       highest = std::max(highest, kept + option.transient);
       boundary = std::max(boundary, option.boundary);
-      return state + (inFlight - 1) * kept + highest + 2 * boundary;
+      return state + (inFlight - 1) * kept + highest + boundary;
     };
   });
 }

@@ -7,6 +7,7 @@
 
 #include "Candidate.h"
 
+#include "galvatron/Cost/StageContents.h"
 #include "galvatron/Schedule/Schedule.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -38,6 +39,7 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
     if (!candidate->leaveOutLong(model, refusal))
       return nullptr;
     candidate->addTransfers(model, tables);
+    candidate->addBoundaries(model);
     candidate->addTies(model, tables);
   } else {
     candidate->shortenLong();
@@ -220,6 +222,30 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
   }
 }
 
+void Candidate::addBoundaries(LayerModel &model) {
+  const StrategySet &set = *theShape.layout->set;
+  // Few different sets of tensors.
+  std::map<std::pair<SmallVector<int64_t, 1>, SmallVector<int64_t, 1>>, size_t>
+      known;
+  for (size_t l = 0; l + 1 < model.layerCount(); ++l) {
+    LiveTensors tensors = model.liveTensors(l);
+    auto [it, fresh] = known.try_emplace({tensors.made, tensors.passing},
+                                         theProblem.boundaries.size());
+    theProblem.boundaryBehind.push_back(it->second);
+    if (!fresh)
+      continue;
+    PipelineBoundary &boundary = theProblem.boundaries.emplace_back();
+    for (size_t strategy : set.classes) {
+      // Where samples do not divide no layer has the class.
+      int64_t shards = set.strategies[strategy].sampleShards();
+      int64_t local =
+          theShape.samples() % shards == 0 ? theShape.samples() / shards : 0;
+      boundary.live.push_back(tensors.allBytes(local));
+      boundary.passing.push_back(tensors.passingBytes(local));
+    }
+  }
+}
+
 /// Then nothing tells classes apart.
 void Candidate::makeTransfersFree(size_t layers) {
   theProblem.classes = theProblem.tieKeys = 1;
@@ -279,7 +305,9 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
   size_t layer = 0;
   for (size_t s = 0; s < need.stage; ++s)
     layer += solved.partition[s];
+  size_t first = layer;
   std::vector<StageLayer> layers;
+  std::vector<Strategy> strategies;
   for (int64_t i = 0; i < solved.partition[need.stage]; ++i, ++layer) {
     const Strategy &strategy =
         theShape.layout->set->strategies[solved.strategies[layer]];
@@ -287,7 +315,9 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
     layers.push_back(
         {cantFail(model.footprint(model.kindOf(layer), strategy, samples)),
          samples});
+    strategies.push_back(strategy);
   }
+  connectLayers(layers, strategies, model, first);
   MemoryNeed result;
   result.stage = static_cast<int64_t>(need.stage);
   result.ledger = stageLedger(layers, stageShape(need.stage));

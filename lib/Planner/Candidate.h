@@ -88,6 +88,7 @@ private:
   bool leaveOutLong(LayerModel &model, std::string &refusal);
   void shortenLong();
   void addTransfers(LayerModel &model, CostTables &tables);
+  void addBoundaries(LayerModel &model);
   void makeTransfersFree(size_t layers);
   void addTies(LayerModel &model, CostTables &tables);
   StageShape stageShape(size_t stage) const;

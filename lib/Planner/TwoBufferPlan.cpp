@@ -152,8 +152,9 @@ private:
   int64_t stageBytes(size_t s, int64_t begin, int64_t end) const {
     std::vector<StageLayer> contents;
     for (int64_t l = begin; l < end; ++l)
-      contents.push_back(
-          {footprints[l], samples / strategy.sampleShards(), false, false});
+      contents.push_back({footprints[l], samples / strategy.sampleShards()});
+    connectLayers(contents, std::vector<Strategy>(contents.size(), strategy),
+                  model, static_cast<size_t>(begin));
     StageShape shape;
     shape.inFlight = static_cast<int64_t>(devices.size() - s);
     shape.microBatches = microBatches;

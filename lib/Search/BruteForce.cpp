@@ -186,17 +186,38 @@ public:
 
   int64_t memory(size_t s) const {
     int64_t inFlight = problem.stages[s].inFlight;
-    int64_t state = 0, kept = 0, region = 0, boundary = 0;
+    int64_t state = 0, kept = 0, region = 0, buffers = 0;
     for (size_t l = first[s]; l < behind[s]; ++l) {
       state += option(l).state;
-      kept += inFlight * option(l).kept;
-      boundary = std::max(boundary, option(l).boundary);
+      kept += inFlight * (option(l).kept + entering(s, l));
+      buffers = std::max(buffers, option(l).boundary);
       int64_t overlaid = 0;
       for (size_t later = l + 1; later < behind[s]; ++later)
-        overlaid += option(later).kept;
+        overlaid += option(later).kept + entering(s, later);
       region = std::max(region, option(l).transient - overlaid);
+      if (l > first[s] && changes(l) && !problem.boundaryBehind.empty())
+        buffers = std::max(buffers, live(l - 1, l - 1) + live(l - 1, l));
     }
-    return state + kept + region + 2 * boundary;
+    if (s + 1 < problem.stages.size() && !problem.boundaryBehind.empty())
+      buffers = std::max(buffers, 2 * live(behind[s] - 1, behind[s] - 1));
+    return state + kept + region + buffers;
+  }
+
+  bool changes(size_t l) const {
+    return option(l - 1).layoutClass != option(l).layoutClass;
+  }
+  /// Bytes of what lives behind `former`, in the class of layer `holder`.
+  int64_t live(size_t former, size_t holder) const {
+    return problem.boundaries.at(problem.boundaryBehind.at(former))
+        .live.at(option(holder).layoutClass);
+  }
+  /// What passes a layer that comes first of its class in its stage.
+  int64_t entering(size_t s, size_t l) const {
+    if (l == 0 || problem.boundaryBehind.empty() ||
+        (l > first[s] && !changes(l)))
+      return 0;
+    return problem.boundaries.at(problem.boundaryBehind.at(l - 1))
+        .passing.at(option(l).layoutClass);
   }
 
   int64_t excess() const {

@@ -94,21 +94,25 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
         }
     }
   PipelineNeed result;
-  result.excess = need[0][0];
+  result.bound = need[0][0];
   size_t at = 0;
-  bool named = false;
   for (size_t s = 0; s < stages; ++s) {
     size_t end = ends[s][at];
     const LeastMemory &own = least(s, at, end);
-    if (!named && excess(s, at, end) == result.excess) {
-      result.stage = s;
-      named = true;
-    }
     result.solution.partition.push_back(static_cast<int64_t>(end - at));
     result.solution.choice.insert(result.solution.choice.end(),
                                   own.choice.begin(), own.choice.end());
     at = end;
   }
+  result.excess = std::numeric_limits<int64_t>::min();
+  PipelineValue value = evaluatePipeline(problem, result.solution.partition,
+                                         result.solution.choice);
+  for (size_t s = 0; s < stages; ++s)
+    if (int64_t own = value.memory[s] - problem.stages[s].memory;
+        own > result.excess) {
+      result.excess = own;
+      result.stage = s;
+    }
   return result;
 }
 

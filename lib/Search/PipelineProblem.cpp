@@ -119,6 +119,21 @@ Error PipelineProblem::check() const {
         if (outside(time, mostTime))
           return refuse("a transfer is negative or too large");
     }
+  for (const PipelineBoundary &boundary : boundaries)
+    for (const auto *list : {&boundary.live, &boundary.passing}) {
+      if (list->size() != classes)
+        return refuse("expected a boundary's bytes for " + Twine(classes) +
+                      " classes, found " + Twine(list->size()));
+      for (int64_t bytes : *list)
+        if (outside(bytes, mostBytes))
+          return refuse("a boundary is negative or too large");
+    }
+  if (!boundaryBehind.empty() && boundaryBehind.size() + 1 != count)
+    return refuse("expected " + Twine(count - 1) + " boundaries, found " +
+                  Twine(boundaryBehind.size()));
+  for (size_t boundary : boundaryBehind)
+    if (boundary >= boundaries.size())
+      return refuse("a boundary does not exist");
   if (transforms.size() != layers.size())
     return refuse("expected transforms for every place");
   for (size_t p = 0; p < layers.size(); ++p) {
@@ -165,6 +180,30 @@ Error PipelineProblem::check() const {
   return Error::success();
 }
 
+int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
+                   ArrayRef<const PipelineOption *> options) {
+  int64_t state = 0, kept = 0, highest = 0, buffers = 0;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const PipelineOption &option = *options[i];
+    if (const PipelineBoundary *front = problem.front(begin + i)) {
+      size_t own = option.layoutClass;
+      size_t former = i > 0 ? options[i - 1]->layoutClass : own;
+      if (i == 0 || former != own)
+        kept += front->passing[own];
+      if (former != own)
+        buffers = std::max(buffers, front->live[former] + front->live[own]);
+    }
+    state += option.state;
+    kept += option.kept;
+    highest = std::max(highest, kept + option.transient);
+    buffers = std::max(buffers, option.boundary);
+  }
+  if (const PipelineBoundary *end = problem.behind(begin + options.size() - 1))
+    buffers = std::max(buffers, 2 * end->live[options.back()->layoutClass]);
+  return state + (problem.stages[stage].inFlight - 1) * kept + highest +
+         buffers;
+}
+
 PipelineValue evaluatePipeline(const PipelineProblem &problem,
                                const std::vector<int64_t> &partition,
                                const std::vector<uint32_t> &choice) {
@@ -209,17 +248,11 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
   }
   size_t next = 0;
   for (size_t s = 0; s < stages; ++s) {
-    int64_t inFlight = problem.stages[s].inFlight;
-    int64_t state = 0, kept = 0, highest = 0, boundary = 0;
-    for (int64_t i = 0; i < partition[s]; ++i) {
-      const PipelineOption &option = optionOf(next++);
-      state += option.state;
-      kept += option.kept;
-      highest = std::max(highest, kept + option.transient);
-      boundary = std::max(boundary, option.boundary);
-    }
-    value.memory.push_back(state + (inFlight - 1) * kept + highest +
-                           2 * boundary);
+    std::vector<const PipelineOption *> options;
+    for (int64_t i = 0; i < partition[s]; ++i)
+      options.push_back(&optionOf(next + i));
+    value.memory.push_back(stageBytes(problem, s, next, options));
+    next += partition[s];
     value.fits &= value.memory.back() <= problem.stages[s].memory;
   }
   value.cost =

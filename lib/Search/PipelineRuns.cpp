@@ -105,6 +105,7 @@ StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
   run.classes = problem.classes;
   run.end = group.end;
   run.memory = problem.stages[stage].memory;
+  run.inFlight = problem.stages[stage].inFlight;
   run.endCharge = tables.endCharge(stage, run.end);
   run.byFirstClass = stage > 0;
   run.byLastClass = stage + 1 < tables.stages;
@@ -115,11 +116,15 @@ StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
   }
   for (size_t l = run.starts.front(); l < run.end; ++l) {
     run.options.push_back(&tables.options(stage, l, tieChoice));
+    if (!problem.boundaryBehind.empty())
+      run.boundaries.push_back(problem.front(l));
     if (l + 1 < run.end) {
       run.transforms.push_back(&tables.transform(stage, l));
       run.spreads.push_back(&tables.spread(stage, l));
     }
   }
+  if (!problem.boundaryBehind.empty())
+    run.boundaries.push_back(problem.behind(run.end - 1));
   return run;
 }
 

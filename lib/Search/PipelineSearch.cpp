@@ -159,7 +159,7 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
   if (bound <= suspicious || checkedNeed)
     return;
   checkedNeed = true;
-  if (search::leastNeed(tables, partition).excess > 0)
+  if (search::leastNeed(tables, partition).bound > 0)
     bound = kNoBound;
 }
 

@@ -121,13 +121,19 @@ size_t PipelineTables::freedom(size_t stage, size_t begin, size_t end) {
     const Station &at = station(stage);
     const std::vector<size_t> &transforms =
         problem.transforms[problem.stages[stage].place];
+    auto boundary = [&](size_t l) {
+      return problem.boundaryBehind.empty() ? 0 : problem.boundaryBehind[l];
+    };
     auto alike = [&](size_t l) {
       if (isTied[l] || isTied[l + 1] || at.options[l] != at.options[l + 1])
         return false;
       if (l + 2 < layers && transforms[l] != transforms[l + 1])
         return false;
       if (stage > 0 && l > 0 &&
-          cut(stage - 1, l).gradient != cut(stage - 1, l + 1).gradient)
+          (cut(stage - 1, l).gradient != cut(stage - 1, l + 1).gradient ||
+           boundary(l - 1) != boundary(l)))
+        return false;
+      if (l + 2 < layers && boundary(l) != boundary(l + 1))
         return false;
       // Only the last stage ends at the last layer.
       return stage + 1 == stages ||
@@ -154,7 +160,7 @@ Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
     choice.kept = from.kept;
     choice.state = from.state + (inFlight - 1) * from.kept;
     choice.transient = from.transient;
-    choice.boundary = 2 * from.boundary;
+    choice.boundary = from.boundary;
     choices.push_back(choice);
   }
   return choices;

@@ -22,8 +22,8 @@ class QuickStage {
 public:
   QuickStage(const PipelineProblem &problem, size_t stage, size_t begin,
              size_t count, size_t layoutClass)
-      : problem(problem), stage(problem.stages[stage]), begin(begin),
-        count(count), layoutClass(layoutClass) {}
+      : problem(problem), number(stage), stage(problem.stages[stage]),
+        begin(begin), count(count), layoutClass(layoutClass) {}
 
   /// Fills `choice` of the stage's layers; false if they do not fit.
   bool solve(MutableArrayRef<uint32_t> choice) const {
@@ -97,16 +97,10 @@ private:
   }
 
   bool fits(ArrayRef<uint32_t> chosen) const {
-    int64_t state = 0, kept = 0, highest = 0, boundary = 0;
-    for (size_t l = 0; l < count; ++l) {
-      const PipelineOption &option = optionsOf(l)[chosen[l]];
-      state += option.state;
-      kept += option.kept;
-      highest = std::max(highest, kept + option.transient);
-      boundary = std::max(boundary, option.boundary);
-    }
-    return state + (stage.inFlight - 1) * kept + highest + 2 * boundary <=
-           stage.memory;
+    SmallVector<const PipelineOption *> options;
+    for (size_t l = 0; l < count; ++l)
+      options.push_back(&optionsOf(l)[chosen[l]]);
+    return stageBytes(problem, number, begin, options) <= stage.memory;
   }
 
   static bool take(ArrayRef<uint32_t> chosen,
@@ -116,6 +110,7 @@ private:
   }
 
   const PipelineProblem &problem;
+  size_t number;
   const PipelineStage &stage;
   size_t begin, count, layoutClass;
 };

@@ -26,21 +26,30 @@ struct Memory {
   bool within(const Memory &other) const {
     return s <= other.s && sv <= other.sv && sd <= other.sd && svd <= other.svd;
   }
-  static Memory of(const Choice &option, int64_t transient) {
+  static Memory of(const Choice &option, int64_t transient, int64_t boundary) {
     int64_t peak = option.state + option.kept + transient;
-    return {option.state, peak, option.state + option.boundary,
-            peak + option.boundary};
+    return {option.state, peak, option.state + boundary, peak + boundary};
   }
   /// With `option` before what this stands for.
-  Memory before(const Choice &option, int64_t transient) const {
+  Memory before(const Choice &option, int64_t transient,
+                int64_t boundary) const {
     Memory grown;
     grown.s = option.state + s;
     grown.sv = option.state + option.kept + std::max(sv, s + transient);
-    grown.sd = option.state + std::max(sd, s + option.boundary);
+    grown.sd = option.state + std::max(sd, s + boundary);
     grown.svd = option.state + option.kept +
-                std::max({svd, sd + transient, sv + option.boundary,
-                          s + transient + option.boundary});
+                std::max({svd, sd + transient, sv + boundary,
+                          s + transient + boundary});
     return grown;
+  }
+  /// With `bytes` more that the first of these layers keeps, a micro-batch.
+  Memory keeping(int64_t bytes, int64_t inFlight) const {
+    int64_t others = (inFlight - 1) * bytes;
+    return {s + others, sv + others + bytes, sd + others, svd + others + bytes};
+  }
+  /// With boundary buffers of at least so many bytes.
+  Memory holding(int64_t boundary) const {
+    return {s, sv, std::max(sd, s + boundary), std::max(svd, sv + boundary)};
   }
   /// Raises numbers that cannot decide any more.
   void raise(int64_t transient, int64_t boundary) {
@@ -182,9 +191,14 @@ public:
     for (size_t l = 0; l < count; ++l) {
       int64_t transient = 0, boundary = 0;
       int64_t bytes = std::numeric_limits<int64_t>::max();
+      const PipelineBoundary *next =
+          l + 1 < count ? boundaryInFront(l + 1) : nullptr;
       for (const Choice &option : *run.options[l]) {
         transient = std::max(transient, option.transient);
         boundary = std::max(boundary, option.boundary);
+        if (next)
+          boundary = std::max(boundary, next->live[option.layoutClass] +
+                                            largest(next->live));
         bytes = std::min(bytes, option.bytes());
       }
       transientBefore[l + 1] = std::max(transientBefore[l], transient);
@@ -228,6 +242,12 @@ public:
   }
 
 private:
+  static int64_t largest(const std::vector<int64_t> &bytes) {
+    return *std::max_element(bytes.begin(), bytes.end());
+  }
+  const PipelineBoundary *boundaryInFront(size_t l) const {
+    return run.boundaries.empty() ? nullptr : run.boundaries[l];
+  }
   int64_t transientOf(size_t l, const Choice &option) const {
     return run.fault == PipelineFault::IgnoreBackwardPeak && l + 1 < count
                ? 0
@@ -241,7 +261,11 @@ private:
           run.endCharge ? (*run.endCharge)[option.layoutClass] : 0;
       label.time = option.time + charge;
       label.nosync = option.nosync + charge;
-      label.memory = Memory::of(option, transientOf(l, option));
+      const PipelineBoundary *end = boundaryInFront(count);
+      label.memory = Memory::of(
+          option, transientOf(l, option),
+          end ? std::max(option.boundary, 2 * end->live[option.layoutClass])
+              : option.boundary);
       label.parent = 0;
       label.option = option.index;
       label.group = static_cast<uint32_t>(
@@ -254,16 +278,26 @@ private:
   void extend(size_t l) {
     const std::vector<Label> &next = labels[l + 1];
     const std::vector<Picoseconds> &matrix = *run.transforms[l];
+    const PipelineBoundary *between = boundaryInFront(l + 1);
     for (const Choice &option : *run.options[l]) {
       const Picoseconds *row = &matrix[option.layoutClass * classes];
       int64_t transient = transientOf(l, option);
       for (uint32_t i = 0; i < next.size(); ++i) {
         const Label &from = next[i];
         Label label;
-        label.memory = from.memory.before(option, transient);
+        size_t c = from.group % classes;
+        if (between && c != option.layoutClass)
+          label.memory =
+              from.memory.keeping(between->passing[c], run.inFlight)
+                  .before(option, transient,
+                          std::max(option.boundary,
+                                   between->live[option.layoutClass] +
+                                       between->live[c]));
+        else
+          label.memory = from.memory.before(option, transient, option.boundary);
         if (label.memory.svd + nearestBytes[l] > run.memory)
           continue;
-        Picoseconds transform = row[from.group % classes];
+        Picoseconds transform = row[c];
         label.time = from.time + option.time + transform;
         label.nosync = from.nosync + option.nosync + transform;
         label.parent = i;
@@ -293,14 +327,43 @@ private:
     fresh.push_back(label);
   }
 
-  bool beats(const Label &a, const Label &b, Picoseconds spread) const {
+  /// The most by which what stands in front of two labels of different classes
+  /// can cost the one more than the other.
+  struct Slack {
+    Picoseconds time = 0;
+    int64_t kept = 0;     ///< more is kept
+    int64_t boundary = 0; ///< boundary buffers become as large
+  };
+
+  /// For a label of class a that takes the place of one of class b: any class
+  /// may stand in front.
+  Slack slackOf(size_t l, size_t a, size_t b) const {
+    Slack slack;
+    if (run.fault != PipelineFault::IgnoreTransformInDominance)
+      slack.time = (*run.spreads[l - 1])[a * classes + b];
+    const PipelineBoundary *front = boundaryInFront(l);
+    if (!front || run.fault == PipelineFault::IgnoreBoundaryInDominance)
+      return slack;
+    // Class b in front costs b nothing.
+    slack.kept = front->passing[a];
+    slack.boundary =
+        front->live[a] + (front->live[a] > front->live[b] ? largest(front->live)
+                                                          : front->live[b]);
+    return slack;
+  }
+
+  bool beats(const Label &a, const Label &b, const Slack &slack) const {
     if (run.twoCosts) {
-      if (a.time + spread > b.time || a.nosync + spread > b.nosync)
+      if (a.time + slack.time > b.time || a.nosync + slack.time > b.nosync)
         return false;
-    } else if (a.cost + run.cost.both() * spread > b.cost) {
+    } else if (a.cost + run.cost.both() * slack.time > b.cost) {
       return false;
     }
-    return a.memory.within(b.memory);
+    if (slack.kept == 0 && slack.boundary == 0)
+      return a.memory.within(b.memory);
+    return a.memory.keeping(slack.kept, run.inFlight)
+        .holding(slack.boundary)
+        .within(b.memory);
   }
 
   /// Labels of one group that no other of the group beats.
@@ -318,7 +381,7 @@ private:
     for (const Label &label : fresh) {
       if (kept.empty() || kept.back().group != label.group)
         first = kept.size();
-      if (beatenBy(kept, first, kept.size(), label, 0, nullptr))
+      if (beatenBy(kept, first, kept.size(), label, Slack(), nullptr))
         continue;
       Least least{label.memory.svd, label.nosync};
       if (kept.size() > first) {
@@ -331,19 +394,19 @@ private:
     statistics.steps += fresh.size();
   }
 
-  /// Whether one of kept[first..end) beats a label, given `spread` more; those
+  /// Whether one of kept[first..end) beats a label, given `slack` more; those
   /// that are gone do not count. `leasts` are of these labels.
   bool beatenBy(const std::vector<Label> &kept, size_t first, size_t end,
-                const Label &label, Picoseconds spread,
+                const Label &label, const Slack &slack,
                 const std::vector<char> *gone) {
     // The dearest have the least memory.
     for (size_t i = end; i-- > first;) {
       // From here on none has so little memory or nosync: no need to look.
       if (leasts[i].memory > label.memory.svd ||
-          (run.twoCosts && leasts[i].nosync + spread > label.nosync))
+          (run.twoCosts && leasts[i].nosync + slack.time > label.nosync))
         return false;
       ++statistics.steps;
-      if (!(gone && (*gone)[i]) && beats(kept[i], label, spread))
+      if (!(gone && (*gone)[i]) && beats(kept[i], label, slack))
         return true;
     }
     return false;
@@ -355,7 +418,6 @@ private:
     std::vector<Label> &all = labels[l];
     if (l == 0 || all.size() < 2)
       return;
-    const std::vector<Picoseconds> &spread = *run.spreads[l - 1];
     // Labels are sorted by group, then by cost.
     std::vector<size_t> groups = {0};
     for (size_t i = 1; i < all.size(); ++i)
@@ -380,15 +442,12 @@ private:
         if (front.group == all[b].group ||
             front.group / classes != all[b].group / classes)
           continue;
-        Picoseconds slack =
-            run.fault == PipelineFault::IgnoreTransformInDominance
-                ? 0
-                : spread[front.group % classes * classes + classB];
+        Slack slack = slackOf(l, front.group % classes, classB);
         // As far as they are cheap enough.
         auto end = std::partition_point(
             all.begin() + groups[g], all.begin() + groups[g + 1],
             [&](const Label &a) {
-              return a.cost + perSpread * slack <= all[b].cost;
+              return a.cost + perSpread * slack.time <= all[b].cost;
             });
         gone[b] =
             beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
@@ -418,7 +477,12 @@ private:
                                           static_cast<double>(label.nosync)) +
                      completions[f].stop(l, c) <=
                  rooms[f][label.group / classes];
-      if (!within || label.memory.svd > run.memory)
+      // A stage that does not begin with the model holds what passes.
+      const PipelineBoundary *front = boundaryInFront(l);
+      int64_t entry = front && run.fault != PipelineFault::ForgetEntry
+                          ? run.inFlight * front->passing[c]
+                          : 0;
+      if (!within || label.memory.svd + entry > run.memory)
         continue;
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
@@ -642,8 +706,9 @@ LeastMemory leastMemory(const std::vector<const Choices *> &options) {
       for (uint32_t i = 0; i < parents; ++i) {
         Memory memory =
             l + 1 < count
-                ? points[l + 1][i].memory.before(option, option.transient)
-                : Memory::of(option, option.transient);
+                ? points[l + 1][i].memory.before(option, option.transient,
+                                                 option.boundary)
+                : Memory::of(option, option.transient, option.boundary);
         memory.raise(transientBefore[l], boundaryBefore[l]);
         fresh.push_back({memory, option.index, i});
       }

@@ -14,6 +14,8 @@
 //   S + b + d,  S + V + d,  S + D + b,  S + V + D      (plus what comes before)
 // where b and d are the largest transient and boundary still to come. Where
 // these are known to be small the four numbers collapse into the last one.
+// What a change of classes at a boundary adds (PipelineBoundary) is known when
+// the layer before it is put in front.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +35,7 @@ struct Choice {
   uint32_t layoutClass = 0;
   Picoseconds time = 0, nosync = 0;
   int64_t state = 0, kept = 0, transient = 0;
-  int64_t boundary = 0; ///< both buffers
+  int64_t boundary = 0; ///< gradients of its input and output
 
   int64_t bytes() const { return state + kept; }
 };
@@ -73,6 +75,11 @@ struct StageRun {
   const std::vector<Picoseconds> *endCharge = nullptr;
   /// By start and class: what the first layer sends back at least; or null.
   std::vector<const std::vector<Picoseconds> *> startCharge;
+
+  int64_t inFlight = 1;
+  /// From starts.front() on, by layer: what lives in front of it and, last of
+  /// all, behind the stage; null where that is nothing.
+  std::vector<const PipelineBoundary *> boundaries;
 
   /// The Pareto front of both times, or the least of one functional.
   bool twoCosts = false;

@@ -177,6 +177,7 @@ private:
           makeLayer(strategy, stage.devices, contents->layers[i].footprint,
                     contention[number]);
       layer.name = plan.layers[l].name;
+      layer.inputBytes = contents->layers[i].heldBytes();
       if (i > 0) {
         const Strategy &before = plan.layers[l - 1].strategy;
         int64_t bytes = model.boundaryBytesPerSample(l - 1);
@@ -223,7 +224,6 @@ private:
     layer.dpUplinks = placement.dp;
     layer.sdpUplinks = placement.sdp;
     layer.tpUplinks = placement.tp;
-    layer.inputBytes = align64(footprint.inputBytes);
     layer.stashBytes = align64(footprint.stashBytes);
     return layer;
   }

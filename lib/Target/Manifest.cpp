@@ -280,10 +280,11 @@ private:
         for (StringRef name : {"window", "workspace"})
           if (arena.contains(name))
             writeNumbers(name, range(name));
+        // Both buffers have the same bytes, from either end.
         json.attributeArray("boundary", [&] {
-          for (StringRef name : {"boundary0", "boundary1"})
+          for (int buffer = 0; buffer < 2; ++buffer)
             json.array([&] {
-              for (int64_t number : range(name))
+              for (int64_t number : range("boundary"))
                 json.value(number);
             });
         });

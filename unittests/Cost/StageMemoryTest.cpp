@@ -97,6 +97,8 @@ TEST(StageMemory, forward_temporaries_spare_the_output) {
 
 TEST(StageMemory, unaligned_sizes_are_rounded_up) {
   std::vector<StageLayer> layers = {layer(1, 65, 1, 1, 1)};
+  layers[0].front = 64;
+  layers[0].behind = 128;
   layers[0].footprint.parameterBytes = 1;
   StageLedger ledger = stageLedger(layers, {1, 1, false});
   EXPECT_EQ(ledger.parameters, 64);
@@ -108,6 +110,46 @@ TEST(StageMemory, unaligned_sizes_are_rounded_up) {
 TEST(StageMemory, a_lone_layer_without_boundaries_has_no_boundary_buffers) {
   EXPECT_EQ(stageLedger({layer(0, 0, 64, 64, 64)}, {1, 1, true}).communication,
             0);
+}
+
+/// Communication of 3 local samples of 64 bytes each, or 12 of them.
+std::vector<StageLayer> resharded(bool sampled) {
+  std::vector<StageLayer> layers = {
+      layer(0, 768, 0, 0, 0), layer(192, 192, 0, 0, 0), layer(192, 0, 0, 0, 0)};
+  layers[0].behind = 768;
+  layers[1].front = layers[1].behind = layers[2].front = 192;
+  layers[1].resharded = sampled;
+  return layers;
+}
+
+TEST(StageMemory, boundary_buffers_hold_two_neighbouring_sets) {
+  // Gradients in both layouts of the first boundary.
+  EXPECT_EQ(stageLedger(resharded(true), {1, 1, true}).communication,
+            768 + 192);
+  EXPECT_EQ(stageLedger(resharded(false), {1, 1, true}).communication, 768);
+  // The last layer alone: what it sends and the gradient that comes back.
+  std::vector<StageLayer> alone = {resharded(true)[0]};
+  EXPECT_EQ(stageLedger(alone, {1, 1, false}).communication, 2 * 768);
+  EXPECT_EQ(stageLedger(alone, {1, 1, true}).communication, 768);
+}
+
+TEST(StageMemory, passing_tensors_are_kept_by_the_first_of_a_layout) {
+  std::vector<StageLayer> layers = resharded(true);
+  int64_t before = stageLedger(layers, {2, 2, true}).activations;
+  layers[1].entering = 640;
+  layers[1].footprint.passingInBytes = layers[1].footprint.passingOutBytes =
+      layers[2].footprint.passingInBytes = 640;
+  layers[0].footprint.passingOutBytes = 2560;
+  layers[0].behind += 2560;
+  layers[1].front += 640;
+  layers[1].behind += 640;
+  layers[2].front += 640;
+  StageLedger ledger = stageLedger(layers, {2, 2, true});
+  EXPECT_EQ(ledger.activations, before + 2 * 640);
+  EXPECT_EQ(ledger.communication, 768 + 2560 + 192 + 640);
+  StageLayout layout = stageLayout(layers, {2, 2, true});
+  EXPECT_EQ(layout.layers[2].stash, 192 + 640);
+  EXPECT_EQ(layout.layers[1].backwardTransient, 192 + 640);
 }
 
 /// Regions do not overlap, have the ledger's sizes, and temporaries never reach
@@ -160,8 +202,8 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     }
     for (const ArenaRegion *region :
          {&layout.parameters, &layout.gradients, &layout.optimizer,
-          &layout.boundary[0], &layout.boundary[1], &layout.data, &layout.loss,
-          &layout.step, &layout.workspace}) {
+          &layout.boundary, &layout.data, &layout.loss, &layout.step,
+          &layout.workspace}) {
       EXPECT_EQ(region->offset, at);
       EXPECT_EQ(region->offset % 64, 0);
       at += region->bytes;

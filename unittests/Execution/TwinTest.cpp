@@ -136,6 +136,36 @@ TEST_F(TwinTest, RandomMixedPlans) {
   }
 }
 
+/// Boundaries of very different sizes: the buffers between layers are as large
+/// as two neighbours need, not twice the largest.
+TEST_F(TwinTest, BoundaryBuffersHoldTwoNeighbours) {
+  TwinModel model;
+  model.vocabulary = 251;
+  model.positions = 32;
+  model.width = 64;
+  model.layers = 1;
+  TwinPlan plan;
+  plan.batch = 60;
+  plan.microBatches = 4;
+  plan.schedule = "gpipe";
+  plan.stageLayers = {3};
+  plan.devicesPerStage = 5;
+  for (const char *text : {"tp5.ckpt", "sdp5", "dp5.ckpt"})
+    plan.strategies.push_back(llvm::cantFail(Strategy::parse(text)));
+  TwinOptions options;
+  options.steps = 1;
+  const TwinRun &expected = reference(model, options, plan.batch);
+  ASSERT_EQ(expected.error, "");
+  TwinRun run = runTwin(context, model, plan, options);
+  ASSERT_EQ(run.error, "");
+  EXPECT_EQ(compareRuns(run, expected, getBounds("f64", "adamw")), "");
+  for (const grt::RankMemory &rank : run.memory) {
+    EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes);
+    EXPECT_LE(rank.plannedPeakBytes, rank.measuredPeakBytes + (256 << 10))
+        << rank.measuredPeakBytes;
+  }
+}
+
 /// Grouped heads, windows, biases, norms of heads and ties under plans whose
 /// tensor parallelism reaches the number of key heads.
 class DecoderTwinTest : public TwinTest,

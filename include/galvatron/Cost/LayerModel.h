@@ -49,6 +49,9 @@ struct LayerFootprint {
   // Memory.
   int64_t inputBytes = 0;  ///< boundary activation in; 0 if it is tokens
   int64_t outputBytes = 0; ///< boundary activation out; 0 if it is the loss
+  /// Tensors that are alive in front of the layer, or behind it, and that the
+  /// layer in front, or this one, did not make.
+  int64_t passingInBytes = 0, passingOutBytes = 0;
   int64_t stashBytes = 0; ///< kept for backward besides the input; 0 under ckpt
   int64_t forwardTransient = 0; ///< largest live temporaries of forward
   /// Of backward: under ckpt with the recomputed stash; with gathered SDP
@@ -125,6 +128,21 @@ struct Tie {
   int64_t bytes;
 };
 
+/// The tensors that are alive between two layers: bytes of one sample each, not
+/// rounded. A layer's output comes first, in order, then what passes it.
+struct LiveTensors {
+  llvm::SmallVector<int64_t, 1> made, passing;
+
+  /// Bytes with `samples` local samples, each tensor at a multiple of 64.
+  static int64_t bytes(llvm::ArrayRef<int64_t> tensors, int64_t samples);
+  int64_t passingBytes(int64_t samples) const {
+    return bytes(passing, samples);
+  }
+  int64_t allBytes(int64_t samples) const {
+    return bytes(made, samples) + passingBytes(samples);
+  }
+};
+
 class LayerModel {
 public:
   virtual ~LayerModel() = default;
@@ -145,9 +163,11 @@ public:
   /// Layers of equal kind are interchangeable: same footprints. Kinds are
   /// numbered from 0 without gaps.
   virtual size_t kindOf(size_t layer) const = 0;
-  /// Bytes of one sample of the boundary between `layer` and the next one, not
+  /// Bytes of one sample of what is alive between `layer` and the next one, not
   /// rounded; 0 for the last layer.
   virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;
+  /// The same, tensor by tensor.
+  virtual LiveTensors liveTensors(size_t layer) const;
   virtual std::vector<Tie> ties() const { return {}; }
   /// Elements of all parameters, tied ones counted once; 0 if not known.
   virtual int64_t parameterCount() const { return 0; }

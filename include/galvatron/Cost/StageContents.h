@@ -31,6 +31,12 @@ struct StageContents {
   StageShape shape;
 };
 
+/// Sets what layers of a stage, from `first` on under these strategies, have to
+/// do with the boundaries around them.
+void connectLayers(llvm::MutableArrayRef<StageLayer> layers,
+                   llvm::ArrayRef<Strategy> strategies, const LayerModel &model,
+                   size_t first);
+
 /// A stage of a plan that checkPlan() finds good. Errors: a layer that cannot
 /// have its strategy.
 llvm::Expected<StageContents> stageContents(LayerModel &model,

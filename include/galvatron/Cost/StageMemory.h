@@ -13,7 +13,19 @@
 //   b_l = max(backward transient, forward transient + align64(output))
 //   activations = k * sum f_l                    the stash slots
 //   backward    = max_l max(0, b_l - sum_{j>l} f_j)
-//   communication = 2 * max_l max(align64(input), align64(output))
+//   communication = max(max_l g_l, max_l r_l, 2 * live behind the last layer)
+//
+// Communication holds gradients on their way between two layers, and outputs
+// that wait to be resharded or sent. Two such sets live at once: the gradients
+// of a layer's output and input while it runs backward (g_l), those of one
+// boundary in both layouts while it is resharded (r_l), and at the end of a
+// stage what is sent on and the gradient that comes back. Each set takes the
+// other end of the region in turn, so that two neighbours fit whatever their
+// sizes are. A set has all tensors that are alive at its boundary, each at a
+// multiple of 64 bytes.
+//
+// A tensor that passes layers is kept once by the first of neighbouring layers
+// of one layout: it counts like an input of that one (StageLayer::entering).
 //
 // Temporaries overlay what later layers keep in the same slot, which is dead
 // (or not yet filled) while a layer runs, and go on in the transient region
@@ -69,6 +81,17 @@ struct StageLayer {
   /// Whether its parameters are gathered while the layer that runs before it
   /// computes: the one in front in forward, the one behind in backward.
   bool forwardAhead = false, backwardAhead = false;
+  /// Bytes of the tensors alive in front of the layer and behind it, in its own
+  /// layout.
+  int64_t front = 0, behind = 0;
+  /// Bytes of tensors that the layer in front did not make, where this one
+  /// holds them first: it begins the stage or has another layout.
+  int64_t entering = 0;
+  /// Its layout differs from that of the layer in front in its stage.
+  bool resharded = false;
+
+  /// What it holds of tensors in front of it, besides what its functions keep.
+  int64_t heldBytes() const;
 };
 
 struct StageShape {
@@ -83,7 +106,7 @@ struct LayerMemory {
   int64_t kept = 0;      ///< f_l
   int64_t transient = 0; ///< b_l
   int64_t state = 0;     ///< parameters, gradients, optimizer and data
-  int64_t boundary = 0;  ///< max(input, output), aligned
+  int64_t boundary = 0;  ///< g_l
 };
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         int64_t microBatches);
@@ -133,7 +156,8 @@ struct StageLayout {
 
   ArenaRegion slots, transient;
   ArenaRegion parameters, gradients, optimizer;
-  ArenaRegion boundary[2];
+  /// Sets of tensors between layers, from both of its ends in turn.
+  ArenaRegion boundary;
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's

@@ -17,8 +17,11 @@
 // back; C of a tie owner's stage also has the tie. For k micro-batches in
 // flight
 //
-//   M = sum state + k sum f + max_l max(0, b_l - sum_{j>l} f_j)
-//       + 2 max_l boundary_l
+//   M = sum state + k sum (f + e) + max_l max(0, b_l - sum_{j>l} (f_j + e_j))
+//       + max(max_l g_l, max_l r_l, 2 live_end)
+//
+// where e, r and live follow from the layout classes on both sides of a
+// boundary, see PipelineBoundary.
 //
 // docs/search.md describes the method.
 //
@@ -29,6 +32,7 @@
 
 #include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
+#include "llvm/ADT/ArrayRef.h"
 
 #include <cstdint>
 #include <memory>
@@ -45,7 +49,18 @@ struct PipelineOption {
   int64_t kept = 0;       ///< f, bytes per micro-batch in flight
   int64_t transient = 0;  ///< b, bytes
   int64_t state = 0;      ///< bytes
-  int64_t boundary = 0;   ///< bytes of the larger of input and output
+  int64_t boundary = 0; ///< g, bytes of what gradients of input and output take
+};
+
+/// Bytes of the tensors that are alive between two layers, by the layout class
+/// that they are held in. Where a boundary changes the class from x to y inside
+/// a stage, both copies of the gradients live at once, r = live[x] + live[y],
+/// and the latter layer keeps e = passing[y] per micro-batch in flight. So does
+/// the first layer of a stage. At the end of a stage, of class x, what is sent
+/// on and the gradient that comes back live at once, 2 live[x].
+struct PipelineBoundary {
+  std::vector<int64_t> live;    ///< all tensors
+  std::vector<int64_t> passing; ///< those that the former layer did not make
 };
 
 struct PipelineStage {
@@ -83,6 +98,9 @@ struct PipelineProblem {
   std::vector<std::vector<size_t>> transforms;
   std::vector<size_t> cutPlace;               ///< by stage but the last
   std::vector<std::vector<PipelineCut>> cuts; ///< [cut place][layer before it]
+  std::vector<PipelineBoundary> boundaries;
+  /// By layer but the last: what lives behind it. Empty: nothing anywhere.
+  std::vector<size_t> boundaryBehind;
   size_t tieKeys = 1;
   std::vector<std::vector<Picoseconds>> tieTables;
   std::vector<PipelineTie> ties;
@@ -90,6 +108,15 @@ struct PipelineProblem {
   std::vector<int64_t> partition;
 
   size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
+  /// What lives behind a layer; null at the model's end or if it is nothing.
+  const PipelineBoundary *behind(size_t layer) const {
+    return layer < boundaryBehind.size() ? &boundaries[boundaryBehind[layer]]
+                                         : nullptr;
+  }
+  /// The same in front of it.
+  const PipelineBoundary *front(size_t layer) const {
+    return layer > 0 ? behind(layer - 1) : nullptr;
+  }
 
   /// What every pipeline with this option costs at least, C + (m - 1) N: sum C
   /// has its C, and max N is no less than its N. At most kNoBound.
@@ -107,6 +134,10 @@ struct PipelineSolution {
   std::vector<int64_t> partition; ///< layers per stage
   std::vector<uint32_t> choice;   ///< by layer: index into its option set
 };
+
+/// M of a stage whose layers from `begin` on have these options.
+int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
+                   llvm::ArrayRef<const PipelineOption *> options);
 
 /// The formulas above, for one partition and choice.
 struct PipelineValue {
@@ -130,7 +161,9 @@ enum class PipelineFault : uint8_t {
   IgnoreTransformInDominance, ///< classes compared without their transforms
   DominanceBeforeHarvest,     ///< first layers compared as if they paid R
   CutFrontTooFar,             ///< labels cut a little below the limit
-  DropCutTransfer             ///< transfers do not depend on both classes
+  DropCutTransfer,            ///< transfers do not depend on both classes
+  IgnoreBoundaryInDominance,  ///< classes compared without e and r
+  ForgetEntry                 ///< the first layer of a stage keeps no e
 };
 
 /// How much work an answer took.
@@ -194,10 +227,12 @@ private:
 };
 
 /// The least excess over the memory (negative: fits) of all partitions and
-/// choices, with the stage that has it: the stage furthest from fitting when
-/// all take as little as they can.
+/// choices, what boundaries take left out of account, with the stage that has
+/// it: the stage furthest from fitting when all take as little as they can.
 struct PipelineNeed {
-  int64_t excess = 0;
+  int64_t excess = 0; ///< of the solution
+  /// No pipeline has less. The same if no boundary tells classes apart.
+  int64_t bound = 0;
   size_t stage = 0;
   PipelineSolution solution; ///< cost is not set
 };

@@ -216,8 +216,7 @@ Extent Rank::inputExtent(size_t number, uint32_t slot) const {
 }
 
 Extent Rank::boundaryExtent(int buffer, uint64_t bytes) const {
-  return buffer < 0 ? Extent{}
-                    : Extent{roleData->boundary[buffer].offset, bytes};
+  return grt::boundaryExtent(*roleData, buffer, bytes);
 }
 
 void Rank::begin(const Extent &extent) {
@@ -268,6 +267,18 @@ void Rank::beforeFunction(size_t number) {
     device->wait(GRT_STREAM_COMPUTE, meeting.transferEvent);
 }
 
+void Rank::beforeBoundary(int buffer, const Extent &extent) {
+  if (buffer < 0 || !*device)
+    return;
+  // What is still sent from the other end of the region may reach as far.
+  Meeting &other = meetings[meetingOfBuffer(1 - buffer)];
+  bool meets = extent.offset < other.extent.offset + other.extent.bytes &&
+               other.extent.offset < extent.offset + extent.bytes;
+  if (meets && std::exchange(other.transferred, false))
+    device->wait(GRT_STREAM_COMPUTE, other.transferEvent);
+  beforeFunction(meetingOfBuffer(buffer));
+}
+
 void Rank::afterFunctions() {
   for (Meeting &meeting : meetings)
     if (std::exchange(meeting.touched, false)) {
@@ -276,9 +287,19 @@ void Rank::afterFunctions() {
     }
 }
 
-void Rank::beforeTransfer(size_t number) {
-  if (*device && std::exchange(meetings[number].computed, false))
-    device->wait(GRT_STREAM_TRANSFER, meetings[number].computeEvent);
+void Rank::beforeTransfer(size_t number, const Extent &extent) {
+  if (!*device)
+    return;
+  // Functions may have used what a boundary buffer covers from its other end.
+  size_t first = number, last = number;
+  if (number >= meetingOfBuffer(0)) {
+    first = meetingOfBuffer(0);
+    last = meetingOfBuffer(1);
+  }
+  for (size_t i = first; i <= last; ++i)
+    if (std::exchange(meetings[i].computed, false))
+      device->wait(GRT_STREAM_TRANSFER, meetings[i].computeEvent);
+  meetings[number].extent = extent;
 }
 
 void Rank::afterTransfer(size_t number) {
@@ -363,17 +384,15 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
     Extent next = inputExtent(number + 1, slot);
     set(GRT_REGION_OUTPUT, next.offset, next.bytes);
   } else if (layer.output == OutputKind::Boundary && phase == Phase::Forward) {
-    const Extent &buffer = role.boundary[layer.outputBuffer];
+    Extent buffer = boundaryExtent(layer.outputBuffer, prepared.outputBytes);
     set(GRT_REGION_OUTPUT, buffer.offset, buffer.bytes);
   }
   if (phase != Phase::Backward)
     return;
-  if (layer.gradIn >= 0)
-    set(GRT_REGION_GRAD_IN, role.boundary[layer.gradIn].offset,
-        role.boundary[layer.gradIn].bytes);
-  if (layer.gradOut >= 0)
-    set(GRT_REGION_GRAD_OUT, role.boundary[layer.gradOut].offset,
-        role.boundary[layer.gradOut].bytes);
+  Extent gradIn = boundaryExtent(layer.gradIn, prepared.outputBytes);
+  Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
+  set(GRT_REGION_GRAD_IN, gradIn.offset, gradIn.bytes);
+  set(GRT_REGION_GRAD_OUT, gradOut.offset, gradOut.bytes);
 }
 
 void Rank::call(int function, const Layer &layer, Phase phase) {
@@ -408,7 +427,7 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     if (layer.output == OutputKind::Slot)
       output = inputExtent(i + 1, slot);
     if (layer.output == OutputKind::Boundary)
-      beforeFunction(meetingOfBuffer(layer.outputBuffer));
+      beforeBoundary(layer.outputBuffer, output);
     begin(output);
     bind(i, microBatch, slot, Phase::Forward);
     call(layer.forward, layer, Phase::Forward);
@@ -440,10 +459,10 @@ void Rank::backward(const grt_task &task) {
       bind(i, task.micro_batch, task.slot, Phase::Recompute);
       call(layer.recompute, layer, Phase::Recompute);
     }
-    for (int buffer : {layer.gradIn, layer.gradOut})
-      if (buffer >= 0)
-        beforeFunction(meetingOfBuffer(buffer));
     Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
+    beforeBoundary(layer.gradIn,
+                   boundaryExtent(layer.gradIn, layers[i].outputBytes));
+    beforeBoundary(layer.gradOut, gradOut);
     begin(gradOut);
     bind(i, task.micro_batch, task.slot, Phase::Backward);
     call(layer.backward, layer, Phase::Backward);
@@ -456,7 +475,7 @@ void Rank::backward(const grt_task &task) {
       const Layer &previous = roleData->layers[i - 1];
       Extent gradIn =
           boundaryExtent(previous.gradIn, layers[i - 1].outputBytes);
-      beforeFunction(meetingOfBuffer(previous.gradIn));
+      beforeBoundary(previous.gradIn, gradIn);
       begin(gradIn);
       reshard(layer.backwardReshard, arena->base() + gradOut.offset,
               arena->base() + gradIn.offset);
@@ -491,11 +510,11 @@ void Rank::transfer(const grt_task &task) {
   auto add = [&](int exchange, const Extent &source, const Extent &destination,
                  size_t meeting) {
     met[count] = meeting;
+    beforeTransfer(meeting, source.bytes ? source : destination);
     calls[count++] = {&state.exchanges[exchange][self],
                       arena->base() + source.offset,
                       arena->base() + destination.offset,
                       manifest.exchanges[exchange].bytesPerUnit};
-    beforeTransfer(meeting);
   };
   if (task.flags & GRT_RECV_ACTIVATION)
     begin(input);
@@ -555,8 +574,10 @@ void Rank::tie(bool reduce) {
   runningLayer = nullptr;
   notePlace(reduce ? "sum of tied gradients" : "copy of tied parameters");
   if (reduce && tieScratch.bytes) {
-    beforeFunction(
-        tieScratch.offset == roleData->slots.offset ? 0 : meetingOfBuffer(0));
+    if (tieScratch.offset == roleData->slots.offset)
+      beforeFunction(0);
+    else
+      beforeBoundary(0, tieScratch);
     begin(tieScratch);
   }
   for (size_t i = 0; i < manifest.ties.size(); ++i) {

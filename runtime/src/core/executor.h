@@ -177,6 +177,7 @@ private:
     bool transferred = false; ///< COMPUTE has not waited for it
     bool computed = false;    ///< TRANSFER has not waited for it
     bool touched = false;     ///< by the running task
+    Extent extent;            ///< of the last transfer
   };
 
   void joinDevices();
@@ -237,7 +238,10 @@ private:
   /// A function is about to use the memory, or a transfer is; and what the task
   /// did with all of it is put on COMPUTE.
   void beforeFunction(size_t meeting);
-  void beforeTransfer(size_t meeting);
+  void beforeTransfer(size_t meeting, const Extent &extent);
+  /// A function is about to use a part of a boundary buffer, or nothing of it
+  /// if `buffer` is negative.
+  void beforeBoundary(int buffer, const Extent &extent);
   void afterTransfer(size_t meeting);
   void afterFunctions();
   size_t meetingOfBuffer(int buffer) const {

@@ -248,14 +248,7 @@ void Rank::prepareLayer(size_t number) {
     labelBytes = bytes;
   labelOffset = tokenBytes;
 
-  if (layer.output == OutputKind::Slot)
-    prepared.outputBytes = role.layers[number + 1].inputBytes;
-  else if (layer.output == OutputKind::Boundary) {
-    int exchange =
-        layer.forwardReshard >= 0 ? layer.forwardReshard : role.sendActivation;
-    prepared.outputBytes =
-        uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
-  }
+  prepared.outputBytes = outputBytes(manifest, role, number);
 }
 
 void Rank::initialiseWeights() {

@@ -105,6 +105,22 @@ std::vector<ExchangeTable> transferTables(const std::vector<Holding> &sources,
   return builder.tables(world);
 }
 
+bool overlap(const Extent &a, const Extent &b) {
+  return a.bytes && b.bytes && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+
+/// Two sets of tensors that live at one time.
+void checkApart(const Role &role, const std::string &place, int buffer,
+                uint64_t bytes, int otherBuffer, uint64_t otherBytes) {
+  if (buffer >= 0 && otherBuffer >= 0 &&
+      overlap(boundaryExtent(role, buffer, bytes),
+              boundaryExtent(role, otherBuffer, otherBytes)))
+    invalid(place + str(int64_t(bytes)) + " bytes of boundary buffer " +
+            str(buffer) + " meet " + str(int64_t(otherBytes)) +
+            " bytes of boundary buffer " + str(otherBuffer));
+}
+
 /// One side of an exchange: ranks and the size of the buffer on each of them.
 struct Side {
   const Role *role;
@@ -134,6 +150,18 @@ void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
 }
 
 void checkInsideRole(const Manifest &manifest, const Role &role) {
+  for (size_t i = 0; i < role.layers.size(); ++i) {
+    const Layer &layer = role.layers[i];
+    std::string place = "manifest: layer '" + layer.name + "': ";
+    uint64_t bytes = outputBytes(manifest, role, i);
+    checkApart(role, place, layer.gradIn, bytes, layer.gradOut,
+               layer.inputBytes);
+    if (i + 1 == role.layers.size())
+      checkApart(role, place, layer.gradIn, bytes, layer.outputBuffer, bytes);
+    else if (role.layers[i + 1].backwardReshard >= 0)
+      checkApart(role, place, layer.gradIn, bytes, role.layers[i + 1].gradOut,
+                 role.layers[i + 1].inputBytes);
+  }
   for (size_t i = 0; i + 1 < role.layers.size(); ++i) {
     const Layer &layer = role.layers[i], &next = role.layers[i + 1];
     std::string place = "manifest: layer '" + layer.name + "': ";
@@ -197,6 +225,27 @@ void checkBetweenRoles(const Manifest &manifest, size_t index) {
 }
 
 } // namespace
+
+uint64_t outputBytes(const Manifest &manifest, const Role &role,
+                     size_t number) {
+  const Layer &layer = role.layers[number];
+  if (layer.output == OutputKind::Slot)
+    return role.layers[number + 1].inputBytes;
+  int exchange =
+      layer.forwardReshard >= 0 ? layer.forwardReshard : role.sendActivation;
+  if (layer.output != OutputKind::Boundary || exchange < 0)
+    return 0;
+  return uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
+}
+
+Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes) {
+  if (buffer < 0)
+    return {};
+  const Extent &region = role.boundary[buffer];
+  return {buffer == 0 ? region.offset
+                      : region.offset + region.bytes - alignUp(bytes),
+          bytes};
+}
 
 int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis) {
   for (const Level &level : layer.levels)

@@ -63,8 +63,18 @@ struct TieTables {
 };
 TieTables tieTables(const Manifest &manifest, const Tie &tie);
 
+/// Bytes of what a layer gives the next one, in its own layout; 0 if that is
+/// the loss.
+uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
+
+/// Where a set of tensors between two layers lies in the arena: from the
+/// beginning of boundary buffer 0, or up to the end of buffer 1. Nothing if
+/// `buffer` is negative.
+Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes);
+
 /// Checks that exchanges stay inside the buffers they are used with and that
-/// neighbouring layers and roles agree. Throws Error with exit code 2.
+/// neighbouring layers and roles agree, and that boundary buffers that are
+/// needed at one time are apart. Throws Error with exit code 2.
 void checkWiring(const Manifest &manifest);
 
 } // namespace grt

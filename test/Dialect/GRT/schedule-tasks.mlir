@@ -119,7 +119,7 @@ module attributes {
 // output. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = {boundary0 = array<i64: [[B0:[0-9]+]], 512>, boundary1 = array<i64: {{[0-9]+}}, 512>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22080 : i64
+// ARENA-SAME: arena = {boundary = array<i64: {{[0-9]+}}, 1024>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22080 : i64
 // ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 16384 : i64}
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {

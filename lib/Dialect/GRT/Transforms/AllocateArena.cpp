@@ -145,6 +145,10 @@ private:
         failed(fits(forward, forward.getOutputBytes(), layer.getOutputBytes(),
                     "output")))
       return failure();
+    stageLayer.front = footprint.inputBytes;
+    stageLayer.behind = footprint.outputBytes;
+    stageLayer.resharded = resharded;
+    resharded = bool(layer.getForwardReshardAttr());
     stageLayers.push_back(stageLayer);
     return success();
   }
@@ -205,8 +209,7 @@ private:
         builder.getNamedAttr("optimizer", range(layout.optimizer)),
         builder.getNamedAttr("slots", range(layout.slots)),
         builder.getNamedAttr("transient", range(layout.transient)),
-        builder.getNamedAttr("boundary0", range(layout.boundary[0])),
-        builder.getNamedAttr("boundary1", range(layout.boundary[1])),
+        builder.getNamedAttr("boundary", range(layout.boundary)),
         builder.getNamedAttr("data", range(layout.data)),
         builder.getNamedAttr("loss", range(layout.loss)),
         builder.getNamedAttr("step", range(layout.step))};
@@ -232,9 +235,10 @@ private:
                                    bytes("workspace", ledger.workspace),
                                    bytes("runtime", ledger.runtime)}));
 
-    // The gradient that comes into the last layer lies in buffer 0, since a
-    // forward output may wait in buffer 1 to be sent. From there the buffers
-    // take turns; a reshard between two layers is one turn more.
+    // The gradient that comes into the last layer lies at the beginning of the
+    // boundary region, buffer 0, since a forward output may wait at its end,
+    // buffer 1, to be sent. From there the two take turns; a reshard between
+    // two layers is one turn more.
     bool isFirst = role.getStage() == 0;
     int64_t incoming = 0;
     for (size_t i = layers.size(); i-- > 0;) {
@@ -284,6 +288,8 @@ private:
   SmallVector<LayerOp> layers;
   std::vector<StageLayer> stageLayers;
   bool isLast;
+  /// The layer collected next holds samples in another layout.
+  bool resharded = false;
 };
 
 class AllocateArenaPass
