@@ -263,6 +263,58 @@ void ConfigReader::finishNested(ConfigReader &reader) {
   }
 }
 
+std::pair<int64_t, int64_t> ConfigReader::sizeOr(llvm::StringRef field,
+                                                 int64_t fallback) {
+  const llvm::json::Value *value = get(field);
+  if (!value || value->kind() == llvm::json::Value::Null)
+    return {fallback, fallback};
+  const llvm::json::Array *array = value->getAsArray();
+  if (!array) {
+    int64_t size = checkPositive(field, *value);
+    return {size, size};
+  }
+  if (array->size() == 2)
+    return {checkPositive(field, (*array)[0]),
+            checkPositive(field, (*array)[1])};
+  fail(field,
+       "expected a size or a list of rows and columns, found " + print(field));
+  return {fallback, fallback};
+}
+
+std::optional<int64_t>
+ConfigReader::paddingToken(std::optional<int64_t> fallback,
+                           int64_t vocabulary) {
+  const llvm::json::Value *value = get("pad_token_id");
+  if (!value)
+    return fallback;
+  if (value->kind() == llvm::json::Value::Null)
+    return std::nullopt;
+  int64_t token = countOr("pad_token_id", 0);
+  if (token >= vocabulary)
+    fail("pad_token_id",
+         "expected a number below 'vocab_size' = " + llvm::Twine(vocabulary) +
+             ", found " + llvm::Twine(token));
+  return token;
+}
+
+int64_t ConfigReader::classes() {
+  const llvm::json::Object *names = nested("id2label");
+  int64_t named = names ? int64_t(names->size()) : 2;
+  int64_t count = countOr("num_labels", named);
+  get("label2id");
+  if (count < 2) {
+    fail(has("num_labels") ? "num_labels" : "id2label",
+         "expected at least 2 classes, found " + llvm::Twine(count));
+    return 2;
+  }
+  return count;
+}
+
+void ConfigReader::passOver(Names fields) {
+  for (llvm::StringRef field : fields)
+    get(field);
+}
+
 void ConfigReader::expectPlain(llvm::StringRef field,
                                const llvm::json::Value &plain,
                                const llvm::Twine &why) {

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace galvatron {
@@ -74,6 +75,18 @@ public:
   ConfigReader nestedReader(llvm::StringRef field,
                             const llvm::json::Object &nested) const;
   void finishNested(ConfigReader &reader);
+
+  /// Rows and columns: an integer of at least 1 for both, or a list of two;
+  /// `fallback` where it is absent or null.
+  std::pair<int64_t, int64_t> sizeOr(llvm::StringRef field, int64_t fallback);
+  /// `pad_token_id`, a token of the vocabulary; none where it is null.
+  std::optional<int64_t> paddingToken(std::optional<int64_t> fallback,
+                                      int64_t vocabulary);
+  /// The number of classes: `num_labels`, else the entries of `id2label`, else
+  /// 2; at least 2.
+  int64_t classes();
+  /// Fields that change nothing for this family.
+  void passOver(Names fields);
 
   /// Refuses a field that is there with another value than `plain`; `why` says
   /// what is missing. Null is plain.

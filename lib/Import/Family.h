@@ -22,8 +22,8 @@ public:
   /// The longest sequence, and the field that says so.
   virtual int64_t positions() const = 0;
   virtual llvm::StringRef positionsField() const = 0;
-  /// Words of the vocabulary.
-  virtual int64_t vocabulary() const = 0;
+  /// Whether sequences have no other length.
+  virtual bool hasFixedLength() const { return false; }
   /// Declares parameters, writes bodies and the layers that call them.
   virtual void build(ModelBuilder &builder) const = 0;
 };
@@ -31,9 +31,11 @@ public:
 /// Reads the configuration of a family; errors are the reader's.
 using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
 
+std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
 } // namespace galvatron
 

@@ -33,7 +33,6 @@ public:
 
   int64_t positions() const override { return maxPositions; }
   StringRef positionsField() const override { return "n_positions"; }
-  int64_t vocabulary() const override { return vocabSize; }
   void build(ModelBuilder &builder) const override;
 
 private:
@@ -176,13 +175,13 @@ void Gpt2::build(ModelBuilder &b) const {
            Value logits = b.linear(normed, p[2], {vocabSize}, true);
            return b.crossEntropy(logits, inputs[1], vocabSize);
          });
-  b.model("gpt2", vocabSize, [&](Value tokens, Value labels) {
+  b.model("gpt2", b.nextTokenData(vocabSize), [&](ValueRange data) {
     Value x =
-        b.layer("wte", "gpt2.embed", tokens, stream, "transformer.", embed);
+        b.layer("wte", "gpt2.embed", data[0], stream, "transformer.", embed);
     for (int64_t index = 0; index < layers; ++index)
       x = b.layer("h." + Twine(index), "gpt2.block", x, stream,
                   blockPrefix(index), block);
-    return b.layer("head", "gpt2.head", {x, labels}, b.loss(), "", head);
+    return b.layer("head", "gpt2.head", {x, data[1]}, b.loss(), "", head);
   });
 }
 

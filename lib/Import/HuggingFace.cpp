@@ -25,11 +25,10 @@ struct FamilyEntry {
   llvm::StringLiteral modelType;
   ReadFamily read;
 };
-constexpr FamilyEntry kFamilies[] = {{"gpt2", readGpt2},
-                                     {"llama", readLlama},
-                                     {"mistral", readLlama},
-                                     {"qwen2", readLlama},
-                                     {"qwen3", readLlama}};
+constexpr FamilyEntry kFamilies[] = {
+    {"bert", readBert},     {"gpt2", readGpt2},   {"llama", readLlama},
+    {"mistral", readLlama}, {"qwen2", readLlama}, {"qwen3", readLlama},
+    {"vit", readVit}};
 
 } // namespace
 
@@ -78,6 +77,11 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   if (llvm::Error error = reader.finish())
     return error;
   int64_t seqLen = options.seqLen ? options.seqLen : model->positions();
+  if (model->hasFixedLength() && seqLen != model->positions())
+    return makeError(fileName + ": expected no sequence length for '" +
+                     *modelType + "', whose field '" + model->positionsField() +
+                     "' makes it " + llvm::Twine(model->positions()) +
+                     ", found " + llvm::Twine(seqLen));
   if (seqLen > model->positions())
     return makeError(fileName + ": field '" + model->positionsField() +
                      "': expected at least the sequence length " +

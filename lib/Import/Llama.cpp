@@ -37,7 +37,6 @@ public:
   StringRef positionsField() const override {
     return "max_position_embeddings";
   }
-  int64_t vocabulary() const override { return config.vocabSize; }
   void build(ModelBuilder &builder) const override;
 
 private:
@@ -145,8 +144,10 @@ Value Llama::writeBlock(ModelBuilder &b, Value x, ValueRange parameters,
   }
   q = b.rotary(q, config.rotary.frequencies, config.rotary.factor);
   k = b.rotary(k, config.rotary.frequencies, config.rotary.factor);
-  Value attention = b.groupedAttention(q, k, v, 1 / std::sqrt(double(size)),
-                                       window, config.attentionDropout);
+  Value attention = b.groupedAttention(q, k, v,
+                                       {.scale = 1 / std::sqrt(double(size)),
+                                        .dropout = config.attentionDropout,
+                                        .window = window});
   x = b.add(x, product(attention, {config.width}, config.outputBias));
 
   normed = b.rmsNorm(x, next(), config.normEps);
@@ -172,7 +173,7 @@ void Llama::build(ModelBuilder &b) const {
   BodyFactor words = {"vocab", config.vocabSize, /*uneven=*/true};
   b.body(type + ".embed", {b.tokens()}, embed, stream, {words},
          [&](ValueRange inputs, ValueRange p) {
-           return b.embedding(inputs[0], p[0]);
+           return b.embedding(inputs[0], p[0], config.padding);
          });
   // A window that holds the sequence is none.
   auto windowOf = [&](int64_t layer) {
@@ -198,13 +199,13 @@ void Llama::build(ModelBuilder &b) const {
            Value logits = b.linear(normed, p[1], {config.vocabSize}, true);
            return b.crossEntropy(logits, inputs[1], config.vocabSize);
          });
-  b.model(type, config.vocabSize, [&](Value tokens, Value labels) {
-    Value x = b.layer("embed_tokens", type + ".embed", tokens, stream, "model.",
-                      embed);
+  b.model(type, b.nextTokenData(config.vocabSize), [&](ValueRange data) {
+    Value x = b.layer("embed_tokens", type + ".embed", data[0], stream,
+                      "model.", embed);
     for (int64_t layer = 0; layer < config.layers; ++layer)
       x = b.layer("layers." + Twine(layer), bodies.at(windowOf(layer)), x,
                   stream, blockPrefix(layer), block);
-    return b.layer("head", type + ".head", {x, labels}, b.loss(), "", head);
+    return b.layer("head", type + ".head", {x, data[1]}, b.loss(), "", head);
   });
 }
 

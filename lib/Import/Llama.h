@@ -23,6 +23,7 @@ struct LlamaConfig {
   int64_t heads, keyHeads, headSize;
   double normEps, attentionDropout, initializerRange;
   bool tied;
+  std::optional<int64_t> padding; ///< its row gets no gradient from the lookup
   /// Biases of the projections to queries, keys and values; of the one back; of
   /// the feed-forward network's.
   bool projectionBias, outputBias, innerBias;

@@ -153,9 +153,8 @@ LlamaConfig LlamaConfig::read(ConfigReader &reader) {
                 "expected heads of an even number of elements up to " +
                     llvm::Twine(2 * mlir::nn::kMostRotaryPairs) + ", found " +
                     llvm::Twine(config.headSize));
-  // Its row would start at zero and get no gradient from the lookup.
-  reader.expectPlain("pad_token_id", nullptr,
-                     "a padding row of the embedding is not implemented");
+  config.padding =
+      reader.paddingToken(/*fallback=*/std::nullopt, config.vocabSize);
   reader.expectPlain("quantization_config", nullptr);
   readBiases(reader, config);
   readWindows(reader, config);

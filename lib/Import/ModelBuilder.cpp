@@ -37,6 +37,16 @@ RankedTensorType ModelBuilder::tokens() {
                                builder.getI32Type());
 }
 
+RankedTensorType ModelBuilder::classes() {
+  return RankedTensorType::get({ShapedType::kDynamic}, builder.getI32Type());
+}
+
+RankedTensorType ModelBuilder::images(int64_t channels, int64_t rows,
+                                      int64_t columns) {
+  return RankedTensorType::get({ShapedType::kDynamic, channels, rows, columns},
+                               elementType);
+}
+
 RankedTensorType ModelBuilder::loss() {
   return RankedTensorType::get({1}, builder.getF64Type());
 }
@@ -105,15 +115,23 @@ void ModelBuilder::body(StringRef name, ArrayRef<Type> inputs,
                                arguments.drop_front(inputs.size())));
 }
 
-void ModelBuilder::model(StringRef name, int64_t vocabulary,
-                         function_ref<Value(Value, Value)> write) {
+std::vector<ModelDatum> ModelBuilder::nextTokenData(int64_t vocabulary) {
+  return {{"tokens", tokens(), vocabulary}, {"labels", tokens(), vocabulary}};
+}
+
+void ModelBuilder::model(StringRef name, ArrayRef<ModelDatum> data,
+                         function_ref<Value(ValueRange)> write) {
   OpBuilder::InsertionGuard guard(builder);
+  SmallVector<Type> types;
+  int64_t vocabulary = 0;
+  for (const ModelDatum &datum : data) {
+    types.push_back(datum.type);
+    vocabulary = std::max(vocabulary, datum.below);
+  }
   auto model = mlir::galvatron::ModelOp::create(builder, loc, name, seqLen,
-                                                vocabulary, configText,
-                                                TypeRange{tokens(), tokens()});
+                                                vocabulary, configText, types);
   builder.setInsertionPointToStart(&model.getBlock());
-  Value result =
-      write(model.getBlock().getArgument(0), model.getBlock().getArgument(1));
+  Value result = write(model.getBlock().getArguments());
   mlir::galvatron::OutputOp::create(builder, loc, result);
 }
 
@@ -136,18 +154,45 @@ Value ModelBuilder::layer(const Twine &name, StringRef callee,
 // Operations
 //===----------------------------------------------------------------------===//
 
-/// The shape of `x` with another last dimension.
-static RankedTensorType withLast(Value x, int64_t last, Type element) {
+/// The shape of `x` with other dimensions in place of the last.
+static RankedTensorType withLast(Value x, ArrayRef<int64_t> last,
+                                 Type element) {
   auto type = cast<RankedTensorType>(x.getType());
-  SmallVector<int64_t> shape(type.getShape());
-  shape.back() = last;
+  SmallVector<int64_t> shape(type.getShape().drop_back());
+  shape.append(last.begin(), last.end());
   return RankedTensorType::get(shape, element);
 }
 
-Value ModelBuilder::embedding(Value tokens, Value table) {
+Value ModelBuilder::embedding(Value tokens, Value table,
+                              std::optional<int64_t> padding) {
   int64_t width = cast<RankedTensorType>(table.getType()).getDimSize(1);
-  return nn::EmbeddingOp::create(builder, loc, activation({width}), tokens,
-                                 table, /*sharded=*/UnitAttr());
+  return nn::EmbeddingOp::create(
+      builder, loc, activation({width}), tokens, table, /*sharded=*/UnitAttr(),
+      padding ? builder.getI64IntegerAttr(*padding) : IntegerAttr());
+}
+
+Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(images.getType()).getShape();
+  auto type =
+      RankedTensorType::get({shape[0], shape[2] / rows * (shape[3] / columns),
+                             shape[1] * rows * columns},
+                            elementType);
+  return nn::PatchesOp::create(builder, loc, type, images, rows, columns);
+}
+
+Value ModelBuilder::prepend(Value x, Value token) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(x.getType()).getShape();
+  return nn::PrependOp::create(
+      builder, loc,
+      RankedTensorType::get({shape[0], shape[1] + 1, shape[2]}, elementType), x,
+      token);
+}
+
+Value ModelBuilder::take(Value x, int64_t position) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(x.getType()).getShape();
+  return nn::TakeOp::create(
+      builder, loc, RankedTensorType::get({shape[0], shape[2]}, elementType), x,
+      position);
 }
 
 Value ModelBuilder::positionAdd(Value x, Value table) {
@@ -156,9 +201,9 @@ Value ModelBuilder::positionAdd(Value x, Value table) {
 
 Value ModelBuilder::linear(Value x, Value weight, ArrayRef<int64_t> dims,
                            bool transpose) {
-  return nn::LinearOp::create(builder, loc, activation(dims), x, weight,
-                              /*bias=*/Value(),
-                              transpose ? builder.getUnitAttr() : UnitAttr());
+  return nn::LinearOp::create(
+      builder, loc, withLast(x, dims, elementType), x, weight,
+      /*bias=*/Value(), transpose ? builder.getUnitAttr() : UnitAttr());
 }
 
 Value ModelBuilder::biasAdd(Value x, Value bias) {
@@ -210,16 +255,19 @@ Value ModelBuilder::attention(Value qkv, int64_t heads, double scale,
       .getO();
 }
 
-Value ModelBuilder::groupedAttention(Value q, Value k, Value v, double scale,
-                                     int64_t window, double dropout) {
+Value ModelBuilder::groupedAttention(Value q, Value k, Value v,
+                                     const AttentionOptions &options) {
   auto type = cast<RankedTensorType>(q.getType());
   int64_t heads = type.getDimSize(2), size = type.getDimSize(3);
   return nn::GroupedAttentionOp::create(
              builder, loc,
              TypeRange{activation({heads * size}), statistics({heads, seqLen})},
-             q, k, v, /*causal=*/builder.getUnitAttr(),
-             builder.getF64FloatAttr(scale), builder.getI64IntegerAttr(window),
-             builder.getF64FloatAttr(dropout), builder.getI64IntegerAttr(0))
+             q, k, v, options.mask,
+             options.causal ? builder.getUnitAttr() : UnitAttr(),
+             builder.getF64FloatAttr(options.scale),
+             builder.getI64IntegerAttr(options.window),
+             builder.getF64FloatAttr(options.dropout),
+             builder.getI64IntegerAttr(0))
       .getO();
 }
 

@@ -18,6 +18,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,22 @@ struct BodyFactor {
   bool uneven = false;
 };
 
+/// An argument of the model: what it is, and what its integers are less than.
+struct ModelDatum {
+  llvm::StringRef kind;
+  mlir::RankedTensorType type;
+  int64_t below = 0;
+};
+
+/// What a layer of attention does besides products.
+struct AttentionOptions {
+  double scale;
+  double dropout = 0;
+  int64_t window = 0; ///< 0: none
+  bool causal = true;
+  mlir::Value mask = {}; ///< [samples, keys]; null: none
+};
+
 class ModelBuilder {
 public:
   /// `configText` goes with the model.
@@ -75,8 +92,13 @@ public:
 
   /// [samples, positions, dims..] of the element type.
   mlir::RankedTensorType activation(llvm::ArrayRef<int64_t> dims);
-  /// [samples, positions] of token numbers.
+  /// [samples, positions] of token numbers, or of a mask of positions.
   mlir::RankedTensorType tokens();
+  /// [samples] of class numbers.
+  mlir::RankedTensorType classes();
+  /// [samples, channels, rows, columns] of the element type.
+  mlir::RankedTensorType images(int64_t channels, int64_t rows,
+                                int64_t columns);
   mlir::RankedTensorType loss();
   /// `shape` with samples in front, of the accumulator type.
   mlir::RankedTensorType statistics(llvm::ArrayRef<int64_t> shape);
@@ -93,11 +115,11 @@ public:
             llvm::function_ref<mlir::Value(mlir::ValueRange inputs,
                                            mlir::ValueRange parameters)>
                 write);
-  /// The model: `write` gets tokens and labels and returns the loss.
-  void
-  model(llvm::StringRef name, int64_t vocabulary,
-        llvm::function_ref<mlir::Value(mlir::Value tokens, mlir::Value labels)>
-            write);
+  /// Tokens, and the ones behind them as labels.
+  std::vector<ModelDatum> nextTokenData(int64_t vocabulary);
+  /// The model: `write` gets its data and returns the loss.
+  void model(llvm::StringRef name, llvm::ArrayRef<ModelDatum> data,
+             llvm::function_ref<mlir::Value(mlir::ValueRange data)> write);
   /// A layer of the model.
   mlir::Value layer(const llvm::Twine &name, llvm::StringRef callee,
                     mlir::ValueRange inputs, mlir::Type result,
@@ -108,7 +130,14 @@ public:
   // Operations, at the insertion point. Those with a probability of 0 are left
   // out.
 
-  mlir::Value embedding(mlir::Value tokens, mlir::Value table);
+  /// The row of token `padding` gets no gradient.
+  mlir::Value embedding(mlir::Value tokens, mlir::Value table,
+                        std::optional<int64_t> padding = std::nullopt);
+  /// Images cut into patches, and a learnt row in front of them.
+  mlir::Value patches(mlir::Value images, int64_t rows, int64_t columns);
+  mlir::Value prepend(mlir::Value x, mlir::Value token);
+  /// One position of every sample.
+  mlir::Value take(mlir::Value x, int64_t position);
   mlir::Value positionAdd(mlir::Value x, mlir::Value table);
   /// To the trailing dimensions `dims`; `transpose`: the weight is [dims..,
   /// in].
@@ -126,7 +155,7 @@ public:
   mlir::Value attention(mlir::Value qkv, int64_t heads, double scale,
                         double dropout);
   mlir::Value groupedAttention(mlir::Value q, mlir::Value k, mlir::Value v,
-                               double scale, int64_t window, double dropout);
+                               const AttentionOptions &options);
   mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
   mlir::Value add(mlir::Value a, mlir::Value b);
   mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels,

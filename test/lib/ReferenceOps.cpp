@@ -109,6 +109,8 @@ void embeddingGrad(nn::EmbeddingGradOp op, Operands in, Results out,
   int64_t width = in[1]->last();
   forEachToken(
       *in[0], *in[2], op.getSharded(), rank, [&](int64_t r, int64_t token) {
+        if (op.getPadding() && in[0]->values[r] == double(*op.getPadding()))
+          return;
         for (int64_t c = 0; c < width; ++c)
           out[0].values[token * width + c] += in[1]->values[r * width + c];
       });
@@ -126,6 +128,68 @@ void positionGrad(nn::PositionGradOp, Operands in, Results out, const Context &,
   int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i % perSample] += in[0]->values[i];
+}
+
+//===----------------------------------------------------------------------===//
+// Positions of images
+//===----------------------------------------------------------------------===//
+
+void patches(nn::PatchesOp op, Operands in, Results out, const Context &,
+             Rank) {
+  const Tensor &images = *in[0];
+  int64_t channels = images.shape[1], height = images.shape[2],
+          width = images.shape[3];
+  int64_t rows = op.getRows(), columns = op.getColumns();
+  int64_t across = width / columns, patch = channels * rows * columns;
+  int64_t count = height / rows * across;
+  // From the pixel to where it goes.
+  for (int64_t i = 0; i < images.size(); ++i) {
+    int64_t column = i % width, row = i / width % height;
+    int64_t channel = i / width / height % channels;
+    int64_t sample = i / width / height / channels;
+    if (row / rows >= height / rows || column / columns >= across)
+      continue;
+    int64_t place = row / rows * across + column / columns;
+    int64_t inside = (channel * rows + row % rows) * columns + column % columns;
+    out[0].values[(sample * count + place) * patch + inside] = images.values[i];
+  }
+}
+
+void prepend(nn::PrependOp, Operands in, Results out, const Context &, Rank) {
+  int64_t positions = out[0].shape[1], width = out[0].last();
+  for (int64_t i = 0; i < out[0].size(); ++i) {
+    int64_t row = i / width, position = row % positions;
+    int64_t source = (row - row / positions - 1) * width + i % width;
+    out[0].values[i] =
+        position == 0 ? in[1]->values[i % width] : in[0]->values[source];
+  }
+}
+
+void prependGrad(nn::PrependGradOp, Operands in, Results out, const Context &,
+                 Rank) {
+  int64_t positions = in[0]->shape[1], width = in[0]->last(), next = 0;
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    if (i / width % positions == 0)
+      out[1].values[i % width] += in[0]->values[i];
+    else
+      out[0].values[next++] = in[0]->values[i];
+  }
+}
+
+void take(nn::TakeOp op, Operands in, Results out, const Context &, Rank) {
+  int64_t positions = in[0]->shape[1], width = in[0]->last();
+  for (int64_t i = 0; i < out[0].size(); ++i)
+    out[0].values[i] =
+        in[0]->values[(i / width * positions + op.getPosition()) * width +
+                      i % width];
+}
+
+void takeGrad(nn::TakeGradOp op, Operands in, Results out, const Context &,
+              Rank) {
+  int64_t positions = out[0].shape[1], width = out[0].last();
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[(i / width * positions + op.getPosition()) * width +
+                  i % width] = in[0]->values[i];
 }
 
 //===----------------------------------------------------------------------===//
@@ -551,11 +615,14 @@ struct GroupedHeads {
   int64_t samples, queries, keys, heads, keyHeads, size;
   bool causal;
   int64_t window;
+  const Tensor *mask; ///< null: none
   template <typename OpTy>
-  GroupedHeads(OpTy op, const Tensor &q, const Tensor &k)
-      : samples(q.shape[0]), queries(q.shape[1]), keys(k.shape[1]),
-        heads(q.shape[2]), keyHeads(k.shape[2]), size(q.shape[3]),
-        causal(op.getCausal()), window(op.getWindow()) {}
+  GroupedHeads(OpTy op, Operands in)
+      : samples(in[0]->shape[0]), queries(in[0]->shape[1]),
+        keys(in[1]->shape[1]), heads(in[0]->shape[2]),
+        keyHeads(in[1]->shape[2]), size(in[0]->shape[3]),
+        causal(op.getCausal()), window(op.getWindow()),
+        mask(op.getMask() ? in.back() : nullptr) {}
   int64_t query(int64_t s, int64_t t, int64_t h, int64_t e) const {
     return ((s * queries + t) * heads + h) * size + e;
   }
@@ -567,9 +634,10 @@ struct GroupedHeads {
   int64_t row(int64_t s, int64_t h, int64_t t) const {
     return (s * heads + h) * queries + t;
   }
-  bool sees(int64_t t, int64_t k) const {
+  bool sees(int64_t s, int64_t t, int64_t k) const {
     int64_t own = t + keys - queries;
-    return (!causal || k <= own) && (window == 0 || own - k < window);
+    return (!causal || k <= own) && (window == 0 || own - k < window) &&
+           (!mask || mask->values[s * keys + k] != 0);
   }
   double score(const Tensor &q, const Tensor &k, double scale, int64_t s,
                int64_t h, int64_t t, int64_t at) const {
@@ -594,7 +662,7 @@ struct GroupedHeads {
 void groupedAttention(nn::GroupedAttentionOp op, Operands in, Results out,
                       const Context &context, Rank rank) {
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2];
-  GroupedHeads at(op, q, k);
+  GroupedHeads at(op, in);
   DropoutMask mask = attentionMask(op, context);
   double scale = op.getScale().convertToDouble();
   at.forEachRow([&](int64_t s, int64_t h, int64_t t) {
@@ -602,12 +670,12 @@ void groupedAttention(nn::GroupedAttentionOp op, Operands in, Results out,
     double sum = 0;
     std::vector<double> weights(at.keys);
     for (int64_t j = 0; j < at.keys; ++j)
-      if (at.sees(t, j))
+      if (at.sees(s, t, j))
         sum += weights[j] = std::exp(at.score(q, k, scale, s, h, t, j));
     out[1].values[at.row(s, h, t)] = std::log(sum);
     for (int64_t j = 0; j < at.keys; ++j) {
       double m = mask(at.maskRow(context, rank, s, h, t), j);
-      for (int64_t e = 0; e < at.size && at.sees(t, j); ++e)
+      for (int64_t e = 0; e < at.size && at.sees(s, t, j); ++e)
         out[0].values[at.query(s, t, h, e)] +=
             weights[j] / sum * m * v.values[at.key(s, j, h, e)];
     }
@@ -618,7 +686,7 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
                           Results out, const Context &context, Rank rank) {
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &o = *in[3];
   const Tensor &lse = *in[4], &dout = *in[5];
-  GroupedHeads at(op, q, k);
+  GroupedHeads at(op, in);
   DropoutMask mask = attentionMask(op, context);
   double scale = op.getScale().convertToDouble();
   at.forEachRow([&](int64_t s, int64_t h, int64_t t) {
@@ -628,7 +696,7 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
       delta += dout.values[place] * o.values[place];
     }
     for (int64_t j = 0; j < at.keys; ++j) {
-      if (!at.sees(t, j))
+      if (!at.sees(s, t, j))
         continue;
       double p = std::exp(at.score(q, k, scale, s, h, t, j) -
                           lse.values[at.row(s, h, t)]);
@@ -727,6 +795,11 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::EmbeddingGradOp>(table, embeddingGrad);
   add<nn::PositionAddOp>(table, positionAdd);
   add<nn::PositionGradOp>(table, positionGrad);
+  add<nn::PatchesOp>(table, patches);
+  add<nn::PrependOp>(table, prepend);
+  add<nn::PrependGradOp>(table, prependGrad);
+  add<nn::TakeOp>(table, take);
+  add<nn::TakeGradOp>(table, takeGrad);
   add<nn::LinearOp>(table, linear);
   add<nn::LinearInputGradOp>(table, linearInputGrad);
   add<nn::LinearWeightGradOp>(table, linearWeightGrad);

@@ -71,6 +71,7 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"rotary", 2, 6, 1, 0},
     {"gated-silu", 3, 1, 0, 0},
     {"gated-silu-grad", 5, 1, 0, 0},
+    {"patches", 2, 6, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -123,6 +124,11 @@ inline const char *nameOf(const grt_kernel_op &op) {
   return op.name && *op.name ? op.name : kernelForms[op.kernel].name;
 }
 
+/// ATTENTION and its gradient: whether the buffer behind the scratch is there.
+inline bool hasAttentionMask(const grt_kernel_op &op) {
+  return op.int_count > 12 && op.ints[12] != 0;
+}
+
 /// Reads the descriptor of one call. Counts were checked before.
 class CallReader {
 public:
@@ -156,6 +162,26 @@ public:
       throw CallError(std::string("kernel ") + kernelForms[op().kernel].name +
                       " with " + what + " takes " + std::to_string(count) +
                       " buffers, found " + std::to_string(bufferCount()));
+  }
+  /// The mask of ATTENTION (`backward`: its gradient); null: there is none. It
+  /// stands behind the scratch.
+  const int32_t *attentionMask(bool backward) const {
+    if (!hasAttentionMask(op()))
+      return nullptr;
+    int place = backward ? 10 : 6;
+    checkBuffers(place + 1, "a mask");
+    return buffer<const int32_t>(place);
+  }
+  /// The token that EMBEDDING_GRAD leaves out; -1: none.
+  int64_t embeddingPadding() const {
+    return integerCount() > 5 ? integer(5) : -1;
+  }
+  /// PATCHES: they have elements.
+  void checkPatches() const {
+    if (integer(4) <= 0 || integer(5) <= 0)
+      throw CallError("patches have at least one row and column, found " +
+                      std::to_string(integer(4)) + " and " +
+                      std::to_string(integer(5)));
   }
   void checkHeads(int64_t heads, int64_t kvHeads) const {
     if (kvHeads <= 0 || heads % kvHeads != 0)

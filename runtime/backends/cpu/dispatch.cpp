@@ -300,6 +300,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.vStride = call.integer(8);
   a.causal = call.integer(9) != 0;
   a.window = call.integer(11);
+  a.mask = call.attentionMask(backward);
   a.scale = call.real(0);
   call.checkHeads(a.heads, a.kvHeads);
   DropoutStream stream;
@@ -419,7 +420,7 @@ template <class T> void runEmbeddingGrad(const Call &call) {
                                 call.integer(3) != 0);
   call.table<T>().embeddingGrad(
       call.threads(), call.integer(0), call.integer(1), slice.first,
-      slice.localRows, tokens, call.buffer<T>(1),
+      slice.localRows, call.embeddingPadding(), tokens, call.buffer<T>(1),
       call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
 }
 
@@ -434,6 +435,14 @@ template <class T> void runPositionGrad(const Call &call) {
       call.threads(), call.integer(0), call.integer(1), call.integer(2),
       call.integer(3), call.buffer<T>(0), call.buffer<Accumulator<T>>(1),
       call.add(call.integer(4)));
+}
+
+template <class T> void runPatches(const Call &call) {
+  call.checkPatches();
+  PatchArguments a = {call.integer(0), call.integer(1), call.integer(2),
+                      call.integer(3), call.integer(4), call.integer(5)};
+  call.table<T>().patches(call.threads(), a, call.buffer<T>(0),
+                          call.buffer<T>(1));
 }
 
 /// What SOFTMAX_STATS and CROSS_ENTROPY share.
@@ -581,6 +590,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runGemmBiasGrad)},  {GRT_ALL(runRmsNorm)},
     {GRT_ALL(runRmsNormGrad)},   {GRT_ALL(runRotary)},
     {GRT_ALL(runGatedSilu)},     {GRT_ALL(runGatedSiluGrad)},
+    {GRT_ALL(runPatches)},
 };
 
 #undef GRT_ALL

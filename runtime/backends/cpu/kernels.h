@@ -75,7 +75,8 @@ template <class T> struct AttentionArguments {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
-  int64_t window; ///< 0: none
+  int64_t window;      ///< 0: none
+  const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
   double scale;
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
@@ -98,6 +99,11 @@ struct RotaryArguments {
   bool inverse;
   double factor;
   const double *frequencies; ///< `pairs` of them
+};
+
+/// Arguments of PATCHES.
+struct PatchArguments {
+  int64_t samples, channels, rows, cols, patchRows, patchCols;
 };
 
 /// Arguments of SOFTMAX_STATS and CROSS_ENTROPY.
@@ -185,13 +191,17 @@ template <class T> struct KernelTable {
   void (*embedding)(int threads, int64_t rows, int64_t width, int64_t first,
                     int64_t localRows, const int32_t *tokens, const T *table,
                     T *y);
+  /// Token `padding` adds nothing.
   void (*embeddingGrad)(int threads, int64_t rows, int64_t width, int64_t first,
-                        int64_t localRows, const int32_t *tokens, const T *dy,
-                        A *dtable, bool add);
+                        int64_t localRows, int64_t padding,
+                        const int32_t *tokens, const T *dy, A *dtable,
+                        bool add);
   void (*positionAdd)(int threads, int64_t samples, int64_t t, int64_t width,
                       const T *x, const T *table, T *y);
   void (*positionGrad)(int threads, int64_t samples, int64_t t, int64_t width,
                        int64_t tableRows, const T *dy, A *dtable, bool add);
+  void (*patches)(int threads, const PatchArguments &arguments, const T *images,
+                  T *y);
   void (*softmaxStats)(int threads, const LossArguments<T> &arguments);
   /// Writes dlogits; the loss is the caller's.
   void (*crossEntropyGrad)(int threads, const LossArguments<T> &arguments);

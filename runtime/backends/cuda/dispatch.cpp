@@ -341,6 +341,7 @@ template <class T> void runAttention(const Call &call) {
   a.vStride = s.vStride;
   a.causal = s.causal;
   a.window = s.window;
+  a.mask = call.attentionMask(backward);
   a.scale = call.real(0);
   a.dropout = dropoutKeyOf(call, call.real(1), call.integer(10));
   a.firstSample = call.at().first_sample;
@@ -349,7 +350,8 @@ template <class T> void runAttention(const Call &call) {
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && a.dropout.p == 0 && library->run(queue, s, backward, a))
+    if (library && a.dropout.p == 0 && !a.mask &&
+        library->run(queue, s, backward, a))
       return;
     if (!call.rank().plainAttention && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
@@ -419,7 +421,8 @@ template <class T> void runEmbedding(const Call &call) {
 
 template <class T> void runEmbeddingGrad(const Call &call) {
   embeddingGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                   tableSlice(call), call.buffer<int32_t>(0), call.buffer<T>(1),
+                   tableSlice(call), call.embeddingPadding(),
+                   call.buffer<int32_t>(0), call.buffer<T>(1),
                    call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
 }
 
@@ -433,6 +436,13 @@ template <class T> void runPositionGrad(const Call &call) {
   positionGrad<T>(call.queue(), call.integer(0), call.integer(1),
                   call.integer(2), call.integer(3), call.buffer<T>(0),
                   call.buffer<Accumulator<T>>(1), call.add(call.integer(4)));
+}
+
+template <class T> void runPatches(const Call &call) {
+  call.checkPatches();
+  PatchArguments a = {call.integer(0), call.integer(1), call.integer(2),
+                      call.integer(3), call.integer(4), call.integer(5)};
+  patches(call.queue(), a, call.buffer<const T>(0), call.buffer<T>(1));
 }
 
 /// What SOFTMAX_STATS and CROSS_ENTROPY share.
@@ -549,6 +559,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runRotary),
     GRT_ALL(runGatedSilu),
     GRT_ALL(runGatedSiluGrad),
+    GRT_ALL(runPatches),
 };
 
 #undef GRT_ALL
@@ -585,7 +596,8 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
   }
   bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
   if ((backward || op.kernel == GRT_KERNEL_ATTENTION) && rank.fusedAttention &&
-      op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0)
+      op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0 &&
+      !hasAttentionMask(op))
     rank.fusedAttention->prepare(attentionShape(op), backward);
 }
 

@@ -79,6 +79,14 @@ template <class T>
 void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                  const T *x, const T *table, T *y);
 
+/// Arguments of PATCHES.
+struct PatchArguments {
+  int64_t samples, channels, rows, cols, patchRows, patchCols;
+};
+template <class T>
+void patches(const Queue &queue, const PatchArguments &arguments,
+             const T *images, T *y);
+
 /// What a dropout mask depends on besides the step block.
 struct DropoutKey {
   const grt_step *step;
@@ -140,10 +148,12 @@ template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t tableRows, const T *dy, Accumulator<T> *dtable,
                   bool add);
+/// Token `padding` adds nothing.
 template <class T>
 void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
-                   const TableSlice &slice, const int32_t *tokens, const T *dy,
-                   Accumulator<T> *dtable, bool add);
+                   const TableSlice &slice, int64_t padding,
+                   const int32_t *tokens, const T *dy, Accumulator<T> *dtable,
+                   bool add);
 
 // Loss.
 
@@ -211,7 +221,8 @@ template <class T> struct AttentionArguments {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
-  int64_t window; ///< 0: none
+  int64_t window;      ///< 0: none
+  const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
   double scale;
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;

@@ -25,8 +25,8 @@ constexpr Access layerNormGrad[] = {R, R, R, R, W, A, A};
 constexpr Access addLayerNorm[] = {R, R, R, R, W, W, W};
 constexpr Access layerNormAddGrad[] = {R, R, R, R, R, W, A, A};
 constexpr Access biasGelu[] = {R, R, W, W};
-constexpr Access attention[] = {R, R, R, W, W, S};
-constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S};
+constexpr Access attention[] = {R, R, R, W, W, S, R};
+constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S, R};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
 constexpr Access gemmGelu[] = {R, R, R, W, W, S};
@@ -42,22 +42,23 @@ constexpr Access norm[] = {R};
 struct KernelAccesses {
   std::span<const Access> operands;
   StepUse step = StepUse::None;
-  /// The operand that a call has only if its last integer is not 0.
+  /// The operand that a call has only if integer `flag` is there and not 0.
   int optional = -1;
+  uint32_t flag = 0;
 };
 
 /// By kernel number.
 const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
-    {gemm, StepUse::None, 3},    // GEMM
-    {binary},                    // BIAS_ADD
-    {biasGrad},                  // BIAS_GRAD
-    {layerNorm},                 // LAYER_NORM
-    {layerNormGrad},             // LAYER_NORM_GRAD
-    {unary},                     // GELU
-    {binary},                    // GELU_GRAD
-    {biasGelu},                  // BIAS_GELU
-    {attention, StepUse::Reads}, // dropout
-    {attentionGrad, StepUse::Reads},
+    {gemm, StepUse::None, 3, 6},        // GEMM
+    {binary},                           // BIAS_ADD
+    {biasGrad},                         // BIAS_GRAD
+    {layerNorm},                        // LAYER_NORM
+    {layerNormGrad},                    // LAYER_NORM_GRAD
+    {unary},                            // GELU
+    {binary},                           // GELU_GRAD
+    {biasGelu},                         // BIAS_GELU
+    {attention, StepUse::Reads, 6, 12}, // dropout
+    {attentionGrad, StepUse::Reads, 10, 12},
     {unary, StepUse::Reads},  // DROPOUT
     {binary, StepUse::Reads}, // DROPOUT_ADD
     {binary},                 // ADD
@@ -74,7 +75,7 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},                        // SCALE
     {addLayerNorm, StepUse::Reads}, // dropout
     {layerNormAddGrad},
-    {gemmGelu, StepUse::None, 4},
+    {gemmGelu, StepUse::None, 4, 6},
     {gemmGeluGrad},
     {gemmBiasGrad},
     {rmsNorm},
@@ -82,6 +83,7 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},  // ROTARY
     {binary}, // GATED_SILU
     {gatedGrad},
+    {unary}, // PATCHES
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.
@@ -96,8 +98,8 @@ StepUse stepUseOf(uint32_t kernel) { return kernels[kernel].step; }
 std::vector<Access> accessesOf(const grt_kernel_op &op) {
   const KernelAccesses &kernel = kernels[op.kernel];
   std::vector<Access> accesses(kernel.operands.begin(), kernel.operands.end());
-  if (kernel.optional >= 0 && op.int_count > 0 &&
-      op.ints[op.int_count - 1] == 0)
+  if (kernel.optional >= 0 &&
+      (op.int_count <= kernel.flag || op.ints[kernel.flag] == 0))
     accesses.erase(accesses.begin() + kernel.optional);
   return accesses;
 }

@@ -24,7 +24,12 @@ struct Problem {
   /// Rows begin at multiples of this many elements; 1: just behind an odd pad.
   int64_t alignment = 1;
   int64_t window = 0;
+  /// By sample and key; empty: every key may be seen.
+  Values mask = {};
 
+  bool hides(int64_t sample, int64_t key) const {
+    return !mask.empty() && mask[size_t(sample * tk + key)] == 0;
+  }
   int64_t aligned(int64_t width) const {
     return (width + alignment - 1) / alignment * alignment;
   }
@@ -91,13 +96,18 @@ protected:
             double dot = 0;
             for (int64_t d = 0; d < p.headDim; ++d)
               dot += x.q[query + d] * x.k[keyAt(j) + d];
-            score.push_back(j < first ? -std::numeric_limits<double>::infinity()
-                                      : dot * p.scale());
+            score.push_back(j < first || p.hides(s, j)
+                                ? -std::numeric_limits<double>::infinity()
+                                : dot * p.scale());
             largest = std::max(largest, score[j]);
           }
           for (double value : score)
             sum += std::exp(value - largest);
           r.lse.push_back(largest + std::log(sum));
+          if (largest == -std::numeric_limits<double>::infinity()) {
+            r.lse.back() = largest;
+            continue;
+          }
           double delta = 0;
           Values gradient;
           for (int64_t j = 0; j < limit; ++j) {
@@ -163,21 +173,27 @@ protected:
       return sums(int64_t(bytes / (dtype() == GRT_F64 ? 8 : 4)));
     };
     auto forwardScratch = scratch(false), backwardScratch = scratch(true);
-    device.run(GRT_KERNEL_ATTENTION,
-               {*q, *kv, {*kv, p.kvWidth()}, *o, *lse, *forwardScratch}, ints,
+    std::vector<Argument> forward = {*q, *kv,  {*kv, p.kvWidth()},
+                                     *o, *lse, *forwardScratch};
+    std::vector<Argument> backward = {*q,
+                                      *kv,
+                                      {*kv, p.kvWidth()},
+                                      *o,
+                                      *lse,
+                                      *dout,
+                                      *dq,
+                                      *dkv,
+                                      {*dkv, p.kvWidth()},
+                                      *backwardScratch};
+    auto mask = integers(p.mask);
+    if (!p.mask.empty()) {
+      ints.push_back(1);
+      forward.push_back(*mask);
+      backward.push_back(*mask);
+    }
+    device.run(GRT_KERNEL_ATTENTION, forward, ints, {p.scale(), p.dropout});
+    device.run(GRT_KERNEL_ATTENTION_GRAD, backward, ints,
                {p.scale(), p.dropout});
-    device.run(GRT_KERNEL_ATTENTION_GRAD,
-               {*q,
-                *kv,
-                {*kv, p.kvWidth()},
-                *o,
-                *lse,
-                *dout,
-                *dq,
-                *dkv,
-                {*dkv, p.kvWidth()},
-                *backwardScratch},
-               ints, {p.scale(), p.dropout});
     expectSame(cut(dq->read(), qStride, p.qWidth(), qRows, qPad),
                Values(qRows * qPad, 77.0), "pad of dq");
     expectSame(cut(dkv->read(), kvStride, 2 * p.kvWidth(), kvRows, kvPad),
@@ -262,6 +278,59 @@ TEST_P(Attention, windows_leave_out_what_lies_behind) {
     check({1, 200, 200, 2, 1, 64, true, dropout, 3, 8, 70}, ++seed);
     check({1, 150, 260, 2, 2, 128, true, dropout, 3, 8, 33}, ++seed);
   }
+}
+
+TEST_P(Attention, masks_take_keys_from_all_queries_of_a_sample) {
+  Random random(301);
+  uint64_t seed = 301;
+  // Holes anywhere, and a sample's own number of keys in front of its padding.
+  auto holes = [&](Problem p) {
+    for (int64_t i = 0; i < p.samples * p.tk; ++i)
+      p.mask.push_back(double(random.integer(0, 3)));
+    check(p, ++seed);
+  };
+  auto padding = [&](Problem p) {
+    for (int64_t s = 0; s < p.samples; ++s) {
+      int64_t length = random.integer(1, p.tk + 1);
+      for (int64_t j = 0; j < p.tk; ++j)
+        p.mask.push_back(j < length);
+    }
+    check(p, ++seed);
+  };
+  for (double dropout : {0.0, 0.2}) {
+    holes({3, 9, 9, 2, 1, 7, false, dropout});
+    holes({2, 70, 131, 2, 2, 16, false, dropout});
+    holes({1, 200, 200, 1, 1, 20, true, dropout, 3, 1, 70});
+    padding({3, 140, 140, 2, 2, 12, false, dropout});
+    padding({2, 33, 33, 4, 2, 16, true, dropout});
+    // Rows at whole packs: what takes tensor cores where there are any.
+    holes({2, 130, 130, 2, 1, 64, false, dropout, 3, 8});
+    padding({2, 70, 200, 2, 2, 128, false, dropout, 3, 8});
+  }
+}
+
+TEST_P(Attention, samples_whose_keys_are_all_masked_give_zeros) {
+  for (int64_t alignment : {1, 8}) {
+    Problem p = {2, 70, 70, 2, 2, 64, false, 0, 3, alignment};
+    for (int64_t i = 0; i < 2 * 70; ++i)
+      p.mask.push_back(i >= 70);
+    Operands x = random(p, 331);
+    Results found = run(p, x);
+    for (const Values *part : {&found.o, &found.dq, &found.dk, &found.dv})
+      for (int64_t i = 0; i < 70 * p.qWidth(); ++i)
+        ASSERT_EQ((*part)[i], 0);
+    check(p, 332);
+  }
+}
+
+TEST_P(Attention, a_mask_that_is_said_to_be_there_must_be) {
+  auto q = input(Values(64, 0.5)), o = output(64);
+  auto lse = sums(8), scratch = sums(65536);
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_ATTENTION, {*q, *q, *q, *o, *lse, *scratch},
+                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 0, 0, 0, 1}, {1.0, 0.0})
+                .find("with a mask takes 7 buffers, found 6"),
+            std::string::npos);
 }
 
 TEST_P(Attention, grouped_and_multi_query_heads) {

@@ -232,6 +232,36 @@ TEST_P(Embedding, gradient_of_repeated_tokens) {
       }
 }
 
+TEST_P(Embedding, the_padding_token_gets_no_gradient) {
+  Random random(4);
+  int64_t vocabulary = 10, width = 19, rows = 60;
+  for (int64_t tp : {1, 2}) {
+    int64_t local = (vocabulary + tp - 1) / tp;
+    device.at.tp_size = tp;
+    Values tokens, dy = random.values(rows * width);
+    for (int64_t r = 0; r < rows; ++r)
+      tokens.push_back(double(random.integer(0, vocabulary)));
+    auto tokenBuffer = integers(tokens), dyBuffer = input(dy);
+    // The first row of the table, and one of its last shard.
+    for (int64_t padding : {0, 7})
+      for (int64_t i = 0; i < tp; ++i) {
+        device.at.tp_index = i;
+        Values expected(local * width, 0.0);
+        for (int64_t r = 0; r < rows; ++r) {
+          int64_t row = int64_t(tokens[r]) - i * local;
+          if (row >= 0 && row < local && int64_t(tokens[r]) != padding)
+            for (int64_t c = 0; c < width; ++c)
+              expected[row * width + c] += dy[r * width + c];
+        }
+        auto dtable = sums(local * width);
+        device.run(GRT_KERNEL_EMBEDDING_GRAD,
+                   {*tokenBuffer, *dyBuffer, *dtable},
+                   {rows, width, local, tp > 1, 0, padding});
+        expectNear(dtable->read(), expected, "dtable");
+      }
+  }
+}
+
 TEST_P(Embedding, tokens_outside_the_table_are_refused) {
   auto table = input(Values(4 * 2, 1.0)), y = output(2 * 2);
   for (double token : {-1.0, 4.0}) {

@@ -97,9 +97,9 @@ typedef enum grt_kernel {
   /// bufs: x, bias, pre, y; ints: rows, n, approximate. pre = x + bias (may
   /// alias x), y = gelu(pre).
   GRT_KERNEL_BIAS_GELU = 7,
-  /// bufs: q, k, v, o, lse, scratch; ints: samples, Tq, Tk, heads, kvHeads,
-  /// headDim, qStride, kStride, vStride, causal, opIndex, window; reals: scale,
-  /// dropout.
+  /// bufs: q, k, v, o, lse, scratch [, mask]; ints: samples, Tq, Tk, heads,
+  /// kvHeads, headDim, qStride, kStride, vStride, causal, opIndex, window
+  /// [, hasMask]; reals: scale, dropout.
   /// Row r of q starts qStride elements after row r-1; head h covers headDim
   /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
   /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
@@ -107,12 +107,13 @@ typedef enum grt_kernel {
   /// Attention dropout is keyed by (sample, global head, row, column). With
   /// causal, query r sees keys 0 .. r + Tk - Tq. With a window (0: none) it
   /// sees no key up to r + Tk - Tq - window: with causal `window` keys, its own
-  /// among them.
+  /// among them. No query sees key j of a sample whose mask[samples,Tk] (i32)
+  /// is 0 there. A query that sees no key gives zeros.
   /// scratch: grt_cpu_attention_scratch_bytes() for each thread that may take
   /// part; at least for one.
   GRT_KERNEL_ATTENTION = 8,
-  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch; ints, reals as above;
-  /// dq, dk, dv use qStride, kStride, vStride.
+  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch [, mask]; ints, reals as
+  /// above; dq, dk, dv use qStride, kStride, vStride.
   GRT_KERNEL_ATTENTION_GRAD = 9,
   /// bufs: x, y; ints: samples, rowsPerSample, cols, opIndex, colSharded;
   /// reals: p. Inverted dropout; y may alias x. Its own backward.
@@ -127,8 +128,9 @@ typedef enum grt_kernel {
   /// y[r] = table[token - first] where first = sharded ? tpIndex*localRows : 0;
   /// rows that belong to another shard give zeros.
   GRT_KERNEL_EMBEDDING = 13,
-  /// bufs: tokens, dy, dtable; ints: rows, width, localRows, sharded, acc.
-  /// Rows of dtable are summed in ascending order of r: deterministic.
+  /// bufs: tokens, dy, dtable; ints: rows, width, localRows, sharded, acc
+  /// [, padding]. Rows of dtable are summed in ascending order of r:
+  /// deterministic. Token `padding` (-1: none) adds nothing.
   GRT_KERNEL_EMBEDDING_GRAD = 14,
   /// bufs: x, table, y; ints: samples, T, width. y[s,t] = x[s,t] + table[t];
   /// y may alias x.
@@ -211,7 +213,14 @@ typedef enum grt_kernel {
   /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
   /// may alias up or dy.
   GRT_KERNEL_GATED_SILU_GRAD = 33,
-  GRT_KERNEL_COUNT = 34
+  /// bufs: images, y; ints: samples, channels, rows, cols, patchRows,
+  /// patchCols.
+  /// images is [samples,channels,rows,cols]. A row of y is one patch, patches
+  /// row by row: element (c, i, j) of patch (a, b) is
+  /// images[s, c, a*patchRows+i, b*patchCols+j]. Rows and columns behind the
+  /// last whole patch are left out.
+  GRT_KERNEL_PATCHES = 34,
+  GRT_KERNEL_COUNT = 35
 } grt_kernel;
 
 /// Pairs of elements that ROTARY turns in a head, at most.

@@ -78,7 +78,8 @@ const char *kernelName(uint32_t kernel) {
                                                       "rms-norm-grad",
                                                       "rotary",
                                                       "gated-silu",
-                                                      "gated-silu-grad"};
+                                                      "gated-silu-grad",
+                                                      "patches"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

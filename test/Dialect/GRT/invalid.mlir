@@ -258,7 +258,7 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected at least 332 bytes in 'v', found 320}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<65536xi8>
   grt.end %s : memref<65536xi8>
 }
@@ -275,9 +275,67 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<16xi8>
   // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<16xi8>
   grt.end %s : memref<16xi8>
+}
+
+// -----
+
+// C4: the mask of attention
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<2x4x8xf32>
+  %o = grt.buffer output at 0 : memref<2x4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
+  %m = grt.buffer data at 0 : memref<2x4xi32>
+  %s = grt.buffer transient : memref<65536xi8>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected 7 buffers for kernel 'attention', found 6}}
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+    : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: elements of a mask
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<2x4x8xf32>
+  %o = grt.buffer output at 0 : memref<2x4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
+  %m = grt.buffer data at 0 : memref<2x4xf32>
+  %s = grt.buffer transient : memref<65536xi8>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected 'i32' elements in 'mask', found 'f32'}}
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+    : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<2x4xf32>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: size of a mask
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<2x4x8xf32>
+  %o = grt.buffer output at 0 : memref<2x4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
+  %m = grt.buffer data at 0 : memref<1x4xi32>
+  %s = grt.buffer transient : memref<65536xi8>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected at least 32 bytes in 'mask', found 16}}
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+    : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<1x4xi32>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: patches of a part of an image
+grt.func @f {
+  %i = grt.buffer data at 0 : memref<2x3x9x8xf32>
+  %y = grt.buffer output at 0 : memref<2x4x47xf32>
+  // expected-error @+1 {{expected at least 1536 bytes in 'y', found 1504}}
+  grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4] : memref<2x3x9x8xf32>, memref<2x4x47xf32>
 }
 
 // -----

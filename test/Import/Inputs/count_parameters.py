@@ -31,6 +31,13 @@ def gpt2(count, width, layers, heads):
         "n_embd": width, "n_layer": layers, "n_head": heads}}
 
 
+def encoder(model_type, count, width, inner, layers, heads, **rest):
+    return {"parameters": count, "config": {
+        "model_type": model_type, "hidden_size": width,
+        "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, **rest}}
+
+
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 MODELS = [
@@ -53,11 +60,21 @@ MODELS = [
     model("qwen3", 596049920, 151936, 1024, 3072, 28, 16, 8,
           tie_word_embeddings=True),
     model("qwen3", 8190735360, 151936, 4096, 12288, 36, 32, 8),
+    encoder("bert", 108340804, 768, 3072, 12, 12, vocab_size=28996),
+    encoder("bert", 335174458, 1024, 4096, 24, 16),
+    encoder("vit", 86567656, 768, 3072, 12, 12, num_labels=1000),
+    encoder("vit", 304326632, 1024, 4096, 24, 16, num_labels=1000),
+    encoder("vit", 632045800, 1280, 5120, 32, 16, num_labels=1000,
+            patch_size=[14, 14]),
     # What is not said is what the library takes for it.
+    {"parameters": 109514298, "config": {"model_type": "bert"}},
+    {"parameters": 85800194, "config": {"model_type": "vit"}},
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
 ]
-FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "vit"}
+# Classes of a family that are other models.
+OTHERS = {"BertForPreTraining", "BertModel", "ViTModel"}
 
 
 def imported(config):
@@ -65,7 +82,8 @@ def imported(config):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(config, file)
         file.flush()
-        text = subprocess.run(["galvatron-import", file.name, "--seq-len=16"],
+        length = [] if config["model_type"] == "vit" else ["--seq-len=16"]
+        text = subprocess.run(["galvatron-import", file.name, *length],
                               check=True, capture_output=True, text=True).stdout
     shapes = {}
     for name, dims in re.findall(
@@ -81,7 +99,8 @@ def main():
     if os.path.exists(os.path.join(folder, "counts.json")):
         with open(os.path.join(folder, "counts.json"), encoding="utf-8") as file:
             for entry in json.load(file)["public"]:
-                if entry["model_type"] in FAMILIES | {"gpt2"}:
+                if (entry["model_type"] in FAMILIES | {"gpt2"}
+                        and entry["class"] not in OTHERS):
                     entry["config"]["model_type"] = entry["model_type"]
                     models.append(entry)
         for name in FAMILIES:

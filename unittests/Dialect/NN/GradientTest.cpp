@@ -218,6 +218,21 @@ func.func private @grouped_attention_in_a_window(%q: tensor<?x5x2x3xf64>, %k: te
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 6.0e-1 : f64, window = 2 : i64} : (tensor<?x5x2x3xf64>, tensor<?x7x1x3xf64>, tensor<?x7x1x3xf64>) -> (tensor<?x5x6xf64>, tensor<?x2x5xf64>)
   return %o : tensor<?x5x6xf64>
 })"},
+    {"grouped_attention_with_a_mask", 4, R"(
+func.func private @grouped_attention_with_a_mask(%q: tensor<?x5x4x3xf64>, %k: tensor<?x6x2x3xf64>, %v: tensor<?x6x2x3xf64>, %m: tensor<?x6xi32>) -> tensor<?x5x12xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v mask %m {scale = 6.0e-1 : f64, dropout = 2.0e-1 : f64, op_index = 3 : i64} : (tensor<?x5x4x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6xi32>) -> (tensor<?x5x12xf64>, tensor<?x4x5xf64>)
+  return %o : tensor<?x5x12xf64>
+})"},
+    {"prepend", 1, R"(
+func.func private @prepend(%x: tensor<?x3x4xf64>, %t: tensor<4xf64>) -> tensor<?x4x4xf64> {
+  %y = nn.prepend %x, %t : (tensor<?x3x4xf64>, tensor<4xf64>) -> tensor<?x4x4xf64>
+  return %y : tensor<?x4x4xf64>
+})"},
+    {"take", 1, R"(
+func.func private @take(%x: tensor<?x3x4xf64>) -> tensor<?x4xf64> {
+  %y = nn.take %x {position = 2 : i64} : (tensor<?x3x4xf64>) -> tensor<?x4xf64>
+  return %y : tensor<?x4xf64>
+})"},
     {"dropout", 1, R"(
 func.func private @dropout(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
   %y = nn.dropout %x {p = 4.0e-1 : f64, op_index = 1 : i64} : (tensor<?x3x4xf64>) -> tensor<?x3x4xf64>
@@ -283,6 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
     NN, BodyGradient,
     testing::Values(std::pair("embed", 1u), std::pair("block", 1u),
                     std::pair("head", 2u), std::pair("gated", 1u),
+                    std::pair("masked", 2u), std::pair("classes", 2u),
                     std::pair("test", 1u)),
     [](const auto &info) { return std::string(info.param.first); });
 

@@ -111,6 +111,51 @@ func.func private @gated(%x: tensor<?x8x16xf64>, %g1: tensor<16xf64>,
   %r2 = nn.add %r1, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
   return %r2 : tensor<?x8x16xf64>
 }
+func.func private @masked(%x: tensor<?x8x16xf64>, %mask: tensor<?x8xi32>,
+    %wq: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %bq: tensor<4x4xf64> {nn.factors = ["heads", ""]},
+    %wk: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wv: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wo: tensor<16x16xf64> {nn.factors = ["", "heads"]}, %bo: tensor<16xf64>,
+    %g1: tensor<16xf64>, %b1: tensor<16xf64>,
+    %wi: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %bi: tensor<24xf64> {nn.factors = ["ffn"]},
+    %wf: tensor<16x24xf64> {nn.factors = ["", "ffn"]},
+    %g2: tensor<16xf64>, %b2: tensor<16xf64>) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {heads = 4 : i64, ffn = 24 : i64}} {
+  %q0 = nn.linear %x, %wq {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %q = nn.bias_add %q0, %bq : (tensor<?x8x4x4xf64>, tensor<4x4xf64>) -> tensor<?x8x4x4xf64>
+  %k = nn.linear %x, %wk {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %v = nn.linear %x, %wv {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %o, %lse = nn.grouped_attention %q, %k, %v mask %mask {scale = 5.0e-1 : f64, dropout = 1.0e-1 : f64} : (tensor<?x8x4x4xf64>, tensor<?x8x4x4xf64>, tensor<?x8x4x4xf64>, tensor<?x8xi32>) -> (tensor<?x8x16xf64>, tensor<?x4x8xf64>)
+  %p0 = nn.linear %o, %wo {transpose_weight} : (tensor<?x8x16xf64>, tensor<16x16xf64>) -> tensor<?x8x16xf64>
+  %p1 = nn.bias_add %p0, %bo : (tensor<?x8x16xf64>, tensor<16xf64>) -> tensor<?x8x16xf64>
+  %p = nn.dropout %p1 {p = 1.0e-1 : f64, op_index = 1 : i64} : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %r1 = nn.add %x, %p : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %n1, %s1 = nn.layer_norm %r1, %g1, %b1 {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
+  %h0 = nn.linear %n1, %wi {transpose_weight} : (tensor<?x8x16xf64>, tensor<24x16xf64>) -> tensor<?x8x24xf64>
+  %h1 = nn.bias_add %h0, %bi : (tensor<?x8x24xf64>, tensor<24xf64>) -> tensor<?x8x24xf64>
+  %h = nn.gelu %h1 : (tensor<?x8x24xf64>) -> tensor<?x8x24xf64>
+  %f = nn.linear %h, %wf {transpose_weight} : (tensor<?x8x24xf64>, tensor<16x24xf64>) -> tensor<?x8x16xf64>
+  %r2 = nn.add %n1, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %n2, %s2 = nn.layer_norm %r2, %g2, %b2 {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
+  return %n2 : tensor<?x8x16xf64>
+}
+func.func private @classes(%x: tensor<?x8x16xf64>, %labels: tensor<?xi32>,
+    %c: tensor<16xf64>, %g: tensor<16xf64>, %b: tensor<16xf64>,
+    %w: tensor<33x16xf64> {nn.factors = ["classes", ""]},
+    %bw: tensor<33xf64> {nn.factors = ["classes"]}) -> tensor<1xf64>
+    attributes {nn.factor_units = {classes = 33 : i64}, nn.uneven = ["classes"]} {
+  %p = nn.prepend %x, %c : (tensor<?x8x16xf64>, tensor<16xf64>) -> tensor<?x9x16xf64>
+  %n, %s = nn.layer_norm %p, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x9x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x9x16xf64>, tensor<?x9x2xf64>)
+  %t0 = nn.take %n {position = 0 : i64} : (tensor<?x9x16xf64>) -> tensor<?x16xf64>
+  %t4 = nn.take %n {position = 4 : i64} : (tensor<?x9x16xf64>) -> tensor<?x16xf64>
+  %t = nn.add %t0, %t4 : (tensor<?x16xf64>, tensor<?x16xf64>) -> tensor<?x16xf64>
+  %l = nn.linear %t, %w {transpose_weight} : (tensor<?x16xf64>, tensor<33x16xf64>) -> tensor<?x33xf64>
+  %lb = nn.bias_add %l, %bw : (tensor<?x33xf64>, tensor<33xf64>) -> tensor<?x33xf64>
+  %loss, %d = nn.cross_entropy %lb, %labels {classes = 33 : i64} : (tensor<?x33xf64>, tensor<?xi32>) -> (tensor<1xf64>, tensor<?x33xf64>)
+  return %loss : tensor<1xf64>
+}
 func.func private @test(%x: tensor<?x8x16xf64>,
     %wi: tensor<16x24xf64> {nn.factors = ["", "ffn"]},
     %wf: tensor<24x16xf64> {nn.factors = ["ffn", ""]},

@@ -393,8 +393,8 @@ LogicalResult KernelOp::verify() {
     int64_t needed = getAttentionScratchBytes(
         {getBackend((*this)->getParentOfType<ModuleOp>()), 1}, ints,
         getElementBytes(element), backward);
-    int64_t found =
-        grt::getByteSize(cast<MemRefType>(getBuffers().back().getType()));
+    Value scratch = getBuffers()[backward ? 9 : 5];
+    int64_t found = grt::getByteSize(cast<MemRefType>(scratch.getType()));
     if (found < needed)
       return emitOpError() << "expected at least " << needed
                            << " bytes in 'scratch', found " << found;

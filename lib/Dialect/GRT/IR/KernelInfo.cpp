@@ -131,12 +131,15 @@ constexpr Operand kBiasGeluOperands[] = {
     {"x", kRead}, {"bias", kRead}, {"pre", kWrite}, {"y", kWrite}};
 constexpr Int kBiasGeluInts[] = {{"rows"}, {"n"}, {"approximate", kFlag}};
 
+constexpr Operand kAttentionMask = {"mask", kRead, kIndex, false,
+                                    Presence::IfLastInt};
 constexpr Operand kAttentionOperands[] = {{"q", kRead, kFloat, true},
                                           {"k", kRead, kFloat, true},
                                           {"v", kRead, kFloat, true},
                                           {"o", kWrite},
                                           {"lse", kWrite},
-                                          {"scratch", Access::Scratch, kAny}};
+                                          {"scratch", Access::Scratch, kAny},
+                                          kAttentionMask};
 constexpr Operand kAttentionGradOperands[] = {
     {"q", kRead, kFloat, true},
     {"k", kRead, kFloat, true},
@@ -147,12 +150,18 @@ constexpr Operand kAttentionGradOperands[] = {
     {"dq", kWrite, kFloat, true},
     {"dk", kWrite, kFloat, true},
     {"dv", kWrite, kFloat, true},
-    {"scratch", Access::Scratch, kAny}};
+    {"scratch", Access::Scratch, kAny},
+    kAttentionMask};
 constexpr Int kAttentionInts[] = {{"samples"},       {"Tq"},      {"Tk"},
                                   {"heads"},         {"kvHeads"}, {"headDim"},
                                   {"qStride"},       {"kStride"}, {"vStride"},
-                                  {"causal", kFlag}, {"opIndex"}, {"window"}};
+                                  {"causal", kFlag}, {"opIndex"}, {"window"},
+                                  {"hasMask", kFlag}};
 constexpr StringLiteral kAttentionReals[] = {"scale", "dropout"};
+
+constexpr Operand kPatchesOperands[] = {{"images", kRead}, {"y", kWrite}};
+constexpr Int kPatchesInts[] = {{"samples"}, {"channels"},  {"rows"},
+                                {"cols"},    {"patchRows"}, {"patchCols"}};
 
 constexpr Int kDropoutInts[] = {{"samples"},
                                 {"rowsPerSample"},
@@ -176,7 +185,8 @@ constexpr Int kEmbeddingGradInts[] = {{"rows"},
                                       {"width"},
                                       {"localRows"},
                                       {"sharded", kFlag},
-                                      {"acc", IntClass::Acc}};
+                                      {"acc", IntClass::Acc},
+                                      {"padding", IntClass::Free}};
 
 constexpr Operand kPositionAddOperands[] = {
     {"x", kRead}, {"table", kRead}, {"y", kWrite}};
@@ -298,16 +308,24 @@ int64_t attentionElements(unsigned i, Ints n) {
     return samples * tq * heads * dim;
   case 4:
     return samples * heads * tq;
+  case 6:
+    return samples * tk;
   default:
     return 0;
   }
 }
 
+/// The forward kernel's operand of the same shape, by operand.
 int64_t attentionGradElements(unsigned i, Ints n) {
-  if (i == 5)
-    return attentionElements(3, n);
-  return i >= 6 && i <= 8 ? attentionElements(i - 6, n)
-                          : (i == 9 ? 0 : attentionElements(i, n));
+  constexpr unsigned kLike[] = {0, 1, 2, 3, 4, 3, 0, 1, 2, 5, 6};
+  return attentionElements(kLike[i], n);
+}
+
+int64_t patchesElements(unsigned i, Ints n) {
+  if (n[4] == 0 || n[5] == 0) // the runtime refuses these
+    return 0;
+  int64_t patches = n[2] / n[4] * (n[3] / n[5]);
+  return n[0] * n[1] * (i == 0 ? n[2] * n[3] : patches * n[4] * n[5]);
 }
 
 int64_t dropoutElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
@@ -492,6 +510,12 @@ const KernelInfo kKernels[] = {
      {},
      Tail::None,
      allN},
+    {Kernel::Patches,
+     kPatchesOperands,
+     kPatchesInts,
+     {},
+     Tail::None,
+     patchesElements},
 };
 
 } // namespace

@@ -92,6 +92,20 @@ double EmbeddingGradOp::getMovedBytes(int64_t samples) {
          double(countBytes(getDtable().getType(), samples));
 }
 
+// They move data.
+double PatchesOp::getFlops(int64_t samples) { return 0; }
+double PrependOp::getFlops(int64_t samples) { return 0; }
+double PrependGradOp::getFlops(int64_t samples) {
+  return elements(getDy(), samples) /
+         double(cast<RankedTensorType>(getDy().getType()).getDimSize(1));
+}
+double TakeOp::getFlops(int64_t samples) { return 0; }
+// Of `x` only the position that is taken is read.
+double TakeOp::getMovedBytes(int64_t samples) {
+  return 2.0 * double(countBytes(getY().getType(), samples));
+}
+double TakeGradOp::getFlops(int64_t samples) { return 0; }
+
 double LinearOp::getFlops(int64_t samples) {
   return 2.0 * rowsOf(getX(), samples) * elements(getW(), samples);
 }

@@ -107,6 +107,23 @@ FactorRule PositionGradOp::getFactorRule() {
   return {{{0, kNoFactor, 1}}, {{kNoFactor, 1}}};
 }
 
+// Every rank of a group that splits a body has whole images.
+FactorRule PatchesOp::getFactorRule() {
+  return {{{0, kNoFactor, kNoFactor, kNoFactor}}, {{0, kNoFactor, kNoFactor}}};
+}
+
+FactorRule PrependOp::getFactorRule() {
+  return {{{0, kNoFactor, 1}, {1}}, {{0, kNoFactor, 1}}};
+}
+FactorRule PrependGradOp::getFactorRule() {
+  return {{{0, kNoFactor, 1}}, {{0, kNoFactor, 1}, {1}}};
+}
+
+FactorRule TakeOp::getFactorRule() { return {{{0, kNoFactor, 1}}, {{0, 1}}}; }
+FactorRule TakeGradOp::getFactorRule() {
+  return {{{0, 1}}, {{0, kNoFactor, 1}}};
+}
+
 FactorRule LinearOp::getFactorRule() {
   LinearFactors f =
       linearFactors(rankOf(getX()), rankOf(getW()), getTransposeWeight());
@@ -257,8 +274,11 @@ bool AttentionGradOp::mayBeReplicated() {
 // query heads.
 FactorRule GroupedAttentionOp::getFactorRule() {
   SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
-  return {{heads, heads, heads},
-          {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+  FactorRule rule{{heads, heads, heads},
+                  {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+  if (getMask())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 bool GroupedAttentionOp::mayBeReplicated() {
   return getDropout().convertToDouble() == 0;
@@ -267,8 +287,11 @@ bool GroupedAttentionOp::mayBeReplicated() {
 FactorRule GroupedAttentionGradOp::getFactorRule() {
   SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
   SmallVector<int> o = {0, kNoFactor, kHeads};
-  return {{heads, heads, heads, o, {0, kHeads, kNoFactor}, o},
-          {heads, heads, heads}};
+  FactorRule rule{{heads, heads, heads, o, {0, kHeads, kNoFactor}, o},
+                  {heads, heads, heads}};
+  if (getMask())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 bool GroupedAttentionGradOp::mayBeReplicated() {
   return getDropout().convertToDouble() == 0;

@@ -23,7 +23,7 @@ void EmbeddingOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   if (needed[1])
     operandGrads[1] = EmbeddingGradOp::create(
         builder, getLoc(), sumType(getTable()), getTokens(), grads[0],
-        getTable(), getShardedAttr());
+        getTable(), getShardedAttr(), getPaddingAttr());
 }
 
 void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -33,6 +33,27 @@ void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   if (needed[1])
     operandGrads[1] = PositionGradOp::create(builder, getLoc(),
                                              sumType(getTable()), grads[0]);
+}
+
+// Images are data.
+void PatchesOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {}
+
+void PrependOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  auto grad = PrependGradOp::create(
+      builder, getLoc(), TypeRange{getX().getType(), sumType(getToken())},
+      grads[0]);
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
+void TakeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                           ArrayRef<bool> needed,
+                           MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = TakeGradOp::create(builder, getLoc(), getX().getType(),
+                                       grads[0], getPositionAttr());
 }
 
 void LinearOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -120,7 +141,7 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
   auto grad = GroupedAttentionGradOp::create(
       builder, getLoc(),
       TypeRange{getQ().getType(), getK().getType(), getV().getType()}, getQ(),
-      getK(), getV(), getO(), getLse(), grads[0], getCausalAttr(),
+      getK(), getV(), getO(), getLse(), grads[0], getMask(), getCausalAttr(),
       getScaleAttr(), getWindowAttr(), getDropoutAttr(), getOpIndexAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
 }

@@ -23,6 +23,9 @@ RankedTensorType typeOf(Value value) {
 int64_t size(Value value) { return typeOf(value).getNumElements(); }
 int64_t last(Value value) { return typeOf(value).getShape().back(); }
 
+/// What EMBEDDING_GRAD takes for no token.
+constexpr int64_t kNoPadding = -1;
+
 struct DropoutShape {
   int64_t samples, rows, columns;
 };
@@ -31,35 +34,60 @@ DropoutShape dropoutShape(Value x) {
   return {samples, size(x) / samples / columns, columns};
 }
 
-struct AttentionShape {
-  int64_t samples, positions, heads, headSize, stride;
-  SmallVector<int64_t> ints(bool causal, int64_t opIndex) const {
-    return {samples, positions, positions, heads,  heads,   headSize,
-            stride,  stride,    stride,    causal, opIndex, /*window=*/0};
-  }
-};
+/// The integers of the attention kernels up to the strides.
+using AttentionShape = SmallVector<int64_t, 16>;
 AttentionShape attentionShape(Value qkv, int64_t heads) {
   ArrayRef<int64_t> shape = typeOf(qkv).getShape();
-  return {shape[0], shape[1], heads, shape[3] / heads, 3 * shape[3]};
+  int64_t size = shape[3] / heads, stride = 3 * shape[3];
+  return {shape[0], shape[1], shape[1], heads, heads,
+          size,     stride,   stride,   stride};
+}
+AttentionShape attentionShape(Value queries, Value keys) {
+  ArrayRef<int64_t> q = typeOf(queries).getShape(), k = typeOf(keys).getShape();
+  int64_t queryStride = q[2] * q[3], keyStride = k[2] * k[3];
+  return {q[0], q[1],        k[1],      q[2],     k[2],
+          q[3], queryStride, keyStride, keyStride};
 }
 
-template <typename OpTy> SmallVector<int64_t> groupedAttentionInts(OpTy op) {
-  ArrayRef<int64_t> q = typeOf(op.getQ()).getShape();
-  ArrayRef<int64_t> k = typeOf(op.getK()).getShape();
-  int64_t queryStride = q[2] * q[3], keyStride = k[2] * k[3];
-  return {q[0],
-          q[1],
-          k[1],
-          q[2],
-          k[2],
-          q[3],
-          queryStride,
-          keyStride,
-          keyStride,
-          op.getCausal(),
-          int64_t(op.getOpIndex()),
-          int64_t(op.getWindow())};
+/// Calls an attention kernel; `buffers` are those in front of its scratch,
+/// `like` has the type it computes in.
+template <typename OpTy>
+void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
+                   Value like, SmallVector<Value> buffers, AttentionShape ints,
+                   int64_t window, Value mask) {
+  ints.append({op.getCausal(), int64_t(op.getOpIndex()), window, bool(mask)});
+  buffers.push_back(
+      emitter.scratch(kernel, ints, typeOf(like).getElementType()));
+  if (mask)
+    buffers.push_back(mask);
+  emitter.kernel(
+      kernel, buffers, ints,
+      {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
 }
+
+/// Copies `rows` rows of `width` elements of `type`, which stand `fromStride`
+/// and `toStride` elements after each other.
+void emitCopy(KernelEmitter &emitter, Value from, Value to, Type type,
+              int64_t rows, int64_t width, int64_t fromStride,
+              int64_t toStride) {
+  int64_t bytes = type.getIntOrFloatBitWidth() / 8;
+  emitter.kernel("copy", {from, to},
+                 {rows, width * bytes, fromStride * bytes, toStride * bytes});
+}
+
+/// Elements of `type`'s tensor from one sample to the next, and its width.
+struct Positions {
+  int64_t samples, count, width;
+  Type element;
+  explicit Positions(Value value)
+      : samples(typeOf(value).getDimSize(0)),
+        count(typeOf(value).getDimSize(1)), width(last(value)),
+        element(typeOf(value).getElementType()) {}
+  int64_t stride() const { return count * width; }
+  int64_t bytesOf(int64_t positions) const {
+    return positions * width * element.getIntOrFloatBitWidth() / 8;
+  }
+};
 
 /// Queries, keys and values inside the packed buffer.
 SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
@@ -135,7 +163,8 @@ void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
   emitter.kernel("embedding_grad", {operands[0], operands[1], results[0]},
                  {size(getTokens()), last(getTable()),
                   typeOf(getTable()).getDimSize(0), getSharded(),
-                  emitter.accumulateMode(0)});
+                  emitter.accumulateMode(0),
+                  getPadding() ? int64_t(*getPadding()) : kNoPadding});
 }
 
 void PositionAddOp::emitKernels(KernelEmitter &emitter,
@@ -154,6 +183,56 @@ void PositionGradOp::emitKernels(KernelEmitter &emitter,
   emitter.kernel("position_grad", {operands[0], results[0]},
                  {dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
                   emitter.accumulateMode(0)});
+}
+
+void PatchesOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  ArrayRef<int64_t> images = typeOf(getImages()).getShape();
+  emitter.kernel("patches", {operands[0], results[0]},
+                 {images[0], images[1], images[2], images[3],
+                  int64_t(getRows()), int64_t(getColumns())});
+}
+
+void PrependOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  Positions x(getX()), y(getY());
+  emitCopy(emitter, operands[1], results[0], y.element, y.samples, y.width,
+           /*fromStride=*/0, y.stride());
+  emitCopy(emitter, operands[0],
+           emitter.view(results[0], y.bytesOf(1), typeOf(getX())), y.element,
+           y.samples, x.stride(), x.stride(), y.stride());
+}
+
+void PrependGradOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  Positions dx(getDx()), dy(getDy());
+  emitCopy(emitter, emitter.view(operands[0], dy.bytesOf(1), typeOf(getDx())),
+           results[0], dy.element, dy.samples, dx.stride(), dy.stride(),
+           dx.stride());
+  Value rows = emitter.temporary(
+      RankedTensorType::get({dy.samples, dy.width}, dy.element));
+  emitCopy(emitter, operands[0], rows, dy.element, dy.samples, dy.width,
+           dy.stride(), dy.width);
+  emitter.kernel("bias_grad", {rows, results[1]},
+                 {dy.samples, dy.width, emitter.accumulateMode(1)});
+}
+
+void TakeOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                         ArrayRef<Value> results) {
+  Positions x(getX());
+  emitCopy(emitter,
+           emitter.view(operands[0], x.bytesOf(getPosition()), typeOf(getY())),
+           results[0], x.element, x.samples, x.width, x.stride(), x.width);
+}
+
+void TakeGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  Positions dx(getDx());
+  emitter.kernel("zero", {results[0]}, {});
+  emitCopy(emitter, operands[0],
+           emitter.view(results[0], dx.bytesOf(getPosition()), typeOf(getDy())),
+           dx.element, dx.samples, dx.width, dx.width, dx.stride());
 }
 
 void LinearOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -360,56 +439,42 @@ int BiasGeluOp::getReusableOperand(unsigned index) {
 
 void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                               ArrayRef<Value> results) {
-  AttentionShape shape = attentionShape(getQkv(), getHeads());
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append(results.begin(), results.end());
-  SmallVector<int64_t> ints = shape.ints(getCausal(), getOpIndex());
-  buffers.push_back(
-      emitter.scratch("attention", ints, typeOf(getQkv()).getElementType()));
-  emitter.kernel(
-      "attention", buffers, ints,
-      {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitAttention(emitter, "attention", *this, getQkv(), std::move(buffers),
+                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                /*mask=*/{});
 }
 
 void AttentionGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
-  AttentionShape shape = attentionShape(getQkv(), getHeads());
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append({operands[1], operands[2], operands[3]});
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
-  SmallVector<int64_t> ints = shape.ints(getCausal(), getOpIndex());
-  buffers.push_back(emitter.scratch("attention_grad", ints,
-                                    typeOf(getQkv()).getElementType()));
-  emitter.kernel(
-      "attention_grad", buffers, ints,
-      {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitAttention(emitter, "attention_grad", *this, getQkv(), std::move(buffers),
+                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                /*mask=*/{});
 }
 
 void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
                                      ArrayRef<Value> operands,
                                      ArrayRef<Value> results) {
-  SmallVector<int64_t> ints = groupedAttentionInts(*this);
-  SmallVector<Value> buffers(operands);
+  SmallVector<Value> buffers(operands.take_front(3));
   buffers.append(results.begin(), results.end());
-  buffers.push_back(
-      emitter.scratch("attention", ints, typeOf(getQ()).getElementType()));
-  emitter.kernel(
-      "attention", buffers, ints,
-      {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitAttention(emitter, "attention", *this, getQ(), std::move(buffers),
+                attentionShape(getQ(), getK()), getWindow(),
+                getMask() ? operands.back() : Value());
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
                                          ArrayRef<Value> operands,
                                          ArrayRef<Value> results) {
-  SmallVector<int64_t> ints = groupedAttentionInts(*this);
-  SmallVector<Value> buffers(operands);
+  SmallVector<Value> buffers(operands.take_front(6));
   buffers.append(results.begin(), results.end());
-  buffers.push_back(
-      emitter.scratch("attention_grad", ints, typeOf(getQ()).getElementType()));
-  emitter.kernel(
-      "attention_grad", buffers, ints,
-      {getScale().convertToDouble(), getDropout().convertToDouble()});
+  emitAttention(emitter, "attention_grad", *this, getQ(), std::move(buffers),
+                attentionShape(getQ(), getK()), getWindow(),
+                getMask() ? operands.back() : Value());
 }
 
 void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -471,6 +536,7 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
 
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
+bool PrependGradOp::supportsAccumulation(unsigned index) { return index == 1; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }
 bool LinearWeightBiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool RMSNormGradOp::supportsAccumulation(unsigned index) { return index == 1; }

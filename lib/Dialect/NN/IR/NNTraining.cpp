@@ -50,6 +50,9 @@ ElementRole EmbeddingGradOp::getElementRole(unsigned) {
 ElementRole PositionGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }
+ElementRole PrependGradOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
 ElementRole LinearWeightGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }

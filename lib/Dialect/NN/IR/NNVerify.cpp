@@ -181,14 +181,85 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
            << "expected 'window' to be 0 or positive, got " << window;
   if (window > 0 && !op.getCausal()) // 6
     return op.emitOpError() << "expected 'causal' beside a window";
+  if (op.getMask()) // 7
+    return expectShape(op, "mask", op.getMask(), {k[0], k[1]});
   return success();
+}
+
+/// What `embedding` and its gradient share; the number is that of both.
+template <typename OpTy> LogicalResult verifyPadding(OpTy op) {
+  IntegerAttr padding = op.getPaddingAttr();
+  if (!padding || padding.getInt() >= 0) // 3
+    return success();
+  return op.emitOpError() << "expected 'padding' to be a token, got "
+                          << padding.getInt();
+}
+
+/// `position` is one of those of `x`, a tensor of rank 3, and `row` what stands
+/// there in every sample.
+LogicalResult verifyTake(Operation *op, StringRef wholeName, Value whole,
+                         StringRef rowName, Value row, int64_t position) {
+  if (failed(expectRank(op, wholeName, whole, 3)) ||
+      failed(expectElements(op, whole, {{rowName, row}})))
+    return failure();
+  ArrayRef<int64_t> shape = shapeOf(whole);
+  if (position < 0 || position >= shape[1]) // 1
+    return op->emitOpError() << "expected 'position' in [0, " << shape[1]
+                             << "), got " << position;
+  return expectShape(op, rowName, row, {shape[0], shape[2]}); // 2
 }
 
 } // namespace
 
+LogicalResult PatchesOp::verify() {
+  if (failed(expectRank(*this, "images", getImages(), 4)) || // 1
+      failed(expectElements(*this, getImages(), {{"y", getY()}})))
+    return failure();
+  ArrayRef<int64_t> images = shapeOf(getImages());
+  int64_t rows = getRows(), columns = getColumns();
+  if (rows < 1 || rows > images[2] || columns < 1 || columns > images[3]) // 2
+    return emitOpError() << "expected patches within images of " << images[2]
+                         << " by " << images[3] << ", got " << rows << " by "
+                         << columns;
+  return expectShape(*this, "y", getY(),
+                     {images[0], images[2] / rows * (images[3] / columns),
+                      images[1] * rows * columns}); // 3
+}
+
+LogicalResult PrependOp::verify() {
+  if (failed(expectRank(*this, "x", getX(), 3)) ||
+      failed(expectElements(*this, getX(),
+                            {{"token", getToken()}, {"y", getY()}})))
+    return failure();
+  ArrayRef<int64_t> x = shapeOf(getX());
+  if (failed(expectShape(*this, "token", getToken(), x[2]))) // 1
+    return failure();
+  return expectShape(*this, "y", getY(), {x[0], x[1] + 1, x[2]}); // 2
+}
+
+LogicalResult PrependGradOp::verify() {
+  if (failed(expectRank(*this, "dy", getDy(), 3)) ||
+      failed(expectElements(*this, getDy(), {{"dx", getDx()}},
+                            {{"dtoken", getDtoken()}})))
+    return failure();
+  ArrayRef<int64_t> dy = shapeOf(getDy());
+  if (failed(expectShape(*this, "dtoken", getDtoken(), dy[2]))) // 1
+    return failure();
+  return expectShape(*this, "dx", getDx(), {dy[0], dy[1] - 1, dy[2]}); // 2
+}
+
+LogicalResult TakeOp::verify() {
+  return verifyTake(*this, "x", getX(), "y", getY(), getPosition());
+}
+
+LogicalResult TakeGradOp::verify() {
+  return verifyTake(*this, "dx", getDx(), "dy", getDy(), getPosition());
+}
+
 LogicalResult EmbeddingOp::verify() {
   if (failed(expectRank(*this, "table", getTable(), 2)) || // 1
-      failed(expectElements(*this, getTable(), {{"y", getY()}})))
+      failed(expectElements(*this, getTable(), {{"y", getY()}})) ||
+      failed(verifyPadding(*this))) // 3
     return failure();
   return expectShape(*this, "y", getY(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
@@ -199,7 +270,8 @@ LogicalResult EmbeddingGradOp::verify() {
                          shapeOf(getTable()))) || // 1
       failed(expectRank(*this, "table", getTable(), 2)) ||
       failed(expectElements(*this, getTable(), {{"dy", getDy()}},
-                            {{"dtable", getDtable()}})))
+                            {{"dtable", getDtable()}})) ||
+      failed(verifyPadding(*this))) // 3
     return failure();
   return expectShape(*this, "dy", getDy(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
@@ -453,12 +525,12 @@ LogicalResult GroupedAttentionOp::verify() {
 }
 
 LogicalResult GroupedAttentionGradOp::verify() {
-  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6
+  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7
       failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
       failed(expectType(*this, "dq", getDq(), getQ().getType())) ||
       failed(expectType(*this, "dk", getDk(), getK().getType())))
     return failure();
-  return expectType(*this, "dv", getDv(), getK().getType()); // 7
+  return expectType(*this, "dv", getDv(), getK().getType()); // 8
 }
 
 LogicalResult GeluOp::verify() {

@@ -16,7 +16,9 @@
 // nothing but the queries (and dout) transposed into a panel.
 //
 // With causal set, query r sees keys 0 .. r + Tk - Tq; with a window none that
-// are `window` or more behind that. Tiles that no query sees are left out.
+// are `window` or more behind that; a mask takes keys from all queries of a
+// sample. Tiles that no query sees are left out, those of the padding behind a
+// sequence among them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -80,7 +82,14 @@ Rows<Accumulator<T>> wideRows(const T *rows, int64_t stride, int64_t count,
 template <class T> struct Head {
   const AttentionArguments<T> &a;
   int64_t sample, head;
+  int64_t keys; ///< up to the last one that the mask leaves
 
+  Head(const AttentionArguments<T> &a, int64_t sample, int64_t head)
+      : a(a), sample(sample), head(head), keys(a.keyRows) {
+    while (a.mask && keys > 0 && !mask()[keys - 1])
+      --keys;
+  }
+  const int32_t *mask() const { return a.mask + sample * a.keyRows; }
   const T *q(int64_t i) const {
     return a.q + (sample * a.queryRows + i) * a.qStride + head * a.headDim;
   }
@@ -102,8 +111,8 @@ template <class T> struct Head {
   /// Keys that queries [i, i + count) see.
   int64_t keyLimit(int64_t i, int64_t count) const {
     if (!a.causal)
-      return a.keyRows;
-    int64_t limit = smaller(a.keyRows, i + count + diagonal());
+      return keys;
+    int64_t limit = smaller(keys, i + count + diagonal());
     return limit < 0 ? 0 : limit;
   }
   /// The first tile of keys of which queries from i on see something.
@@ -213,6 +222,11 @@ void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
               Number masked, Number *scores) {
   for (int64_t j = 0; j < keys; ++j) {
     Number *row = scores + j * queryTile;
+    if (head.a.mask && !head.mask()[j0 + j]) {
+      for (int64_t i = 0; i < queryTile; ++i)
+        row[i] = masked;
+      continue;
+    }
     // Lanes below the key's own do not reach it yet, those `window` above do no
     // more.
     int64_t own = j0 + j - head.diagonal() - i0;
@@ -354,7 +368,7 @@ template <class T> void attention(const AttentionArguments<T> &a) {
       a.samples * a.heads * tiles, 1,
       [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
-          Head<T> head = {a, unit / tiles / a.heads, unit / tiles % a.heads};
+          Head<T> head(a, unit / tiles / a.heads, unit / tiles % a.heads);
           attentionTile(head, unit % tiles * queryTile, a.scratch[worker]);
         }
       });
@@ -470,7 +484,7 @@ template <class T> void attentionGrad(const AttentionArguments<T> &a) {
       threadsForOperations(a.workers, 5 * scoreOperations(a)),
       a.samples * a.kvHeads, 1, [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
-          Head<T> head = {a, unit / a.kvHeads, unit % a.kvHeads * group};
+          Head<T> head(a, unit / a.kvHeads, unit % a.kvHeads * group);
           T *dk = a.dk + (head.k(0) - a.k), *dv = a.dv + (head.v(0) - a.v);
           KeySums<A> sums;
           if constexpr (sizeof(T) == sizeof(A)) {

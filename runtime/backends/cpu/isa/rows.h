@@ -347,8 +347,8 @@ void embedding(int threads, int64_t rows, int64_t width, int64_t first,
 
 template <class T>
 void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
-                   int64_t localRows, const int32_t *tokens, const T *dy,
-                   Accumulator<T> *dtable, bool add) {
+                   int64_t localRows, int64_t padding, const int32_t *tokens,
+                   const T *dy, Accumulator<T> *dtable, bool add) {
   using A = Accumulator<T>;
   if (!add)
     parallelFor(threads, localRows * width, elementGrain,
@@ -361,7 +361,7 @@ void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
   parallelFor(threads, width, 64, [&](int, int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; ++r) {
       int64_t local = int64_t(tokens[r]) - first;
-      if (local < 0 || local >= localRows)
+      if (local < 0 || local >= localRows || tokens[r] == padding)
         continue;
       A *sum = dtable + local * width;
       sweep<A>(begin, end, [&](int64_t i, auto at) {

@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "loss.h"
+#include "patches.h"
 #include "products.h"
 #include "rms_norm.h"
 #include "rotary.h"
@@ -44,6 +45,7 @@ template <class T> constexpr KernelTable<T> makeTable() {
           embeddingGrad<T>,
           positionAdd<T>,
           positionGrad<T>,
+          patches<T>,
           softmaxStats<T>,
           crossEntropyGrad<T>,
           optimize<T>,

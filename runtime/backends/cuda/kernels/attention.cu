@@ -187,11 +187,12 @@ __device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t end) {
   return a.window == 0 || last > a.queryRows ? a.queryRows : last;
 }
 template <class T>
-__device__ bool sees(const AttentionArguments<T> &a, int64_t query,
-                     int64_t key) {
+__device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
+                     int64_t query, int64_t key) {
   int64_t own = query + a.keyRows - a.queryRows;
   return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
-         (a.window == 0 || key > own - a.window);
+         (a.window == 0 || key > own - a.window) &&
+         (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
 /// Shared memory, in elements of the accumulator type.
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(attentionThreads)
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees(a, firstQuery + r, j0 + lane);
+      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
       A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
       // Without a key so far there is nothing to weigh or to shrink.
       bool any = top > -infinity<A>();
@@ -326,7 +327,7 @@ __global__ void __launch_bounds__(attentionThreads)
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees(a, firstQuery + r, j0 + lane);
+      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
       A p = seen ? exponential(score[r] - lse[r]) : A(0);
       A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
       weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
@@ -403,7 +404,8 @@ __global__ void __launch_bounds__(attentionThreads)
       uint32_t kept = mask.active ? keptOfKeys(mask, query, firstKey) : ~0u;
       __syncwarp();
       for (int r = 0; r < rowsPerWarp; ++r) {
-        A p = sees(a, query, firstKey + r) ? exponential(score[r] - lse) : A(0);
+        A p = sees(a, sample, query, firstKey + r) ? exponential(score[r] - lse)
+                                                   : A(0);
         A factor = kept >> r & 1u ? keptScale : A(0);
         weightsV[r * tileRows + lane] = p * factor;
         weightsK[r * tileRows + lane] =

@@ -288,6 +288,25 @@ template <class T> struct Embedding {
   }
 };
 
+/// Patches of images. 2w bytes an element; what is read one after another
+/// are rows of a patch.
+template <class T> struct Patches {
+  PatchArguments a;
+  const T *images;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    Quotient column = divide(i, a.patchCols);
+    Quotient row = divide(column.quotient, a.patchRows);
+    Quotient channel = divide(row.quotient, a.channels);
+    Quotient across = divide(channel.quotient, a.cols / a.patchCols);
+    Quotient down = divide(across.quotient, a.rows / a.patchRows);
+    int64_t plane = down.quotient * a.channels + channel.rest;
+    int64_t line = down.rest * a.patchRows + row.rest;
+    int64_t place = across.rest * a.patchCols + column.rest;
+    y[i] = images[(plane * a.rows + line) * a.cols + place];
+  }
+};
+
 /// Rows of `units` words of type U. Twice the bytes that are copied.
 template <class U> struct CopyRows {
   const char *source;
@@ -409,6 +428,14 @@ void embedding(const Queue &queue, int64_t rows, int64_t width,
                       queue.opName});
 }
 
+template <class T>
+void patches(const Queue &queue, const PatchArguments &a, const T *images,
+             T *y) {
+  int64_t count = a.samples * (a.rows / a.patchRows) * (a.cols / a.patchCols);
+  if (int64_t n = count * a.channels * a.patchRows * a.patchCols; n > 0)
+    launchMap<1>(queue, n, Patches<T>{a, images, y});
+}
+
 void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
               int64_t sourceStride, int64_t targetStride, const void *source,
               void *target) {
@@ -458,7 +485,8 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
   template void dropout(const Queue &, const DropoutArguments &, const T *,    \
                         const T *, T *);                                       \
   template void embedding(const Queue &, int64_t, int64_t, const TableSlice &, \
-                          const int32_t *, const T *, T *)
+                          const int32_t *, const T *, T *);                    \
+  template void patches(const Queue &, const PatchArguments &, const T *, T *)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);

@@ -405,7 +405,7 @@ constexpr int gatherThreads = 128, gatherTurns = 8;
 template <class T, int N>
 __global__ void __launch_bounds__(gatherThreads)
     embeddingGradKernel(int64_t rows, int64_t width, TableSlice slice,
-                        const int32_t *tokens, const T *dy,
+                        int64_t padding, const int32_t *tokens, const T *dy,
                         Accumulator<T> *dtable, bool add, Complaint *complaint,
                         const char *name) {
   using A = Accumulator<T>;
@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(gatherThreads)
     return;
   }
   int64_t local = token - slice.first;
-  if (local < 0 || local >= slice.localRows)
+  if (local < 0 || local >= slice.localRows || token == padding)
     return;
   // The nearest first: frequent tokens leave early.
   for (int64_t end = r; end > 0; end -= window) {
@@ -606,8 +606,9 @@ void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
 
 template <class T>
 void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
-                   const TableSlice &slice, const int32_t *tokens, const T *dy,
-                   Accumulator<T> *dtable, bool add) {
+                   const TableSlice &slice, int64_t padding,
+                   const int32_t *tokens, const T *dy, Accumulator<T> *dtable,
+                   bool add) {
   using A = Accumulator<T>;
   if (!add)
     gpu::fill(queue.stream, dtable, 0,
@@ -618,8 +619,8 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
     launch(
         kernel,
         dim3(unsigned(rows), unsigned(ceilDivide(width, gatherThreads * pack))),
-        dim3(gatherThreads), 0, queue.stream, rows, width, slice, tokens, dy,
-        dtable, add, queue.complaint, queue.opName);
+        dim3(gatherThreads), 0, queue.stream, rows, width, slice, padding,
+        tokens, dy, dtable, add, queue.complaint, queue.opName);
   };
   constexpr int N = packSize<T>;
   if (width % N == 0 && aligned({dy, dtable}))
@@ -646,8 +647,8 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
                              int64_t, const T *, Accumulator<T> *, bool);      \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \
-                              const TableSlice &, const int32_t *, const T *,  \
-                              Accumulator<T> *, bool)
+                              const TableSlice &, int64_t, const int32_t *,    \
+                              const T *, Accumulator<T> *, bool)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);

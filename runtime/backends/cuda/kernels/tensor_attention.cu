@@ -199,10 +199,12 @@ struct Head {
   }
 };
 
-__device__ inline bool sees(const Arguments &a, int64_t query, int64_t key) {
+__device__ inline bool sees(const Arguments &a, int64_t sample, int64_t query,
+                            int64_t key) {
   int64_t own = query + a.keyRows - a.queryRows;
   return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
-         (a.window == 0 || key > own - a.window);
+         (a.window == 0 || key > own - a.window) &&
+         (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 /// The first key, rounded down to a tile, that queries from `begin` on see.
 __device__ inline int64_t firstKeySeen(const Arguments &a, int64_t begin,
@@ -223,11 +225,11 @@ __device__ inline int64_t keysSeen(const Arguments &a, int64_t end) {
       (end < a.queryRows ? end : a.queryRows) + a.keyRows - a.queryRows;
   return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
 }
-/// Whether queries [query, queryEnd) see all keys [key, keyEnd).
+/// Whether queries [query, queryEnd) surely see all keys [key, keyEnd).
 __device__ inline bool seesAll(const Arguments &a, int64_t query,
                                int64_t queryEnd, int64_t key, int64_t keyEnd) {
   int64_t shift = a.keyRows - a.queryRows;
-  return queryEnd <= a.queryRows && keyEnd <= a.keyRows &&
+  return !a.mask && queryEnd <= a.queryRows && keyEnd <= a.keyRows &&
          (!a.causal || keyEnd - 1 <= query + shift) &&
          (a.window == 0 || key > queryEnd - 1 + shift - a.window);
 }
@@ -274,7 +276,8 @@ __global__ void __launch_bounds__(blockThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float score = scores[n][i] * scale;
-        if (!all && !sees(a, first + g + i / 2 * 8, j0 + 8 * n + 2 * t + i % 2))
+        if (!all && !sees(a, head.sample, first + g + i / 2 * 8,
+                          j0 + 8 * n + 2 * t + i % 2))
           score = -infinity<float>();
         scores[n][i] = score;
         top[i / 2] = larger(top[i / 2], score);
@@ -374,8 +377,8 @@ __global__ void __launch_bounds__(blockThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float through = kept >> i & 1u ? gradient[n][i] * mask.keptScale : 0.0f;
-        bool in =
-            all || sees(a, first + g + i / 2 * 8, j0 + 8 * n + 2 * t + i % 2);
+        bool in = all || sees(a, head.sample, first + g + i / 2 * 8,
+                              j0 + 8 * n + 2 * t + i % 2);
         float p =
             in ? quickExponential(scores[n][i] * scale - lse[i / 2]) : 0.0f;
         scores[n][i] = p * (through - delta[i / 2]);
@@ -448,7 +451,7 @@ __global__ void __launch_bounds__(blockThreads)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           int64_t query = i0 + 8 * n + 2 * t + i % 2;
-          float p = sees(a, query, first + g + i / 2 * 8)
+          float p = sees(a, sample, query, first + g + i / 2 * 8)
                         ? quickExponential(scores[n][i] * scale - lse[i % 2])
                         : 0.0f;
           float keptScale = kept >> i & 1u ? mask.keptScale : 0.0f;

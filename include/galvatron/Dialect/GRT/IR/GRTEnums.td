@@ -72,7 +72,8 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"RmsNormGrad", 30, "rms_norm_grad">,
   GRT_Case<"Rotary", 31, "rotary">,
   GRT_Case<"GatedSilu", 32, "gated_silu">,
-  GRT_Case<"GatedSiluGrad", 33, "gated_silu_grad">
+  GRT_Case<"GatedSiluGrad", 33, "gated_silu_grad">,
+  GRT_Case<"Patches", 34, "patches">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

@@ -32,7 +32,7 @@ enum class Access {
 /// What the elements of a buffer are.
 enum class ElementClass {
   Float, ///< compute or accumulator type
-  Index, ///< i32 tokens or labels
+  Index, ///< i32 tokens, labels or masks
   Loss,  ///< f64
   Any    ///< raw bytes
 };

@@ -77,18 +77,21 @@ def NN_EmbeddingOp
   let summary = "Looks rows of a table up.";
   let description = [{
     `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
-    of the rows and tokens of other shards give zeros.
+    of the rows and tokens of other shards give zeros. The row of token
+    `padding` gets no gradient.
 
     Constraints:
     1. `table` has rank 2.
     2. The shape of `y` is that of `tokens` followed by the table's width.
+    3. `padding`, if present, is not negative.
 
     ```mlir
     %y = nn.embedding %tokens, %table
       : (tensor<?x64xi32>, tensor<50257x768xf32>) -> tensor<?x64x768xf32>
     ```
   }];
-  let arguments = (ins NN_Integer:$tokens, NN_Float:$table, UnitAttr:$sharded);
+  let arguments = (ins NN_Integer:$tokens, NN_Float:$table, UnitAttr:$sharded,
+                       OptionalAttr<I64Attr>:$padding);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
     $tokens `,` $table attr-dict `:` functional-type(operands, results)
@@ -101,15 +104,17 @@ def NN_EmbeddingGradOp
             ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
-    Sums rows of `dy` by token, in ascending order of position. `table` only
-    tells the shape and the split of the result; its values are not read.
+    Sums rows of `dy` by token, in ascending order of position; those of token
+    `padding` are left out. `table` only tells the shape and the split of the
+    result; its values are not read.
 
     Constraints:
     1. `dtable` has the shape of `table` and the accumulator type.
     2. The shape of `dy` is that of `tokens` followed by the table's width.
+    3. `padding`, if present, is not negative.
   }];
   let arguments = (ins NN_Integer:$tokens, NN_Float:$dy, NN_Float:$table,
-                       UnitAttr:$sharded);
+                       UnitAttr:$sharded, OptionalAttr<I64Attr>:$padding);
   let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = [{
     $tokens `,` $dy `,` $table attr-dict `:` functional-type(operands, results)
@@ -147,6 +152,97 @@ def NN_PositionGradOp
   }];
   let arguments = (ins NN_Float:$dy);
   let results = (outs NN_Statistics:$dtable);
+  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_PatchesOp : NN_ForwardOp<"patches", ["getFlops"]> {
+  let summary = "Images as rows of patches.";
+  let description = [{
+    Cuts images into patches of `rows` by `columns`, row by row; a patch is
+    flattened channel, row, column. Patch embedding is this and a product.
+    What stands behind the last whole patch is left out. Images are data and
+    have no gradient.
+
+    Constraints:
+    1. `images` is `[samples, channels, rows, columns]`.
+    2. `rows` and `columns` are positive and no larger than the image.
+    3. `y` is `[samples, patches, channels * rows * columns]`.
+
+    ```mlir
+    %y = nn.patches %images {rows = 16 : i64, columns = 16 : i64}
+      : (tensor<?x3x224x224xf32>) -> tensor<?x196x768xf32>
+    ```
+  }];
+  let arguments = (ins NN_Float:$images, I64Attr:$rows, I64Attr:$columns);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $images attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_PrependOp : NN_ForwardOp<"prepend", ["getFlops"]> {
+  let summary = "Puts a learnt row in front of every sample's.";
+  let description = [{
+    `y[s, 0, :] = token`, `y[s, 1 + t, :] = x[s, t, :]`: the class token of
+    vision transformers.
+
+    Constraints:
+    1. `x` has rank 3, and `token` is a vector of its width.
+    2. `y` has one position more than `x`.
+
+    ```mlir
+    %y = nn.prepend %x, %token
+      : (tensor<?x196x768xf32>, tensor<768xf32>) -> tensor<?x197x768xf32>
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, NN_Float:$token);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = [{
+    $x `,` $token attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_PrependGradOp
+    : NN_Op<"prepend_grad", ["getFlops"], [], ["supportsAccumulation"], [],
+            ["getElementRole"]> {
+  let summary = "Gradients of what a learnt row was put in front of, and of it.";
+  let description = [{
+    `dx[s, t, :] = dy[s, 1 + t, :]`, `dtoken = sum over samples of dy[s, 0, :]`.
+
+    Constraints:
+    1. `dy` has rank 3, and `dtoken` is a vector of its width.
+    2. `dy` has one position more than `dx`.
+  }];
+  let arguments = (ins NN_Float:$dy);
+  let results = (outs NN_Float:$dx, NN_Statistics:$dtoken);
+  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_TakeOp : NN_ForwardOp<"take", ["getFlops", "getMovedBytes"]> {
+  let summary = "One position of every sample.";
+  let description = [{
+    `y[s, :] = x[s, position, :]`.
+
+    Constraints:
+    1. `x` has rank 3, and `position` is one of its positions.
+    2. `y` is `[samples, width]`.
+  }];
+  let arguments = (ins NN_Float:$x, I64Attr:$position);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_TakeGradOp : NN_Op<"take_grad", ["getFlops"]> {
+  let summary = "Gradient of what one position was taken from.";
+  let description = [{
+    `dx[s, position, :] = dy[s, :]`, zero elsewhere.
+
+    Constraints:
+    1. `dx` has rank 3, and `position` is one of its positions.
+    2. `dy` is `[samples, width]`.
+  }];
+  let arguments = (ins NN_Float:$dy, I64Attr:$position);
+  let results = (outs NN_Float:$dx);
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
@@ -632,7 +728,8 @@ def NN_GroupedAttentionOp
     values per *key head*: query head `h` uses key head
     `h / (heads / key heads)`. With `causal`, query `r` of `Tq` sees keys `0 .. r
     + Tk - Tq`; with `window` only the last `window` of these, its own among
-    them. The scores are never materialised, and keys outside the window are not
+    them. No query of a sample sees a key whose `mask` is 0; a query that sees
+    none gives zeros. The scores are never materialised, and keys outside the window are not
     read.
 
     Constraints:
@@ -643,6 +740,7 @@ def NN_GroupedAttentionOp
     4. `lse` is `[samples, heads, queries]`.
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
+    7. `mask`, if present, is `[samples, keys]`.
 
     ```mlir
     %o, %lse = nn.grouped_attention %q, %k, %v
@@ -652,14 +750,16 @@ def NN_GroupedAttentionOp
       -> (tensor<?x8192x2048xf32>, tensor<?x32x8192xf32>)
     ```
   }];
-  let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, UnitAttr:$causal,
+  let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v,
+                       Optional<NN_Integer>:$mask, UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
-    $q `,` $k `,` $v attr-dict `:` functional-type(operands, results)
+    $q `,` $k `,` $v (`mask` $mask^)? attr-dict `:`
+    functional-type(operands, results)
   }];
 }
 
@@ -677,17 +777,19 @@ def NN_GroupedAttentionGradOp
     4. `lse` is `[samples, heads, queries]`.
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
-    7. `dq` has the type of `q`, `dk` and `dv` have that of `k`.
+    7. `mask`, if present, is `[samples, keys]`.
+    8. `dq` has the type of `q`, `dk` and `dv` have that of `k`.
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, NN_Float:$o,
-                       NN_Statistics:$lse, NN_Float:$dout, UnitAttr:$causal,
+                       NN_Statistics:$lse, NN_Float:$dout,
+                       Optional<NN_Integer>:$mask, UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index);
   let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv);
   let assemblyFormat = [{
-    $q `,` $k `,` $v `,` $o `,` $lse `,` $dout attr-dict `:`
+    $q `,` $k `,` $v `,` $o `,` $lse `,` $dout (`mask` $mask^)? attr-dict `:`
     functional-type(operands, results)
   }];
 }

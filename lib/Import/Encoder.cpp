@@ -1,0 +1,117 @@
+//===- Encoder.cpp - What encoders share ----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Encoder.h"
+
+#include <cmath>
+
+using namespace galvatron;
+using llvm::StringRef;
+using llvm::Twine;
+using mlir::Value;
+
+EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
+  EncoderConfig config;
+  config.width = reader.positiveOr("hidden_size", 768);
+  config.layers = reader.positiveOr("num_hidden_layers", 12);
+  config.heads = reader.positiveOr("num_attention_heads", 12);
+  config.inner = reader.positiveOr("intermediate_size", 3072);
+  config.normEps = reader.positiveNumberOr("layer_norm_eps", 1e-12);
+  config.hiddenDropout = reader.probabilityOr("hidden_dropout_prob", dropout);
+  config.attentionDropout =
+      reader.probabilityOr("attention_probs_dropout_prob", dropout);
+  config.initializerRange = reader.positiveNumberOr("initializer_range", 0.02);
+  std::string activation = reader.stringOr("hidden_act", "gelu");
+  config.tanhGelu =
+      activation == "gelu_new" || activation == "gelu_pytorch_tanh";
+  if (!config.tanhGelu && activation != "gelu")
+    reader.fail("hidden_act", "unsupported activation '" + activation +
+                                  "', expected 'gelu', 'gelu_new' or "
+                                  "'gelu_pytorch_tanh'");
+  if (config.width % config.heads)
+    reader.fail("hidden_size",
+                "expected a multiple of 'num_attention_heads' = " +
+                    Twine(config.heads) + ", found " + Twine(config.width));
+  reader.expectPlain("is_decoder", false);
+  reader.expectPlain("add_cross_attention", false);
+  return config;
+}
+
+void EncoderConfig::addNorm(BodyParameters &list, const Twine &name) const {
+  list.push_back({(name + ".weight").str(), {width}, Initial::ones()});
+  list.push_back({(name + ".bias").str(), {width}, Initial::zeros()});
+}
+
+void EncoderConfig::addDense(BodyParameters &list, const Twine &name,
+                             int64_t out, int64_t in, StringRef factor,
+                             StringRef contracted) const {
+  BodyParameter weight = {(name + ".weight").str(), {out, in}, normal()};
+  BodyParameter bias = {(name + ".bias").str(), {out}, Initial::zeros()};
+  if (!factor.empty() || !contracted.empty())
+    weight.factors = {factor, contracted};
+  if (!factor.empty())
+    bias.factors = {factor};
+  list.push_back(std::move(weight));
+  list.push_back(std::move(bias));
+}
+
+void EncoderConfig::addAttention(BodyParameters &list, StringRef prefix) const {
+  int64_t size = width / heads;
+  for (StringRef name : {"query", "key", "value"}) {
+    list.push_back({(prefix + name + ".weight").str(),
+                    {width, width},
+                    normal(),
+                    {heads, size, width},
+                    {"heads", "", ""}});
+    if (projectionBias)
+      list.push_back({(prefix + name + ".bias").str(),
+                      {width},
+                      Initial::zeros(),
+                      {heads, size},
+                      {"heads", ""}});
+  }
+  addDense(list, "attention.output.dense", width, width, "", "heads");
+}
+
+void EncoderConfig::addFeedForward(BodyParameters &list) const {
+  addDense(list, "intermediate.dense", inner, width, "ffn");
+  addDense(list, "output.dense", width, inner, "", "ffn");
+}
+
+Value EncoderConfig::norm(ModelBuilder &b, Value x,
+                          ParameterCursor &parameters) const {
+  Value weight = parameters.next(), bias = parameters.next();
+  return b.layerNorm(x, weight, bias, normEps);
+}
+
+Value EncoderConfig::dense(ModelBuilder &b, Value x, int64_t out,
+                           ParameterCursor &parameters) const {
+  Value weight = parameters.next(), bias = parameters.next();
+  return b.biasAdd(b.linear(x, weight, {out}, /*transpose=*/true), bias);
+}
+
+Value EncoderConfig::attention(ModelBuilder &b, Value x, Value mask,
+                               ParameterCursor &parameters) const {
+  int64_t size = width / heads;
+  auto projection = [&] {
+    Value y = b.linear(x, parameters.next(), {heads, size}, /*transpose=*/true);
+    return projectionBias ? b.biasAdd(y, parameters.next()) : y;
+  };
+  Value q = projection(), k = projection(), v = projection();
+  AttentionOptions options;
+  options.scale = 1 / std::sqrt(double(size));
+  options.dropout = attentionDropout;
+  options.causal = false;
+  options.mask = mask;
+  return dense(b, b.groupedAttention(q, k, v, options), width, parameters);
+}
+
+Value EncoderConfig::feedForward(ModelBuilder &b, Value x,
+                                 ParameterCursor &parameters) const {
+  Value hidden = b.gelu(dense(b, x, inner, parameters), tanhGelu);
+  return dense(b, hidden, width, parameters);
+}

@@ -1,0 +1,75 @@
+//===- Encoder.h - What encoders share --------------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Encoders with layer norms whose queries, keys and values are a product each,
+// and whose queries see all keys: BERT, ViT. Weights are [out, in] in their
+// checkpoints.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_ENCODER_H
+#define GALVATRON_LIB_IMPORT_ENCODER_H
+
+#include "ConfigReader.h"
+#include "ModelBuilder.h"
+
+namespace galvatron {
+
+/// The parameters of a body, one after another.
+class ParameterCursor {
+public:
+  explicit ParameterCursor(mlir::ValueRange parameters)
+      : parameters(parameters) {}
+  mlir::Value next() {
+    mlir::Value value = parameters.front();
+    parameters = parameters.drop_front();
+    return value;
+  }
+
+private:
+  mlir::ValueRange parameters;
+};
+
+/// The fields that encoders have in common, with the defaults that the
+/// `transformers` library has for all of them; those of dropout differ.
+struct EncoderConfig {
+  int64_t width, layers, heads, inner;
+  double normEps, hiddenDropout, attentionDropout, initializerRange;
+  bool tanhGelu;
+  bool projectionBias = true; ///< of queries, keys and values
+
+  static EncoderConfig read(ConfigReader &reader, double dropout);
+
+  Initial normal() const { return Initial::normal(initializerRange); }
+
+  // Parameters, each list in the order in which the function of its name takes
+  // them.
+
+  void addNorm(BodyParameters &list, const llvm::Twine &name) const;
+  /// A product from `in` to `out` and its bias; `factor` is what the outputs
+  /// carry.
+  void addDense(BodyParameters &list, const llvm::Twine &name, int64_t out,
+                int64_t in, llvm::StringRef factor = "",
+                llvm::StringRef contracted = "") const;
+  /// `prefix` stands in front of `query`, `key` and `value`.
+  void addAttention(BodyParameters &list, llvm::StringRef prefix) const;
+  void addFeedForward(BodyParameters &list) const;
+
+  mlir::Value norm(ModelBuilder &builder, mlir::Value x,
+                   ParameterCursor &parameters) const;
+  mlir::Value dense(ModelBuilder &builder, mlir::Value x, int64_t out,
+                    ParameterCursor &parameters) const;
+  /// `mask` may be null.
+  mlir::Value attention(ModelBuilder &builder, mlir::Value x, mlir::Value mask,
+                        ParameterCursor &parameters) const;
+  mlir::Value feedForward(ModelBuilder &builder, mlir::Value x,
+                          ParameterCursor &parameters) const;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_ENCODER_H
