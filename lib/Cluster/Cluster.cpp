@@ -353,6 +353,22 @@ Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
   return slowest;
 }
 
+GroupLink
+Cluster::lowestLinkOfGroups(ArrayRef<std::vector<int64_t>> groups) const {
+  GroupLink lowest;
+  for (const std::vector<int64_t> &group : groups) {
+    lowest.ranks = std::max(lowest.ranks, static_cast<int64_t>(group.size()));
+    for (size_t i = 0; i < group.size(); ++i)
+      for (size_t j = 0; j < i; ++j) {
+        Link link = linkBetween(group[i], group[j]);
+        if (lowest.bandwidth == 0 || link.bandwidth < lowest.bandwidth)
+          lowest.bandwidth = link.bandwidth;
+        lowest.latency = std::max(lowest.latency, link.latency);
+      }
+  }
+  return lowest;
+}
+
 double GroupLink::seconds(Collective kind, double bytes) const {
   if (ranks < 2)
     return 0;

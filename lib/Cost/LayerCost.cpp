@@ -41,8 +41,10 @@ static std::vector<std::vector<int64_t>> groupsOf(const Strategy &strategy,
 }
 
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
-                      ArrayRef<int64_t> devices) {
+                      ArrayRef<int64_t> devices, RingLink ring) {
   auto link = [&](Paradigm paradigm) {
+    if (ring == RingLink::Lowest)
+      return cluster.lowestLinkOfGroups(groupsOf(strategy, paradigm, devices));
     return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
   };
   return {link(Paradigm::DP), link(Paradigm::SDP), link(Paradigm::TP)};
@@ -178,6 +180,17 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       };
       touch(parts.norm, footprint.normBytes);
       touch(parts.update, footprint.updateBytes);
+    }
+    const MeasuredSeconds *own =
+        find_if(footprint.measuredOn, [&](const MeasuredSeconds &measured) {
+          return measured.deviceType == type.name;
+        });
+    if (own != footprint.measuredOn.end()) {
+      double recompute = strategy.checkpoint() ? own->forward : 0;
+      parts.forward = std::max(parts.forward, scale * own->forward);
+      parts.backward = std::max(parts.backward, scale * own->backward);
+      parts.recompute = std::max(parts.recompute, scale * recompute);
+      continue;
     }
     // Measured on some device: others are as much slower as their FLOP/s say.
     if (footprint.measured && footprint.measuredFlops > 0)

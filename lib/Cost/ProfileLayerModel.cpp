@@ -18,6 +18,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 using namespace llvm;
 
@@ -87,7 +89,15 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
+    for (const ProfileTimes &times : layer.times) {
+      os << "," << times.deviceType << "," << times.tp;
+      for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
+        os << format(",%.17g,%.17g", times.forward.milliseconds(samples),
+                     times.backward.milliseconds(samples));
+    }
   }
+  if (Error error = model->checkTimes(layers))
+    return error;
   model->modelHash = contentHash(text);
   // The output of a layer is the input of the next. A kind whose last layer
   // differs from its others there would not be one kind: the output of a run
@@ -101,6 +111,50 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   }
   model->profile = std::move(layers);
   return model;
+}
+
+/// Every degree of tensor parallelism must be there once for every device type,
+/// and 1 be one of them; layers with such times have the same device types.
+Error ProfileLayerModel::checkTimes(const std::vector<ProfileLayer> &layers) {
+  for (const ProfileLayer &layer : layers) {
+    if (layer.times.empty())
+      continue;
+    std::map<std::string, std::set<int64_t>> degrees;
+    for (const ProfileTimes &times : layer.times)
+      if (!degrees[times.deviceType].insert(times.tp).second)
+        return makeError("layer '" + layer.name + "': 'times' has degree " +
+                         Twine(times.tp) + " twice for device type '" +
+                         times.deviceType + "'");
+    const auto &[first, expected] = *degrees.begin();
+    if (!expected.count(1))
+      return makeError("layer '" + layer.name +
+                       "': expected 'times' of tensor parallelism of degree 1");
+    std::vector<std::string> types;
+    for (const auto &[type, found] : degrees) {
+      if (found != expected)
+        return makeError("layer '" + layer.name +
+                         "': expected 'times' of the same degrees for device "
+                         "types '" +
+                         first + "' and '" + type + "'");
+      if (!type.empty())
+        types.push_back(type);
+    }
+    if (!types.empty() && degrees.count(""))
+      return makeError("layer '" + layer.name +
+                       "': expected a device type in all of 'times' or in "
+                       "none");
+    if (!types.empty() && !typesMeasured.empty() && typesMeasured != types)
+      return makeError("layer '" + layer.name +
+                       "': expected 'times' on the device types of the layers "
+                       "before it");
+    if (!types.empty())
+      typesMeasured = std::move(types);
+  }
+  return Error::success();
+}
+
+std::vector<std::string> ProfileLayerModel::measuredTypes() const {
+  return typesMeasured;
 }
 
 /// A number (milliseconds per sample) or [[batch, ms], ..] (of the batch).
@@ -139,6 +193,30 @@ static BatchTimes readTimes(ObjectReader &reader, StringRef key) {
   return BatchTimes(std::move(points));
 }
 
+/// "times": a list of times by device type and degree.
+static std::vector<ProfileTimes> readTimesList(ObjectReader &reader) {
+  std::vector<ProfileTimes> list;
+  const json::Array *array = reader.array("times");
+  for (size_t i = 0; array && i < array->size(); ++i) {
+    ObjectReader item((*array)[i],
+                      reader.pathOf("times") + "[" + std::to_string(i) + "]");
+    ProfileTimes times;
+    times.deviceType = item.stringOr("device-type", "");
+    times.tp = item.integerOr("tp", 1);
+    if (times.tp < 1)
+      item.fail("'" + item.pathOf("tp") + "': expected at least 1, found " +
+                Twine(times.tp));
+    times.forward = readTimes(item, "forward-ms");
+    times.backward = readTimes(item, "backward-ms");
+    if (Error error = item.finish())
+      reader.fail(toString(std::move(error)));
+    list.push_back(std::move(times));
+  }
+  if (array && array->empty())
+    reader.fail("'" + reader.pathOf("times") + "': expected at least one");
+  return list;
+}
+
 Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::fromJson(const json::Value &value, std::string name,
                             const TrainingOptions &training) {
@@ -167,7 +245,14 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       layer.intermediateBytes = item.natural("intermediate-bytes");
       layer.tpAllReduceBytes = item.naturalOr("tp-allreduce-bytes", 0);
       layer.tpReplicatedBytes = item.naturalOr("tp-replicated-bytes", 0);
-      if (item.has("forward-flops")) {
+      if (item.has("times")) {
+        for (StringRef other : {"forward-ms", "backward-ms", "forward-flops"})
+          if (item.has(other))
+            item.fail("'" + item.pathOf(other) +
+                      "': expected either it or 'times', found both");
+        layer.measured = true;
+        layer.times = readTimesList(item);
+      } else if (item.has("forward-flops")) {
         if (item.has("forward-ms"))
           item.fail("'" + item.pathOf("forward-flops") +
                     "': expected either times or FLOPs, found both");
@@ -280,7 +365,29 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
 
   double share = 1.0 / static_cast<double>(tp);
   double count = static_cast<double>(samples);
-  if (layer.measured) {
+  // Whether times were measured with the communication of this degree.
+  bool communicates = false;
+  if (!layer.times.empty()) {
+    communicates =
+        tp > 1 && any_of(layer.times, [&](const ProfileTimes &times) {
+          return times.tp == tp;
+        });
+    out.measured = true;
+    for (const ProfileTimes &times : layer.times) {
+      if (times.tp != (communicates ? tp : 1))
+        continue;
+      double scale = 1e-3 * (communicates ? 1 : share);
+      double forward = times.forward.milliseconds(count) * scale;
+      double backward = times.backward.milliseconds(count) * scale;
+      if (times.deviceType.empty()) {
+        out.forwardSeconds = forward;
+        out.backwardSeconds = backward;
+        out.recomputeSeconds = checkpoint ? forward : 0;
+      } else {
+        out.measuredOn.push_back({times.deviceType, forward, backward});
+      }
+    }
+  } else if (layer.measured) {
     out.measured = true;
     out.measuredFlops = measuredFlops;
     out.forwardSeconds = layer.forward.milliseconds(count) * 1e-3 * share;
@@ -328,7 +435,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     }
   }
 
-  if (tp > 1) {
+  if (tp > 1 && !communicates) {
     // Megatron's two all-reduces of the boundary in each direction, unless the
     // profile says otherwise.
     int64_t perSample = layer.tpAllReduceBytes > 0 ? layer.tpAllReduceBytes

@@ -11,6 +11,7 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace llvm;
 
@@ -47,6 +48,25 @@ void connectLayers(MutableArrayRef<StageLayer> layers,
   }
 }
 
+Error checkDevices(LayerModel &model, const Cluster &cluster,
+                   ArrayRef<int64_t> devices) {
+  if (cluster.flopsOf(devices, model.dtype()) == 0)
+    return makeError("cluster '" + cluster.name() +
+                     "': a device type has no flops for dtype '" +
+                     model.dtype() + "'");
+  std::vector<std::string> measured = model.measuredTypes();
+  if (measured.empty())
+    return Error::success();
+  for (int64_t device : devices)
+    if (!is_contained(measured, cluster.deviceType(device).name))
+      return makeError("model '" + model.name() +
+                       "' has no times for device "
+                       "type '" +
+                       cluster.deviceType(device).name + "', only for " +
+                       join(measured, ", "));
+  return Error::success();
+}
+
 Error checkPlan(LayerModel &model, const Cluster &cluster, const Plan &plan) {
   if (Error error = plan.check())
     return error;
@@ -65,10 +85,8 @@ Error checkPlan(LayerModel &model, const Cluster &cluster, const Plan &plan) {
         return makeError("plan: device " + Twine(device) +
                          " does not exist, cluster '" + cluster.name() +
                          "' has " + Twine(cluster.deviceCount()));
-    if (cluster.flopsOf(stage.devices, model.dtype()) == 0)
-      return makeError("cluster '" + cluster.name() +
-                       "': a device type has no flops for dtype '" +
-                       model.dtype() + "'");
+    if (Error error = checkDevices(model, cluster, stage.devices))
+      return error;
   }
   return Error::success();
 }

@@ -149,7 +149,7 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 PlanOptions::PlanOptions(Tool &tool)
     : spaceHelp(
           "search space: " + llvm::join(plannerSpaces(), ", ") +
-          "; not to be compiled: " + llvm::join(plannedOnlySchedules(), ", ")),
+          "; not to be compiled: " + llvm::join(plannedOnlySpaces(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
@@ -181,6 +181,14 @@ PlanOptions::PlanOptions(Tool &tool)
                          "or Eq. 9: executed (default) or paper"),
                 cl::value_desc("executed|paper"), cl::init("executed"),
                 cl::cat(tool.category())),
+      placement("placement",
+                cl::desc("how --space=amp places its ranks: heuristic "
+                         "or anneal"),
+                cl::value_desc("NAME"), cl::cat(tool.category())),
+      ringLink("ring-link",
+               cl::desc("what a ring of --space=amp has: the slowest link "
+                        "between its neighbours, or the lowest in the group"),
+               cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -192,6 +200,8 @@ PlanOptions::PlanOptions(Tool &tool)
                      cl::cat(tool.category())),
       microBatches("micro-batches", cl::desc("force the micro-batches"),
                    cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      placementSeed("placement-seed", cl::desc("seed of --placement=anneal"),
+                    cl::value_desc("N"), cl::init(1), cl::cat(tool.category())),
       gap("gap", cl::desc("accept a plan proven within so many percent"),
           cl::value_desc("PERCENT"), cl::init(0), cl::cat(tool.category())),
       timeLimit("time-limit", cl::desc("stop with the best plan so far"),
@@ -414,6 +424,26 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     return makeError("option --objective: " +
                      llvm::toString(minimised.takeError()));
   options.objective = *minimised;
+  if (placement.getNumOccurrences()) {
+    llvm::Expected<Placement> parsed = parsePlacement(placement);
+    if (!parsed)
+      return makeError("option --placement: " +
+                       llvm::toString(parsed.takeError()));
+    options.placement = *parsed;
+  }
+  if (placementSeed.getNumOccurrences() &&
+      options.placement != Placement::Anneal)
+    return makeError("option --placement-seed: expected --placement=anneal "
+                     "beside it");
+  options.placementSeed = static_cast<uint64_t>(placementSeed.getValue());
+  if (ringLink.getNumOccurrences()) {
+    if (ringLink != "neighbours" && ringLink != "lowest")
+      return makeError("option --ring-link: expected 'neighbours' or 'lowest', "
+                       "found '" +
+                       ringLink + "'");
+    options.ring =
+        ringLink == "lowest" ? RingLink::Lowest : RingLink::Neighbours;
+  }
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)
@@ -467,9 +497,10 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 
 std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
-      &space,    &schedule,  &strategy,       &partition,    &batch,
-      &maxBatch, &batchStep, &pipelineDegree, &microBatches, &microBatchRule,
-      &gap,      &timeLimit, &searchLimit,    &keepDpSdp};
+      &space,    &schedule,     &strategy,       &partition,    &batch,
+      &maxBatch, &batchStep,    &pipelineDegree, &microBatches, &microBatchRule,
+      &gap,      &timeLimit,    &searchLimit,    &keepDpSdp,    &placement,
+      &ringLink, &placementSeed};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -7,6 +7,7 @@
 
 #include "Spaces.h"
 
+#include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
 
 #include <algorithm>
@@ -54,10 +55,8 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
     return makeError("expected a memory above 0");
   std::vector<int64_t> all(cluster.deviceCount());
   std::iota(all.begin(), all.end(), 0);
-  if (cluster.flopsOf(all, model.dtype()) == 0)
-    return makeError("cluster '" + cluster.name() +
-                     "': a device type has no flops for dtype '" +
-                     model.dtype() + "'");
+  if (Error error = checkDevices(model, cluster, all))
+    return error;
   if (!options.partition.empty()) {
     int64_t sum = 0;
     for (int64_t length : options.partition) {
@@ -71,6 +70,10 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                        " layers, but model '" + model.name() + "' has " +
                        Twine(layers));
   }
+  if (options.placement || options.ring)
+    return makeError("space '" + options.space +
+                     "': expected neither "
+                     "--placement nor --ring-link, which are of space 'amp'");
   if (options.gapPercent < 0)
     return makeError("expected a gap of at least 0 percent");
   int64_t fewest = *std::min_element(space.pipelineDegrees.begin(),

@@ -7,10 +7,12 @@
 
 #include "PlannedOnly.h"
 
-#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Cost/StageContents.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
+
+#include <numeric>
 
 using namespace llvm;
 
@@ -21,7 +23,7 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
   auto refuse = [&](const Twine &what) {
     return makeError("space '" + options.space + "': " + what);
   };
-  if (!is_contained(plannedOnlySchedules(), options.space))
+  if (!is_contained(plannedOnlySpaces(), options.space))
     return refuse("expected one of those that are planned only");
   if (!options.batch)
     return refuse("expected --batch, which is not searched");
@@ -33,12 +35,19 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
     return refuse("expected no --schedule, it is the space's own");
   if (options.microBatchRule != MicroBatchRule::Search)
     return refuse("expected no --micro-batch-rule, all numbers are tried");
+  std::vector<int64_t> all(cluster.deviceCount());
+  std::iota(all.begin(), all.end(), 0);
+  if (Error error = checkDevices(model, cluster, all))
+    return std::move(error);
+  if (options.space == "amp")
+    return planner::planAmp(model, cluster, options);
+  if (options.placement || options.ring)
+    return refuse("expected neither --placement nor --ring-link, which are of "
+                  "space 'amp'");
+  if (options.space == "megatron-heuristic")
+    return planner::planAmp(model, cluster, options);
   if (!cluster.isUniform())
     return refuse("expected devices of one type");
-  if (cluster.flopsOf({0}, model.dtype()) == 0)
-    return makeError("cluster '" + cluster.name() +
-                     "': a device type has no flops for dtype '" +
-                     model.dtype() + "'");
   if (options.space == "2bw")
     return planner::planTwoBuffers(model, cluster, options, simulate);
   if (options.pipelineDegree || options.microBatches)

@@ -16,6 +16,9 @@ llvm::Expected<PlannedOnly> planTwoBuffers(LayerModel &model,
                                            const Cluster &cluster,
                                            const PlannerOptions &options,
                                            bool simulate);
+/// Spaces 'amp' and 'megatron-heuristic'.
+llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
+                                    const PlannerOptions &options);
 llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options);

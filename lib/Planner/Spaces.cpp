@@ -22,6 +22,39 @@ std::vector<std::string> plannerSpaces() {
           "tp",  "pp",   "sdp",     "3d",     "dp+tp",    "dp+pp"};
 }
 
+std::vector<std::string> plannedOnlySpaces() {
+  std::vector<std::string> names = {"amp", "megatron-heuristic"};
+  for (StringRef schedule : plannedOnlySchedules())
+    names.push_back(schedule.str());
+  return names;
+}
+
+std::string notExecutedSpace(StringRef space) {
+  if (is_contained(plannedOnlySchedules(), space))
+    return notExecuted(space);
+  return ("space '" + space + "' is planned, not executed yet").str();
+}
+
+static constexpr std::pair<Placement, StringLiteral> placements[] = {
+    {Placement::Heuristic, "heuristic"}, {Placement::Anneal, "anneal"}};
+
+StringRef placementName(Placement placement) {
+  for (const auto &[kind, name] : placements)
+    if (kind == placement)
+      return name;
+  llvm_unreachable("every placement has a name");
+}
+
+Expected<Placement> parsePlacement(StringRef text) {
+  std::string known;
+  for (const auto &[kind, name] : placements) {
+    if (text == name)
+      return kind;
+    known += (known.empty() ? "'" : " or '") + name.str() + "'";
+  }
+  return makeError("unknown placement '" + text + "', expected " + known);
+}
+
 namespace planner {
 
 Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
@@ -72,8 +105,8 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
       levels.push_back({Paradigm::DP, devices / 4});
     levels.push_back({Paradigm::TP, 2});
     space.fixed = cantFail(Strategy::get(levels, /*checkpoint=*/false));
-  } else if (is_contained(plannedOnlySchedules(), name)) {
-    return makeError("space '" + name + "': " + notExecuted(name));
+  } else if (is_contained(plannedOnlySpaces(), name)) {
+    return makeError("space '" + name + "': " + notExecutedSpace(name));
   } else {
     return makeError("unknown space '" + name + "', expected one of " +
                      join(plannerSpaces(), ", "));

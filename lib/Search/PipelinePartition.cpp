@@ -7,6 +7,8 @@
 
 #include "galvatron/Search/PipelinePartition.h"
 
+#include "BoundedPipelines.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
@@ -117,7 +119,8 @@ public:
   }
 
   /// What the last call of leastRest() found.
-  std::vector<int64_t> partition() const {
+  using Solution = std::vector<int64_t>;
+  Solution solution() const {
     std::vector<int64_t> sizes;
     for (int64_t s = 0, at = 0; s < stages; at = chosen[s][at], ++s)
       sizes.push_back(chosen[s][at] - at);
@@ -184,40 +187,6 @@ private:
   std::vector<std::vector<int64_t>> chosen; ///< where the first of them ends
 };
 
-/// A partition, and what there is besides its ends.
-struct BoundedSolution {
-  Picoseconds rest = kNoBound;
-  Picoseconds end = 0;
-  std::vector<int64_t> layersPerStage;
-};
-
-/// The least (m-1) * max t + sum t + sum cut under the ends' bound, by bounds
-/// of the longest stage from above. A partition under a bound has at least the
-/// sum that is least there, so it can only be as good as the best so far if its
-/// longest stage leaves that much: the next bound. Ends where no partition is
-/// that even.
-BoundedSolution solveBounded(const PartitionProblem &problem,
-                             BoundedPartitions &partitions) {
-  BoundedSolution best;
-  Picoseconds lowest = partitions.leastLargest();
-  Picoseconds factor = problem.microBatches - 1;
-  for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {
-    Picoseconds sum = partitions.leastRest(bound);
-    Picoseconds largest = partitions.largest();
-    if (factor * largest + sum <= best.rest) {
-      best.rest = factor * largest + sum;
-      best.end = partitions.largestEnd();
-      best.layersPerStage = partitions.partition();
-    }
-    bound = largest - 1;
-    if (factor > 0)
-      bound = std::min(bound, (best.rest - sum) / factor);
-    else if (sum > best.rest)
-      break;
-  }
-  return best;
-}
-
 } // namespace
 
 std::optional<PartitionSolution>
@@ -225,23 +194,10 @@ solvePartition(const PartitionProblem &problem) {
   if (problem.layerCount() < problem.stages)
     return std::nullopt;
   BoundedPartitions partitions(problem);
-  PartitionSolution best;
-  best.cost = kNoBound;
-  // The same for ends: a tighter bound of theirs leaves the rest no smaller.
-  for (Picoseconds bound = kNoBound; bound >= 0;) {
-    partitions.boundEnds(bound);
-    BoundedSolution found = solveBounded(problem, partitions);
-    if (found.rest >= kNoBound)
-      break;
-    if (found.rest + found.end < best.cost) {
-      best.cost = found.rest + found.end;
-      best.layersPerStage = std::move(found.layersPerStage);
-    }
-    bound = std::min(found.end, best.cost - found.rest) - 1;
-  }
-  if (best.layersPerStage.empty())
+  auto found = solveByBounds(partitions, problem.microBatches);
+  if (!found)
     return std::nullopt;
-  return best;
+  return PartitionSolution{found->first, std::move(found->second)};
 }
 
 std::optional<PartitionSolution>

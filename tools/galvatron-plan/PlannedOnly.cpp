@@ -17,7 +17,7 @@
 using namespace galvatron;
 
 bool galvatron::isPlannedOnly(const PlannerOptions &planner) {
-  return llvm::is_contained(plannedOnlySchedules(), planner.space);
+  return llvm::is_contained(plannedOnlySpaces(), planner.space);
 }
 
 int galvatron::printPlannedOnly(const Tool &tool, LayerModel &model,
@@ -30,7 +30,7 @@ int galvatron::printPlannedOnly(const Tool &tool, LayerModel &model,
   if (!refused.empty())
     return tool.report("space '" + planner.space +
                            "': expected no request for " + refused + ": " +
-                           notExecuted(planner.space),
+                           notExecutedSpace(planner.space),
                        kExitInvalid);
   llvm::Expected<PlannedOnly> answer =
       planOnly(model, cluster, planner, simulate.wanted());

@@ -180,7 +180,7 @@ int main(int argc, char **argv) {
   if (isPlannedOnly(*planner))
     return tool.report("space '" + planner->space +
                            "': expected a layer profile, found a module: " +
-                           notExecuted(planner->space),
+                           notExecutedSpace(planner->space),
                        kExitInvalid);
   mlir::ModuleOp module = *loaded->module;
   // As in galvatron-compile, a plan is never dropped without being told.

@@ -179,6 +179,29 @@ TEST(Cluster, slowest_neighbour_decides) {
   EXPECT_EQ(cluster.linkOfGroups(rings).bandwidth, 12.5e9 / 4);
 }
 
+TEST(Cluster, the_lowest_link_of_a_group_may_be_none_of_its_ring) {
+  Cluster cluster = llvm::cantFail(Cluster::parse(R"(
+name: crossed
+device-types:
+  - {name: d, backend: cuda, memory: 1GiB, flops: {f32: 1TFLOPS},
+     memory-bandwidth: 1GB/s}
+nodes:
+  - {count: 1, device-type: d, devices: 4, link: {bandwidth: 9GB/s, latency: 1us}}
+bandwidth-matrix:
+  - [0GB/s, 8GB/s, 1GB/s, 8GB/s]
+  - [8GB/s, 0GB/s, 8GB/s, 2GB/s]
+  - [1GB/s, 8GB/s, 0GB/s, 8GB/s]
+  - [8GB/s, 2GB/s, 8GB/s, 0GB/s]
+)",
+                                                  "crossed.yaml"));
+  std::vector<std::vector<int64_t>> groups = {{0, 1, 2, 3}};
+  EXPECT_EQ(cluster.linkOfGroups(groups).bandwidth, 8e9);
+  GroupLink lowest = cluster.lowestLinkOfGroups(groups);
+  EXPECT_EQ(lowest.bandwidth, 1e9);
+  EXPECT_EQ(lowest.ranks, 4);
+  EXPECT_EQ(lowest.latency, 1e-6);
+}
+
 TEST(Cluster, bandwidth_matrix_replaces_link_bandwidths) {
   std::string yaml = R"(name: m
 device-types: [{name: c, backend: cpu, memory: 1GiB, flops: {f32: 1GFLOPS}, memory-bandwidth: 1GB/s}]

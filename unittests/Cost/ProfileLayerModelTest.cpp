@@ -7,6 +7,7 @@
 
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "../TestStrategy.h"
+#include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Support/Json.h"
 
 #include "gtest/gtest.h"
@@ -85,6 +86,100 @@ TEST(ProfileLayerModel, times) {
   EXPECT_DOUBLE_EQ(footprint(1, "dp2", 4).backwardSeconds, 10e-3);
   EXPECT_DOUBLE_EQ(footprint(1, "dp2.ckpt", 3).recomputeSeconds, 6e-3);
   EXPECT_DOUBLE_EQ(BatchTimes({{2, 6}}).milliseconds(1), 3);
+}
+
+const char *measuredTwice = R"({"version": 1, "layers": [
+  {"name": "a", "times": [
+     {"device-type": "new", "forward-ms": 1, "backward-ms": 2},
+     {"device-type": "old", "forward-ms": 4, "backward-ms": 9},
+     {"device-type": "new", "tp": 2, "forward-ms": 0.75, "backward-ms": 1.5},
+     {"device-type": "old", "tp": 2, "forward-ms": 3, "backward-ms": 6}],
+   "parameter-bytes": 64, "boundary-bytes": 640, "intermediate-bytes": 0},
+  {"name": "b", "times": [{"forward-ms": 1, "backward-ms": 2}],
+   "parameter-bytes": 64, "boundary-bytes": 640, "intermediate-bytes": 0}]})";
+
+TEST(ProfileLayerModel, times_by_device_type_and_tensor_degree) {
+  auto twice = model(measuredTwice);
+  EXPECT_EQ(twice->measuredTypes(), (std::vector<std::string>{"new", "old"}));
+  auto of = [&](const char *strategy) {
+    return llvm::cantFail(twice->footprint(0, get(strategy), 2));
+  };
+  LayerFootprint one = of("single");
+  ASSERT_EQ(one.measuredOn.size(), 2u);
+  EXPECT_EQ(one.measuredOn[1].deviceType, "old");
+  EXPECT_DOUBLE_EQ(one.measuredOn[1].forward, 8e-3);
+  EXPECT_DOUBLE_EQ(one.measuredOn[1].backward, 18e-3);
+  // What was measured under tp2 has its all-reduces.
+  LayerFootprint two = of("tp2");
+  EXPECT_DOUBLE_EQ(two.measuredOn[0].forward, 1.5e-3);
+  EXPECT_EQ(two.tpForwardBytes, 0);
+  EXPECT_EQ(two.tpForwardCalls, 0);
+  // Under tp4 nothing was: a quarter of one device's, and all-reduces.
+  LayerFootprint four = of("tp4");
+  EXPECT_DOUBLE_EQ(four.measuredOn[0].forward, 0.5e-3);
+  EXPECT_EQ(four.tpForwardCalls, 2);
+  // Without a device type: on every one.
+  LayerFootprint every =
+      llvm::cantFail(twice->footprint(1, get("single.ckpt"), 2));
+  EXPECT_TRUE(every.measuredOn.empty());
+  EXPECT_DOUBLE_EQ(every.forwardSeconds, 2e-3);
+  EXPECT_DOUBLE_EQ(every.recomputeSeconds, 2e-3);
+  EXPECT_NE(twice->hash(), model(profile)->hash());
+}
+
+TEST(ProfileLayerModel, the_slowest_device_type_of_a_group_decides) {
+  Cluster cluster = llvm::cantFail(Cluster::parse(R"(
+name: two
+device-types:
+  - {name: new, backend: cuda, memory: 1GiB, flops: {f32: 9TFLOPS},
+     memory-bandwidth: 1TB/s}
+  - {name: old, backend: cuda, memory: 1GiB, flops: {f32: 1TFLOPS},
+     memory-bandwidth: 1TB/s}
+network: {bandwidth: 1GB/s, latency: 0us}
+nodes:
+  - {count: 1, device-type: new, devices: 1}
+  - {count: 1, device-type: old, devices: 1}
+)",
+                                                  "two.yaml"));
+  auto twice = model(measuredTwice);
+  auto forward = [&](const char *strategy, std::vector<int64_t> devices) {
+    Strategy parsed = get(strategy);
+    return layerTimeParts(llvm::cantFail(twice->footprint(0, parsed, 2)),
+                          parsed, linksOf(cluster, parsed, devices), cluster,
+                          devices, "f32");
+  };
+  EXPECT_DOUBLE_EQ(forward("single", {0}).forward, 2e-3);
+  EXPECT_DOUBLE_EQ(forward("single", {1}).forward, 8e-3);
+  EXPECT_DOUBLE_EQ(forward("dp2.ckpt", {0, 1}).forward, 8e-3);
+  EXPECT_DOUBLE_EQ(forward("dp2.ckpt", {1, 0}).backward, 18e-3);
+  EXPECT_DOUBLE_EQ(forward("dp2.ckpt", {1, 0}).recompute, 8e-3);
+}
+
+TEST(ProfileLayerModel, times_that_contradict_each_other_are_refused) {
+  auto refused = [&](const char *from, const char *to) {
+    return errorOf(measuredTwice, from, to);
+  };
+  EXPECT_EQ(refused(R"("old", "tp": 2)", R"("old", "tp": 4)"),
+            "layer 'a': expected 'times' of the same degrees for device types "
+            "'new' and 'old'");
+  EXPECT_EQ(refused(R"("old", "tp": 2)", R"("new", "tp": 2)"),
+            "layer 'a': 'times' has degree 2 twice for device type 'new'");
+  EXPECT_EQ(refused(R"({"forward-ms": 1, "backward-ms": 2})",
+                    R"({"tp": 2, "forward-ms": 1, "backward-ms": 2})"),
+            "layer 'b': expected 'times' of tensor parallelism of degree 1");
+  EXPECT_EQ(
+      refused(R"({"forward-ms": 1, "backward-ms": 2})",
+              R"({"device-type": "new", "forward-ms": 1, "backward-ms": 2})"),
+      "layer 'b': expected 'times' on the device types of the layers before "
+      "it");
+  EXPECT_EQ(refused(R"("old", "forward-ms": 4)", R"("", "forward-ms": 4)"),
+            "layer 'a': expected 'times' of the same degrees for device types "
+            "'' and 'new'");
+  EXPECT_EQ(refused(R"("tp": 2)", R"("tp": 0)"),
+            "'layers[0].times[2].tp': expected at least 1, found 0");
+  EXPECT_EQ(refused(R"("name": "b", )", R"("name": "b", "forward-ms": 1, )"),
+            "'layers[1].forward-ms': expected either it or 'times', found "
+            "both");
 }
 
 TEST(ProfileLayerModel, flops_with_their_product_size) {

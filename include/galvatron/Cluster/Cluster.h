@@ -221,6 +221,10 @@ public:
   /// leave the node: an edge gets no more than the uplink's bandwidth divided
   /// by their number.
   GroupLink linkOfGroups(llvm::ArrayRef<std::vector<int64_t>> concurrent) const;
+  /// The slowest link between any two members of one of the groups, on which no
+  /// other ring runs, and without tables: AMP's (docs/amp.md).
+  GroupLink
+  lowestLinkOfGroups(llvm::ArrayRef<std::vector<int64_t>> groups) const;
 
   /// The same cluster with the memory of every device and the bandwidth of
   /// every link (network and matrix, too) multiplied; latencies stay.

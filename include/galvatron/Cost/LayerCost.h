@@ -21,12 +21,18 @@
 
 namespace galvatron {
 
+/// Which link a ring has: the slowest between its neighbours, a node's uplink
+/// shared by all rings of the level, with measured tables; or the slowest of
+/// all pairs of the group, as AMP has it (docs/amp.md).
+enum class RingLink : uint8_t { Neighbours, Lowest };
+
 /// What each paradigm's collectives meet on given devices.
 struct StrategyLinks {
   GroupLink dp, sdp, tp;
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
-                      llvm::ArrayRef<int64_t> devices);
+                      llvm::ArrayRef<int64_t> devices,
+                      RingLink ring = RingLink::Neighbours);
 
 /// Seconds of one layer for one micro-batch, each part as if it ran alone.
 /// Communication is per direction: `gather` is one SDP gather, needed before

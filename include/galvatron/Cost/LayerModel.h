@@ -42,6 +42,12 @@ struct ComputeWork {
   llvm::ArrayRef<ProductWork> products;
 };
 
+/// Seconds measured on one device type.
+struct MeasuredSeconds {
+  llvm::StringRef deviceType; ///< the model owns the name
+  double forward = 0, backward = 0;
+};
+
 /// One layer under one strategy, as one rank sees it (the largest, where ranks
 /// differ), for one micro-batch with a given number of local samples. Byte
 /// counts that enter memory are multiples of 64.
@@ -80,6 +86,9 @@ struct LayerFootprint {
   double forwardSeconds = 0, backwardSeconds = 0, recomputeSeconds = 0;
   /// FLOP/s of the device that was measured; 0: times hold for every device.
   double measuredFlops = 0;
+  /// Instead of them, where every device type has times of its own. A layer
+  /// that is recomputed takes one more forward pass.
+  llvm::SmallVector<MeasuredSeconds, 0> measuredOn;
 
   ComputeWork forwardWork() const {
     return {forwardFlops, forwardMovedBytes, forwardKernels, forwardProducts};
@@ -163,6 +172,9 @@ public:
   /// Layers of equal kind are interchangeable: same footprints. Kinds are
   /// numbered from 0 without gaps.
   virtual size_t kindOf(size_t layer) const = 0;
+  /// The device types that times were measured on; empty if the model can be
+  /// priced on every one.
+  virtual std::vector<std::string> measuredTypes() const { return {}; }
   /// Bytes of one sample of what is alive between `layer` and the next one, not
   /// rounded; 0 for the last layer.
   virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;

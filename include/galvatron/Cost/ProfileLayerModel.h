@@ -37,11 +37,22 @@ private:
   std::vector<std::pair<double, double>> points;
 };
 
+/// Times of a layer on one device type under tensor parallelism of one degree,
+/// the communication of which they contain.
+struct ProfileTimes {
+  std::string deviceType; ///< "": on every one
+  int64_t tp = 1;
+  BatchTimes forward, backward;
+};
+
 struct ProfileLayer {
   std::string name;
   int64_t count = 1;
   bool measured = false;
   BatchTimes forward, backward;
+  /// Instead of these two. All device types have the same degrees, 1 among
+  /// them; under others a layer is split as if nothing else were known.
+  std::vector<ProfileTimes> times;
   double forwardFlops = 0, forwardMovedBytes = 0; ///< per sample
   /// What the matrix products read and write besides parameters, per sample;
   /// negative: boundary and intermediate bytes stand for it.
@@ -81,12 +92,16 @@ public:
   int64_t boundaryBytesPerSample(size_t layer) const override;
   /// From the parameters' bytes: a profile does not know which are tied.
   int64_t parameterCount() const override;
+  std::vector<std::string> measuredTypes() const override;
   /// Nothing is known of layers whose time was measured.
   double flopsPerSample() const override;
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
 
 private:
+  llvm::Error checkTimes(const std::vector<ProfileLayer> &layers);
+
+  std::vector<std::string> typesMeasured;
   std::string modelName, modelHash, elementType, optimizer;
   std::vector<ProfileLayer> profile;
   std::vector<size_t> kinds;        ///< by layer

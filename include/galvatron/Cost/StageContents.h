@@ -19,9 +19,14 @@
 
 namespace galvatron {
 
+/// Errors: one of `devices` has no flops for the model's element type, or the
+/// model's times were not measured on its type.
+llvm::Error checkDevices(LayerModel &model, const Cluster &cluster,
+                         llvm::ArrayRef<int64_t> devices);
+
 /// Errors: the plan is not sound, or not one of this model and cluster: other
-/// layers, devices that do not exist or have no flops for the model's element
-/// type. Memory is not looked at.
+/// layers, devices that do not exist or that checkDevices() refuses. Memory is
+/// not looked at.
 llvm::Error checkPlan(LayerModel &model, const Cluster &cluster,
                       const Plan &plan);
 

@@ -94,10 +94,10 @@ struct PlanOptions {
 
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
-      strategy, partition, microBatchRule, optimizerTime,
-      objective;
+      strategy, partition, microBatchRule, optimizerTime, objective, placement,
+      ringLink;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
-      microBatches;
+      microBatches, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<int64_t> searchLimit; ///< million steps
   llvm::cl::opt<bool> keepDpSdp, decisions;

@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Spaces whose plans can be made and simulated, but not compiled: PipeDream-2BW
-// (docs/2bw.md) and Harmony (docs/harmony.md). Nobody gets one unasked.
+// (docs/2bw.md), Harmony (docs/harmony.md) and AMP with its baseline
+// (docs/amp.md). Nobody gets one unasked.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,10 +32,10 @@ struct PlannedOnly {
   std::string text;
 };
 
-/// Plans in one of plannedOnlySchedules(); with `simulate` the figure of an
+/// Plans in one of plannedOnlySpaces(); with `simulate` the figure of an
 /// event simulation is in the answer. Errors: no batch, options that have no
-/// meaning there, a cluster of several kinds of devices or, for Harmony, of
-/// several nodes.
+/// meaning there, for 2BW and Harmony a cluster of several kinds of devices,
+/// and for Harmony one of several nodes.
 llvm::Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
                                      const PlannerOptions &options,
                                      bool simulate);

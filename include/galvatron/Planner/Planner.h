@@ -17,7 +17,7 @@
 #define GALVATRON_PLANNER_PLANNER_H
 
 #include "galvatron/Cluster/Cluster.h"
-#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Cancellation.h"
@@ -35,6 +35,17 @@ namespace galvatron {
 /// (docs/cost-model.md, "The paper's micro-batches"). Under the rule the batch
 /// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
+
+/// How the ranks of a plan of space 'amp' get devices (docs/amp.md).
+enum class Placement : uint8_t {
+  Heuristic, ///< consecutive devices: tensor ranks inside, stages outside
+  Anneal,    ///< simulated annealing from there
+  Search     ///< the best one, up to devices that are alike
+};
+/// "heuristic", "anneal", "search".
+llvm::StringRef placementName(Placement placement);
+/// Reads a name; the error lists all.
+llvm::Expected<Placement> parsePlacement(llvm::StringRef text);
 
 /// Some seconds of search (docs/search.md, "Order").
 constexpr uint64_t kDefaultMostSteps = 50'000'000;
@@ -89,10 +100,19 @@ struct PlannerOptions {
   std::string toolVersion;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
+  /// Of space 'amp' alone: how it places its ranks, and the link that its rings
+  /// have.
+  std::optional<Placement> placement;
+  uint64_t placementSeed = 1; ///< of annealing
+  std::optional<RingLink> ring;
 };
 
 /// Names of the spaces that plan() accepts.
 std::vector<std::string> plannerSpaces();
+/// Names of the spaces that planOnly() accepts (Planner/PlannedOnly.h).
+std::vector<std::string> plannedOnlySpaces();
+/// "space 'amp' is planned, not executed yet".
+std::string notExecutedSpace(llvm::StringRef space);
 
 /// Another shape than the plan's: its optimum, or a bound that proves that it
 /// is no better, by the formula that is searched.
