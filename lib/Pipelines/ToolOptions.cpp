@@ -182,8 +182,8 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::value_desc("executed|paper"), cl::init("executed"),
                 cl::cat(tool.category())),
       placement("placement",
-                cl::desc("how --space=amp places its ranks: heuristic "
-                         "or anneal"),
+                cl::desc("how --space=amp places its ranks: heuristic, "
+                         "anneal or search"),
                 cl::value_desc("NAME"), cl::cat(tool.category())),
       ringLink("ring-link",
                cl::desc("what a ring of --space=amp has: the slowest link "

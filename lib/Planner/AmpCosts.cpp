@@ -57,10 +57,16 @@ const AmpCosts::StageTimes &AmpCosts::stageTimes(ArrayRef<int64_t> devices,
     for (int64_t &place : places)
       place = cluster.nodeOf(place);
   auto [it, fresh] = stages.try_emplace({places, contention.vec()});
-  StageTimes &times = it->second;
-  if (!fresh)
-    return times;
-  StrategyLinks links = linksOf(cluster, strategy, devices, problem.ring);
+  if (fresh)
+    it->second = relaxedTimes(
+        devices, linksOf(cluster, strategy, devices, problem.ring), contention);
+  return it->second;
+}
+
+AmpCosts::StageTimes AmpCosts::relaxedTimes(ArrayRef<int64_t> devices,
+                                            const StrategyLinks &links,
+                                            ArrayRef<double> contention) {
+  StageTimes times;
   for (int64_t l = 0; l < layers; ++l) {
     // Neighbours are mostly of one kind.
     if (l > 0 && model.kindOf(l) == model.kindOf(l - 1)) {
@@ -81,11 +87,16 @@ const AmpCosts::StageTimes &AmpCosts::stageTimes(ArrayRef<int64_t> devices,
 const std::vector<Picoseconds> &AmpCosts::cutTimes(ArrayRef<int64_t> from,
                                                    ArrayRef<int64_t> to) {
   auto [it, fresh] = cuts.try_emplace({from.vec(), to.vec()});
-  std::vector<Picoseconds> &times = it->second;
-  if (!fresh)
-    return times;
-  ReshardRate onward = reshardRate(cluster, strategy, strategy, from, to);
-  ReshardRate back = reshardRate(cluster, strategy, strategy, to, from);
+  if (fresh)
+    it->second =
+        relaxedCutTimes(reshardRate(cluster, strategy, strategy, from, to),
+                        reshardRate(cluster, strategy, strategy, to, from));
+  return it->second;
+}
+
+std::vector<Picoseconds> AmpCosts::relaxedCutTimes(const ReshardRate &onward,
+                                                   const ReshardRate &back) {
+  std::vector<Picoseconds> times;
   for (int64_t l = 0; l + 1 < layers; ++l) {
     int64_t bytes = model.boundaryBytesPerSample(l);
     times.push_back(transferPicoseconds(onward, bytes, samples) +

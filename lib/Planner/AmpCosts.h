@@ -52,9 +52,15 @@ public:
   };
   const StageTimes &stageTimes(llvm::ArrayRef<int64_t> devices,
                                llvm::ArrayRef<double> contention = {});
+  /// The same with other links than the devices have.
+  StageTimes relaxedTimes(llvm::ArrayRef<int64_t> devices,
+                          const StrategyLinks &links,
+                          llvm::ArrayRef<double> contention = {});
   /// The boundary behind every layer but the last, both ways.
   const std::vector<Picoseconds> &cutTimes(llvm::ArrayRef<int64_t> from,
                                            llvm::ArrayRef<int64_t> to);
+  std::vector<Picoseconds> relaxedCutTimes(const ReshardRate &onward,
+                                           const ReshardRate &back);
   /// Layers that a stage holds at most, by its first one.
   const std::vector<int64_t> &mostLayers(int64_t stage,
                                          llvm::ArrayRef<int64_t> devices);

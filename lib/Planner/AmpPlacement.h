@@ -18,6 +18,17 @@ namespace galvatron::planner {
 llvm::Error annealPlacements(AmpResult &result, AmpCosts &costs,
                              const Cluster &cluster, const AmpProblem &problem);
 
+/// Why Placement::Search has nothing to prove on a cluster.
+llvm::Error checkPlacementSearch(const Cluster &cluster,
+                                 const AmpProblem &problem);
+
+/// The best placements of all shapes that may be better than the best plan so
+/// far, in turn; sets the gap that is proven. Errors: those of
+/// AmpCosts::setShape().
+llvm::Error searchPlacements(AmpResult &result, AmpCosts &costs,
+                             const Cluster &cluster, const AmpProblem &problem,
+                             llvm::ArrayRef<AmpShape> shapes);
+
 } // namespace galvatron::planner
 
 #endif // GALVATRON_LIB_PLANNER_AMPPLACEMENT_H

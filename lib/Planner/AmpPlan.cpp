@@ -101,6 +101,13 @@ std::string table(const Plan &plan, const Ranked &chosen,
                toMilliseconds(chosen.found.end));
   os << "  " << result.plans.size() << " of " << result.shapes
      << " candidates fit; the first of them by the estimate:\n";
+  if (result.gapPercent)
+    os << "  placement: "
+       << (*result.gapPercent == 0
+               ? std::string("no other one has a lower estimate")
+               : "others may have an estimate lower by " +
+                     printPercent(*result.gapPercent / 100, 3))
+       << "\n";
   TextTable first("rlrrl");
   first.row({"", "candidate", "estimate", "simulated", "layers"});
   for (size_t i = 0; i < std::min(ranking.size(), kSimulated); ++i)
@@ -203,6 +210,8 @@ Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
   answer.json = std::move(*value.getAsObject());
   answer.json["placement"] = placementName(problem.placement);
   answer.json["estimate-ms"] = toMilliseconds(ranking[chosen].found.total());
+  if (result->gapPercent)
+    answer.json["gap-percent"] = *result->gapPercent;
   json::Array candidates;
   for (const Ranked &ranked : ranking)
     candidates.push_back(candidateJson(ranked));

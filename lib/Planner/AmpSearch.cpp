@@ -98,10 +98,17 @@ std::vector<int64_t> splitByParameters(LayerModel &model,
 
 Expected<AmpResult> searchAmp(LayerModel &model, const Cluster &cluster,
                               const AmpProblem &problem) {
+  bool searched = problem.placement == Placement::Search;
+  if (searched)
+    if (Error error = planner::checkPlacementSearch(cluster, problem))
+      return std::move(error);
   AmpResult result;
   AmpCosts costs(model, cluster, problem);
-  for (const AmpShape &shape : ampShapes(model, cluster, problem)) {
-    if (problem.cancellation && problem.cancellation->requested())
+  std::vector<AmpShape> shapes = ampShapes(model, cluster, problem);
+  for (const AmpShape &shape : shapes) {
+    // A plan is looked for until there is one.
+    if (problem.cancellation && problem.cancellation->requested() &&
+        !result.plans.empty())
       break;
     if (Error error = costs.setShape(shape))
       return std::move(error);
@@ -117,6 +124,10 @@ Expected<AmpResult> searchAmp(LayerModel &model, const Cluster &cluster,
   if (problem.placement == Placement::Anneal)
     if (Error error =
             planner::annealPlacements(result, costs, cluster, problem))
+      return std::move(error);
+  if (searched)
+    if (Error error =
+            planner::searchPlacements(result, costs, cluster, problem, shapes))
       return std::move(error);
   sortPlans(result.plans);
   return result;

@@ -36,7 +36,9 @@ std::string notExecutedSpace(StringRef space) {
 }
 
 static constexpr std::pair<Placement, StringLiteral> placements[] = {
-    {Placement::Heuristic, "heuristic"}, {Placement::Anneal, "anneal"}};
+    {Placement::Heuristic, "heuristic"},
+    {Placement::Anneal, "anneal"},
+    {Placement::Search, "search"}};
 
 StringRef placementName(Placement placement) {
   for (const auto &[kind, name] : placements)
@@ -50,9 +52,10 @@ Expected<Placement> parsePlacement(StringRef text) {
   for (const auto &[kind, name] : placements) {
     if (text == name)
       return kind;
-    known += (known.empty() ? "'" : " or '") + name.str() + "'";
+    known += (known.empty() ? "'" : ", '") + name.str() + "'";
   }
-  return makeError("unknown placement '" + text + "', expected " + known);
+  return makeError("unknown placement '" + text + "', expected one of " +
+                   known);
 }
 
 namespace planner {

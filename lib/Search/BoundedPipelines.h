@@ -43,6 +43,9 @@ solveByBounds(Pipelines &pipelines, int64_t microBatches) {
     // so far: that is the next bound.
     for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {
       Picoseconds sum = pipelines.leastRest(bound);
+      // Only if it was told to stop.
+      if (sum >= kNoBound)
+        break;
       Picoseconds largest = pipelines.largest();
       if (factor * largest + sum <= rest) {
         rest = factor * largest + sum;

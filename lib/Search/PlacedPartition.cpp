@@ -66,8 +66,11 @@ struct Left {
   std::vector<int64_t> next;
 };
 
-/// By stage, and behind the last one the empty pools.
-std::vector<std::vector<Left>> ways(const PlacedPartitionProblem &problem) {
+/// By stage, and behind the last one the empty pools. Less of it once there are
+/// more than `most` in all.
+std::vector<std::vector<Left>> ways(const PlacedPartitionProblem &problem,
+                                    size_t most = SIZE_MAX) {
+  size_t count = 1;
   std::vector<std::vector<Left>> lefts(problem.stages + 1);
   lefts[0].push_back({problem.pools, {}});
   for (int64_t s = 0; s < problem.stages; ++s) {
@@ -85,8 +88,11 @@ std::vector<std::vector<Left>> ways(const PlacedPartitionProblem &problem) {
         }
         auto [it, fresh] =
             known.try_emplace(pools, static_cast<int64_t>(lefts[s + 1].size()));
-        if (fresh)
+        if (fresh) {
           lefts[s + 1].push_back({std::move(pools), {}});
+          if (++count > most)
+            return lefts;
+        }
         left.next.push_back(it->second);
       }
   }
@@ -192,6 +198,8 @@ private:
 
   Picoseconds fill(Picoseconds bound, bool largestOnly) {
     for (int64_t s = problem.stages - 1; s >= 0; --s) {
+      if (problem.cancellation && problem.cancellation->requested())
+        return kNoBound;
       std::fill(least[s].begin(), least[s].end(), kNoBound);
       for (size_t left = 0; left < lefts[s].size(); ++left)
         for (size_t g = 0; g < groups; ++g)
@@ -255,15 +263,13 @@ private:
 
 int64_t placedPartitionSize(const PlacedPartitionProblem &problem,
                             int64_t limit) {
-  // Every way to have used the pools, whether it can be reached or not.
-  int64_t size =
+  int64_t each =
       static_cast<int64_t>(problem.groups.size()) * (problem.layers + 1);
-  for (int64_t devices : problem.pools) {
-    if (size >= limit)
-      return limit;
-    size *= devices + 1;
-  }
-  return std::min(size, limit);
+  int64_t count = 0;
+  for (const std::vector<Left> &stage :
+       ways(problem, static_cast<size_t>(limit / each)))
+    count += static_cast<int64_t>(stage.size());
+  return std::min(each * count, limit);
 }
 
 std::optional<PlacedPartitionSolution>

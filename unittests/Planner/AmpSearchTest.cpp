@@ -11,6 +11,7 @@
 #include "../RandomInstances.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <gtest/gtest.h>
 
@@ -215,6 +216,81 @@ TEST(AmpSearch, annealing_mends_a_bad_order_of_nodes) {
                         shaped(*model, plan.shape, 8, plan.devices,
                                plan.layersPerStage)),
                 toMilliseconds(plan.total()), 1e-6);
+}
+
+/// All ways to give devices to the places of a shape, devices of a node being
+/// alike.
+void forEachPlacement(
+    const Cluster &cluster, int64_t stages,
+    llvm::function_ref<void(const std::vector<std::vector<int64_t>> &)> visit) {
+  std::vector<int64_t> nodes;
+  for (int64_t device = 0; device < cluster.deviceCount(); ++device)
+    nodes.push_back(cluster.nodeOf(device));
+  auto width = static_cast<size_t>(cluster.deviceCount() / stages);
+  do {
+    std::vector<int64_t> next(cluster.nodeCount(), 0);
+    std::vector<std::vector<int64_t>> devices(stages);
+    for (size_t place = 0; place < nodes.size(); ++place)
+      devices[place / width].push_back(nodes[place] * 2 + next[nodes[place]]++);
+    visit(devices);
+  } while (std::next_permutation(nodes.begin(), nodes.end()));
+}
+
+TEST(AmpSearch, the_searched_placement_is_the_best_of_all) {
+  std::mt19937_64 random(21);
+  int proven = 0, mended = 0;
+  for (llvm::StringRef order : {"fs", "sff", "fsf"}) {
+    Cluster cluster = mixed(order);
+    auto model = uneven(random, 5);
+    AmpProblem problem;
+    problem.batch = 12;
+    AmpResult given = llvm::cantFail(searchAmp(*model, cluster, problem));
+    problem.placement = Placement::Search;
+    AmpResult result = llvm::cantFail(searchAmp(*model, cluster, problem));
+    double best = 0;
+    for (const AmpShape &shape : ampShapes(*model, cluster, problem))
+      forEachPlacement(cluster, shape.pipelineDegree, [&](const auto &devices) {
+        double ms = bestMs(*model, cluster, shape, 12, devices);
+        if (ms > 0 && (best == 0 || ms < best))
+          best = ms;
+      });
+    ASSERT_TRUE(result.gapPercent);
+    double found = toMilliseconds(result.plans[0].total());
+    EXPECT_LE(found, best * (1 + *result.gapPercent / 100) + 1e-6)
+        << order.str();
+    EXPECT_GE(found, best - 1e-6) << order.str();
+    proven += *result.gapPercent == 0;
+    mended += result.plans[0].total() < given.plans[0].total();
+  }
+  EXPECT_GE(proven, 2);
+  EXPECT_GE(mended, 1);
+}
+
+TEST(AmpSearch, placements_are_searched_where_nodes_tell_links) {
+  std::mt19937_64 random(2);
+  auto model = uneven(random, 4);
+  Cluster cluster = mixed("fs");
+  AmpProblem problem;
+  problem.batch = 4;
+  problem.placement = Placement::Search;
+  problem.ring = RingLink::Lowest;
+  EXPECT_EQ(llvm::toString(searchAmp(*model, cluster, problem).takeError()),
+            "placement 'search': expected rings over their neighbours' links, "
+            "found the lowest link of the group");
+  // Time that is up leaves the placement that was given, and a larger gap.
+  problem.ring = RingLink::Neighbours;
+  AmpResult whole = llvm::cantFail(searchAmp(*model, cluster, problem));
+  Cancellation cancellation;
+  cancellation.setSeconds(0);
+  problem.cancellation = &cancellation;
+  AmpResult stopped = llvm::cantFail(searchAmp(*model, cluster, problem));
+  ASSERT_FALSE(stopped.plans.empty());
+  ASSERT_TRUE(whole.gapPercent && stopped.gapPercent);
+  EXPECT_LE(*whole.gapPercent, *stopped.gapPercent);
+  EXPECT_LE(toMilliseconds(stopped.plans[0].total()),
+            toMilliseconds(whole.plans[0].total()) *
+                    (1 + *stopped.gapPercent / 100) +
+                1e-6);
 }
 
 TEST(AmpSearch, the_baseline_shares_a_model_among_as_few_ranks_as_fit) {

@@ -66,6 +66,9 @@ struct AmpResult {
   /// stages, then fewer tensor ranks, then smaller micro-batches.
   std::vector<AmpPlan> plans;
   int64_t shapes = 0; ///< looked at
+  /// Of Placement::Search: no placement of any shape is estimated to be faster
+  /// than the first plan by more than this many percent.
+  std::optional<double> gapPercent;
   /// If nothing fits: of the shape whose fullest stage is the least in even
   /// parts, bytes needed and there.
   int64_t neededBytes = 0, availableBytes = 0;

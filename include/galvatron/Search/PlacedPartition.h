@@ -15,6 +15,7 @@
 #ifndef GALVATRON_SEARCH_PLACEDPARTITION_H
 #define GALVATRON_SEARCH_PLACEDPARTITION_H
 
+#include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
 
 #include <cstdint>
@@ -37,6 +38,9 @@ struct PlacedPartitionProblem {
   std::vector<std::vector<std::vector<Picoseconds>>> cuts;
   /// [stage][group][first layer], see PartitionProblem. Empty: no limit.
   std::vector<std::vector<std::vector<int64_t>>> mostLayers;
+  /// Once it is requested, what is returned need not be the optimum, and
+  /// nothing proves nothing. Null: never.
+  const Cancellation *cancellation = nullptr;
 
   llvm::Error check() const;
 };
