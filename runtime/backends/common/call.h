@@ -124,6 +124,8 @@ inline const char *nameOf(const grt_kernel_op &op) {
   return op.name && *op.name ? op.name : kernelForms[op.kernel].name;
 }
 
+/// The scratch among the buffers of ATTENTION, or of its gradient.
+constexpr int attentionScratch(bool backward) { return backward ? 9 : 5; }
 /// ATTENTION and its gradient: whether the buffer behind the scratch is there.
 inline bool hasAttentionMask(const grt_kernel_op &op) {
   return op.int_count > 12 && op.ints[12] != 0;
@@ -168,7 +170,7 @@ public:
   const int32_t *attentionMask(bool backward) const {
     if (!hasAttentionMask(op()))
       return nullptr;
-    int place = backward ? 10 : 6;
+    int place = attentionScratch(backward) + 1;
     checkBuffers(place + 1, "a mask");
     return buffer<const int32_t>(place);
   }

@@ -312,7 +312,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
 
   // As many workers as there is scratch for.
   uint64_t bytes = attentionScratchBytes(call.op());
-  int scratchBuffer = backward ? 9 : 5;
+  int scratchBuffer = attentionScratch(backward);
   call.checkScratch(scratchBuffer, bytes);
   constexpr int mostWorkers = 64;
   A *scratch[mostWorkers];

@@ -313,7 +313,7 @@ template <class T> void runAttention(const Call &call) {
   AttentionShape s = attentionShape(call.op());
   call.checkHeads(s.heads, s.kvHeads);
   const bool backward = call.op().kernel == GRT_KERNEL_ATTENTION_GRAD;
-  int scratch = backward ? 9 : 5;
+  int scratch = attentionScratch(backward);
   call.checkScratch(scratch, grt_cuda_attention_scratch_bytes(
                                  s.samples, s.queryRows, s.keyRows, s.heads,
                                  s.kvHeads, s.headDim, sizeof(T), backward));

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "recording.h"
+#include "../common/call.h"
 #include "accesses.h"
 #include "core/allocation.h"
 #include "core/executor.h"
@@ -214,7 +215,8 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         if (Kernel == GRT_KERNEL_ATTENTION || backward) {
           // Another device's scratch memory may be too little for the kernels
           // that are here.
-          grt_buffer &scratch = copy->buffers.back();
+          grt_buffer &scratch =
+              copy->buffers[size_t(attentionScratch(backward))];
           scratch.bytes = std::max(
               scratch.bytes,
               grt_cpu_attention_scratch_bytes(
@@ -222,18 +224,20 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
                   uint32_t(dtypeBytes(op.buffers[0].dtype)), backward));
           rank.scratch.resize(
               std::max(rank.scratch.size(), scratch.bytes + GRT_ALIGNMENT));
-          copy->addresses.back() = nullptr; // when it runs: it may yet grow
+          // When it runs: it may yet grow.
+          copy->addresses[size_t(attentionScratch(backward))] = nullptr;
         }
-        made->run = [copy, &rank](char *text, size_t bytes) {
+        made->run = [copy, backward, &rank](char *text, size_t bytes) {
           copy->op.buffers = copy->buffers.data();
           copy->op.ints = copy->ints.data();
           copy->op.reals = copy->reals.data();
           if (Kernel == GRT_KERNEL_ATTENTION ||
               Kernel == GRT_KERNEL_ATTENTION_GRAD)
-            copy->addresses.back() = reinterpret_cast<void *>(
-                (reinterpret_cast<uintptr_t>(rank.scratch.data()) +
-                 GRT_ALIGNMENT - 1) /
-                GRT_ALIGNMENT * GRT_ALIGNMENT);
+            copy->addresses[size_t(attentionScratch(backward))] =
+                reinterpret_cast<void *>(
+                    (reinterpret_cast<uintptr_t>(rank.scratch.data()) +
+                     GRT_ALIGNMENT - 1) /
+                    GRT_ALIGNMENT * GRT_ALIGNMENT);
           grt_call inner{&copy->op,  copy->addresses.data(), &copy->coordinates,
                          copy->step, copy->accumulate,       rank.state};
           return rank.base.kernels[Kernel](&inner, text, bytes);

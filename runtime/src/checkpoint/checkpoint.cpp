@@ -47,10 +47,34 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
                        [](const HalfSums &s) { return !s.empty(); });
 }
 
-/// Buffers that older Hugging Face models store beside their parameters.
-bool isBuffer(const std::string &name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with("rotary_emb.inv_freq");
+/// What Hugging Face models store beside the parameters of a program: buffers
+/// of older ones, and heads that other classes of a family have.
+bool isPassedOver(const std::string &name) {
+  constexpr std::string_view ends[] = {".attn.bias", ".attn.masked_bias",
+                                       "rotary_emb.inv_freq", "position_ids"};
+  constexpr std::string_view begins[] = {
+      "bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder.",
+      "vit.pooler."};
+  return std::any_of(std::begin(ends), std::end(ends),
+                     [&](auto end) { return name.ends_with(end); }) ||
+         std::any_of(std::begin(begins), std::end(begins),
+                     [&](auto begin) { return name.starts_with(begin); });
+}
+
+/// The names under which Hugging Face models store a tensor: models saved
+/// without a head lack the prefix of the whole ("wte.weight"), older ones spell
+/// norms as TensorFlow does ("LayerNorm.gamma").
+std::vector<std::string> storedNames(const std::string &name) {
+  std::vector<std::string> names = {name, name.substr(name.find('.') + 1)};
+  constexpr std::pair<std::string_view, std::string_view> spellings[] = {
+      {"LayerNorm.weight", "LayerNorm.gamma"},
+      {"LayerNorm.bias", "LayerNorm.beta"}};
+  for (auto [now, before] : spellings)
+    if (name.ends_with(now))
+      for (size_t i = 0; i < 2; ++i)
+        names.push_back(names[i].substr(0, names[i].size() - now.size()) +
+                        std::string(before));
+  return names;
 }
 
 /// The files of a Hugging Face model.
@@ -287,11 +311,12 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
   for (TensorPlace &place : places) {
     std::string name = place.entry.name;
     auto it = found.find(name);
-    if (it == found.end() && !exact) {
-      // Models saved without a head lack the prefix of the whole: "wte.weight".
-      name = name.substr(name.find('.') + 1);
-      it = found.find(name);
-    }
+    if (!exact)
+      for (const std::string &stored : storedNames(place.entry.name))
+        if (it == found.end()) {
+          name = stored;
+          it = found.find(name);
+        }
     if (it == found.end())
       invalid("'" + path + "' has no tensor '" + place.entry.name + "'");
     const StoredTensor &stored = *it->second.second;
@@ -314,7 +339,7 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
     aliases.insert(parameter.alias);
   for (const auto &[name, where] : found)
     if (!used.count(name) &&
-        (exact || (!aliases.count(name) && !isBuffer(name))))
+        (exact || (!aliases.count(name) && !isPassedOver(name))))
       invalid("'" + path + "' has tensor '" + name +
               "', which the program does not know");
   for (SafetensorsFile &file : opened)

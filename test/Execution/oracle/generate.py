@@ -8,8 +8,8 @@
 
 GPT-2 is written out below in float64, in the layout of Hugging Face's
 checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
-projection), other decoders in decoders.py, so that nothing but PyTorch is needed. Weights, tokens and labels come from an
-integer hash that any language reproduces exactly; no weight file is needed.
+projection), other decoders in decoders.py, encoders in encoders.py, so that
+nothing but PyTorch is needed. Weights and data come from an integer hash that any language reproduces exactly; no weight file is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
 compares.
 
@@ -28,6 +28,7 @@ import os
 import sys
 
 import decoders
+import encoders
 import numpy as np
 import torch
 
@@ -65,8 +66,15 @@ def initial(name, shape):
     return 1 + u / 4 if name.endswith(".weight") else u / 8
 
 
+def is_encoder(config):
+    return config["model_type"] in ("bert", "vit")
+
+
 def batch(config, seq_len, samples, step):
-    """Tokens and labels; from step 2 on some labels are -1, which do not count."""
+    """What the model takes: tokens and labels; from step 2 on some labels are -1,
+    which do not count. Encoders take a dictionary."""
+    if is_encoder(config):
+        return encoders.batch(config, seq_len, samples, step, hashes, uniform)
     draws = hashes(f"tokens.{step}", samples * (seq_len + 1))
     row = (draws % np.uint64(config["vocab_size"])).astype(np.int64)
     row = row.reshape(samples, seq_len + 1)
@@ -78,6 +86,8 @@ def batch(config, seq_len, samples, step):
 
 
 def parameter_shapes(config):
+    if is_encoder(config):
+        return encoders.parameter_shapes(config)
     if config["model_type"] != "gpt2":
         return decoders.parameter_shapes(config)
     width, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
@@ -158,6 +168,8 @@ def digest(name, tensor):
         # Biases of keys: softmax does not see them, so their true gradient is
         # zero, and AdamW makes updates of what rounding leaves of it.
         flat[flat.size // 3 : 2 * flat.size // 3] = 0
+    if name.endswith(".key.bias"):
+        flat[:] = 0
     places = (hashes(name + ".entries", 8) % np.uint64(flat.size)).astype(np.int64)
     sums = []
     for i in range(4):
@@ -188,9 +200,10 @@ def train(config, seq_len, samples, run):
         optimizer = kind(groups, lr=1.0, betas=tuple(run["betas"]), eps=run["eps"])
     losses, norms, gradients = [], [], None
     for step in range(1, STEPS + 1):
-        tokens, labels = batch(config, seq_len, samples, step)
+        data = batch(config, seq_len, samples, step)
         optimizer.zero_grad()
-        loss = loss_of(config, p, tokens, labels)
+        loss = (encoders.loss_of(config, p, data) if is_encoder(config)
+                else loss_of(config, p, *data))
         loss.backward()
         if gradients is None:
             gradients = {name: t.grad.clone().numpy() for name, t in p.items()}
@@ -245,6 +258,7 @@ CASES = {
                scale_attn_weights=False, tie_word_embeddings=False),
         [ADAMW]),
     **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
+    **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
 }
 
 
@@ -259,7 +273,8 @@ def main():
             "generator": "test/Execution/oracle/generate.py",
             "torch": torch.__version__.split("+")[0],
             "config": model,
-            "seq-len": seq_len,
+            # Images make the length of their sequences.
+            "seq-len": 0 if model["model_type"] == "vit" else seq_len,
             "batch": samples,
             "runs": [run for run, _ in results],
             "gradients": {

@@ -1,0 +1,253 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""BERT and ViT for generate.py, written out in float64.
+
+    test/Execution/oracle/encoders.py      # compares with transformers
+
+Run on its own, the file compares losses and every gradient with the classes of
+the `transformers` library, in float64, for all cases.
+"""
+
+import math
+import sys
+
+import torch
+
+
+def size(value):
+    """Rows and columns of a field that may be one number."""
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def patches(config):
+    rows, columns = size(config["image_size"])
+    high, wide = size(config["patch_size"])
+    return rows // high, columns // wide
+
+
+def parameter_shapes(config):
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    shapes = {}
+
+    def dense(name, out, ins, bias=True):
+        shapes[name + ".weight"] = (out, ins)
+        if bias:
+            shapes[name + ".bias"] = (out,)
+
+    def norm(name):
+        shapes[name + ".weight"] = shapes[name + ".bias"] = (width,)
+
+    bert = config["model_type"] == "bert"
+    if bert:
+        words = (config["vocab_size"], width)
+        shapes["bert.embeddings.word_embeddings.weight"] = words
+        shapes["bert.embeddings.position_embeddings.weight"] = (
+            config["max_position_embeddings"], width)
+        shapes["bert.embeddings.token_type_embeddings.weight"] = (
+            config["type_vocab_size"], width)
+        norm("bert.embeddings.LayerNorm")
+    else:
+        high, wide = size(config["patch_size"])
+        down, across = patches(config)
+        shapes["vit.embeddings.cls_token"] = (1, 1, width)
+        shapes["vit.embeddings.position_embeddings"] = (1, down * across + 1, width)
+        projection = "vit.embeddings.patch_embeddings.projection"
+        shapes[projection + ".weight"] = (width, config["num_channels"], high, wide)
+        shapes[projection + ".bias"] = (width,)
+    for i in range(config["num_hidden_layers"]):
+        layer = f"{config['model_type']}.encoder.layer.{i}."
+        part = "self" if bert else "attention"
+        for name in "query", "key", "value":
+            dense(f"{layer}attention.{part}.{name}", width, width,
+                  config.get("qkv_bias", True))
+        dense(layer + "attention.output.dense", width, width)
+        dense(layer + "intermediate.dense", inner, width)
+        dense(layer + "output.dense", width, inner)
+        for name in (("attention.output.LayerNorm", "output.LayerNorm") if bert
+                     else ("layernorm_before", "layernorm_after")):
+            norm(layer + name)
+    if bert:
+        dense("cls.predictions.transform.dense", width, width)
+        norm("cls.predictions.transform.LayerNorm")
+        shapes["cls.predictions.bias"] = words[:1]
+    else:
+        norm("vit.layernorm")
+        dense("classifier", config["num_labels"], width)
+    return shapes
+
+
+def batch(config, seq_len, samples, step, hashes, uniform):
+    """What the model takes, by name; labels of -1 do not count."""
+    def draw(name, count, below):
+        return torch.from_numpy((hashes(f"{name}.{step}", count) % below).astype("int64"))
+
+    if config["model_type"] == "vit":
+        rows, columns = size(config["image_size"])
+        shape = (samples, config["num_channels"], rows, columns)
+        images = torch.from_numpy(uniform(f"images.{step}", math.prod(shape)))
+        classes = draw("classes", samples, config["num_labels"])
+        if step > 1:
+            classes[draw("skip", samples, 5) == 0] = -1
+        return {"images": images.reshape(shape), "classes": classes}
+    count = samples * seq_len
+    place = torch.arange(seq_len)[None, :]
+    # The first sample has no padding, others what is left of their length.
+    length = draw("length", samples, seq_len)[:, None] + 1
+    length[0] = seq_len
+    second = draw("second", samples, seq_len)[:, None]
+    mask = (place < length).long()
+    tokens = draw("tokens", count, config["vocab_size"]).reshape(samples, seq_len)
+    tokens[mask == 0] = config["pad_token_id"]
+    labels = draw("labels", count, config["vocab_size"]).reshape(samples, seq_len)
+    labels[draw("masked", count, 3).reshape(samples, seq_len) != 0] = -1
+    labels[mask == 0] = -1
+    types = (place >= second).long() * (config["type_vocab_size"] - 1)
+    return {"tokens": tokens, "mask": mask, "token_types": types, "labels": labels}
+
+
+def gelu(config, x):
+    if config["hidden_act"] == "gelu":
+        return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + torch.tanh(inner))
+
+
+def loss_of(config, p, data):
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    bert = config["model_type"] == "bert"
+
+    def norm(x, name):
+        return torch.nn.functional.layer_norm(
+            x, (width,), p[name + ".weight"], p[name + ".bias"],
+            config["layer_norm_eps"])
+
+    def dense(x, name):
+        y = x @ p[name + ".weight"].T
+        return y + p[name + ".bias"] if name + ".bias" in p else y
+
+    def split(x):
+        return x.view(*x.shape[:2], heads, width // heads).transpose(1, 2)
+
+    def attention(x, layer):
+        name = layer + ("attention.self." if bert else "attention.attention.")
+        q, k, v = (split(dense(x, name + part)) for part in ("query", "key", "value"))
+        scores = q @ k.transpose(2, 3) / math.sqrt(width // heads)
+        if bert:
+            hidden = data["mask"][:, None, None, :] == 0
+            scores = scores.masked_fill(hidden, -math.inf)
+        o = torch.softmax(scores, dim=3) @ v
+        return dense(o.transpose(1, 2).reshape(x.shape), layer + "attention.output.dense")
+
+    def feed_forward(x, layer):
+        return dense(gelu(config, dense(x, layer + "intermediate.dense")),
+                     layer + "output.dense")
+
+    if bert:
+        names = "bert.embeddings."
+        words = p[names + "word_embeddings.weight"]
+        x = torch.nn.functional.embedding(data["tokens"], words,
+                                          padding_idx=config["pad_token_id"])
+        x = x + p[names + "token_type_embeddings.weight"][data["token_types"]]
+        x = x + p[names + "position_embeddings.weight"][:x.shape[1]]
+        x = norm(x, names + "LayerNorm")
+    else:
+        high, wide = size(config["patch_size"])
+        down, across = patches(config)
+        images = data["images"][:, :, :down * high, :across * wide]
+        samples, channels = images.shape[:2]
+        names = "vit.embeddings."
+        weight = p[names + "patch_embeddings.projection.weight"]
+        cut = images.reshape(samples, channels, down, high, across, wide)
+        cut = cut.permute(0, 2, 4, 1, 3, 5).reshape(samples, down * across, -1)
+        x = (cut.to(weight.dtype) @ weight.reshape(width, -1).T
+             + p[names + "patch_embeddings.projection.bias"])
+        x = torch.cat((p[names + "cls_token"].expand(samples, 1, width), x), dim=1)
+        x = x + p[names + "position_embeddings"]
+    for i in range(config["num_hidden_layers"]):
+        layer = f"{config['model_type']}.encoder.layer.{i}."
+        if bert:
+            x = norm(x + attention(x, layer), layer + "attention.output.LayerNorm")
+            x = norm(x + feed_forward(x, layer), layer + "output.LayerNorm")
+        else:
+            x = x + attention(norm(x, layer + "layernorm_before"), layer)
+            x = x + feed_forward(norm(x, layer + "layernorm_after"), layer)
+    if bert:
+        x = gelu(config, dense(x, "cls.predictions.transform.dense"))
+        x = norm(x, "cls.predictions.transform.LayerNorm")
+        logits = x @ words.T + p["cls.predictions.bias"]
+    else:
+        logits = dense(norm(x, "vit.layernorm")[:, 0], "classifier")
+    labels = data["labels" if bert else "classes"]
+    return torch.nn.functional.cross_entropy(
+        logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
+
+
+def config(model_type, **changes):
+    fields = {
+        "model_type": model_type, "hidden_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "intermediate_size": 36, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "initializer_range": 0.02, "layer_norm_eps": 1e-12,
+    }
+    return fields | changes
+
+
+CASES = {
+    "bert": config("bert", vocab_size=37, max_position_embeddings=20,
+                   type_vocab_size=2, pad_token_id=0),
+    "bert-tanh": config("bert", vocab_size=41, max_position_embeddings=16,
+                        type_vocab_size=3, pad_token_id=5, hidden_size=20,
+                        num_attention_heads=2, num_hidden_layers=3,
+                        hidden_act="gelu_new", layer_norm_eps=1e-3),
+    "vit": config("vit", image_size=12, patch_size=4, num_channels=3, num_labels=7,
+                  qkv_bias=True),
+    "vit-oblong": config("vit", image_size=[9, 14], patch_size=[4, 3],
+                         num_channels=1, num_labels=5, qkv_bias=False,
+                         hidden_act="gelu_new", layer_norm_eps=1e-3),
+}
+
+
+def compare(name, fields):
+    """The library's class with our weights: the largest difference."""
+    import transformers
+    from generate import batch as make, initial
+
+    kinds = {"bert": ("Bert", "BertForMaskedLM"),
+             "vit": ("ViT", "ViTForImageClassification")}
+    kind, model_class = kinds[fields["model_type"]]
+    settings = {key: value for key, value in fields.items() if key != "model_type"}
+    model = getattr(transformers, model_class)(
+        getattr(transformers, kind + "Config")(**settings)).double()
+    weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
+               for key, shape in parameter_shapes(fields).items()}
+    theirs = dict(model.named_parameters())
+    assert set(theirs) == set(weights), set(theirs) ^ set(weights)
+    with torch.no_grad():
+        for key, value in weights.items():
+            theirs[key].copy_(value)
+    data = make(fields, 16, 4, 2)
+    ours = loss_of(fields, weights, data)
+    ours.backward()
+    if kind == "Bert":
+        labels = data["labels"]
+        logits = model(data["tokens"], attention_mask=data["mask"],
+                       token_type_ids=data["token_types"]).logits
+    else:
+        labels = data["classes"]
+        logits = model(data["images"]).logits
+    loss = torch.nn.functional.cross_entropy(
+        logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
+    loss.backward()
+    worst = abs(ours.item() / loss.item() - 1)
+    total = math.sqrt(sum(float((p.grad**2).sum()) for p in theirs.values()))
+    for key, value in weights.items():
+        # Softmax does not see the biases of keys: rounding is all they get.
+        norm = max(theirs[key].grad.norm().item(), 1e-3 * total)
+        worst = max(worst, (value.grad - theirs[key].grad).norm().item() / norm)
+    print(f"{name}: loss {loss.item():.6f}, largest difference {worst:.1e}")
+    return worst < 1e-10
+
+
+if __name__ == "__main__":
+    if not all([compare(name, fields) for name, fields in CASES.items()]):
+        sys.exit("the library disagrees")
