@@ -14,6 +14,7 @@
 #include "PlannedOnly.h"
 
 #include "galvatron/Planner/AmpSearch.h"
+#include "galvatron/Planner/Limits.h"
 #include "galvatron/Support/TextTable.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -86,7 +87,8 @@ std::string layersText(const AmpPlan &plan) {
 }
 
 std::string table(const Plan &plan, const Ranked &chosen,
-                  ArrayRef<Ranked> ranking, const AmpResult &result) {
+                  ArrayRef<Ranked> ranking, const AmpResult &result,
+                  const Cluster &cluster, const PlanLimits &limits) {
   std::string text;
   raw_string_ostream os(text);
   os << "plan for '" << plan.model << "' on '" << plan.cluster << "', space "
@@ -118,6 +120,7 @@ std::string table(const Plan &plan, const Ranked &chosen,
                    : "-",
                layersText(ranking[i].found)});
   first.print(os);
+  limits.print(os, cluster, plan);
   TextTable rows("llrrl");
   rows.row(
       {"stage", "devices", "layers", "ms a micro-batch", "memory, estimated"});
@@ -205,13 +208,18 @@ Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
   plan.searchMs = std::chrono::duration<double, std::milli>(
                       std::chrono::steady_clock::now() - begin)
                       .count();
-  answer.text = table(plan, ranking[chosen], ranking, *result);
+  Expected<PlanLimits> limits = planLimits(model, cluster, plan);
+  if (!limits)
+    return limits.takeError();
+  answer.text =
+      table(plan, ranking[chosen], ranking, *result, cluster, *limits);
   json::Value value = plan.toJson();
   answer.json = std::move(*value.getAsObject());
   answer.json["placement"] = placementName(problem.placement);
   answer.json["estimate-ms"] = toMilliseconds(ranking[chosen].found.total());
   if (result->gapPercent)
     answer.json["gap-percent"] = *result->gapPercent;
+  answer.json["limits"] = limits->toJson();
   json::Array candidates;
   for (const Ranked &ranked : ranking)
     candidates.push_back(candidateJson(ranked));

@@ -7,6 +7,7 @@
 
 #include "Questions.h"
 
+#include "galvatron/Planner/Limits.h"
 #include "galvatron/Report/Report.h"
 #include "galvatron/Support/Units.h"
 
@@ -72,7 +73,13 @@ llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
       return found.takeError();
     explanation = std::move(*found);
     explanation->print(text, chosen);
-    answers.json["explain"] = explanation->toJson(chosen);
+    llvm::Expected<PlanLimits> limits = planLimits(model, cluster, chosen);
+    if (!limits)
+      return limits.takeError();
+    limits->print(text, cluster, chosen);
+    llvm::json::Value value = explanation->toJson(chosen);
+    (*value.getAsObject())["limits"] = limits->toJson();
+    answers.json["explain"] = std::move(value);
   }
   if (strategy) {
     WhyNot found = whyNot(model, cluster, planner, chosen, *strategy);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/AmpSearch.h"
+#include "galvatron/Planner/Limits.h"
 #include "galvatron/Planner/PlannedOnly.h"
 
 #include "../RandomInstances.h"
@@ -291,6 +292,58 @@ TEST(AmpSearch, placements_are_searched_where_nodes_tell_links) {
             toMilliseconds(whole.plans[0].total()) *
                     (1 + *stopped.gapPercent / 100) +
                 1e-6);
+}
+
+TEST(PlanLimits, name_the_slowest_device_and_the_busiest_link) {
+  Cluster cluster = mixed("fs");
+  std::vector<ProfileLayer> layers(2);
+  for (auto [l, layer] : llvm::enumerate(layers)) {
+    layer.name = "layer" + std::to_string(l);
+    layer.measured = true;
+    layer.forward = BatchTimes({{1, 1}});
+    layer.backward = BatchTimes({{1, 2}});
+    layer.parameterBytes = kMiB;
+    layer.boundaryBytes = 20 * kMiB;
+  }
+  auto model = llvm::cantFail(ProfileLayerModel::get(
+      "limits", "f32", std::move(layers), {}, /*measuredFlops=*/10e12));
+  auto limitsOf = [&](const AmpShape &shape,
+                      std::vector<std::vector<int64_t>> devices,
+                      std::vector<int64_t> partition) {
+    PlannerResult priced = llvm::cantFail(
+        evaluate(*model, cluster, shaped(*model, shape, 4, devices, partition),
+                 int64_t(1) << 34));
+    return llvm::cantFail(planLimits(*model, cluster, priced.plan()));
+  };
+  // Two stages of two: the second one computes on slow devices, and 20 MiB a
+  // sample cross the network twice.
+  PlanLimits cut = limitsOf({2, 2, 1, 1, 2, false}, {{0, 1}, {2, 3}}, {1, 1});
+  EXPECT_EQ(cut.deviceType, "slow");
+  EXPECT_EQ(cut.stage, 1);
+  ASSERT_TRUE(cut.link);
+  EXPECT_EQ(cut.link->what, "transfers between stages 0 and 1");
+  EXPECT_EQ(cut.link->link.bandwidth, 2e9);
+  EXPECT_LT(cut.link->from, 2);
+  EXPECT_GE(cut.link->to, 2);
+  // Both replicas' transfers leave by one uplink: 2 micro-batches of 2 samples,
+  // both ways.
+  EXPECT_NEAR(cut.link->stepMs, 2 * 2 * (2 * 20 * kMiB / 2e9 * 1e3 + 0.01),
+              0.1);
+  // One stage whose tensor ranks share a node, and replicas that do not.
+  PlanLimits tensor = limitsOf({1, 2, 2, 2, 1, false}, {{0, 1, 2, 3}}, {2});
+  ASSERT_TRUE(tensor.link);
+  EXPECT_EQ(tensor.link->what, "tensor parallelism of stage 0");
+  EXPECT_EQ(tensor.link->link.bandwidth, 10e9);
+  EXPECT_EQ(tensor.deviceType, "slow");
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  cut.print(
+      os, cluster,
+      shaped(*model, {2, 2, 1, 1, 2, false}, 4, {{0, 1}, {2, 3}}, {1, 1}));
+  EXPECT_NE(text.find("of node 1 (slow)"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.00 GB/s: transfers between stages 0 and 1"),
+            std::string::npos)
+      << text;
 }
 
 TEST(AmpSearch, the_baseline_shares_a_model_among_as_few_ranks_as_fit) {

@@ -1,0 +1,192 @@
+//===- Limits.cpp - The device and the link that limit a plan -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/Limits.h"
+
+#include "galvatron/Cost/StageContents.h"
+#include "galvatron/Strategy/ReshardPlan.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <map>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron {
+
+namespace {
+
+/// The pair of devices with the lowest bandwidth so far.
+struct SlowestPair {
+  int64_t from = 0, to = 0;
+  Link link;
+
+  void see(const Cluster &cluster, int64_t a, int64_t b) {
+    Link next = cluster.pairLink(a, b);
+    if (link.bandwidth == 0 || next.bandwidth < link.bandwidth)
+      *this = {a, b, next};
+  }
+};
+
+SlowestPair slowestOfRings(const Cluster &cluster, const Strategy &strategy,
+                           Paradigm paradigm, ArrayRef<int64_t> devices) {
+  SlowestPair slowest;
+  for (int64_t rank = 0; rank < strategy.devices(); ++rank) {
+    std::vector<int64_t> ring;
+    for (int64_t member : strategy.group(rank, paradigm))
+      ring.push_back(devices[member]);
+    for (size_t i = 0; ring.size() > 1 && i < ring.size(); ++i)
+      slowest.see(cluster, ring[i], ring[(i + 1) % ring.size()]);
+  }
+  return slowest;
+}
+
+class LimitFinder {
+public:
+  LimitFinder(LayerModel &model, const Cluster &cluster, const Plan &plan)
+      : model(model), cluster(cluster), plan(plan) {}
+
+  Expected<PlanLimits> run() {
+    if (Error error = checkPlan(model, cluster, plan))
+      return std::move(error);
+    limits.stage = static_cast<int64_t>(plan.slowestStage());
+    const PlanStage &slowest = plan.stages[limits.stage];
+    limits.stageMs = slowest.timeNosyncMs;
+    limits.device = *min_element(slowest.devices, [&](int64_t a, int64_t b) {
+      return rate(a) < rate(b);
+    });
+    limits.deviceType = cluster.deviceType(limits.device).name;
+    std::vector<CoreContention> contention = planContention(cluster, plan);
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+      if (Error error = seeRings(s, contention[s]))
+        return std::move(error);
+      if (s + 1 < plan.stages.size())
+        seeCut(s);
+    }
+    return std::move(limits);
+  }
+
+private:
+  double rate(int64_t device) const {
+    return cluster.flopsTogether({device}, model.dtype());
+  }
+
+  void offer(const Twine &what, double seconds, const SlowestPair &pair) {
+    if (seconds <= 0 || (limits.link && limits.link->stepMs >= seconds * 1e3))
+      return;
+    limits.link = {what.str(), pair.from, pair.to, pair.link, seconds * 1e3};
+  }
+
+  /// Collectives of a stage, each paradigm by itself.
+  Error seeRings(size_t s, const CoreContention &contention) {
+    const PlanStage &stage = plan.stages[s];
+    Expected<StageContents> contents =
+        stageContents(model, cluster, plan, static_cast<int64_t>(s));
+    if (!contents)
+      return contents.takeError();
+    auto m = static_cast<double>(plan.microBatches);
+    double data = 0, sharded = 0, tensor = 0;
+    std::map<Paradigm, const Strategy *> last;
+    for (int64_t i = 0; i < stage.layerCount; ++i) {
+      const Strategy &strategy = plan.layers[stage.firstLayer + i].strategy;
+      LayerTimeParts parts =
+          layerTimeParts(contents->layers[i].footprint, strategy,
+                         linksOf(cluster, strategy, stage.devices), cluster,
+                         stage.devices, model.dtype(), contention);
+      data += parts.sync;
+      sharded += m * (2 * parts.gather + parts.scatter);
+      tensor += m * (parts.tpForward + parts.tpBackward + parts.tpRecompute);
+      for (Paradigm paradigm : {Paradigm::DP, Paradigm::SDP, Paradigm::TP})
+        if (strategy.degree(paradigm) > 1)
+          last[paradigm] = &strategy;
+    }
+    for (auto [paradigm, seconds, what] :
+         {std::tuple(Paradigm::DP, data, "sums of gradients"),
+          std::tuple(Paradigm::SDP, sharded,
+                     "gathers and sums of sharded parameters"),
+          std::tuple(Paradigm::TP, tensor, "tensor parallelism")})
+      if (auto known = last.find(paradigm); known != last.end())
+        offer(what + Twine(" of stage ") + Twine(s), seconds,
+              slowestOfRings(cluster, *known->second, paradigm, stage.devices));
+    return Error::success();
+  }
+
+  /// Activations to the next stage, and their gradients back.
+  void seeCut(size_t s) {
+    const PlanStage &stage = plan.stages[s], &next = plan.stages[s + 1];
+    const Strategy &from = plan.layers[next.firstLayer - 1].strategy;
+    const Strategy &to = plan.layers[next.firstLayer].strategy;
+    auto bytes =
+        static_cast<double>(model.boundaryBytesPerSample(next.firstLayer - 1));
+    auto samples = static_cast<double>(plan.microBatchSamples());
+    double seconds = reshardRate(cluster, from, to, stage.devices, next.devices)
+                         .seconds(bytes, samples) +
+                     reshardRate(cluster, to, from, next.devices, stage.devices)
+                         .seconds(bytes, samples);
+    SlowestPair pair;
+    for (const ReshardTransfer &transfer :
+         reshardPlan(from, to, stage.devices, next.devices,
+                     plan.microBatchSamples())
+             .transfers)
+      if (!transfer.isLocal())
+        pair.see(cluster, transfer.srcRank, transfer.dstRank);
+    offer("transfers between stages " + Twine(s) + " and " + Twine(s + 1),
+          seconds * static_cast<double>(plan.microBatches), pair);
+  }
+
+  LayerModel &model;
+  const Cluster &cluster;
+  const Plan &plan;
+  PlanLimits limits;
+};
+
+} // namespace
+
+Expected<PlanLimits> planLimits(LayerModel &model, const Cluster &cluster,
+                                const Plan &plan) {
+  return LimitFinder(model, cluster, plan).run();
+}
+
+void PlanLimits::print(raw_ostream &os, const Cluster &cluster,
+                       const Plan &plan) const {
+  auto place = [&](int64_t at) {
+    std::string text = "device " + std::to_string(at);
+    if (cluster.nodeCount() > 1)
+      text += " of node " + std::to_string(cluster.nodeOf(at));
+    return text;
+  };
+  os << "  slowest stage: " << stage << " on devices "
+     << deviceRange(plan.stages[stage].devices) << ", its pace is set by "
+     << place(device) << " (" << deviceType << ")"
+     << formatv(": {0:f3} ms a micro-batch, {1} of them a step\n", stageMs,
+                plan.microBatches);
+  if (!link)
+    return;
+  // "1.25 GB/s", whatever unit reads it back exactly.
+  os << "  busiest link: " << place(link->from) << " to " << place(link->to)
+     << formatv(", {0:f2} GB/s: {1}, {2:f3} ms a step\n",
+                link->link.bandwidth / 1e9, link->what, link->stepMs);
+}
+
+json::Value PlanLimits::toJson() const {
+  json::Object object{{"stage", stage},
+                      {"device", device},
+                      {"device-type", deviceType},
+                      {"micro-batch-ms", stageMs}};
+  if (link)
+    object["link"] = json::Object{{"from", link->from},
+                                  {"to", link->to},
+                                  {"bytes-per-second", link->link.bandwidth},
+                                  {"carries", link->what},
+                                  {"step-ms", link->stepMs}};
+  return object;
+}
+
+} // namespace galvatron
