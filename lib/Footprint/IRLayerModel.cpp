@@ -10,6 +10,7 @@
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
@@ -24,6 +25,7 @@
 using namespace mlir;
 using ::galvatron::LayerFootprint;
 using ::galvatron::LayerModel;
+using ::galvatron::LiveTensors;
 using ::galvatron::Paradigm;
 using ::galvatron::ProductWork;
 using ::galvatron::Strategy;
@@ -116,6 +118,9 @@ public:
   int64_t boundaryBytesPerSample(size_t layer) const override {
     return layers[layer].boundary;
   }
+  LiveTensors liveTensors(size_t layer) const override {
+    return layers[layer].behind;
+  }
   std::vector<Tie> ties() const override { return tied; }
   int64_t parameterCount() const override { return parameters; }
   double flopsPerSample() const override { return flops; }
@@ -127,13 +132,19 @@ private:
     std::string name;
     size_t kind;
     int64_t boundary;
+    LiveTensors behind;
   };
-  /// A body with a certain set of borrowed parameters.
+  /// A body with a certain set of borrowed parameters, between boundaries of
+  /// certain sizes.
   struct Kind {
     func::FuncOp forward, backward, forwardOnly, recompute;
     SmallVector<int64_t> borrowed;
+    LiveTensors front, behind;
     bool operator==(const Kind &other) const {
-      return forward == other.forward && borrowed == other.borrowed;
+      return forward == other.forward && borrowed == other.borrowed &&
+             front.made == other.front.made &&
+             front.passing == other.front.passing &&
+             behind.passing == other.behind.passing;
     }
   };
   /// Footprints do not depend on the order of levels, nor on the DP degree
@@ -173,6 +184,15 @@ IRLayerModel::create(ModuleOp module, StringRef optimizer,
   return std::unique_ptr<LayerModel>(std::move(model));
 }
 
+LiveTensors makeLiveTensors(const mlir::galvatron::LiveSet &set,
+                            mlir::galvatron::LayerOp maker) {
+  LiveTensors tensors;
+  for (OpResult value : set)
+    (value.getOwner() == maker ? tensors.made : tensors.passing)
+        .push_back(mlir::galvatron::getSampleBytes(value));
+  return tensors;
+}
+
 llvm::Error IRLayerModel::build(ModuleOp module) {
   mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
   if (!model)
@@ -191,7 +211,10 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
   SymbolTable symbols(module);
   llvm::StringMap<nn::DerivedFunctions> bodies;
   llvm::DenseMap<StringAttr, size_t> owners;
-  for (mlir::galvatron::LayerOp layer : model.getLayers()) {
+  SmallVector<mlir::galvatron::LayerOp, 8> modelLayers = model.getLayers();
+  SmallVector<mlir::galvatron::LiveSet> liveSets =
+      mlir::galvatron::getLiveSets(model);
+  for (mlir::galvatron::LayerOp layer : modelLayers) {
     if (layer.isOpaque() || !layer.getCalleeAttr())
       return makeError("expected layer '" + layer.getLayerName() +
                        "' to have a body");
@@ -232,6 +255,9 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       tied.push_back({owner->second, number,
                       nn::countBytes(parameter.getTensorType(), 1)});
     }
+    if (number > 0)
+      kind.front = layers.back().behind;
+    kind.behind = makeLiveTensors(liveSets[number + 1], layer);
     auto found = llvm::find(kinds, kind);
     if (found == kinds.end()) {
       StringRef stem = callee;
@@ -245,12 +271,19 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       found = std::prev(kinds.end());
     }
     int64_t boundary = 0;
-    for (Type type : layer.getOutputs().getTypes())
-      if (!nn::isLossType(type))
-        boundary += nn::countBytes(type, 1);
+    for (OpResult value : liveSets[number + 1])
+      boundary += mlir::galvatron::getSampleBytes(value);
     stream << layer.getLayerName() << ' ' << callee << '\n';
-    layers.push_back(
-        {layer.getLayerName().str(), size_t(found - kinds.begin()), boundary});
+    // In a chain the order of the layers says it all.
+    if (!kind.behind.passing.empty() || kind.behind.made.size() > 1)
+      for (Value operand : modelLayers[number + 1].getInputs()) {
+        Value origin = mlir::galvatron::getOrigin(operand);
+        if (auto source = origin.getDefiningOp<mlir::galvatron::LayerOp>())
+          stream << source.getLayerName() << '#'
+                 << cast<OpResult>(origin).getResultNumber() << ' ';
+      }
+    layers.push_back({layer.getLayerName().str(), size_t(found - kinds.begin()),
+                      boundary, kind.behind});
   }
   // Footprints of f16 and tf32 are those of the type with the same bytes; times
   // are of the type that was asked for.
@@ -336,7 +369,10 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     ok = succeeded(grt::allocateTransients(functions[i]));
   }
   if (ok) {
-    footprint.inputBytes = regions[0].inputBytes;
+    // What it holds is what the layer in front made for it and for others.
+    footprint.inputBytes = LiveTensors::bytes(kind.front.made, samples);
+    footprint.passingInBytes = kind.front.passingBytes(samples);
+    footprint.passingOutBytes = kind.behind.passingBytes(samples);
     footprint.outputBytes = regions[0].outputBytes;
     footprint.stashBytes = regions[0].stashBytes;
     grt::setTransients(footprint, functions[0], functions[1], functions[2],

@@ -137,6 +137,16 @@ private:
     });
   }
 
+  void writeRows(StringRef key, ArrayRef<int64_t> numbers, size_t length) {
+    json.attributeArray(key, [&] {
+      for (size_t i = 0; i < numbers.size(); i += length)
+        json.array([&] {
+          for (int64_t number : numbers.slice(i, length))
+            json.value(number);
+        });
+    });
+  }
+
   double predictedStepMs() {
     if (options.predictedStepMs)
       return *options.predictedStepMs;
@@ -220,14 +230,9 @@ private:
         json.object([&] {
           json.attribute("name", exchange.getSymName());
           json.attribute("bytes-per-unit", exchange.getBytesPerUnit());
-          json.attributeArray("transfers", [&] {
-            ArrayRef<int64_t> numbers = exchange.getTransfers();
-            for (size_t i = 0; i < numbers.size(); i += 5)
-              json.array([&] {
-                for (int64_t number : numbers.slice(i, 5))
-                  json.value(number);
-              });
-          });
+          if (std::optional<ArrayRef<int64_t>> tensors = exchange.getTensors())
+            writeRows("tensors", *tensors, 3);
+          writeRows("transfers", exchange.getTransfers(), 5);
         });
     });
   }
@@ -348,6 +353,34 @@ private:
     });
   }
 
+  /// Where a layer finds its inputs and what passes it: holders as the offset
+  /// of the tensor in a slot.
+  void writeTensorsAlive(LayerOp layer) {
+    if (!layer.getFrontBytes())
+      return;
+    json.attribute("front-bytes", layer.getFront());
+    json.attribute("behind-bytes", layer.getBehind());
+    SmallVector<LayerOp> layers(
+        layer->getParentOfType<RoleOp>().getLayers().getOps<LayerOp>());
+    auto write = [&](StringRef key, ArrayRef<int64_t> rows, size_t length) {
+      SmallVector<int64_t> numbers;
+      for (size_t i = 0; i < rows.size(); i += length) {
+        int64_t stash = layers[rows[i]]
+                            .getPlacement()
+                            ->getAs<IntegerAttr>("stash")
+                            .getInt();
+        numbers.push_back(stash + rows[i + 1]);
+        llvm::append_range(numbers, rows.slice(i + 2, length - 2));
+      }
+      if (!numbers.empty())
+        writeRows(key, numbers, length - 1);
+    };
+    write("inputs", layer.getInputRows(), LayerOp::kInputRow);
+    write("passes", layer.getPassRows(), LayerOp::kPassRow);
+    if (std::optional<ArrayRef<int64_t>> outputs = layer.getOutputs())
+      writeNumbers("outputs", *outputs);
+  }
+
   void writeLayer(LayerOp layer, int64_t number) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     DictionaryAttr placement = *layer.getPlacement();
@@ -391,6 +424,7 @@ private:
     json.attribute("stash", offset("stash"));
     json.attribute("input-bytes", layer.getInputBytes());
     json.attribute("stash-bytes", layer.getStashBytes());
+    writeTensorsAlive(layer);
     json.attribute("transient", offset("backward_transient"));
     json.attribute("forward-transient", offset("forward_transient"));
     json.attribute(

@@ -136,6 +136,27 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[0].forward-reshard: needs a boundary output"},
       {[&](Json &m) { layer(m, 0, 1)["output"]["buffer"] = 2; },
        "expected an integer from 0 to 1, found 2"},
+      {[&](Json &m) {
+         layer(m, 0, 1)["front-bytes"] = 64;
+         layer(m, 0, 1)["behind-bytes"] = 64;
+         layer(m, 0, 1)["inputs"] = {{0, 0}};
+       },
+       "roles[0].layers[1].inputs[0]: expected 3 numbers, found 2"},
+      {[&](Json &m) {
+         layer(m, 0, 1)["front-bytes"] = 64;
+         layer(m, 0, 1)["behind-bytes"] = 64;
+         layer(m, 0, 1)["inputs"] = {{1 << 30, 0, 64}};
+       },
+       "roles[0].layers[1].inputs[0]: ends at byte 1073741888 of the"},
+      {[&](Json &m) {
+         layer(m, 0, 1)["front-bytes"] = 64;
+         layer(m, 0, 1)["behind-bytes"] = 64;
+         layer(m, 0, 1)["passes"] = {{0, 0, 64, 64, 0}};
+       },
+       "roles[0].layers[1].passes[0]: ends at byte 128 of the 64 behind the "
+       "layer"},
+      {[](Json &m) { m["exchanges"][0]["tensors"] = {{1, 0, 0}, {1, 64, 64}}; },
+       "exchanges[0].tensors: tensors of 2 bytes a unit, expected"},
       {[](Json &m) { m["roles"][0]["send-activation"] = nullptr; },
        "stage 0: activations are sent by exchange -1"},
       {[](Json &m) { m["roles"][1]["send-gradient"] = 0; },

@@ -16,10 +16,12 @@
 #include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Units.h"
 #include "galvatron/Target/Program.h"
 #include "grt/checkpoint.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/DynamicLibrary.h"
 #include "llvm/Support/FileSystem.h"
@@ -180,6 +182,26 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
                   mlir::galvatron::ClusterAttr::get(context, *cluster));
 }
 
+/// The model as a module.
+static llvm::Expected<OwningOpRef<ModuleOp>>
+readModel(const TwinModel &model, const ImportOptions &import,
+          MLIRContext &context) {
+  if (model.text.empty())
+    return importHuggingFaceConfig(model.config(), "config.json", import,
+                                   context);
+  std::string text = model.text;
+  auto replace = [&](llvm::StringRef from, llvm::StringRef to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;)
+      text.replace(at, from.size(), to);
+  };
+  replace("ELT", import.dtype);
+  replace("STAT", import.dtype == "f64" ? "f64" : "f32");
+  auto module = parseSourceString<ModuleOp>(text, &context);
+  if (!module)
+    return makeError("the model's text cannot be parsed");
+  return module;
+}
+
 std::string compileTwin(MLIRContext &context, const TwinModel &model,
                         const TwinPlan &plan, const TwinOptions &options,
                         std::string &programBytes) {
@@ -194,8 +216,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   TwinModel used = model;
   if (!options.dropout)
     used.dropout = 0;
-  auto module =
-      importHuggingFaceConfig(used.config(), "config.json", import, context);
+  auto module = readModel(used, import, context);
   if (!module)
     return llvm::toString(module.takeError());
   annotatePlan(**module, plan, options);

@@ -34,6 +34,9 @@ struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   double dropout = 0.1;
   std::string family = "gpt2";
+  /// A module's text in place of a configuration: ELT and STAT stand for the
+  /// element types of values and statistics, `layers` counts as above.
+  std::string text;
   /// Hugging Face config.json text.
   std::string config() const;
   /// Layers of the imported model: blocks, embedding and head.

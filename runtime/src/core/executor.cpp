@@ -366,6 +366,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   set(GRT_REGION_GATHERED, slotBase + full.offset, full.bytes);
 
   set(GRT_REGION_INPUT, slotBase + layer.stash, layer.inputBytes);
+  for (size_t i = 0; i < layer.inputs.size(); ++i)
+    pieces[i].input = base + slotBase + layer.inputs[i].slot;
   uint64_t batches = uint64_t(manifest.microBatches);
   if (layer.readsTokens) {
     set(GRT_REGION_DATA, role.data.offset + microBatch * (tokenBytes / batches),
@@ -390,9 +392,11 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   if (phase != Phase::Backward)
     return;
   Extent gradIn = boundaryExtent(layer.gradIn, prepared.outputBytes);
-  Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
+  Extent gradOut = boundaryExtent(layer.gradOut, layer.frontBytes);
   set(GRT_REGION_GRAD_IN, gradIn.offset, gradIn.bytes);
   set(GRT_REGION_GRAD_OUT, gradOut.offset, gradOut.bytes);
+  for (size_t i = 0; i < layer.inputs.size(); ++i)
+    pieces[i].gradient = base + gradOut.offset + layer.inputs[i].front;
 }
 
 void Rank::call(int function, const Layer &layer, Phase phase) {
@@ -434,6 +438,14 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     endGather(i, slot, Phase::Forward);
     if (inspecting)
       inspectLayer(i);
+    // What passes the layer leaves with its output.
+    if (layer.output == OutputKind::Boundary)
+      for (const PassingTensor &tensor : layer.passes)
+        device->copy(GRT_STREAM_COMPUTE,
+                     arena->base() + output.offset + tensor.behind,
+                     arena->base() + roleData->slots.offset +
+                         slot * roleData->slotStride + tensor.slot,
+                     tensor.bytes);
     if (layer.forwardReshard >= 0) {
       Extent next = inputExtent(i + 1, slot);
       begin(next);
@@ -459,17 +471,18 @@ void Rank::backward(const grt_task &task) {
       bind(i, task.micro_batch, task.slot, Phase::Recompute);
       call(layer.recompute, layer, Phase::Recompute);
     }
-    Extent gradOut = boundaryExtent(layer.gradOut, layer.inputBytes);
-    beforeBoundary(layer.gradIn,
-                   boundaryExtent(layer.gradIn, layers[i].outputBytes));
+    Extent gradOut = boundaryExtent(layer.gradOut, layer.frontBytes);
+    Extent gradOfOutput = boundaryExtent(layer.gradIn, layers[i].outputBytes);
+    beforeBoundary(layer.gradIn, gradOfOutput);
     beforeBoundary(layer.gradOut, gradOut);
     begin(gradOut);
     bind(i, task.micro_batch, task.slot, Phase::Backward);
     call(layer.backward, layer, Phase::Backward);
+    passGradients(layer, gradOfOutput, gradOut);
     endGather(i, task.slot, Phase::Backward);
     if (task.flags & GRT_SYNC_BEHIND)
       reduceGradients(i);
-    end(boundaryExtent(layer.gradIn, layers[i].outputBytes));
+    end(gradOfOutput);
     end(inputExtent(i, task.slot));
     if (layer.backwardReshard >= 0) {
       const Layer &previous = roleData->layers[i - 1];
@@ -487,12 +500,38 @@ void Rank::backward(const grt_task &task) {
   reduced = task.flags & GRT_SYNC_BEHIND;
 }
 
+void Rank::passGradients(const Layer &layer, const Extent &behind,
+                         const Extent &front) {
+  for (const PassingTensor &tensor : layer.passes) {
+    char *from = arena->base() + behind.offset + tensor.behind;
+    char *to = arena->base() + front.offset + tensor.front;
+    if (!tensor.used) {
+      device->copy(GRT_STREAM_COMPUTE, to, from, tensor.bytes);
+      continue;
+    }
+    // The layer's own part is there already.
+    const grt_buffer buffer{0, uint32_t(manifest.dtype), 0, tensor.bytes};
+    const grt_buffer buffers[] = {buffer, buffer, buffer};
+    const int64_t elements = int64_t(tensor.bytes / manifest.elementBytes());
+    const grt_kernel_op op{
+        GRT_KERNEL_ADD, 3,         1,       0,
+        buffers,        &elements, nullptr, "gradient of a tensor that passes"};
+    void *addresses[] = {to, from, to};
+    const grt_call call{&op,        addresses,  &running->coordinates,
+                        deviceStep, accumulate, backendState};
+    char message[256] = "";
+    if (state.backend.kernels[GRT_KERNEL_ADD](&call, message,
+                                              sizeof(message)) != 0)
+      failHere(std::string("add '") + op.name + "': " + message);
+  }
+}
+
 void Rank::reshard(int exchange, const void *source, void *destination) {
   ExchangeCall call;
   call.table = &state.exchanges[exchange][self];
   call.source = source;
   call.destination = destination;
-  call.bytesPerUnit = manifest.exchanges[exchange].bytesPerUnit;
+  call.bytesPerUnit = manifest.exchanges[exchange].tableUnit();
   notePlace("reshard");
   communicator->exchange({&call, 1});
 }
@@ -502,7 +541,7 @@ void Rank::transfer(const grt_task &task) {
   const Layer &first = role.layers.front(), &last = role.layers.back();
   Extent output = boundaryExtent(last.outputBuffer, layers.back().outputBytes);
   Extent gradIn = boundaryExtent(last.gradIn, layers.back().outputBytes);
-  Extent gradOut = boundaryExtent(first.gradOut, first.inputBytes);
+  Extent gradOut = boundaryExtent(first.gradOut, first.frontBytes);
   Extent input = inputExtent(0, task.slot);
 
   ExchangeCall calls[4];
@@ -514,7 +553,7 @@ void Rank::transfer(const grt_task &task) {
     calls[count++] = {&state.exchanges[exchange][self],
                       arena->base() + source.offset,
                       arena->base() + destination.offset,
-                      manifest.exchanges[exchange].bytesPerUnit};
+                      manifest.exchanges[exchange].tableUnit()};
   };
   if (task.flags & GRT_RECV_ACTIVATION)
     begin(input);

@@ -211,6 +211,10 @@ private:
   void backward(const grt_task &task);
   void transfer(const grt_task &task);
   void reduceGradients(size_t layer);
+  /// Gradients of what passes a layer: from behind it to what it has written in
+  /// front of it.
+  void passGradients(const Layer &layer, const Extent &behind,
+                     const Extent &front);
   /// Gathered parameters of a layer, where functions find them. Their life is
   /// the executor's: from when the gather is put on its stream to `endGather`.
   const Gathered &gatheredOf(size_t layer, Phase phase) const;
@@ -254,6 +258,9 @@ private:
   void call(int function, const Layer &layer, Phase phase);
   void reshard(int exchange, const void *source, void *destination);
   char *resolve(const grt_buffer &buffer, const char *name, size_t position);
+  /// The same of an input, or of its gradient, where inputs are in pieces.
+  char *resolvePiece(const grt_buffer &buffer, const char *name,
+                     size_t position);
   Extent inputExtent(size_t layer, uint32_t slot) const;
   Extent boundaryExtent(int buffer, uint64_t bytes) const;
   void inspectLayer(size_t layer);
@@ -289,6 +296,12 @@ private:
   grt_step hostStep = {};
   std::vector<LayerState> layers;
   Region regions[GRT_REGION_COUNT];
+  /// Where the bound layer's inputs lie if they are not one region, and their
+  /// gradients; by input.
+  struct Piece {
+    char *input = nullptr, *gradient = nullptr;
+  };
+  std::vector<Piece> pieces;
   const LayerState *running = nullptr;
   const Layer *runningLayer = nullptr;
   uint64_t tokenBytes = 0, labelOffset = 0, labelBytes = 0;

@@ -34,6 +34,9 @@ char *Rank::resolve(const grt_buffer &buffer, const char *name,
   if (buffer.region >= GRT_REGION_COUNT)
     failHere("buffer " + str(position) + " of '" + name +
              "' is in unknown region " + str(buffer.region));
+  if (!runningLayer->inputs.empty() && (buffer.region == GRT_REGION_INPUT ||
+                                        buffer.region == GRT_REGION_GRAD_OUT))
+    return resolvePiece(buffer, name, position);
   const Region &region = regions[buffer.region];
   if (buffer.offset > region.bytes ||
       buffer.bytes > region.bytes - buffer.offset)
@@ -42,6 +45,25 @@ char *Rank::resolve(const grt_buffer &buffer, const char *name,
              " of region " + regionName(buffer.region) + ", which has " +
              str(region.bytes));
   return region.base + buffer.offset;
+}
+
+char *Rank::resolvePiece(const grt_buffer &buffer, const char *name,
+                         size_t position) {
+  // Functions see the inputs one behind the other.
+  uint64_t at = 0;
+  for (size_t i = 0; i < runningLayer->inputs.size(); ++i) {
+    uint64_t bytes = runningLayer->inputs[i].bytes;
+    if (buffer.offset >= at && buffer.offset - at <= bytes &&
+        buffer.bytes <= bytes - (buffer.offset - at))
+      return (buffer.region == GRT_REGION_INPUT ? pieces[i].input
+                                                : pieces[i].gradient) +
+             (buffer.offset - at);
+    at += alignUp(bytes);
+  }
+  failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
+           str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
+           " of region " + regionName(buffer.region) +
+           ", which has no such input");
 }
 
 void Rank::launch(const grt_kernel_op &op) {

@@ -249,6 +249,7 @@ void Rank::prepareLayer(size_t number) {
   labelOffset = tokenBytes;
 
   prepared.outputBytes = outputBytes(manifest, role, number);
+  pieces.resize(std::max(pieces.size(), layer.inputs.size()));
 }
 
 void Rank::initialiseWeights() {

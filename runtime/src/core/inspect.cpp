@@ -75,7 +75,16 @@ void Rank::inspectLayer(size_t number) {
                        ? output.bytes
                        : layers[number].outputBytes;
   grt_dtype dtype = layer.output == OutputKind::Loss ? GRT_F64 : manifest.dtype;
-  if (!isFinite(output.base, bytes, dtype))
+  bool finite = true;
+  uint64_t at = 0;
+  // Between several tensors, and behind them, is nothing of the layer's.
+  for (uint64_t each : layer.outputs) {
+    finite &= isFinite(output.base + at, each, dtype);
+    at += alignUp(each);
+  }
+  if (layer.outputs.empty())
+    finite = isFinite(output.base, bytes, dtype);
+  if (!finite)
     notFinite = std::min(notFinite, forwardKey(layer.index, InOutput));
 }
 

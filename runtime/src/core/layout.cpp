@@ -129,23 +129,31 @@ struct Side {
 
 void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
   auto holds = [&](const Side &side, int rank, int64_t unit, int64_t units,
-                   const char *which) {
+                   bool isSource) {
+    const char *which = isSource ? "source" : "destination";
     const std::vector<int> &devices = side.role->devices;
     std::string place = "manifest: exchange '" + exchange.name + "': " + which +
                         " rank " + str(rank);
     if (std::find(devices.begin(), devices.end(), rank) == devices.end())
       invalid(place + " is not in stage " + str(side.role->stage));
     uint64_t end = uint64_t(unit + units) * exchange.bytesPerUnit;
-    if (end / exchange.bytesPerUnit != uint64_t(unit + units) ||
-        end > side.bytes)
+    bool fits = end / exchange.bytesPerUnit == uint64_t(unit + units);
+    if (exchange.tensors.empty())
+      fits &= end <= side.bytes;
+    for (const ExchangeTensor &tensor : exchange.tensors)
+      fits &= uint64_t(unit + units) * tensor.bytes <= side.bytes &&
+              (isSource ? tensor.source : tensor.destination) <=
+                  side.bytes - uint64_t(unit + units) * tensor.bytes;
+    if (!fits)
       invalid(place + " needs " + str(unit + units) + " units of " +
               str(int64_t(exchange.bytesPerUnit)) + " bytes in a buffer of " +
               str(int64_t(side.bytes)));
   };
   for (const Transfer &transfer : exchange.transfers) {
-    holds(from, transfer.source, transfer.sourceUnit, transfer.units, "source");
+    holds(from, transfer.source, transfer.sourceUnit, transfer.units,
+          /*isSource=*/true);
     holds(to, transfer.destination, transfer.destinationUnit, transfer.units,
-          "destination");
+          /*isSource=*/false);
   }
 }
 
@@ -155,12 +163,12 @@ void checkInsideRole(const Manifest &manifest, const Role &role) {
     std::string place = "manifest: layer '" + layer.name + "': ";
     uint64_t bytes = outputBytes(manifest, role, i);
     checkApart(role, place, layer.gradIn, bytes, layer.gradOut,
-               layer.inputBytes);
+               layer.frontBytes);
     if (i + 1 == role.layers.size())
       checkApart(role, place, layer.gradIn, bytes, layer.outputBuffer, bytes);
     else if (role.layers[i + 1].backwardReshard >= 0)
       checkApart(role, place, layer.gradIn, bytes, role.layers[i + 1].gradOut,
-                 role.layers[i + 1].inputBytes);
+                 role.layers[i + 1].frontBytes);
   }
   for (size_t i = 0; i + 1 < role.layers.size(); ++i) {
     const Layer &layer = role.layers[i], &next = role.layers[i + 1];
@@ -229,6 +237,8 @@ void checkBetweenRoles(const Manifest &manifest, size_t index) {
 uint64_t outputBytes(const Manifest &manifest, const Role &role,
                      size_t number) {
   const Layer &layer = role.layers[number];
+  if (layer.behindBytes)
+    return layer.behindBytes;
   if (layer.output == OutputKind::Slot)
     return role.layers[number + 1].inputBytes;
   int exchange =
@@ -337,9 +347,19 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
 std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
                                           const Exchange &exchange) {
   TableBuilder builder;
-  for (const Transfer &transfer : exchange.transfers)
-    builder.add(transfer.source, transfer.destination, transfer.sourceUnit,
-                transfer.destinationUnit, transfer.units);
+  for (const Transfer &transfer : exchange.transfers) {
+    if (exchange.tensors.empty())
+      builder.add(transfer.source, transfer.destination, transfer.sourceUnit,
+                  transfer.destinationUnit, transfer.units);
+    for (const ExchangeTensor &tensor : exchange.tensors) {
+      auto bytes = int64_t(tensor.bytes);
+      builder.add(transfer.source, transfer.destination,
+                  int64_t(tensor.source) + transfer.sourceUnit * bytes,
+                  int64_t(tensor.destination) +
+                      transfer.destinationUnit * bytes,
+                  transfer.units * bytes);
+    }
+  }
   return builder.tables(manifest.world);
 }
 

@@ -63,8 +63,7 @@ struct TieTables {
 };
 TieTables tieTables(const Manifest &manifest, const Tie &tie);
 
-/// Bytes of what a layer gives the next one, in its own layout; 0 if that is
-/// the loss.
+/// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
 
 /// Where a set of tensors between two layers lies in the arena: from the

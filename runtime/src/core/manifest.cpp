@@ -158,6 +158,21 @@ Exchange parseExchange(const Node &node, int64_t world) {
   Exchange exchange;
   exchange.name = node.at("name").string();
   exchange.bytesPerUnit = uint64_t(node.at("bytes-per-unit").integer(1));
+  uint64_t sum = 0;
+  if (node.has("tensors"))
+    for (const Node &row : node.at("tensors").list()) {
+      std::vector<int64_t> numbers = row.integers(0);
+      if (numbers.size() != 3)
+        row.error("expected [bytes of a unit, source offset, destination "
+                  "offset]");
+      exchange.tensors.push_back(
+          {uint64_t(numbers[0]), uint64_t(numbers[1]), uint64_t(numbers[2])});
+      sum += uint64_t(numbers[0]);
+    }
+  if (!exchange.tensors.empty() && sum != exchange.bytesPerUnit)
+    node.at("tensors").error("tensors of " + str(int64_t(sum)) +
+                             " bytes a unit, expected " +
+                             str(int64_t(exchange.bytesPerUnit)));
   for (const Node &row : node.at("transfers").list()) {
     std::vector<Node> fields = row.list();
     if (fields.size() != 5)
@@ -359,6 +374,47 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
            layer.forwardTransientBytes);
 }
 
+/// Where a layer finds its inputs, and what passes it.
+void parseTensorsAlive(const Node &node, const Role &role, Layer &layer) {
+  layer.frontBytes = layer.inputBytes;
+  if (!node.has("front-bytes"))
+    return;
+  layer.frontBytes = uint64_t(node.at("front-bytes").integer());
+  layer.behindBytes = uint64_t(node.at("behind-bytes").integer());
+  auto rows = [&](const char *key, size_t length, auto take) {
+    if (!node.has(key))
+      return;
+    for (const Node &row : node.at(key).list()) {
+      std::vector<int64_t> numbers = row.integers(0);
+      if (numbers.size() != length)
+        row.error("expected " + str(int64_t(length)) + " numbers, found " +
+                  str(int64_t(numbers.size())));
+      take(row, numbers);
+    }
+  };
+  auto within = [](const Node &row, const char *what, int64_t offset,
+                   int64_t bytes, uint64_t all) {
+    if (uint64_t(offset) > all || uint64_t(bytes) > all - uint64_t(offset))
+      row.error("ends at byte " + str(offset + bytes) + " of the " +
+                str(int64_t(all)) + " " + what);
+  };
+  rows("inputs", 3, [&](const Node &row, const std::vector<int64_t> &n) {
+    within(row, "of a slot", n[0], n[2], role.slotBytes);
+    within(row, "in front of the layer", n[1], n[2], layer.frontBytes);
+    layer.inputs.push_back({uint64_t(n[0]), uint64_t(n[1]), uint64_t(n[2])});
+  });
+  rows("passes", 5, [&](const Node &row, const std::vector<int64_t> &n) {
+    within(row, "of a slot", n[0], n[3], role.slotBytes);
+    within(row, "in front of the layer", n[1], n[3], layer.frontBytes);
+    within(row, "behind the layer", n[2], n[3], layer.behindBytes);
+    layer.passes.push_back({uint64_t(n[0]), uint64_t(n[1]), uint64_t(n[2]),
+                            uint64_t(n[3]), n[4] != 0});
+  });
+  if (node.has("outputs"))
+    for (int64_t bytes : node.at("outputs").integers(0))
+      layer.outputs.push_back(uint64_t(bytes));
+}
+
 /// Where the layer's boundary values come from and go to.
 void parseLayerWiring(const Node &node, const Manifest &manifest,
                       size_t layerNumber, size_t layerCount, Layer &layer) {
@@ -427,6 +483,7 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
                              str(manifest.samplesPerMicroBatch()));
   parseLayerCode(node, manifest, layer);
   parseLayerMemory(node, manifest, role, layer);
+  parseTensorsAlive(node, role, layer);
   parseLayerWiring(node, manifest, layerNumber, layerCount, layer);
   return layer;
 }
@@ -523,7 +580,7 @@ void checkBuffers(const Node &node, const Manifest &manifest,
         role.loss.bytes < uint64_t(manifest.microBatches) * sizeof(double))
       node.at("arena").at("loss").error("expected one f64 per micro-batch");
     if (layer.gradOut >= 0 &&
-        role.boundary[layer.gradOut].bytes < layer.inputBytes)
+        role.boundary[layer.gradOut].bytes < layer.frontBytes)
       node.at("arena")
           .at("boundary")
           .error("gradient of the input of '" + layer.name + "' does not fit");

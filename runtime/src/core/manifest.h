@@ -59,10 +59,20 @@ struct Transfer {
   int64_t units = 0;
 };
 
+/// One of several tensors that an exchange moves together: bytes of a unit, and
+/// where it begins in the source's and in the destination's buffer.
+struct ExchangeTensor {
+  uint64_t bytes = 0, source = 0, destination = 0;
+};
+
 struct Exchange {
   std::string name;
-  uint64_t bytesPerUnit = 0;
+  uint64_t bytesPerUnit = 0;           ///< of all tensors
+  std::vector<ExchangeTensor> tensors; ///< empty: one, at the beginning
   std::vector<Transfer> transfers;
+
+  /// Bytes of a unit of its tables: of several tensors rows count bytes.
+  uint64_t tableUnit() const { return tensors.empty() ? bytesPerUnit : 1; }
 };
 
 struct Level {
@@ -100,6 +110,18 @@ struct Gathered {
   bool ahead = false;
 };
 
+/// A tensor in front of a layer: where a slot holds it, and where the set of
+/// all tensors alive there has its gradient.
+struct InputTensor {
+  uint64_t slot = 0, front = 0, bytes = 0;
+};
+
+/// A tensor alive in front of a layer and behind it.
+struct PassingTensor {
+  uint64_t slot = 0, front = 0, behind = 0, bytes = 0;
+  bool used = false; ///< by the layer itself, too
+};
+
 struct Layer {
   std::string name;
   int64_t index = 0; ///< in the model
@@ -116,7 +138,13 @@ struct Layer {
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
-  uint64_t transient = 0; ///< offset in a slot, may go on behind it
+  /// Of all tensors alive in front of the layer; behind it, 0: not said.
+  uint64_t frontBytes = 0, behindBytes = 0;
+  /// In the order of the functions' inputs; empty: `stash` has them in order.
+  std::vector<InputTensor> inputs;
+  std::vector<PassingTensor> passes;
+  std::vector<uint64_t> outputs; ///< bytes of each result, if there are several
+  uint64_t transient = 0;        ///< offset in a slot, may go on behind it
   uint64_t transientBytes = 0, recomputeStashBytes = 0;
   /// Temporaries of the forward function lie behind the output, which may be
   /// the next layer's input in the slot.

@@ -281,3 +281,53 @@ module attributes {grt.plan = 1 : i64} {}
 
 // expected-error @+1 {{expected 'grt.manifest' on a module, found it here}}
 grt.exchange @e bytes_per_unit 4 transfers [] {grt.manifest = "{}"}
+
+// -----
+
+// C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected rows of 4 numbers in 'inputs', none negative, found 3 numbers}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, inputs = array<i64: 0, 0, 0>}
+}
+
+// -----
+
+// C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected rows of 6 numbers in 'passes', none negative, found 6 numbers}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, passes = array<i64: 0, -64, 0, 0, 64, 0>}
+}
+
+// -----
+
+// C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a holder in front of layer 0 of the role in 'inputs', found 1}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, inputs = array<i64: 1, 0, 0, 64>}
+}
+
+// -----
+
+// C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a tensor within the 128 bytes in front and the 128 behind in 'passes', found row 0}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, passes = array<i64: 0, 0, 64, 128, 64, 0>}
+}
+
+// -----
+
+// grt.exchange C5
+// expected-error @+1 {{expected tensors of 3 numbers, none negative, whose bytes add up to 96, found 6 numbers and 64 bytes}}
+grt.exchange @e bytes_per_unit 96 transfers [] {tensors = array<i64: 32, 0, 0, 32, 64, 64>}

@@ -2,16 +2,15 @@
 
 // Models that the dialect can say and the compiler does not execute.
 
-// A residual over two layers: the head adds what the first layer gave.
+// An opaque layer among them: planned only, and as a chain.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_result_is_used_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @an_opaque_layer_is_passed(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
   // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  %b = galvatron.layer "b" @step(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  // expected-error @+1 {{layer 'c' uses a result of layer 'a', expected results of the layer in front of it alone, 'b': layers are executed as a chain}}
+  %b = galvatron.layer "b"(%a) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 16 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{layer 'c' uses a result of layer 'a', expected results of the layer in front of it alone, 'b': opaque layers are a chain}}
   %c = galvatron.layer "c" @both(%b, %a) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
@@ -26,7 +25,7 @@ func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
 galvatron.model @one_result_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
   // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  // expected-error @+1 {{layer 'c' takes 2 results of layer 'a', expected each of the 1 it gives, once and in order}}
+  // expected-error @+1 {{layer 'c' takes result 0 of layer 'a' twice, expected it once}}
   %c = galvatron.layer "c" @both(%a, %a) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
@@ -39,9 +38,8 @@ func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
 func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
 galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-note @+1 {{'a' is here}}
+  // expected-error @+1 {{layer 'a' gives result 1 to no layer, expected a use}}
   %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
-  // expected-error @+1 {{layer 'c' takes 1 results of layer 'a', expected each of the 2 it gives}}
   %c = galvatron.layer "c" @step(%a#0) : (tensor<?x4xf32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
@@ -49,30 +47,14 @@ galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {
 
 // -----
 
-// Results in another order than they are given.
-func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
-func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @results_in_another_order(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-note @+1 {{'a' is here}}
-  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
-  // expected-error @+1 {{expected each of the 2 it gives, once and in order}}
-  %c = galvatron.layer "c" @both(%a#1, %a#0) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// A layer that takes nothing from the one in front of it.
+// A layer that takes nothing from those in front of it.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<1xf64>
 galvatron.model @nothing_in_front(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  // expected-error @+1 {{layer 'b' takes 0 results of layer 'a', expected each of the 1 it gives}}
+  // expected-error @+1 {{layer 'b' takes nothing of the layers in front of it, expected a result of one of them}}
   %b = galvatron.layer "b" @first(%l) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%b, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  %d = galvatron.layer "d" @last(%a, %b) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
 }
 
@@ -90,14 +72,14 @@ galvatron.model @the_output_is_an_inner_result(%t: tensor<?x4xi32>, %l: tensor<?
 
 // -----
 
-// A boundary of two tensors.
-func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
-func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+// Tensors between layers of two element types.
+func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf64>)
+func.func private @both(tensor<?x4xf32>, tensor<?x4xf64>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @two_tensors(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' gives 2 tensors to layer 'c', expected one: boundaries of several tensors are not executed}}
-  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
-  %c = galvatron.layer "c" @both(%a#0, %a#1) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+galvatron.model @two_element_types(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  // expected-error @+1 {{layer 'a' gives 'tensor<?x4xf64>' to later layers, expected elements of type 'f32' as earlier layers give}}
+  %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf64>)
+  %c = galvatron.layer "c" @both(%a#0, %a#1) : (tensor<?x4xf32>, tensor<?x4xf64>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
 }
@@ -108,7 +90,7 @@ galvatron.model @two_tensors(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len 
 func.func private @integers(tensor<?x4xi32>) -> tensor<?x4xi32>
 func.func private @take(tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
 galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' gives 'tensor<?x4xi32>' to layer 'd', expected a floating-point tensor whose first dimension alone is dynamic}}
+  // expected-error @+1 {{layer 'a' gives 'tensor<?x4xi32>' to later layers, expected a floating-point tensor whose first dimension alone is dynamic}}
   %a = galvatron.layer "a" @integers(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   %d = galvatron.layer "d" @take(%a, %l) : (tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
@@ -120,7 +102,7 @@ galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>
 func.func private @table(tensor<?x4xi32>) -> tensor<4xf32>
 func.func private @read(tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
 galvatron.model @a_boundary_without_samples(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' gives 'tensor<4xf32>' to layer 'd', expected a floating-point tensor whose first dimension alone is dynamic}}
+  // expected-error @+1 {{layer 'a' gives 'tensor<4xf32>' to later layers, expected a floating-point tensor whose first dimension alone is dynamic}}
   %a = galvatron.layer "a" @table(%t) : (tensor<?x4xi32>) -> tensor<4xf32>
   %d = galvatron.layer "d" @read(%a, %l) : (tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>

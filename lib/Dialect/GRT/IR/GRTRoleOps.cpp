@@ -34,6 +34,18 @@ LogicalResult ExchangeOp::verify() {
   if (numbers.size() % 5 != 0)
     return emitOpError() << "expected transfers of 5 numbers, found "
                          << numbers.size() << " numbers in all";
+  if (std::optional<ArrayRef<int64_t>> tensors = getTensors()) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < tensors->size(); i += 3)
+      bytes += (*tensors)[i];
+    if (tensors->empty() || tensors->size() % 3 != 0 ||
+        llvm::any_of(*tensors, [](int64_t n) { return n < 0; }) ||
+        bytes != getBytesPerUnit())
+      return emitOpError() << "expected tensors of 3 numbers, none negative, "
+                              "whose bytes add up to "
+                           << getBytesPerUnit() << ", found " << tensors->size()
+                           << " numbers and " << bytes << " bytes";
+  }
   llvm::DenseMap<int64_t, SmallVector<std::pair<int64_t, int64_t>>> written;
   for (size_t i = 0; i < numbers.size(); i += 5) {
     ArrayRef<int64_t> transfer = numbers.slice(i, 5);
@@ -81,8 +93,39 @@ LogicalResult RoleOp::verify() {
   return success();
 }
 
+/// Checks where a layer, the role's layer `number`, finds tensors.
+static LogicalResult verifyRows(LayerOp layer, int64_t number) {
+  auto verify = [&](ArrayRef<int64_t> rows, size_t length,
+                    StringRef what) -> LogicalResult {
+    if (rows.size() % length != 0 ||
+        llvm::any_of(rows, [](int64_t n) { return n < 0; }))
+      return layer.emitOpError()
+             << "expected rows of " << length << " numbers in '" << what
+             << "', none negative, found " << rows.size() << " numbers";
+    for (size_t i = 0; i < rows.size(); i += length) {
+      ArrayRef<int64_t> row = rows.slice(i, length);
+      bool passes = length == LayerOp::kPassRow;
+      int64_t bytes = row[passes ? 4 : 3];
+      if (row[0] > number)
+        return layer.emitOpError()
+               << "expected a holder in front of layer " << number
+               << " of the role in '" << what << "', found " << row[0];
+      if (row[2] + bytes > layer.getFront() ||
+          (passes && row[3] + bytes > layer.getBehind()))
+        return layer.emitOpError()
+               << "expected a tensor within the " << layer.getFront()
+               << " bytes in front and the " << layer.getBehind()
+               << " behind in '" << what << "', found row " << i / length;
+    }
+    return success();
+  };
+  return success(
+      succeeded(verify(layer.getInputRows(), LayerOp::kInputRow, "inputs")) &&
+      succeeded(verify(layer.getPassRows(), LayerOp::kPassRow, "passes")));
+}
+
 LogicalResult RoleOp::verifyRegions() {
-  int64_t last = -1;
+  int64_t last = -1, number = 0;
   for (Operation &op : getLayers().front()) {
     auto layer = dyn_cast<LayerOp>(op);
     if (!layer)
@@ -91,6 +134,8 @@ LogicalResult RoleOp::verifyRegions() {
       return layer.emitOpError() << "expected layer indices to ascend, found "
                                  << layer.getIndex() << " after " << last;
     last = layer.getIndex();
+    if (failed(verifyRows(layer, number++)))
+      return failure();
   }
   if (last < 0)
     return emitOpError("expected at least one layer");

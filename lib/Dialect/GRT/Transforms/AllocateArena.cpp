@@ -140,17 +140,30 @@ private:
                     recompute ? recompute.getStashBytes() : std::nullopt,
                     layer.getRecomputeStashBytes(), "stash")) ||
         failed(fits(backward, backward.getStashBytes(), kept, "stash")) ||
-        failed(fits(forward, forward.getInputBytes(), layer.getInputBytes(),
+        failed(fits(forward, forward.getInputBytes(), getInputBytes(layer),
                     "input")) ||
         failed(fits(forward, forward.getOutputBytes(), layer.getOutputBytes(),
                     "output")))
       return failure();
-    stageLayer.front = footprint.inputBytes;
-    stageLayer.behind = footprint.outputBytes;
+    stageLayer.front = alignBytes(layer.getFront());
+    stageLayer.behind = alignBytes(layer.getBehind());
+    footprint.passingInBytes = stageLayer.front - footprint.inputBytes;
+    footprint.passingOutBytes = stageLayer.behind - footprint.outputBytes;
     stageLayer.resharded = resharded;
     resharded = bool(layer.getForwardReshardAttr());
     stageLayers.push_back(stageLayer);
     return success();
+  }
+
+  /// Bytes of the inputs of a layer's functions, wherever they lie.
+  int64_t getInputBytes(LayerOp layer) {
+    ArrayRef<int64_t> rows = layer.getInputRows();
+    if (rows.empty())
+      return layer.getInputBytes();
+    int64_t bytes = 0;
+    for (size_t i = 0; i < rows.size(); i += LayerOp::kInputRow)
+      bytes += alignBytes(rows[i + 3]);
+    return bytes;
   }
 
   /// Memory of the role's devices, if it is known.

@@ -8,7 +8,9 @@
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Strategy/ReshardPlan.h"
@@ -25,6 +27,7 @@ using namespace mlir;
 using namespace mlir::grt;
 using ::galvatron::ReshardPlan;
 using ::galvatron::Strategy;
+using mlir::galvatron::LiveSet;
 
 namespace {
 
@@ -35,27 +38,56 @@ public:
       : builder(builder), symbols(module) {}
 
   /// The exchange of `plan`; a new one is called after `name`.
+  /// `tensors` are rows of three numbers, or empty if there is one tensor.
   FlatSymbolRefAttr get(Location loc, const ReshardPlan &plan,
-                        int64_t bytesPerUnit, StringRef name) {
+                        int64_t bytesPerUnit, ArrayRef<int64_t> tensors,
+                        StringRef name) {
     SmallVector<int64_t> numbers;
     for (const ::galvatron::ReshardTransfer &transfer : plan.transfers)
       numbers.append({transfer.srcRank, transfer.dstRank, transfer.srcUnit,
                       transfer.dstUnit, transfer.units});
-    std::pair<int64_t, Attribute> key(bytesPerUnit,
-                                      builder.getDenseI64ArrayAttr(numbers));
+    DenseI64ArrayAttr rows =
+        tensors.empty() ? nullptr : builder.getDenseI64ArrayAttr(tensors);
+    Key key(bytesPerUnit, builder.getDenseI64ArrayAttr(numbers), rows);
     auto it = known.find(key);
     if (it != known.end())
       return it->second;
     auto exchange =
-        ExchangeOp::create(builder, loc, name, bytesPerUnit, numbers);
+        ExchangeOp::create(builder, loc, builder.getStringAttr(name),
+                           builder.getI64IntegerAttr(bytesPerUnit),
+                           builder.getDenseI64ArrayAttr(numbers), rows);
     symbols.insert(exchange);
     return known[key] = FlatSymbolRefAttr::get(exchange.getSymNameAttr());
   }
 
 private:
+  using Key = std::tuple<int64_t, Attribute, Attribute>;
+
   OpBuilder &builder;
   SymbolTable symbols;
-  llvm::DenseMap<std::pair<int64_t, Attribute>, FlatSymbolRefAttr> known;
+  llvm::DenseMap<Key, FlatSymbolRefAttr> known;
+};
+
+/// The tensors of a boundary, in order, as ranks of one strategy hold them.
+class HeldSet {
+public:
+  HeldSet(const LiveSet &set, int64_t samples) : samples(samples) {
+    for (OpResult value : set) {
+      offsets[value] = end;
+      end += alignBytes(bytesOf(value));
+    }
+  }
+
+  int64_t bytesOf(Value value) const {
+    return samples * mlir::galvatron::getSampleBytes(value);
+  }
+  int64_t offsetOf(Value value) const { return offsets.lookup(value); }
+  bool contains(Value value) const { return offsets.contains(value); }
+  int64_t bytes() const { return end; }
+
+private:
+  int64_t samples, end = 0;
+  llvm::DenseMap<Value, int64_t> offsets;
 };
 
 class ScheduleTasksPass
@@ -91,20 +123,23 @@ class ScheduleTasksPass
     shape = {plan.getPipelineDegree(), plan.getMicroBatches()};
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
+    liveSets = mlir::galvatron::getLiveSets(model);
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     ExchangeMaker exchanges(builder, module);
     SmallVector<RoleOp> roles;
     int64_t index = 0;
+    SmallVector<int64_t> ends;
     for (mlir::galvatron::StageOp stage : stages) {
       FailureOr<RoleOp> role = buildRole(builder, exchanges, stage, index);
       if (failed(role))
         return failure();
       roles.push_back(*role);
+      ends.push_back(index);
     }
     for (size_t i = 0; i + 1 < stages.size(); ++i)
       if (failed(connect(exchanges, stages[i], roles[i], stages[i + 1],
-                         roles[i + 1])))
+                         roles[i + 1], liveSets[ends[i]])))
         return failure();
 
     FailureOr<SmallVector<TiedTensor>> ties = getTies(roles);
@@ -150,7 +185,8 @@ class ScheduleTasksPass
         return failure();
       if (i > 0 &&
           failed(buildReshards(exchanges, stage, layers[i - 1], layers[i],
-                               reshards[i - 1].forward, reshards[i].backward)))
+                               liveSets[index + i], reshards[i - 1].forward,
+                               reshards[i].backward)))
         return failure();
     }
     auto role =
@@ -164,8 +200,13 @@ class ScheduleTasksPass
                        /*slot_bytes=*/IntegerAttr(), /*arena=*/DictionaryAttr(),
                        /*ledger=*/DictionaryAttr());
     builder.createBlock(&role.getLayers());
-    for (auto [layer, reshard] : llvm::zip(layers, reshards))
-      buildLayer(builder, layer, index++, reshard);
+    // By value: the layer of the role that holds it, and where there.
+    llvm::DenseMap<Value, std::pair<int64_t, int64_t>> holders;
+    for (auto [number, layer] : llvm::enumerate(layers)) {
+      LayerOp made = buildLayer(builder, layer, index, reshards[number]);
+      bool holdsAll = number == 0 || reshards[number - 1].forward;
+      placeTensors(made, layer, index++, int64_t(number), holdsAll, holders);
+    }
     return role;
   }
 
@@ -229,12 +270,95 @@ class ScheduleTasksPass
         layer.getBackwardAttr(), layer.getUpdateAttr(), layer.getNormAttr(),
         layout.getAs<ArrayAttr>("tensors"), layout.getAs<ArrayAttr>("groups"),
         integer("input_bytes"), integer("output_bytes"), integer("stash_bytes"),
-        integer("recompute_stash_bytes"), layout.getAs<StringAttr>("data"),
-        reshards.forward, reshards.backward, /*forward_ahead=*/UnitAttr(),
+        integer("recompute_stash_bytes"), /*front_bytes=*/IntegerAttr(),
+        /*behind_bytes=*/IntegerAttr(), /*inputs=*/DenseI64ArrayAttr(),
+        /*passes=*/DenseI64ArrayAttr(), /*outputs=*/DenseI64ArrayAttr(),
+        layout.getAs<StringAttr>("data"), reshards.forward, reshards.backward,
+        /*forward_ahead=*/UnitAttr(),
         /*backward_ahead=*/UnitAttr(), /*placement=*/DictionaryAttr());
   }
 
-  /// Bytes of one sample of the boundary behind `layer`.
+  /// Says which tensors a layer holds, where it finds its inputs and what
+  /// passes it. In a chain there is nothing to say.
+  void
+  placeTensors(LayerOp made, mlir::galvatron::LayerOp layer, int64_t index,
+               int64_t number, bool holdsAll,
+               llvm::DenseMap<Value, std::pair<int64_t, int64_t>> &holders) {
+    const LiveSet &front = liveSets[index], &behind = liveSets[index + 1];
+    HeldSet before(front, made.getSamples()), after(behind, made.getSamples());
+    int64_t held = 0;
+    for (OpResult value : front) {
+      if (!holdsAll && holders.contains(value))
+        continue;
+      holders[value] = {number, before.offsetOf(value)};
+      held = before.offsetOf(value) + alignBytes(before.bytesOf(value));
+    }
+    SmallVector<int64_t> inputs, passes, outputs;
+    bool inOrder = true;
+    int64_t expected = 0;
+    for (Value operand : layer.getInputs()) {
+      Value value = mlir::galvatron::getOrigin(operand);
+      if (!before.contains(value))
+        continue;
+      auto [holder, offset] = holders.lookup(value);
+      inputs.append(
+          {holder, offset, before.offsetOf(value), before.bytesOf(value)});
+      inOrder &= holder == number && offset == expected;
+      expected += alignBytes(before.bytesOf(value));
+    }
+    for (OpResult value : front) {
+      if (!after.contains(value))
+        continue;
+      auto [holder, offset] = holders.lookup(value);
+      bool used = llvm::any_of(layer.getInputs(), [&](Value operand) {
+        return mlir::galvatron::getOrigin(operand) == value;
+      });
+      passes.append({holder, offset, before.offsetOf(value),
+                     after.offsetOf(value), before.bytesOf(value), used});
+    }
+    for (OpResult value : behind)
+      if (value.getOwner() == layer)
+        outputs.push_back(after.bytesOf(value));
+    if (inOrder && passes.empty() && front.size() <= 1 && behind.size() <= 1)
+      return;
+    made.setInputBytes(held);
+    made.setFrontBytes(before.bytes());
+    made.setBehindBytes(after.bytes());
+    if (!inputs.empty())
+      made.setInputs(inputs);
+    if (!passes.empty())
+      made.setPasses(passes);
+    if (behind.size() > 1)
+      made.setOutputs(outputs);
+  }
+
+  /// Rows of the tensors of a boundary that a reshard moves; none if there is
+  /// one.
+  SmallVector<int64_t> getTensors(const LiveSet &set, const Strategy &from,
+                                  const Strategy &to) {
+    SmallVector<int64_t> rows;
+    if (set.size() < 2)
+      return rows;
+    HeldSet source(set, samples / from.sampleShards());
+    HeldSet target(set, samples / to.sampleShards());
+    for (OpResult value : set)
+      rows.append({mlir::galvatron::getSampleBytes(value),
+                   source.offsetOf(value), target.offsetOf(value)});
+    return rows;
+  }
+
+  /// Bytes of one sample of all that is alive behind `layer`.
+  FailureOr<int64_t> getBytesPerUnit(mlir::galvatron::LayerOp layer,
+                                     const LiveSet &set) {
+    if (set.size() < 2)
+      return getBytesPerUnit(layer);
+    int64_t bytes = 0;
+    for (OpResult value : set)
+      bytes += mlir::galvatron::getSampleBytes(value);
+    return bytes;
+  }
+
+  /// Bytes of one sample of what `layer` makes.
   FailureOr<int64_t> getBytesPerUnit(mlir::galvatron::LayerOp layer) {
     DictionaryAttr layout = layer.getLayoutAttr();
     if (auto bytes = layout.getAs<IntegerAttr>("bytes_per_unit"))
@@ -248,10 +372,12 @@ class ScheduleTasksPass
     return bytes / local;
   }
 
-  LogicalResult
-  buildReshards(ExchangeMaker &exchanges, mlir::galvatron::StageOp stage,
-                mlir::galvatron::LayerOp from, mlir::galvatron::LayerOp to,
-                FlatSymbolRefAttr &forward, FlatSymbolRefAttr &backward) {
+  LogicalResult buildReshards(ExchangeMaker &exchanges,
+                              mlir::galvatron::StageOp stage,
+                              mlir::galvatron::LayerOp from,
+                              mlir::galvatron::LayerOp to, const LiveSet &set,
+                              FlatSymbolRefAttr &forward,
+                              FlatSymbolRefAttr &backward) {
     Strategy before = from.getStrategyAttr().toStrategy();
     Strategy after = to.getStrategyAttr().toStrategy();
     ArrayRef<int64_t> devices = stage.getDevices();
@@ -261,28 +387,31 @@ class ScheduleTasksPass
       return success();
     ReshardPlan back =
         ::galvatron::reshardPlan(after, before, devices, devices, samples);
-    FailureOr<int64_t> bytes = getBytesPerUnit(from);
+    FailureOr<int64_t> bytes = getBytesPerUnit(from, set);
     if (failed(bytes))
       return failure();
     std::string prefix = ("stage" + Twine(stage.getIndex()) + ".").str();
     std::string a = before.withCheckpoint(false).str();
     std::string b = after.withCheckpoint(false).str();
     forward =
-        exchanges.get(to.getLoc(), there, *bytes, prefix + a + "-to-" + b);
+        exchanges.get(to.getLoc(), there, *bytes,
+                      getTensors(set, before, after), prefix + a + "-to-" + b);
     backward =
-        exchanges.get(to.getLoc(), back, *bytes, prefix + b + "-to-" + a);
+        exchanges.get(to.getLoc(), back, *bytes, getTensors(set, after, before),
+                      prefix + b + "-to-" + a);
     return success();
   }
 
   /// Exchanges of both directions between neighbouring stages.
   LogicalResult connect(ExchangeMaker &exchanges,
                         mlir::galvatron::StageOp stage, RoleOp role,
-                        mlir::galvatron::StageOp nextStage, RoleOp next) {
+                        mlir::galvatron::StageOp nextStage, RoleOp next,
+                        const LiveSet &set) {
     mlir::galvatron::LayerOp from = stage.getLayers().back();
     mlir::galvatron::LayerOp to = nextStage.getLayers().front();
     Strategy before = from.getStrategyAttr().toStrategy();
     Strategy after = to.getStrategyAttr().toStrategy();
-    FailureOr<int64_t> bytes = getBytesPerUnit(from);
+    FailureOr<int64_t> bytes = getBytesPerUnit(from, set);
     if (failed(bytes))
       return failure();
     std::string cut = ("cut" + Twine(stage.getIndex())).str();
@@ -290,12 +419,12 @@ class ScheduleTasksPass
         nextStage.getLoc(),
         ::galvatron::reshardPlan(before, after, stage.getDevices(),
                                  nextStage.getDevices(), samples),
-        *bytes, cut + ".activation");
+        *bytes, getTensors(set, before, after), cut + ".activation");
     FlatSymbolRefAttr gradient = exchanges.get(
         nextStage.getLoc(),
         ::galvatron::reshardPlan(after, before, nextStage.getDevices(),
                                  stage.getDevices(), samples),
-        *bytes, cut + ".gradient");
+        *bytes, getTensors(set, after, before), cut + ".gradient");
     role.setSendActivationAttr(activation);
     next.setRecvActivationAttr(activation);
     next.setSendGradientAttr(gradient);
@@ -307,6 +436,8 @@ class ScheduleTasksPass
   int64_t samples = 0;
   const ::galvatron::Schedule *schedule = nullptr;
   ::galvatron::ScheduleShape shape;
+  /// By layer of the model: what is alive in front of it.
+  SmallVector<LiveSet> liveSets;
 };
 
 } // namespace

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Strategy/Dtype.h"
 
 using namespace mlir;
@@ -13,30 +14,13 @@ using namespace mlir::galvatron;
 
 namespace {
 
-/// The model's argument or the layer's result that `value` is, seen through
-/// what stands between two layers.
-Value getOrigin(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (auto reshard = dyn_cast<ReshardOp>(op))
-      value = reshard.getInput();
-    else if (auto transfer = dyn_cast<TransferOp>(op))
-      value = transfer.getInput();
-    else if (auto stage = dyn_cast<StageOp>(op))
-      value = stage.getBlock().getTerminator()->getOperand(
-          cast<OpResult>(value).getResultNumber());
-    else
-      break;
-  }
-  return value;
-}
-
 /// The argument of the model that an operand is; null if it is an activation.
 BlockArgument getArgument(Value operand) {
   return dyn_cast<BlockArgument>(getOrigin(operand));
 }
 
 /// Checks what `user` takes of `previous`, all of whose results it must take.
-LogicalResult verifyTakes(LayerOp user, LayerOp previous) {
+LogicalResult verifyLink(LayerOp user, LayerOp previous) {
   unsigned next = 0;
   bool inOrder = true;
   for (Value operand : user.getInputs()) {
@@ -50,7 +34,7 @@ LogicalResult verifyTakes(LayerOp user, LayerOp previous) {
           << "layer '" << user.getLayerName() << "' uses a result of layer '"
           << source.getLayerName()
           << "', expected results of the layer in front of it alone, '"
-          << previous.getLayerName() << "': layers are executed as a chain";
+          << previous.getLayerName() << "': opaque layers are a chain";
       diagnostic.attachNote(source.getLoc())
           << "'" << source.getLayerName() << "' is here";
       return diagnostic;
@@ -63,8 +47,8 @@ LogicalResult verifyTakes(LayerOp user, LayerOp previous) {
                     << "layer '" << user.getLayerName() << "' takes " << next
                     << " results of layer '" << previous.getLayerName()
                     << "', expected each of the " << previous.getNumResults()
-                    << " it gives, once and in order: layers are executed as "
-                       "a chain";
+                    << " it gives, once and in order: opaque layers are a "
+                       "chain";
   diagnostic.attachNote(previous.getLoc())
       << "'" << previous.getLayerName() << "' is here";
   return diagnostic;
@@ -77,22 +61,62 @@ bool hasSamples(Type type) {
          tensor.getNumDynamicDims() == 1;
 }
 
-LogicalResult verifyBoundary(LayerOp layer, LayerOp next) {
-  if (layer.getNumResults() > 1)
-    return layer.emitOpError()
-           << "layer '" << layer.getLayerName() << "' gives "
-           << layer.getNumResults() << " tensors to layer '"
-           << next.getLayerName()
-           << "', expected one: boundaries of several tensors are not executed";
-  Type type = layer.getResult(0).getType();
-  if (hasSamples(type) &&
-      isa<FloatType>(cast<RankedTensorType>(type).getElementType()))
+/// Checks what a layer takes of those in front of it.
+LogicalResult verifyTakes(LayerOp layer, bool first) {
+  DenseSet<Value> taken;
+  for (Value operand : layer.getInputs()) {
+    Value origin = getOrigin(operand);
+    auto source = origin.getDefiningOp<LayerOp>();
+    if (!source || taken.insert(origin).second)
+      continue;
+    auto diagnostic = layer.emitOpError()
+                      << "layer '" << layer.getLayerName() << "' takes result "
+                      << cast<OpResult>(origin).getResultNumber()
+                      << " of layer '" << source.getLayerName()
+                      << "' twice, expected it once: its gradient is one "
+                         "tensor";
+    diagnostic.attachNote(source.getLoc())
+        << "'" << source.getLayerName() << "' is here";
+    return diagnostic;
+  }
+  if (first || !taken.empty())
     return success();
   return layer.emitOpError()
-         << "layer '" << layer.getLayerName() << "' gives " << type
-         << " to layer '" << next.getLayerName()
-         << "', expected a floating-point tensor whose first dimension alone "
-            "is dynamic";
+         << "layer '" << layer.getLayerName()
+         << "' takes nothing of the layers in front of it, expected a result "
+            "of "
+            "one of them: only the first layer begins with data";
+}
+
+/// Checks what a layer gives to those behind it. `used` are the values that
+/// some layer takes; `common` is the element type of such tensors so far.
+LogicalResult verifyGives(LayerOp layer, const DenseSet<Value> &used,
+                          Type &common) {
+  for (OpResult result : layer->getResults()) {
+    Type type = result.getType();
+    auto refuse = [&]() {
+      return layer.emitOpError()
+             << "layer '" << layer.getLayerName() << "' gives " << type
+             << " to later layers, expected ";
+    };
+    if (!hasSamples(type) ||
+        !isa<FloatType>(cast<RankedTensorType>(type).getElementType()))
+      return refuse() << "a floating-point tensor whose first dimension alone "
+                         "is dynamic";
+    Type element = cast<RankedTensorType>(type).getElementType();
+    if (!common)
+      common = element;
+    if (element != common)
+      return refuse() << "elements of type " << common
+                      << " as earlier layers give: gradients of such tensors "
+                         "are added in one type";
+    if (!used.contains(result))
+      return layer.emitOpError()
+             << "layer '" << layer.getLayerName() << "' gives result "
+             << result.getResultNumber()
+             << " to no layer, expected a use: it would have no gradient";
+  }
+  return success();
 }
 
 LogicalResult verifyLoss(LayerOp last) {
@@ -219,15 +243,8 @@ LogicalResult verifyDevices(ModelOp model) {
   return success();
 }
 
-} // namespace
-
-LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
-  LayerOp previous;
-  for (LayerOp layer : model.getLayers()) {
-    if (previous && failed(verifyTakes(layer, previous)))
-      return failure();
-    previous = layer;
-  }
+/// Checks that the model returns results of the last layer.
+LogicalResult verifyOutput(ModelOp model, LayerOp previous) {
   for (Value operand : model.getOutput().getOperands()) {
     Value origin = getOrigin(operand);
     if (previous && origin.getDefiningOp() == previous)
@@ -246,18 +263,38 @@ LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
   return success();
 }
 
+} // namespace
+
+LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
+  LayerOp previous;
+  for (LayerOp layer : model.getLayers()) {
+    if (previous && failed(verifyLink(layer, previous)))
+      return failure();
+    previous = layer;
+  }
+  return verifyOutput(model, previous);
+}
+
 LogicalResult mlir::galvatron::verifyExecutable(ModelOp model) {
-  if (failed(verifyChain(model)) || failed(verifyDevices(model)))
-    return failure();
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (layers.empty() ||
       llvm::any_of(layers, [](LayerOp layer) { return layer.isOpaque(); }))
-    return success();
+    return success(succeeded(verifyChain(model)) &&
+                   succeeded(verifyDevices(model)));
+  if (failed(verifyOutput(model, layers.back())) ||
+      failed(verifyDevices(model)))
+    return failure();
+  DenseSet<Value> used;
+  Type common;
+  for (LayerOp layer : layers)
+    for (Value operand : layer.getInputs())
+      used.insert(getOrigin(operand));
   DenseMap<BlockArgument, LayerOp> readers;
   LayerOp labelReader;
   for (size_t i = 0; i < layers.size(); ++i) {
-    if (i + 1 < layers.size() &&
-        failed(verifyBoundary(layers[i], layers[i + 1])))
+    if (failed(verifyTakes(layers[i], i == 0)))
+      return failure();
+    if (i + 1 < layers.size() && failed(verifyGives(layers[i], used, common)))
       return failure();
     if (failed(verifyData(model, layers[i], i == 0, readers, labelReader)))
       return failure();

@@ -92,23 +92,44 @@ struct InsertCollectivesPass
       if (function->hasAttr(kDirectionAttr) &&
           failed(insertCollectives(function)))
         return signalPassFailure();
-    module.walk([&](LayerOp layer) { insertReshard(layer); });
+    for (auto model : module.getOps<ModelOp>()) {
+      LayerOp before;
+      for (LayerOp layer : model.getLayers()) {
+        if (before && before->getBlock() == layer->getBlock())
+          insertReshards(before, layer);
+        before = layer;
+      }
+    }
   }
 
-  /// Brings each boundary tensor of a layer from its producer's layout to the
-  /// layer's own, where sample layouts differ.
-  void insertReshard(LayerOp layer) {
+  /// Brings what is alive between two neighbouring layers from the layout of
+  /// the one to that of the other, where sample layouts differ: what this layer
+  /// and those behind it use, or what leaves the stage.
+  void insertReshards(LayerOp before, LayerOp layer) {
+    StrategyAttr from = before.getStrategyAttr(), to = layer.getStrategyAttr();
+    if (!from || !to ||
+        from.toStrategy().sampleLayout() == to.toStrategy().sampleLayout())
+      return;
+    auto isBehind = [&](Operation *user) {
+      return user == layer || layer->isBeforeInBlock(user);
+    };
+    SetVector<Value> alive;
+    for (Operation *op = layer; op; op = op->getNextNode())
+      for (Value operand : op->getOperands()) {
+        Operation *source = operand.getDefiningOp();
+        if (isa_and_nonnull<LayerOp, ReshardOp, TransferOp>(source) &&
+            (source->getBlock() != layer->getBlock() ||
+             source->isBeforeInBlock(layer)))
+          alive.insert(operand);
+      }
     OpBuilder builder(layer);
-    for (OpOperand &operand : layer->getOpOperands()) {
-      auto producer = operand.get().getDefiningOp<LayerOp>();
-      if (!producer || !layer.getStrategyAttr() || !producer.getStrategyAttr())
-        continue;
-      if (layer.getStrategyAttr().toStrategy().sampleLayout() ==
-          producer.getStrategyAttr().toStrategy().sampleLayout())
-        continue;
-      operand.set(ReshardOp::create(
-          builder, layer.getLoc(), operand.get().getType(), operand.get(),
-          producer.getStrategyAttr(), layer.getStrategyAttr()));
+    for (Value value : alive) {
+      Value moved = ReshardOp::create(builder, layer.getLoc(), value.getType(),
+                                      value, from, to);
+      value.replaceUsesWithIf(moved, [&](OpOperand &use) {
+        return use.getOwner()->getBlock() == layer->getBlock() &&
+               isBehind(use.getOwner());
+      });
     }
   }
 };

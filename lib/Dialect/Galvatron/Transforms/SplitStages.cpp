@@ -76,28 +76,30 @@ struct SplitStagesPass
 
     std::vector<std::vector<int64_t>> groups =
         ::galvatron::stageDevices(devices, stageCount);
-    StageOp previous;
-    for (int64_t stage = 0; stage < stageCount; ++stage) {
-      StageOp made = makeStage(model, stage, groups[stage], layers[stage]);
-      if (previous)
-        transfer(previous, made);
-      previous = made;
+    SmallVector<StageOp> stages;
+    for (int64_t stage = 0; stage < stageCount; ++stage)
+      stages.push_back(makeStage(model, stage, groups[stage], layers[stage]));
+    SmallVector<Value> alive;
+    for (int64_t stage = 0; stage + 1 < stageCount; ++stage) {
+      alive.append(stages[stage]->result_begin(), stages[stage]->result_end());
+      transfer(alive, stages[stage], stages[stage + 1]);
     }
     return success();
   }
 
 private:
   /// Moves the layers of one stage into a stage operation before the output.
-  /// Layers are a chain, so that what leaves the stage is what its last layer
-  /// gives.
   static StageOp makeStage(ModelOp model, int64_t index,
                            ArrayRef<int64_t> devices,
                            MutableArrayRef<LayerOp> layers) {
     OpBuilder builder(model.getOutput());
     SmallVector<Value> escaping;
-    for (Value result : layers.back()->getResults())
-      if (!result.use_empty())
-        escaping.push_back(result);
+    DenseSet<Operation *> own(layers.begin(), layers.end());
+    for (LayerOp layer : layers)
+      for (Value result : layer->getResults())
+        if (llvm::any_of(result.getUsers(),
+                         [&](Operation *user) { return !own.contains(user); }))
+          escaping.push_back(result);
     SmallVector<Type> types(ValueRange(escaping).getTypes());
     auto stage = StageOp::create(builder, layers.front().getLoc(), types,
                                  builder.getI64IntegerAttr(index),
@@ -115,17 +117,25 @@ private:
     return stage;
   }
 
-  /// Takes the results of a stage to the next one, their only user.
-  static void transfer(StageOp from, StageOp to) {
+  /// Takes what is alive behind a stage to the next one, for this and those
+  /// behind it. What nobody there uses leaves the set.
+  static void transfer(SmallVector<Value> &alive, StageOp from, StageOp to) {
     OpBuilder builder(to);
-    for (OpResult result : from->getResults()) {
+    auto isLater = [&](Operation *user) {
+      auto stage = dyn_cast<StageOp>(user->getParentOp());
+      return stage && stage.getIndex() >= to.getIndex();
+    };
+    llvm::erase_if(alive, [&](Value value) {
+      return llvm::none_of(value.getUsers(), isLater);
+    });
+    for (Value &value : alive) {
       Value moved =
-          TransferOp::create(builder, result.getLoc(), result.getType(), result,
+          TransferOp::create(builder, value.getLoc(), value.getType(), value,
                              builder.getI64IntegerAttr(from.getIndex()),
                              builder.getI64IntegerAttr(to.getIndex()));
-      result.replaceUsesWithIf(moved, [&](OpOperand &use) {
-        return use.getOwner()->getParentOp() == to;
-      });
+      value.replaceUsesWithIf(
+          moved, [&](OpOperand &use) { return isLater(use.getOwner()); });
+      value = moved;
     }
   }
 };

@@ -350,18 +350,25 @@ def GRT_ExchangeOp : GRT_Op<"exchange", [Symbol]> {
     (`bytes_per_unit` bytes), counted in the rank's local buffer. A transfer
     whose ranks are equal is a local copy.
 
+    Of several tensors that move together `tensors` has a row each, `[bytes of a
+    sample, offset in the source's set, offset in the destination's set]`;
+    `bytes_per_unit` is then the sum of their bytes.
+
     Constraints:
     - (C1) a transfer has five numbers, none negative.
     - (C2) units are at least 1.
     - (C3) no unit of a destination is written twice.
     - (C4) the name is not empty.
+    - (C5) a row of `tensors` has three numbers, none negative, and their bytes
+      add up to `bytes_per_unit`.
 
     ```mlir
     grt.exchange @reshard.0 bytes_per_unit 196608 transfers [[0, 1, 0, 0, 2]]
     ```
   }];
   let arguments = (ins Galvatron_NameAttr:$sym_name, GRT_Bytes:$bytes_per_unit,
-                       DenseI64ArrayAttr:$transfers);
+                       DenseI64ArrayAttr:$transfers,
+                       OptionalAttr<DenseI64ArrayAttr>:$tensors);
   let assemblyFormat = [{
     $sym_name `bytes_per_unit` $bytes_per_unit
     `transfers` custom<Transfers>($transfers) attr-dict
@@ -430,6 +437,19 @@ def GRT_LayerOp : GRT_Op<"layer", [
       while the layer in front runs forward, on the stream `gather`;
       `backward_ahead`: what recompute and backward have there, while the layer
       behind runs backward. Without, the gather comes between the two.
+    - `input_bytes`: what it holds first of the tensors alive in front of it: all
+      of them where it begins the role or has another layout than the layer in
+      front, else those that that layer makes.
+    - `front_bytes`, `behind_bytes`: of all tensors alive in front of it and
+      behind it, in its layout; without, `input_bytes` and `output_bytes`. A set
+      has the results of the layer in front first, then what passes it, each at
+      a multiple of 64 bytes.
+    - `inputs`: where its functions find their inputs, a row each: the layer
+      of the role that holds the tensor, the offset there, the offset in the set
+      in front, bytes. Without, they are all that it holds, in order.
+    - `passes`: the tensors in both sets, a row each: holder, offset there,
+      offset in front, offset behind, bytes, and 1 if it is an operand too.
+    - `outputs`: bytes of each of its results, of several.
     - `placement` is set by `galvatron-allocate-arena`.
 
     Constraints:
@@ -440,6 +460,9 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - (C4) `recompute` is there only if the strategy checkpoints.
     - (C5) two groups, and every tensor lies inside its group.
     - (C6) the strategy covers as many devices as the role has.
+    - (C7) a row of `inputs` has four numbers, one of `passes` six, none
+      negative; holders are the layer itself or stand in front of it; rows end
+      within `front_bytes` and `behind_bytes`.
   }];
   let arguments = (ins
     StrAttr:$layer_name, GRT_Int:$index, Galvatron_StrategyAttr:$strategy, GRT_Int:$samples,
@@ -452,6 +475,10 @@ def GRT_LayerOp : GRT_Op<"layer", [
     TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$groups,
     GRT_Bytes:$input_bytes, GRT_Bytes:$output_bytes, GRT_Bytes:$stash_bytes,
     DefaultValuedAttr<GRT_Bytes, "0">:$recompute_stash_bytes,
+    OptionalAttr<GRT_Bytes>:$front_bytes, OptionalAttr<GRT_Bytes>:$behind_bytes,
+    OptionalAttr<DenseI64ArrayAttr>:$inputs,
+    OptionalAttr<DenseI64ArrayAttr>:$passes,
+    OptionalAttr<DenseI64ArrayAttr>:$outputs,
     OptionalAttr<StrAttr>:$data,
     OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
     OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
@@ -459,6 +486,19 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<DictionaryAttr>:$placement);
   let assemblyFormat = "$layer_name attr-dict";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Bytes of all tensors alive in front of the layer, or behind it.
+    int64_t getFront() { return getFrontBytes().value_or(getInputBytes()); }
+    int64_t getBehind() { return getBehindBytes().value_or(getOutputBytes()); }
+    /// The rows of `inputs` and `passes`.
+    static constexpr size_t kInputRow = 4, kPassRow = 6;
+    ::llvm::ArrayRef<int64_t> getInputRows() {
+      return getInputs() ? *getInputs() : ::llvm::ArrayRef<int64_t>();
+    }
+    ::llvm::ArrayRef<int64_t> getPassRows() {
+      return getPasses() ? *getPasses() : ::llvm::ArrayRef<int64_t>();
+    }
+  }];
 }
 
 //===----------------------------------------------------------------------===//

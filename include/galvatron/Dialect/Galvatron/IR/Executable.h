@@ -5,11 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The dialect can say more than is compiled: `galvatron.layer` takes any values
-// and gives any number of them. Exchanges, memory and prices follow the order
-// of the layers, so that a model which is not a chain would be planned and
-// executed as another one. These checks refuse it with the reason. Whatever
-// plans a model or turns it into roles calls them first.
+// The dialect can say more than is compiled. These checks refuse the rest with
+// the reason. Whatever plans a model or turns it into roles calls them first.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,11 +25,13 @@ namespace mlir::galvatron {
 /// Values are followed through stages, transfers and reshards.
 LogicalResult verifyChain(ModelOp model);
 
-/// Checks that what is executed is what the model says. Of models of opaque
-/// layers, which are not executed, only the chain, and that stages, where there
-/// are some, are equal groups of consecutive devices from 0 on. Of others also:
-/// 1. every layer but the last gives one floating-point tensor whose first
-///    dimension alone is dynamic;
+/// Checks that what is executed is what the model says: that stages, where
+/// there are some, are equal groups of consecutive devices from 0 on, and that
+/// the model's output is results of the last layer. Models with opaque layers,
+/// which are not executed, must be chains. Of others:
+/// 1. every layer but the last gives floating-point tensors whose first
+///    dimension alone is dynamic, of one element type, and some layer uses
+///    each; every layer but the first takes some of them, none twice;
 /// 2. the last layer gives the loss, a `tensor<1xf64>`;
 /// 3. data are `tensor<? x seq_len x i32>`; a layer reads one argument at most;
 ///    the first layer reads the tokens, and one of the others may read the
