@@ -14,6 +14,7 @@
 #ifndef GALVATRON_LIB_REPORT_CHARTS_H
 #define GALVATRON_LIB_REPORT_CHARTS_H
 
+#include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Simulate/Simulate.h"
 
@@ -43,6 +44,8 @@ std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
                           const Simulation &simulation);
 std::string memoryChart(const Plan &plan);
 std::string timeChart(const Plan &plan);
+/// The stage of every device, node by node; of large clusters the first nodes.
+std::string nodeChart(const Plan &plan, const Cluster &cluster);
 std::string paretoChart(const Plan &plan, llvm::ArrayRef<ParetoPoint> front);
 
 } // namespace galvatron::report

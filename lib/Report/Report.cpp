@@ -238,6 +238,9 @@ std::string htmlReport(const ReportInput &input) {
   html += heading("The plan over the layers") + layerChart(plan, colours);
   html += "<details><summary>As a table</summary>\n" + layerTable(plan) +
           "</details>\n";
+  if (input.cluster)
+    html += heading("The stages on the nodes") +
+            nodeChart(plan, *input.cluster);
   html += heading("The schedule of one step") +
           scheduleChart(plan, input.tasks, input.simulation);
   html += heading("Where the time goes") + timeChart(plan);

@@ -103,7 +103,8 @@ llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
     if (!simulation)
       return simulation.takeError();
     ReportInput input{
-        chosen, *tasks, *simulation, {}, explanation ? &*explanation : nullptr};
+        chosen,  *tasks, *simulation, {}, explanation ? &*explanation : nullptr,
+        &cluster};
     llvm::Expected<std::vector<ParetoPoint>> front =
         paretoFront(model, cluster, planner, chosen);
     if (!front)

@@ -130,6 +130,32 @@ TEST(Report, pictures_show_the_plan) {
     }
 }
 
+TEST(Report, stages_stand_on_their_nodes) {
+  auto model = deepModel(8, "blocks");
+  PlannerOptions options;
+  options.batch = 16;
+  options.pipelineDegree = 4;
+  Plan plan = planOf(*model, "2x4xt4", options);
+  SimulationInput tasks = llvm::cantFail(simulationInput(
+      *model, llvm::cantFail(Cluster::builtin("2x4xt4")), plan));
+  Simulation simulation = llvm::cantFail(simulate(tasks));
+  Cluster cluster = llvm::cantFail(Cluster::builtin("2x4xt4"));
+  std::string page =
+      htmlReport({plan, tasks, simulation, {}, nullptr, &cluster});
+  expectWellFormed(page);
+  EXPECT_EQ(count(page, "device 5, stage 2"), 1u);
+  EXPECT_EQ(count(page, ", stage 3<"), 2u);
+  EXPECT_EQ(count(page, "node 1: 4 x t4, "), 1u);
+  EXPECT_EQ(count(page, " GB/s to others"), 2u);
+  // Of a large cluster the first nodes.
+  Cluster large = llvm::cantFail(Cluster::builtin("100x4xt4"));
+  page = htmlReport({plan, tasks, simulation, {}, nullptr, &large});
+  expectWellFormed(page);
+  EXPECT_EQ(count(page, ", no stage<"), 64u * 4 - 8);
+  EXPECT_EQ(count(page, "36 more nodes are not drawn"), 1u);
+  EXPECT_EQ(count(pageOf(*model, "2x4xt4", plan), "to others"), 0u);
+}
+
 TEST(Report, large_plans_stay_small_pages) {
   auto model = deepModel(128, "deep");
   PlannerOptions options = paperOptions();

@@ -27,6 +27,8 @@ struct ReportInput {
   /// Of paretoFront(); the picture is left out if it is empty.
   std::vector<ParetoPoint> front;
   const Explanation *explanation = nullptr; ///< if it was asked for
+  /// The picture of the nodes is left out if there is none.
+  const Cluster *cluster = nullptr;
 };
 
 /// The page. The same input gives the same bytes.
