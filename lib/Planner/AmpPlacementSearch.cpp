@@ -65,9 +65,14 @@ public:
     best.layers.assign(layers, kNoBound);
     std::vector<Picoseconds> end(layers, kNoBound);
     best.mostLayers.assign(best.stages, std::vector<int64_t>(layers, 0));
+    StrategyLinks fastest = anyLinks();
     for (int64_t node = 0; node < nodes; ++node) {
       int64_t device = first[node];
-      AmpCosts::StageTimes times = costs.relaxedTimes({device}, anyLinks());
+      // Nodes of a group are alike.
+      if (node > 0 &&
+          cluster.nodeGroupOf(device) == cluster.nodeGroupOf(first[node - 1]))
+        continue;
+      AmpCosts::StageTimes times = costs.relaxedTimes({device}, fastest);
       for (int64_t l = 0; l < layers; ++l) {
         best.layers[l] = std::min(best.layers[l], times.microBatch[l]);
         end[l] = std::min(end[l], times.end[l]);
@@ -157,7 +162,10 @@ private:
     }
     if (node == nodes)
       return true;
-    for (int64_t count = std::min(left, size[node]); count >= 0; --count) {
+    // What the nodes behind this one cannot take it must.
+    int64_t behind = cluster.deviceCount() - first[node] - size[node];
+    for (int64_t count = std::min(left, size[node]);
+         count >= 0 && left - count <= behind; --count) {
       counts[node] = count;
       if (!addGroups(counts, node + 1, left - count))
         return false;
