@@ -106,6 +106,7 @@ StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
   run.end = group.end;
   run.memory = problem.stages[stage].memory;
   run.inFlight = problem.stages[stage].inFlight;
+  run.entered = stage > 0;
   run.endCharge = tables.endCharge(stage, run.end);
   run.byFirstClass = stage > 0;
   run.byLastClass = stage + 1 < tables.stages;

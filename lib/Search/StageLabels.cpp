@@ -479,9 +479,10 @@ private:
                  rooms[f][label.group / classes];
       // A stage that does not begin with the model holds what passes.
       const PipelineBoundary *front = boundaryInFront(l);
-      int64_t entry = front && run.fault != PipelineFault::ForgetEntry
-                          ? run.inFlight * front->passing[c]
-                          : 0;
+      int64_t entry =
+          front && run.entered && run.fault != PipelineFault::ForgetEntry
+              ? run.inFlight * front->passing[c]
+              : 0;
       if (!within || label.memory.svd + entry > run.memory)
         continue;
       Picoseconds charge =

@@ -80,6 +80,9 @@ struct StageRun {
   /// From starts.front() on, by layer: what lives in front of it and, last of
   /// all, behind the stage; null where that is nothing.
   std::vector<const PipelineBoundary *> boundaries;
+  /// Whether a stage is in front: the first layer then holds what passes it.
+  /// Runs of the first stage may stand for layers further behind.
+  bool entered = false;
 
   /// The Pareto front of both times, or the least of one functional.
   bool twoCosts = false;
