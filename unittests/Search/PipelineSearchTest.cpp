@@ -296,6 +296,31 @@ TEST(PipelineSearch, positions_beyond_16_bits_are_told_apart) {
   EXPECT_FALSE(verify(problem, *found));
 }
 
+/// Equal layers of the first stage are looked at further behind, where
+/// something passes; they themselves keep nothing of it.
+TEST(PipelineSearch, the_first_stage_keeps_nothing_that_passes) {
+  PipelineProblem problem;
+  PipelineOption option;
+  option.time = option.nosync = 5;
+  option.state = 3;
+  problem.optionSets = {{option}};
+  problem.layers.emplace_back(6, 0);
+  problem.matrices = {{0}};
+  problem.transforms.assign(1, std::vector<size_t>(5, 0));
+  problem.cutPlace = {0};
+  problem.cuts.assign(1, std::vector<PipelineCut>(5));
+  problem.boundaries = {{{20}, {10}}};
+  problem.boundaryBehind.assign(5, 0);
+  // Twice what is sent on; and behind it what passes.
+  problem.stages = {{0, 1, 3 * 3 + 40}, {0, 1, 3 * 3 + 10}};
+  ASSERT_FALSE(problem.check());
+  std::optional<PipelineSolution> found = PipelineSearch(problem).solve();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->partition, (std::vector<int64_t>{3, 3}));
+  --problem.stages[1].memory;
+  EXPECT_FALSE(PipelineSearch(problem).solve());
+}
+
 /// One search for partition after partition finds what new searches find.
 TEST(PipelineSearch, restarts_find_the_same) {
   std::mt19937_64 random(13);
