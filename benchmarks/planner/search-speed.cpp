@@ -141,12 +141,14 @@ std::string describe(Plan plan) {
   llvm::raw_string_ostream(text)
       << "pp" << plan.pipelineDegree << " m" << plan.microBatches << " batch "
       << plan.batch
-      << llvm::format(", %.6f ms, heuristic +%.2f%%, gap %.2f%%, ",
+      << llvm::format(", %.6f ms, heuristic +%.2f%%, gap %.2f%%, "
+                      "%.2f%% executed, ",
                       plan.iterationMs,
                       plan.heuristicMs > 0
                           ? (plan.heuristicMs / plan.iterationMs - 1) * 100
                           : 0.0,
-                      plan.provenGapPercent.value_or(0))
+                      plan.provenGapPercent.value_or(0),
+                      plan.gapPercent.value_or(-1))
       << contentHash(json);
   return text;
 }

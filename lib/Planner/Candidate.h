@@ -54,6 +54,24 @@ struct MemoryNeed {
   int64_t excess() const { return needed - available; }
 };
 
+/// One of the lower bounds of an executed step that are sums over layers.
+struct LeastForm {
+  /// How much the end of each stage counts; their sum is 1. A mean of times is
+  /// no more than the longest.
+  std::vector<double> weights;
+  /// What sums of gradients S save beside a backward pass X is at most
+  /// (2 - s) min(X, S), and that at most (2 - s) X (true) or (2 - s) S.
+  bool hidesBehindBackward = false;
+
+  /// Whether the bounds are proven of a schedule: of 1F1B and GPipe.
+  static bool knows(const Schedule &schedule);
+  /// Whether ends of other stages than the first one may count.
+  static bool hasWeights(const Shape &shape);
+  /// The one to begin with: the first stage ends last.
+  static LeastForm first(LayerModel &model, CostTables &tables,
+                         const Shape &shape);
+};
+
 class Candidate {
 public:
   /// Null if some layer can have no strategy of the set, the reason is then in
@@ -65,6 +83,17 @@ public:
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true);
+  /// The same shape with lower bounds of executed times in place of costs: no
+  /// plan of it is executed faster than its cost says, as far as that is at
+  /// most `atMost`; strategies that take longer are left out. Null as above, or
+  /// with an empty refusal if nothing is left. docs/search.md, "The proof".
+  static std::unique_ptr<Candidate>
+  makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
+            const LeastForm &form, Picoseconds atMost, std::string &refusal,
+            bool transfers);
+  /// Of a solution of such a problem: when each stage ends, later than if it
+  /// ended its last backward pass with the first stage, picoseconds.
+  std::vector<double> endsOf(const PipelineSolution &solution) const;
   /// Layers per stage; empty: any.
   void setPartition(std::vector<int64_t> partition) {
     theProblem.partition = std::move(partition);
@@ -91,6 +120,8 @@ private:
   void addBoundaries(LayerModel &model);
   void makeTransfersFree(size_t layers);
   void addTies(LayerModel &model, CostTables &tables);
+  bool makeTimesLeast(LayerModel &model, CostTables &tables,
+                      const LeastForm &form, Picoseconds atMost);
   StageShape stageShape(size_t stage) const;
   size_t setOf(size_t stage, size_t layer) const {
     return theProblem.layers[theProblem.stages[stage].place][layer];
@@ -101,6 +132,12 @@ private:
   PipelineProblem theProblem;
   std::optional<Picoseconds> longest;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
+  /// Of an option of makeLeast(), picoseconds: a backward pass, and what comes
+  /// behind the last one.
+  struct LeastEnd {
+    double backward = 0, end = 0;
+  };
+  std::vector<std::vector<LeastEnd>> leastEnds; ///< [option set][option]
 };
 
 /// Lower bounds whatever the memory: of sum C, and of max C_nosync for any
@@ -109,6 +146,11 @@ struct FreeBound {
   Picoseconds time = 0, nosync = 0;
 };
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
+
+/// A lower bound of the executed time of any plan of the shape, whatever the
+/// memory; kNoBound if a layer has no strategy.
+Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
+                          const Shape &shape);
 
 } // namespace galvatron::planner
 

@@ -139,10 +139,12 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                       layerNosyncPicoseconds(time) +
                           endPicoseconds(time, parts, layout.degree, objective),
                       layerNosyncPicoseconds(time),
+                      LeastParts::of(parts, *footprint),
                       layerMemory(*footprint, local, /*microBatches=*/0),
                       footprint->dataBytesPerSample};
     entry.leastTime = std::min(entry.leastTime, option.time);
     entry.leastNosync = std::min(entry.leastNosync, option.nosync);
+    entry.slowdown = std::max(entry.slowdown, parts.slowdown);
     entry.options.push_back(option);
   }
   return entry;

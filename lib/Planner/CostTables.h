@@ -89,12 +89,29 @@ struct Layout {
   std::vector<size_t> cutPlace;              ///< by cut, of CostTables
 };
 
+/// The parts of a layer's time that lower bounds of an executed step are made
+/// of, in seconds (LeastTimes.cpp).
+struct LeastParts {
+  /// What runs one after the other: computation, TP all-reduces, and gathers
+  /// that never run ahead; and, of backward, scatters as far as the layer's own
+  /// computation cannot hide them.
+  double forward = 0, backward = 0;
+  /// Gathers that may run beside the layer before.
+  double forwardAhead = 0, backwardAhead = 0;
+  double sync = 0; ///< sums of gradients, once a step
+  double end = 0;  ///< norm and update
+
+  static LeastParts of(const LayerTimeParts &parts,
+                       const LayerFootprint &footprint);
+};
+
 /// One kind of layer under one strategy. Memory is that of layerMemory()
 /// without the data of the micro-batches.
 struct KindOption {
   size_t strategy;
   int64_t samples; ///< local
   Picoseconds time, nosync;
+  LeastParts least;
   LayerMemory memory;
   int64_t dataBytesPerSample;
 
@@ -107,6 +124,7 @@ struct KindOption {
 struct KindOptions {
   std::vector<KindOption> options;
   Picoseconds leastTime = kNoBound, leastNosync = kNoBound;
+  double slowdown = 1; ///< of computation and communication beside each other
   /// Why the first refused strategy was refused; empty if none of them divides
   /// the samples.
   std::string refusal;

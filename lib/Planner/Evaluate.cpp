@@ -180,6 +180,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
 
   double formulaMs = plan.iterationMs;
   plan.boundMs.reset();
+  plan.gapPercent.reset();
   if (plan.objective == Objective::Executed && !worst)
     if (Error error = planner::priceExecuted(model, cluster, plan))
       return error;

@@ -126,9 +126,6 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
   return true;
 }
 
-/// Stages of so many devices have large tables of transfers.
-constexpr int64_t kManyDevices = 128;
-
 bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   const Shape &shape = entry.shape;
   Picoseconds limit = limitFor(shape.batch);

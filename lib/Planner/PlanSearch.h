@@ -7,8 +7,9 @@
 //
 // One call of plan(): the shapes that it looks at (PlanShapes.cpp), in which
 // order and for how long (PlanFrontier.cpp), over which batches
-// (PlanSweep.cpp), what becomes of the best (PlanBuilding.cpp), and why there
-// is none (PlanDiagnosis.cpp). docs/search.md says why nothing is lost on the
+// (PlanSweep.cpp), what becomes of the best (PlanBuilding.cpp), what is proven
+// of its executed time (PlanProof.cpp), and why there is none
+// (PlanDiagnosis.cpp). docs/search.md says why nothing is lost on the
 // way.
 //
 //===----------------------------------------------------------------------===//
@@ -56,6 +57,9 @@ constexpr uint64_t kNoStepLimit = std::numeric_limits<uint64_t>::max();
 /// For what is left to do once time is up, beyond what must be done: with the
 /// rest it stays below half a second.
 constexpr double kGraceSeconds = 0.2;
+
+/// Stages of so many devices have large tables of transfers.
+constexpr int64_t kManyDevices = 128;
 
 /// The whole search of one call.
 class PlanSearch {
@@ -172,6 +176,8 @@ private:
   std::optional<Picoseconds> compareHeuristic();
   llvm::Expected<PlannerResult> price(const Incumbent &found);
   void addAlternatives();
+  class Proof;
+  void proveExecuted(PlannerResult &priced);
   void priceRest(Queue &queue);
   void proveRest(llvm::ArrayRef<std::vector<int64_t>> groups);
   Plan toPlan(const Incumbent &best) const;

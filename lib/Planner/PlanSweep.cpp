@@ -178,6 +178,7 @@ Expected<PlannerResult> PlanSearch::run() {
     priced = std::move(rival);
     best = other;
   }
+  proveExecuted(*priced);
   Plan plan = priced->plan();
   plan.searchMs = elapsedSeconds() * 1e3;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;

@@ -274,6 +274,8 @@ json::Value Plan::toJson() const {
   }
   if (boundMs)
     object["bound-ms"] = *boundMs;
+  if (gapPercent)
+    object["gap-percent"] = *gapPercent;
   if (heuristicMs > 0)
     object["heuristic-ms"] = heuristicMs;
   if (simulatedIterationMs)
@@ -342,6 +344,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.iterationMs = reader.numberOr("iteration-ms", 0);
   if (reader.has("bound-ms"))
     plan.boundMs = reader.number("bound-ms");
+  if (reader.has("gap-percent"))
+    plan.gapPercent = reader.number("gap-percent");
   if (reader.has("simulated-iteration-ms"))
     plan.simulatedIterationMs = reader.number("simulated-iteration-ms");
   plan.samplesPerSecond = reader.numberOr("samples-per-second", 0);

@@ -235,6 +235,12 @@ void Plan::print(raw_ostream &os) const {
       os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
     os << "\n";
   }
+  if (gapPercent && *gapPercent == 0)
+    os << "  executed as fast as any plan for this batch\n";
+  else if (gapPercent)
+    os << format("  executed within %.3g%% of what any plan for this batch "
+                 "takes at least\n",
+                 *gapPercent);
   os << "\n";
 
   auto reserved = [](const PlanStage &stage) {

@@ -16,6 +16,7 @@
 
 #include "gtest/gtest.h"
 
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -130,8 +131,8 @@ void tryStages(LayerModel &model, const Cluster &cluster, Plan &plan,
   }
 }
 
-/// Nothing is proven of simulated times, so this says how good the answer is:
-/// no plan with one strategy a stage is faster by more than a few percent.
+/// No plan with one strategy a stage is faster by more than the gap says, nor
+/// by more than a few percent.
 TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   std::mt19937_64 random(5);
   int pipelines = 0;
@@ -166,9 +167,151 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
       continue;
     pipelines += result.plan().pipelineDegree > 1;
     EXPECT_LE(result.plan().iterationMs, 1.05 * best.ms) << i;
+    ASSERT_TRUE(result.plan().gapPercent.has_value());
+    EXPECT_LE(result.plan().iterationMs,
+              (1 + *result.plan().gapPercent / 100) * best.ms * (1 + 1e-9))
+        << i;
   }
   EXPECT_GT(pipelines, 0);
   EXPECT_GT(plans, 1000);
+}
+
+/// The strategies of all layers, one by one.
+void tryLayers(LayerModel &model, const Cluster &cluster, Plan &plan,
+               size_t layer, int64_t memory, Best &best) {
+  if (layer == plan.layers.size()) {
+    auto priced = evaluate(model, cluster, plan, memory);
+    if (!priced) {
+      llvm::consumeError(priced.takeError());
+      return;
+    }
+    ++best.plans;
+    if (priced->feasible())
+      best.ms = std::min(best.ms, priced->plan().iterationMs);
+    return;
+  }
+  const PlanStage &stage = plan.stages[plan.layers[layer].stage];
+  for (const Strategy &strategy :
+       enumerateStrategies(static_cast<int64_t>(stage.devices.size()), {})) {
+    if (plan.microBatchSamples() % strategy.sampleShards() != 0)
+      continue;
+    plan.layers[layer].strategy = strategy;
+    tryLayers(model, cluster, plan, layer + 1, memory, best);
+  }
+}
+
+/// Every plan of small problems is simulated: none is faster than the answer by
+/// more than the gap that is printed with it.
+TEST(Executed, the_gap_covers_every_plan) {
+  std::mt19937_64 random(11);
+  int64_t plans = 0;
+  int feasible = 0, optimal = 0, pipelines = 0;
+  for (int i = 0; i < instances(12, 20); ++i) {
+    int64_t layers = 3, devices = 2 + 2 * (i % 4 == 3);
+    auto model = randomModel(random, devices == 4 ? 2 : layers);
+    layers = static_cast<int64_t>(model->layerCount());
+    const double networks[] = {1e10, 1e9, 2e8};
+    Cluster cluster =
+        clusterOf(devices == 4 ? 2 : 1 + i % 2, devices == 4 ? 2 : 2 - i % 2,
+                  networks[i % 3], i % 5 == 4 ? "cpu" : "cuda");
+    PlannerOptions options;
+    options.batch = 8;
+    options.memory = (i % 3 + 1) * (int64_t(250) << 20);
+    options.schedule = &scheduleNamed(i % 6 == 5 ? "gpipe" : "1f1b");
+    PlannerResult result = llvm::cantFail(plan(*model, cluster, options));
+    Best best;
+    for (int64_t degree = 1; degree <= std::min(devices, layers); degree *= 2)
+      for (int64_t microBatches : {1, 2, 4, 8})
+        for (int64_t first = 1; first <= layers - degree + 1; ++first) {
+          Plan plan;
+          plan.objective = Objective::Executed;
+          plan.schedule = options.schedule;
+          plan.batch = 8;
+          plan.microBatches = microBatches;
+          plan.pipelineDegree = degree;
+          for (const std::vector<int64_t> &own :
+               stageDevices(devices, degree)) {
+            plan.stages.emplace_back();
+            plan.stages.back().devices = own;
+            plan.stages.back().layerCount = degree == 1 ? layers : first;
+          }
+          if (degree > 1) {
+            plan.stages[1].firstLayer = first;
+            plan.stages[1].layerCount = layers - first;
+          } else if (first > 1) {
+            continue;
+          }
+          for (int64_t l = 0; l < layers; ++l)
+            plan.layers.push_back(
+                {model->layerName(l), degree > 1 && l >= first ? 1 : 0, {}});
+          tryLayers(*model, cluster, plan, 0, *options.memory, best);
+        }
+    plans += best.plans;
+    ASSERT_EQ(result.feasible(), std::isfinite(best.ms)) << i;
+    if (!result.feasible())
+      continue;
+    const Plan &found = result.plan();
+    ++feasible;
+    pipelines += found.pipelineDegree > 1;
+    optimal += found.iterationMs <= best.ms * (1 + 1e-9);
+    ASSERT_TRUE(found.gapPercent.has_value()) << i;
+    EXPECT_LE(found.iterationMs,
+              (1 + *found.gapPercent / 100) * best.ms * (1 + 1e-9))
+        << i << ": " << found.summary() << ", gap " << *found.gapPercent;
+  }
+  EXPECT_GT(feasible, 6);
+  EXPECT_GT(pipelines, 0);
+  EXPECT_GT(optimal, feasible / 2);
+  EXPECT_GT(plans, 5000);
+}
+
+/// Where a space has one plan, its gap is what its lower bound misses: never
+/// nothing, because bounds are rounded down.
+TEST(Executed, no_plan_is_below_its_lower_bound) {
+  std::mt19937_64 random(13);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int plans = 0, near = 0;
+  for (int i = 0; i < instances(400); ++i) {
+    int64_t layers = pick(1, 7);
+    auto model = randomModel(random, layers);
+    bool cpu = pick(0, 2) == 0;
+    Cluster cluster = clusterOf(2, pick(1, 4), cpu ? 1e9 : pick(1, 100) * 1e8,
+                                cpu ? "cpu" : "cuda");
+    PlannerOptions options;
+    options.memory = int64_t(1) << 40;
+    options.batch = 48;
+    std::vector<int64_t> degrees;
+    for (int64_t degree = 1; degree <= layers; ++degree)
+      if (cluster.deviceCount() % degree == 0)
+        degrees.push_back(degree);
+    options.pipelineDegree = degrees[pick(0, degrees.size() - 1)];
+    std::vector<int64_t> rest(*options.pipelineDegree, 1);
+    for (int64_t l = *options.pipelineDegree; l < layers; ++l)
+      ++rest[pick(0, rest.size() - 1)];
+    options.partition = rest;
+    const int64_t counts[] = {1, 2, 3, 4, 6, 12};
+    options.microBatches = counts[pick(0, 5)];
+    options.schedule = &scheduleNamed(pick(0, 3) ? "1f1b" : "gpipe");
+    std::vector<Strategy> strategies = enumerateStrategies(
+        cluster.deviceCount() / *options.pipelineDegree, {});
+    options.strategy = strategies[pick(0, strategies.size() - 1)];
+    llvm::Expected<PlannerResult> result = plan(*model, cluster, options);
+    if (!result) {
+      llvm::consumeError(result.takeError());
+      continue;
+    }
+    if (!result->feasible())
+      continue;
+    ++plans;
+    ASSERT_TRUE(result->plan().gapPercent.has_value());
+    EXPECT_GT(*result->plan().gapPercent, 0)
+        << i << ": " << result->plan().summary();
+    near += *result->plan().gapPercent < 10;
+  }
+  EXPECT_GT(plans, 200);
+  EXPECT_GT(near, plans / 2);
 }
 
 TEST(Executed, long_steps_continue_as_they_began) {

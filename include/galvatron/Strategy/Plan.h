@@ -156,6 +156,10 @@ struct Plan {
   double iterationMs = 0;
   /// Where the iteration is simulated: what it takes at most, in closed form.
   std::optional<double> boundMs;
+  /// Where the iteration is simulated: no plan for this batch in the space is
+  /// simulated faster by more than this many percent; nothing if that is not
+  /// proven of any number.
+  std::optional<double> gapPercent;
   /// What the simulator says of the same step, if it was asked.
   std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;

@@ -1,0 +1,442 @@
+//===- LeastTimes.cpp - Lower bounds of executed steps, as problems -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A lower bound of a simulated step in the form that Search/ minimises, sums
+// over layers: what it proves of all plans of a shape holds for the executed
+// time. Stages 0 to P - 1 take at least f and b for a micro-batch, c = f + b,
+// and hold k of them. Under 1F1B stage i ends its last backward pass no earlier
+// than
+//
+//   sum c + (m-1) c_r - (k_r - 1) f_r - sum_{j<i} b_j         for any r >= i,
+//   sum c + (m-1) c_r - (k_r - 1) b_r - sum_{j<i} b_j         for any r < i:
+//
+// stage r is busy or waits for the first micro-batch to come back, before which
+// it can do no more than k_r - 1 further forwards; or its last forward, before
+// which it has done m - k_r backwards, goes to the last stage and back to i.
+// Behind that come the stage's sums of gradients and its norm, and, once all
+// norms have met, the longest update. A mean over the stages is no more than
+// the longest. Under GPipe stage 0 ends after both phases.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Candidate.h"
+
+#include "galvatron/Schedule/Schedule.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+LeastParts LeastParts::of(const LayerTimeParts &parts,
+                          const LayerFootprint &footprint) {
+  LeastParts least;
+  double computed = parts.recompute + parts.backward;
+  least.forward = parts.forward + parts.tpForward;
+  least.backward = parts.tpRecompute + parts.tpBackward +
+                   overlapSeconds(computed, parts.scatter, parts.slowdown);
+  (footprint.forwardGathered > 0 ? least.forwardAhead : least.forward) +=
+      parts.gather;
+  (footprint.backwardGathered > 0 ? least.backwardAhead : least.backward) +=
+      parts.gather;
+  least.sync = parts.sync;
+  least.end = parts.norm + parts.update;
+  return least;
+}
+
+namespace {
+
+/// Whole picoseconds, none too many.
+Picoseconds floorPicoseconds(double seconds) {
+  return std::max<Picoseconds>(0, toPicoseconds(seconds) - 1);
+}
+
+/// What is saved of a layer's gather hides behind the layer before it: at most
+/// (2 - s) min(x, y) of a gather y beside computation x. That is no more than
+/// (2 - s) (min(typical, y) + max(0, x - typical)), of which the first belongs
+/// to the gathered layer and the second to the one that computes.
+struct Hiding {
+  double part = 0;                  ///< 2 - s
+  double forward = 0, backward = 0; ///< typical computation
+
+  double left(double computes, double gathers, double typical) const {
+    return computes + gathers -
+           part *
+               (std::min(typical, gathers) + std::max(0.0, computes - typical));
+  }
+};
+
+/// Least times of one layer under one strategy.
+struct Least {
+  double forward, backward;
+};
+
+class LeastTimes {
+public:
+  LeastTimes(LayerModel &model, CostTables &tables, const Shape &shape)
+      : model(model), tables(tables), shape(shape), layout(*shape.layout) {
+    std::map<size_t, size_t> counts;
+    for (size_t l = 0; l < model.layerCount(); ++l)
+      ++counts[model.kindOf(l)];
+    layersOfKind.assign(counts.begin(), counts.end());
+  }
+
+  const KindOptions &options(size_t kind, size_t stage) const {
+    return tables.kindOptions(kind, layout, stage, shape.samples(),
+                              shape.microBatches);
+  }
+  Least of(const KindOption &option, const Hiding &hiding) const {
+    const LeastParts &parts = option.least;
+    return {hiding.left(parts.forward, parts.forwardAhead, hiding.forward),
+            hiding.left(parts.backward, parts.backwardAhead, hiding.backward)};
+  }
+
+  /// The typical layer computes as long as the fastest of the slowest kind,
+  /// recomputation included.
+  Hiding hidingOn(size_t stage) const {
+    Hiding hiding;
+    bool ahead = false;
+    for (auto [kind, count] : layersOfKind) {
+      const KindOptions &own = options(kind, stage);
+      double forward = std::numeric_limits<double>::infinity();
+      double plain = forward, recomputed = forward;
+      for (const KindOption &option : own.options) {
+        bool checkpoint = layout.set->strategies[option.strategy].checkpoint();
+        double &backward = checkpoint ? recomputed : plain;
+        forward = std::min(forward, option.least.forward);
+        backward = std::min(backward, option.least.backward);
+        ahead |= option.least.forwardAhead + option.least.backwardAhead > 0;
+      }
+      if (own.options.empty())
+        continue;
+      hiding.part = std::max(hiding.part, 2 - own.slowdown);
+      hiding.forward = std::max(hiding.forward, forward);
+      hiding.backward = std::max(
+          hiding.backward, std::isfinite(recomputed) ? recomputed : plain);
+    }
+    if (!ahead)
+      hiding.part = 0;
+    return hiding;
+  }
+
+  /// Whether layers that sum their gradients do that longer than a backward
+  /// pass of a micro-batch takes.
+  bool sumsLong() const {
+    double sync = 0, backward = 0;
+    for (auto [kind, count] : layersOfKind) {
+      double most = 0, least = std::numeric_limits<double>::infinity();
+      for (const KindOption &option : options(kind, 0).options) {
+        most = std::max(most, option.least.sync);
+        least = std::min(least, option.least.backward);
+      }
+      sync += static_cast<double>(count) * most;
+      backward += static_cast<double>(count) * (most > 0 ? least : 0);
+    }
+    return sync > backward;
+  }
+
+  LayerModel &model;
+  CostTables &tables;
+  const Shape &shape;
+  const Layout &layout;
+  std::vector<std::pair<size_t, size_t>> layersOfKind; ///< kind, layers
+};
+
+/// Whether all forwards come before all backwards. Then they are charged one by
+/// one, and slots let nothing be done ahead.
+bool hasPhases(const Schedule &schedule) { return schedule.name() == "gpipe"; }
+
+/// Micro-batches of which a stage may do the forwards ahead, and one.
+double slotsAhead(const Shape &shape, size_t stage) {
+  auto role = static_cast<int64_t>(stage);
+  return hasPhases(*shape.schedule)
+             ? 1
+             : static_cast<double>(shape.schedule->slots(
+                   {shape.degree(), shape.microBatches}, role, role));
+}
+
+/// How a stage's times enter the sums.
+struct StageWeights {
+  /// Of the stage's end, and of the ends of later stages, which come by its
+  /// last backward pass earlier.
+  double own = 0, later = 0;
+  /// Part of a forward (for stages that come later: of a backward) that the
+  /// stage may have done ahead, spread over m - 1 micro-batches.
+  double ahead = 0;
+  bool streams = false;
+
+  auto tied() const { return std::tie(own, later, ahead, streams); }
+  bool operator<(const StageWeights &other) const {
+    return tied() < other.tied();
+  }
+};
+
+} // namespace
+
+bool LeastForm::knows(const Schedule &schedule) {
+  return schedule.name() == "1f1b" || hasPhases(schedule);
+}
+
+bool LeastForm::hasWeights(const Shape &shape) {
+  return shape.degree() > 1 && !hasPhases(*shape.schedule);
+}
+
+LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
+                           const Shape &shape) {
+  // Where there are many micro-batches a backward pass is little.
+  constexpr int64_t many = 4;
+  LeastForm form;
+  form.weights.assign(shape.degree(), 0);
+  form.weights.front() = 1;
+  form.hidesBehindBackward = LeastTimes(model, tables, shape).sumsLong() &&
+                             (shape.degree() > 1 || shape.microBatches >= many);
+  return form;
+}
+
+std::vector<double> Candidate::endsOf(const PipelineSolution &solution) const {
+  std::vector<double> ends;
+  double before = 0;
+  size_t layer = 0;
+  for (size_t s = 0; s < solution.partition.size(); ++s) {
+    double end = 0, backward = 0;
+    for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
+      const LeastEnd &own = leastEnds[setOf(s, layer)][solution.choice[layer]];
+      end += own.end;
+      backward += own.backward;
+    }
+    ends.push_back(end - before);
+    before += backward;
+  }
+  return ends;
+}
+
+bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
+                               const LeastForm &form, Picoseconds atMost) {
+  LeastTimes least(model, tables, theShape);
+  const Layout &layout = *theShape.layout;
+  PipelineProblem &problem = theProblem;
+  size_t stages = problem.stages.size();
+  auto count = static_cast<double>(theShape.microBatches);
+  bool phases = hasPhases(*theShape.schedule);
+  auto slotsOf = [&](size_t stage) { return slotsAhead(theShape, stage); };
+  const std::vector<size_t> &contentions =
+      tables.contentionsOf(layout, theShape.microBatches);
+
+  PipelineProblem old = std::move(problem);
+  problem = PipelineProblem();
+  problem.microBatches = old.microBatches;
+  problem.classes = old.classes;
+  problem.boundaries = old.boundaries;
+  problem.boundaryBehind = old.boundaryBehind;
+  // Ties take time that is not counted.
+  strategyOf.clear();
+  auto scaled = [&](size_t matrix, double part) {
+    std::vector<Picoseconds> times;
+    for (Picoseconds time : old.matrices[matrix])
+      times.push_back(static_cast<Picoseconds>(
+          std::floor(static_cast<double>(time) * std::max(0.0, part))));
+    return times;
+  };
+
+  struct Priced {
+    PipelineOption option;
+    size_t strategy;
+    LeastEnd end;
+  };
+  auto keep = [&](const Priced &priced) {
+    problem.optionSets.back().push_back(priced.option);
+    strategyOf.back().push_back(priced.strategy);
+    leastEnds.back().push_back(priced.end);
+  };
+  std::map<std::tuple<size_t, size_t, StageWeights>, size_t> placeIndex;
+  for (size_t s = 0; s < stages; ++s) {
+    Hiding hiding = least.hidingOn(s);
+    StageWeights weights;
+    weights.streams = layout.backend[s].streams;
+    weights.own = form.weights[s];
+    for (size_t i = s + 1; i < stages; ++i)
+      weights.later += form.weights[i];
+    if (theShape.microBatches > 1)
+      weights.ahead = (slotsOf(s) - 1) / (count - 1);
+    PipelineStage stage = old.stages[s];
+    auto [it, fresh] = placeIndex.try_emplace(
+        {layout.place[s], contentions[s], weights}, placeIndex.size());
+    size_t oldPlace = stage.place;
+    stage.place = it->second;
+    problem.stages.push_back(stage);
+    if (!fresh)
+      continue;
+
+    problem.layers.emplace_back();
+    std::map<size_t, size_t> setOfKind;
+    double slowdown = 1;
+    for (size_t l = 0; l < model.layerCount(); ++l) {
+      auto [known, isNew] =
+          setOfKind.try_emplace(model.kindOf(l), problem.optionSets.size());
+      problem.layers.back().push_back(known->second);
+      if (!isNew)
+        continue;
+      const KindOptions &kind = least.options(model.kindOf(l), s);
+      if (tables.incomplete())
+        return true;
+      slowdown = std::max(slowdown, kind.slowdown);
+      problem.optionSets.emplace_back();
+      strategyOf.emplace_back();
+      leastEnds.emplace_back();
+      std::optional<Priced> fastest; ///< of those that take too long
+      for (const KindOption &from : kind.options) {
+        Least time = least.of(from, hiding);
+        double both = time.forward + time.backward, sync = from.least.sync;
+        if (weights.streams)
+          sync = form.hidesBehindBackward
+                     ? sync - (2 - kind.slowdown) * from.least.backward
+                     : (kind.slowdown - 1) * sync;
+        PipelineOption option;
+        option.layoutClass =
+            old.classes > 1 ? layout.set->classOf[from.strategy] : 0;
+        double end = sync + from.least.end;
+        double atAll = both - weights.later * time.backward + weights.own * end;
+        // Counted as nothing it would be too much.
+        if (atAll < 0)
+          return false;
+        option.time = floorPicoseconds(atAll);
+        option.nosync = floorPicoseconds(
+            both - weights.ahead * ((1 - weights.later) * time.forward +
+                                    weights.later * time.backward));
+        option.kept = from.memory.kept;
+        option.transient = from.memory.transient;
+        option.state = from.state(memoryMicroBatches);
+        option.boundary = from.memory.boundary;
+        Priced priced{
+            option, from.strategy, {time.backward * 1e12, end * 1e12}};
+        Picoseconds cost = problem.leastCost(option);
+        if (cost <= atMost)
+          keep(priced);
+        else if (!fastest || cost < problem.leastCost(fastest->option))
+          fastest = priced;
+      }
+      // On another place the layer may take less.
+      if (problem.optionSets.back().empty() && fastest)
+        keep(*fastest);
+    }
+
+    // Reshards wait like computation does, and gathers and sums may hide them.
+    double whole = 1 - weights.later;
+    double part = std::min(whole, (count - slotsOf(s) + whole) / count) *
+                  std::min(1.0, slowdown - 1);
+    if (weights.streams && form.hidesBehindBackward)
+      part -= (2 - slowdown) * weights.own / (stages == 1 ? count : 1.0);
+    if (!weights.streams)
+      part = std::min(whole, (count - slotsOf(s) + whole) / count);
+    std::map<size_t, size_t> known;
+    problem.transforms.emplace_back();
+    for (size_t matrix : old.transforms[oldPlace]) {
+      auto [at, isNew] = known.try_emplace(matrix, problem.matrices.size());
+      if (isNew)
+        problem.matrices.push_back(scaled(matrix, part));
+      problem.transforms.back().push_back(at->second);
+    }
+  }
+  // A stage's messages count once, those of gradients as far as the stages
+  // whose ends count wait for them, and in the periods that its slots leave.
+  std::map<std::pair<size_t, double>, size_t> parts;
+  auto partOf = [&](size_t matrix, double whole, size_t stage) {
+    double part =
+        phases ? 1 / count
+               : std::min(whole, (count - slotsOf(stage) + whole) / count);
+    auto [it, fresh] =
+        parts.try_emplace({matrix, part}, problem.matrices.size());
+    if (fresh)
+      problem.matrices.push_back(scaled(matrix, part));
+    return it->second;
+  };
+  double later = 1;
+  for (size_t s = 0; s + 1 < stages; ++s) {
+    later -= form.weights[s];
+    problem.cutPlace.push_back(s);
+    problem.cuts.emplace_back();
+    for (const PipelineCut &cut : old.cuts[old.cutPlace[s]])
+      problem.cuts.back().push_back({partOf(cut.activation, 1, s),
+                                     partOf(cut.gradient, 1 - later, s + 1)});
+  }
+  return true;
+}
+
+std::unique_ptr<Candidate>
+Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
+                     const LeastForm &form, Picoseconds atMost,
+                     std::string &refusal, bool transfers) {
+  std::unique_ptr<Candidate> candidate;
+  auto makeWith = [&](const LeastForm &with) {
+    candidate = make(model, tables, shape, refusal, /*fewest=*/0, transfers);
+    return !candidate || candidate->makeTimesLeast(model, tables, with, atMost);
+  };
+  // Without hiding no time is below 0.
+  if (!makeWith(form) && !makeWith({form.weights, false}))
+    return nullptr;
+  if (!candidate)
+    return nullptr;
+  if (tables.incomplete())
+    return nullptr;
+  if (Error error = candidate->theProblem.check()) {
+    refusal = toString(std::move(error));
+    return nullptr;
+  }
+  return candidate;
+}
+
+/// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead, so that
+/// all of them take sum c <= max_r (c_r (1 - a_r)) sum_r 1 / (1 - a_r).
+Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
+                          const Shape &shape) {
+  LeastTimes least(model, tables, shape);
+  const Layout &layout = *shape.layout;
+  const std::vector<size_t> &contentions =
+      tables.contentionsOf(layout, shape.microBatches);
+  std::map<std::pair<size_t, size_t>, size_t> sorts;
+  for (size_t s = 0; s < layout.place.size(); ++s)
+    sorts.try_emplace({layout.place[s], contentions[s]}, s);
+  double sum = 0, forwardPart = 0;
+  for (auto [kind, layers] : least.layersOfKind) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const auto &[sort, stage] : sorts) {
+      Hiding hiding = least.hidingOn(stage);
+      const KindOptions &options = least.options(kind, stage);
+      if (tables.incomplete())
+        return 0;
+      if (options.options.empty())
+        return kNoBound;
+      for (const KindOption &option : options.options) {
+        Least time = least.of(option, hiding);
+        double both = time.forward + time.backward;
+        fastest = std::min(fastest, both);
+        if (both > 0)
+          forwardPart = std::max(forwardPart, time.forward / both);
+      }
+    }
+    sum += static_cast<double>(layers) * fastest;
+  }
+  auto count = static_cast<double>(shape.microBatches);
+  double stages = 0;
+  for (int64_t s = 0; s < layout.degree; ++s) {
+    double ahead = 0;
+    if (shape.microBatches > 1)
+      ahead = (slotsAhead(shape, static_cast<size_t>(s)) - 1) / (count - 1) *
+              forwardPart;
+    stages += 1 / std::max(1 - ahead, 1e-9);
+  }
+  return floorPicoseconds(sum + (count - 1) * sum / stages);
+}
+
+} // namespace galvatron::planner

@@ -1,0 +1,282 @@
+//===- PlanProof.cpp - How fast any plan of a batch can be executed -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The search minimises a formula; this looks for what the simulator can say at
+// least of any plan of the chosen batch. Shapes come by the least time that
+// they may take, the least first, and are solved under lower bounds of executed
+// times (LeastTimes.cpp) until that of the first is known or no shape can be
+// faster than the best plan. Plans found on the way are simulated, too.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PlanSearch.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+/// Part of the steps of a search that its proof may take after it, 2 million:
+/// some tenths of a second.
+constexpr uint64_t kProofPart = 25;
+/// Moves between layers on so few devices are quickly priced.
+constexpr int64_t kFewDevices = 16;
+/// Forms of the bound that are tried for a shape.
+constexpr size_t kMostForms = 4;
+/// Stages of the second one.
+constexpr size_t kStages = 4;
+/// So many plans that it finds are simulated, each in up to a tenth of a
+/// second. Most that are worth it are among the first.
+constexpr size_t kMostSimulated = 3;
+
+namespace {
+
+/// A shape on its way.
+struct Least {
+  Picoseconds bound = 0; ///< of any of its plans, executed
+  Shape shape;
+  /// The transfers between layers are the dearest part to price: without them
+  /// first.
+  enum { Free, Relaxed, Opened, Done } level = Free;
+  LeastForm form;
+  size_t forms = 0; ///< solved so far
+  bool tightened = false;
+  std::unique_ptr<Candidate> candidate;
+  std::unique_ptr<PipelineSearch> search;
+  Picoseconds slack = 0;
+};
+
+} // namespace
+
+/// The proof of one batch.
+class PlanSearch::Proof {
+public:
+  Proof(PlanSearch &plans, PlannerResult &result)
+      : plans(plans), result(result),
+        mostSteps(plans.options.mostSteps == 0
+                      ? kNoStepLimit
+                      : plans.options.mostSteps / kProofPart) {}
+
+  /// Within how many percent of the least any plan can take the best one is;
+  /// nothing if time was up before that could be said.
+  std::optional<double> run();
+
+private:
+  Picoseconds limit() const {
+    return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
+  }
+  void advance(Least &entry, Picoseconds enough);
+  bool open(Least &entry, bool transfers);
+  void simulate(Incumbent plan);
+  bool nextForm(Least &entry, const PipelineSolution &found);
+  void finish(Least &entry, const PipelineSolution &found);
+  /// Lets the entry's search take a turn.
+  template <typename Turn> auto inSearchOf(Least &entry, Turn turn) {
+    PipelineSearch &search = *entry.search;
+    uint64_t taken = search.statistics().steps;
+    search.setCancellation(plans.options.cancellation);
+    search.setMostSteps(taken + std::min(mostSteps - std::min(steps, mostSteps),
+                                         kNoStepLimit - taken));
+    auto found = turn(search);
+    steps += search.statistics().steps - taken;
+    entry.bound = std::max(entry.bound, search.lowerBound());
+    return found;
+  }
+
+  PlanSearch &plans;
+  PlannerResult &result;
+  uint64_t steps = 0, mostSteps;
+  size_t simulated = 0;
+};
+
+/// Makes the entry's problem; false if it needs none any more.
+bool PlanSearch::Proof::open(Least &entry, bool transfers) {
+  entry.search.reset();
+  std::string refusal;
+  entry.candidate =
+      Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
+                           limit(), refusal, transfers);
+  if (!entry.candidate) {
+    entry.level = Least::Done;
+    return false;
+  }
+  if (plans.space.partition != PartitionMode::Free)
+    if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
+      entry.candidate->setPartition(priced->problem().partition);
+  entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem());
+  entry.slack = 0;
+  entry.tightened = false;
+  entry.level = transfers ? Least::Opened : Least::Relaxed;
+  return true;
+}
+
+/// Simulates a plan; it is the best one if it is executed faster.
+void PlanSearch::Proof::simulate(Incumbent plan) {
+  const Solved &known = plans.best->solved;
+  bool again = plan.shape.str() == plans.best->shape.str() &&
+               plan.solved.partition == known.partition &&
+               plan.solved.strategies == known.strategies;
+  if (again || simulated++ >= kMostSimulated)
+    return;
+  Expected<PlannerResult> priced = evaluate(
+      plans.model, plans.cluster, plans.toPlan(plan), plans.options.memory);
+  if (!priced) {
+    consumeError(priced.takeError());
+    return;
+  }
+  if (!priced->feasible() ||
+      priced->plan().iterationMs >= result.plan().iterationMs)
+    return;
+  plan.solved.cost =
+      static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
+  plans.log(plan.shape.str() + ": executed in " +
+            Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) +
+            " ms, found by its lower bound");
+  result = std::move(*priced);
+  plans.best = std::move(plan);
+  plans.finder = Finder::Exact;
+}
+
+/// The next form of an entry, after what `found` is the least of: a game in
+/// which the plan's stages choose what ends early, and the weights what ends
+/// late in all plans so far. False if another would not say more.
+bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
+  ++entry.forms;
+  if (entry.shape.degree() == 1) {
+    entry.form.hidesBehindBackward = !entry.form.hidesBehindBackward;
+    return entry.forms < 2;
+  }
+  if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
+    return false;
+  std::vector<double> ends = entry.candidate->endsOf(found);
+  double counted = 0;
+  for (auto [weight, end] : zip_equal(entry.form.weights, ends))
+    counted += weight * end;
+  auto latest = llvm::max_element(ends);
+  constexpr double worthwhile = 1e-3; // of the bound
+  if (*latest - counted <= worthwhile * static_cast<double>(found.cost))
+    return false;
+  // The ends of a few stages are late already where they come by a few
+  // backward passes earlier: twice the first and some others make a start.
+  size_t stages = std::min<size_t>(ends.size(), kStages);
+  if (entry.forms == 1) {
+    double all = static_cast<double>(stages + 1);
+    for (size_t s = 0; s < stages; ++s)
+      entry.form.weights[s] = (s == 0 ? 2 : 1) / all;
+    return true;
+  }
+  double part = 1 / static_cast<double>(stages + entry.forms);
+  for (double &weight : entry.form.weights)
+    weight *= 1 - part;
+  entry.form.weights[latest - ends.begin()] += part;
+  return true;
+}
+
+/// Simulates what has the least lower bound of a shape and goes on: with the
+/// transfers, and to further forms. The greatest of all their minima is a
+/// bound.
+void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
+  if (entry.forms == 0)
+    simulate({entry.shape, entry.candidate->toSolved(found)});
+  if (entry.bound <= limit()) {
+    // Where stages are large, moves are dear to price: only for cuts, which all
+    // plans have.
+    int64_t degree = entry.shape.degree();
+    bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
+    if (entry.level == Least::Relaxed && few) {
+      open(entry, /*transfers=*/true);
+      return;
+    }
+    if (nextForm(entry, found)) {
+      open(entry, /*transfers=*/few);
+      return;
+    }
+  }
+  entry.level = Least::Done;
+  entry.search.reset();
+  entry.candidate.reset();
+}
+
+/// Raises the entry's bound, not much above `enough`.
+void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
+  // Windows and bounds of stages, by stage and layer: some steps each.
+  steps += 3 * static_cast<uint64_t>(entry.shape.degree()) *
+           plans.model.layerCount();
+  if (entry.level == Least::Free) {
+    entry.form = LeastForm::first(plans.model, plans.tables, entry.shape);
+    bool cheap =
+        plans.cluster.deviceCount() / entry.shape.degree() <= kFewDevices;
+    if (plans.tables.incomplete() || !open(entry, /*transfers=*/cheap))
+      return;
+  }
+  if (!entry.tightened) {
+    Picoseconds most = std::min(limit(), enough);
+    entry.tightened = inSearchOf(entry, [&](PipelineSearch &search) {
+                        return search.tighten(most);
+                      }) <= most;
+    return;
+  }
+  entry.slack =
+      std::max<Picoseconds>({16, entry.bound / 2000, 2 * entry.slack});
+  Picoseconds guess =
+      std::min(limit(), entry.search->lowerBound() + entry.slack);
+  std::optional<PipelineSolution> found = inSearchOf(
+      entry, [&](PipelineSearch &search) { return search.attempt(guess); });
+  if (found && !entry.search->stopped())
+    finish(entry, *found);
+}
+
+std::optional<double> PlanSearch::Proof::run() {
+  std::vector<Least> entries;
+  for (const Shape &shape : plans.shapesOf(plans.best->shape.batch)) {
+    Least entry;
+    entry.shape = shape;
+    entry.bound = leastFreeTime(plans.model, plans.tables, shape);
+    if (plans.tables.incomplete())
+      return std::nullopt;
+    entries.push_back(std::move(entry));
+  }
+  while (true) {
+    auto byBound = [](const Least &a, const Least &b) {
+      return a.bound < b.bound;
+    };
+    Least &next = *llvm::min_element(entries, byBound);
+    if (next.bound > limit())
+      return 0.0;
+    double gap =
+        (result.plan().iterationMs * 1e9 /
+             static_cast<double>(std::max<Picoseconds>(next.bound, 1)) -
+         1) *
+        100;
+    if (next.level == Least::Done || gap <= plans.options.gapPercent ||
+        steps >= mostSteps || plans.late()) {
+      plans.log(next.shape.str() + ": executed in at least " +
+                milliseconds(next.bound) +
+                (next.level == Least::Done ? "" : ", as far as was looked"));
+      return gap;
+    }
+    Picoseconds second = kNoBound;
+    for (const Least &other : entries)
+      if (&other != &next)
+        second = std::min(second, other.bound);
+    // By a little more than needed, or two shapes take many turns.
+    advance(next, second / 100 * 104);
+  }
+}
+
+/// Adds what is proven of executed times to a plan that was chosen by them.
+void PlanSearch::proveExecuted(PlannerResult &priced) {
+  bool searched = space.partition != PartitionMode::BiObjective && !unpriced &&
+                  LeastForm::knows(*best->shape.schedule);
+  if (options.objective != Objective::Executed || !searched || late())
+    return;
+  uint64_t before = steps;
+  std::optional<double> gap = Proof(*this, priced).run();
+  steps = before;
+  std::get<Plan>(priced.outcome).gapPercent = gap;
+}
+
+} // namespace galvatron::planner
