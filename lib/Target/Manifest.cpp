@@ -29,6 +29,7 @@ public:
       return failure();
     json.object([&] {
       writeHeader();
+      writeData();
       writeParameters();
       writeExchanges();
       writeTies();
@@ -187,8 +188,6 @@ private:
     json.attribute("world", world);
     json.attribute("batch", plan.getBatch());
     json.attribute("micro-batches", plan.getMicroBatches());
-    json.attribute("seq-len", model.getAs<IntegerAttr>("seq_len").getInt());
-    json.attribute("vocab", model.getAs<IntegerAttr>("vocab").getInt());
     json.attribute("schedule", plan.getSchedule());
     json.attributeObject("training", [&] {
       json.attribute("optimizer", training.getOptimizer());
@@ -200,11 +199,55 @@ private:
     writeRaw("model-config", modelConfig);
     writeRaw("plan", planReport);
     json.attribute("predicted-step-ms", predictedStepMs());
-    json.attribute("flops-per-token", options.flopsPerToken);
+    json.attribute("flops-per-sample",
+                   options.flopsPerToken * double(sequenceLength()));
     json.attribute("peak-flops", peakFlops());
     json.attributeArray("functions", [&] {
       for (auto func : module.getOps<FuncOp>())
         json.value(func.getSymName());
+    });
+  }
+
+  int64_t sequenceLength() {
+    return model.getAs<IntegerAttr>("seq_len").getInt();
+  }
+
+  /// What models read: tokens and labels, in this order.
+  static constexpr llvm::StringLiteral kDataNames[] = {"tokens", "labels"};
+
+  void writeData() {
+    json.attributeArray("data", [&] {
+      for (StringRef name : kDataNames)
+        json.object([&] {
+          json.attribute("name", name);
+          json.attribute("kind", name);
+          json.attribute("type", "i32");
+          writeNumbers("shape", {sequenceLength()});
+          json.attribute("bytes-per-sample",
+                         sequenceLength() * int64_t(sizeof(int32_t)));
+          json.attribute("below", model.getAs<IntegerAttr>("vocab").getInt());
+          json.attribute("counted", name == "labels");
+        });
+    });
+  }
+
+  /// Every layer that reads data has a copy of its own.
+  void writeCopies(RoleOp role) {
+    json.attributeArray("data", [&] {
+      for (auto layer : role.getLayers().getOps<LayerOp>()) {
+        if (!layer.getData())
+          continue;
+        DictionaryAttr placement = *layer.getPlacement();
+        auto number = [&](StringRef name) {
+          return placement.getAs<IntegerAttr>(name).getInt();
+        };
+        json.object([&] {
+          json.attribute("datum", *layer.getData() == kDataNames[0] ? 0 : 1);
+          writeNumbers("extent",
+                       {number("data"), number("data_per_micro_batch") *
+                                            plan.getMicroBatches()});
+        });
+      }
     });
   }
 
@@ -306,10 +349,11 @@ private:
       });
       json.attribute("slot-count", role.getSlots());
       json.attribute("slot-bytes", *role.getSlotBytes());
+      writeCopies(role);
       json.attributeArray("layers", [&] {
-        int64_t number = 0;
+        int64_t number = 0, copies = 0;
         for (auto layer : role.getLayers().getOps<LayerOp>())
-          json.object([&] { writeLayer(layer, number++); });
+          json.object([&] { writeLayer(layer, number++, copies); });
       });
       writeExchangeRef("send-activation", role.getSendActivationAttr());
       writeExchangeRef("recv-activation", role.getRecvActivationAttr());
@@ -381,7 +425,8 @@ private:
       writeNumbers("outputs", *outputs);
   }
 
-  void writeLayer(LayerOp layer, int64_t number) {
+  /// `copies` counts the copies of data that layers before it read.
+  void writeLayer(LayerOp layer, int64_t number, int64_t &copies) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     DictionaryAttr placement = *layer.getPlacement();
     auto offset = [&](StringRef name) {
@@ -438,12 +483,10 @@ private:
     writeGathered("backward-gathered", layer.getBackwardAhead(),
                   placement.getAs<IntegerAttr>("backward_gathered"));
 
-    std::optional<StringRef> data = layer.getData();
-    json.attribute("input", data == "tokens" ? "data-tokens" : "stash");
-    if (data)
-      json.attribute("data", *data);
-    else
-      json.attribute("data", nullptr);
+    SmallVector<int64_t, 1> data;
+    if (layer.getData())
+      data.push_back(copies++);
+    writeNumbers("data", data);
     json.attributeObject("output", [&] {
       StringRef kind = placement.getAs<StringAttr>("output").getValue();
       json.attribute("kind", kind);

@@ -237,7 +237,7 @@ TEST_F(DifferentRuns, Data) {
   std::string other = "--data=" + folder + "/other.txt";
   EXPECT_EQ(runEach(both(data()), both(other)), 2) << output;
   EXPECT_NE(output.find("do not agree: process 0: data file 0 of 10400 text "
-                        "tokens, hash "),
+                        "values, hash "),
             std::string::npos)
       << output;
   // The same file under another name is the same data.

@@ -22,6 +22,7 @@
 #define ROWS 16
 #define LOGIT_BYTES 16384
 #define DATA_BYTES 256
+#define COPY_BYTES 128
 #else
 #define DEVICES "[0,1]"
 #define LEVELS "[{\"kind\":\"dp\",\"degree\":2,\"stride\":1}]"
@@ -29,6 +30,7 @@
 #define ROWS 8
 #define LOGIT_BYTES 8192
 #define DATA_BYTES 128
+#define COPY_BYTES 64
 #endif
 #define TABLE_ELEMENTS 65536
 #define TABLE_BYTES 262144
@@ -49,6 +51,7 @@
 #define TRANSIENT 1081344
 #define BOUNDARY 1081600
 #define DATA 1097984
+#define LABELS 1098112
 #define LOSS 1098240
 #define STEP 1098304
 #define ARENA 1098432
@@ -57,6 +60,7 @@
 #define TRANSIENT 1064960
 #define BOUNDARY 1065216
 #define DATA 1073408
+#define LABELS 1073472
 #define LOSS 1073536
 #define STEP 1073600
 #define ARENA 1073728
@@ -69,14 +73,15 @@ static const char
             "\",\"target\":{\"backend\":\"cpu\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"
-                       "\"micro-batches\":2,\"seq-len\":8,\"vocab\":256,"
+                       "\"micro-batches\":2,\"data\":[{\"name\":\"tokens\",\"kind\":\"tokens\",\"type\":\"i32\",\"shape\":[8],\"bytes-per-sample\":32,\"below\":256,\"counted\":false},"
+"{\"name\":\"labels\",\"kind\":\"labels\",\"type\":\"i32\",\"shape\":[8],\"bytes-per-sample\":32,\"below\":256,\"counted\":true}],"
                        "\"schedule\":"
                        "\"gpipe\","
                        "\"training\":{\"optimizer\":\"adamw\",\"clip\":true},"
                        "\"model-config\":{\"model_type\":\"bigram\",\"vocab_"
                        "size\":256}"
                        ","
-                       "\"predicted-step-ms\":1.5,\"flops-per-token\":1000,"
+                       "\"predicted-step-ms\":1.5,\"flops-per-sample\":8000,"
                        "\"peak-"
                        "flops\":1e9,"
                        "\"functions\":[\"embed.forward\",\"embed.backward\","
@@ -105,7 +110,7 @@ static const char
                                                                                       BOUNDARY) "," TEXT(LOGIT_BYTES) "]],"
                                                                                                                       "\"data\":[" TEXT(DATA) "," TEXT(DATA_BYTES) "],"
                                                                                                                                                                    "\"loss\":[" TEXT(LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
-                                                                                                                                                                                                                        "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"layers\":["
+                                                                                                                                                                                                                        "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"data\":[{\"datum\":0,\"extent\":[" TEXT(DATA) "," TEXT(COPY_BYTES) "]},{\"datum\":1,\"extent\":[" TEXT(LABELS) "," TEXT(COPY_BYTES) "]}],\"layers\":["
                                                                                                                                                                                                                                                                             "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
                                                                                                                                                                                                                                                                             "\"levels\":" LEVELS ",\"samples\":" TEXT(SAMPLES) ","
                                                                                                                                                                                                                                                                                                                                "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,\"norm\":5,"
@@ -115,7 +120,7 @@ static const char
                                                                                                                                                                                                                                                                                                                                "\"parameter\":0,\"gradient\":262144,\"optimizer\":524288,"
                                                                                                                                                                                                                                                                                                                                "\"stash\":0,\"input-bytes\":0,\"stash-bytes\":0,"
                                                                                                                                                                                                                                                                                                                                "\"transient\":" TEXT(SLOT_BYTES) ",\"transient-bytes\":0,"
-                                                                                                                                                                                                                                                                                                                                                                 "\"input\":\"data-tokens\",\"data\":\"tokens\","
+                                                                                                                                                                                                                                                                                                                                                                 "\"data\":[0],"
                                                                                                                                                                                                                                                                                                                                                                  "\"output\":{\"kind\":\"slot\",\"layer\":1},"
                                                                                                                                                                                                                                                                                                                                                                  "\"grad-in\":0,\"grad-out\":null},"
                                                                                                                                                                                                                                                                                                                                                                  "{\"name\":\"loss\",\"index\":1,\"strategy\":\"by hand\","
@@ -125,7 +130,7 @@ static const char
                                                                                                                                                                                                                                                                                                                                                                                                                     "\"optimizer\":0,\"stash\":0,\"input-bytes\":" TEXT(LOGIT_BYTES) ","
                                                                                                                                                                                                                                                                                                                                                                                                                                                                                      "\"stash-bytes\":" TEXT(LOGIT_BYTES) ","
                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                           "\"transient\":" TEXT(SLOT_BYTES) ",\"transient-bytes\":256,"
-                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                            "\"input\":\"stash\",\"data\":\"labels\",\"output\":{\"kind\":\"loss\"},"
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                            "\"data\":[1],\"output\":{\"kind\":\"loss\"},"
                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                             "\"grad-in\":null,\"grad-out\":0}]}]}";
 
 #define CALL(kernel, buffers, ints, name)                                      \

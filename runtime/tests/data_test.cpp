@@ -11,8 +11,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <numeric>
 #include <set>
+#include <unistd.h>
 
 using namespace grt;
 
@@ -22,6 +27,59 @@ std::string write(const std::string &name, const std::string &bytes) {
   std::string path = testing::TempDir() + name;
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
+}
+
+std::vector<DataFiles> files(std::vector<std::string> paths) {
+  return {{"", std::move(paths)}};
+}
+
+Datum integers(const std::string &kind, int64_t below,
+               std::vector<int64_t> shape) {
+  Datum datum;
+  datum.name = datum.kind = kind;
+  datum.shape = std::move(shape);
+  datum.bytesPerSample = uint64_t(datum.elements()) * 4;
+  datum.below = below;
+  datum.counted = kind == "labels" || kind == "classes";
+  return datum;
+}
+
+/// Tokens, and labels that are the next ones.
+Status open(const DataOptions &options, int64_t vocabulary, int64_t length,
+            std::unique_ptr<Dataset> &result) {
+  return Dataset::open(options,
+                       {integers("tokens", vocabulary, {length}),
+                        integers("labels", vocabulary, {length})},
+                       result);
+}
+
+template <typename Value>
+std::vector<Value> valuesOf(const std::vector<char> &bytes) {
+  std::vector<Value> values(bytes.size() / sizeof(Value));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+Status take(const Status &status, const DataBatch &batch,
+            std::vector<int32_t> &inputs, std::vector<int32_t> &labels) {
+  if (status) {
+    inputs = valuesOf<int32_t>(batch[0]);
+    labels = valuesOf<int32_t>(batch[1]);
+  }
+  return status;
+}
+Status trainingBatch(const Dataset &data, uint64_t first, int64_t batch,
+                     std::vector<int32_t> &inputs,
+                     std::vector<int32_t> &labels) {
+  DataBatch values;
+  return take(data.trainingBatch(first, batch, values), values, inputs, labels);
+}
+Status validationBatch(const Dataset &data, uint64_t index, int64_t batch,
+                       std::vector<int32_t> &inputs,
+                       std::vector<int32_t> &labels) {
+  DataBatch values;
+  return take(data.validationBatch(index, batch, values), values, inputs,
+              labels);
 }
 
 TEST(Permutation, IsABijection) {
@@ -56,11 +114,10 @@ TEST(Dataset, SamplesAndLabels) {
     text.push_back(char(i));
   std::unique_ptr<Dataset> file;
   DataOptions options;
-  options.paths = {write("samples.txt", text)};
+  options.files = files({write("samples.txt", text)});
   options.validationFraction = 0.25;
-  Status status = Dataset::open(options, 64, 4, file);
+  Status status = open(options, 64, 4, file);
   ASSERT_TRUE(status) << status.message();
-  EXPECT_EQ(file->tokenCount(), 43u);
   EXPECT_EQ(file->trainingSamples(), 8u);
   EXPECT_EQ(file->validationSamples(), 2u);
 
@@ -69,8 +126,8 @@ TEST(Dataset, SamplesAndLabels) {
     std::multiset<int32_t> firsts;
     std::vector<int32_t> inputs, labels;
     for (uint64_t step = 1; step <= uint64_t(8 / batch); ++step) {
-      ASSERT_TRUE(file->trainingBatch((step - 1) * uint64_t(batch), batch,
-                                      inputs, labels));
+      ASSERT_TRUE(trainingBatch(*file, (step - 1) * uint64_t(batch), batch,
+                                inputs, labels));
       for (int64_t s = 0; s < batch; ++s) {
         firsts.insert(inputs[s * 4]);
         EXPECT_EQ(inputs[s * 4] % 4, 0);
@@ -83,7 +140,7 @@ TEST(Dataset, SamplesAndLabels) {
 
   std::vector<int32_t> inputs, labels;
   EXPECT_EQ(file->validationBatches(3), 1u);
-  ASSERT_TRUE(file->validationBatch(0, 3, inputs, labels));
+  ASSERT_TRUE(validationBatch(*file, 0, 3, inputs, labels));
   EXPECT_EQ(inputs[0], 32);
   EXPECT_EQ(inputs[4], 36);
   EXPECT_EQ(labels[7], 40);
@@ -100,15 +157,16 @@ TEST(Dataset, WideTokens) {
   for (bool isWide : {false, true}) {
     std::unique_ptr<Dataset> file;
     DataOptions options;
-    options.paths = {write(isWide ? "t.u32" : "t.u16", isWide ? wide : narrow)};
-    ASSERT_TRUE(Dataset::open(options, 8001, 8, file));
+    options.files =
+        files({write(isWide ? "t.u32" : "t.u16", isWide ? wide : narrow)});
+    ASSERT_TRUE(open(options, 8001, 8, file));
     std::vector<int32_t> inputs, labels;
-    ASSERT_TRUE(file->trainingBatch(2, 1, inputs, labels));
+    ASSERT_TRUE(trainingBatch(*file, 2, 1, inputs, labels));
     for (int i = 0; i < 8; ++i) {
       EXPECT_EQ(inputs[i], 1000 * i);
       EXPECT_EQ(labels[i], 1000 * (i + 1));
     }
-    Status status = Dataset::open(options, 7000, 8, file);
+    Status status = open(options, 7000, 8, file);
     EXPECT_EQ(status.exitCode(), 2);
     EXPECT_NE(status.message().find("token 7000 at position 7, expected less "
                                     "than the vocabulary of 7000"),
@@ -126,13 +184,13 @@ TEST(Dataset, SeveralFiles) {
     second += {char(i), 0};
   std::unique_ptr<Dataset> data;
   DataOptions options;
-  options.paths = {write("first.txt", first), write("second.u16", second)};
-  Status status = Dataset::open(options, 128, 4, data);
+  options.files =
+      files({write("first.txt", first), write("second.u16", second)});
+  Status status = open(options, 128, 4, data);
   ASSERT_TRUE(status) << status.message();
-  EXPECT_EQ(data->tokenCount(), 24u);
   EXPECT_EQ(data->trainingSamples(), 5u);
   std::vector<int32_t> inputs, labels;
-  ASSERT_TRUE(data->trainingBatch(0, 5, inputs, labels));
+  ASSERT_TRUE(trainingBatch(*data, 0, 5, inputs, labels));
   std::set<int32_t> firsts;
   for (int s = 0; s < 5; ++s) {
     firsts.insert(inputs[s * 4]);
@@ -149,7 +207,7 @@ TEST(Dataset, SeveralFiles) {
   second[3] ^= 1;
   write("second.u16", second);
   std::unique_ptr<Dataset> other;
-  ASSERT_TRUE(Dataset::open(options, 512, 4, other));
+  ASSERT_TRUE(open(options, 512, 4, other));
   EXPECT_EQ(other->identity()[0], identity[0]);
   EXPECT_NE(other->identity()[1], identity[1]);
 }
@@ -159,16 +217,16 @@ TEST(Dataset, EveryEpochHasAnOrderOfItsOwn) {
   for (int i = 0; i <= 100; ++i) // 25 samples of four
     text.push_back(char(i));
   DataOptions options;
-  options.paths = {write("epochs.txt", text)};
+  options.files = files({write("epochs.txt", text)});
   options.seed = 9;
   std::unique_ptr<Dataset> data, again;
-  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
-  ASSERT_TRUE(Dataset::open(options, 128, 4, again));
+  ASSERT_TRUE(open(options, 128, 4, data));
+  ASSERT_TRUE(open(options, 128, 4, again));
   std::vector<std::vector<int32_t>> epochs(3);
   std::vector<int32_t> labels, other;
   for (uint64_t epoch = 0; epoch < 3; ++epoch) {
-    ASSERT_TRUE(data->trainingBatch(epoch * 25, 25, epochs[epoch], labels));
-    ASSERT_TRUE(again->trainingBatch(epoch * 25, 25, other, labels));
+    ASSERT_TRUE(trainingBatch(*data, epoch * 25, 25, epochs[epoch], labels));
+    ASSERT_TRUE(trainingBatch(*again, epoch * 25, 25, other, labels));
     EXPECT_EQ(epochs[epoch], other) << epoch;
   }
   EXPECT_NE(epochs[0], epochs[1]);
@@ -188,13 +246,13 @@ TEST(Dataset, TheLabelAtTheEndOfAFile) {
     for (int i = 0; i < tokens; ++i)
       text.push_back(char(i));
     DataOptions options;
-    options.paths = {write("end.txt", text)};
+    options.files = files({write("end.txt", text)});
     std::unique_ptr<Dataset> data;
-    ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+    ASSERT_TRUE(open(options, 128, 4, data));
     uint64_t samples = uint64_t(tokens - 1) / 4;
     EXPECT_EQ(data->trainingSamples(), samples) << tokens;
     std::vector<int32_t> inputs, labels;
-    ASSERT_TRUE(data->trainingBatch(0, int64_t(samples), inputs, labels));
+    ASSERT_TRUE(trainingBatch(*data, 0, int64_t(samples), inputs, labels));
     int32_t last = *std::max_element(labels.begin(), labels.end());
     EXPECT_EQ(last, int32_t(samples) * 4) << tokens;
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -202,20 +260,20 @@ TEST(Dataset, TheLabelAtTheEndOfAFile) {
   }
   // T tokens are no sample, T + 1 are one.
   DataOptions options;
-  options.paths = {write("end.txt", std::string(4, 'a'))};
+  options.files = files({write("end.txt", std::string(4, 'a'))});
   std::unique_ptr<Dataset> data;
-  EXPECT_EQ(Dataset::open(options, 128, 4, data).exitCode(), 2);
-  options.paths = {write("end.txt", std::string(5, 'a'))};
-  EXPECT_TRUE(Dataset::open(options, 128, 4, data));
+  EXPECT_EQ(open(options, 128, 4, data).exitCode(), 2);
+  options.files = files({write("end.txt", std::string(5, 'a'))});
+  EXPECT_TRUE(open(options, 128, 4, data));
 }
 
 TEST(Dataset, TheTailOfALongFileIsPartOfItsIdentity) {
   std::string text(200000, 'a');
   DataOptions options;
   auto identity = [&] {
-    options.paths = {write("tail.txt", text)};
+    options.files = files({write("tail.txt", text)});
     std::unique_ptr<Dataset> data;
-    EXPECT_TRUE(Dataset::open(options, 256, 4, data));
+    EXPECT_TRUE(open(options, 256, 4, data));
     return data->identity()[0];
   };
   DataIdentity whole = identity();
@@ -229,14 +287,14 @@ TEST(Dataset, TheTailOfALongFileIsPartOfItsIdentity) {
 
 TEST(Dataset, AllSamplesMayBeForValidation) {
   DataOptions options;
-  options.paths = {write("all.txt", std::string(41, 'a'))};
+  options.files = files({write("all.txt", std::string(41, 'a'))});
   options.validationFraction = 1;
   std::unique_ptr<Dataset> data;
-  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+  ASSERT_TRUE(open(options, 128, 4, data));
   EXPECT_EQ(data->trainingSamples(), 0u);
   EXPECT_EQ(data->validationSamples(), 10u);
   std::vector<int32_t> inputs, labels;
-  EXPECT_EQ(data->trainingBatch(0, 1, inputs, labels).exitCode(), 2);
+  EXPECT_EQ(trainingBatch(*data, 0, 1, inputs, labels).exitCode(), 2);
 }
 
 TEST(Dataset, BatchesDoNotDependOnHowTheyAreCut) {
@@ -245,13 +303,13 @@ TEST(Dataset, BatchesDoNotDependOnHowTheyAreCut) {
     text.push_back(char(i));
   std::unique_ptr<Dataset> data;
   DataOptions options;
-  options.paths = {write("cut.txt", text)};
-  ASSERT_TRUE(Dataset::open(options, 128, 4, data));
+  options.files = files({write("cut.txt", text)});
+  ASSERT_TRUE(open(options, 128, 4, data));
   std::vector<int32_t> whole, part, labels;
-  ASSERT_TRUE(data->trainingBatch(0, 60, whole, labels)); // over two epochs
+  ASSERT_TRUE(trainingBatch(*data, 0, 60, whole, labels)); // over two epochs
   for (uint64_t first : {0, 7, 20, 24, 25, 49})
     for (int64_t batch : {1, 4, 11}) {
-      ASSERT_TRUE(data->trainingBatch(first, batch, part, labels));
+      ASSERT_TRUE(trainingBatch(*data, first, batch, part, labels));
       EXPECT_TRUE(std::equal(part.begin(), part.end(),
                              whole.begin() + long(first) * 4));
     }
@@ -260,18 +318,325 @@ TEST(Dataset, BatchesDoNotDependOnHowTheyAreCut) {
 TEST(Dataset, FilesThatChangeAreErrors) {
   std::unique_ptr<Dataset> data;
   DataOptions options;
-  options.paths = {write("change.txt", std::string(4096, 'a'))};
-  ASSERT_TRUE(Dataset::open(options, 256, 8, data));
+  options.files = files({write("change.txt", std::string(4096, 'a'))});
+  ASSERT_TRUE(open(options, 256, 8, data));
   std::vector<int32_t> inputs, labels;
-  ASSERT_TRUE(data->trainingBatch(0, 2, inputs, labels));
+  ASSERT_TRUE(trainingBatch(*data, 0, 2, inputs, labels));
   write("change.txt", "short");
-  Status status = data->trainingBatch(2, 2, inputs, labels);
+  Status status = trainingBatch(*data, 2, 2, inputs, labels);
   EXPECT_EQ(status.exitCode(), ExitStorage);
   EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
             std::string::npos);
-  options.paths = {write("empty.txt", "")};
-  EXPECT_NE(Dataset::open(options, 256, 8, data).message().find("is empty"),
+  options.files = files({write("empty.txt", "")});
+  EXPECT_NE(open(options, 256, 8, data).message().find("is empty"),
             std::string::npos);
+}
+
+/// A `.npy` file as NumPy writes it, of version 1.
+template <typename Value>
+std::string npy(const std::string &descr, const std::string &shape,
+                const std::vector<Value> &values) {
+  std::string header = "{'descr': '" + descr +
+                       "', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.resize((header.size() + 10 + 64) / 64 * 64 - 11, ' ');
+  header += '\n';
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += {char(header.size()), char(header.size() >> 8)};
+  return bytes + header +
+         std::string(reinterpret_cast<const char *>(values.data()),
+                     values.size() * sizeof(Value));
+}
+
+Datum reals(const std::string &kind, std::vector<int64_t> shape, uint32_t type,
+            uint64_t width) {
+  Datum datum;
+  datum.name = datum.kind = kind;
+  datum.shape = std::move(shape);
+  datum.type = type;
+  datum.bytesPerSample = uint64_t(datum.elements()) * width;
+  return datum;
+}
+
+TEST(Dataset, ImagesAndClasses) {
+  // Five images of 2 x 3 bytes, their classes in two files.
+  std::vector<uint8_t> pixels(30);
+  for (size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = uint8_t(8 * i);
+  DataOptions options;
+  options.files = {
+      {"classes",
+       {write("a.npy", npy<int64_t>("<i8", "(3,)", {4, -7, 2})),
+        write("b.npy", npy<uint8_t>("|u1", "(2,)", {0, 1}))}},
+      {"", {write("images.npy", npy("|u1", "(5, 2, 3)", pixels))}}};
+  options.validationFraction = 1; // the order of the files
+  std::vector<Datum> data = {reals("images", {2, 3}, GRT_F32, 4),
+                             integers("classes", 5, {})};
+  std::unique_ptr<Dataset> opened;
+  Status status = Dataset::open(options, data, opened);
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_EQ(opened->validationSamples(), 5u);
+  DataBatch batch;
+  ASSERT_TRUE(opened->validationBatch(0, 6, batch));
+  std::vector<float> images = valuesOf<float>(batch[0]);
+  for (size_t i = 0; i < 30; ++i)
+    EXPECT_EQ(images[i], float(pixels[i] / 255.0)) << i;
+  for (size_t i = 30; i < 36; ++i)
+    EXPECT_EQ(images[i], 0.0f);
+  // A negative class does not count, nor does what is missing.
+  EXPECT_EQ(valuesOf<int32_t>(batch[1]),
+            (std::vector<int32_t>{4, -1, 2, 0, 1, -1}));
+  EXPECT_EQ(opened->identity().size(), 3u);
+  EXPECT_EQ(opened->identity()[0].format, "npy");
+  EXPECT_EQ(opened->fileNames()[0], options.files[1].paths[0]);
+
+  // Training deals both alike.
+  options.validationFraction = 0;
+  ASSERT_TRUE(Dataset::open(options, data, opened));
+  ASSERT_TRUE(opened->trainingBatch(0, 5, batch));
+  images = valuesOf<float>(batch[0]);
+  std::vector<int32_t> classes = valuesOf<int32_t>(batch[1]);
+  for (size_t s = 0; s < 5; ++s) {
+    size_t sample = size_t(std::lround(images[6 * s] * 255 / 48));
+    EXPECT_EQ(classes[s], (std::vector<int32_t>{4, -1, 2, 0, 1})[sample]);
+  }
+}
+
+TEST(Dataset, FloatingValuesOfEveryWidth) {
+  std::vector<float> singles = {0.5f, -1.25f, 3.0e-5f, 1e30f};
+  std::vector<double> doubles(singles.begin(), singles.end());
+  for (bool wide : {false, true})
+    for (uint32_t type :
+         {uint32_t(GRT_F32), uint32_t(GRT_F64), uint32_t(GRT_BF16)}) {
+      DataOptions options;
+      options.validationFraction = 1;
+      std::string path =
+          write("values.npy", wide ? npy("<f8", "(2, 2)", doubles)
+                                   : npy("<f4", "(2, 2)", singles));
+      options.files = {
+          {"images", {path}},
+          {"classes", {write("c.npy", npy<uint8_t>("|b1", "(2,)", {1, 0}))}}};
+      uint64_t width = type == GRT_F64 ? 8 : type == GRT_F32 ? 4 : 2;
+      std::unique_ptr<Dataset> data;
+      Status status = Dataset::open(
+          options,
+          {reals("images", {2}, type, width), integers("classes", 2, {})},
+          data);
+      ASSERT_TRUE(status) << status.message();
+      DataBatch batch;
+      ASSERT_TRUE(data->validationBatch(0, 2, batch));
+      if (type == GRT_F64)
+        EXPECT_EQ(valuesOf<double>(batch[0]), doubles);
+      else if (type == GRT_F32)
+        EXPECT_EQ(valuesOf<float>(batch[0]), singles);
+      else // 0.5 and -1.25 have few digits
+        EXPECT_EQ(valuesOf<uint16_t>(batch[0])[1], 0xbfa0);
+      EXPECT_EQ(valuesOf<int32_t>(batch[1]), (std::vector<int32_t>{1, 0}));
+    }
+}
+
+TEST(Dataset, SeveralKindsOfIntegers) {
+  std::string text;
+  for (int i = 0; i < 21; ++i)
+    text.push_back(char(i));
+  DataOptions options;
+  options.validationFraction = 1;
+  std::string types(20, 0);
+  types[6] = 1;
+  options.files = {{"tokens", {write("t.txt", text)}},
+                   {"segments", {write("s.txt", types)}}};
+  Datum segments = integers("token_types", 2, {4});
+  segments.name = "segments";
+  std::unique_ptr<Dataset> data;
+  Status status = Dataset::open(
+      options,
+      {integers("labels", 64, {4}), segments, integers("tokens", 64, {4})},
+      data);
+  ASSERT_TRUE(status) << status.message();
+  DataBatch batch;
+  ASSERT_TRUE(data->validationBatch(0, 2, batch));
+  EXPECT_EQ(valuesOf<int32_t>(batch[0])[7], 8);
+  EXPECT_EQ(valuesOf<int32_t>(batch[1])[6], 1);
+  EXPECT_EQ(valuesOf<int32_t>(batch[2])[7], 7);
+}
+
+TEST(Dataset, WhatCannotBeReadIsNamed) {
+  std::vector<Datum> data = {reals("images", {2, 2}, GRT_F32, 4),
+                             integers("classes", 5, {})};
+  std::vector<float> pixels(12);
+  std::string images = write("i.npy", npy("<f4", "(3, 2, 2)", pixels));
+  std::string classes = write("c.npy", npy<int32_t>("<i4", "(3,)", {0, 1, 2}));
+  auto message = [&](const std::vector<DataFiles> &files) {
+    DataOptions options;
+    options.files = files;
+    std::unique_ptr<Dataset> opened;
+    Status status = Dataset::open(options, data, opened);
+    EXPECT_EQ(status.exitCode(), 2);
+    return status.message();
+  };
+  auto has = [](const std::string &text, const std::string &part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  auto withImages = [&](const std::string &bytes) {
+    return message(
+        {{"images", {write("wrong.npy", bytes)}}, {"classes", {classes}}});
+  };
+  has(message({{"images", {images}}}),
+      "data 'classes' of kind 'classes': expected a file, --data=classes=FILE");
+  has(message({{"sounds", {images}}}),
+      "data 'sounds': expected one of the program's, 'images', 'classes'");
+  has(message({{"", {images}},
+               {"classes",
+                {write("w.npy", npy<int32_t>("<i4", "(3,)", {0, 5, 2}))}}}),
+      "'classes' has 5 at position 1, expected less than 5");
+  has(message(
+          {{"", {images}},
+           {"classes", {write("w.npy", npy<int32_t>("<i4", "(2,)", {0, 1}))}}}),
+      "data 'classes' has 2 samples, expected the 3 of 'images'");
+  has(message({{"", {images}}, {"classes", {images}}}),
+      "expected samples of shape [] for 'classes', found an array of shape "
+      "[3, 2, 2]");
+  has(message({{"", {images}},
+               {"classes",
+                {write("w.npy", npy<float>("<f4", "(3,)", {0, 1, 2}))}}}),
+      "expected integers for 'classes', found elements of type f4");
+  has(message({{"", {write("i.txt", std::string(12, 'a'))}},
+               {"classes", {classes}}}),
+      "expected an array file (.npy) for 'images'");
+  has(withImages(npy("<f4", "(3, 4)", pixels)),
+      "expected samples of shape [2, 2] for 'images', found an array of shape "
+      "[3, 4]");
+  has(withImages(npy("<f4", "(4, 2, 2)", pixels)),
+      "expected 16 elements of type f4");
+  has(withImages(npy(">f4", "(3, 2, 2)", pixels)),
+      "expected the least significant byte first, found '>f4'");
+  has(withImages(npy("<c8", "(3, 2, 2)", pixels)), "found '<c8'");
+  has(withImages("images"), "expected an array file, which begins with");
+  has(withImages(std::string("\x93NUMPY\x09\x00\x10\x00", 10)),
+      "expected version 1, 2 or 3");
+  has(withImages(std::string("\x93NUMPY\x01\x00\xff\x00{", 11)),
+      "the header ends at byte 265 of a file of 11");
+  auto header = [&](const std::string &text) {
+    return withImages(std::string("\x93NUMPY\x01\x00", 8) +
+                      std::string({char(text.size()), 0}) + text);
+  };
+  has(header("{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}"),
+      "expected rows first, found an array in Fortran order");
+  has(header("{'descr': '<f4', 'shape': (3,)}"),
+      "expected the key 'fortran_order'");
+  has(header("{'descr': '<f4', 'descr': '<f4'}"), "found 'descr'");
+  has(header("{'shape': (3, -1)}"), "byte 24: expected a number");
+  has(header("{'shape': (4503599627370496, 4)}"),
+      "expected at most 4503599627370496 elements");
+  has(header("{'fortran_order': 1}"), "expected True or False");
+  has(header("['descr']"), "byte 10: expected '{', found '['");
+  has(header("{'descr': '<f4'} 1"), "expected the end of the header");
+
+  // Of an array of tokens nobody knows which comes after the last.
+  data = {integers("tokens", 5, {3}), integers("labels", 5, {3})};
+  has(message(
+          {{"", {write("t.npy", npy<uint8_t>("|u1", "(1, 3)", {0, 1, 2}))}}}),
+      "an array of samples has no next tokens");
+}
+
+/// What a process reads of a batch is what all read of it together, and all
+/// count the same.
+TEST(Dataset, ProcessesReadTheirSamplesAlone) {
+  std::vector<float> pixels(60);
+  std::iota(pixels.begin(), pixels.end(), 0.0f);
+  std::vector<int8_t> classes;
+  for (int i = 0; i < 30; ++i)
+    classes.push_back(int8_t(i % 4 - 1));
+  std::string images = write("i.npy", npy("<f4", "(30, 2)", pixels));
+  std::string text(121, 'a');
+  for (size_t i = 0; i < text.size(); ++i)
+    text[i] = char(i);
+  DataOptions pictures, tokens;
+  pictures.files = {
+      {"", {images}},
+      {"classes", {write("c.npy", npy("|i1", "(30,)", classes))}}};
+  tokens.files = files({write("t.txt", text)});
+  pictures.validationFraction = tokens.validationFraction = 0.2;
+  const std::vector<Datum> kinds[] = {
+      {reals("images", {2}, GRT_F32, 4), integers("classes", 3, {})},
+      {integers("tokens", 128, {4}), integers("labels", 128, {4})}};
+  for (int kind : {0, 1}) {
+    std::unique_ptr<Dataset> data;
+    ASSERT_TRUE(Dataset::open(kind ? tokens : pictures, kinds[kind], data));
+    for (bool validates : {false, true}) {
+      auto load = [&](DataBatch &batch, const SamplesRead *wanted,
+                      uint64_t &counted) {
+        // 24 samples are for training, the other 6 for validation.
+        return validates ? data->validationBatch(0, 10, batch, wanted, &counted)
+                         : data->trainingBatch(20, 10, batch, wanted, &counted);
+      };
+      DataBatch whole;
+      uint64_t counted = 0;
+      ASSERT_TRUE(load(whole, nullptr, counted));
+      uint64_t expected = 0;
+      for (int32_t value : valuesOf<int32_t>(whole[1]))
+        expected += value >= 0;
+      EXPECT_EQ(counted, expected);
+      EXPECT_GT(expected, 0u);
+      for (int64_t processes : {1, 2, 5}) {
+        DataBatch joined;
+        for (const std::vector<char> &values : whole)
+          joined.emplace_back(values.size());
+        for (int64_t p = 0; p < processes; ++p) {
+          int64_t each = 10 / processes;
+          // The second datum is read by another stage.
+          SamplesRead wanted = {{{p * each, each}},
+                                {{(processes - 1 - p) * each, each}}};
+          DataBatch part;
+          ASSERT_TRUE(load(part, &wanted, counted));
+          EXPECT_EQ(counted, expected);
+          for (size_t d : {0, 1}) {
+            auto bytes = long(kinds[kind][d].bytesPerSample);
+            std::copy_n(part[d].begin() + wanted[d][0].first * bytes,
+                        each * bytes,
+                        joined[d].begin() + wanted[d][0].first * bytes);
+          }
+        }
+        EXPECT_EQ(joined, whole) << processes;
+      }
+    }
+  }
+}
+
+/// Of long files the front is checked when they are opened and the rest as it
+/// is read: a trillion tokens (in a file with a hole) are there at once.
+TEST(Dataset, LongFilesAreCheckedAsTheyAreRead) {
+  constexpr uint64_t trillion = 1'000'000'000'000;
+  std::string path = write("long.u16", "");
+  if (truncate(path.c_str(), off_t(2 * trillion)) != 0)
+    GTEST_SKIP() << "the file system has no files of 2 TB";
+  DataOptions options;
+  options.files = files({path});
+  std::unique_ptr<Dataset> data;
+  ASSERT_TRUE(open(options, 100, 1024, data));
+  EXPECT_EQ(data->trainingSamples(), (trillion - 1) / 1024);
+  std::vector<int32_t> inputs, labels;
+  for (uint64_t first : {uint64_t(0), trillion})
+    ASSERT_TRUE(trainingBatch(*data, first, 4, inputs, labels));
+  data.reset();
+
+  // The one bad token is in the last sample.
+  uint64_t samples = uint64_t(1) << 16, tokens = samples * 1024 + 1;
+  ASSERT_EQ(truncate(path.c_str(), 0), 0);
+  ASSERT_EQ(truncate(path.c_str(), off_t(2 * tokens)), 0);
+  {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(std::streamoff(2 * (tokens - 5)));
+    file.put(char(200));
+  }
+  options.validationFraction = 1.0 / double(samples);
+  ASSERT_TRUE(open(options, 100, 1024, data));
+  EXPECT_TRUE(trainingBatch(*data, 0, 4, inputs, labels));
+  Status status = validationBatch(*data, 0, 1, inputs, labels);
+  EXPECT_EQ(status.exitCode(), 2);
+  EXPECT_NE(status.message().find("token 200 at position 67108860"),
+            std::string::npos)
+      << status.message();
+  std::remove(path.c_str());
 }
 
 TEST(LearningRate, WarmsUpAndFalls) {

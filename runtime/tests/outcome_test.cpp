@@ -425,6 +425,21 @@ TEST(Outcome, EvaluatesWithoutTraining) {
   EXPECT_EQ(result.exitCode, 0);
   EXPECT_TRUE(has(result, "the weights are random ones")) << result.output;
   EXPECT_EQ(summaryOf(summary)["evaluation"]["tokens"], 399 * 8);
+
+  // The files may stand behind the option, and a pattern is several.
+  result = runTool(program(1) + " --evaluate=" + alphabet() +
+                   " --summary=" + summary);
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_EQ(summaryOf(summary)["evaluation"]["tokens"], 399 * 8);
+  std::string shards = folder() + "/shards-";
+  for (const char *number : {"1", "2"})
+    std::filesystem::copy_file(
+        alphabet(), shards + number + ".txt",
+        std::filesystem::copy_options::overwrite_existing);
+  result = runTool(program(1) + " '--evaluate=tokens=" + shards +
+                   "*.txt' --summary=" + summary);
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_EQ(summaryOf(summary)["evaluation"]["tokens"], 2 * 399 * 8);
 }
 
 TEST(Outcome, PathsWithCommasAndValuesApart) {
@@ -450,7 +465,7 @@ TEST(Outcome, AResumeWithAnotherTailIsRefused) {
   writeText("long.txt", text);
   Result result = runTool(run + " --steps=2 --resume");
   EXPECT_EQ(result.exitCode, 2) << result.output;
-  EXPECT_TRUE(has(result, "100000 text tokens and differs from it"))
+  EXPECT_TRUE(has(result, "100000 text values and differs from it"))
       << result.output;
 }
 

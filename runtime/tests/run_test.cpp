@@ -174,7 +174,7 @@ TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
        "was made with 2 data files, found 1", 2},
       {program(2) + " --steps=40 --resume --checkpoint=" + kept + " --data=" +
            alphabet() + "," + writeText("other.txt", std::string(3200, 'x')),
-       "'" + folder() + "/other.txt' has 3200 text tokens and differs", 2},
+       "'" + folder() + "/other.txt' has 3200 text values and differs", 2},
       {common + " --steps=40 --resume --validation-fraction=0.5",
        "was made with --validation-fraction=", 2}};
   for (const Refusal &refusal : refusals) {
@@ -347,7 +347,8 @@ TEST(Run, WrongInputs) {
       {some + " --betas=0.9,1", "option '--betas': expected two numbers"},
       {some + " --ranks=4", "the program needs 1 ranks, --ranks gives 4"},
       {some + " --ranks=0", "expected an integer of at least 1, found '0'"},
-      {some + " --data-format=u8", "expected text, u16 or u32, found 'u8'"},
+      {some + " --data-format=u8",
+       "expected text, u16, u32 or npy, found 'u8'"},
       {some + " --validation-fraction=1.5", "expected a number from 0 to 1"},
       {some + " --validation-fraction=1",
        "the validation fraction leaves no samples"},
@@ -370,6 +371,10 @@ TEST(Run, WrongInputs) {
        "is too short: expected at least 9 tokens, found 8"},
       {some + " --data=" + writeText("nothing.txt", ""), "is empty"},
       {some + " --data=a.txt,,b.txt", "expected files separated by commas"},
+      {p + " --steps=1 '--data=/nowhere/*.txt'",
+       "expected a pattern that matches files, found '/nowhere/*.txt'"},
+      {p + " --data=" + tiny + " --evaluate=" + tiny,
+       "--evaluate=FILE names the data: leave --data out"},
       {some + " --resume", "--resume needs --checkpoint=DIR"},
       {some + " --checkpoint-every=2", "--checkpoint-every needs --checkpoint"},
       {some + " --keep-checkpoints=0", "expected an integer of at least 1"},

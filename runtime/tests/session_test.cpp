@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -513,6 +514,56 @@ TEST(Session, BatchesAreChecked) {
   EXPECT_EQ(session->setBatch(batch.tokens, batch.labels).exitCode(), 2);
   TensorMap gradients;
   EXPECT_EQ(session->gradients(gradients).exitCode(), 2);
+}
+
+/// A batch holds what its process reads; of the rest only how much of it counts
+/// is known. Here all samples are read, and the count is another one.
+TEST(Session, TheCountOfABatchMayComeWithIt) {
+  ModelPlan plan;
+  plan.layers[0].levels = plan.layers[2].levels = {{"dp", 2}};
+  plan.layers[1].levels = {{"sdp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1}}};
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  ASSERT_EQ(program->data().size(), 2u);
+  EXPECT_EQ(program->data()[1].name, "labels");
+  EXPECT_TRUE(program->data()[1].counted);
+  EXPECT_EQ(program->sequenceLength(), plan.seqLen);
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  // Both ranks' halves of both micro-batches.
+  for (const std::vector<SampleRange> &ranges : session->samplesRead()) {
+    ASSERT_EQ(ranges.size(), 1u);
+    EXPECT_EQ(ranges[0].first, 0);
+    EXPECT_EQ(ranges[0].count, plan.batch);
+  }
+  Batch batch = makeBatch(plan, 1);
+  DataBatch data(2);
+  for (int i : {0, 1}) {
+    const std::vector<int32_t> &values = i ? batch.labels : batch.tokens;
+    auto *bytes = reinterpret_cast<const char *>(values.data());
+    data[size_t(i)].assign(bytes, bytes + values.size() * sizeof(int32_t));
+  }
+  double whole = 0, counted = 0;
+  uint64_t values = 0;
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  ASSERT_TRUE(session->evaluate(whole, values));
+  EXPECT_EQ(values,
+            uint64_t(std::count_if(batch.labels.begin(), batch.labels.end(),
+                                   [](int32_t l) { return l >= 0; })));
+  ASSERT_TRUE(session->setBatch(data));
+  ASSERT_TRUE(session->evaluate(counted, values));
+  EXPECT_EQ(counted, whole);
+  ASSERT_TRUE(session->setBatch(data, 2 * values));
+  uint64_t given = 0;
+  ASSERT_TRUE(session->evaluate(counted, given));
+  EXPECT_EQ(given, 2 * values);
+  EXPECT_DOUBLE_EQ(counted, whole / 2);
+  data.pop_back();
+  EXPECT_NE(session->setBatch(data).message().find(
+                "expected values of 2 data, found 1"),
+            std::string::npos);
 }
 
 /// The same programs on the CPU backend, where it is built.

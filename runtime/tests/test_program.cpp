@@ -66,10 +66,24 @@ private:
   };
 
   void describeLayer(int layer);
+  Json datum(const char *kind, bool counted) const {
+    return {{"name", kind},
+            {"kind", kind},
+            {"type", "i32"},
+            {"shape", {plan.seqLen}},
+            {"bytes-per-sample", plan.seqLen * 4},
+            {"below", plan.vocab},
+            {"counted", counted}};
+  }
+  /// What the layer reads of all micro-batches.
+  uint64_t dataBytes(int layer) const {
+    return alignUp(uint64_t(layers[layer].rows) * 4) *
+           uint64_t(plan.microBatches);
+  }
   void writeFunctions(int layer);
   Json layerJson(int layer, const StagePlan &stage, uint64_t &parameters,
                  uint64_t &gradients, uint64_t &optimizer,
-                 std::map<int, uint64_t> &stashes);
+                 std::map<int, uint64_t> &stashes, int &copies);
   int exchange(int from, const std::vector<int> &fromDevices, int to,
                const std::vector<int> &toDevices);
   std::vector<int64_t> heldBlocks(int layer, const std::vector<int> &devices);
@@ -436,7 +450,8 @@ int Builder::exchange(int from, const std::vector<int> &fromDevices, int to,
 
 Json Builder::layerJson(int number, const StagePlan &stage,
                         uint64_t &parameters, uint64_t &gradients,
-                        uint64_t &optimizer, std::map<int, uint64_t> &stashes) {
+                        uint64_t &optimizer, std::map<int, uint64_t> &stashes,
+                        int &copies) {
   const LayerInfo &info = layers[number];
   bool last = number == stage.layers.back();
   Json levels = Json::array();
@@ -482,10 +497,7 @@ Json Builder::layerJson(int number, const StagePlan &stage,
       {"transient", 0}, // the whole arena's offset is filled in by the caller
       {"transient-bytes", info.transient},
       {"recompute-stash-bytes", info.recomputeStash},
-      {"input", number ? "stash" : "data-tokens"},
-      {"data", number == 0   ? Json("tokens")
-               : number == 2 ? Json("labels")
-                             : Json()}};
+      {"data", number == 1 ? Json::array() : Json::array({copies++})}};
   uint64_t held = uint64_t(info.shard[0] + info.shard[1]) * width;
   parameters += held;
   gradients += held;
@@ -651,7 +663,7 @@ void Builder::build() {
       transient =
           std::max(transient, alignUp(info.recomputeStash) + info.transient);
       if (layer != 1)
-        data += uint64_t(info.rows) * 4 * uint64_t(plan.microBatches);
+        data += dataBytes(layer);
     }
     // A resharded gradient arrives in the layout of the layer before.
     boundary = alignUp(boundary);
@@ -660,10 +672,11 @@ void Builder::build() {
                                             plan.microBatches)
                         : plan.microBatches;
     uint64_t parametersEnd = 0, gradientsEnd = 0, optimizerEnd = 0;
+    int copies = 0;
     Json layerList = Json::array();
     for (int layer : stage.layers)
       layerList.push_back(layerJson(layer, stage, parametersEnd, gradientsEnd,
-                                    optimizerEnd, stashes));
+                                    optimizerEnd, stashes, copies));
     Json arena;
     uint64_t at = 0;
     auto place = [&](const char *name, uint64_t bytes) {
@@ -680,7 +693,14 @@ void Builder::build() {
     place("slots", slotBytes * uint64_t(slots));
     place("transient", 0);
     place("boundary", 2 * boundary);
-    place("data", data);
+    Json copyList = Json::array();
+    uint64_t copyBase = place("data", data);
+    for (int layer : stage.layers)
+      if (layer != 1) {
+        copyList.push_back({{"datum", layer ? 1 : 0},
+                            {"extent", {copyBase, dataBytes(layer)}}});
+        copyBase += dataBytes(layer);
+      }
     place("loss", uint64_t(plan.microBatches) * 8);
     place("step", sizeof(grt_step));
     arena["bytes"] = at;
@@ -696,6 +716,7 @@ void Builder::build() {
                      {"ledger", {{"all", at}}},
                      {"slot-count", slots},
                      {"slot-bytes", slotBytes},
+                     {"data", copyList},
                      {"layers", layerList}});
   }
   for (size_t s = 0; s + 1 < plan.stages.size(); ++s) {
@@ -730,8 +751,7 @@ void Builder::build() {
       {"world", world},
       {"batch", plan.batch},
       {"micro-batches", plan.microBatches},
-      {"seq-len", plan.seqLen},
-      {"vocab", plan.vocab},
+      {"data", {datum("tokens", false), datum("labels", true)}},
       {"schedule", plan.oneForwardOneBackward ? "1f1b" : "gpipe"},
       {"training", {{"optimizer", plan.optimizer}, {"clip", plan.clip}}},
       {"model-config", {{"model_type", "test"}, {"vocab_size", plan.vocab}}},

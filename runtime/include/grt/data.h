@@ -1,13 +1,15 @@
-//===- data.h - Token files and samples -----------------------------------===//
+//===- data.h - Files and samples -----------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// Data is one or more files, each a row of tokens. In a file, sample i is
-// tokens [i*T, i*T + T), its labels are the same shifted by one; what is left
-// at the end is dropped. Samples are numbered through the files in their order.
+// Each of a program's data comes from files of its own: rows of tokens, or
+// NumPy arrays whose first dimension counts samples. In a row of tokens sample
+// i is tokens [i*T, i*T + T); what is left at the end of a file is dropped.
+// Labels without files are the tokens shifted by one: the next token. Samples
+// are numbered through the files in their order, alike for all data.
 // The last ones may be set aside for validation. Training samples come in a
 // permutation per epoch, keyed by the seed: the row of epochs is the same
 // whatever the plan, and a position in it is all that a run must remember.
@@ -22,6 +24,8 @@
 
 namespace grt {
 
+class DataFile;
+
 /// A keyed bijection of [0, size): a Feistel network over the next power of
 /// four, walked until it lands inside (Black and Rogaway 2002).
 class Permutation {
@@ -35,58 +39,80 @@ private:
   unsigned halfBits;
 };
 
-struct DataOptions {
+/// The files of one of a program's data.
+struct DataFiles {
+  /// Which; empty: the tokens, or the first of a program without tokens.
+  std::string name;
   /// In the order in which samples are numbered.
   std::vector<std::string> paths;
-  /// "text" (bytes), "u16" or "u32" (little endian); empty: of each file by its
-  /// suffix .txt, .u16 or .u32.
+};
+
+struct DataOptions {
+  std::vector<DataFiles> files;
+  /// "text" (bytes), "u16", "u32" (little endian) or "npy"; empty: of each file
+  /// by its suffix .txt, .u16, .u32 or .npy.
   std::string format;
   /// Part of the samples, at the end, that is never trained on.
   double validationFraction = 0;
   uint64_t seed = 0;
 };
 
-/// Samples of token files. Batches are row-major [batch][seq-len].
+/// Samples of all of a program's data.
 class Dataset {
 public:
   ~Dataset();
   Dataset(const Dataset &) = delete;
   Dataset &operator=(const Dataset &) = delete;
 
-  /// Maps the files and checks every token against the vocabulary; errors have
-  /// exit code 2 and name the file and the position.
-  static Status open(const DataOptions &options, int64_t vocabulary,
-                     int64_t seqLen, std::unique_ptr<Dataset> &result);
+  /// Maps the files and checks the integers of short ones, and the first of
+  /// long ones, against the bound of their datum; the others are checked as
+  /// they are read. Errors have exit code 2 and name the file and the position.
+  /// `data` are the program's.
+  static Status open(const DataOptions &options, std::vector<Datum> data,
+                     std::unique_ptr<Dataset> &result);
 
-  uint64_t tokenCount() const;
   uint64_t trainingSamples() const { return training; }
   uint64_t validationSamples() const { return validation; }
-  /// What a checkpoint remembers of the files.
+  /// What a checkpoint remembers of the files, in the order of the data and
+  /// then of their files; and the files' names.
   std::vector<DataIdentity> identity() const;
+  std::vector<std::string> fileNames() const;
 
-  /// Training samples [first, first + batch) of the row of epochs.
-  Status trainingBatch(uint64_t first, int64_t batch,
-                       std::vector<int32_t> &inputs,
-                       std::vector<int32_t> &labels) const;
+  /// Training samples [first, first + batch) of the row of epochs. With
+  /// `wanted` only these samples are read and the others hold anything;
+  /// `counted`, if given, becomes the number of values of the whole batch that
+  /// count.
+  Status trainingBatch(uint64_t first, int64_t batch, DataBatch &result,
+                       const SamplesRead *wanted = nullptr,
+                       uint64_t *counted = nullptr) const;
   /// Validation batches, in the order of the files; the last may be short and
-  /// then has labels -1 in the rows that are missing.
+  /// then has nothing but values that do not count in the rows that are
+  /// missing.
   uint64_t validationBatches(int64_t batch) const;
-  Status validationBatch(uint64_t index, int64_t batch,
-                         std::vector<int32_t> &inputs,
-                         std::vector<int32_t> &labels) const;
+  Status validationBatch(uint64_t index, int64_t batch, DataBatch &result,
+                         const SamplesRead *wanted = nullptr,
+                         uint64_t *counted = nullptr) const;
 
 private:
-  class Source;
+  class Column;
 
   Dataset();
+  void makeColumns(const DataOptions &options);
+  void countSamples();
   /// Throws if a file changed its size since: what is gone cannot be read.
   void checkSizes() const;
-  void readSample(uint64_t sample, int32_t *inputs, int32_t *labels) const;
+  void resize(int64_t batch, DataBatch &result) const;
+  /// A sample, to row `row` of a batch; or nothing that counts.
+  void readSample(uint64_t sample, int64_t row, const SamplesRead *wanted,
+                  DataBatch &batch, uint64_t &counted) const;
+  void clearSample(uint64_t row, DataBatch &batch) const;
 
-  std::vector<std::unique_ptr<Source>> sources;
+  std::vector<Datum> data;
+  std::vector<std::unique_ptr<Column>> columns; ///< by datum
+  /// In the order of identity().
+  std::vector<std::shared_ptr<const DataFile>> allFiles;
   uint64_t training = 0, validation = 0;
   uint64_t seed = 0;
-  int64_t seqLen = 0;
 };
 
 } // namespace grt

@@ -20,6 +20,7 @@
 
 #include "grt/abi.h"
 #include "grt/backend.h"
+#include "grt/datum.h"
 
 #include <array>
 #include <cstddef>
@@ -129,11 +130,13 @@ public:
   /// What a tool needs to know of the manifest.
   int64_t worldSize() const;
   int64_t batchSize() const;
+  const std::vector<Datum> &data() const;
+  /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
   double predictedStepMilliseconds() const;
-  /// Model FLOPs of forward and backward per token, without recomputation.
-  double flopsPerToken() const;
+  /// Model FLOPs of forward and backward per sample, without recomputation.
+  double flopsPerSample() const;
   /// Peak FLOP/s of one device as the cluster file gives it; 0 if unknown.
   double peakFlops() const;
   bool clipsGradients() const;
@@ -219,12 +222,12 @@ enum class StepKind : uint8_t {
 
 struct StepResult {
   uint64_t step = 0;       ///< counts from 1
-  double loss = 0;         ///< mean over the valid tokens of the global batch
+  double loss = 0;         ///< mean over `countedValues`
   double gradientNorm = 0; ///< global, before clipping
   double learningRate = 0;
   double milliseconds = 0;
-  uint64_t validTokens = 0;
-  bool skipped = false; ///< nothing was updated, see OnNan
+  uint64_t countedValues = 0; ///< of the global batch, see Datum
+  bool skipped = false;       ///< nothing was updated, see OnNan
   StepKind kind = StepKind::Calls;
 };
 
@@ -278,10 +281,19 @@ public:
   const Program &program() const;
   Hyperparameters &hyperparameters();
 
-  /// Sets the global batch of the next steps: batch * seq-len tokens and
-  /// labels, row-major; a negative label takes no part in the loss.
-  Status setBatch(std::span<const int32_t> tokens,
-                  std::span<const int32_t> labels);
+  /// Sets the global batch of the next steps: for each of the program's data
+  /// the values of all samples. A negative value of the counted datum takes no
+  /// part in the loss.
+  Status setBatch(const DataBatch &batch);
+  /// The same of a batch in which only samplesRead() need be there; `counted`
+  /// values of the whole batch, which is the same in all processes, count.
+  Status setBatch(const DataBatch &batch, uint64_t counted);
+  /// Which samples the ranks of this process read.
+  const SamplesRead &samplesRead() const;
+  /// The same for programs with two data of 32-bit integers, such as tokens and
+  /// labels.
+  Status setBatch(std::span<const int32_t> first,
+                  std::span<const int32_t> second);
   /// One training step on the batch that was set last. A loss that is not
   /// finite under OnNan::Stop is ExitNumerics and leaves the session as it was
   /// before the step.
@@ -290,9 +302,9 @@ public:
   /// its last kernels do, and their failure would show later. At once without
   /// one.
   Status finish();
-  /// Loss (mean over valid tokens) of the batch that was set last; no dropout,
-  /// nothing is changed.
-  Status evaluate(double &loss, uint64_t &validTokens);
+  /// Loss (mean over the counted values) of the batch that was set last; no
+  /// dropout, nothing is changed.
+  Status evaluate(double &loss, uint64_t &countedValues);
   /// The token that follows each prefix of `tokens` (at most seq-len of them)
   /// with the largest logit: result[i] follows tokens[0..i].
   Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);

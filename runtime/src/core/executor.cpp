@@ -67,21 +67,16 @@ Rank::~Rank() {
 //===----------------------------------------------------------------------===//
 
 void Rank::fillData() {
-  const int64_t length = manifest.seqLen;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer &layer = roleData->layers[i];
-    if (!layer.readsTokens && !layer.readsLabels)
-      continue;
-    const std::vector<int32_t> &from =
-        layer.readsTokens ? state.tokens : state.labels;
-    char *to = arena->base() + roleData->data.offset +
-               (layer.readsTokens ? 0 : labelOffset);
-    size_t bytes = size_t(layer.samples * length) * sizeof(int32_t);
+  for (size_t i = 0; i < samplesHeld.size(); ++i) {
+    const DataCopy &copy = roleData->copies[i];
+    uint64_t sampleBytes = manifest.data[copy.datum].bytesPerSample;
     for (int64_t m = 0; m < manifest.microBatches; ++m) {
-      int64_t sample =
-          m * manifest.samplesPerMicroBatch() + layers[i].block * layer.samples;
-      device->upload(to + size_t(m) * bytes, from.data() + sample * length,
-                     bytes);
+      Extent to = microBatchExtent(copy, uint64_t(m));
+      uint64_t sample =
+          uint64_t(m * manifest.samplesPerMicroBatch() + samplesHeld[i].first);
+      device->upload(arena->base() + to.offset,
+                     state.data[copy.datum].data() + sample * sampleBytes,
+                     uint64_t(samplesHeld[i].count) * sampleBytes);
     }
   }
 }
@@ -99,7 +94,7 @@ void Rank::beginStep() {
   step->momentum = h.momentum;
   step->clip_factor = 1;
   step->inverse_tokens =
-      state.validTokens ? 1.0 / double(state.validTokens) : 0.0;
+      state.countedValues ? 1.0 / double(state.countedValues) : 0.0;
   step->local_norm_squared = 0;
   live.rewind(0);
   backwardSeen = false;
@@ -336,6 +331,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
     regions[region] = {base + offset, bytes};
   };
   std::fill(std::begin(regions), std::end(regions), Region{});
+  dataRegions.clear();
   uint64_t owned = uint64_t(layer.groups[0].shardElements);
   uint64_t held = owned + uint64_t(layer.groups[1].shardElements);
   set(GRT_REGION_PARAMETER, layer.parameter, held * manifest.elementBytes());
@@ -368,16 +364,11 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   set(GRT_REGION_INPUT, slotBase + layer.stash, layer.inputBytes);
   for (size_t i = 0; i < layer.inputs.size(); ++i)
     pieces[i].input = base + slotBase + layer.inputs[i].slot;
-  uint64_t batches = uint64_t(manifest.microBatches);
-  if (layer.readsTokens) {
-    set(GRT_REGION_DATA, role.data.offset + microBatch * (tokenBytes / batches),
-        tokenBytes / batches);
-    if (!layer.inputBytes)
-      regions[GRT_REGION_INPUT] = regions[GRT_REGION_DATA];
-  } else if (layer.readsLabels) {
-    set(GRT_REGION_DATA,
-        role.data.offset + labelOffset + microBatch * (labelBytes / batches),
-        labelBytes / batches);
+  for (int number : layer.data) {
+    const DataCopy &copy = role.copies[number];
+    dataRegions.push_back(
+        {base + microBatchExtent(copy, microBatch).offset,
+         uint64_t(layer.samples) * manifest.data[copy.datum].bytesPerSample});
   }
   if (layer.output == OutputKind::Loss)
     set(GRT_REGION_LOSS, role.loss.offset + microBatch * sizeof(double),

@@ -73,9 +73,10 @@ struct RunState {
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
   std::vector<TieTables> ties = {};
-  /// The global batch, [batch][seq-len], and how many labels are >= 0.
-  std::vector<int32_t> tokens = {}, labels = {};
-  uint64_t validTokens = 0;
+  /// The global batch of each of the program's data, and over how many values
+  /// the loss is a mean: those of the counted datum that are not negative.
+  std::vector<std::vector<char>> data = {};
+  uint64_t countedValues = 0;
   uint64_t step = 0; ///< of the running or last step, from 1
   grt_mode mode = GRT_MODE_TRAIN;
   /// Set when a rank has failed; the others stop at their next operation.
@@ -127,11 +128,13 @@ public:
   /// The arena; the host goes there through `access` only.
   char *memory() const { return arena->base(); }
   Device &access() const { return *device; }
+  /// Adds the samples of a batch that it reads, by datum; once it is loaded.
+  void addSamplesRead(SamplesRead &samples) const;
   uint64_t measuredPeakBytes() const;
   uint64_t outsideArenaBytes() const { return outsideBytes; }
   uint64_t deviceBytes() const { return deviceBytesSeen; }
-  /// The first labels of a micro-batch, where predictions arrive in generate
-  /// mode. False on ranks whose role has no labels.
+  /// The first values of a micro-batch of the counted datum, where predictions
+  /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
@@ -193,6 +196,11 @@ private:
   /// what memory its kernels need outside the arena.
   void prepareKernels();
   void fillData();
+  /// Where one micro-batch of a copy lies.
+  Extent microBatchExtent(const DataCopy &copy, uint64_t microBatch) const {
+    uint64_t bytes = copy.extent.bytes / uint64_t(manifest.microBatches);
+    return {copy.extent.offset + microBatch * bytes, bytes};
+  }
   void beginStep();
   void runPart(grt_part part, bool firstMicroBatchOnly);
   /// Tasks [from, to) of a part, all micro-batches.
@@ -257,6 +265,10 @@ private:
   void bind(size_t layer, uint32_t microBatch, uint32_t slot, Phase phase);
   void call(int function, const Layer &layer, Phase phase);
   void reshard(int exchange, const void *source, void *destination);
+  /// Where a buffer of the region "data" lies: the data of a layer count as one
+  /// after the other, each at the next multiple of GRT_ALIGNMENT.
+  char *resolveData(const grt_buffer &buffer, const char *name,
+                    size_t position);
   char *resolve(const grt_buffer &buffer, const char *name, size_t position);
   /// The same of an input, or of its gradient, where inputs are in pieces.
   char *resolvePiece(const grt_buffer &buffer, const char *name,
@@ -304,7 +316,14 @@ private:
   std::vector<Piece> pieces;
   const LayerState *running = nullptr;
   const Layer *runningLayer = nullptr;
-  uint64_t tokenBytes = 0, labelOffset = 0, labelBytes = 0;
+  /// By copy of the role: the first sample of a micro-batch that it has, and
+  /// how many.
+  struct HeldSamples {
+    int64_t first = 0, count = 0;
+  };
+  std::vector<HeldSamples> samplesHeld;
+  /// Of the running layer, by number of its data.
+  std::vector<Region> dataRegions;
   bool preparing = false; ///< functions are walked, not run
   size_t marks = 0;       ///< begin marks of the function walked last
   bool accumulate = false;

@@ -37,6 +37,8 @@ char *Rank::resolve(const grt_buffer &buffer, const char *name,
   if (!runningLayer->inputs.empty() && (buffer.region == GRT_REGION_INPUT ||
                                         buffer.region == GRT_REGION_GRAD_OUT))
     return resolvePiece(buffer, name, position);
+  if (buffer.region == GRT_REGION_DATA)
+    return resolveData(buffer, name, position);
   const Region &region = regions[buffer.region];
   if (buffer.offset > region.bytes ||
       buffer.bytes > region.bytes - buffer.offset)
@@ -64,6 +66,22 @@ char *Rank::resolvePiece(const grt_buffer &buffer, const char *name,
            str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
            " of region " + regionName(buffer.region) +
            ", which has no such input");
+}
+
+char *Rank::resolveData(const grt_buffer &buffer, const char *name,
+                        size_t position) {
+  uint64_t begin = 0;
+  for (const Region &region : dataRegions) {
+    uint64_t at = buffer.offset - begin;
+    if (buffer.offset >= begin && at <= region.bytes &&
+        buffer.bytes <= region.bytes - at)
+      return region.base + at;
+    begin += alignUp(region.bytes);
+  }
+  failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
+           str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
+           " of region data, which is none of the layer's " +
+           str(dataRegions.size()) + " data");
 }
 
 void Rank::launch(const grt_kernel_op &op) {

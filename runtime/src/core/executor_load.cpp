@@ -240,16 +240,29 @@ void Rank::prepareLayer(size_t number) {
                           layer.index,         0,
                           layer.samples};
 
-  uint64_t bytes = uint64_t(layer.samples) * uint64_t(manifest.seqLen) *
-                   sizeof(int32_t) * uint64_t(manifest.microBatches);
-  if (layer.readsTokens)
-    tokenBytes = bytes;
-  if (layer.readsLabels)
-    labelBytes = bytes;
-  labelOffset = tokenBytes;
+  samplesHeld.resize(role.copies.size());
+  for (int copy : layer.data) {
+    HeldSamples &samples = samplesHeld[copy];
+    HeldSamples wanted{prepared.block * layer.samples, layer.samples};
+    if (samples.count &&
+        (samples.first != wanted.first || samples.count != wanted.count))
+      fail("rank " + std::to_string(self) + ", layer '" + layer.name +
+           "': reads samples of '" +
+           manifest.data[role.copies[copy].datum].name +
+           "' that its copy does not have");
+    samples = wanted;
+  }
 
   prepared.outputBytes = outputBytes(manifest, role, number);
   pieces.resize(std::max(pieces.size(), layer.inputs.size()));
+}
+
+void Rank::addSamplesRead(SamplesRead &samples) const {
+  for (size_t i = 0; i < samplesHeld.size(); ++i)
+    for (int64_t m = 0; m < manifest.microBatches; ++m)
+      samples[roleData->copies[i].datum].push_back(
+          {m * manifest.samplesPerMicroBatch() + samplesHeld[i].first,
+           samplesHeld[i].count});
 }
 
 void Rank::initialiseWeights() {
@@ -329,14 +342,14 @@ uint64_t Rank::measuredPeakBytes() const {
 }
 
 bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
-  if (!labelBytes)
-    return false;
-  uint64_t each = labelBytes / uint64_t(manifest.microBatches);
-  device->download(labels.data(),
-                   arena->base() + roleData->data.offset + labelOffset +
-                       uint64_t(microBatch) * each,
-                   labels.size_bytes());
-  return true;
+  for (const DataCopy &copy : roleData->copies)
+    if (manifest.data[copy.datum].counted) {
+      Extent from = microBatchExtent(copy, uint64_t(microBatch));
+      device->download(labels.data(), arena->base() + from.offset,
+                       labels.size_bytes());
+      return true;
+    }
+  return false;
 }
 
 void Rank::leaveMark(uint32_t stream) {

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
 
 namespace grt {
@@ -152,6 +153,75 @@ Parameter parseParameter(const Node &node) {
   if (node.has("tie-of"))
     parameter.alias = node.at("tie-of").string();
   return parameter;
+}
+
+/// Widths of the types that data have.
+const std::pair<const char *, grt_dtype> dataTypes[] = {
+    {"i32", GRT_I32}, {"f32", GRT_F32}, {"f64", GRT_F64}, {"bf16", GRT_BF16}};
+
+Datum parseDatum(const Node &node) {
+  Datum datum;
+  datum.name = node.at("name").string();
+  datum.kind = node.at("kind").string();
+  std::string type = node.at("type").string();
+  const auto *known =
+      std::find_if(std::begin(dataTypes), std::end(dataTypes),
+                   [&](const auto &entry) { return type == entry.first; });
+  if (known == std::end(dataTypes))
+    node.at("type").error("expected 'i32', 'f32', 'f64' or 'bf16', found '" +
+                          type + "'");
+  datum.type = known->second;
+  datum.shape = node.at("shape").integers(1);
+  int64_t elements = product(node.at("shape"), datum.shape);
+  datum.bytesPerSample = uint64_t(node.at("bytes-per-sample").integer(1));
+  if (uint64_t(elements) * dtypeBytes(datum.type) != datum.bytesPerSample)
+    node.at("bytes-per-sample")
+        .error("expected the bytes of " + str(elements) + " values of " + type +
+               ", found " + str(int64_t(datum.bytesPerSample)));
+  if (datum.type == GRT_I32)
+    datum.below = node.at("below").integer(1, (int64_t(1) << 31) - 1);
+  datum.counted = node.at("counted").boolean();
+  if (datum.counted && datum.type != GRT_I32)
+    node.at("counted").error("only integers are counted, found " + type);
+  return datum;
+}
+
+void parseData(const Node &node, Manifest &manifest) {
+  int64_t counted = 0;
+  for (const Node &entry : node.list()) {
+    Datum datum = parseDatum(entry);
+    for (const Datum &other : manifest.data)
+      if (other.name == datum.name)
+        entry.at("name").error("two data are called '" + datum.name + "'");
+    if (uint64_t(manifest.batch) > uint64_t(largest) / datum.bytesPerSample)
+      bad("batch", "too large");
+    counted += datum.counted;
+    manifest.data.push_back(std::move(datum));
+  }
+  if (counted != 1)
+    node.error("expected one datum that is counted, found " + str(counted));
+}
+
+/// Copies lie in the arena's data region, each for itself.
+void parseCopies(const Node &node, const Manifest &manifest, Role &role) {
+  for (const Node &entry : node.list()) {
+    DataCopy copy;
+    copy.datum =
+        int(entry.at("datum").integer(0, int64_t(manifest.data.size()) - 1));
+    copy.extent = parseExtent(entry.at("extent"));
+    if (!contains(role.data, copy.extent.offset, copy.extent.bytes))
+      entry.at("extent").error("leaves the data region of " +
+                               str(int64_t(role.data.bytes)) + " bytes");
+    if (copy.extent.bytes % uint64_t(manifest.microBatches))
+      entry.at("extent").error(
+          "expected as many bytes for each of " + str(manifest.microBatches) +
+          " micro-batches, found " + str(int64_t(copy.extent.bytes)));
+    if (!role.copies.empty() &&
+        copy.extent.offset <
+            role.copies.back().extent.offset + role.copies.back().extent.bytes)
+      entry.at("extent").error("begins in the copy before it");
+    role.copies.push_back(copy);
+  }
 }
 
 Exchange parseExchange(const Node &node, int64_t world) {
@@ -417,25 +487,20 @@ void parseTensorsAlive(const Node &node, const Role &role, Layer &layer) {
 
 /// Where the layer's boundary values come from and go to.
 void parseLayerWiring(const Node &node, const Manifest &manifest,
-                      size_t layerNumber, size_t layerCount, Layer &layer) {
-  std::string input = node.at("input").string();
-  if (input == "data-tokens")
-    layer.readsTokens = true;
-  else if (input != "stash")
-    node.at("input").error("expected 'stash' or 'data-tokens', found '" +
-                           input + "'");
-  if (node.has("data")) {
-    std::string data = node.at("data").string();
-    if (data == "tokens")
-      layer.readsTokens = true;
-    else if (data == "labels")
-      layer.readsLabels = true;
-    else
-      node.at("data").error("expected 'tokens' or 'labels', found '" + data +
-                            "'");
+                      const Role &role, size_t layerNumber, size_t layerCount,
+                      Layer &layer) {
+  for (const Node &copy : node.at("data").list()) {
+    int number = int(copy.integer(0, int64_t(role.copies.size()) - 1));
+    const DataCopy &read = role.copies[number];
+    uint64_t needed = uint64_t(layer.samples) *
+                      manifest.data[read.datum].bytesPerSample,
+             given = read.extent.bytes / uint64_t(manifest.microBatches);
+    if (needed > given)
+      copy.error("a micro-batch of '" + manifest.data[read.datum].name +
+                 "' takes " + str(int64_t(needed)) + " bytes, its copy has " +
+                 str(int64_t(given)));
+    layer.data.push_back(number);
   }
-  if (layer.readsTokens && layer.readsLabels)
-    node.error("a layer reads tokens or labels, not both");
 
   Node output = node.at("output");
   std::string kind = output.at("kind").string();
@@ -484,7 +549,7 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   parseLayerCode(node, manifest, layer);
   parseLayerMemory(node, manifest, role, layer);
   parseTensorsAlive(node, role, layer);
-  parseLayerWiring(node, manifest, layerNumber, layerCount, layer);
+  parseLayerWiring(node, manifest, role, layerNumber, layerCount, layer);
   return layer;
 }
 
@@ -564,15 +629,8 @@ void parseArena(const Node &node, Role &role) {
 void checkBuffers(const Node &node, const Manifest &manifest,
                   const Role &role) {
   size_t count = role.layers.size();
-  uint64_t tokens = 0, labels = 0;
   for (size_t i = 0; i < count; ++i) {
     const Layer &layer = role.layers[i];
-    uint64_t bytes =
-        uint64_t(layer.samples) * uint64_t(manifest.seqLen) * sizeof(int32_t);
-    if (layer.readsTokens)
-      tokens = bytes * uint64_t(manifest.microBatches);
-    if (layer.readsLabels)
-      labels = bytes * uint64_t(manifest.microBatches);
     if (layer.output == OutputKind::Loss && i + 1 != count)
       node.error("only the last layer may give the loss, found '" + layer.name +
                  "'");
@@ -585,10 +643,6 @@ void checkBuffers(const Node &node, const Manifest &manifest,
           .at("boundary")
           .error("gradient of the input of '" + layer.name + "' does not fit");
   }
-  if (tokens + labels > role.data.bytes)
-    node.at("arena").at("data").error(
-        "expected at least " + str(int64_t(tokens + labels)) +
-        " bytes, found " + str(int64_t(role.data.bytes)));
 }
 
 Role parseRole(const Node &node, const Manifest &manifest) {
@@ -626,12 +680,20 @@ Role parseRole(const Node &node, const Manifest &manifest) {
         .error(str(role.slotCount) + " slots of " +
                str(int64_t(role.slotBytes)) + " bytes, found " +
                str(int64_t(role.slots.bytes)));
+  parseCopies(node.at("data"), manifest, role);
   std::vector<Node> layers = node.at("layers").list();
   if (layers.empty())
     node.at("layers").error("expected at least one layer");
   for (size_t i = 0; i < layers.size(); ++i)
     role.layers.push_back(
         parseLayer(layers[i], manifest, role, i, layers.size()));
+  std::vector<bool> read(role.copies.size());
+  for (const Layer &layer : role.layers)
+    for (int copy : layer.data)
+      read[copy] = true;
+  for (size_t i = 0; i < read.size(); ++i)
+    if (!read[i])
+      node.at("data").list()[i].error("no layer reads it");
   checkBuffers(node, manifest, role);
   size_t exchanges = manifest.exchanges.size();
   role.sendActivation = optionalIndex(node, "send-activation", exchanges);
@@ -769,6 +831,23 @@ int64_t Layer::degree(grt_axis axis) const {
   return 1;
 }
 
+const Datum *Manifest::tokens() const {
+  for (const Datum &datum : data)
+    if (datum.kind == "tokens")
+      return &datum;
+  return nullptr;
+}
+
+const Datum &Manifest::counted() const {
+  return *std::find_if(data.begin(), data.end(),
+                       [](const Datum &datum) { return datum.counted; });
+}
+
+int64_t Manifest::sequenceLength() const {
+  const Datum *datum = tokens();
+  return datum ? datum->elements() : 0;
+}
+
 uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }
 
 uint64_t Manifest::optimizerBytes(const Layer &layer) const {
@@ -830,10 +909,7 @@ Manifest parseManifest(std::string_view text) {
     bad("micro-batches", str(manifest.microBatches) +
                              " micro-batches do not divide a batch of " +
                              str(manifest.batch));
-  manifest.seqLen = root.at("seq-len").integer(1, 1 << 30);
-  manifest.vocab = root.at("vocab").integer(1, (int64_t(1) << 31) - 1);
-  if (manifest.batch > largest / manifest.seqLen)
-    bad("batch", "too large");
+  parseData(root.at("data"), manifest);
   manifest.schedule = root.at("schedule").string();
   Node training = root.at("training");
   manifest.optimizer = training.at("optimizer").string();
@@ -846,8 +922,8 @@ Manifest parseManifest(std::string_view text) {
   manifest.modelConfig = root.at("model-config").json().dump(2);
   if (root.has("predicted-step-ms"))
     manifest.predictedStepMs = root.at("predicted-step-ms").number();
-  if (root.has("flops-per-token"))
-    manifest.flopsPerToken = root.at("flops-per-token").number();
+  if (root.has("flops-per-sample"))
+    manifest.flopsPerSample = root.at("flops-per-sample").number();
   if (root.has("peak-flops"))
     manifest.peakFlops = root.at("peak-flops").number();
   for (const Node &node : root.at("functions").list())

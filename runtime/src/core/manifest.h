@@ -18,6 +18,7 @@
 
 #include "core/prediction.h"
 #include "grt/abi.h"
+#include "grt/datum.h"
 
 #include <cstdint>
 #include <map>
@@ -63,6 +64,13 @@ struct Transfer {
 /// where it begins in the source's and in the destination's buffer.
 struct ExchangeTensor {
   uint64_t bytes = 0, source = 0, destination = 0;
+};
+
+/// Samples of a datum that layers of a role read: one copy for all that hold
+/// the same samples. Every micro-batch has as many bytes of the extent.
+struct DataCopy {
+  int datum = 0;
+  Extent extent; ///< of all micro-batches
 };
 
 struct Exchange {
@@ -150,7 +158,9 @@ struct Layer {
   /// the next layer's input in the slot.
   uint64_t forwardTransient = 0, forwardTransientBytes = 0;
   Gathered forwardGathered, backwardGathered; ///< latter: of recompute too
-  bool readsTokens = false, readsLabels = false;
+  /// Copies of the role, in the order in which the layer's functions number
+  /// their data.
+  std::vector<int> data;
   OutputKind output = OutputKind::Slot;
   int outputBuffer = -1; ///< boundary buffer if output is Boundary
   int gradIn = -1, gradOut = -1;
@@ -179,6 +189,7 @@ struct Role {
   uint64_t addressBytes() const {
     return arenaBytes + uint64_t(slotCount - 1) * window.bytes;
   }
+  std::vector<DataCopy> copies;
   std::vector<Layer> layers;
   int sendActivation = -1, recvActivation = -1, sendGradient = -1,
       recvGradient = -1;
@@ -198,12 +209,13 @@ struct Manifest {
   std::string backend;
   std::string targetCpu; ///< "x86-64-v2"; empty: any
   grt_dtype dtype = GRT_F32;
-  int64_t world = 0, batch = 0, microBatches = 0, seqLen = 0, vocab = 0;
+  int64_t world = 0, batch = 0, microBatches = 0;
+  std::vector<Datum> data;
   std::string schedule;
   std::string optimizer; ///< adamw, adam or sgd
   bool clip = true;
   std::string modelConfig; ///< JSON text, keys in the order of the file
-  double predictedStepMs = 0, flopsPerToken = 0, peakFlops = 0;
+  double predictedStepMs = 0, flopsPerSample = 0, peakFlops = 0;
   /// Predicted times and peak are those of a built-in cluster, not measured.
   bool nominal = false;
   std::vector<std::string> functions;
@@ -228,6 +240,13 @@ struct Manifest {
   uint64_t optimizerBytes(const Layer &layer) const;
   uint64_t masterOffset(const Layer &layer) const;
   int64_t samplesPerMicroBatch() const { return batch / microBatches; }
+  /// The datum of kind "tokens" that the samples' length is counted in, the
+  /// first; null if the model has none.
+  const Datum *tokens() const;
+  /// The one that the loss is a mean over.
+  const Datum &counted() const;
+  /// Tokens of a sample; 0 without tokens.
+  int64_t sequenceLength() const;
 };
 
 /// Bytes of one element.

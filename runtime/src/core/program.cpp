@@ -312,12 +312,16 @@ Status Program::fromTable(const grt_program *table, const std::string &name,
 
 int64_t Program::worldSize() const { return parsed->world; }
 int64_t Program::batchSize() const { return parsed->batch; }
-int64_t Program::sequenceLength() const { return parsed->seqLen; }
-int64_t Program::vocabularySize() const { return parsed->vocab; }
+const std::vector<Datum> &Program::data() const { return parsed->data; }
+int64_t Program::sequenceLength() const { return parsed->sequenceLength(); }
+int64_t Program::vocabularySize() const {
+  const Datum *tokens = parsed->tokens();
+  return tokens ? tokens->below : 0;
+}
 double Program::predictedStepMilliseconds() const {
   return parsed->predictedStepMs;
 }
-double Program::flopsPerToken() const { return parsed->flopsPerToken; }
+double Program::flopsPerSample() const { return parsed->flopsPerSample; }
 double Program::peakFlops() const { return parsed->peakFlops; }
 bool Program::clipsGradients() const { return parsed->clip; }
 const std::string &Program::optimizer() const { return parsed->optimizer; }

@@ -24,6 +24,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -93,8 +94,8 @@ struct Session::Implementation {
   /// What a device was asked to do may fail, or wait for a process that is
   /// gone, while the rank's thread waits for it.
   void lookAtDevices();
-  void setBatch(std::span<const int32_t> tokens,
-                std::span<const int32_t> labels);
+  void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
+  void findSamplesRead();
   /// Gives the tokens that one process has to all; empty elsewhere.
   void sharePrediction(std::vector<int32_t> &tokens, size_t count);
   /// The values of every rank of every process, in the order of ranks; `mine`
@@ -120,6 +121,7 @@ struct Session::Implementation {
   std::vector<std::unique_ptr<Activity>> activities;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<Rank>> ranks;
+  SamplesRead samplesRead;
   bool gradientsKnown = false;
 
   std::mutex mutex;
@@ -430,28 +432,79 @@ void Session::Implementation::load(CheckpointReader reader) {
   reader.check();
 }
 
-void Session::Implementation::setBatch(std::span<const int32_t> tokens,
-                                       std::span<const int32_t> labels) {
+/// Checks integers of samples of a batch; returns how many are not negative.
+static uint64_t checkIntegers(const Datum &datum, const char *bytes,
+                              SampleRange range) {
+  const uint64_t length = uint64_t(datum.elements());
+  const uint64_t first = uint64_t(range.first) * length;
+  uint64_t values = 0;
+  for (uint64_t i = first; i < first + uint64_t(range.count) * length; ++i) {
+    int32_t value;
+    std::memcpy(&value, bytes + i * sizeof(value), sizeof(value));
+    values += value >= 0;
+    if (value >= datum.below || (value < 0 && !datum.counted))
+      invalid("batch: " + str(value) + " at position " + str(i) + " of '" +
+              datum.name + "', expected " +
+              (datum.counted ? "less than " : "a value from 0 to below ") +
+              str(datum.below));
+  }
+  return values;
+}
+
+void Session::Implementation::setBatch(const DataBatch &batch,
+                                       std::optional<uint64_t> counted) {
   checkUsable();
   const Manifest &manifest = program->manifest();
-  size_t expected = size_t(manifest.batch * manifest.seqLen);
-  if (tokens.size() != expected || labels.size() != expected)
-    invalid("batch: expected " + std::to_string(expected) +
-            " tokens and labels, found " + std::to_string(tokens.size()) +
-            " and " + std::to_string(labels.size()));
-  uint64_t valid = 0;
-  for (size_t i = 0; i < expected; ++i) {
-    if (tokens[i] < 0 || tokens[i] >= manifest.vocab ||
-        labels[i] >= manifest.vocab)
-      invalid("batch: token " + std::to_string(tokens[i]) + " and label " +
-              std::to_string(labels[i]) + " at position " + std::to_string(i) +
-              ", expected less than the vocabulary of " +
-              std::to_string(manifest.vocab));
-    valid += labels[i] >= 0;
+  if (batch.size() != manifest.data.size())
+    invalid("batch: expected values of " + str(manifest.data.size()) +
+            " data, found " + str(batch.size()));
+  uint64_t values = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Datum &datum = manifest.data[i];
+    uint64_t expected = uint64_t(manifest.batch) * datum.bytesPerSample;
+    if (batch[i].size() != expected)
+      invalid("batch: expected " + str(expected) + " bytes of '" + datum.name +
+              "', found " + str(batch[i].size()));
+    if (datum.below == 0)
+      continue;
+    if (counted)
+      for (SampleRange range : samplesRead[i])
+        checkIntegers(datum, batch[i].data(), range);
+    else if (uint64_t all =
+                 checkIntegers(datum, batch[i].data(), {0, manifest.batch});
+             datum.counted)
+      values = all;
   }
-  state.tokens.assign(tokens.begin(), tokens.end());
-  state.labels.assign(labels.begin(), labels.end());
-  state.validTokens = valid;
+  state.data.resize(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    uint64_t bytes = manifest.data[i].bytesPerSample;
+    state.data[i].resize(batch[i].size());
+    for (SampleRange range : samplesRead[i])
+      std::memcpy(state.data[i].data() + uint64_t(range.first) * bytes,
+                  batch[i].data() + uint64_t(range.first) * bytes,
+                  uint64_t(range.count) * bytes);
+  }
+  state.countedValues = counted.value_or(values);
+}
+
+void Session::Implementation::findSamplesRead() {
+  samplesRead.assign(program->manifest().data.size(), {});
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    rank->addSamplesRead(samplesRead);
+  for (std::vector<SampleRange> &ranges : samplesRead) {
+    std::sort(ranges.begin(), ranges.end(),
+              [](SampleRange a, SampleRange b) { return a.first < b.first; });
+    size_t kept = 0;
+    for (SampleRange range : ranges) {
+      SampleRange *last = kept ? &ranges[kept - 1] : nullptr;
+      if (last && range.first <= last->first + last->count)
+        last->count =
+            std::max(last->count, range.first + range.count - last->first);
+      else
+        ranges[kept++] = range;
+    }
+    ranges.resize(kept);
+  }
 }
 
 std::vector<double> Session::Implementation::gatherNumbers(
@@ -594,6 +647,7 @@ Status Session::create(std::shared_ptr<const Program> program,
     try {
       session->impl->checkMemory();
       session->impl->runAll([](Rank &rank) { rank.load(); });
+      session->impl->findSamplesRead();
     } catch (const Error &error) {
       // There will be no session to ask.
       std::string note = session->flightNote();
@@ -612,14 +666,32 @@ Hyperparameters &Session::hyperparameters() {
   return impl->state.hyperparameters;
 }
 
-Status Session::setBatch(std::span<const int32_t> tokens,
-                         std::span<const int32_t> labels) {
-  return guarded([&] { impl->setBatch(tokens, labels); });
+/// The bytes of 32-bit integers.
+static std::vector<char> bytesOf(std::span<const int32_t> values) {
+  auto bytes = std::as_bytes(values);
+  const char *begin = reinterpret_cast<const char *>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+Status Session::setBatch(const DataBatch &batch) {
+  return guarded([&] { impl->setBatch(batch, std::nullopt); });
+}
+
+Status Session::setBatch(const DataBatch &batch, uint64_t counted) {
+  return guarded([&] { impl->setBatch(batch, counted); });
+}
+
+const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
+
+Status Session::setBatch(std::span<const int32_t> first,
+                         std::span<const int32_t> second) {
+  return guarded(
+      [&] { impl->setBatch({bytesOf(first), bytesOf(second)}, std::nullopt); });
 }
 
 Status Session::step(StepResult &result) {
   return guarded([&] {
-    if (impl->state.tokens.empty())
+    if (impl->state.data.empty())
       invalid("no batch was set");
     impl->checkUsable();
     auto begin = std::chrono::steady_clock::now();
@@ -628,7 +700,7 @@ Status Session::step(StepResult &result) {
     impl->runAll([](Rank &rank) { rank.train(); });
     impl->gradientsKnown = true;
     const Rank &first = *impl->ranks[0];
-    uint64_t valid = impl->state.validTokens;
+    uint64_t valid = impl->state.countedValues;
     result.skipped = first.updateLeftOut;
     if (first.updateLeftOut && impl->state.options.onNan == OnNan::Stop) {
       double loss = first.lossSum, norm = first.gradientNorm;
@@ -647,7 +719,7 @@ Status Session::step(StepResult &result) {
     result.learningRate = impl->state.hyperparameters.learningRate;
     result.milliseconds =
         milliseconds(std::chrono::steady_clock::now() - begin);
-    result.validTokens = valid;
+    result.countedValues = valid;
     result.kind = first.stepKind;
   });
 }
@@ -656,14 +728,14 @@ Status Session::finish() {
   return guarded([&] { impl->runAll([](Rank &rank) { rank.finish(); }); });
 }
 
-Status Session::evaluate(double &loss, uint64_t &validTokens) {
+Status Session::evaluate(double &loss, uint64_t &countedValues) {
   return guarded([&] {
-    if (impl->state.tokens.empty())
+    if (impl->state.data.empty())
       invalid("no batch was set");
     impl->state.mode = GRT_MODE_EVALUATE;
     impl->runAll([](Rank &rank) { rank.evaluate(false); });
-    validTokens = impl->state.validTokens;
-    loss = validTokens ? impl->ranks[0]->lossSum / double(validTokens) : 0;
+    countedValues = impl->state.countedValues;
+    loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;
   });
 }
 
@@ -671,15 +743,22 @@ Status Session::predict(std::span<const int32_t> tokens,
                         std::vector<int32_t> &result) {
   return guarded([&] {
     const Manifest &manifest = impl->program->manifest();
-    if (tokens.empty() || tokens.size() > size_t(manifest.seqLen))
-      invalid("prediction: expected 1 to " + std::to_string(manifest.seqLen) +
-              " tokens, found " + std::to_string(tokens.size()));
-    std::vector<int32_t> inputs(size_t(manifest.batch * manifest.seqLen), 0);
-    std::vector<int32_t> labels(inputs.size(), 0);
+    const Datum *read = manifest.tokens();
+    if (!read || manifest.data.size() != 2 ||
+        manifest.counted().shape != read->shape)
+      invalid("prediction: expected a program that reads tokens, and as many "
+              "labels, and nothing else");
+    int64_t length = manifest.sequenceLength();
+    if (tokens.empty() || tokens.size() > size_t(length))
+      invalid("prediction: expected 1 to " + str(length) + " tokens, found " +
+              str(tokens.size()));
+    DataBatch batch(
+        2, std::vector<char>(size_t(manifest.batch) * read->bytesPerSample));
     for (int64_t sample = 0; sample < manifest.batch; ++sample)
-      std::copy(tokens.begin(), tokens.end(),
-                inputs.begin() + sample * manifest.seqLen);
-    impl->setBatch(inputs, labels);
+      std::memcpy(batch[size_t(read - manifest.data.data())].data() +
+                      uint64_t(sample) * read->bytesPerSample,
+                  tokens.data(), tokens.size_bytes());
+    impl->setBatch(batch, std::nullopt);
     impl->state.mode = GRT_MODE_GENERATE;
     std::vector<int32_t> predicted(tokens.size());
     impl->runAll([&](Rank &rank) {
@@ -691,7 +770,7 @@ Status Session::predict(std::span<const int32_t> tokens,
       if (rank->isFirstOfLastLayer())
         result = predicted;
     impl->sharePrediction(result, tokens.size());
-    impl->state.tokens.clear();
+    impl->state.data.clear();
   });
 }
 

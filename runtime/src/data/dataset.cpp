@@ -1,4 +1,4 @@
-//===- dataset.cpp - Token files and samples ------------------------------===//
+//===- dataset.cpp - Samples of files -------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,39 +6,15 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
+#include "data/files.h"
 #include "grt/data.h"
 #include "grt/philox.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace grt {
-namespace {
-
-/// The format of a file, by the option or by its suffix.
-std::string formatOf(const std::string &path, const std::string &wanted) {
-  if (!wanted.empty()) {
-    if (wanted != "text" && wanted != "u16" && wanted != "u32")
-      invalid("data format: expected text, u16 or u32, found '" + wanted + "'");
-    return wanted;
-  }
-  if (path.ends_with(".txt"))
-    return "text";
-  if (path.ends_with(".u16"))
-    return "u16";
-  if (path.ends_with(".u32"))
-    return "u32";
-  invalid("data file '" + path +
-          "': expected a suffix .txt, .u16 or .u32, or a data format");
-}
-
-} // namespace
 
 Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t epoch)
     : size(size), seed(seed), epoch(epoch), halfBits(1) {
@@ -64,127 +40,180 @@ uint64_t Permutation::operator()(uint64_t index) const {
   return index;
 }
 
-/// One file, mapped.
-class Dataset::Source {
+/// Integers of a file that are checked when it is opened: what takes a moment.
+/// Those of longer files are checked as they are read.
+static constexpr uint64_t checkedAtOnce = uint64_t(1) << 25;
+
+/// One datum of every sample. Columns that are made from the same files share
+/// them.
+class Dataset::Column {
 public:
-  Source(const std::string &path, const std::string &format)
-      : path(path), format(formatOf(path, format)) {
-    width = this->format == "text" ? 1 : this->format == "u16" ? 2 : 4;
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status{};
-    if (descriptor < 0 || fstat(descriptor, &status) != 0)
-      fail(codeOfPath(errno),
-           "cannot open data file '" + path + "': " + strerror(errno));
-    if (!S_ISREG(status.st_mode))
-      invalid("data file '" + path + "' is not a regular file");
-    bytes = uint64_t(status.st_size);
-    if (bytes == 0)
-      invalid("data file '" + path + "' is empty");
-    if (bytes % width)
-      invalid("data file '" + path + "': " + std::to_string(bytes) +
-              " bytes are not a whole number of " + this->format + " tokens");
-    void *mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (mapped == MAP_FAILED)
-      fail(errno == ENOMEM ? ExitMemory : ExitStorage,
-           "cannot map data file '" + path + "': " + strerror(errno));
-    data = static_cast<const unsigned char *>(mapped);
-  }
-  ~Source() {
-    if (data)
-      munmap(const_cast<unsigned char *>(data), bytes);
-    if (descriptor >= 0)
-      close(descriptor);
-  }
-  Source(const Source &) = delete;
-  Source &operator=(const Source &) = delete;
+  using Files = std::vector<std::shared_ptr<const DataFile>>;
 
-  const std::string &name() const { return path; }
-  uint64_t tokens() const { return bytes / width; }
-  uint64_t samples(int64_t seqLen) const {
-    return (tokens() - 1) / uint64_t(seqLen);
-  }
-
-  void read(uint64_t first, uint64_t count, int32_t *out) const {
-    const unsigned char *at = data + first * width;
-    for (uint64_t i = 0; i < count; ++i) {
-      uint32_t token = 0;
-      for (uint64_t b = 0; b < width; ++b)
-        token |= uint32_t(at[i * width + b]) << (8 * b);
-      out[i] = int32_t(token);
+  /// `shift`: how many values later a sample of a row of tokens begins;
+  /// `spare`: how many values must follow the last sample of a file.
+  Column(const Datum &datum, Files files, uint64_t shift, uint64_t spare)
+      : datum(datum), fileList(std::move(files)), shift(shift), spare(spare) {
+    for (const std::shared_ptr<const DataFile> &file : fileList) {
+      if (file->isArray())
+        checkShape(*file);
+      else if (datum.type != GRT_I32)
+        invalid("data file '" + file->name() + "': expected an array file " +
+                "(.npy) for '" + datum.name +
+                "', whose values are no integers");
+      // Of next tokens the tokens are checked.
+      if (datum.type == GRT_I32 && shift == 0)
+        file->checkIntegers(datum, 0, std::min(file->values(), checkedAtOnce));
+      if (samplesOf(*file) == 0)
+        invalid("data file '" + file->name() + "' is too short: expected at " +
+                "least " + str(length() + spare) + " " + unit() + ", found " +
+                str(file->values()));
     }
   }
 
-  void checkVocabulary(int64_t vocabulary) const {
-    // Whatever a token's width can hold needs no check.
-    if (vocabulary >= (int64_t(1) << (8 * width)))
-      return;
-    for (uint64_t i = 0; i < tokens(); ++i) {
-      int32_t token;
-      read(i, 1, &token);
-      if (uint32_t(token) >= uint64_t(vocabulary))
-        invalid("data file '" + path + "': token " +
-                std::to_string(uint32_t(token)) + " at position " +
-                std::to_string(i) + ", expected less than the vocabulary of " +
-                std::to_string(vocabulary));
+  const Files &files() const { return fileList; }
+  /// Whether values may be negative, so that how many count is known only when
+  /// they were read.
+  bool hasSigns() const {
+    return std::any_of(fileList.begin(), fileList.end(),
+                       [](const auto &file) { return file->hasSigns(); });
+  }
+  uint64_t samples() const {
+    uint64_t sum = 0;
+    for (const std::shared_ptr<const DataFile> &file : fileList)
+      sum += samplesOf(*file);
+    return sum;
+  }
+  void read(uint64_t sample, char *to) const {
+    for (const std::shared_ptr<const DataFile> &file : fileList) {
+      uint64_t here = samplesOf(*file);
+      if (sample >= here) {
+        sample -= here;
+        continue;
+      }
+      uint64_t first = sample * length() + shift;
+      if (datum.type == GRT_I32 && first + length() > checkedAtOnce)
+        file->checkIntegers(datum, first, length());
+      return file->read(first, length(), datum.type, to);
     }
-  }
-
-  void checkSize() const {
-    struct stat status{};
-    if (fstat(descriptor, &status) != 0)
-      fail(ExitStorage,
-           "cannot look at data file '" + path + "': " + strerror(errno));
-    if (uint64_t(status.st_size) != bytes)
-      fail(ExitStorage, "data file '" + path +
-                            "' changed while it was used: expected " +
-                            std::to_string(bytes) + " bytes, found " +
-                            std::to_string(status.st_size));
-  }
-
-  DataIdentity identity() const {
-    constexpr uint64_t edge = 1 << 16;
-    uint64_t hash = 0xcbf29ce484222325ull;
-    auto add = [&](uint64_t begin, uint64_t end) {
-      for (uint64_t i = begin; i < end; ++i)
-        hash = (hash ^ data[i]) * 0x100000001b3ull;
-    };
-    add(0, std::min(edge, bytes));
-    if (bytes > edge)
-      add(std::max(edge, bytes - edge), bytes);
-    return {format, tokens(), hash};
   }
 
 private:
-  std::string path, format;
-  int descriptor = -1;
-  uint64_t width = 1, bytes = 0;
-  const unsigned char *data = nullptr;
+  uint64_t length() const { return uint64_t(datum.elements()); }
+  const char *unit() const {
+    return datum.kind == "tokens" ? "tokens" : "values";
+  }
+  uint64_t samplesOf(const DataFile &file) const {
+    uint64_t values = file.values();
+    return values < spare ? 0 : (values - spare) / length();
+  }
+  void checkShape(const DataFile &file) const {
+    auto text = [](const std::vector<int64_t> &shape) {
+      std::string result = "[";
+      for (size_t i = 0; i < shape.size(); ++i)
+        result += (i ? ", " : "") + str(shape[i]);
+      return result + "]";
+    };
+    std::vector<int64_t> found = file.header().shape;
+    if (spare)
+      invalid("data file '" + file.name() +
+              "': an array of samples has no next tokens, expected labels in a "
+              "file of their own");
+    if (found.empty() || !std::equal(found.begin() + 1, found.end(),
+                                     datum.shape.begin(), datum.shape.end()))
+      invalid("data file '" + file.name() + "': expected samples of shape " +
+              text(datum.shape) + " for '" + datum.name +
+              "', found an array of shape " + text(found));
+  }
+
+  Datum datum;
+  Files fileList;
+  uint64_t shift, spare;
 };
 
 Dataset::Dataset() = default;
 Dataset::~Dataset() = default;
 
-Status Dataset::open(const DataOptions &options, int64_t vocabulary,
-                     int64_t seqLen, std::unique_ptr<Dataset> &result) {
+/// The datum that files are of which name none.
+static const Datum &mainDatum(const std::vector<Datum> &data) {
+  for (const Datum &datum : data)
+    if (datum.kind == "tokens")
+      return datum;
+  return data.front();
+}
+
+void Dataset::makeColumns(const DataOptions &options) {
+  const Datum &main = mainDatum(data);
+  std::vector<std::vector<std::string>> paths(data.size());
+  for (const DataFiles &given : options.files) {
+    const std::string &name = given.name.empty() ? main.name : given.name;
+    auto datum = std::find_if(data.begin(), data.end(), [&](const Datum &each) {
+      return each.name == name;
+    });
+    if (datum == data.end()) {
+      std::string names;
+      for (const Datum &each : data)
+        names += (names.empty() ? "'" : ", '") + each.name + "'";
+      invalid("data '" + name + "': expected one of the program's, " + names);
+    }
+    std::vector<std::string> &list = paths[size_t(datum - data.begin())];
+    list.insert(list.end(), given.paths.begin(), given.paths.end());
+  }
+  // The next token of the row is a label of its own.
+  auto isNextToken = [&](size_t i) {
+    return data[i].kind == "labels" && paths[i].empty() &&
+           main.kind == "tokens" && data[i].shape == main.shape &&
+           data[i].below == main.below;
+  };
+  bool shifted = false;
+  for (size_t i = 0; i < data.size(); ++i)
+    shifted |= isNextToken(i);
+  Column::Files mainFiles;
+  for (size_t i = 0; i < data.size(); ++i) {
+    if (isNextToken(i)) {
+      columns.push_back(nullptr); // made below, when the tokens are there
+      continue;
+    }
+    if (paths[i].empty())
+      invalid("data '" + data[i].name + "' of kind '" + data[i].kind +
+              "': expected a file, --data=" + data[i].name + "=FILE");
+    Column::Files files;
+    for (const std::string &path : paths[i])
+      files.push_back(std::make_shared<DataFile>(path, options.format));
+    allFiles.insert(allFiles.end(), files.begin(), files.end());
+    bool isMain = &data[i] == &main;
+    if (isMain)
+      mainFiles = files;
+    columns.push_back(std::make_unique<Column>(data[i], std::move(files), 0,
+                                               isMain && shifted ? 1 : 0));
+  }
+  for (size_t i = 0; i < data.size(); ++i)
+    if (!columns[i])
+      columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1);
+}
+
+void Dataset::countSamples() {
+  training = columns.front()->samples();
+  for (size_t i = 1; i < columns.size(); ++i)
+    if (columns[i]->samples() != training)
+      invalid("data '" + data[i].name + "' has " + str(columns[i]->samples()) +
+              " samples, expected the " + str(training) + " of '" +
+              data.front().name + "'");
+}
+
+Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
+                     std::unique_ptr<Dataset> &result) {
   return guarded([&] {
-    if (options.paths.empty())
+    if (options.files.empty())
       invalid("expected at least one data file");
     if (!(options.validationFraction >= 0 && options.validationFraction <= 1))
       invalid("validation fraction: expected a number from 0 to 1");
     std::unique_ptr<Dataset> opened(new Dataset);
-    opened->seqLen = seqLen;
+    opened->data = std::move(data);
     opened->seed = options.seed;
-    uint64_t samples = 0;
-    for (const std::string &path : options.paths) {
-      auto source = std::make_unique<Source>(path, options.format);
-      if (source->samples(seqLen) == 0)
-        invalid("data file '" + path + "' is too short: expected at least " +
-                std::to_string(seqLen + 1) + " tokens, found " +
-                std::to_string(source->tokens()));
-      source->checkVocabulary(vocabulary);
-      samples += source->samples(seqLen);
-      opened->sources.push_back(std::move(source));
-    }
+    opened->makeColumns(options);
+    opened->countSamples();
+    uint64_t samples = opened->training;
     opened->validation =
         uint64_t(std::floor(double(samples) * options.validationFraction));
     opened->training = samples - opened->validation;
@@ -192,55 +221,77 @@ Status Dataset::open(const DataOptions &options, int64_t vocabulary,
   });
 }
 
-uint64_t Dataset::tokenCount() const {
-  uint64_t tokens = 0;
-  for (const std::unique_ptr<Source> &source : sources)
-    tokens += source->tokens();
-  return tokens;
+/// Whether a row of a batch lies in one of the ranges.
+static bool contains(const std::vector<SampleRange> &ranges, int64_t row) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](SampleRange range) {
+    return row >= range.first && row < range.first + range.count;
+  });
+}
+
+/// How many of the integers are not negative.
+static uint64_t countOf(const char *integers, uint64_t bytes) {
+  uint64_t count = 0;
+  for (uint64_t at = 0; at < bytes; at += sizeof(int32_t)) {
+    int32_t value;
+    std::memcpy(&value, integers + at, sizeof(value));
+    count += value >= 0;
+  }
+  return count;
 }
 
 std::vector<DataIdentity> Dataset::identity() const {
-  std::vector<DataIdentity> files;
-  for (const std::unique_ptr<Source> &source : sources)
-    files.push_back(source->identity());
-  return files;
+  std::vector<DataIdentity> identities;
+  for (const auto &file : allFiles)
+    identities.push_back(file->identity());
+  return identities;
+}
+
+std::vector<std::string> Dataset::fileNames() const {
+  std::vector<std::string> names;
+  for (const auto &file : allFiles)
+    names.push_back(file->name());
+  return names;
 }
 
 void Dataset::checkSizes() const {
-  for (const std::unique_ptr<Source> &source : sources)
-    source->checkSize();
+  for (const auto &file : allFiles)
+    file->checkSize();
 }
 
-void Dataset::readSample(uint64_t sample, int32_t *inputs,
-                         int32_t *labels) const {
-  for (const std::unique_ptr<Source> &source : sources) {
-    uint64_t count = source->samples(seqLen);
-    if (sample >= count) {
-      sample -= count;
+void Dataset::readSample(uint64_t sample, int64_t row,
+                         const SamplesRead *wanted, DataBatch &batch,
+                         uint64_t &counted) const {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    bool isCounted = data[i].counted;
+    bool countsAll = isCounted && !columns[i]->hasSigns();
+    if (countsAll)
+      counted += uint64_t(data[i].elements());
+    bool isWanted = !wanted || contains((*wanted)[i], row);
+    if (!isWanted && (!isCounted || countsAll))
       continue;
-    }
-    uint64_t first = sample * uint64_t(seqLen);
-    source->read(first, uint64_t(seqLen), inputs);
-    source->read(first + 1, uint64_t(seqLen), labels);
-    return;
+    char *to = batch[i].data() + uint64_t(row) * data[i].bytesPerSample;
+    columns[i]->read(sample, to);
+    if (isCounted && !countsAll)
+      counted += countOf(to, data[i].bytesPerSample);
   }
 }
 
-Status Dataset::trainingBatch(uint64_t first, int64_t batch,
-                              std::vector<int32_t> &inputs,
-                              std::vector<int32_t> &labels) const {
+Status Dataset::trainingBatch(uint64_t first, int64_t batch, DataBatch &result,
+                              const SamplesRead *wanted,
+                              uint64_t *counted) const {
   return guarded([&] {
+    uint64_t values = 0;
     if (training == 0)
       invalid("data: the validation fraction leaves no training samples");
     checkSizes();
-    inputs.resize(size_t(batch * seqLen));
-    labels.resize(size_t(batch * seqLen));
+    resize(batch, result);
     for (int64_t j = 0; j < batch; ++j) {
       uint64_t number = first + uint64_t(j);
       Permutation order(training, seed, number / training);
-      readSample(order(number % training), inputs.data() + j * seqLen,
-                 labels.data() + j * seqLen);
+      readSample(order(number % training), j, wanted, result, values);
     }
+    if (counted)
+      *counted = values;
   });
 }
 
@@ -249,19 +300,35 @@ uint64_t Dataset::validationBatches(int64_t batch) const {
 }
 
 Status Dataset::validationBatch(uint64_t index, int64_t batch,
-                                std::vector<int32_t> &inputs,
-                                std::vector<int32_t> &labels) const {
+                                DataBatch &result, const SamplesRead *wanted,
+                                uint64_t *counted) const {
   return guarded([&] {
+    uint64_t values = 0;
     checkSizes();
-    inputs.assign(size_t(batch * seqLen), 0);
-    labels.assign(size_t(batch * seqLen), -1);
+    resize(batch, result);
     for (int64_t j = 0; j < batch; ++j) {
       uint64_t sample = index * uint64_t(batch) + uint64_t(j);
       if (sample < validation)
-        readSample(training + sample, inputs.data() + j * seqLen,
-                   labels.data() + j * seqLen);
+        readSample(training + sample, j, wanted, result, values);
+      else
+        clearSample(uint64_t(j), result);
     }
+    if (counted)
+      *counted = values;
   });
+}
+
+void Dataset::resize(int64_t batch, DataBatch &result) const {
+  result.resize(data.size());
+  for (size_t i = 0; i < data.size(); ++i)
+    result[i].resize(size_t(batch) * data[i].bytesPerSample);
+}
+
+void Dataset::clearSample(uint64_t row, DataBatch &batch) const {
+  // Integers of all ones are -1, which does not count.
+  for (size_t i = 0; i < data.size(); ++i)
+    std::memset(batch[i].data() + row * data[i].bytesPerSample,
+                data[i].counted ? 0xff : 0, data[i].bytesPerSample);
 }
 
 } // namespace grt

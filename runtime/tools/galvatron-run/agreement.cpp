@@ -26,8 +26,8 @@ const std::set<std::string> ownOptions = {
 /// is compared by what it holds, what is written there one process writes with
 /// the help of all.
 const std::set<std::string> pathOptions = {
-    "--checkpoint", "--dump-gradients", "--init", "--json",
-    "--save",       "--summary",        "--trace"};
+    "--checkpoint", "--dump-gradients", "--evaluate", "--init",
+    "--json",       "--save",           "--summary",  "--trace"};
 
 } // namespace
 
@@ -70,7 +70,7 @@ Status termsOfBeginning(const Options &options, const Beginning &beginning,
     std::snprintf(hash, sizeof(hash), "%016llx",
                   static_cast<unsigned long long>(files[i].hash));
     terms.push_back({name, name + " of " + std::to_string(files[i].tokens) +
-                               " " + files[i].format + " tokens, hash " +
+                               " " + files[i].format + " values, hash " +
                                hash});
   }
   return Status();

@@ -47,6 +47,9 @@ Status checkAgainstProgram(const Options &options, const Program &program,
     return notOf("--betas");
   if (options.eps && isSgd)
     return notOf("--eps");
+  if (options.generate && !program.sequenceLength())
+    return Status(2, "--generate continues tokens, which the program's model "
+                     "does not read");
   if (options.generate && program.vocabularySize() > 256)
     return Status(2, "--generate needs byte tokens, a vocabulary of at most "
                      "256; the program's is " +
@@ -131,8 +134,7 @@ Status openData(const Options &options, const Program &program,
     return Status();
   DataOptions dataOptions = options.data;
   dataOptions.seed = beginning.state.seed;
-  Status status = Dataset::open(dataOptions, program.vocabularySize(),
-                                program.sequenceLength(), data);
+  Status status = Dataset::open(dataOptions, program.data(), data);
   if (status && *options.steps && data->trainingSamples() == 0)
     status =
         Status(ExitInvalid, "data: the validation fraction leaves no samples");

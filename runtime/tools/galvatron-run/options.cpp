@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <glob.h>
 #include <map>
 
 namespace {
@@ -108,29 +109,75 @@ Status parseBetas(const std::string &option, const std::string &value,
   return Status();
 }
 
+/// Adds the file of that name, or the files that a pattern matches, by name.
+Status addFiles(const std::string &option, const std::string &name,
+                std::vector<std::string> &paths) {
+  std::error_code ignored;
+  if (name.find_first_of("*?[") == std::string::npos ||
+      std::filesystem::exists(name, ignored)) {
+    paths.push_back(name);
+    return Status();
+  }
+  glob_t found{};
+  int code = glob(name.c_str(), 0, nullptr, &found);
+  paths.insert(paths.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  if (code != 0)
+    return wrong(option, "a pattern that matches files", name);
+  return Status();
+}
+
+/// Reads `FILE,..` or `NAME=FILE,..`. The name of a file is that file, commas
+/// and all; otherwise several names by commas.
+Status parseData(const std::string &option, const std::string &value,
+                 std::vector<grt::DataFiles> &files) {
+  std::error_code ignored;
+  grt::DataFiles given;
+  std::string list = value;
+  size_t equals = value.find('=');
+  bool isName =
+      equals != std::string::npos && equals > 0 &&
+      std::all_of(value.begin(), value.begin() + long(equals), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+      });
+  if (isName && !std::filesystem::exists(value, ignored)) {
+    given.name = value.substr(0, equals);
+    list = value.substr(equals + 1);
+  }
+  if (std::filesystem::exists(list, ignored)) {
+    given.paths = {list};
+    files.push_back(given);
+    return Status();
+  }
+  for (size_t at = 0; at <= list.size();) {
+    size_t end = std::min(list.find(',', at), list.size());
+    if (end == at)
+      return wrong(option, "files separated by commas", value);
+    if (Status status =
+            addFiles(option, list.substr(at, end - at), given.paths);
+        !status)
+      return status;
+    at = end + 1;
+  }
+  files.push_back(given);
+  return Status();
+}
+
 std::map<std::string, Action> valueOptions(Options &o) {
   return {
       {"--data",
        [&](const std::string &option, const std::string &v) {
-         // The name of a file is that file, commas and all; otherwise
-         // several names by commas. The option may be repeated.
-         if (std::error_code ignored; std::filesystem::exists(v, ignored)) {
-           o.data.paths.push_back(v);
-           return Status();
-         }
-         for (size_t at = 0; at <= v.size();) {
-           size_t end = std::min(v.find(',', at), v.size());
-           if (end == at)
-             return wrong(option, "files separated by commas", v);
-           o.data.paths.push_back(v.substr(at, end - at));
-           at = end + 1;
-         }
-         return Status();
+         return parseData(option, v, o.data.files);
+       }},
+      {"--evaluate",
+       [&](const std::string &option, const std::string &v) {
+         o.evaluate = true;
+         return parseData(option, v, o.data.files);
        }},
       {"--data-format",
        [&](const std::string &option, const std::string &v) {
-         if (v != "text" && v != "u16" && v != "u32")
-           return wrong(option, "text, u16 or u32", v);
+         if (v != "text" && v != "u16" && v != "u32" && v != "npy")
+           return wrong(option, "text, u16, u32 or npy", v);
          o.data.format = v;
          return Status();
        }},
@@ -314,8 +361,10 @@ Status parseOptions(int count, char **arguments, Options &options) {
       return Status(2, "--evaluate trains nothing: leave --max-seconds out");
     if (options.validateEvery)
       return Status(2, "--evaluate and --validate-every: expected one of them");
-    if (options.data.paths.empty())
-      return Status(2, "expected --data=FILE");
+    if (options.given["--evaluate"] && options.given.count("--data"))
+      return Status(2, "--evaluate=FILE names the data: leave --data out");
+    if (options.data.files.empty())
+      return Status(2, "expected --data=FILE, or --evaluate=FILE");
     options.steps = 0;
     // All samples, unless those of a run's validation are asked for.
     if (options.data.validationFraction == 0)
@@ -323,9 +372,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
   }
   if (!options.steps)
     return Status(2, "expected --steps=N, or --evaluate");
-  if (*options.steps > 0 && options.data.paths.empty())
+  if (*options.steps > 0 && options.data.files.empty())
     return Status(2, "expected --data=FILE");
-  if (options.validateEvery && options.data.paths.empty())
+  if (options.validateEvery && options.data.files.empty())
     return Status(2, "--validate-every needs --data=FILE");
   if (options.validateEvery && options.data.validationFraction == 0)
     return Status(2, "--validate-every needs --validation-fraction above 0");
@@ -352,11 +401,18 @@ const char *helpText() {
          "mpirun, srun or torchrun each process has one rank, or --ranks.\n"
          "\n"
          "data\n"
-         "  --data=FILE[,FILE..]      tokens to train on; may be repeated. The "
-         "name of a file\n"
-         "                            is that file, even with commas\n"
-         "  --data-format=FORMAT      text (bytes), u16 or u32; default: by "
-         "suffix\n"
+         "  --data=[NAME=]FILE[,FILE..]\n"
+         "                            files of one of the program's data "
+         "(without NAME: of\n"
+         "                            its tokens, else of its first); may be "
+         "repeated. The\n"
+         "                            name of a file is that file, even with "
+         "commas; else\n"
+         "                            patterns (*?[]) are the files that "
+         "match, "
+         "by name\n"
+         "  --data-format=FORMAT      text (bytes), u16, u32 or npy; default: "
+         "by suffix\n"
          "  --validation-fraction=F   part of the samples, at the end, kept "
          "for "
          "validation\n"
@@ -364,10 +420,10 @@ const char *helpText() {
          "end\n"
          "  --validation-batches=N    at most N batches each time (default: "
          "all)\n"
-         "  --evaluate                loss and perplexity over the data (or "
-         "its "
-         "validation\n"
-         "                            part); trains nothing\n"
+         "  --evaluate[=[NAME=]FILE]  loss and perplexity over these files, or "
+         "over --data\n"
+         "                            (or its validation part); trains "
+         "nothing\n"
          "run\n"
          "  --steps=N                 training steps; 0 trains nothing\n"
          "  --max-seconds=N           ends the run by itself, in time, after "

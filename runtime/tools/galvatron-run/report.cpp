@@ -219,18 +219,19 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   if (!data)
     return;
   uint64_t batch = uint64_t(program.batchSize());
-  std::string line = "data: ";
+  std::string line = "data: ", ofTokens;
+  if (program.sequenceLength())
+    ofTokens =
+        " of " + plural(uint64_t(program.sequenceLength()), "token", "tokens");
   if (trainingSamples) {
-    line += plural(trainingSamples, "sample", "samples") + " of " +
-            plural(uint64_t(program.sequenceLength()), "token", "tokens") +
+    line += plural(trainingSamples, "sample", "samples") + ofTokens +
             ", batches of " + grouped(batch) + ", " +
             plural((trainingSamples + batch - 1) / batch, "step", "steps") +
             " an epoch";
     if (data->validationSamples())
       line += "; " + grouped(data->validationSamples()) + " for validation";
   } else {
-    line += plural(data->validationSamples(), "sample", "samples") + " of " +
-            plural(uint64_t(program.sequenceLength()), "token", "tokens") +
+    line += plural(data->validationSamples(), "sample", "samples") + ofTokens +
             " for evaluation";
   }
   say(line);
@@ -292,12 +293,13 @@ void Report::step(const grt::StepResult &result,
         plural(trainingSamples, "sample", "samples") + " were seen once");
   lastSamples = samples;
 
-  double tokens = double(program.batchSize() * program.sequenceLength());
+  // 0 for models without tokens.
+  double length = double(program.sequenceLength());
   double seconds = result.milliseconds / 1e3;
-  double rate = seconds > 0 ? tokens / seconds : 0;
+  double rate = seconds > 0 ? double(program.batchSize()) / seconds : 0;
   double peak = program.peakFlops() * double(program.worldSize());
-  bool hasMfu = peak > 0 && program.flopsPerToken() > 0;
-  double mfu = hasMfu ? rate * program.flopsPerToken() / peak : 0;
+  bool hasMfu = peak > 0 && program.flopsPerSample() > 0;
+  double mfu = hasMfu ? rate * program.flopsPerSample() / peak : 0;
   uint64_t measured = largest(memory, &RankMemory::measuredPeakBytes);
   uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
 
@@ -308,7 +310,9 @@ void Report::step(const grt::StepResult &result,
                        scientific(result.learningRate) + " " +
                        format(result.milliseconds < 10 ? "%.2f" : "%.0f",
                               result.milliseconds) +
-                       " ms " + counted(rate) + " tok/s";
+                       " ms " +
+                       (length ? counted(rate * length) + " tok/s"
+                               : counted(rate) + " samples/s");
     if (hasMfu)
       line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
     line += " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
@@ -326,8 +330,8 @@ void Report::step(const grt::StepResult &result,
                 {"grad-norm", result.gradientNorm},
                 {"lr", result.learningRate},
                 {"ms", result.milliseconds},
-                {"tokens-per-second", rate},
-                {"samples-per-second", rate / double(program.sequenceLength())},
+                {"tokens-per-second", length ? Json(rate * length) : Json()},
+                {"samples-per-second", rate},
                 {"mfu", hasMfu ? Json(mfu) : Json()},
                 {"peak-bytes", measured},
                 {"planned-bytes", planned}};
@@ -351,11 +355,12 @@ void Report::validated(double loss) {
   say("validation " + format("%.4f", loss));
 }
 
-void Report::evaluated(double loss, uint64_t tokens) {
-  evaluation = {loss, tokens};
+void Report::evaluated(double loss, uint64_t values) {
+  evaluation = {loss, values};
   say("evaluation loss " + format("%.4f", loss) + " perplexity " +
       format("%.6g", std::exp(loss)) + " over " +
-      plural(tokens, "token", "tokens"));
+      (program.sequenceLength() ? plural(values, "token", "tokens")
+                                : plural(values, "value", "values")));
 }
 
 void Report::wrote(const std::string &what, const std::string &path) {
@@ -404,7 +409,9 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                      {"device-peak-bytes",
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   double median = medianMilliseconds();
-  double tokens = double(program.batchSize() * program.sequenceLength());
+  double rate = median > 0 ? double(program.batchSize()) / median * 1e3 : 0;
+  double length = double(program.sequenceLength());
+  uint64_t samplesSeen = uint64_t(program.batchSize()) * steps;
   static const std::map<StepKind, const char *> names = {
       {StepKind::Calls, "calls"},
       {StepKind::Graphs, "graphs"},
@@ -425,15 +432,15 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"validation-loss", validation ? Json(*validation) : Json()},
       {"best-validation-loss", bestValidation ? Json(*bestValidation) : Json()},
       {"best-validation-step", bestValidation ? Json(bestStep) : Json()},
-      {"tokens-seen", uint64_t(tokens) * steps},
+      {"samples-seen", samplesSeen},
+      {"tokens-seen", length ? Json(samplesSeen * uint64_t(length)) : Json()},
       {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
       {"predicted-step-ms", program.predictedStepMilliseconds()},
       {"median-step-ms", median},
       {"median-of", timed},
       {"nominal-cluster", program.facts().nominal},
-      {"tokens-per-second", median > 0 ? tokens / median * 1e3 : 0.0},
-      {"samples-per-second",
-       median > 0 ? double(program.batchSize()) / median * 1e3 : 0.0}};
+      {"tokens-per-second", length ? Json(rate * length) : Json()},
+      {"samples-per-second", rate}};
   auto shares = [](const grt::TimeShares &time) {
     if (!time.steps)
       return Json();
@@ -451,9 +458,11 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                             {"transport", processes->transport()},
                             {"buffer-bytes", processes->bufferBytes()}};
   if (evaluation)
-    summary["evaluation"] = {{"loss", evaluation->first},
-                             {"perplexity", std::exp(evaluation->first)},
-                             {"tokens", evaluation->second}};
+    summary["evaluation"] = {
+        {"loss", evaluation->first},
+        {"perplexity", std::exp(evaluation->first)},
+        {"values", evaluation->second},
+        {"tokens", length ? Json(evaluation->second) : Json()}};
   if (lostLogLines)
     summary["lost-log-lines"] = lostLogLines;
   if (continuation)
@@ -484,10 +493,12 @@ void Report::finish(const std::vector<RankMemory> &memory,
             : "";
     say("step time: " + predicted +
         format("median %.1f ms", medianMilliseconds()));
+    uint64_t samples = steps * uint64_t(program.batchSize());
+    uint64_t length = uint64_t(program.sequenceLength());
     std::string seen = "seen: " +
-                       grouped(steps * uint64_t(program.batchSize() *
-                                                program.sequenceLength())) +
-                       " tokens in " + plural(steps, "step", "steps");
+                       (length ? plural(samples * length, "token", "tokens")
+                               : plural(samples, "sample", "samples")) +
+                       " in " + plural(steps, "step", "steps");
     if (trainingSamples)
       seen += ", " + format("%.2f", epochs(lastSamples)) +
               " epochs since the beginning of the run";

@@ -52,8 +52,9 @@ public:
             std::optional<double> validationLoss, uint64_t samples);
   /// The validation loss of a run without a step.
   void validated(double loss);
-  /// The loss over all tokens of the data (`--evaluate`).
-  void evaluated(double loss, uint64_t tokens);
+  /// The loss over all samples of the data (`--evaluate`), and over how many
+  /// values it is a mean.
+  void evaluated(double loss, uint64_t values);
   void generated(const std::string &prompt, const std::string &continuation);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);

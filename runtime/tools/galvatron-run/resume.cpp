@@ -169,16 +169,17 @@ Status checkData(const Options &options, const Dataset &data,
     return otherRun(beginning,
                     "was made with " + std::to_string(state.data.size()) +
                         " data files, found " + std::to_string(files.size()));
+  std::vector<std::string> names = data.fileNames();
   for (size_t i = 0; i < files.size(); ++i)
     if (files[i] != state.data[i])
-      return otherRun(
-          beginning,
-          "was made with other data: file " + std::to_string(i) + " had " +
-              std::to_string(state.data[i].tokens) + " " +
-              state.data[i].format + " tokens, '" + options.data.paths[i] +
-              "' has " + std::to_string(files[i].tokens) + " " +
-              files[i].format + " tokens" +
-              (files[i].tokens == state.data[i].tokens ? " and differs from it"
-                                                       : ""));
+      return otherRun(beginning,
+                      "was made with other data: file " + std::to_string(i) +
+                          " had " + std::to_string(state.data[i].tokens) + " " +
+                          state.data[i].format + " values, '" + names[i] +
+                          "' has " + std::to_string(files[i].tokens) + " " +
+                          files[i].format + " values" +
+                          (files[i].tokens == state.data[i].tokens
+                               ? " and differs from it"
+                               : ""));
   return Status();
 }

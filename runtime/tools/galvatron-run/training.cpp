@@ -13,27 +13,28 @@
 using namespace grt;
 
 Status validate(const Dataset &data, Session &session, uint64_t batches,
-                double &loss, uint64_t &tokens) {
+                double &loss, uint64_t &values) {
   int64_t batch = session.program().batchSize();
   uint64_t all = data.validationBatches(batch);
   batches = batches ? std::min(all, batches) : all;
-  std::vector<int32_t> inputs, labels;
+  DataBatch samples;
   double sum = 0;
-  tokens = 0;
+  values = 0;
   for (uint64_t i = 0; i < batches; ++i) {
-    Status status = data.validationBatch(i, batch, inputs, labels);
+    uint64_t counted = 0;
+    Status status = data.validationBatch(i, batch, samples,
+                                         &session.samplesRead(), &counted);
     if (status)
-      status = session.setBatch(inputs, labels);
+      status = session.setBatch(samples, counted);
     double mean = 0;
-    uint64_t valid = 0;
     if (status)
-      status = session.evaluate(mean, valid);
+      status = session.evaluate(mean, counted);
     if (!status)
       return status;
-    sum += mean * double(valid);
-    tokens += valid;
+    sum += mean * double(counted);
+    values += counted;
   }
-  loss = tokens ? sum / double(tokens) : 0;
+  loss = values ? sum / double(values) : 0;
   return Status();
 }
 
@@ -54,11 +55,36 @@ Status generate(const Options &options, Session &session, std::string &text) {
   return Status();
 }
 
+Status BatchReader::read(uint64_t first, Batch &batch) const {
+  batch.first = first;
+  return data.trainingBatch(first, session.program().batchSize(), batch.values,
+                            &session.samplesRead(), &batch.counted);
+}
+
+Status BatchReader::give(uint64_t first, bool more, Session &to) {
+  Status status;
+  if (ahead.valid())
+    status = ahead.get();
+  if (!status)
+    return status;
+  if (next.values.empty() || next.first != first)
+    status = read(first, next);
+  if (!status)
+    return status;
+  std::swap(current, next);
+  // Nothing is read by two at once: what the session takes, it copies.
+  if (more)
+    ahead = std::async(std::launch::async, [this, first] {
+      return read(first + uint64_t(session.program().batchSize()), next);
+    });
+  return to.setBatch(current.values, current.counted);
+}
+
 Training::Training(const Options &options, const Dataset &data,
                    Session &session, Beginning &beginning, Report &report)
     : options(options), data(data), session(session),
       folder(beginning.folder.get()), state(beginning.state), report(report),
-      written(state.step) {}
+      batches(data, session), written(state.step) {}
 
 Status Training::writeCheckpoint() {
   double begin = secondsSinceStart();
@@ -86,9 +112,7 @@ Status Training::step(uint64_t number, bool last) {
   int64_t batch = session.program().batchSize();
   session.hyperparameters() = state.hyperparameters;
   session.hyperparameters().learningRate = state.schedule.at(number);
-  Status status = data.trainingBatch(state.samples, batch, inputs, labels);
-  if (status)
-    status = session.setBatch(inputs, labels);
+  Status status = batches.give(state.samples, number < *options.steps, session);
   StepResult result;
   if (status && options.wantsRecording())
     status = session.record(number + options.traceSteps > *options.steps);
@@ -110,11 +134,11 @@ Status Training::step(uint64_t number, bool last) {
     status = Status();
   }
   std::optional<double> validation;
-  uint64_t tokens = 0;
+  uint64_t values = 0;
   if (status && options.validateEvery &&
       (number % options.validateEvery == 0 || last))
     status = validate(data, session, options.validationBatches,
-                      validation.emplace(), tokens);
+                      validation.emplace(), values);
   if (status)
     report.step(result, session.memory(), validation, state.samples);
   return status;

@@ -11,7 +11,33 @@
 #include "report.h"
 #include "resume.h"
 
+#include <future>
 #include <string>
+
+/// The batches of a run, each with the samples that the ranks of this process
+/// read: while a step goes on, the next one is read by a thread.
+class BatchReader {
+public:
+  BatchReader(const grt::Dataset &data, const grt::Session &session)
+      : data(data), session(session) {}
+
+  /// Gives the session the batch that begins with training sample `first`; the
+  /// next one begins behind it if `more`.
+  grt::Status give(uint64_t first, bool more, grt::Session &to);
+
+private:
+  struct Batch {
+    uint64_t first = 0;
+    grt::DataBatch values;
+    uint64_t counted = 0;
+  };
+  grt::Status read(uint64_t first, Batch &batch) const;
+
+  const grt::Dataset &data;
+  const grt::Session &session;
+  Batch current, next;
+  std::future<grt::Status> ahead; ///< fills `next`
+};
 
 /// Trains a session on data, with validation and checkpoints on the way.
 class Training {
@@ -40,7 +66,7 @@ private:
   const grt::CheckpointFolder *folder;
   grt::TrainingState &state;
   Report &report;
-  std::vector<int32_t> inputs, labels;
+  BatchReader batches;
   uint32_t endedBy = 0;
   uint64_t written;   ///< step of the newest checkpoint
   std::string newest; ///< that this run wrote
@@ -48,9 +74,9 @@ private:
 };
 
 /// Mean loss over the validation samples, at most `batches` batches of them (0:
-/// all), and how many tokens it is over.
+/// all), and over how many values it is a mean.
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
-                     uint64_t batches, double &loss, uint64_t &tokens);
+                     uint64_t batches, double &loss, uint64_t &values);
 
 /// The likeliest bytes after the prompt, one after the other; the model sees
 /// the last ones that fit its sequence length.

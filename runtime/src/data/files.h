@@ -1,0 +1,69 @@
+//===- files.h - Files that samples are read from ---------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_DATA_FILES_H
+#define GRT_DATA_FILES_H
+
+#include "data/npy.h"
+#include "grt/checkpoint.h"
+#include "grt/datum.h"
+
+#include <string_view>
+
+namespace grt {
+
+/// A data file, mapped. Whatever is wrong with it throws an Error with exit
+/// code 2 that names it.
+class DataFile {
+public:
+  /// `format`: "text", "u16", "u32" or "npy"; empty: by the suffix.
+  DataFile(const std::string &path, const std::string &format);
+  ~DataFile();
+  DataFile(const DataFile &) = delete;
+  DataFile &operator=(const DataFile &) = delete;
+
+  const std::string &name() const { return path; }
+  const std::string &format() const { return formatName; }
+  bool isArray() const { return formatName == "npy"; }
+  /// Values of the file: tokens, or elements of an array.
+  uint64_t values() const { return count; }
+  /// Of an array file.
+  const NpyHeader &header() const { return array; }
+
+  /// Whether some of its integers may be negative.
+  bool hasSigns() const { return array.kind == 'i'; }
+  /// Throws unless values [first, first + count) are integers that `datum` can
+  /// have; names the position of the first that is not.
+  void checkIntegers(const Datum &datum, uint64_t first, uint64_t count) const;
+  /// Values [first, first + count) as `type` (grt_dtype). Unsigned bytes become
+  /// fractions of 255 where floating values are wanted, as images have them.
+  void read(uint64_t first, uint64_t count, uint32_t type, char *to) const;
+
+  /// Throws if the file changed its size since: what is gone cannot be read.
+  void checkSize() const;
+  /// What a checkpoint remembers of it.
+  DataIdentity identity() const;
+
+private:
+  /// Whether integers [first, first + number) lie in [low, below).
+  bool areWithin(uint64_t first, uint64_t number, int64_t low,
+                 int64_t below) const;
+  int64_t integerAt(uint64_t position) const;
+  double realAt(uint64_t position) const;
+
+  std::string path, formatName;
+  int descriptor = -1;
+  uint64_t bytes = 0;
+  const unsigned char *data = nullptr; ///< the whole file
+  /// Of token files too: plain unsigned integers from byte 0 on.
+  NpyHeader array;
+  uint64_t count = 0;
+};
+
+} // namespace grt
+
+#endif // GRT_DATA_FILES_H
