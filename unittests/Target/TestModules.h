@@ -70,7 +70,7 @@ inline std::string embedFunctions(const Bigram &model) {
     %t = grt.buffer data at 0 : {0}
     %dy = grt.buffer grad_in at 0 : {3}
     %dw = grt.buffer gradient at 0 : {1}
-    grt.kernel embedding_grad(%t, %dy, %dw) ints [{4}, {7}, {7}, 0, 2] : {0}, {3}, {1}
+    grt.kernel embedding_grad(%t, %dy, %dw) ints [{4}, {7}, {7}, 0, 2, -1] : {0}, {3}, {1}
   }
   grt.func @embed.update {{
     %w = grt.buffer parameter at 0 : {2}
