@@ -163,6 +163,10 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
+      layers("layers",
+             cl::desc("give some layers a strategy, search the others: "
+                      "'h.1:tp2.ckpt;h.5-h.9:sdp2'"),
+             cl::value_desc("PINS"), cl::cat(tool.category())),
       partition("partition",
                 cl::desc("force the layers of every stage, e.g. 7,6,6,7"),
                 cl::value_desc("N,.."), cl::cat(tool.category())),
@@ -451,6 +455,12 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(parsed.takeError()));
     options.strategy = *parsed;
   }
+  if (layers.getNumOccurrences()) {
+    llvm::Expected<std::vector<LayerPin>> pins = parsePins(layers);
+    if (!pins)
+      return makeError("option --layers: " + llvm::toString(pins.takeError()));
+    options.pins = std::move(*pins);
+  }
   if (partition.getNumOccurrences()) {
     llvm::SmallVector<llvm::StringRef> parts;
     llvm::StringRef(partition).split(parts, ',');
@@ -497,10 +507,10 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 
 std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
-      &space,    &schedule,     &strategy,       &partition,    &batch,
-      &maxBatch, &batchStep,    &pipelineDegree, &microBatches, &microBatchRule,
-      &gap,      &timeLimit,    &searchLimit,    &keepDpSdp,    &placement,
-      &ringLink, &placementSeed};
+      &space,          &schedule, &strategy,     &layers,         &partition,
+      &batch,          &maxBatch, &batchStep,    &pipelineDegree, &microBatches,
+      &microBatchRule, &gap,      &timeLimit,    &searchLimit,    &keepDpSdp,
+      &placement,      &ringLink, &placementSeed};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -65,6 +65,24 @@ StageShape Candidate::stageShape(size_t stage) const {
   return shape;
 }
 
+/// Why a layer cannot have the strategy that it is given.
+static std::string pinRefusal(LayerModel &model, size_t layer,
+                              const Strategy &strategy, int64_t samples) {
+  std::string text = "layer '" + model.layerName(layer) +
+                     "' cannot have the strategy '" + strategy.str() +
+                     "' that it is given: ";
+  int64_t shards = strategy.sampleShards();
+  if (samples % shards != 0)
+    return text + "it cuts a micro-batch into " + std::to_string(shards) +
+           " blocks, which does not divide its " + std::to_string(samples) +
+           " samples";
+  Expected<LayerFootprint> footprint =
+      model.footprint(model.kindOf(layer), strategy, samples / shards);
+  // Its cost is what is too large.
+  return text +
+         (footprint ? "it has no price" : toString(footprint.takeError()));
+}
+
 bool Candidate::addOptions(LayerModel &model, CostTables &tables,
                            std::string &refusal) {
   const Layout &layout = *theShape.layout;
@@ -84,25 +102,32 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
     if (!fresh)
       continue;
     theProblem.layers.emplace_back();
-    std::map<size_t, size_t> setOfKind;
+    std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
     for (size_t l = 0; l < model.layerCount(); ++l) {
-      auto [known, isNew] =
-          setOfKind.try_emplace(model.kindOf(l), theProblem.optionSets.size());
+      std::optional<size_t> pin = set.pinOf(l);
+      auto [known, isNew] = setOfKind.try_emplace({model.kindOf(l), pin},
+                                                  theProblem.optionSets.size());
       theProblem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
       const KindOptions &kind =
           tables.kindOptions(model.kindOf(l), layout, s, theShape.samples(),
                              theShape.microBatches);
-      if (kind.options.empty()) {
-        refusal = "layer '" + model.layerName(l) + "' has no strategy on " +
-                  std::to_string(layout.devices[s].size()) + " devices" +
-                  (kind.refusal.empty() ? "" : ": " + kind.refusal);
+      if (none_of(kind.options, [&](const KindOption &option) {
+            return set.allows(pin, option.strategy);
+          })) {
+        refusal =
+            pin ? pinRefusal(model, l, set.strategies[*pin], theShape.samples())
+                : "layer '" + model.layerName(l) + "' has no strategy on " +
+                      std::to_string(layout.devices[s].size()) + " devices" +
+                      (kind.refusal.empty() ? "" : ": " + kind.refusal);
         return false;
       }
       theProblem.optionSets.emplace_back();
       strategyOf.emplace_back();
       for (const KindOption &from : kind.options) {
+        if (!set.allows(pin, from.strategy))
+          continue;
         PipelineOption option;
         option.layoutClass = set.classOf[from.strategy];
         option.tieKey = set.tieKeyOf[from.strategy];

@@ -33,7 +33,28 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies) {
     if (key == set.tieKeys.end())
       set.tieKeys.push_back(s);
   }
+  set.free = strategies.size();
   set.strategies = std::move(strategies);
+  return set;
+}
+
+StrategySet StrategySet::make(std::vector<Strategy> strategies,
+                              ArrayRef<std::optional<Strategy>> pins) {
+  size_t free = strategies.size();
+  std::vector<std::optional<size_t>> pinned;
+  for (const std::optional<Strategy> &pin : pins) {
+    if (!pin) {
+      pinned.emplace_back();
+      continue;
+    }
+    auto it = llvm::find(strategies, *pin);
+    pinned.emplace_back(it - strategies.begin());
+    if (it == strategies.end())
+      strategies.push_back(*pin);
+  }
+  StrategySet set = make(std::move(strategies));
+  set.free = free;
+  set.pinned = std::move(pinned);
   return set;
 }
 

@@ -23,6 +23,7 @@
 #include "galvatron/Support/Units.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -74,8 +75,22 @@ struct StrategySet {
   /// By strategy: what moves parameters alike, whether recomputed or not.
   std::vector<size_t> tieKeyOf;
   std::vector<size_t> tieKeys; ///< a strategy of each key
+  /// By layer the one strategy that it must have, if any; empty: no layer must.
+  std::vector<std::optional<size_t>> pinned;
+  /// Strategies from here on are those of pinned layers only.
+  size_t free = 0;
 
   static StrategySet make(std::vector<Strategy> strategies);
+  /// The same with the strategies of the pins, by layer.
+  static StrategySet make(std::vector<Strategy> strategies,
+                          llvm::ArrayRef<std::optional<Strategy>> pins);
+
+  std::optional<size_t> pinOf(size_t layer) const {
+    return pinned.empty() ? std::nullopt : pinned[layer];
+  }
+  bool allows(std::optional<size_t> pin, size_t strategy) const {
+    return pin ? strategy == *pin : strategy < free;
+  }
 };
 
 /// A pipeline of equal groups of consecutive devices.

@@ -198,7 +198,7 @@ void Explainer::addRunnerUp(Alternative alternative) {
 }
 
 void Explainer::addDegrees() {
-  if (options.pipelineDegree || options.strategy)
+  if (options.pipelineDegree || options.strategy || !options.pins.empty())
     return;
   for (int64_t degree : divisors(cluster.deviceCount())) {
     if (degree == chosen.pipelineDegree ||
@@ -234,7 +234,7 @@ void Explainer::addMicroBatches() {
   for (int64_t count : counts) {
     PlannerOptions changed = options;
     changed.microBatches = count;
-    if (!options.strategy)
+    if (!options.strategy && options.pins.empty())
       changed.pipelineDegree = chosen.pipelineDegree;
     Alternative found =
         replan(std::to_string(count) + " micro-batch" + (count > 1 ? "es" : ""),
@@ -268,6 +268,8 @@ void Explainer::addForced() {
   };
   if (options.strategy)
     without("strategy", [](PlannerOptions &o) { o.strategy.reset(); });
+  if (!options.pins.empty())
+    without("layers", [](PlannerOptions &o) { o.pins.clear(); });
   if (options.pipelineDegree)
     without("pipeline-degree",
             [](PlannerOptions &o) { o.pipelineDegree.reset(); });

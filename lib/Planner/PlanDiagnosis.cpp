@@ -79,6 +79,11 @@ Infeasible PlanSearch::explain(int64_t batch) {
       consumeError(other.takeError());
       return false;
     }
+    if (Error error =
+            applyPins(model, cluster.deviceCount(), changed, *other)) {
+      consumeError(std::move(error));
+      return false;
+    }
     PlanSearch search(model, cluster, changed, *other);
     std::optional<int64_t> excess = search.leastExcess(changedBatch);
     return excess && *excess <= 0 && !late();
@@ -96,6 +101,12 @@ Infeasible PlanSearch::explain(int64_t batch) {
     if (helps(changed, batch))
       infeasible.relaxations.push_back(
           "leave the number of micro-batches to the search");
+  }
+  if (!options.pins.empty()) {
+    PlannerOptions changed = options;
+    changed.pins.clear();
+    if (helps(changed, batch))
+      infeasible.relaxations.push_back("leave all layers to the search");
   }
   if (options.strategy || options.pipelineDegree ||
       !options.partition.empty()) {

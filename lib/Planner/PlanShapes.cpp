@@ -30,7 +30,8 @@ const Layout *PlanSearch::layoutOf(int64_t degree) {
   int64_t devices = cluster.deviceCount();
   auto [set, isNew] = sets.try_emplace(devices / degree);
   if (isNew)
-    set->second = StrategySet::make(space.strategies(devices / degree));
+    set->second =
+        StrategySet::make(space.strategies(devices / degree), space.pins);
   layout.degree = degree;
   layout.set = &set->second;
   layout.devices = stageDevices(devices, degree);

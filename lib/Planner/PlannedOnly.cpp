@@ -29,6 +29,8 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
     return refuse("expected --batch, which is not searched");
   if (options.strategy)
     return refuse("expected no --strategy, its stages have one of their own");
+  if (!options.pins.empty())
+    return refuse("expected no --layers, its stages have one strategy");
   if (!options.partition.empty())
     return refuse("expected no --partition, it is searched");
   if (options.schedule)

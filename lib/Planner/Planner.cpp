@@ -37,6 +37,9 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
       planner::getSpace(options, cluster.deviceCount());
   if (!space)
     return space.takeError();
+  if (Error error =
+          planner::applyPins(model, cluster.deviceCount(), options, *space))
+    return error;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
   return planner::PlanSearch(model, cluster, options, std::move(*space)).run();

@@ -154,6 +154,59 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   return space;
 }
 
+Error applyPins(const LayerModel &model, int64_t devices,
+                const PlannerOptions &options, Space &space) {
+  if (options.pins.empty())
+    return Error::success();
+  Expected<std::vector<std::optional<Strategy>>> pins =
+      resolvePins(model, options.pins);
+  if (!pins)
+    return pins.takeError();
+  // Stages are of equal size, so that one strategy decides it for all.
+  std::optional<Strategy> first;
+  std::string firstLayer;
+  for (size_t layer = 0; layer < pins->size(); ++layer) {
+    const std::optional<Strategy> &pin = (*pins)[layer];
+    if (!pin)
+      continue;
+    if (devices % pin->devices() != 0)
+      return makeError("strategy '" + pin->str() + "' of layer '" +
+                       model.layerName(layer) + "' is for " +
+                       Twine(pin->devices()) +
+                       " devices, which does not divide " + Twine(devices));
+    if (first && first->devices() != pin->devices())
+      return makeError("strategy '" + first->str() + "' of layer '" +
+                       firstLayer + "' is for stages of " +
+                       Twine(first->devices()) + " devices, '" + pin->str() +
+                       "' of layer '" + model.layerName(layer) +
+                       "' for stages of " + Twine(pin->devices()) +
+                       ": all stages have equally many");
+    if (!first) {
+      first = *pin;
+      firstLayer = model.layerName(layer);
+    }
+  }
+  if (!first)
+    return Error::success();
+  if (options.strategy && options.strategy->devices() != first->devices())
+    return makeError(
+        "strategy '" + options.strategy->str() + "' is for stages of " +
+        Twine(options.strategy->devices()) + " devices, '" + first->str() +
+        "' of layer '" + firstLayer + "' for stages of " +
+        Twine(first->devices()) + ": all stages have equally many");
+  int64_t degree = devices / first->devices();
+  if (!is_contained(space.pipelineDegrees, degree))
+    return makeError("strategy '" + first->str() + "' of layer '" + firstLayer +
+                     "' takes pipeline degree " + Twine(degree) + " on " +
+                     Twine(devices) + " devices, which " +
+                     (options.pipelineDegree || !options.partition.empty()
+                          ? "is not the one asked for"
+                          : "space '" + space.name + "' does not have"));
+  space.pipelineDegrees = {degree};
+  space.pins = std::move(*pins);
+  return Error::success();
+}
+
 std::vector<Strategy> Space::strategies(int64_t groupSize) const {
   if (!fixed)
     return enumerateStrategies(groupSize, trees);

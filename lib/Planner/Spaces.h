@@ -30,12 +30,19 @@ struct Space {
   std::optional<Strategy> fixed; ///< instead of the trees
   std::vector<int64_t> pipelineDegrees;
   PartitionMode partition = PartitionMode::Even;
+  /// By layer the strategy that it must have; empty if no layer is pinned.
+  std::vector<std::optional<Strategy>> pins;
 
   std::vector<Strategy> strategies(int64_t groupSize) const;
 };
 
 /// The space that the options name, with the forced parts applied.
 llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
+
+/// Adds the options' pins, which fix the pipeline degree. Refuses those that
+/// contradict each other, the model, the cluster or another forced part.
+llvm::Error applyPins(const LayerModel &model, int64_t devices,
+                      const PlannerOptions &options, Space &space);
 
 /// Refuses options that contradict each other, the model, the cluster or the
 /// space.

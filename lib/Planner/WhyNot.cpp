@@ -54,6 +54,8 @@ static std::vector<std::string> outside(const Cluster &cluster,
   if (options.strategy && *options.strategy != strategy)
     reasons.push_back("--strategy=" + options.strategy->str() +
                       " rules out every other strategy");
+  if (!options.pins.empty())
+    reasons.push_back("--layers gives some layers their strategies");
   if (options.pipelineDegree && *options.pipelineDegree != degree)
     reasons.push_back(
         "--pipeline-degree=" + std::to_string(*options.pipelineDegree) +
@@ -103,6 +105,7 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
   PlannerOptions forced = options;
   forced.space = "bmw";
   forced.strategy = question.strategy;
+  forced.pins.clear();
   forced.pipelineDegree = answer.pipelineDegree;
   forced.batch = chosen.batch;
   Expected<PlannerResult> result = plan(model, cluster, forced);

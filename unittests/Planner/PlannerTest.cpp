@@ -100,9 +100,12 @@ struct BruteResult {
   int64_t plans = 0;
 };
 
+/// By layer the strategy that it must have; empty: no layer must.
+using Pins = std::vector<std::optional<Strategy>>;
+
 void bruteStrategies(LayerModel &model, const Cluster &cluster, Plan &plan,
                      size_t layer, int64_t memory, const SpaceOptions &space,
-                     BruteResult &result) {
+                     const Pins &pins, BruteResult &result) {
   if (layer == plan.layers.size()) {
     auto priced = evaluate(model, cluster, plan, memory);
     if (!priced) {
@@ -126,11 +129,18 @@ void bruteStrategies(LayerModel &model, const Cluster &cluster, Plan &plan,
     return;
   }
   int64_t size = plan.stages[plan.layers[layer].stage].devices.size();
-  for (const Strategy &strategy : enumerateStrategies(size, space)) {
+  std::vector<Strategy> strategies = enumerateStrategies(size, space);
+  if (layer < pins.size() && pins[layer]) {
+    if (pins[layer]->devices() != size)
+      return;
+    strategies = {*pins[layer]};
+  }
+  for (const Strategy &strategy : strategies) {
     if (plan.microBatchSamples() % strategy.sampleShards() != 0)
       continue;
     plan.layers[layer].strategy = strategy;
-    bruteStrategies(model, cluster, plan, layer + 1, memory, space, result);
+    bruteStrategies(model, cluster, plan, layer + 1, memory, space, pins,
+                    result);
   }
 }
 
@@ -153,7 +163,8 @@ void forEachPartition(int64_t layers, int64_t stages,
 
 BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
                   int64_t memory, const Schedule &schedule,
-                  const SpaceOptions &space, bool anyPartition) {
+                  const SpaceOptions &space, bool anyPartition,
+                  const Pins &pins = {}) {
   BruteResult result;
   int64_t devices = cluster.deviceCount();
   auto layers = static_cast<int64_t>(model.layerCount());
@@ -185,7 +196,7 @@ BruteResult brute(LayerModel &model, const Cluster &cluster, int64_t batch,
           next += stage.layerCount;
           plan.stages.push_back(std::move(stage));
         }
-        bruteStrategies(model, cluster, plan, 0, memory, space, result);
+        bruteStrategies(model, cluster, plan, 0, memory, space, pins, result);
       });
     }
   }
@@ -294,6 +305,76 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   EXPECT_GT(pipelines, 5);
   EXPECT_GT(uneven, 1);
   EXPECT_GT(mixed, 10);
+}
+
+TEST(Planner, pinned_layers_keep_their_strategy_and_the_rest_is_optimal) {
+  std::mt19937_64 random(7);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int feasible = 0, outside = 0, slower = 0;
+  for (int trial = 0; trial < instances(60); ++trial) {
+    int64_t devices = trial % 4 == 0 ? 4 : 2;
+    Cluster cluster = smallCluster(1, devices, 1.3);
+    size_t count = devices == 4 ? 2 : pick(2, 4);
+    std::vector<size_t> kinds = {0};
+    while (kinds.size() < count)
+      kinds.push_back(1);
+    RandomModel model(random(), kinds, /*tied=*/trial % 2);
+    int64_t batch = devices * (int64_t(1) << pick(0, 2));
+    int64_t memory = pick(300000, 900000) * batch;
+    // Recomputation is a pin's alone in half of the trials.
+    SpaceOptions space;
+    bool plain = pick(0, 1);
+    if (plain)
+      space.checkpoint = CheckpointChoice::Never;
+    std::vector<int64_t> sizes = divisors(devices);
+    std::vector<Strategy> all = enumerateStrategies(
+        sizes[size_t(pick(0, int64_t(sizes.size()) - 1))], SpaceOptions());
+    Pins pins(count);
+    PlannerOptions options = paperOptions();
+    for (int64_t i = pick(1, 2); i > 0; --i) {
+      size_t layer = size_t(pick(0, int64_t(count) - 1));
+      if (pins[layer])
+        continue;
+      pins[layer] = all[size_t(pick(0, int64_t(all.size()) - 1))];
+      options.pins.push_back({model.layerName(layer), *pins[layer]});
+    }
+    options.space = plain ? "no-ckpt" : "base";
+    options.batch = batch;
+    options.memory = memory;
+    BruteResult expected = brute(model, cluster, batch, memory,
+                                 scheduleNamed("1f1b"), space, false, pins);
+    auto found = plan(model, cluster, options);
+    if (!found) {
+      // More stages than layers.
+      llvm::consumeError(found.takeError());
+      EXPECT_EQ(expected.plans, 0);
+      continue;
+    }
+    ASSERT_EQ(found->feasible(), expected.best >= 0) << "trial " << trial;
+    if (!found->feasible())
+      continue;
+    ++feasible;
+    EXPECT_EQ(found->plan().iterationMs, expected.best) << "trial " << trial;
+    for (size_t layer = 0; layer < count; ++layer) {
+      const Strategy &strategy = found->plan().layers[layer].strategy;
+      if (pins[layer]) {
+        EXPECT_EQ(strategy, *pins[layer]);
+        outside += plain && strategy.checkpoint();
+      } else {
+        EXPECT_FALSE(plain && strategy.checkpoint()) << "a pin's strategy";
+      }
+    }
+    options.pins.clear();
+    double without =
+        llvm::cantFail(plan(model, cluster, options)).plan().iterationMs;
+    EXPECT_LE(without, expected.best);
+    slower += without < expected.best;
+  }
+  EXPECT_GT(feasible, 20);
+  EXPECT_GT(outside, 5);
+  EXPECT_GT(slower, 10);
 }
 
 /// A model whose figures can be worked out by hand.

@@ -94,8 +94,8 @@ struct PlanOptions {
 
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
-      strategy, partition, microBatchRule, optimizerTime, objective, placement,
-      ringLink;
+      strategy, layers, partition, microBatchRule, optimizerTime, objective,
+      placement, ringLink;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;

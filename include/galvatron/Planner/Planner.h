@@ -18,6 +18,7 @@
 
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Planner/Pins.h"
 #include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Cancellation.h"
@@ -78,6 +79,9 @@ struct PlannerOptions {
   std::vector<int64_t> partition;     ///< layers per stage
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
+  /// Layers whose strategy is given, be it of the space or not; all others have
+  /// those of the space, or `strategy`.
+  std::vector<LayerPin> pins;
   bool keepDpSdp = false;
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.

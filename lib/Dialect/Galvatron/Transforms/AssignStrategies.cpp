@@ -52,8 +52,7 @@ struct AssignStrategiesPass
   }
 
 private:
-  /// `h.0-h.5:sdp4.ckpt`. A layer's name may hold a dash itself, so that a
-  /// whole name is tried first and then every dash as the separator of a range.
+  /// `h.0-h.5:sdp4.ckpt`; later entries replace what earlier ones said.
   LogicalResult assignEntry(ModuleOp module, MutableArrayRef<LayerOp> all,
                             StringRef entry) {
     auto [selector, notation] = entry.rsplit(':');
@@ -64,35 +63,15 @@ private:
     auto strategy = ::galvatron::Strategy::parse(notation);
     if (!strategy)
       return module.emitError(llvm::toString(strategy.takeError()));
-    auto find = [&](StringRef name) {
-      return llvm::find_if(
-          all, [&](LayerOp layer) { return layer.getLayerName() == name; });
-    };
-    auto first = all.begin(), last = all.end();
-    if (selector != "*") {
-      first = last = find(selector);
-      for (size_t dash = selector.find('-');
-           first == all.end() && dash != StringRef::npos;
-           dash = selector.find('-', dash + 1)) {
-        auto begin = find(selector.take_front(dash));
-        auto end = find(selector.drop_front(dash + 1));
-        if (begin != all.end() && end != all.end()) {
-          first = begin;
-          last = end;
-        }
-      }
-      if (first == all.end())
-        return module.emitError() << "expected the name of a layer or a range "
-                                     "of layers, found '"
-                                  << selector << "'";
-      if (last < first)
-        return module.emitError()
-               << "expected a range in the order of the model, found '"
-               << selector << "'";
-      ++last;
-    }
+    std::vector<std::string> names;
+    for (LayerOp layer : all)
+      names.push_back(layer.getLayerName().str());
+    auto range = ::galvatron::selectLayers(names, selector);
+    if (!range)
+      return module.emitError(llvm::toString(range.takeError()));
     StrategyAttr attribute = StrategyAttr::get(module.getContext(), *strategy);
-    for (LayerOp layer : llvm::make_range(first, last))
+    for (LayerOp layer :
+         all.slice(range->first, range->second - range->first + 1))
       layer.setStrategyAttr(attribute);
     emitDecisions(module.getLoc(), {"by hand: " + strategy->str() + " for '" +
                                     selector.str() + "'"});
