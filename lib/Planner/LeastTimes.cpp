@@ -279,11 +279,12 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       continue;
 
     problem.layers.emplace_back();
-    std::map<size_t, size_t> setOfKind;
+    std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
     double slowdown = 1;
     for (size_t l = 0; l < model.layerCount(); ++l) {
-      auto [known, isNew] =
-          setOfKind.try_emplace(model.kindOf(l), problem.optionSets.size());
+      std::optional<size_t> pin = layout.set->pinOf(l);
+      auto [known, isNew] = setOfKind.try_emplace({model.kindOf(l), pin},
+                                                  problem.optionSets.size());
       problem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
@@ -296,6 +297,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       leastEnds.emplace_back();
       std::optional<Priced> fastest; ///< of those that take too long
       for (const KindOption &from : kind.options) {
+        if (!layout.set->allows(pin, from.strategy))
+          continue;
         Least time = least.of(from, hiding);
         double both = time.forward + time.backward, sync = from.least.sync;
         if (weights.streams)

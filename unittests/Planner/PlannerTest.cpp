@@ -366,6 +366,18 @@ TEST(Planner, pinned_layers_keep_their_strategy_and_the_rest_is_optimal) {
         EXPECT_FALSE(plain && strategy.checkpoint()) << "a pin's strategy";
       }
     }
+    // The proof of executed times finds plans, too.
+    PlannerOptions executed = options;
+    executed.objective = Objective::Executed;
+    PlannerResult best = llvm::cantFail(plan(model, cluster, executed));
+    ASSERT_TRUE(best.feasible());
+    for (size_t layer = 0; layer < count; ++layer) {
+      const Strategy &strategy = best.plan().layers[layer].strategy;
+      if (pins[layer])
+        EXPECT_EQ(strategy, *pins[layer]) << "executed, trial " << trial;
+      else
+        EXPECT_FALSE(plain && strategy.checkpoint());
+    }
     options.pins.clear();
     double without =
         llvm::cantFail(plan(model, cluster, options)).plan().iterationMs;
