@@ -650,4 +650,42 @@ TEST(LearningRate, WarmsUpAndFalls) {
     EXPECT_GT(schedule.at(step), schedule.at(step + 1));
 }
 
+TEST(LearningRate, Schedules) {
+  // Peak 1, end 0.1, 10 steps of warm-up, 110 in all.
+  LearningRateSchedule s{1.0, 0.1, 10, 110, Decay::Linear};
+  EXPECT_DOUBLE_EQ(s.at(5), 0.5);
+  EXPECT_DOUBLE_EQ(s.at(10), 1.0);
+  EXPECT_NEAR(s.at(60), 0.55, 1e-12);
+  EXPECT_NEAR(s.at(85), 0.325, 1e-12);
+  EXPECT_DOUBLE_EQ(s.at(110), 0.1);
+  // A decay with a length of its own ends earlier, and stays.
+  s.decaySteps = 50;
+  EXPECT_NEAR(s.at(35), 0.55, 1e-12);
+  EXPECT_DOUBLE_EQ(s.at(60), 0.1);
+  EXPECT_DOUBLE_EQ(s.at(110), 0.1);
+  s.decay = Decay::Cosine;
+  EXPECT_NEAR(s.at(35), 0.55, 1e-12);
+  EXPECT_NEAR(s.at(20), 0.1 + 0.45 * (1 + std::cos(M_PI * 0.2)), 1e-12);
+  EXPECT_DOUBLE_EQ(s.at(60), 0.1);
+  // Stable, then down at the end.
+  s.decay = Decay::WarmupStableDecay;
+  EXPECT_DOUBLE_EQ(s.at(11), 1.0);
+  EXPECT_DOUBLE_EQ(s.at(60), 1.0);
+  EXPECT_NEAR(s.at(85), 0.55, 1e-12);
+  EXPECT_DOUBLE_EQ(s.at(110), 0.1);
+  s.decaySteps = 0;
+  EXPECT_EQ(s.decayBegin(), 99u);
+  EXPECT_DOUBLE_EQ(s.at(99), 1.0);
+  EXPECT_LT(s.at(100), 1.0);
+  EXPECT_DOUBLE_EQ(s.at(110), 0.1);
+  s.decay = Decay::Constant;
+  for (uint64_t step : {11, 60, 110, 200})
+    EXPECT_DOUBLE_EQ(s.at(step), 1.0);
+  for (const DecayName &known : decayNames) {
+    EXPECT_EQ(parseDecay(known.name), known.decay);
+    EXPECT_EQ(nameOf(known.decay), known.name);
+  }
+  EXPECT_FALSE(parseDecay("step"));
+}
+
 } // namespace

@@ -7,6 +7,8 @@
 
 #include "tool.h"
 
+#include "grt/session.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -120,6 +122,38 @@ TEST(Run, NothingIsRecordedWithoutTraceSteps) {
   EXPECT_EQ(refused.exitCode, 2);
   EXPECT_NE(refused.output.find("--trace needs at least one step"),
             std::string::npos);
+}
+
+TEST(Run, DescribesAProgramWithoutRunningIt) {
+  Result result = runTool("--describe " + program(2));
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  for (const char *part : {"\nmodel: ", "\nranks: 2 in ", "\nstage 0: ranks 0",
+                           "\non disk: model "})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << "\n"
+                                                           << result.output;
+  result = runTool("--describe --json " + program(2));
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  Json json = Json::parse(result.output);
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["tool-version"], grt::version());
+  std::string summary = folder() + "/described.json";
+  ASSERT_EQ(runTool(program(2) + " --steps=1 --data=" + alphabet() +
+                    " --summary=" + summary)
+                .exitCode,
+            0);
+  // The same bytes that a run plans for.
+  for (const Json &rank : Json::parse(readAll(summary))["ranks"])
+    for (const Json &stage : json["stages"])
+      for (const Json &number : stage["ranks"])
+        if (number == rank["rank"])
+          EXPECT_EQ(stage["arena-bytes"], rank["planned-peak-bytes"]);
+  result = runTool("--describe --steps=3 " + program(2));
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_NE(result.output.find("--describe runs nothing: leave --steps out"),
+            std::string::npos);
+  EXPECT_EQ(runTool("--describe nowhere.gvx").exitCode, 2);
+  EXPECT_EQ(runTool("--describe --json=/nowhere/x.json " + program(1)).exitCode,
+            5);
 }
 
 TEST(Run, HelpAndVersion) {

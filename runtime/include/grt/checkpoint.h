@@ -39,6 +39,8 @@ struct TrainingState {
   uint64_t samples = 0; ///< training samples consumed: the data's position
   uint64_t seed = 0;
   bool decayAll = false;
+  std::vector<ParameterGroup> groups;
+  uint64_t accumulate = 1;         ///< batches of the program in a step
   Hyperparameters hyperparameters; ///< without the rate, which `schedule` gives
   LearningRateSchedule schedule;
   std::vector<DataIdentity> data;
@@ -88,6 +90,17 @@ private:
   CheckpointOptions settings;
   int descriptor = -1;
 };
+
+/// Steps of the complete checkpoints in a folder, ascending; none if it is not
+/// there.
+std::vector<uint64_t> checkpointSteps(const std::string &folder);
+
+/// Reads a whole checkpoint and compares it with its checksums. What is damaged
+/// has exit code 2.
+Status verifyCheckpoint(const std::string &checkpoint);
+/// Renames a checkpoint, so that no run takes it for one. What stood there
+/// under the new name (`step-00000100.damaged`) goes.
+Status setCheckpointAside(const std::string &checkpoint);
 
 /// Reads and checks what a checkpoint (`step-...`) says besides its tensors. A
 /// damaged one has exit code 2.

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -141,6 +142,8 @@ public:
   double peakFlops() const;
   bool clipsGradients() const;
   ProgramFacts facts() const;
+  /// Model, plan, memory and version, for people or as JSON.
+  std::string describe(bool asJson) const;
   /// "adamw", "adam" or "sgd".
   const std::string &optimizer() const;
 
@@ -162,6 +165,8 @@ struct Hyperparameters {
   double momentum = 0.9;
   /// Largest global gradient norm, above 0; used if the program clips.
   double clipNorm = 1.0;
+  /// A step with a larger gradient norm updates nothing; 0: none has.
+  double skipNorm = 0;
 
   static Hyperparameters defaults(const Program &program);
 };
@@ -173,10 +178,24 @@ enum class OnNan {
   Skip  ///< the session goes on, see StepResult::skipped
 };
 
+/// Parameters that learn differently (parameter_groups.h). A parameter is of
+/// the last group whose pattern matches its name; what no group has learns as
+/// ever.
+struct ParameterGroup {
+  std::string pattern;         ///< '*' and '?' as in a shell
+  double rate = 1;             ///< factor of the learning rate
+  std::optional<double> decay; ///< instead of the weight decay, on any tensor
+  /// Neither updated nor part of the gradient norm.
+  bool frozen = false;
+
+  bool operator==(const ParameterGroup &) const = default;
+};
+
 struct SessionOptions {
   uint64_t seed = 0;
   /// Decay on every tensor, not only on those of rank >= 2.
   bool decayAll = false;
+  std::vector<ParameterGroup> groups;
   /// Threads of a rank's kernels; 0 means max(1, cores / ranks).
   int threadsPerRank = 0;
   OnNan onNan = OnNan::Stop;
@@ -227,7 +246,8 @@ struct StepResult {
   double learningRate = 0;
   double milliseconds = 0;
   uint64_t countedValues = 0; ///< of the global batch, see Datum
-  bool skipped = false;       ///< nothing was updated, see OnNan
+  /// Nothing was updated, see OnNan and Hyperparameters::skipNorm.
+  bool skipped = false;
   StepKind kind = StepKind::Calls;
 };
 
@@ -243,6 +263,13 @@ struct RankMemory {
   /// Most bytes of its device that were in use, by whomever, at the moments
   /// when the backend looked; 0 without a device.
   uint64_t deviceBytes = 0;
+};
+
+/// How long a rank waited for others, in communication that its host waits for.
+struct RankWork {
+  int rank = 0;
+  int stage = 0;
+  double waitedSeconds = 0;
 };
 
 /// Where the time of a step goes, as shares of it over all ranks; they add up
@@ -283,7 +310,8 @@ public:
 
   /// Sets the global batch of the next steps: for each of the program's data
   /// the values of all samples. A negative value of the counted datum takes no
-  /// part in the loss.
+  /// part in the loss. It may be a multiple of the program's batch, which a
+  /// step then does in parts before its one update; an evaluation takes one.
   Status setBatch(const DataBatch &batch);
   /// The same of a batch in which only samplesRead() need be there; `counted`
   /// values of the whole batch, which is the same in all processes, count.
@@ -358,6 +386,13 @@ public:
   std::string flightNote() const;
   /// Adds the bits that are set in any process; all make the call.
   Status anywhere(uint32_t &bits);
+  /// Compares the parameters of data-parallel replicas, bit by bit. A
+  /// difference names layers and ranks, and ends the session. All processes
+  /// make the call together.
+  Status checkReplicas();
+  /// What every rank of every process did since the last call, which they make
+  /// together; empty after a failure.
+  std::vector<RankWork> takeWork();
   /// Of all ranks of all processes, which make the call together.
   std::vector<RankMemory> memory();
 

@@ -84,7 +84,7 @@ Status CheckpointFolder::open(const std::string &path,
   });
 }
 
-std::vector<uint64_t> CheckpointFolder::steps() const {
+std::vector<uint64_t> checkpointSteps(const std::string &folder) {
   std::vector<uint64_t> found;
   std::error_code problem;
   for (const auto &entry :
@@ -95,6 +95,10 @@ std::vector<uint64_t> CheckpointFolder::steps() const {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+std::vector<uint64_t> CheckpointFolder::steps() const {
+  return checkpointSteps(folder);
 }
 
 std::optional<std::string> CheckpointFolder::newest() const {

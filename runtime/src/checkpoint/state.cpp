@@ -8,6 +8,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/files.h"
 #include "core/error.h"
+#include "grt/parameter_groups.h"
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,10 @@ public:
     if (it == value.end())
       error(std::string("missing key '") + key + "'");
     return Field(*it, path + ", " + key);
+  }
+  /// Whether there is such a key; checkpoints of before have fewer.
+  bool has(const char *key) const {
+    return value.is_object() && value.contains(key);
   }
   std::vector<Field> list() const {
     if (!value.is_array())
@@ -121,6 +126,11 @@ Json trainingJson(const TrainingState &state) {
           {"min-lr", state.schedule.least},
           {"warmup-steps", state.schedule.warmupSteps},
           {"steps", state.schedule.steps},
+          {"lr-schedule", nameOf(state.schedule.decay)},
+          {"decay-steps", state.schedule.decaySteps},
+          {"skip-norm", h.skipNorm},
+          {"accumulate", state.accumulate},
+          {"parameter-groups", printParameterGroups(state.groups)},
           {"data", data},
           {"seq-len", state.sequenceLength},
           {"validation-fraction", state.validationFraction}};
@@ -146,6 +156,23 @@ TrainingState parseTraining(const Field &field) {
   state.schedule.least = field.at("min-lr").number();
   state.schedule.warmupSteps = field.at("warmup-steps").natural();
   state.schedule.steps = field.at("steps").natural();
+  if (field.has("lr-schedule")) {
+    Field name = field.at("lr-schedule");
+    std::optional<Decay> decay = parseDecay(name.string());
+    if (!decay)
+      name.error("expected constant, linear, cosine or wsd, found '" +
+                 name.string() + "'");
+    state.schedule.decay = *decay;
+    state.schedule.decaySteps = field.at("decay-steps").natural();
+    h.skipNorm = field.at("skip-norm").number();
+    state.accumulate = field.at("accumulate").natural();
+    if (!state.accumulate)
+      field.at("accumulate").error("expected at least 1");
+    std::string groups = field.at("parameter-groups").string();
+    if (!groups.empty())
+      if (Status status = parseParameterGroups(groups, state.groups); !status)
+        field.at("parameter-groups").error(status.message());
+  }
   for (const Field &file : field.at("data").list())
     state.data.push_back({file.at("format").string(),
                           file.at("tokens").natural(), file.at("hash").sum()});

@@ -125,6 +125,7 @@ void Activity::beginWait(const char *what) {
   store(peerCount, 0);
   store(operation, what);
   store(waiting, true);
+  waitBegan = std::chrono::steady_clock::now();
   // A collective of the program was begun under its name.
   if (flying)
     store(ring[(operations - 1) % mostOperations].what, what);
@@ -149,6 +150,9 @@ void Activity::narrowWait(int peer) {
 }
 
 void Activity::endWait() {
+  waited += std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                          waitBegan)
+                .count();
   store(waiting, false);
   end();
 }

@@ -19,8 +19,10 @@
 #include "core/manifest.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace grt {
@@ -65,6 +67,8 @@ public:
   /// Of the peers noted, only this one has not come yet.
   void narrowWait(int peer);
   void endWait();
+  /// Seconds spent in waits since the last call; on the rank's thread.
+  double takeWaited() { return std::exchange(waited, 0.0); }
   bool isWaiting() const { return waiting.load(std::memory_order_relaxed); }
   bool waitsFor(int peer) const;
   /// Whom it waits for; empty if it does not wait.
@@ -136,6 +140,8 @@ private:
   std::atomic<uint32_t> stream{0};
   uint64_t operations = 0, marksMade = 0; ///< of the rank's thread
   bool flying = false;
+  std::chrono::steady_clock::time_point waitBegan;
+  double waited = 0;
   std::unique_ptr<Entry[]> ring = std::make_unique<Entry[]>(mostOperations);
   MarkEntry markRing[mostMarks];
 };

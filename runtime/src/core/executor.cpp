@@ -19,8 +19,11 @@ namespace {
 
 /// The transfers of a task that take part when only micro-batch 0 runs. Both
 /// sides of a transfer name the micro-batch, so they agree.
-uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly) {
+uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly,
+                  bool leavesSums) {
   uint8_t flags = task.flags;
+  if (leavesSums && task.kind == GRT_TASK_BACKWARD)
+    flags &= uint8_t(~GRT_SYNC_BEHIND);
   if (firstMicroBatchOnly && task.send_micro_batch != 0)
     flags &= uint8_t(~(GRT_SEND_ACTIVATION | GRT_SEND_GRADIENT));
   if (firstMicroBatchOnly && task.recv_micro_batch != 0)
@@ -67,13 +70,14 @@ Rank::~Rank() {
 //===----------------------------------------------------------------------===//
 
 void Rank::fillData() {
+  const uint64_t before = part * uint64_t(manifest.batch);
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
     const DataCopy &copy = roleData->copies[i];
     uint64_t sampleBytes = manifest.data[copy.datum].bytesPerSample;
     for (int64_t m = 0; m < manifest.microBatches; ++m) {
       Extent to = microBatchExtent(copy, uint64_t(m));
-      uint64_t sample =
-          uint64_t(m * manifest.samplesPerMicroBatch() + samplesHeld[i].first);
+      uint64_t sample = before + uint64_t(m * manifest.samplesPerMicroBatch() +
+                                          samplesHeld[i].first);
       device->upload(arena->base() + to.offset,
                      state.data[copy.datum].data() + sample * sampleBytes,
                      uint64_t(samplesHeld[i].count) * sampleBytes);
@@ -96,6 +100,8 @@ void Rank::beginStep() {
   step->inverse_tokens =
       state.countedValues ? 1.0 / double(state.countedValues) : 0.0;
   step->local_norm_squared = 0;
+  part = 0;
+  earlierLosses = 0;
   live.rewind(0);
   backwardSeen = false;
   reduced = false;
@@ -122,7 +128,7 @@ void Rank::train() {
     trainByGraphs();
   } else {
     leaveGraphs();
-    runPart(GRT_PART_STEADY, false);
+    runSteadyParts();
     runPart(GRT_PART_STEP_END, false);
     joinStreams();
     warm = true;
@@ -166,7 +172,7 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
     if (firstMicroBatchOnly && task.kind == GRT_TASK_FORWARD &&
         task.micro_batch != 0)
       continue;
-    task.flags = keptFlags(task, firstMicroBatchOnly);
+    task.flags = keptFlags(task, firstMicroBatchOnly, leavesSums);
     activity.setTask(&list.tasks[i]);
     runTask(task);
   }
@@ -323,6 +329,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   activity.setLayer(&layer);
   notePlace("functions");
   prepared.coordinates.first_sample =
+      int64_t(part) * manifest.batch +
       int64_t(microBatch) * manifest.samplesPerMicroBatch() +
       prepared.block * layer.samples;
 
@@ -655,11 +662,12 @@ void Rank::sumNorm() {
 void Rank::decideUpdate() {
   gatherResults();
   // The same numbers on all ranks, so the same decision.
-  updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm);
+  const Hyperparameters &h = state.hyperparameters;
+  updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm) ||
+                  (h.skipNorm > 0 && gradientNorm > h.skipNorm);
   step->clip_factor = 1;
   if (manifest.clip)
-    step->clip_factor =
-        std::min(1.0, state.hyperparameters.clipNorm / (gradientNorm + 1e-6));
+    step->clip_factor = std::min(1.0, h.clipNorm / (gradientNorm + 1e-6));
   // On a device this round trip through the host empties its queues: it costs
   // the latency of a copy back, a gather over the host and the launch of the
   // update, some tens of microseconds per step and more across machines. The
@@ -685,7 +693,7 @@ void Rank::fetchResults(bool withNorm) {
 
 void Rank::gatherResults() {
   device->wait();
-  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, 0};
+  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, earlierLosses};
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
     mine[1] += fetchedLosses[m];
   host.gather(mine, gathered);

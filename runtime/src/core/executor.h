@@ -21,10 +21,12 @@
 #include "core/device.h"
 #include "core/flight.h"
 #include "core/layout.h"
+#include "core/parameter_rules.h"
 #include "core/trace.h"
 #include "grt/session.h"
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -77,6 +79,10 @@ struct RunState {
   /// the loss is a mean: those of the counted datum that are not negative.
   std::vector<std::vector<char>> data = {};
   uint64_t countedValues = 0;
+  /// The global batch is so many of the program's.
+  uint64_t parts = 1;
+  /// By parameter what the run's groups say; empty without groups.
+  std::vector<ParameterRule> rules = {};
   uint64_t step = 0; ///< of the running or last step, from 1
   grt_mode mode = GRT_MODE_TRAIN;
   /// Set when a rank has failed; the others stop at their next operation.
@@ -141,6 +147,8 @@ public:
 
   /// The entry points of abi.h. Throw Error or Aborted.
   void launch(const grt_kernel_op &op);
+  /// The call itself, with a step block that may be its own.
+  void start(const grt_kernel_op &op, grt_step *block);
   void communicate(const grt_collective_op &op);
   void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
@@ -210,6 +218,11 @@ private:
   bool canHoldStep() const;
   bool stepsByGraphs() const;
   void trainByGraphs();
+  /// Forward and backward of all parts of the batch (executor_accumulate.cpp).
+  void runSteadyParts();
+  /// Adds up the losses of a part and puts the data of the next one where it is
+  /// read; false if there is none.
+  bool toNextPart();
   template <typename Body> void runGraph(uint32_t number, Body body);
   /// Work that is put on streams one by one follows.
   void leaveGraphs();
@@ -324,8 +337,11 @@ private:
   std::vector<HeldSamples> samplesHeld;
   /// Of the running layer, by number of its data.
   std::vector<Region> dataRegions;
-  bool preparing = false; ///< functions are walked, not run
-  size_t marks = 0;       ///< begin marks of the function walked last
+  bool preparing = false;   ///< functions are walked, not run
+  size_t marks = 0;         ///< begin marks of the function walked last
+  uint64_t part = 0;        ///< of the batch
+  double earlierLosses = 0; ///< of the parts before
+  bool leavesSums = false;  ///< gradients stay this rank's own
   bool accumulate = false;
   bool backwardSeen = false;
   /// Gradients are under way on GRADIENT; or they were reduced behind the last
@@ -350,6 +366,10 @@ private:
   std::vector<double> gathered;
   /// Integers of the optimizer's calls if everything decays, by descriptor.
   std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;
+  /// What calls over parameters become under rules. Layers share functions.
+  std::map<std::pair<const grt_kernel_op *, const Layer *>,
+           std::vector<PartialCall>>
+      partial;
   std::exception_ptr kept;
 };
 

@@ -84,19 +84,41 @@ char *Rank::resolveData(const grt_buffer &buffer, const char *name,
            str(dataRegions.size()) + " data");
 }
 
+/// More than any kernel has.
+static constexpr uint32_t kMostKernelBuffers = 16;
+
 void Rank::launch(const grt_kernel_op &op) {
-  constexpr uint32_t most = 16;
   const char *name = op.name ? op.name : kernelName(op.kernel);
-  if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > most)
+  if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > kMostKernelBuffers)
     failHere(std::string("'") + name + "' is a malformed kernel call");
-  grt_kernel_function kernel = state.backend.kernels[op.kernel];
-  if (!kernel)
+  if (!state.backend.kernels[op.kernel])
     failHere(std::string("backend '") + state.backend.name +
              "' has no kernel '" + kernelName(op.kernel) + "'");
   // Decay flags are constants of the program; decaying everything is an option
-  // of the run.
+  // of the run, and so are groups of parameters.
+  bool updates = op.kernel == GRT_KERNEL_OPTIMIZER;
   grt_kernel_op patched = op;
-  if (op.kernel == GRT_KERNEL_OPTIMIZER && state.options.decayAll) {
+  if (!state.rules.empty() && (updates || op.kernel == GRT_KERNEL_NORM)) {
+    auto [it, fresh] = partial.try_emplace({&op, runningLayer});
+    if (fresh)
+      it->second =
+          partialCalls(op, *runningLayer, state.rules, state.options.decayAll);
+    for (const PartialCall &call : it->second) {
+      patched.ints = call.ints.data();
+      patched.int_count = uint32_t(call.ints.size());
+      if (!updates || !call.rule.hasScalars()) {
+        start(patched, deviceStep);
+        continue;
+      }
+      // Not on a device: Session refuses that.
+      grt_step own = *step;
+      own.learning_rate *= call.rule.rate;
+      own.weight_decay = call.rule.decay.value_or(own.weight_decay);
+      start(patched, &own);
+    }
+    return;
+  }
+  if (updates && state.options.decayAll) {
     std::vector<int64_t> &ints = decaying[&op];
     if (ints.empty()) {
       ints.assign(op.ints, op.ints + op.int_count);
@@ -105,22 +127,27 @@ void Rank::launch(const grt_kernel_op &op) {
     }
     patched.ints = ints.data();
   }
+  start(patched, deviceStep);
+}
+
+void Rank::start(const grt_kernel_op &op, grt_step *block) {
+  const char *name = op.name ? op.name : kernelName(op.kernel);
   if (state.failed.load(std::memory_order_relaxed))
     throw Aborted();
   activity.begin(kernelName(op.kernel), op.name);
-  void *buffers[most];
+  void *buffers[kMostKernelBuffers];
   char message[256] = "";
   int32_t status = 0;
   if (preparing) {
     if (state.backend.prepare)
-      status = state.backend.prepare(backendState, &patched, message,
-                                     sizeof(message));
+      status =
+          state.backend.prepare(backendState, &op, message, sizeof(message));
   } else {
     for (uint32_t i = 0; i < op.buffer_count; ++i)
       buffers[i] = resolve(op.buffers[i], name, i);
-    grt_call call{&patched,   buffers,    &running->coordinates,
-                  deviceStep, accumulate, backendState};
-    status = kernel(&call, message, sizeof(message));
+    grt_call call{&op,   buffers,    &running->coordinates,
+                  block, accumulate, backendState};
+    status = state.backend.kernels[op.kernel](&call, message, sizeof(message));
   }
   if (status != 0) {
     message[sizeof(message) - 1] = 0;

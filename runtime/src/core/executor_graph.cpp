@@ -23,7 +23,8 @@
 namespace grt {
 
 bool Rank::stepsByGraphs() const {
-  return warm && inGraphs && !(recorder && recorder->isActive());
+  return warm && inGraphs && state.parts == 1 &&
+         !(recorder && recorder->isActive());
 }
 
 void Rank::leaveGraphs() {

@@ -109,7 +109,9 @@ void Rank::inspect() {
   inspecting = true;
   beginStep();
   leaveGraphs();
-  runPart(GRT_PART_EVALUATE, false);
+  do
+    runPart(GRT_PART_EVALUATE, false);
+  while (toNextPart());
   inspecting = false;
   double mine[2] = {notFinite, 0};
   host.gather(mine, gathered);

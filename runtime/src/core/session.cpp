@@ -16,6 +16,7 @@
 #include "core/failure_numbers.h"
 #include "core/host_memory.h"
 #include "core/init.h"
+#include "core/replicas.h"
 #include "core/trace_report.h"
 #include "core/watchdog.h"
 
@@ -96,6 +97,15 @@ struct Session::Implementation {
   void lookAtDevices();
   void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
   void findSamplesRead();
+  /// Of a datum in a batch of so many of the program's.
+  template <typename Visit>
+  void forEachRangeRead(size_t datum, uint64_t parts, Visit visit) {
+    for (uint64_t part = 0; part < parts; ++part)
+      for (SampleRange range : samplesRead[datum])
+        visit(
+            SampleRange{range.first + int64_t(part) * program->manifest().batch,
+                        range.count});
+  }
   /// Gives the tokens that one process has to all; empty elsewhere.
   void sharePrediction(std::vector<int32_t> &tokens, size_t count);
   /// The values of every rank of every process, in the order of ranks; `mine`
@@ -162,6 +172,13 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");
+  state.rules = parameterRules(manifest, options.groups);
+  for (const ParameterRule &rule : state.rules)
+    if (rule.hasScalars() && state.backend.device)
+      invalid(std::string("parameter groups with 'lr' or 'decay': backend '") +
+              state.backend.name +
+              "' reads one rate and one decay a step; 'frozen' and "
+              "--decay-all it has");
   state.poison = poisonWanted(options);
   state.oneProcess = isAlone();
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
@@ -458,20 +475,24 @@ void Session::Implementation::setBatch(const DataBatch &batch,
   if (batch.size() != manifest.data.size())
     invalid("batch: expected values of " + str(manifest.data.size()) +
             " data, found " + str(batch.size()));
-  uint64_t values = 0;
+  uint64_t values = 0, parts = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const Datum &datum = manifest.data[i];
     uint64_t expected = uint64_t(manifest.batch) * datum.bytesPerSample;
-    if (batch[i].size() != expected)
-      invalid("batch: expected " + str(expected) + " bytes of '" + datum.name +
-              "', found " + str(batch[i].size()));
+    // The first datum says how many of the program's batches there are.
+    if (i == 0)
+      parts = std::max<uint64_t>(1, batch[i].size() / expected);
+    if (batch[i].size() != parts * expected)
+      invalid("batch: expected " + str(parts * expected) + " bytes of '" +
+              datum.name + "', found " + str(batch[i].size()));
     if (datum.below == 0)
       continue;
     if (counted)
-      for (SampleRange range : samplesRead[i])
+      forEachRangeRead(i, parts, [&](SampleRange range) {
         checkIntegers(datum, batch[i].data(), range);
-    else if (uint64_t all =
-                 checkIntegers(datum, batch[i].data(), {0, manifest.batch});
+      });
+    else if (uint64_t all = checkIntegers(datum, batch[i].data(),
+                                          {0, int64_t(parts) * manifest.batch});
              datum.counted)
       values = all;
   }
@@ -479,11 +500,13 @@ void Session::Implementation::setBatch(const DataBatch &batch,
   for (size_t i = 0; i < batch.size(); ++i) {
     uint64_t bytes = manifest.data[i].bytesPerSample;
     state.data[i].resize(batch[i].size());
-    for (SampleRange range : samplesRead[i])
+    forEachRangeRead(i, parts, [&](SampleRange range) {
       std::memcpy(state.data[i].data() + uint64_t(range.first) * bytes,
                   batch[i].data() + uint64_t(range.first) * bytes,
                   uint64_t(range.count) * bytes);
+    });
   }
+  state.parts = parts;
   state.countedValues = counted.value_or(values);
 }
 
@@ -702,8 +725,9 @@ Status Session::step(StepResult &result) {
     const Rank &first = *impl->ranks[0];
     uint64_t valid = impl->state.countedValues;
     result.skipped = first.updateLeftOut;
-    if (first.updateLeftOut && impl->state.options.onNan == OnNan::Stop) {
-      double loss = first.lossSum, norm = first.gradientNorm;
+    double loss = first.lossSum, norm = first.gradientNorm;
+    bool finite = std::isfinite(loss) && std::isfinite(norm);
+    if (!finite && impl->state.options.onNan == OnNan::Stop) {
       impl->runAll([](Rank &rank) { rank.inspect(); });
       uint64_t number = impl->state.step--;
       bool lossFinite = std::isfinite(loss);
@@ -732,6 +756,9 @@ Status Session::evaluate(double &loss, uint64_t &countedValues) {
   return guarded([&] {
     if (impl->state.data.empty())
       invalid("no batch was set");
+    if (impl->state.parts > 1)
+      invalid("evaluation: expected one batch of the program, found " +
+              std::to_string(impl->state.parts));
     impl->state.mode = GRT_MODE_EVALUATE;
     impl->runAll([](Rank &rank) { rank.evaluate(false); });
     countedValues = impl->state.countedValues;
@@ -927,6 +954,38 @@ Status Session::anywhere(uint32_t &bits) {
              1, [&](Rank &, double *to) { *to = double(bits); }))
       bits |= uint32_t(set);
   });
+}
+
+Status Session::checkReplicas() {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    size_t each = replicaNumbers(manifest);
+    std::string difference = compareReplicas(
+        manifest, impl->gatherNumbers(each, [&](Rank &rank, double *to) {
+          sumReplicas(manifest, rank, {to, each});
+        }));
+    if (difference.empty())
+      return;
+    // What any rank holds may be wrong: nothing of it is to be had any more.
+    std::string text = "step " + std::to_string(impl->state.step) +
+                       ": replicas hold different parameters: " + difference;
+    impl->runAll([&](Rank &) { fail(text); });
+  });
+}
+
+std::vector<RankWork> Session::takeWork() {
+  constexpr size_t each = 2;
+  auto mine = [&](Rank &rank, double *to) {
+    int local = rank.globalRank() - impl->world.firstLocal();
+    to[0] = double(rank.role().stage);
+    to[1] = impl->activities[size_t(local)]->takeWaited();
+  };
+  std::vector<double> all;
+  std::vector<RankWork> result;
+  if (guarded([&] { all = impl->gatherNumbers(each, mine); }))
+    for (size_t i = 0; i < all.size(); i += each)
+      result.push_back({int(i / each), int(all[i]), all[i + 1]});
+  return result;
 }
 
 std::vector<RankMemory> Session::memory() {

@@ -18,9 +18,9 @@ namespace {
 /// part, and files that one process alone writes. Data is compared by what it
 /// holds.
 const std::set<std::string> ownOptions = {
-    "--core-dumps",  "--data",   "--data-format",     "--flight-recorder",
-    "--host-memory", "--listen", "--launch-secret",   "--log",
-    "--print-every", "--ranks",  "--threads-per-rank"};
+    "--core-dumps",  "--data",   "--data-format",      "--flight-recorder",
+    "--host-memory", "--listen", "--launch-secret",    "--log",
+    "--print-every", "--ranks",  "--threads-per-rank", "--timestamps"};
 
 /// Options that all must have, with paths that may differ: what is read there
 /// is compared by what it holds, what is written there one process writes with

@@ -9,6 +9,7 @@
 #include "grt/outputs.h"
 #include "grt/processes.h"
 #include "options.h"
+#include "restarts.h"
 #include "signals.h"
 #include "training.h"
 
@@ -148,12 +149,18 @@ Status openData(const Options &options, const Program &program,
   return status;
 }
 
+/// The cost model has the time of a step of one batch.
+bool recordsSteps(const Options &options, const TrainingState &state) {
+  return options.wantsRecording() && state.accumulate == 1;
+}
+
 SessionOptions sessionOptionsOf(const Options &options,
                                 const TrainingState &state,
                                 const Processes *processes) {
   SessionOptions result;
   result.seed = state.seed;
   result.decayAll = state.decayAll;
+  result.groups = state.groups;
   result.threadsPerRank = options.threadsPerRank;
   result.timeoutSeconds = options.timeout;
   result.onNan = options.onNan;
@@ -162,7 +169,7 @@ SessionOptions sessionOptionsOf(const Options &options,
   result.hostMemoryBytes = options.hostMemory;
   if (!options.flight.empty())
     result.flightFile = ownFile(options.flight, processes);
-  result.trace = options.wantsRecording();
+  result.trace = recordsSteps(options, state);
   return result;
 }
 
@@ -345,7 +352,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
       if (traced)
         report.wrote("trace", file);
     }
-    if (options.wantsRecording())
+    if (recordsSteps(options, state))
       outcome.add(report.shares(*session));
   }
   if (ended || stopped)
@@ -372,25 +379,48 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   return outcome.cause();
 }
 
+/// `--describe`: what the program is.
+Status describe(const Options &options) {
+  std::shared_ptr<const Program> program;
+  if (Status status = Program::loadFile(options.program, program); !status)
+    return status;
+  std::string text = program->describe(!options.json.empty());
+  bool toFile = !options.json.empty() && options.json != "-";
+  FILE *file = toFile ? std::fopen(options.json.c_str(), "w") : stdout;
+  bool wrote = file && std::fputs(text.c_str(), file) >= 0 &&
+               (toFile ? std::fclose(file) : std::fflush(file)) == 0;
+  return wrote ? Status()
+               : Status(ExitStorage,
+                        "cannot write " +
+                            (toFile ? "'" + options.json + "'"
+                                    : std::string("standard output")));
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
   if (status && options.help) {
-    std::fputs(helpText(), stdout);
+    std::fputs(helpText().c_str(), stdout);
     return 0;
   }
   if (status && options.version) {
     std::printf("galvatron-run %s\n", version());
     return 0;
   }
+  if (status && options.describe)
+    status = describe(options);
+  if (status && options.describe)
+    return 0;
   // What every process of a run finds wrong is said once.
   if (!status) {
     if (Processes::launchedNumber() == 0)
       complain(status);
     return status.exitCode();
   }
+  if (options.restarts && !isAttempt())
+    return supervise(options, argv);
   makeWritesFail();
   reportFatalSignals("galvatron-run: error: ", options.coreDumps);
   ProcessOptions processOptions;

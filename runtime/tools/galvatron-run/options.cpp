@@ -7,6 +7,8 @@
 
 #include "options.h"
 
+#include "grt/parameter_groups.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -202,6 +204,9 @@ std::map<std::string, Action> valueOptions(Options &o) {
        integer(1, [&](uint64_t v) { o.checkpointEvery = v; })},
       {"--keep-checkpoints",
        integer(1, [&](uint64_t v) { o.checkpoints.keep = v; })},
+      {"--check-replicas",
+       integer(1, [&](uint64_t v) { o.checkReplicas = v; })},
+      {"--restarts", integer(1, [&](uint64_t v) { o.restarts = v; })},
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
@@ -220,6 +225,27 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--lr", real(0, false, [&](double v) { o.lr = v; })},
       {"--min-lr", real(0, false, [&](double v) { o.minLr = v; })},
       {"--warmup-steps", integer(0, [&](uint64_t v) { o.warmupSteps = v; })},
+      {"--lr-schedule",
+       [&](const std::string &option, const std::string &v) {
+         o.decay = grt::parseDecay(v);
+         return o.decay ? Status()
+                        : wrong(option, "constant, linear, cosine or wsd", v);
+       }},
+      {"--decay-steps", integer(1, [&](uint64_t v) { o.decaySteps = v; })},
+      {"--accumulate", integer(1, [&](uint64_t v) { o.accumulate = v; })},
+      {"--parameter-groups",
+       [&](const std::string &option, const std::string &v) {
+         if (v == "none") {
+           o.groups.emplace();
+           return Status();
+         }
+         Status status = grt::parseParameterGroups(v, o.groups.emplace());
+         return status
+                    ? status
+                    : Status(2, "option '" + option + "': " + status.message());
+       }},
+      {"--skip-norm", real(0, false, [&](double v) { o.skipNorm = v; })},
+      {"--skip-limit", integer(1, [&](uint64_t v) { o.skipLimit = v; })},
       {"--betas",
        [&](const std::string &option, const std::string &v) {
          return parseBetas(option, v, o);
@@ -244,6 +270,21 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--generate", text([&](const std::string &v) { o.generate = v; })},
       {"--tokens", integer(1, [&](uint64_t v) { o.tokens = v; })},
   };
+}
+
+std::map<std::string, std::function<void()>> flagOptions(Options &o) {
+  return {{"--help", [&] { o.help = true; }},
+          {"-h", [&] { o.help = true; }},
+          {"--version", [&] { o.version = true; }},
+          {"--describe", [&] { o.describe = true; }},
+          {"--decay-all", [&] { o.decayAll = true; }},
+          {"--check-streams", [&] { o.checkStreams = true; }},
+          {"--no-cuda-graph", [&] { o.graphs = false; }},
+          {"--timestamps", [&] { o.timestamps = true; }},
+          {"--resume", [&] { o.resume = true; }},
+          {"--evaluate", [&] { o.evaluate = true; }},
+          {"--core-dumps", [&] { o.coreDumps = true; }},
+          {"--json", [&] { o.json = "-"; }}};
 }
 
 /// Edits (insert, remove, replace a letter) from one text to the other.
@@ -292,20 +333,20 @@ std::string nearestOption(const std::string &name,
 
 } // namespace
 
+std::vector<std::string> parsedOptions() {
+  Options options;
+  std::vector<std::string> names;
+  for (const auto &[name, set] : valueOptions(options))
+    names.push_back(name);
+  for (const auto &[name, set] : flagOptions(options))
+    names.push_back(name);
+  return names;
+}
+
 Status parseOptions(int count, char **arguments, Options &options) {
   std::map<std::string, Action> actions = valueOptions(options);
-  const std::map<std::string, std::function<void()>> flags = {
-      {"--help", [&] { options.help = true; }},
-      {"-h", [&] { options.help = true; }},
-      {"--version", [&] { options.version = true; }},
-      {"--decay-all", [&] { options.decayAll = true; }},
-      {"--check-streams", [&] { options.checkStreams = true; }},
-      {"--no-cuda-graph", [&] { options.graphs = false; }},
-      {"--resume", [&] { options.resume = true; }},
-      {"--evaluate", [&] { options.evaluate = true; }},
-      {"--core-dumps", [&] { options.coreDumps = true; }},
-      {"--json", [&] { options.json = "-"; }},
-  };
+  const std::map<std::string, std::function<void()>> flags =
+      flagOptions(options);
   for (int i = 0; i < count; ++i) {
     std::string argument = arguments[i];
     if (argument.size() < 2 || argument[0] != '-') {
@@ -338,12 +379,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
     } else if (flag != flags.end()) {
       return Status(2, "option '" + name + "' takes no value");
     } else {
-      std::vector<std::string> known;
-      for (const auto &[option, set] : actions)
-        known.push_back(option);
-      for (const auto &[option, set] : flags)
-        known.push_back(option);
-      std::string nearest = nearestOption(name, known);
+      std::string nearest = nearestOption(name, parsedOptions());
       return Status(2, "unknown option '" + name + "'" +
                            (nearest.empty()
                                 ? "; see --help"
@@ -354,6 +390,12 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status();
   if (options.program.empty())
     return Status(2, "expected a program (.gvx); see --help");
+  if (options.describe) {
+    for (const auto &[name, value] : options.given)
+      if (name != "--describe" && name != "--json")
+        return Status(2, "--describe runs nothing: leave " + name + " out");
+    return Status();
+  }
   if (options.evaluate) {
     if (options.steps)
       return Status(2, "--evaluate trains nothing: leave --steps out");
@@ -386,145 +428,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
                          std::to_string(*options.warmupSteps));
   if (options.traceSteps == 0 && !options.trace.empty())
     return Status(2, "--trace needs at least one step, found --trace-steps=0");
-  if (options.checkpoint.empty() && (options.resume || options.checkpointEvery))
-    return Status(
-        2, std::string(options.resume ? "--resume" : "--checkpoint-every") +
-               " needs --checkpoint=DIR");
+  if (options.checkpoint.empty() &&
+      (options.resume || options.checkpointEvery || options.restarts))
+    return Status(2, std::string(options.resume     ? "--resume"
+                                 : options.restarts ? "--restarts"
+                                                    : "--checkpoint-every") +
+                         " needs --checkpoint=DIR");
   return Status();
-}
-
-const char *helpText() {
-  return "usage: galvatron-run PROGRAM.gvx --data=FILE --steps=N [options]\n"
-         "\n"
-         "Runs a compiled training program. Ranks are threads of this "
-         "process; under\n"
-         "mpirun, srun or torchrun each process has one rank, or --ranks.\n"
-         "\n"
-         "data\n"
-         "  --data=[NAME=]FILE[,FILE..]\n"
-         "                            files of one of the program's data "
-         "(without NAME: of\n"
-         "                            its tokens, else of its first); may be "
-         "repeated. The\n"
-         "                            name of a file is that file, even with "
-         "commas; else\n"
-         "                            patterns (*?[]) are the files that "
-         "match, "
-         "by name\n"
-         "  --data-format=FORMAT      text (bytes), u16, u32 or npy; default: "
-         "by suffix\n"
-         "  --validation-fraction=F   part of the samples, at the end, kept "
-         "for "
-         "validation\n"
-         "  --validate-every=N        validation loss every N steps and at the "
-         "end\n"
-         "  --validation-batches=N    at most N batches each time (default: "
-         "all)\n"
-         "  --evaluate[=[NAME=]FILE]  loss and perplexity over these files, or "
-         "over --data\n"
-         "                            (or its validation part); trains "
-         "nothing\n"
-         "run\n"
-         "  --steps=N                 training steps; 0 trains nothing\n"
-         "  --max-seconds=N           ends the run by itself, in time, after "
-         "saving\n"
-         "  --ranks=N                 must match the program; under mpirun or "
-         "srun: of each\n"
-         "                            process (default 1)\n"
-         "  --launch-secret=FILE      what only the processes of this run "
-         "know, "
-         "mode 0600\n"
-         "                            (default: GALVATRON_LAUNCH_SECRET); "
-         "needed "
-         "on several\n"
-         "                            machines without MPI\n"
-         "  --listen=WHERE            addresses or interfaces where this "
-         "process "
-         "is reached,\n"
-         "                            or any (default: as MASTER_ADDR says)\n"
-         "  --threads-per-rank=N      default: cores / ranks, at least 1\n"
-         "  --seed=N                  of weights, dropout and sample order "
-         "(default 0)\n"
-         "  --host-memory=SIZE        what all ranks of this machine may take "
-         "(12GiB); default:\n"
-         "                            what is available\n"
-         "  --timeout=SECONDS         a rank without progress for so long ends "
-         "the run\n"
-         "                            (default 600; 0: never)\n"
-         "  --check-streams           run on a model of a device that checks "
-         "how the program\n"
-         "                            uses streams and memory; slow, needs no "
-         "GPU\n"
-         "  --no-cuda-graph           give a GPU one call after the other "
-         "instead of whole\n"
-         "                            steps\n"
-         "  --flight-recorder=FILE    where the last operations of each rank "
-         "go "
-         "when a run\n"
-         "                            fails (default galvatron-flight.json; "
-         "none: nowhere)\n"
-         "  --core-dumps              a crash leaves a core\n"
-         "  --on-nan=stop|skip        when a loss or gradient norm is not "
-         "finite: stop\n"
-         "                            and name the layer, or leave the step's "
-         "update out\n"
-         "  --init=FILE|DIR           weights to start from: safetensors with "
-         "Hugging\n"
-         "                            Face names, or a folder with them\n"
-         "checkpoints\n"
-         "  --checkpoint=DIR          writes one at the end, on SIGINT, "
-         "SIGTERM "
-         "and\n"
-         "                            SIGHUP; on SIGUSR1, and goes on\n"
-         "  --checkpoint-every=N      and every N steps\n"
-         "  --keep-checkpoints=N      the newest that stay (default 2)\n"
-         "  --resume                  goes on from the newest in DIR, if there "
-         "is one;\n"
-         "                            options that are not given are taken "
-         "from it\n"
-         "optimizer\n"
-         "  --lr=X                    learning rate (default 1e-3)\n"
-         "  --min-lr=X                end of the cosine (default: --lr, no "
-         "decay)\n"
-         "  --warmup-steps=N          linear warm-up (default 0)\n"
-         "  --betas=B1,B2             default 0.9,0.999\n"
-         "  --eps=X                   default 1e-8\n"
-         "  --weight-decay=X          default 0.01 for adamw, else 0\n"
-         "  --decay-all               decay on vectors too\n"
-         "  --momentum=X              of sgd (default 0.9)\n"
-         "  --clip-norm=X             largest gradient norm (default 1)\n"
-         "output\n"
-         "  --save=DIR                writes model.safetensors and "
-         "config.json, at the\n"
-         "                            end and on SIGINT, SIGTERM and SIGHUP\n"
-         "  --print-every=N           lines of every N-th step (default: all; "
-         "on a terminal\n"
-         "                            one a second)\n"
-         "  --log=FILE                one JSON object per step\n"
-         "  --summary=FILE            one JSON object at the end\n"
-         "  --json[=FILE]             the summary on standard output, or in "
-         "FILE\n"
-         "  --trace=FILE              Chrome trace of the last steps, measured "
-         "and predicted\n"
-         "  --trace-steps=N           how many (default 3); the summary's "
-         "shares "
-         "are theirs;\n"
-         "                            0: no step is recorded\n"
-         "  --dump-gradients=FILE     gradients of step 1 as safetensors\n"
-         "  --generate=TEXT           prints a greedy continuation of TEXT\n"
-         "  --tokens=N                its length (default 64)\n"
-         "  --version, --help\n"
-         "\n"
-         "Options are --NAME=VALUE or --NAME VALUE. All outputs are tried "
-         "before the\n"
-         "first step; docs/operations.md says what ends a run and what is "
-         "written then.\n"
-         "\n"
-         "exit codes: 0 done, 1 failed otherwise, 2 wrong usage or invalid "
-         "input,\n"
-         "3 a value that is not finite, 4 a process or rank is lost or stuck, "
-         "5 storage,\n"
-         "6 memory; ended before all steps, after saving: 130 by SIGINT, 143 "
-         "by SIGTERM,\n"
-         "129 by SIGHUP, 141 by a closed pipe, 124 by --max-seconds\n";
 }

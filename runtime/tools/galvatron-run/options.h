@@ -17,9 +17,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 struct Options {
   bool help = false, version = false;
+  /// The program is described and not run.
+  bool describe = false;
   /// What was given, by name and as it was written; flags have no value.
   std::map<std::string, std::optional<std::string>> given;
   std::string program;
@@ -36,6 +39,8 @@ struct Options {
   grt::CheckpointOptions checkpoints;
   uint64_t checkpointEvery = 0;
   bool resume = false;
+  /// So often the run is started again after a failure.
+  std::optional<uint64_t> restarts;
   /// Loss and perplexity over the data, no step.
   bool evaluate = false;
   /// The run ends by itself within so many seconds; 0: never.
@@ -44,6 +49,8 @@ struct Options {
   std::optional<uint64_t> printEvery;
   uint64_t hostMemory = 0;
   bool coreDumps = false;
+  /// Replicas are compared every so many steps; 0: never.
+  uint64_t checkReplicas = 0;
   std::string save, log, summary, dumpGradients, trace;
   /// The last steps of the run are recorded, for the trace and the summary.
   uint64_t traceSteps = 3;
@@ -51,7 +58,16 @@ struct Options {
   std::string json;
   std::optional<double> lr, minLr, eps, weightDecay, momentum, clipNorm;
   std::optional<std::pair<double, double>> betas;
-  std::optional<uint64_t> warmupSteps, seed;
+  std::optional<uint64_t> warmupSteps, decaySteps, seed;
+  std::optional<grt::Decay> decay;
+  /// Batches of the program in a step.
+  std::optional<uint64_t> accumulate;
+  std::optional<std::vector<grt::ParameterGroup>> groups;
+  /// Steps with a larger gradient norm are left out, so many in a row.
+  std::optional<double> skipNorm;
+  std::optional<uint64_t> skipLimit;
+  /// Lines begin with the time.
+  bool timestamps = false;
   bool decayAll = false;
   bool checkStreams = false;
   bool graphs = true;
@@ -71,7 +87,11 @@ struct Options {
 /// Parses the arguments after the program's name. Errors have exit code 2.
 grt::Status parseOptions(int count, char **arguments, Options &options);
 
-/// The text of --help.
-const char *helpText();
+/// Every option's name, as it is parsed.
+std::vector<std::string> parsedOptions();
+
+/// The text of --help, and the names of the options in it (help.cpp).
+std::string helpText();
+std::vector<std::string> helpedOptions();
 
 #endif // GALVATRON_RUN_OPTIONS_H

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -102,6 +103,16 @@ std::string durationText(double seconds) {
   return text;
 }
 
+/// Now: 2026-11-22T19:13:31Z.
+std::string timeText() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
 /// 1,234,567
 std::string grouped(uint64_t value) {
   std::string text = std::to_string(value);
@@ -168,7 +179,8 @@ void Report::failure(const Status &status) {
 void Report::say(const std::string &line) {
   if (silent || gone)
     return;
-  std::fputs((line + "\n").c_str(), people);
+  std::string stamp = options.timestamps ? timeText() + " " : "";
+  std::fputs((stamp + line + "\n").c_str(), people);
   if (std::fflush(people) == 0)
     return;
   // A closed pipe, a terminal that was hung up, or a full disk: no line after
@@ -184,7 +196,9 @@ void Report::note(const std::string &text) { say(text); }
 void Report::warn(const std::string &text) {
   if (silent)
     return;
-  std::fprintf(stderr, "galvatron-run: warning: %s\n", text.c_str());
+  std::string stamp = options.timestamps ? timeText() + " " : "";
+  std::fprintf(stderr, "%sgalvatron-run: warning: %s\n", stamp.c_str(),
+               text.c_str());
   std::fflush(stderr);
 }
 
@@ -196,6 +210,7 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
                     const grt::TrainingState &state) {
   grt::ProgramFacts facts = program.facts();
   firstStep = state.step;
+  accumulate = state.accumulate;
   lastSamples = state.samples;
   stepsBegan = secondsSinceStart();
   if (data)
@@ -218,14 +233,16 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
         "galvatron-profile measures this machine");
   if (!data)
     return;
-  uint64_t batch = uint64_t(program.batchSize());
+  uint64_t batch = stepSamples();
   std::string line = "data: ", ofTokens;
   if (program.sequenceLength())
     ofTokens =
         " of " + plural(uint64_t(program.sequenceLength()), "token", "tokens");
   if (trainingSamples) {
     line += plural(trainingSamples, "sample", "samples") + ofTokens +
-            ", batches of " + grouped(batch) + ", " +
+            ", batches of " + grouped(batch) +
+            (accumulate > 1 ? " in " + grouped(accumulate) + " parts" : "") +
+            ", " +
             plural((trainingSamples + batch - 1) / batch, "step", "steps") +
             " an epoch";
     if (data->validationSamples())
@@ -296,7 +313,7 @@ void Report::step(const grt::StepResult &result,
   // 0 for models without tokens.
   double length = double(program.sequenceLength());
   double seconds = result.milliseconds / 1e3;
-  double rate = seconds > 0 ? double(program.batchSize()) / seconds : 0;
+  double rate = seconds > 0 ? double(stepSamples()) / seconds : 0;
   double peak = program.peakFlops() * double(program.worldSize());
   bool hasMfu = peak > 0 && program.flopsPerSample() > 0;
   double mfu = hasMfu ? rate * program.flopsPerSample() / peak : 0;
@@ -334,7 +351,8 @@ void Report::step(const grt::StepResult &result,
                 {"samples-per-second", rate},
                 {"mfu", hasMfu ? Json(mfu) : Json()},
                 {"peak-bytes", measured},
-                {"planned-bytes", planned}};
+                {"planned-bytes", planned},
+                {"time", timeText()}};
   if (result.skipped)
     entry["skipped"] = true;
   if (validationLoss)
@@ -409,9 +427,9 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                      {"device-peak-bytes",
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   double median = medianMilliseconds();
-  double rate = median > 0 ? double(program.batchSize()) / median * 1e3 : 0;
+  double rate = median > 0 ? double(stepSamples()) / median * 1e3 : 0;
   double length = double(program.sequenceLength());
-  uint64_t samplesSeen = uint64_t(program.batchSize()) * steps;
+  uint64_t samplesSeen = stepSamples() * steps;
   static const std::map<StepKind, const char *> names = {
       {StepKind::Calls, "calls"},
       {StepKind::Graphs, "graphs"},
@@ -435,7 +453,8 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"samples-seen", samplesSeen},
       {"tokens-seen", length ? Json(samplesSeen * uint64_t(length)) : Json()},
       {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
-      {"predicted-step-ms", program.predictedStepMilliseconds()},
+      {"predicted-step-ms", predictedMilliseconds()},
+      {"accumulate", accumulate},
       {"median-step-ms", median},
       {"median-of", timed},
       {"nominal-cluster", program.facts().nominal},
@@ -487,13 +506,13 @@ void Report::finish(const std::vector<RankMemory> &memory,
         mebibytes(processPeakBytes()) + " MiB)");
   if (steps) {
     std::string predicted =
-        program.predictedStepMilliseconds() > 0
-            ? format("predicted %.1f ms", program.predictedStepMilliseconds()) +
+        predictedMilliseconds() > 0
+            ? format("predicted %.1f ms", predictedMilliseconds()) +
                   (program.facts().nominal ? " (nominal), " : ", ")
             : "";
     say("step time: " + predicted +
         format("median %.1f ms", medianMilliseconds()));
-    uint64_t samples = steps * uint64_t(program.batchSize());
+    uint64_t samples = steps * stepSamples();
     uint64_t length = uint64_t(program.sequenceLength());
     std::string seen = "seen: " +
                        (length ? plural(samples * length, "token", "tokens")

@@ -78,6 +78,14 @@ private:
   grt::StepKind medianKind() const;
   double medianMilliseconds() const;
   double epochs(uint64_t samples) const;
+  uint64_t stepSamples() const {
+    return accumulate * uint64_t(program.batchSize());
+  }
+  /// Of a step: what the cost model has for one batch, as often as there is
+  /// one. The update is counted as often, too.
+  double predictedMilliseconds() const {
+    return double(accumulate) * program.predictedStepMilliseconds();
+  }
 
   const Options &options;
   const grt::Program &program;
@@ -92,7 +100,8 @@ private:
   std::vector<grt::Status> failed;
   std::map<grt::StepKind, std::vector<double>> milliseconds;
   uint64_t steps = 0, skipped = 0;
-  uint64_t firstStep = 0; ///< before the first of this run
+  uint64_t accumulate = 1; ///< batches of the program in a step
+  uint64_t firstStep = 0;  ///< before the first of this run
   uint64_t lastSamples = 0;
   uint64_t trainingSamples = 0;         ///< of an epoch
   double stepsBegan = 0, lastLine = -1; ///< seconds since the start

@@ -6,7 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "resume.h"
+#include "restarts.h"
 
+#include "grt/parameter_groups.h"
+
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +21,12 @@ using namespace grt;
 
 namespace {
 
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
 /// What the options say goes before what the checkpoint or the program says.
 void applyOptions(const Options &options, TrainingState &state) {
   Hyperparameters &values = state.hyperparameters;
@@ -26,28 +36,75 @@ void applyOptions(const Options &options, TrainingState &state) {
   values.weightDecay = options.weightDecay.value_or(values.weightDecay);
   values.momentum = options.momentum.value_or(values.momentum);
   values.clipNorm = options.clipNorm.value_or(values.clipNorm);
+  values.skipNorm = options.skipNorm.value_or(values.skipNorm);
+  state.accumulate = options.accumulate.value_or(state.accumulate);
+  state.groups = options.groups.value_or(state.groups);
   LearningRateSchedule &schedule = state.schedule;
-  // Without a decay the least rate follows the rate.
+  // Without a decay the least rate follows the rate; who names one wants it.
   bool decays = schedule.least != schedule.peak;
   schedule.peak = options.lr.value_or(schedule.peak);
-  schedule.least =
-      options.minLr.value_or(decays ? schedule.least : schedule.peak);
+  double least = decays ? schedule.least : schedule.peak;
+  if (options.decay && *options.decay != schedule.decay)
+    schedule.decaySteps = 0;
+  if (options.decay)
+    least = *options.decay == Decay::Constant ? schedule.peak
+            : decays                          ? schedule.least
+                                              : 0;
+  schedule.decay = options.decay.value_or(schedule.decay);
+  schedule.least = options.minLr.value_or(least);
   schedule.warmupSteps = options.warmupSteps.value_or(schedule.warmupSteps);
+  schedule.decaySteps = options.decaySteps.value_or(schedule.decaySteps);
   schedule.steps = *options.steps;
   state.decayAll |= options.decayAll;
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", value);
-  return text;
+/// Refuses a schedule that cannot be.
+Status checkSchedule(const Options &options, const LearningRateSchedule &s) {
+  bool constant = s.decay == Decay::Constant;
+  if (constant && (options.minLr || options.decaySteps))
+    return Status(ExitInvalid,
+                  std::string(options.minLr ? "--min-lr" : "--decay-steps") +
+                      ": a constant rate has no decay");
+  if (s.least > s.peak)
+    return Status(ExitInvalid,
+                  "--min-lr ends the decay of --lr: expected at most " +
+                      number(s.peak) + ", found " + number(s.least));
+  if (options.decaySteps && s.least == s.peak)
+    return Status(ExitInvalid, "--decay-steps: the rate does not fall without "
+                               "--lr-schedule or --min-lr");
+  uint64_t room = s.steps - std::min(s.steps, s.warmupSteps);
+  if (options.decaySteps && s.decaySteps > room)
+    return Status(ExitInvalid, "--decay-steps: expected at most the " +
+                                   std::to_string(room) +
+                                   " steps after the warm-up, found " +
+                                   std::to_string(s.decaySteps));
+  return Status();
+}
+
+/// What the groups of parameters and the batch are that go on.
+void tellSettings(const TrainingState &before, const TrainingState &state,
+                  std::vector<std::string> &notes) {
+  auto changed = [&](const char *what, const std::string &now,
+                     const std::string &then) {
+    notes.push_back(std::string(what) + " " + now + ", the checkpoint's were " +
+                    then);
+  };
+  auto groups = [](const TrainingState &of) {
+    return of.groups.empty() ? std::string("none")
+                             : "'" + printParameterGroups(of.groups) + "'";
+  };
+  if (before.groups != state.groups)
+    changed("parameter groups are", groups(state), groups(before));
+  if (before.accumulate != state.accumulate)
+    changed("batches of a step are", std::to_string(state.accumulate),
+            std::to_string(before.accumulate));
 }
 
 /// What goes on differently than the run that wrote the checkpoint.
-void tellChanges(const Options &options, const LearningRateSchedule &before,
+void tellChanges(const Options &options, const TrainingState &old,
                  Beginning &beginning) {
   const TrainingState &state = beginning.state;
-  const LearningRateSchedule &schedule = state.schedule;
+  const LearningRateSchedule &schedule = state.schedule, &before = old.schedule;
   beginning.notes.push_back("resumed from '" + *beginning.checkpoint + "'");
   // --steps=0 only takes the model out.
   if (*options.steps && state.step >= *options.steps)
@@ -55,11 +112,15 @@ void tellChanges(const Options &options, const LearningRateSchedule &before,
                               ": --steps=" + std::to_string(*options.steps) +
                               " leaves nothing to train");
   else if (*options.steps && schedule.least != schedule.peak &&
-           before.steps != schedule.steps)
+           before.decayEnd() != schedule.decayEnd() &&
+           before.at(state.step + 1) != schedule.at(state.step + 1))
     beginning.notes.push_back(
-        "the cosine ends at step " + std::to_string(schedule.steps) +
-        ", that of the checkpoint at step " + std::to_string(before.steps) +
-        ": the rate of step " + std::to_string(state.step + 1) + " is " +
+        "the " +
+        std::string(schedule.decay == Decay::Cosine ? "cosine" : "decay") +
+        " ends at step " + std::to_string(schedule.decayEnd()) +
+        ", that of the checkpoint at step " +
+        std::to_string(before.decayEnd()) + ": the rate of step " +
+        std::to_string(state.step + 1) + " is " +
         number(schedule.at(state.step + 1)) + " instead of " +
         number(before.at(state.step + 1)));
 }
@@ -68,6 +129,43 @@ Status otherRun(const Beginning &beginning, const std::string &what) {
   return Status(2, "checkpoint '" + *beginning.checkpoint + "' " + what +
                        "; to start another run from its weights, use --init=" +
                        *beginning.checkpoint);
+}
+
+/// The step of the newest checkpoint; "" if there is none. A run with restarts
+/// goes on from the one before a damaged one.
+std::string newestWhole(const Options &options, Beginning &beginning) {
+  const CheckpointFolder &folder = *beginning.folder;
+  std::vector<uint64_t> steps = folder.steps();
+  while (options.restarts && folder.options().leads && !steps.empty()) {
+    std::string newest = folder.stepFolder(steps.back());
+    Status whole = verifyCheckpoint(newest);
+    if (whole)
+      break;
+    beginning.notes.push_back(whole.message() + "; '" + newest +
+                              "' is set aside");
+    if (Status aside = setCheckpointAside(newest); !aside) {
+      beginning.notes.back() = whole.message() + "; " + aside.message();
+      break;
+    }
+    steps.pop_back();
+  }
+  return steps.empty() ? "" : std::to_string(steps.back());
+}
+
+/// Leaves out the data where the attempts before met a value that is not
+/// finite.
+void skipData(const Program &program, Beginning &beginning) {
+  Attempt attempt = currentAttempt();
+  TrainingState &state = beginning.state;
+  if (!attempt.skipBatches)
+    return;
+  uint64_t samples =
+      attempt.skipBatches * state.accumulate * uint64_t(program.batchSize());
+  beginning.notes.push_back("samples " + std::to_string(state.samples) +
+                            " to " +
+                            std::to_string(state.samples + samples - 1) +
+                            " are left out: a value was not finite there");
+  state.samples += samples;
 }
 
 /// Opens the folder and finds the newest checkpoint. Process 0 alone chooses,
@@ -79,9 +177,7 @@ Status openFolder(const Options &options, Processes *processes,
   std::string mark, chosen;
   if (status) {
     mark = beginning.folder->mark();
-    std::vector<uint64_t> steps = beginning.folder->steps();
-    if (!steps.empty())
-      chosen = std::to_string(steps.back());
+    chosen = newestWhole(options, beginning);
   }
   if (processes) {
     Status shared = processes->share(mark);
@@ -134,16 +230,27 @@ Status begin(const Options &options, const Program &program,
                       "was made with seed " + std::to_string(state.seed) +
                           ", --seed gives " + std::to_string(*options.seed));
   }
-  LearningRateSchedule before = state.schedule;
+  TrainingState before = state;
   applyOptions(options, state);
-  const LearningRateSchedule &schedule = state.schedule;
-  if (schedule.least > schedule.peak)
-    return Status(ExitInvalid,
-                  "--min-lr ends the decay of --lr: expected at most " +
-                      number(schedule.peak) + ", found " +
-                      number(schedule.least));
-  if (beginning.checkpoint)
+  if (Status status = checkSchedule(options, state.schedule); !status)
+    return status;
+  GroupFacts facts;
+  if (Status status = checkParameterGroups(state.groups, program, facts);
+      !status)
+    return status;
+  if (state.accumulate > 1 && !options.trace.empty())
+    return Status(ExitInvalid, "--trace shows a step of one batch: expected "
+                               "no --accumulate above 1, found " +
+                                   std::to_string(state.accumulate));
+  if (beginning.checkpoint) {
     tellChanges(options, before, beginning);
+    tellSettings(before, state, beginning.notes);
+  }
+  skipData(program, beginning);
+  if (facts.frozen)
+    beginning.notes.push_back(
+        "frozen: " + std::to_string(facts.frozen) + " of " +
+        std::to_string(facts.frozen + facts.trained) + " parameters");
   return Status();
 }
 

@@ -55,10 +55,27 @@ Status generate(const Options &options, Session &session, std::string &text) {
   return Status();
 }
 
+BatchReader::BatchReader(const Dataset &data, const Session &session,
+                         uint64_t parts)
+    : data(data), session(session),
+      samples(int64_t(parts) * session.program().batchSize()) {
+  for (const std::vector<SampleRange> &ranges : session.samplesRead()) {
+    std::vector<SampleRange> &all = wanted.emplace_back();
+    for (uint64_t part = 0; part < parts; ++part)
+      for (SampleRange range : ranges) {
+        range.first += int64_t(part) * session.program().batchSize();
+        if (!all.empty() && all.back().first + all.back().count == range.first)
+          all.back().count += range.count;
+        else
+          all.push_back(range);
+      }
+  }
+}
+
 Status BatchReader::read(uint64_t first, Batch &batch) const {
   batch.first = first;
-  return data.trainingBatch(first, session.program().batchSize(), batch.values,
-                            &session.samplesRead(), &batch.counted);
+  return data.trainingBatch(first, samples, batch.values, &wanted,
+                            &batch.counted);
 }
 
 Status BatchReader::give(uint64_t first, bool more, Session &to) {
@@ -75,20 +92,27 @@ Status BatchReader::give(uint64_t first, bool more, Session &to) {
   // Nothing is read by two at once: what the session takes, it copies.
   if (more)
     ahead = std::async(std::launch::async, [this, first] {
-      return read(first + uint64_t(session.program().batchSize()), next);
+      return read(first + uint64_t(samples), next);
     });
   return to.setBatch(current.values, current.counted);
 }
+/// Steps in a row that --skip-norm leaves out before a run ends: a few are
+/// outliers, more a run that has diverged.
+static constexpr uint64_t kDefaultSkipLimit = 10;
 
 Training::Training(const Options &options, const Dataset &data,
                    Session &session, Beginning &beginning, Report &report)
     : options(options), data(data), session(session),
       folder(beginning.folder.get()), state(beginning.state), report(report),
-      batches(data, session), written(state.step) {}
+      batches(data, session, state.accumulate), written(state.step) {}
 
 Status Training::writeCheckpoint() {
   double begin = secondsSinceStart();
   std::string warning;
+  // What is written should be what all replicas hold.
+  if (options.checkReplicas)
+    if (Status status = session.checkReplicas(); !status)
+      return status;
   Status status = session.writeCheckpoint(*folder, state, &warning);
   checkpointSeconds = secondsSinceStart() - begin;
   if (!status)
@@ -109,12 +133,12 @@ bool Training::isOutOfTime() const {
 }
 
 Status Training::step(uint64_t number, bool last) {
-  int64_t batch = session.program().batchSize();
+  int64_t batch = session.program().batchSize() * int64_t(state.accumulate);
   session.hyperparameters() = state.hyperparameters;
   session.hyperparameters().learningRate = state.schedule.at(number);
   Status status = batches.give(state.samples, number < *options.steps, session);
   StepResult result;
-  if (status && options.wantsRecording())
+  if (status && options.wantsRecording() && state.accumulate == 1)
     status = session.record(number + options.traceSteps > *options.steps);
   if (status)
     status = session.step(result);
@@ -141,7 +165,41 @@ Status Training::step(uint64_t number, bool last) {
                       validation.emplace(), values);
   if (status)
     report.step(result, session.memory(), validation, state.samples);
-  return status;
+  if (status && number % StragglerWatch::window == 0)
+    lookForStraggler();
+  if (status && options.checkReplicas && number % options.checkReplicas == 0)
+    status = session.checkReplicas();
+  return status ? checkSkips(result) : status;
+}
+
+/// A run that leaves out step after step learns nothing any more.
+Status Training::checkSkips(const StepResult &result) {
+  skippedInRow = result.skipped ? skippedInRow + 1 : 0;
+  bool byNorm = state.hyperparameters.skipNorm > 0;
+  uint64_t limit = options.skipLimit.value_or(byNorm ? kDefaultSkipLimit : 0);
+  if (!limit || skippedInRow < limit)
+    return Status();
+  return Status(ExitNumerics,
+                "step " + std::to_string(result.step) + ": the updates of " +
+                    std::to_string(skippedInRow) +
+                    " steps in a row were left out, the last for a gradient "
+                    "norm of " +
+                    std::to_string(result.gradientNorm) +
+                    "; --skip-limit allows for more");
+}
+
+void Training::lookForStraggler() {
+  std::vector<RankWork> work = session.takeWork();
+  double now = secondsSinceStart();
+  uint64_t steps = state.step - windowStep;
+  // The first window began before the first step.
+  if (windowStep && steps) {
+    std::string line = straggler.look(work, now - windowBegan, steps);
+    if (!line.empty())
+      report.note(line);
+  }
+  windowBegan = now;
+  windowStep = state.step;
 }
 
 Status Training::run() {

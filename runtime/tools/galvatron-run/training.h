@@ -10,6 +10,7 @@
 
 #include "report.h"
 #include "resume.h"
+#include "straggler.h"
 
 #include <future>
 #include <string>
@@ -18,8 +19,9 @@
 /// read: while a step goes on, the next one is read by a thread.
 class BatchReader {
 public:
-  BatchReader(const grt::Dataset &data, const grt::Session &session)
-      : data(data), session(session) {}
+  /// A batch of a step is `parts` of the program's.
+  BatchReader(const grt::Dataset &data, const grt::Session &session,
+              uint64_t parts);
 
   /// Gives the session the batch that begins with training sample `first`; the
   /// next one begins behind it if `more`.
@@ -35,6 +37,8 @@ private:
 
   const grt::Dataset &data;
   const grt::Session &session;
+  const int64_t samples; ///< of a step
+  grt::SamplesRead wanted;
   Batch current, next;
   std::future<grt::Status> ahead; ///< fills `next`
 };
@@ -58,6 +62,8 @@ public:
 private:
   grt::Status step(uint64_t number, bool last);
   grt::Status writeCheckpoint();
+  void lookForStraggler();
+  grt::Status checkSkips(const grt::StepResult &result);
   bool isOutOfTime() const;
 
   const Options &options;
@@ -68,6 +74,10 @@ private:
   Report &report;
   BatchReader batches;
   uint32_t endedBy = 0;
+  uint64_t skippedInRow = 0;
+  StragglerWatch straggler;
+  uint64_t windowStep = 0; ///< the last step before the window
+  double windowBegan = 0;
   uint64_t written;   ///< step of the newest checkpoint
   std::string newest; ///< that this run wrote
   double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last

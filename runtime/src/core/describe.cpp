@@ -1,0 +1,164 @@
+//===- describe.cpp - What a program is, without running it ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/manifest.h"
+#include "grt/session.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace grt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string format(const char *pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), pattern, value);
+  return text;
+}
+
+std::string bytesText(uint64_t bytes) {
+  const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
+    value /= 1024;
+  return format(!unit || value >= 100 ? "%.0f " : "%.3g ", value) + units[unit];
+}
+
+std::string ranksText(const std::vector<int> &ranks) {
+  std::string text;
+  for (size_t i = 0, next; i < ranks.size(); i = next) {
+    next = i + 1;
+    while (next < ranks.size() && ranks[next] == ranks[next - 1] + 1)
+      ++next;
+    text += (i ? "," : "") + std::to_string(ranks[i]);
+    if (next - i > 1)
+      text += "-" + std::to_string(ranks[next - 1]);
+  }
+  return text;
+}
+
+/// "wte: sdp4, h.0-h.3: tp2.sdp2.ckpt": neighbours under one strategy.
+std::vector<std::pair<std::string, std::string>> runsOf(const Role &role) {
+  std::vector<std::pair<std::string, std::string>> runs;
+  for (size_t i = 0, next; i < role.layers.size(); i = next) {
+    const std::string &strategy = role.layers[i].strategy;
+    next = i + 1;
+    while (next < role.layers.size() && role.layers[next].strategy == strategy)
+      ++next;
+    std::string name = role.layers[i].name;
+    if (next - i > 1)
+      name += "-" + role.layers[next - 1].name;
+    runs.emplace_back(name, strategy);
+  }
+  return runs;
+}
+
+Json toJson(const Program &program) {
+  const Manifest &manifest = program.manifest();
+  ProgramFacts facts = program.facts();
+  Json stages = Json::array(), layers = Json::array();
+  for (const Role &role : manifest.roles) {
+    stages.push_back({{"stage", role.stage},
+                      {"ranks", role.devices},
+                      {"layers", role.layers.size()},
+                      {"arena-bytes", role.arenaBytes},
+                      {"ledger", role.ledger}});
+    for (const Layer &layer : role.layers)
+      layers.push_back({{"name", layer.name},
+                        {"stage", role.stage},
+                        {"strategy", layer.strategy}});
+  }
+  bool timed = manifest.predictedStepMs > 0;
+  return {
+      {"program", program.name()},
+      {"sha256", program.hash()},
+      {"tool-version", manifest.toolVersion},
+      {"abi-version", GRT_ABI_VERSION},
+      {"backend", manifest.backend},
+      {"target-cpu",
+       manifest.targetCpu.empty() ? Json() : Json(manifest.targetCpu)},
+      {"model", facts.model.empty() ? Json() : Json(facts.model)},
+      {"parameters", facts.parameters},
+      {"dtype", facts.dtype},
+      {"optimizer", manifest.optimizer},
+      {"clip", manifest.clip},
+      {"ranks", manifest.world},
+      {"batch", manifest.batch},
+      {"micro-batches", manifest.microBatches},
+      {"schedule", manifest.schedule},
+      {"seq-len", manifest.seqLen},
+      {"vocabulary", manifest.vocab},
+      {"predicted-step-ms", timed ? Json(manifest.predictedStepMs) : Json()},
+      {"nominal-cluster", manifest.nominal},
+      {"model-bytes", facts.modelBytes},
+      {"checkpoint-bytes", facts.checkpointBytes},
+      {"stages", stages},
+      {"layers", layers}};
+}
+
+std::string toText(const Program &program) {
+  const Manifest &manifest = program.manifest();
+  ProgramFacts facts = program.facts();
+  auto number = [](int64_t value) { return std::to_string(value); };
+  std::string text =
+      "program: '" + program.name() + "', SHA-256 " + program.hash() + "\n";
+  text += "made by: galvatron " + manifest.toolVersion + ", ABI " +
+          number(GRT_ABI_VERSION) + ", for backend '" + manifest.backend + "'" +
+          (manifest.targetCpu.empty() ? "" : " (" + manifest.targetCpu + ")") +
+          "\n";
+  text += "model: " + (facts.model.empty() ? "" : facts.model + ", ") +
+          number(int64_t(facts.parameters)) + " parameters, " + facts.dtype +
+          ", vocabulary of " + number(manifest.vocab) + "\n";
+  text += "training: " + manifest.optimizer + ", clipping " +
+          (manifest.clip ? "on" : "off") + "\n";
+  text += "step: batch " + number(manifest.batch) + " of " +
+          number(manifest.seqLen) + " tokens, " +
+          number(manifest.microBatches) + " micro-batches, schedule " +
+          manifest.schedule;
+  if (manifest.predictedStepMs > 0)
+    text += format(", predicted %.4g ms", manifest.predictedStepMs) +
+            (manifest.nominal ? " (nominal)" : "");
+  text += "\nranks: " + number(manifest.world) + " in " +
+          number(int64_t(manifest.roles.size())) +
+          (manifest.roles.size() == 1 ? " stage" : " stages") + "\n";
+  text += "on disk: model " + bytesText(facts.modelBytes) + ", checkpoint " +
+          bytesText(facts.checkpointBytes) + "\n";
+  uint64_t all = 0;
+  for (const Role &role : manifest.roles) {
+    all += role.arenaBytes * role.devices.size();
+    text += "\nstage " + number(role.stage) + ": ranks " +
+            ranksText(role.devices) + ", " + bytesText(role.arenaBytes) +
+            " each\n";
+    std::string ledger;
+    for (const auto &[purpose, bytes] : role.ledger)
+      if (bytes)
+        ledger +=
+            (ledger.empty() ? "  " : ", ") + purpose + " " + bytesText(bytes);
+    text += ledger.empty() ? "" : ledger + "\n";
+    auto runs = runsOf(role);
+    size_t width = 0;
+    for (const auto &[name, strategy] : runs)
+      width = std::max(width, name.size());
+    for (const auto &[name, strategy] : runs)
+      text += "  " + name + std::string(width - name.size() + 2, ' ') +
+              strategy + "\n";
+  }
+  return text + "\nall ranks together: " + bytesText(all) + "\n";
+}
+
+} // namespace
+
+std::string Program::describe(bool asJson) const {
+  return asJson ? toJson(*this).dump(2) + "\n" : toText(*this);
+}
+
+} // namespace grt

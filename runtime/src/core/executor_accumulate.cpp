@@ -1,0 +1,43 @@
+//===- executor_accumulate.cpp - A step over several batches --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The batch of a step may be a multiple of the program's. Its parts go through
+// forward and backward one after the other and add to the same gradients; norm
+// and update follow once. Gradients are scaled by the tokens of all parts, and
+// random numbers are keyed by the sample's number in all of them, so a step is
+// that of a program compiled for the larger batch, but for the order of sums.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/executor.h"
+
+namespace grt {
+
+bool Rank::toNextPart() {
+  if (part + 1 >= state.parts)
+    return false;
+  // What is under way still reads the data of this part, and adds its loss.
+  joinStreams();
+  fetchResults(/*withNorm=*/false);
+  device->waitForAll();
+  for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
+    earlierLosses += fetchedLosses[m];
+  ++part;
+  fillData();
+  return true;
+}
+
+void Rank::runSteadyParts() {
+  do {
+    // Gradients are summed over ranks once, behind the last part.
+    leavesSums = part + 1 < state.parts;
+    runPart(GRT_PART_STEADY, false);
+  } while (toNextPart());
+  leavesSums = false;
+}
+
+} // namespace grt

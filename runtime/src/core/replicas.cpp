@@ -1,0 +1,98 @@
+//===- replicas.cpp - Whether replicas hold the same values ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/replicas.h"
+#include "checkpoint/pieces.h"
+#include "core/layout.h"
+
+#include <algorithm>
+#include <map>
+
+namespace grt {
+namespace {
+
+constexpr uint64_t exactly = (uint64_t(1) << 48) - 1;
+
+} // namespace
+
+size_t replicaNumbers(const Manifest &manifest) {
+  size_t most = 0;
+  for (const Role &role : manifest.roles)
+    most = std::max(most, role.layers.size());
+  return most;
+}
+
+void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
+  std::fill(sums.begin(), sums.end(), 0.0);
+  const Role &role = manifest.roles[size_t(rank.roleIndex())];
+  uint64_t width = manifest.elementBytes();
+  for (size_t i = 0; i < role.layers.size(); ++i) {
+    const Layer &layer = role.layers[i];
+    uint64_t sum = 0;
+    for (const LayerTensor &tensor : layer.tensors) {
+      if (tensor.group != 0)
+        continue;
+      forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+        const char *from =
+            rank.memory() + layer.parameter + uint64_t(run.held) * width;
+        rank.access().read(
+            from, uint64_t(run.count), width,
+            [&](const char *piece, uint64_t first, uint64_t count) {
+              sum += elementSum(piece, run.held + int64_t(first),
+                                int64_t(count), width);
+            });
+      });
+    }
+    sums[i] = double(sum & exactly);
+  }
+}
+
+std::string compareReplicas(const Manifest &manifest,
+                            std::span<const double> sums) {
+  size_t each = replicaNumbers(manifest);
+  std::string text;
+  for (const Role &role : manifest.roles)
+    for (size_t l = 0; l < role.layers.size(); ++l) {
+      const Layer &layer = role.layers[l];
+      // By what is held: values and who has them. Most are right if any are.
+      std::map<std::pair<int64_t, int64_t>, std::map<double, std::vector<int>>>
+          holders;
+      for (size_t local = 0; local < role.devices.size(); ++local) {
+        int rank = role.devices[local];
+        holders[{axisIndex(layer, int(local), GRT_AXIS_TP),
+                 axisIndex(layer, int(local), GRT_AXIS_SDP)}]
+               [sums[size_t(rank) * each + l]]
+                   .push_back(rank);
+      }
+      for (const auto &[part, values] : holders) {
+        if (values.size() < 2)
+          continue;
+        auto most = std::max_element(values.begin(), values.end(),
+                                     [](const auto &a, const auto &b) {
+                                       return a.second.size() < b.second.size();
+                                     });
+        text += (text.empty() ? "" : "; ") + ("layer '" + layer.name + "': ");
+        bool first = true;
+        for (const auto &[value, ranks] : values) {
+          if (value == most->first)
+            continue;
+          for (int rank : ranks) {
+            text += (first ? "rank " : ", rank ") + std::to_string(rank);
+            first = false;
+          }
+        }
+        text +=
+            " differs from rank " + std::to_string(most->second.front()) +
+            (most->second.size() > 1
+                 ? " and " + std::to_string(most->second.size() - 1) + " others"
+                 : "");
+      }
+    }
+  return text;
+}
+
+} // namespace grt

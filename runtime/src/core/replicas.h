@@ -1,0 +1,34 @@
+//===- replicas.h - Whether replicas hold the same values -------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_REPLICAS_H
+#define GRT_CORE_REPLICAS_H
+
+#include "core/executor.h"
+
+#include <span>
+#include <string>
+
+namespace grt {
+
+/// Numbers that every rank gives to a comparison: one for each of its layers,
+/// of as many as the longest role has.
+size_t replicaNumbers(const Manifest &manifest);
+
+/// Sums over the bits of the parameters that a rank holds of each layer, as
+/// whole numbers below 2^48, which doubles hold exactly.
+void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums);
+
+/// Compares the sums of all ranks, in the order of ranks: those of a layer that
+/// differ in their data-parallel coordinate alone hold the same parameters.
+/// Says which layer and ranks differ; empty if none do.
+std::string compareReplicas(const Manifest &manifest,
+                            std::span<const double> sums);
+
+} // namespace grt
+
+#endif // GRT_CORE_REPLICAS_H

@@ -1,0 +1,174 @@
+//===- restarts_test.cpp - Runs that are started again --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "files.h"
+#include "restarts.h"
+#include "tool.h"
+
+#include "grt/checkpoint.h"
+
+#include <csignal>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+bool has(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Restarts, DependOnTheClassOfTheFailure) {
+  for (int code : {0, 2, 124, 129, 130, 141, 143})
+    EXPECT_FALSE(RestartPolicy(9).ended({code, 0}, 0).again) << code;
+  for (int code : {1, 3, 4, 5, 6})
+    EXPECT_TRUE(RestartPolicy(9).ended({code, 0}, 0).again) << code;
+  EXPECT_TRUE(RestartPolicy(9).ended({1, SIGKILL}, 0).again);
+  // Storage and memory take longer to come back than a process.
+  EXPECT_GT(RestartPolicy(9).ended({5, 0}, 0).waitSeconds,
+            RestartPolicy(9).ended({4, 0}, 0).waitSeconds);
+  EXPECT_EQ(RestartPolicy(9).ended({3, 0}, 0).waitSeconds, 0);
+}
+
+TEST(Restarts, AreCountedAndWaitLongerWithoutProgress) {
+  RestartPolicy policy(5);
+  double before = 0;
+  for (int i = 0; i < 3; ++i) {
+    RestartDecision next = policy.ended({4, 0}, 10);
+    EXPECT_TRUE(next.again);
+    EXPECT_GT(next.waitSeconds, before);
+    before = next.waitSeconds;
+  }
+  // A newer checkpoint: the run got on.
+  RestartDecision next = policy.ended({4, 0}, 20);
+  EXPECT_LT(next.waitSeconds, before);
+  EXPECT_TRUE(policy.ended({4, 0}, 30).again);
+  next = policy.ended({4, 0}, 40);
+  EXPECT_FALSE(next.again) << "more than asked for";
+  EXPECT_STREQ(next.why, "a lost process");
+}
+
+TEST(Restarts, TheWindowOfDataDoublesAtOnePlace) {
+  RestartPolicy policy(9);
+  EXPECT_EQ(policy.ended({3, 0}, 10).skipBatches, 1u);
+  EXPECT_EQ(policy.ended({3, 0}, 10).skipBatches, 2u);
+  EXPECT_EQ(policy.ended({4, 0}, 10).skipBatches, 0u);
+  EXPECT_EQ(policy.ended({3, 0}, 10).skipBatches, 4u);
+  EXPECT_EQ(policy.ended({3, 0}, 11).skipBatches, 1u);
+}
+
+std::string common(const std::string &kept) {
+  return program(2) + " --data=" + alphabet() +
+         " --lr=0.1 --checkpoint=" + kept + " --keep-checkpoints=9";
+}
+
+TEST(Restarts, DataThatGivesNoNumberIsLeftOut) {
+  std::string kept = checkpoints("restart-nan");
+  Result result = runTool(common(kept) + " --lr=1e38 --weight-decay=0 "
+                                         "--steps=8 --restarts=2");
+  EXPECT_EQ(result.exitCode, 3) << result.output;
+  EXPECT_TRUE(has(result.output, "restart 1 of 2 after values that are not "
+                                 "finite (exit code 3), from step "))
+      << result.output;
+  EXPECT_TRUE(has(result.output, " are left out: a value was not finite there"))
+      << result.output;
+  EXPECT_TRUE(has(result.output, "the run ended after 2 restarts, the last "
+                                 "time by values that are not finite"))
+      << result.output;
+  EXPECT_FALSE(has(result.output, "restart 3"));
+}
+
+TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
+  std::string kept = checkpoints("restart-damaged");
+  Result result = runTool(common(kept) + " --steps=6 --checkpoint-every=2");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  std::string newest = kept + "/step-00000006";
+  ASSERT_TRUE(verifyCheckpoint(newest));
+  // One bit of the last tensor.
+  std::string file = newest + "/model-00001-of-00001.safetensors";
+  std::string bytes = readAll(file);
+  bytes.back() = char(bytes.back() ^ 4);
+  std::ofstream(file, std::ios::binary) << bytes;
+  Status damaged = verifyCheckpoint(newest);
+  EXPECT_EQ(damaged.exitCode(), 2);
+  EXPECT_TRUE(has(damaged.message(), "do not add up to their checksum"));
+  // Without restarts somebody has to decide.
+  EXPECT_EQ(runTool(common(kept) + " --resume --steps=8").exitCode, 2);
+  result = runTool(common(kept) + " --resume --steps=8 --restarts=1");
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result.output, "'" + newest + "' is set aside"))
+      << result.output;
+  EXPECT_TRUE(has(result.output, "resumed from '" + kept + "/step-00000004'"))
+      << result.output;
+  EXPECT_TRUE(std::filesystem::exists(newest + ".damaged"));
+  EXPECT_TRUE(verifyCheckpoint(kept + "/step-00000008"));
+}
+
+/// Runs a script of a shell that has the tool's pid as $run and waits for it;
+/// `during` has `newest` and `attempt`, its process, to work with.
+Result during(const std::string &arguments, const std::string &kept,
+              const std::string &during) {
+  std::string script = std::string(GALVATRON_RUN) + " " + arguments +
+                       " &\nrun=$!\nfor i in $(seq 600); do ls -d " + kept +
+                       "/step-* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+                       "attempt=$(cat /proc/$run/task/$run/children)\n" +
+                       during + "\nwait $run\nexit $?\n";
+  std::string path = writeText("during.sh", script);
+  Result result;
+  FILE *pipe = popen(("bash " + path + " 2>&1").c_str(), "r");
+  char buffer[4096];
+  while (size_t got = fread(buffer, 1, sizeof(buffer), pipe))
+    result.output.append(buffer, got);
+  int status = pclose(pipe);
+  result.exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+TEST(Restarts, AKilledRunEndsWithTheSameLoss) {
+  std::string summary = folder() + "/restarted.json";
+  std::string arguments =
+      " --steps=1000 --print-every=500 --summary=" + summary;
+  ASSERT_EQ(runTool(common(checkpoints("restart-none")) + arguments).exitCode,
+            0);
+  double undisturbed = finalLoss(summary);
+  std::string kept = checkpoints("restart-killed");
+  Result result =
+      during(common(kept) + arguments + " --checkpoint-every=10 --restarts=3",
+             kept, "kill -9 $attempt");
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result.output, "restart 1 of 3 after a signal (signal 9)"))
+      << result.output;
+  EXPECT_EQ(finalLoss(summary), undisturbed);
+}
+
+TEST(Restarts, ASignalEndsTheRunAndIsNoFailure) {
+  std::string kept = checkpoints("restart-signal");
+  Result result = during(common(kept) + " --steps=1000000000 --print-every="
+                                        "100000 --checkpoint-every=10 "
+                                        "--restarts=3",
+                         kept, "kill -TERM $run");
+  EXPECT_EQ(result.exitCode, 143) << result.output;
+  EXPECT_TRUE(has(result.output, "ended by SIGTERM after step "));
+  EXPECT_FALSE(has(result.output, "restart 1")) << result.output;
+}
+
+TEST(Restarts, Refusals) {
+  std::string some = program(1) + " --data=" + alphabet() + " --steps=2";
+  Result result = runTool(some + " --restarts=2");
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "--restarts needs --checkpoint=DIR"));
+  result = runTool(common(checkpoints("none")) + " --steps=2 --restarts=0");
+  EXPECT_EQ(result.exitCode, 2);
+  setenv("PMIX_RANK", "0", 1);
+  result = runTool(common(checkpoints("none")) + " --steps=2 --restarts=1");
+  unsetenv("PMIX_RANK");
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "--restarts: processes of mpirun and srun end "
+                                 "together"));
+}
+
+} // namespace

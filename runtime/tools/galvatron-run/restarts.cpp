@@ -1,0 +1,253 @@
+//===- restarts.cpp - A run that is started again after a failure ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "restarts.h"
+
+#include "grt/checkpoint.h"
+#include "grt/processes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace grt;
+
+namespace {
+
+constexpr const char *attemptVariable = "GALVATRON_ATTEMPT";
+constexpr const char *skipVariable = "GALVATRON_SKIP_BATCHES";
+/// Counts the attempts of processes that meet by torchrun's variables: those of
+/// an attempt before are turned away.
+constexpr const char *countVariable = "TORCHELASTIC_RESTART_COUNT";
+
+/// A wait doubles with every failure at the same place, up to this.
+constexpr double longestWait = 300;
+/// What may pass soon: a machine that comes back, a port that gets free.
+constexpr double shortWait = 1;
+/// Storage and memory that others have taken.
+constexpr double longWait = 10;
+/// A window of data doubles up to this.
+constexpr uint64_t widestWindow = 1024;
+
+uint64_t valueOf(const char *name) {
+  const char *text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : 0;
+}
+
+std::atomic<pid_t> child = 0;
+std::atomic<int> asked = 0; ///< the signal that asks the run to end
+
+void passOn(int signal) {
+  if (signal != SIGUSR1)
+    asked = signal;
+  if (pid_t process = child)
+    ::kill(process, signal);
+}
+
+void passSignalsOn() {
+  struct sigaction action{}, before{};
+  action.sa_handler = passOn;
+  action.sa_flags = 0; // waits return
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    if (sigaction(number, nullptr, &before) == 0 &&
+        before.sa_handler != SIG_IGN)
+      sigaction(number, &action, nullptr);
+}
+
+void say(const std::string &text) {
+  std::fprintf(stderr, "galvatron-run: note: %s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+/// Ends early if the run is asked to end.
+void waitFor(double seconds) {
+  timespec left{time_t(seconds),
+                long((seconds - double(time_t(seconds))) * 1e9)};
+  while (!asked && nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
+/// The arguments of an attempt: as given, and --resume from the second one on.
+std::vector<char *> argumentsOf(char **arguments, bool resume, bool again) {
+  static char option[] = "--resume";
+  std::vector<char *> result;
+  for (char **argument = arguments; *argument; ++argument)
+    result.push_back(*argument);
+  if (again && !resume)
+    result.push_back(option);
+  result.push_back(nullptr);
+  return result;
+}
+
+AttemptEnd runAttempt(const Options &options, char **arguments,
+                      const Attempt &attempt, uint64_t countBefore) {
+  std::vector<char *> passed =
+      argumentsOf(arguments, options.resume, attempt.number > 0);
+  pid_t parent = getpid();
+  // Before the fork: only what is safe in a copy of this process after it.
+  setenv(attemptVariable, std::to_string(attempt.number).c_str(), 1);
+  setenv(skipVariable, std::to_string(attempt.skipBatches).c_str(), 1);
+  if (std::getenv("RANK"))
+    setenv(countVariable, std::to_string(countBefore + attempt.number).c_str(),
+           1);
+  std::fflush(nullptr);
+  pid_t process = fork();
+  if (process < 0) {
+    std::fprintf(stderr, "galvatron-run: error: cannot start a process: %s\n",
+                 strerror(errno));
+    return {ExitFailed, 0};
+  }
+  if (process == 0) {
+    // A terminal's signals come through the one that waits, and once.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+      _exit(128 + SIGTERM);
+    for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+      struct sigaction before{};
+      if (sigaction(number, nullptr, &before) == 0 &&
+          before.sa_handler != SIG_IGN)
+        std::signal(number, SIG_DFL);
+    }
+    execv("/proc/self/exe", passed.data());
+    std::fprintf(stderr, "galvatron-run: error: cannot start itself: %s\n",
+                 strerror(errno));
+    _exit(ExitFailed);
+  }
+  child = process;
+  // What was asked for in between is not lost.
+  if (int signal = asked)
+    ::kill(process, signal);
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  if (WIFSIGNALED(status))
+    return {ExitFailed, WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
+}
+
+uint64_t newestStep(const Options &options) {
+  std::vector<uint64_t> steps = checkpointSteps(options.checkpoint);
+  return steps.empty() ? 0 : steps.back();
+}
+
+Status checkLauncher() {
+  for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"})
+    if (std::getenv(name))
+      return Status(ExitInvalid,
+                    "--restarts: processes of mpirun and srun end together; "
+                    "start the whole command again, with --resume");
+  if (std::getenv("TORCHELASTIC_USE_AGENT_STORE"))
+    return Status(ExitInvalid, "--restarts: torchrun starts processes again "
+                               "itself: torchrun --max-restarts, and --resume");
+  return Status();
+}
+
+} // namespace
+
+RestartDecision RestartPolicy::ended(const AttemptEnd &end, uint64_t step) {
+  if (step > lastStep)
+    inPlace = numerics = 0;
+  lastStep = std::max(step, lastStep);
+  RestartDecision next;
+  double wait = shortWait;
+  if (end.signal) {
+    next.why = "a signal";
+  } else {
+    switch (end.exitCode) {
+    case ExitFailed:
+      next.why = "a failure";
+      break;
+    case ExitNumerics:
+      next.why = "values that are not finite";
+      // Nobody else has to come back.
+      wait = 0;
+      next.skipBatches = std::min(
+          widestWindow, uint64_t(1) << std::min<uint64_t>(numerics, 63));
+      ++numerics;
+      break;
+    case ExitPeerLost:
+      next.why = "a lost process";
+      break;
+    case ExitStorage:
+      next.why = "storage";
+      wait = longWait;
+      break;
+    case ExitMemory:
+      next.why = "memory";
+      wait = longWait;
+      break;
+    default:
+      // Done, asked to end, or what another attempt would meet too.
+      return next;
+    }
+  }
+  if (!left)
+    return next;
+  --left;
+  next.again = true;
+  for (uint64_t i = 0; i < inPlace && wait < longestWait; ++i)
+    wait *= 2;
+  next.waitSeconds = std::min(wait, longestWait);
+  ++inPlace;
+  return next;
+}
+
+bool isAttempt() { return std::getenv(attemptVariable) != nullptr; }
+
+Attempt currentAttempt() {
+  return {valueOf(attemptVariable), valueOf(skipVariable)};
+}
+
+int supervise(const Options &options, char **arguments) {
+  if (Status status = checkLauncher(); !status) {
+    std::fprintf(stderr, "galvatron-run: error: %s\n",
+                 status.message().c_str());
+    return status.exitCode();
+  }
+  bool leads = Processes::launchedNumber() == 0;
+  uint64_t countBefore = valueOf(countVariable);
+  RestartPolicy policy(*options.restarts);
+  Attempt attempt;
+  passSignalsOn();
+  while (true) {
+    AttemptEnd end = runAttempt(options, arguments, attempt, countBefore);
+    uint64_t step = newestStep(options);
+    RestartDecision next = policy.ended(end, step);
+    int code = end.signal ? 128 + end.signal : end.exitCode;
+    if (asked || !next.again) {
+      if (leads && *next.why && attempt.number)
+        say("the run ended after " + std::to_string(attempt.number) +
+            (attempt.number == 1 ? " restart" : " restarts") +
+            ", the last time by " + next.why);
+      return code;
+    }
+    ++attempt.number;
+    attempt.skipBatches = next.skipBatches;
+    if (leads)
+      say("restart " + std::to_string(attempt.number) + " of " +
+          std::to_string(*options.restarts) + " after " + next.why + " (" +
+          (end.signal ? "signal " + std::to_string(end.signal)
+                      : "exit code " + std::to_string(end.exitCode)) +
+          "), from " +
+          (step ? "step " + std::to_string(step)
+                : std::string("the beginning")) +
+          " in " + std::to_string(uint64_t(next.waitSeconds)) + " s");
+    waitFor(next.waitSeconds);
+    if (asked)
+      return 128 + asked;
+  }
+}

@@ -1,0 +1,60 @@
+//===- restarts.h - A run that is started again after a failure -*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_RESTARTS_H
+#define GALVATRON_RUN_RESTARTS_H
+
+#include "options.h"
+
+/// What an attempt of a run has to know of those before it.
+struct Attempt {
+  uint64_t number = 0; ///< restarts until now
+  /// Batches of data that it leaves out behind the checkpoint: those before met
+  /// values there that are not finite.
+  uint64_t skipBatches = 0;
+};
+
+/// How an attempt ended: by an exit code, or by a signal.
+struct AttemptEnd {
+  int exitCode = 0;
+  int signal = 0; ///< 0: none
+};
+
+/// What follows the end of an attempt.
+struct RestartDecision {
+  bool again = false;
+  double waitSeconds = 0;
+  uint64_t skipBatches = 0;
+  const char *why = ""; ///< the class of the failure
+};
+
+/// Decides by the class of each failure; has no clock and no files.
+class RestartPolicy {
+public:
+  explicit RestartPolicy(uint64_t most) : left(most) {}
+  /// `step` is that of the newest checkpoint; 0: there is none.
+  RestartDecision ended(const AttemptEnd &end, uint64_t step);
+
+private:
+  uint64_t left;
+  uint64_t lastStep = 0;
+  uint64_t inPlace = 0;  ///< failures since the run last got on
+  uint64_t numerics = 0; ///< of them, those of values that are not finite
+};
+
+/// Whether this process is an attempt that supervise() started; else it is the
+/// one that starts them.
+bool isAttempt();
+/// That attempt; number 0 outside of one.
+Attempt currentAttempt();
+
+/// Starts the same command line as attempts, one after the other, until one
+/// ends well, by request or for a reason that another would meet too, or
+/// --restarts are used up. Passes signals on. Returns the exit code.
+int supervise(const Options &options, char **arguments);
+
+#endif // GALVATRON_RUN_RESTARTS_H

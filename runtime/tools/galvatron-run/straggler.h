@@ -1,0 +1,33 @@
+//===- straggler.h - The rank that the others wait for ----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_STRAGGLER_H
+#define GALVATRON_RUN_STRAGGLER_H
+
+#include "grt/session.h"
+
+#include <string>
+#include <vector>
+
+/// Finds the rank that works much longer in each step than the others of its
+/// stage, which have as much to do. Ranks whose waits the host does not see (a
+/// device's) are all alike and give none.
+class StragglerWatch {
+public:
+  /// Steps of a window; a rank is named after two windows in a row.
+  static constexpr uint64_t window = 50;
+
+  /// What the ranks did in a window of so many steps and seconds. Returns the
+  /// line to print; empty if there is nothing new to say.
+  std::string look(const std::vector<grt::RankWork> &work, double seconds,
+                   uint64_t steps);
+
+private:
+  int suspect = -1, named = -1;
+};
+
+#endif // GALVATRON_RUN_STRAGGLER_H
