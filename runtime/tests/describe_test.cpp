@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "describe.h"
+#include "doubts.h"
 
 #include <gtest/gtest.h>
 
@@ -83,6 +84,37 @@ TEST(Describe, AnAllGatherTellsOfALink) {
   m.collectives[0].network = true;
   cluster = describe(m, 1 << 30);
   EXPECT_EQ(cluster["nodes"][0]["link"], cluster["network"]);
+}
+
+TEST(Doubts, AQuietMachineHasNone) {
+  Measurement m = twoRanks({{1024, 2e-6}, {2048, 1.9e-6}, {4096, 4e-6}});
+  m.products = {{512, 0.95e9}, {64, 0.5e9}, {256, 1e9}};
+  EXPECT_TRUE(doubts(m, 0.1).empty());
+}
+
+TEST(Doubts, WhatCannotBeIsTold) {
+  Measurement m = twoRanks({{1024, 5e-6}, {2048, -1e-9}, {4096, 2e-6}});
+  m.products = {{64, 1e9}, {512, 0.5e9}};
+  m.f64Flops = 2e9;
+  std::vector<std::string> found = doubts(m, 1.9);
+  ASSERT_EQ(found.size(), 5u);
+  EXPECT_EQ(found[0].find("other processes kept 1.9 of the machine's cores"),
+            0u);
+  EXPECT_EQ(found[1].find("send of 2 ranks: seems to take no time"), 0u);
+  EXPECT_EQ(found[2].find("send of 2 ranks: 4096 bytes are quicker than 1024"),
+            0u);
+  EXPECT_EQ(found[3], "products: size 512 is much slower than size 64");
+  EXPECT_EQ(found[4].find("products in f64 are quicker than in f32"), 0u);
+}
+
+TEST(Doubts, BusyCores) {
+  ProcessorTicks before = parseTicks("cpu  100 0 50 800 50 0 0 0 9 9\ncpu0 1");
+  EXPECT_EQ(before.busy, 150);
+  EXPECT_EQ(before.all, 1000);
+  ProcessorTicks after = parseTicks("cpu  200 0 50 850 50 0 0 50 9 9\n");
+  EXPECT_DOUBLE_EQ(busyCores(before, after, 4), 3);
+  EXPECT_EQ(busyCores(before, before, 4), 0);
+  EXPECT_EQ(parseTicks("").all, 0);
 }
 
 } // namespace

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "options.h"
+#include "page.h"
 #include "straggler.h"
 
 #include "gtest/gtest.h"
@@ -46,6 +47,32 @@ TEST(Straggler, IsNamedOnceAfterTwoWindows) {
   EXPECT_EQ(watch.look(work(0.5), 10, 50), "");
   EXPECT_EQ(watch.look(work(5), 10, 50), "");
   EXPECT_NE(watch.look(work(5), 10, 50), "") << "it is slow again";
+}
+
+TEST(Series, KeepsMeansOfManyValues) {
+  Series series;
+  for (uint64_t step = 1; step <= 100000; ++step)
+    series.add(step, double(step));
+  auto points = series.points();
+  EXPECT_LE(points.size(), 1024u);
+  EXPECT_GE(points.size(), 512u);
+  double before = 0;
+  for (auto [step, value] : points) {
+    EXPECT_DOUBLE_EQ(step, value);
+    EXPECT_GT(step, before);
+    before = step;
+  }
+}
+
+TEST(Page, EscapesAndTakesWhatIsNotFinite) {
+  PageContent content;
+  content.title = "<b> & co";
+  content.losses.add(1, NAN);
+  content.losses.add(2, 3);
+  std::string text = pageText(content);
+  EXPECT_NE(text.find("&lt;b&gt; &amp; co"), std::string::npos);
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+  EXPECT_EQ(text.find("inf"), std::string::npos);
 }
 
 } // namespace

@@ -6,10 +6,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/InitAllDialects.h"
+#include "galvatron/Pipelines/LibraryTool.h"
 
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 
 int main(int argc, char **argv) {
+  galvatron::prepareLibraryTool("galvatron-lsp-server");
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   return mlir::failed(mlir::MlirLspServerMain(argc, argv, registry));

@@ -7,10 +7,12 @@
 
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/InitAllPasses.h"
+#include "galvatron/Pipelines/LibraryTool.h"
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 int main(int argc, char **argv) {
+  galvatron::prepareLibraryTool("galvatron-opt");
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();

@@ -14,6 +14,7 @@
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/Knee.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -69,6 +70,18 @@ static int printCluster(const Tool &tool, llvm::StringRef name) {
   if (llvm::Error error = writeOutput("-", cluster->toYaml()))
     return tool.report(std::move(error));
   return 0;
+}
+
+/// Without --batch: which smaller batch is almost as fast.
+static void addKnee(LayerModel &model, const Cluster &cluster,
+                    const PlannerOptions &planner, const Plan &plan,
+                    PlanAnswers &answers) {
+  if (planner.batch)
+    return;
+  std::optional<Knee> knee = findKnee(model, cluster, planner, plan);
+  answers.json["knee"] = knee ? knee->toJson() : llvm::json::Value(nullptr);
+  if (knee)
+    answers.text = "  " + knee->str(plan) + "\n" + answers.text;
 }
 
 int main(int argc, char **argv) {
@@ -171,6 +184,8 @@ int main(int argc, char **argv) {
       if (!found)
         return tool.report(found.takeError());
       answers = std::move(*found);
+      if (!*given)
+        addKnee(*loaded->profile, *cluster, *planner, result->plan(), answers);
     }
     simulate.addTo(answers);
     return options.printResult(tool, *result, /*stdoutTaken=*/false,
@@ -214,6 +229,8 @@ int main(int argc, char **argv) {
     if (!found)
       return found.takeError();
     answers = std::move(*found);
+    if (!keep && !*given)
+      addKnee(model, *cluster, asked, planned.plan(), answers);
     return llvm::Error::success();
   };
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);

@@ -7,11 +7,13 @@
 
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/InitAllPasses.h"
+#include "galvatron/Pipelines/LibraryTool.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
 
 int main(int argc, char **argv) {
+  galvatron::prepareLibraryTool("galvatron-reduce");
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();

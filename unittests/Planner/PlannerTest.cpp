@@ -8,6 +8,7 @@
 #include "galvatron/Planner/Planner.h"
 #include "../TestSchedule.h"
 #include "galvatron/Cost/StageMemory.h"
+#include "galvatron/Planner/Knee.h"
 #include "galvatron/Search/PipelinePartition.h"
 
 #include "../PaperOptions.h"
@@ -449,6 +450,38 @@ TEST(Planner, forced_plans_are_priced_by_the_formula) {
   EXPECT_EQ(found.stages[0].peakBytes, ledger.total());
   EXPECT_TRUE(found.exactPeak);
   EXPECT_FALSE(result.decisions.empty());
+}
+
+TEST(Planner, a_smaller_batch_is_almost_as_fast) {
+  PlainModel model(4);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  PlannerOptions options = paperOptions();
+  options.maxBatch = 128;
+  options.batchStep = 4;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  std::optional<Knee> knee = findKnee(model, cluster, options, result.plan());
+  ASSERT_TRUE(knee);
+  EXPECT_LT(knee->batch, result.plan().batch);
+  EXPECT_EQ(knee->batch % options.batchStep, 0);
+  EXPECT_GE(knee->percent, kKneePercent);
+  // What is promised is what planning for it gives; half of it is too little.
+  options.batch = knee->batch;
+  double rate =
+      llvm::cantFail(plan(model, cluster, options)).plan().samplesPerSecond;
+  EXPECT_NEAR(knee->samplesPerSecond, rate, 0.01 * rate);
+  EXPECT_GE(rate, 0.95 * result.plan().samplesPerSecond);
+  if (knee->batch / 2 % options.batchStep == 0) {
+    options.batch = knee->batch / 2;
+    EXPECT_LT(
+        llvm::cantFail(plan(model, cluster, options)).plan().samplesPerSecond,
+        0.95 * result.plan().samplesPerSecond);
+  }
+  // No time: nothing is claimed.
+  options.batch.reset();
+  Cancellation now;
+  now.setSeconds(0);
+  options.cancellation = &now;
+  EXPECT_FALSE(findKnee(model, cluster, options, result.plan()));
 }
 
 TEST(Planner, one_byte_below_the_need_is_refused) {

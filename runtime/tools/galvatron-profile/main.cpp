@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "describe.h"
 #include "device.h"
+#include "doubts.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
 #include "measure.h"
@@ -42,7 +43,9 @@ void write(const std::string &path, const std::string &text) {
 }
 
 void report(const Options &options, const Measurement &measurement,
-            uint64_t memory) {
+            uint64_t memory, double othersBusy) {
+  for (const std::string &doubt : doubts(measurement, othersBusy))
+    std::fprintf(stderr, "galvatron-profile: warning: %s\n", doubt.c_str());
   nlohmann::ordered_json cluster = describe(measurement, memory);
   if (options.output != "-" || options.json != "-")
     write(options.output, toYaml(cluster, measurement));
@@ -68,10 +71,12 @@ void run(const Options &options, Processes *processes) {
       options.seconds > 0 ? options.seconds : (options.quick ? 2 : 60);
   if (!options.backend.empty())
     return report(options, measureDevice(options.backend, options.largest, how),
-                  options.memory);
+                  options.memory, /*othersBusy=*/0);
   int ranks = options.ranks
                   ? options.ranks
                   : std::max(1, int(std::thread::hardware_concurrency()));
+  // Processes of a launcher wait for each other and are at work that way.
+  double othersBusy = processes ? 0 : busyCoresNow();
   std::shared_ptr<World> world;
   if (processes)
     world = processes->world();
@@ -81,7 +86,8 @@ void run(const Options &options, Processes *processes) {
   if (world->firstLocal() == 0)
     report(options, measurement,
            options.memory ? options.memory
-                          : defaultMemory(world->machineRanks()));
+                          : defaultMemory(world->machineRanks()),
+           othersBusy);
 }
 
 } // namespace

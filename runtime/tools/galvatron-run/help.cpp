@@ -130,6 +130,8 @@ constexpr OptionHelp table[] = {
     {nullptr, "--log=FILE", "one JSON object per step"},
     {nullptr, "--summary=FILE", "one JSON object at the end"},
     {nullptr, "--json[=FILE]", "the summary on standard output, or in FILE"},
+    {nullptr, "--report=FILE.html",
+     "the run as a page: loss, times, memory, measured beside predicted"},
     {nullptr, "--trace=FILE",
      "Chrome trace of the last steps, measured and predicted"},
     {nullptr, "--trace-steps=N",

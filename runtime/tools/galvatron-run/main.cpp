@@ -107,6 +107,7 @@ Status tryAllOutputs(const Options &options, const Program &program,
     }
     add("--log", options.log, Output::Stream);
     add("--summary", options.summary, Output::Stream);
+    add("--report", options.report, Output::Stream);
     add("--json", options.json, Output::Stream);
     add("--dump-gradients", options.dumpGradients, Output::Whole);
   }

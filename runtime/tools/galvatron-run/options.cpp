@@ -217,6 +217,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
          o.flight = v == "none" ? "" : v;
          o.flightGiven = true;
        })},
+      {"--report", text([&](const std::string &v) { o.report = v; })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
       {"--trace-steps", integer(0, [&](uint64_t v) { o.traceSteps = v; })},
       {"--log", text([&](const std::string &v) { o.log = v; })},

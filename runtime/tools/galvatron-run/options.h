@@ -52,6 +52,7 @@ struct Options {
   /// Replicas are compared every so many steps; 0: never.
   uint64_t checkReplicas = 0;
   std::string save, log, summary, dumpGradients, trace;
+  std::string report; ///< the page of the run
   /// The last steps of the run are recorded, for the trace and the summary.
   uint64_t traceSteps = 3;
   /// Where the summary also goes with --json; "-" is standard output.
@@ -79,8 +80,8 @@ struct Options {
   uint64_t tokens = 64;
 
   bool wantsRecording() const {
-    return traceSteps > 0 &&
-           (!trace.empty() || !summary.empty() || !json.empty());
+    return traceSteps > 0 && (!trace.empty() || !summary.empty() ||
+                              !json.empty() || !report.empty());
   }
 };
 

@@ -215,10 +215,12 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   stepsBegan = secondsSinceStart();
   if (data)
     trainingSamples = data->trainingSamples();
-  say("model: " + (facts.model.empty() ? "" : facts.model + ", ") +
-      counted(double(facts.parameters)) + " parameters, " + facts.dtype + ", " +
-      program.optimizer());
-  say("plan: " + facts.plan);
+  page.facts = {"model: " + (facts.model.empty() ? "" : facts.model + ", ") +
+                    counted(double(facts.parameters)) + " parameters, " +
+                    facts.dtype + ", " + program.optimizer(),
+                "plan: " + facts.plan};
+  for (const std::string &line : page.facts)
+    say(line);
   int64_t ranks = program.worldSize();
   std::string where = "in this process";
   if (processes)
@@ -309,6 +311,14 @@ void Report::step(const grt::StepResult &result,
     say("epoch 2 begins in step " + std::to_string(result.step) + ": all " +
         plural(trainingSamples, "sample", "samples") + " were seen once");
   lastSamples = samples;
+  if (!options.report.empty()) {
+    page.losses.add(result.step, result.loss);
+    page.milliseconds.add(result.step, result.milliseconds);
+    page.norms.add(result.step, result.gradientNorm);
+    page.rates.add(result.step, result.learningRate);
+    if (validationLoss)
+      page.validations.emplace_back(double(result.step), *validationLoss);
+  }
 
   // 0 for models without tokens.
   double length = double(program.sequenceLength());
@@ -494,6 +504,22 @@ Status Report::shares(const grt::Session &session) {
   return session.timeShares(measuredShares, predictedShares);
 }
 
+void Report::writePage(const std::vector<RankMemory> &memory,
+                       const std::string &endedBy) {
+  page.title = "Run of " + options.program;
+  page.facts.push_back(plural(steps, "step", "steps") + " of " +
+                       grouped(stepSamples()) + " samples; " + endedBy);
+  page.predictedMs = predictedMilliseconds();
+  page.nominal = program.facts().nominal;
+  page.measured = measuredShares;
+  page.predicted = predictedShares;
+  page.memory = memory;
+  if (Status status = writeFile(options.report, pageText(page)); !status)
+    failure(status);
+  else
+    wrote("report", options.report);
+}
+
 void Report::finish(const std::vector<RankMemory> &memory,
                     const std::string &endedBy) {
   if (silent)
@@ -528,6 +554,8 @@ void Report::finish(const std::vector<RankMemory> &memory,
   }
   if (log && log != stdout && !lostLogLines)
     wrote("log", options.log);
+  if (!options.report.empty())
+    writePage(memory, endedBy);
   std::string text = summaryText(memory, endedBy);
   bool onOutput = false;
   for (const std::string &path : {options.summary, options.json}) {

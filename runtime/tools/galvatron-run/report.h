@@ -11,6 +11,7 @@
 #include "grt/data.h"
 #include "grt/processes.h"
 #include "options.h"
+#include "page.h"
 
 #include <cstdio>
 #include <map>
@@ -70,6 +71,8 @@ public:
 
 private:
   void say(const std::string &line);
+  void writePage(const std::vector<grt::RankMemory> &memory,
+                 const std::string &endedBy);
   bool printed(const grt::StepResult &result, bool validates);
   std::string progress(uint64_t step, uint64_t samples) const;
   std::string summaryText(const std::vector<grt::RankMemory> &memory,
@@ -113,6 +116,7 @@ private:
   std::optional<std::string> continuation;
   std::vector<std::pair<std::string, std::string>> places;
   grt::TimeShares measuredShares, predictedShares;
+  PageContent page; ///< of --report
 };
 
 #endif // GALVATRON_RUN_REPORT_H

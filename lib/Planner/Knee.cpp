@@ -1,0 +1,79 @@
+//===- Knee.cpp - A batch that is large enough ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/Knee.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace galvatron {
+
+/// A percent of throughput is below what plans of different batches are told
+/// apart by.
+static constexpr double kEnoughGap = 1;
+/// Batches tried between the last that is enough and the first that is not.
+static constexpr int kBetween = 3;
+
+json::Value Knee::toJson() const {
+  return json::Object{{"batch", batch},
+                      {"samples-per-second", samplesPerSecond},
+                      {"percent", percent}};
+}
+
+std::string Knee::str(const Plan &chosen) const {
+  return formatv("batch {0} has {1:f1}% of the throughput of {2} (--batch={0})",
+                 batch, percent, chosen.batch);
+}
+
+std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
+                             const PlannerOptions &options,
+                             const Plan &chosen) {
+  PlannerOptions one = options;
+  one.relaxations = false;
+  one.progress = nullptr;
+  one.gapPercent = std::max(options.gapPercent, kEnoughGap);
+  std::optional<Knee> knee;
+  bool late = false;
+  auto isEnough = [&](int64_t batch) {
+    one.batch = batch;
+    Expected<PlannerResult> result = plan(model, cluster, one);
+    late |= options.cancellation && options.cancellation->requested();
+    if (!result) {
+      // Not a batch for the forced parts of the plan.
+      consumeError(result.takeError());
+      return false;
+    }
+    if (late || !result->feasible())
+      return false;
+    double rate = result->plan().samplesPerSecond;
+    double percent = 100 * rate / chosen.samplesPerSecond;
+    if (percent < kKneePercent)
+      return false;
+    knee = {batch, rate, std::min(percent, 100.0)};
+    return true;
+  };
+  int64_t step = options.batchStep;
+  int64_t good = chosen.batch / step, bad = 0;
+  while (good > 1 && !late) {
+    int64_t half = good / 2;
+    if (!isEnough(half * step)) {
+      bad = half;
+      break;
+    }
+    good = half;
+  }
+  for (int i = 0; i < kBetween && good - bad > 1 && bad > 0 && !late; ++i) {
+    int64_t between = (good + bad) / 2;
+    (isEnough(between * step) ? good : bad) = between;
+  }
+  return late ? std::nullopt : knee;
+}
+
+} // namespace galvatron

@@ -1,0 +1,129 @@
+//===- doubts.cpp - What a measurement cannot be --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "doubts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace grt::profile {
+namespace {
+
+/// Less than a part of one core is what every system does beside.
+constexpr double quietCores = 0.25;
+/// Repeated measurements of a quiet machine differ by less.
+constexpr double noise = 0.25;
+/// Even a cache line takes this long from one core to another.
+constexpr double leastSeconds = 1e-7;
+
+std::string format(const char *pattern, double a, double b = 0) {
+  char text[96];
+  std::snprintf(text, sizeof(text), pattern, a, b);
+  return text;
+}
+
+} // namespace
+
+ProcessorTicks parseTicks(const std::string &stat) {
+  std::istringstream line(stat.substr(0, stat.find('\n')));
+  std::string name;
+  ProcessorTicks ticks;
+  if (!(line >> name) || name != "cpu")
+    return ticks;
+  // user nice system idle iowait irq softirq steal; what follows is in user.
+  double value = 0;
+  for (int i = 0; i < 8 && line >> value; ++i) {
+    ticks.all += value;
+    if (i != 3 && i != 4)
+      ticks.busy += value;
+  }
+  return ticks;
+}
+
+double busyCores(const ProcessorTicks &before, const ProcessorTicks &after,
+                 int cores) {
+  double all = after.all - before.all;
+  return all > 0 ? (after.busy - before.busy) / all * cores : 0;
+}
+
+double busyCoresNow() {
+  auto look = [] {
+    std::ifstream file("/proc/stat");
+    std::string line;
+    std::getline(file, line);
+    return parseTicks(line);
+  };
+  ProcessorTicks before = look();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  return busyCores(before, look(),
+                   std::max(1, int(std::thread::hardware_concurrency())));
+}
+
+std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
+  std::vector<std::string> found;
+  if (othersBusy > quietCores)
+    found.push_back(format("other processes kept %.1f of the machine's cores "
+                           "at work before the measurement: its figures are "
+                           "too low, and differ from run to run",
+                           othersBusy));
+  for (const CollectiveTimes &collective : m.collectives) {
+    std::string name =
+        collective.kind + " of " + std::to_string(collective.ranks) + " ranks";
+    bool nothing = false;
+    int64_t slower = 0, quicker = 0;
+    double most = 0;
+    int64_t mostBytes = 0;
+    for (auto [bytes, seconds] : collective.times) {
+      nothing |= seconds < leastSeconds;
+      if (seconds < most * (1 - noise)) {
+        slower = mostBytes;
+        quicker = bytes;
+      }
+      if (seconds > most) {
+        most = seconds;
+        mostBytes = bytes;
+      }
+    }
+    if (nothing)
+      found.push_back(name + ": seems to take no time, which is noise; it is "
+                             "written as 0.1us");
+    if (quicker)
+      found.push_back(name + ": " + std::to_string(quicker) +
+                      " bytes are quicker than " + std::to_string(slower) +
+                      ", which is noise; both are written with the longer "
+                      "time");
+  }
+  auto curve = [&](const Measurement::Curve &points, const char *what) {
+    Measurement::Curve sorted = points;
+    std::sort(sorted.begin(), sorted.end());
+    double best = 0, at = 0;
+    for (auto [size, flops] : sorted) {
+      if (flops < best * (1 - noise)) {
+        found.push_back(
+            std::string(what) +
+            format(": size %.3g is much slower than size %.3g", size, at));
+        return;
+      }
+      if (flops > best) {
+        best = flops;
+        at = size;
+      }
+    }
+  };
+  curve(m.products, "products");
+  curve(m.attention, "attention");
+  if (m.f32Flops > 0 && m.f64Flops > m.f32Flops * (1 + noise))
+    found.push_back("products in f64 are quicker than in f32, which no "
+                    "processor is");
+  return found;
+}
+
+} // namespace grt::profile

@@ -1,0 +1,266 @@
+//===- page.cpp - A run as one page of HTML -------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+using namespace grt;
+
+namespace {
+
+using Points = std::vector<std::pair<double, double>>;
+
+/// Of a picture, and the room for its axes.
+constexpr double width = 760, height = 220, left = 64, bottom = 28, top = 10;
+
+constexpr const char *style =
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:820px;margin:2em auto;"
+    "padding:0 1em;color:#222;background:#fff}h1{font-size:1.3em}"
+    "h2{font-size:1.05em;margin:1.6em 0 .3em}svg{width:100%;height:auto}"
+    "text{font:12px system-ui,sans-serif;fill:currentColor}"
+    ".axis{stroke:currentColor;opacity:.25}.line{fill:none;stroke:#2563a8;"
+    "stroke-width:1.6}.other{fill:none;stroke:#c2571a;stroke-width:1.6;"
+    "stroke-dasharray:5 4}.dot{fill:#c2571a}.compute{fill:#2563a8}"
+    ".communication{fill:#c2571a}.bubble{fill:#999}.idle{fill:#ccc}"
+    ".planned{fill:none;stroke:currentColor}p{margin:.2em 0}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}"
+    ".line{stroke:#7ab3e8}.other{stroke:#f0a070}.dot{fill:#f0a070}"
+    ".compute{fill:#7ab3e8}.communication{fill:#f0a070}.idle{fill:#555}}";
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g", value);
+  return text;
+}
+
+std::string escaped(const std::string &text) {
+  std::string result;
+  for (char c : text)
+    switch (c) {
+    case '<':
+      result += "&lt;";
+      break;
+    case '>':
+      result += "&gt;";
+      break;
+    case '&':
+      result += "&amp;";
+      break;
+    default:
+      result += c;
+    }
+  return result;
+}
+
+/// The range of an axis; never empty.
+struct Range {
+  double low = INFINITY, high = -INFINITY;
+
+  void take(double value) {
+    if (!std::isfinite(value))
+      return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  void widen() {
+    if (!(low <= high))
+      low = high = 0;
+    if (low == high) {
+      low -= std::max(1e-9, std::abs(low) * 0.05);
+      high += std::max(1e-9, std::abs(high) * 0.05);
+    }
+  }
+};
+
+/// A curve over steps with values marked beside it, or a level across it.
+std::string chart(const Points &curve, const Points &marks, double level) {
+  Range x, y;
+  for (const Points *points : {&curve, &marks})
+    for (auto [step, value] : *points) {
+      x.take(step);
+      y.take(value);
+    }
+  if (level > 0)
+    y.take(level);
+  x.widen();
+  y.widen();
+  auto across = [&](double step) {
+    return left + (step - x.low) / (x.high - x.low) * (width - left - 10);
+  };
+  auto down = [&](double value) {
+    return top + (y.high - value) / (y.high - y.low) * (height - top - bottom);
+  };
+  std::string text =
+      "<svg viewBox='0 0 " + number(width) + " " + number(height) + "'>";
+  for (int i = 0; i <= 4; ++i) {
+    double value = y.low + (y.high - y.low) * i / 4;
+    std::string at = number(down(value));
+    text += "<line class='axis' x1='" + number(left) + "' x2='" +
+            number(width - 10) + "' y1='" + at + "' y2='" + at +
+            "'/><text text-anchor='end' x='" + number(left - 6) + "' y='" +
+            number(down(value) + 4) + "'>" + number(value) + "</text>";
+    double step = x.low + (x.high - x.low) * i / 4;
+    text += "<text text-anchor='middle' x='" + number(across(step)) + "' y='" +
+            number(height - 8) + "'>" + number(std::round(step)) + "</text>";
+  }
+  std::string path;
+  for (auto [step, value] : curve)
+    if (std::isfinite(value))
+      path += number(across(step)) + "," + number(down(value)) + " ";
+  text += "<polyline class='line' points='" + path + "'/>";
+  if (level > 0)
+    text += "<line class='other' x1='" + number(left) + "' x2='" +
+            number(width - 10) + "' y1='" + number(down(level)) + "' y2='" +
+            number(down(level)) + "'/>";
+  for (auto [step, value] : marks)
+    if (std::isfinite(value))
+      text += "<circle class='dot' r='3' cx='" + number(across(step)) +
+              "' cy='" + number(down(value)) + "'><title>step " + number(step) +
+              ": " + number(value) + "</title></circle>";
+  return text + "</svg>";
+}
+
+std::string section(const std::string &title, const std::string &body) {
+  return "<h2>" + title + "</h2>" + body + "\n";
+}
+
+/// A bar as long as the step, on the scale of the longer one.
+std::string sharesBar(const char *label, const TimeShares &shares,
+                      double longest, double at) {
+  struct Part {
+    const char *kind, *name;
+    double share;
+  };
+  const Part parts[] = {
+      {"compute", "compute", shares.compute},
+      {"communication", "exposed communication", shares.exposedCommunication},
+      {"bubble", "bubble", shares.bubble},
+      {"idle", "idle", shares.idle}};
+  double scale = (width - 180) / longest, x = 90;
+  std::string text =
+      "<text x='0' y='" + number(at + 15) + "'>" + label + "</text>";
+  for (const Part &part : parts) {
+    double length = part.share * shares.milliseconds * scale;
+    text += std::string("<rect class='") + part.kind + "' x='" + number(x) +
+            "' y='" + number(at) + "' width='" + number(std::max(0.0, length)) +
+            "' height='20'><title>" + part.name + ": " +
+            number(100 * part.share) + "%</title></rect>";
+    x += length;
+  }
+  return text + "<text x='" + number(x + 6) + "' y='" + number(at + 15) + "'>" +
+         number(shares.milliseconds) + " ms</text>";
+}
+
+std::string sharesPicture(const PageContent &content) {
+  double longest = content.measured.milliseconds;
+  if (content.predicted.steps)
+    longest = std::max(longest, content.predicted.milliseconds);
+  if (longest <= 0)
+    return "";
+  std::string text = "<svg viewBox='0 0 " + number(width) + " 60'>" +
+                     sharesBar("measured", content.measured, longest, 2);
+  if (content.predicted.steps)
+    text += sharesBar("predicted", content.predicted, longest, 30);
+  return section("A step: compute, exposed communication, bubble, idle",
+                 text + "</svg>");
+}
+
+std::string memoryPicture(const std::vector<RankMemory> &memory) {
+  uint64_t most = 1;
+  for (const RankMemory &rank : memory)
+    most = std::max({most, rank.plannedPeakBytes, rank.measuredPeakBytes});
+  // More bars than a page has room for say no more.
+  size_t shown = std::min<size_t>(memory.size(), 64);
+  double row = 18;
+  std::string text = "<svg viewBox='0 0 " + number(width) + " " +
+                     number(double(shown) * row + 4) + "'>";
+  for (size_t i = 0; i < shown; ++i) {
+    const RankMemory &rank = memory[i];
+    double scale = (width - 240) / double(most), y = double(i) * row + 2;
+    text += "<text x='0' y='" + number(y + 12) + "'>rank " +
+            std::to_string(rank.rank) +
+            "</text><rect class='compute' x='70' "
+            "y='" +
+            number(y) + "' width='" +
+            number(double(rank.measuredPeakBytes) * scale) +
+            "' height='14'/><rect class='planned' x='70' y='" + number(y) +
+            "' width='" + number(double(rank.plannedPeakBytes) * scale) +
+            "' height='14'/><text x='" +
+            number(80 + double(std::max(rank.plannedPeakBytes,
+                                        rank.measuredPeakBytes)) *
+                            scale) +
+            "' y='" + number(y + 12) + "'>" +
+            number(double(rank.measuredPeakBytes) / (1 << 20)) + " of " +
+            number(double(rank.plannedPeakBytes) / (1 << 20)) + " MiB</text>";
+  }
+  text += "</svg>";
+  if (shown < memory.size())
+    text += "<p>and " + std::to_string(memory.size() - shown) + " more</p>";
+  return section("Memory of the ranks: measured (filled), planned (frame)",
+                 text);
+}
+
+} // namespace
+
+void Series::add(uint64_t step, double value) {
+  if (sums.empty() || sums.back().count >= each) {
+    if (sums.size() == most) {
+      for (size_t i = 0; i < most / 2; ++i) {
+        const Sum &a = sums[2 * i], &b = sums[2 * i + 1];
+        sums[i] = {a.steps + b.steps, a.values + b.values, a.count + b.count};
+      }
+      sums.resize(most / 2);
+      each *= 2;
+    }
+    sums.emplace_back();
+  }
+  Sum &last = sums.back();
+  last.steps += double(step);
+  last.values += value;
+  ++last.count;
+}
+
+Points Series::points() const {
+  Points result;
+  for (const Sum &sum : sums)
+    result.emplace_back(sum.steps / double(sum.count),
+                        sum.values / double(sum.count));
+  return result;
+}
+
+std::string pageText(const PageContent &content) {
+  std::string text =
+      "<!doctype html><html lang='en'><meta charset='utf-8'><meta "
+      "name='viewport' content='width=device-width'><title>" +
+      escaped(content.title) + "</title><style>" + style + "</style><h1>" +
+      escaped(content.title) + "</h1>\n";
+  for (const std::string &fact : content.facts)
+    text += "<p>" + escaped(fact) + "</p>\n";
+  Points losses = content.losses.points();
+  if (!losses.empty()) {
+    text += section(content.validations.empty()
+                        ? "Loss"
+                        : "Loss (line) and validation loss (dots)",
+                    chart(losses, content.validations, 0));
+    std::string times = "Milliseconds of a step";
+    if (content.predictedMs > 0)
+      times += std::string(", and as predicted") +
+               (content.nominal ? " from nominal figures" : "") + " (dashed)";
+    text += section(
+        times, chart(content.milliseconds.points(), {}, content.predictedMs));
+    text += section("Gradient norm", chart(content.norms.points(), {}, 0));
+    text += section("Learning rate", chart(content.rates.points(), {}, 0));
+  }
+  if (content.measured.steps)
+    text += sharesPicture(content);
+  if (!content.memory.empty())
+    text += memoryPicture(content.memory);
+  return text + "</html>\n";
+}
