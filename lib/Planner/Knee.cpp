@@ -7,9 +7,11 @@
 
 #include "galvatron/Planner/Knee.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <algorithm>
+#include <functional>
 
 using namespace llvm;
 
@@ -18,6 +20,8 @@ namespace galvatron {
 /// A percent of throughput is below what plans of different batches are told
 /// apart by.
 static constexpr double kEnoughGap = 1;
+/// So many batches in a row that are too small end the search.
+static constexpr int kEnoughFailures = 3;
 /// Batches tried between the last that is enough and the first that is not.
 static constexpr int kBetween = 3;
 
@@ -59,19 +63,30 @@ std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
     knee = {batch, rate, std::min(percent, 100.0)};
     return true;
   };
-  int64_t step = options.batchStep;
-  int64_t good = chosen.batch / step, bad = 0;
-  while (good > 1 && !late) {
-    int64_t half = good / 2;
-    if (!isEnough(half * step)) {
-      bad = half;
+  // In steps of the sweep: halves of the batch, and powers of two, which have
+  // many divisors; others say more of that than of their size.
+  std::vector<int64_t> tried;
+  for (int64_t half = chosen.batch / options.batchStep / 2; half; half /= 2)
+    tried.push_back(half);
+  for (int64_t power = 1; power < chosen.batch / options.batchStep; power *= 2)
+    tried.push_back(power);
+  llvm::sort(tried, std::greater<>());
+  tried.erase(llvm::unique(tried), tried.end());
+  int64_t good = chosen.batch / options.batchStep, bad = 0;
+  int failed = 0;
+  for (int64_t steps : tried) {
+    if (late || failed == kEnoughFailures)
       break;
-    }
-    good = half;
+    bool enough = isEnough(steps * options.batchStep);
+    failed = enough ? 0 : failed + 1;
+    if (enough)
+      good = steps;
+    else if (failed == 1)
+      bad = steps;
   }
-  for (int i = 0; i < kBetween && good - bad > 1 && bad > 0 && !late; ++i) {
+  for (int i = 0; i < kBetween && good - bad > 1 && failed && !late; ++i) {
     int64_t between = (good + bad) / 2;
-    (isEnough(between * step) ? good : bad) = between;
+    (isEnough(between * options.batchStep) ? good : bad) = between;
   }
   return late ? std::nullopt : knee;
 }

@@ -452,10 +452,23 @@ TEST(Planner, forced_plans_are_priced_by_the_formula) {
   EXPECT_FALSE(result.decisions.empty());
 }
 
+/// Gradients are summed once a step, however large its batch is.
+class SyncedModel : public PlainModel {
+public:
+  using PlainModel::PlainModel;
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    auto out = PlainModel::footprint(kind, strategy, samples);
+    out->gradientSyncBytes = 4 << 20;
+    return out;
+  }
+};
+
 TEST(Planner, a_smaller_batch_is_almost_as_fast) {
-  PlainModel model(4);
+  SyncedModel model(4);
   Cluster cluster = smallCluster(1, 4, 1.3);
   PlannerOptions options = paperOptions();
+  options.space = "dp";
   options.maxBatch = 128;
   options.batchStep = 4;
   PlannerResult result = llvm::cantFail(plan(model, cluster, options));
@@ -470,12 +483,6 @@ TEST(Planner, a_smaller_batch_is_almost_as_fast) {
       llvm::cantFail(plan(model, cluster, options)).plan().samplesPerSecond;
   EXPECT_NEAR(knee->samplesPerSecond, rate, 0.01 * rate);
   EXPECT_GE(rate, 0.95 * result.plan().samplesPerSecond);
-  if (knee->batch / 2 % options.batchStep == 0) {
-    options.batch = knee->batch / 2;
-    EXPECT_LT(
-        llvm::cantFail(plan(model, cluster, options)).plan().samplesPerSecond,
-        0.95 * result.plan().samplesPerSecond);
-  }
   // No time: nothing is claimed.
   options.batch.reset();
   Cancellation now;

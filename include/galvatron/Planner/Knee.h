@@ -28,9 +28,10 @@ struct Knee {
   std::string str(const Plan &chosen) const;
 };
 
-/// The smallest batch found, by halving and then between, whose best plan has
-/// at least `kKneePercent` of the throughput of the plan that a sweep chose.
-/// Nothing if there is none, or if time is up before it is known.
+/// The smallest batch found, among halves and powers of two and then between,
+/// whose best plan has at least `kKneePercent` of the throughput of the plan
+/// that a sweep chose. Nothing if there is none, or if time is up before it is
+/// known.
 std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options, const Plan &chosen);
 

@@ -95,8 +95,8 @@ Json toJson(const Program &program) {
       {"batch", manifest.batch},
       {"micro-batches", manifest.microBatches},
       {"schedule", manifest.schedule},
-      {"seq-len", manifest.seqLen},
-      {"vocabulary", manifest.vocab},
+      {"seq-len", program.sequenceLength()},
+      {"vocabulary", program.vocabularySize()},
       {"predicted-step-ms", timed ? Json(manifest.predictedStepMs) : Json()},
       {"nominal-cluster", manifest.nominal},
       {"model-bytes", facts.modelBytes},
@@ -117,13 +117,19 @@ std::string toText(const Program &program) {
           "\n";
   text += "model: " + (facts.model.empty() ? "" : facts.model + ", ") +
           number(int64_t(facts.parameters)) + " parameters, " + facts.dtype +
-          ", vocabulary of " + number(manifest.vocab) + "\n";
+          (program.vocabularySize()
+               ? ", vocabulary of " + number(program.vocabularySize())
+               : "") +
+          "\n";
   text += "training: " + manifest.optimizer + ", clipping " +
           (manifest.clip ? "on" : "off") + "\n";
-  text += "step: batch " + number(manifest.batch) + " of " +
-          number(manifest.seqLen) + " tokens, " +
-          number(manifest.microBatches) + " micro-batches, schedule " +
-          manifest.schedule;
+  text +=
+      "step: batch " + number(manifest.batch) +
+      (program.sequenceLength() ? " of " : " ") +
+      (program.sequenceLength() ? number(program.sequenceLength()) + " tokens, "
+                                : std::string("samples, ")) +
+      number(manifest.microBatches) + " micro-batches, schedule " +
+      manifest.schedule;
   if (manifest.predictedStepMs > 0)
     text += format(", predicted %.4g ms", manifest.predictedStepMs) +
             (manifest.nominal ? " (nominal)" : "");
