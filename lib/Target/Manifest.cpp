@@ -312,6 +312,19 @@ private:
       json.attribute(key, nullptr);
   }
 
+  /// A role has one chunk, of its number.
+  void writeChunk(RoleOp role) {
+    json.attribute("number", role.getStage());
+    auto layers = role.getLayers().getOps<LayerOp>();
+    json.attribute("layer-count",
+                   int64_t(std::distance(layers.begin(), layers.end())));
+    json.attribute("slots", role.getSlots());
+    writeExchangeRef("send-activation", role.getSendActivationAttr());
+    writeExchangeRef("recv-activation", role.getRecvActivationAttr());
+    writeExchangeRef("send-gradient", role.getSendGradientAttr());
+    writeExchangeRef("recv-gradient", role.getRecvGradientAttr());
+  }
+
   void writeRole(RoleOp role) {
     json.object([&] {
       json.attribute("stage", role.getStage());
@@ -347,7 +360,6 @@ private:
           json.attribute(name,
                          role.getLedger()->getAs<IntegerAttr>(name).getInt());
       });
-      json.attribute("slot-count", role.getSlots());
       json.attribute("slot-bytes", *role.getSlotBytes());
       writeCopies(role);
       json.attributeArray("layers", [&] {
@@ -355,10 +367,8 @@ private:
         for (auto layer : role.getLayers().getOps<LayerOp>())
           json.object([&] { writeLayer(layer, number++, copies); });
       });
-      writeExchangeRef("send-activation", role.getSendActivationAttr());
-      writeExchangeRef("recv-activation", role.getRecvActivationAttr());
-      writeExchangeRef("send-gradient", role.getSendGradientAttr());
-      writeExchangeRef("recv-gradient", role.getRecvGradientAttr());
+      json.attributeArray("chunks",
+                          [&] { json.object([&] { writeChunk(role); }); });
     });
   }
 

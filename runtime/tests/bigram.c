@@ -69,7 +69,7 @@
 static const char
     manifest
         [] =
-            "{\"abi\":3,\"tool-version\":\"" MADE
+            "{\"abi\":4,\"tool-version\":\"" MADE
             "\",\"target\":{\"backend\":\"cpu\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"
@@ -110,7 +110,7 @@ static const char
                                                                                       BOUNDARY) "," TEXT(LOGIT_BYTES) "]],"
                                                                                                                       "\"data\":[" TEXT(DATA) "," TEXT(DATA_BYTES) "],"
                                                                                                                                                                    "\"loss\":[" TEXT(LOSS) ",16],\"step\":[" TEXT(STEP) ",128]},"
-                                                                                                                                                                                                                        "\"slot-count\":1,\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"data\":[{\"datum\":0,\"extent\":[" TEXT(DATA) "," TEXT(COPY_BYTES) "]},{\"datum\":1,\"extent\":[" TEXT(LABELS) "," TEXT(COPY_BYTES) "]}],\"layers\":["
+                                                                                                                                                                                                                        "\"chunks\":[{\"number\":0,\"layer-count\":2,\"slots\":1}],\"slot-bytes\":" TEXT(SLOT_BYTES) ",\"data\":[{\"datum\":0,\"extent\":[" TEXT(DATA) "," TEXT(COPY_BYTES) "]},{\"datum\":1,\"extent\":[" TEXT(LABELS) "," TEXT(COPY_BYTES) "]}],\"layers\":["
                                                                                                                                                                                                                                                                             "{\"name\":\"embed\",\"index\":0,\"strategy\":\"by hand\","
                                                                                                                                                                                                                                                                             "\"levels\":" LEVELS ",\"samples\":" TEXT(SAMPLES) ","
                                                                                                                                                                                                                                                                                                                                "\"forward\":0,\"recompute\":null,\"backward\":1,\"update\":2,\"norm\":5,"
@@ -224,20 +224,27 @@ static const grt_function functions[] = {embedForward, embedBackward,
                                          embedUpdate,  lossForward,
                                          lossBackward, embedNorm};
 
-static const grt_task steady[] = {{GRT_TASK_FORWARD, 0, 0, 0, 0, 0},
-                                  {GRT_TASK_BACKWARD, 0, 0, 0, 0, 0},
-                                  {GRT_TASK_FORWARD, 0, 0, 1, 0, 0},
-                                  {GRT_TASK_BACKWARD, 0, 0, 1, 0, 0}};
-static const grt_task stepEnd[] = {{GRT_TASK_SYNC_GRADIENTS, 0, 0, 0, 0, 0},
-                                   {GRT_TASK_NORM, 0, 0, 0, 0, 0},
-                                   {GRT_TASK_UPDATE, 0, 0, 0, 0, 0}};
-static const grt_task evaluate[] = {{GRT_TASK_FORWARD, 0, 0, 0, 0, 0},
-                                    {GRT_TASK_FORWARD, 0, 0, 1, 0, 0}};
+static const grt_task steady[] = {{.kind = GRT_TASK_FORWARD},
+                                  {.kind = GRT_TASK_BACKWARD},
+                                  {.kind = GRT_TASK_FORWARD, .micro_batch = 1},
+                                  {.kind = GRT_TASK_BACKWARD, .micro_batch = 1}};
+static const grt_task stepEnd[] = {{.kind = GRT_TASK_SYNC_GRADIENTS},
+                                   {.kind = GRT_TASK_NORM},
+                                   {.kind = GRT_TASK_UPDATE}};
+static const grt_task evaluate[] = {{.kind = GRT_TASK_FORWARD},
+                                    {.kind = GRT_TASK_FORWARD, .micro_batch = 1}};
 static const grt_schedule schedule = {
     {{NULL, 0}, {steady, 4}, {stepEnd, 3}, {NULL, 0}, {evaluate, 2}}};
 
 /* The struct tag and the exported symbol share a name; C keeps them apart only
    under another identifier, so the symbol is named by hand. */
 const struct grt_program programTable __asm__("grt_program") = {
-    GRT_ABI_VERSION, 6,         1,        0,
-    functions,       &schedule, manifest, sizeof(manifest) - 1};
+    GRT_ABI_VERSION,
+    6,
+    1,
+    sizeof(grt_task),
+    sizeof(grt_transfer_part),
+    functions,
+    &schedule,
+    manifest,
+    sizeof(manifest) - 1};

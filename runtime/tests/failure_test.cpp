@@ -189,7 +189,8 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
     EXPECT_EQ(last.at("operation"), "gemm");
     EXPECT_EQ(last.at("layer"), "layer1");
     EXPECT_EQ(last.at("stream"), "compute");
-    EXPECT_EQ(last.at("task").get<std::string>().rfind("forward mb 0", 0), 0u)
+    EXPECT_EQ(
+        last.at("task").get<std::string>().rfind("forward chunk 0 mb 0", 0), 0u)
         << last;
   }
   std::remove(options.flightFile.c_str());
@@ -229,7 +230,7 @@ TEST_F(Failure, AFlightRecordOfManyRanksKeepsItsSize) {
       activities.back()->begin("gemm", "a name of usual length");
       activities.back()->end();
     }
-    flights.push_back({activities.back().get(), {}});
+    flights.push_back({activities.back().get(), {}, {}});
   }
   std::string all = flightText("why", flights);
   EXPECT_LT(all.size(), size_t(20) << 20);

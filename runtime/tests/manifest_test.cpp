@@ -59,7 +59,8 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
   };
   const Case cases[] = {
       {[](Json &m) { m.erase("abi"); }, "manifest: missing key 'abi'"},
-      {[](Json &m) { m["abi"] = 1; }, "abi: expected version 3, found 1"},
+      {[](Json &m) { m["abi"] = 1; },
+       "abi: expected version 4, found 1: compile again"},
       {[](Json &m) { m["dtype"] = "f16"; },
        "dtype: expected 'f32', 'f64' or 'bf16', found 'f16'"},
       {[](Json &m) { m["world"] = "8"; }, "world: expected an integer"},
@@ -115,8 +116,8 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[0].data[0]: a micro-batch of 'tokens' takes"},
       {[](Json &m) { m["roles"][0]["ledger"]["all"] = 64; },
        "roles[0].ledger: sums to 64 bytes, expected the arena's"},
-      {[](Json &m) { m["roles"][0]["slot-count"] = 50; },
-       "roles[0].slot-count: 50 slots of"},
+      {[](Json &m) { m["roles"][0]["chunks"][0]["slots"] = 50; },
+       "roles[0].chunks: 50 slots of"},
       {[&](Json &m) { layer(m, 0, 0)["forward"] = 15; },
        "roles[0].layers[0].forward: expected an integer from 0 to 14"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["degree"] = 4; },
@@ -187,10 +188,10 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "layer"},
       {[](Json &m) { m["exchanges"][0]["tensors"] = {{1, 0, 0}, {1, 64, 64}}; },
        "exchanges[0].tensors: tensors of 2 bytes a unit, expected"},
-      {[](Json &m) { m["roles"][0]["send-activation"] = nullptr; },
-       "stage 0: activations are sent by exchange -1"},
-      {[](Json &m) { m["roles"][1]["send-gradient"] = 0; },
-       "stage 0: gradients are received by exchange"},
+      {[](Json &m) { m["roles"][0]["chunks"][0]["send-activation"] = nullptr; },
+       "chunk 0 of stage 0: activations are sent by exchange -1"},
+      {[](Json &m) { m["roles"][1]["chunks"][0]["send-gradient"] = 0; },
+       "chunk 0 of stage 0: gradients are received by exchange"},
       {[](Json &m) { m["exchanges"][0]["transfers"][0][4] = 100; },
        "manifest: exchange 'exchange0'"},
       {[](Json &m) { m["exchanges"][0]["transfers"][0][0] = 7; },
@@ -204,6 +205,59 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
   };
   for (const Case &test : cases) {
     Json manifest = goodManifest();
+    test.change(manifest);
+    std::string message = refusal(manifest.dump());
+    EXPECT_NE(message.find(test.message), std::string::npos)
+        << "expected: " << test.message << "\nfound: " << message;
+  }
+}
+
+TEST(Manifest, WrongChunksAreRefused) {
+  // Chunks 0 and 2 of the first role, 1 of the second one.
+  ModelPlan plan;
+  plan.stages = {{{0, 2}, {0}}, {{1}, {1}}};
+  const Json good = Json::parse(TestProgram(plan).manifest());
+  EXPECT_EQ(refusal(good.dump()), "");
+  auto chunk = [](Json &m, int role, int index) -> Json & {
+    return m["roles"][role]["chunks"][index];
+  };
+  struct Case {
+    std::function<void(Json &)> change;
+    std::string message;
+  };
+  const Case cases[] = {
+      {[&](Json &m) { m["roles"][1]["chunks"] = Json::array(); },
+       "roles[1].chunks: expected at least one chunk"},
+      {[&](Json &m) { chunk(m, 0, 1)["number"] = 0; },
+       "roles[0].chunks[1].number: expected more than 0, the chunk before, "
+       "found 0"},
+      {[&](Json &m) { chunk(m, 1, 0)["number"] = 2; }, "chunk 2 stands twice"},
+      {[&](Json &m) { chunk(m, 0, 1)["number"] = 3; }, "chunk 3 of 3"},
+      {[&](Json &m) { chunk(m, 0, 1)["layer-count"] = 2; },
+       "roles[0].layers: expected the 3 layers of its chunks, found 2"},
+      {[&](Json &m) { chunk(m, 0, 0)["slots"] = 0; },
+       "roles[0].chunks[0].slots: expected an integer from 1 to 65536, found "
+       "0"},
+      {[&](Json &m) { chunk(m, 0, 0)["slots"] = 40; },
+       "roles[0].chunks: 42 slots of"},
+      {[&](Json &m) { chunk(m, 0, 1)["slots"] = 65536; },
+       "roles[0].chunks[1].slots: expected at most 65536 slots of a role"},
+      {[&](Json &m) { chunk(m, 0, 1)["recv-activation"] = nullptr; },
+       "chunk 1 of stage 1: activations are sent by exchange"},
+      {[&](Json &m) {
+         m["roles"][0]["layers"][0]["output"] = {{"kind", "slot"},
+                                                 {"layer", 1}};
+       },
+       "expected the next layer of the chunk, found 1"},
+      {[](Json &m) {
+         Json &boundary = m["roles"][0]["arena"]["boundary"];
+         Json half = {boundary[0], boundary[1].get<int64_t>() / 2};
+         boundary = {half, half};
+       },
+       "bytes of boundary buffer 0 meet"},
+  };
+  for (const Case &test : cases) {
+    Json manifest = good;
     test.change(manifest);
     std::string message = refusal(manifest.dump());
     EXPECT_NE(message.find(test.message), std::string::npos)

@@ -322,7 +322,7 @@ TEST(Program, TheTableIsChecked) {
         << status.message();
   };
   refused([](grt_program &t) { t.abi_version = 7; },
-          "has ABI version 7, this runtime has 3");
+          "has ABI version 7, this runtime has 4: compile again");
   refused([](grt_program &t) { t.manifest = nullptr; }, "incomplete table");
   refused([](grt_program &t) { t.manifest_bytes = 100; }, "not valid JSON");
   refused([](grt_program &t) { t.function_count = 4; },
@@ -337,12 +337,58 @@ TEST(Program, TheTableIsChecked) {
   auto withTask = [&](grt_program &t) { t.schedules = &schedule; };
   task.kind = 99;
   refused(withTask, "task 0: unknown kind 99");
-  task = {GRT_TASK_FORWARD, 0, 3, 0, 0, 0};
-  refused(withTask, "slot 3 of 1");
-  task = {GRT_TASK_BACKWARD, 0, 0, 2, 0, 0};
-  refused(withTask, "micro-batch out of range, expected less than 2");
-  task = {GRT_TASK_TRANSFER, GRT_SEND_GRADIENT, 0, 0, 0, 0};
-  refused(withTask, "the role has no exchange for transfer flag 4");
+  auto with = [&](auto change) {
+    task = {};
+    change(task);
+    return withTask;
+  };
+  refused(with([](grt_task &t) { t.slot = 3; }), "slot 3 of 1");
+  refused(with([](grt_task &t) { t.chunk = 1; }),
+          "task 0: chunk 1 is not the role's");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_BACKWARD;
+            t.micro_batch = 2;
+          }),
+          "micro-batch out of range, expected less than 2");
+  refused(with([](grt_task &t) { t.flags = 1; }),
+          "expected flags 0, found 1; this runtime does not know its meaning");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_BACKWARD;
+            t.flags = 2;
+          }),
+          "expected flags 0, found 2");
+  refused(with([](grt_task &t) { t.generation = 1; }),
+          "expected generation 0, found 1");
+  refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");
+  refused(with([](grt_task &t) { t.count = 1; }),
+          "expected count of parts 0, found 1");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_NORM;
+            t.micro_batch = 1;
+          }),
+          "expected micro-batch 0, found 1");
+  refused(with([](grt_task &t) { t.kind = GRT_TASK_TRANSFER; }),
+          "expected 1 to 4 parts of a transfer, found 0");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_TRANSFER;
+            t.count = 1;
+          }),
+          "parts from 0 on of 0");
+  task = {};
+  grt_transfer_part part{};
+  schedule.transfers = &part;
+  schedule.transfer_count = 1;
+  refused(withTask, "part 0 of transfers: chunk 0 does not send an activation");
+  part.value = 2;
+  refused(withTask, "unknown direction 0 or value 2");
+  part = {};
+  part.chunk = 5;
+  refused(withTask, "part 0 of transfers: chunk 5 is not the role's");
+  schedule.transfers = nullptr;
+  refused(withTask, "parts of transfers are missing");
+  schedule.transfer_count = 0;
+  refused([](grt_program &t) { t.task_bytes = 16; },
+          "has rows of 16 and 16 bytes, expected 24 and 16");
   task = {};
   schedule.parts[GRT_PART_PROLOGUE] = {&task, 1};
   refused(withTask, "prologue: expected no tasks");

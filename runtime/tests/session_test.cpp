@@ -313,6 +313,27 @@ TEST(Session, PipelinesOfBothSchedules) {
       }
 }
 
+/// The first stage has the first and the last layer, in chunks of their own.
+TEST(Session, TwoChunksOfAStage) {
+  for (bool tied : {false, true})
+    for (bool ckpt : {false, true})
+      for (int64_t microBatches : {1, 3, 4}) {
+        ModelPlan plan;
+        plan.tied = tied;
+        plan.batch = 24;
+        plan.microBatches = microBatches;
+        plan.layers[2].ckpt = ckpt;
+        plan.stages = {{{0, 2}, {0}}, {{1}, {1}}};
+        expectTwins(plan);
+        // Chunks of several ranks, in layouts of their own.
+        plan.layers[0].levels = {{"sdp", 2}};
+        plan.layers[1].levels = {{"tp", 2}};
+        plan.layers[2].levels = {{"dp", 2}};
+        plan.stages = {{{0, 2}, {2, 0}}, {{1}, {1, 3}}};
+        expectTwins(plan);
+      }
+}
+
 /// Every pair of neighbours differs: reshards, ties and cuts between layouts.
 TEST(Session, MixedStrategiesEverywhere) {
   const std::vector<std::vector<std::pair<std::string, int64_t>>> choices = {

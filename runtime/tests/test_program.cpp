@@ -11,8 +11,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace grt::test {
@@ -65,6 +68,13 @@ private:
     bool ckpt = false;
   };
 
+  /// A run of a stage's layers; numbered in the order of the model.
+  struct ChunkPlan {
+    size_t stage = 0;
+    std::vector<int> layers;
+  };
+  static std::vector<ChunkPlan> chunksOf(const ModelPlan &plan);
+
   void describeLayer(int layer);
   Json datum(const char *kind, bool counted) const {
     return {{"name", kind},
@@ -81,8 +91,8 @@ private:
            uint64_t(plan.microBatches);
   }
   void writeFunctions(int layer);
-  Json layerJson(int layer, const StagePlan &stage, uint64_t &parameters,
-                 uint64_t &gradients, uint64_t &optimizer,
+  Json layerJson(int layer, const StagePlan &stage, const ChunkPlan &chunk,
+                 uint64_t &parameters, uint64_t &gradients, uint64_t &optimizer,
                  std::map<int, uint64_t> &stashes, int &copies);
   int exchange(int from, const std::vector<int> &fromDevices, int to,
                const std::vector<int> &toDevices);
@@ -449,11 +459,11 @@ int Builder::exchange(int from, const std::vector<int> &fromDevices, int to,
 }
 
 Json Builder::layerJson(int number, const StagePlan &stage,
-                        uint64_t &parameters, uint64_t &gradients,
-                        uint64_t &optimizer, std::map<int, uint64_t> &stashes,
-                        int &copies) {
+                        const ChunkPlan &chunk, uint64_t &parameters,
+                        uint64_t &gradients, uint64_t &optimizer,
+                        std::map<int, uint64_t> &stashes, int &copies) {
   const LayerInfo &info = layers[number];
-  bool last = number == stage.layers.back();
+  bool last = number == chunk.layers.back();
   Json levels = Json::array();
   int64_t stride = int64_t(stage.devices.size());
   std::string name;
@@ -511,8 +521,8 @@ Json Builder::layerJson(int number, const StagePlan &stage,
   // Gradient buffers, from the last layer down: each layer writes the other
   // one, and a reshard moves it once more.
   int buffer = 0;
-  for (size_t i = stage.layers.size(); i-- > 0;) {
-    int at = stage.layers[i];
+  for (size_t i = chunk.layers.size(); i-- > 0;) {
+    int at = chunk.layers[i];
     int in = buffer;
     bool isLoss = at == 2;
     int out = isLoss ? 0 : 1 - in;
@@ -521,7 +531,7 @@ Json Builder::layerJson(int number, const StagePlan &stage,
       json["grad-out"] = at == 0 ? Json() : Json(out);
     }
     buffer = out;
-    if (i > 0 && differs(stage.layers[i - 1], at)) {
+    if (i > 0 && differs(chunk.layers[i - 1], at)) {
       if (at == number)
         json["backward-reshard"] =
             exchange(at, stage.devices, at - 1, stage.devices);
@@ -532,7 +542,9 @@ Json Builder::layerJson(int number, const StagePlan &stage,
     json["output"] = {{"kind", "loss"}};
   else if (!last && !differs(number, number + 1))
     json["output"] = {{"kind", "slot"},
-                      {"layer", number + 1 - stage.layers.front()}};
+                      {"layer", std::find(stage.layers.begin(),
+                                          stage.layers.end(), number + 1) -
+                                    stage.layers.begin()}};
   else
     json["output"] = {{"kind", "boundary"}, {"buffer", 1}};
   if (!last && differs(number, number + 1))
@@ -541,63 +553,134 @@ Json Builder::layerJson(int number, const StagePlan &stage,
   return json;
 }
 
+std::vector<Builder::ChunkPlan> Builder::chunksOf(const ModelPlan &plan) {
+  std::vector<ChunkPlan> chunks;
+  for (int layer = 0; layer < 3; ++layer)
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+      const std::vector<int> &layers = plan.stages[s].layers;
+      if (std::find(layers.begin(), layers.end(), layer) == layers.end())
+        continue;
+      if (chunks.empty() || chunks.back().stage != s)
+        chunks.push_back({s, {}});
+      chunks.back().layers.push_back(layer);
+    }
+  return chunks;
+}
+
 void Builder::schedules() {
   uint32_t m = uint32_t(plan.microBatches);
   size_t count = plan.stages.size();
+  std::vector<ChunkPlan> chunks = chunksOf(plan);
+  std::vector<std::vector<grt_transfer_part>> parts(count);
+  auto part = [&](grt_direction direction, grt_value value, size_t chunk,
+                  uint32_t b, uint16_t slot = 0) {
+    bool up = (value == GRT_ACTIVATION) == (direction == GRT_SEND);
+    return grt_transfer_part{uint8_t(direction),
+                             uint8_t(value),
+                             uint16_t(chunk),
+                             uint16_t(up ? chunk + 1 : chunk - 1),
+                             slot,
+                             b,
+                             0,
+                             {}};
+  };
+  auto transfer = [&](size_t stage, std::vector<grt_task> &to,
+                      std::vector<grt_transfer_part> moved) {
+    grt_task task{};
+    task.kind = GRT_TASK_TRANSFER;
+    task.first = uint32_t(parts[stage].size());
+    task.count = uint16_t(moved.size());
+    parts[stage].insert(parts[stage].end(), moved.begin(), moved.end());
+    to.push_back(task);
+  };
+  auto run = [](grt_task_kind kind, size_t chunk, uint32_t b, uint16_t slot) {
+    grt_task task{};
+    task.kind = uint8_t(kind);
+    task.chunk = uint16_t(chunk);
+    task.slot = slot;
+    task.micro_batch = b;
+    return task;
+  };
+  // Tasks by stage. What is added in one order for all of them cannot wait in a
+  // circle.
+  using Stages = std::vector<std::vector<grt_task>>;
+  auto forwardAll = [&](Stages &to, bool slots) {
+    auto slotOf = [&](uint32_t b) { return uint16_t(slots ? b : 0); };
+    for (uint32_t wave = 0; wave < m + chunks.size() - 1; ++wave)
+      for (size_t c = chunks.size(); c-- > 0;) {
+        if (c > wave || wave - c >= m)
+          continue;
+        uint32_t b = wave - uint32_t(c);
+        size_t s = chunks[c].stage;
+        to[s].push_back(run(GRT_TASK_FORWARD, c, b, slotOf(b)));
+        if (c + 1 == chunks.size())
+          continue;
+        size_t next = chunks[c + 1].stage;
+        transfer(s, to[s], {part(GRT_SEND, GRT_ACTIVATION, c, b)});
+        transfer(next, to[next],
+                 {part(GRT_RECEIVE, GRT_ACTIVATION, c + 1, b, slotOf(b))});
+      }
+  };
+  Stages steady(count), evaluate(count);
+  if (!plan.oneForwardOneBackward) {
+    forwardAll(steady, true);
+    for (uint32_t wave = 0; wave < m + chunks.size() - 1; ++wave) {
+      auto microBatchOf = [&](size_t c) -> std::optional<uint32_t> {
+        size_t behind = chunks.size() - 1 - c;
+        if (behind > wave || wave - behind >= m)
+          return std::nullopt;
+        return uint32_t(wave - behind);
+      };
+      for (size_t c = 0; c < chunks.size(); ++c)
+        if (auto b = microBatchOf(c))
+          steady[chunks[c].stage].push_back(
+              run(GRT_TASK_BACKWARD, c, *b, uint16_t(*b)));
+      // Chunks of a stage share their buffers: no gradient comes while another
+      // one is run backward, or waits to be sent.
+      for (size_t c = chunks.size(); c-- > 1;)
+        if (auto b = microBatchOf(c)) {
+          size_t s = chunks[c].stage, next = chunks[c - 1].stage;
+          transfer(s, steady[s], {part(GRT_SEND, GRT_GRADIENT, c, *b)});
+          transfer(next, steady[next],
+                   {part(GRT_RECEIVE, GRT_GRADIENT, c - 1, *b)});
+        }
+    }
+  } else {
+    steady[0].push_back(run(GRT_TASK_FORWARD, 0, 0, 0));
+    transfer(0, steady[0], {part(GRT_SEND, GRT_ACTIVATION, 0, 0)});
+    for (uint32_t b = 1; b <= m; ++b) {
+      std::vector<grt_transfer_part> moved;
+      if (b < m) {
+        steady[0].push_back(run(GRT_TASK_FORWARD, 0, b, uint16_t(b % 2)));
+        moved.push_back(part(GRT_SEND, GRT_ACTIVATION, 0, b));
+      }
+      moved.push_back(part(GRT_RECEIVE, GRT_GRADIENT, 0, b - 1));
+      transfer(0, steady[0], moved);
+      steady[0].push_back(
+          run(GRT_TASK_BACKWARD, 0, b - 1, uint16_t((b - 1) % 2)));
+    }
+    transfer(1, steady[1], {part(GRT_RECEIVE, GRT_ACTIVATION, 1, 0)});
+    for (uint32_t b = 0; b < m; ++b) {
+      steady[1].push_back(run(GRT_TASK_FORWARD, 1, b, 0));
+      steady[1].push_back(run(GRT_TASK_BACKWARD, 1, b, 0));
+      std::vector<grt_transfer_part> moved = {
+          part(GRT_SEND, GRT_GRADIENT, 1, b)};
+      if (b + 1 < m)
+        moved.push_back(part(GRT_RECEIVE, GRT_ACTIVATION, 1, b + 1));
+      transfer(1, steady[1], moved);
+    }
+  }
+  forwardAll(evaluate, false);
   auto list = [&](std::vector<grt_task> tasks) {
     program.tasks.push_back(std::move(tasks));
     return grt_task_list{program.tasks.back().data(),
                          program.tasks.back().size()};
   };
   for (size_t s = 0; s < count; ++s) {
-    bool first = s == 0, last = s + 1 == count;
-    std::vector<grt_task> steady, evaluate;
-    auto transfer = [](uint8_t flags, uint32_t send, uint32_t recv,
-                       uint16_t slot) {
-      return grt_task{GRT_TASK_TRANSFER, flags, slot, 0, send, recv};
-    };
-    auto forwardAll = [&](std::vector<grt_task> &tasks, bool slots) {
-      for (uint32_t b = 0; b < m; ++b) {
-        uint16_t slot = slots ? uint16_t(b) : 0;
-        if (!first)
-          tasks.push_back(transfer(GRT_RECV_ACTIVATION, 0, b, slot));
-        tasks.push_back({GRT_TASK_FORWARD, 0, slot, b, 0, 0});
-        if (!last)
-          tasks.push_back(transfer(GRT_SEND_ACTIVATION, b, 0, 0));
-      }
-    };
-    if (!plan.oneForwardOneBackward) {
-      forwardAll(steady, true);
-      for (uint32_t b = 0; b < m; ++b) {
-        if (!last)
-          steady.push_back(transfer(GRT_RECV_GRADIENT, 0, b, 0));
-        steady.push_back({GRT_TASK_BACKWARD, 0, uint16_t(b), b, 0, 0});
-        if (!first)
-          steady.push_back(transfer(GRT_SEND_GRADIENT, b, 0, 0));
-      }
-    } else if (first) {
-      steady.push_back({GRT_TASK_FORWARD, 0, 0, 0, 0, 0});
-      steady.push_back(transfer(GRT_SEND_ACTIVATION, 0, 0, 0));
-      for (uint32_t b = 1; b <= m; ++b) {
-        if (b < m)
-          steady.push_back({GRT_TASK_FORWARD, 0, uint16_t(b % 2), b, 0, 0});
-        steady.push_back(transfer(
-            uint8_t((b < m ? GRT_SEND_ACTIVATION : 0) | GRT_RECV_GRADIENT),
-            b < m ? b : 0, b - 1, 0));
-        steady.push_back(
-            {GRT_TASK_BACKWARD, 0, uint16_t((b - 1) % 2), b - 1, 0, 0});
-      }
-    } else {
-      steady.push_back(transfer(GRT_RECV_ACTIVATION, 0, 0, 0));
-      for (uint32_t b = 0; b < m; ++b) {
-        steady.push_back({GRT_TASK_FORWARD, 0, 0, b, 0, 0});
-        steady.push_back({GRT_TASK_BACKWARD, 0, 0, b, 0, 0});
-        steady.push_back(transfer(
-            uint8_t(GRT_SEND_GRADIENT | (b + 1 < m ? GRT_RECV_ACTIVATION : 0)),
-            b, b + 1 < m ? b + 1 : 0, 0));
-      }
-    }
-    forwardAll(evaluate, false);
+    std::vector<size_t> own;
+    for (size_t c = 0; c < chunks.size(); ++c)
+      if (chunks[c].stage == s)
+        own.push_back(c);
     // Reshards, and gathers of a layer with other groups, share ranks with the
     // sums of gradients, and nothing would order the two: then the sums wait
     // until all is done, as the compiler has it.
@@ -606,20 +689,29 @@ void Builder::schedules() {
     for (size_t i = 1; i < stage.layers.size(); ++i)
       isUniform &= plan.layers[stage.layers[i - 1]].levels ==
                    plan.layers[stage.layers[i]].levels;
-    if (plan.streams && isUniform)
-      for (size_t i = steady.size(); i-- > 0;)
-        if (steady[i].kind == GRT_TASK_BACKWARD) {
-          steady[i].flags = GRT_SYNC_BEHIND;
-          break;
-        }
     std::vector<grt_task> end;
-    for (uint8_t kind = GRT_TASK_SYNC_GRADIENTS; kind <= GRT_TASK_TIE_BROADCAST;
-         ++kind)
-      end.push_back({kind, 0, 0, 0, 0, 0});
+    for (size_t c : own) {
+      end.push_back(run(GRT_TASK_SYNC_GRADIENTS, c, 0, 0));
+      auto last = std::find_if(
+          steady[s].rbegin(), steady[s].rend(), [&](const grt_task &task) {
+            return task.kind == GRT_TASK_BACKWARD && task.chunk == c;
+          });
+      // Behind it no other chunk's functions may share ranks with the sums.
+      if (plan.streams && isUniform && last != steady[s].rend())
+        last->flags = GRT_SYNC_BEHIND;
+    }
+    end.push_back(run(GRT_TASK_TIE_REDUCE, 0, 0, 0));
+    end.push_back(run(GRT_TASK_NORM, 0, 0, 0));
+    for (size_t c : own)
+      end.push_back(run(GRT_TASK_UPDATE, c, 0, 0));
+    end.push_back(run(GRT_TASK_TIE_BROADCAST, 0, 0, 0));
     grt_schedule schedule{};
-    schedule.parts[GRT_PART_STEADY] = list(std::move(steady));
+    schedule.parts[GRT_PART_STEADY] = list(std::move(steady[s]));
     schedule.parts[GRT_PART_STEP_END] = list(std::move(end));
-    schedule.parts[GRT_PART_EVALUATE] = list(std::move(evaluate));
+    schedule.parts[GRT_PART_EVALUATE] = list(std::move(evaluate[s]));
+    program.transfers.push_back(std::move(parts[s]));
+    schedule.transfers = program.transfers.back().data();
+    schedule.transfer_count = program.transfers.back().size();
     program.schedules.push_back(schedule);
   }
 }
@@ -650,15 +742,21 @@ void Builder::build() {
 
   int64_t world = 0;
   Json roles = Json::array();
+  std::vector<ChunkPlan> chunks = chunksOf(plan);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan &stage = plan.stages[s];
     world += int64_t(stage.devices.size());
     std::map<int, uint64_t> stashes;
-    uint64_t slot = 0, boundary = 0, transient = 0, data = 0;
-    for (int layer : stage.layers) {
+    // A slot is large enough for any of the chunks.
+    uint64_t slot = 0, kept = 0, boundary = 0, transient = 0, data = 0;
+    for (size_t i = 0; i < stage.layers.size(); ++i) {
+      int layer = stage.layers[i];
       const LayerInfo &info = layers[layer];
-      stashes[layer] = slot;
-      slot += alignUp(info.input) + alignUp(info.stash);
+      if (i > 0 && layer != stage.layers[i - 1] + 1)
+        kept = 0;
+      stashes[layer] = kept;
+      kept += alignUp(info.input) + alignUp(info.stash);
+      slot = std::max(slot, kept);
       boundary = std::max(boundary, uint64_t(info.rows * plan.width) * width);
       transient =
           std::max(transient, alignUp(info.recomputeStash) + info.transient);
@@ -673,10 +771,18 @@ void Builder::build() {
                         : plan.microBatches;
     uint64_t parametersEnd = 0, gradientsEnd = 0, optimizerEnd = 0;
     int copies = 0;
-    Json layerList = Json::array();
-    for (int layer : stage.layers)
-      layerList.push_back(layerJson(layer, stage, parametersEnd, gradientsEnd,
-                                    optimizerEnd, stashes, copies));
+    Json layerList = Json::array(), chunkList = Json::array();
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      if (chunks[c].stage != s)
+        continue;
+      for (int layer : chunks[c].layers)
+        layerList.push_back(layerJson(layer, stage, chunks[c], parametersEnd,
+                                      gradientsEnd, optimizerEnd, stashes,
+                                      copies));
+      chunkList.push_back({{"number", c},
+                           {"layer-count", chunks[c].layers.size()},
+                           {"slots", slots}});
+    }
     Json arena;
     uint64_t at = 0;
     auto place = [&](const char *name, uint64_t bytes) {
@@ -690,7 +796,7 @@ void Builder::build() {
     uint64_t optimizerBase = place("optimizer", optimizerEnd);
     // Every slot has room for temporaries of its own: no window.
     uint64_t slotBytes = slot + alignUp(transient);
-    place("slots", slotBytes * uint64_t(slots));
+    place("slots", slotBytes * uint64_t(slots) * chunkList.size());
     place("transient", 0);
     place("boundary", 2 * boundary);
     Json copyList = Json::array();
@@ -714,20 +820,27 @@ void Builder::build() {
                      {"devices", stage.devices},
                      {"arena", arena},
                      {"ledger", {{"all", at}}},
-                     {"slot-count", slots},
+                     {"chunks", chunkList},
                      {"slot-bytes", slotBytes},
                      {"data", copyList},
                      {"layers", layerList}});
   }
-  for (size_t s = 0; s + 1 < plan.stages.size(); ++s) {
-    const StagePlan &a = plan.stages[s], &b = plan.stages[s + 1];
-    int up = exchange(a.layers.back(), a.devices, b.layers.front(), b.devices);
-    int down =
-        exchange(b.layers.front(), b.devices, a.layers.back(), a.devices);
-    roles[s]["send-activation"] = up;
-    roles[s + 1]["recv-activation"] = up;
-    roles[s + 1]["send-gradient"] = down;
-    roles[s]["recv-gradient"] = down;
+  auto chunkJson = [&](size_t number) -> Json & {
+    for (Json &chunk : roles[chunks[number].stage]["chunks"])
+      if (chunk["number"] == number)
+        return chunk;
+    throw std::logic_error("a chunk that no stage has");
+  };
+  for (size_t c = 0; c + 1 < chunks.size(); ++c) {
+    const ChunkPlan &a = chunks[c], &b = chunks[c + 1];
+    const std::vector<int> &from = plan.stages[a.stage].devices;
+    const std::vector<int> &to = plan.stages[b.stage].devices;
+    int up = exchange(a.layers.back(), from, b.layers.front(), to);
+    int down = exchange(b.layers.front(), to, a.layers.back(), from);
+    chunkJson(c)["send-activation"] = up;
+    chunkJson(c + 1)["recv-activation"] = up;
+    chunkJson(c + 1)["send-gradient"] = down;
+    chunkJson(c)["recv-gradient"] = down;
   }
   Json ties = Json::array();
   if (plan.tied) {
@@ -768,7 +881,8 @@ void Builder::build() {
   program.holder.program = {GRT_ABI_VERSION,
                             uint32_t(functionTable.size()),
                             uint32_t(plan.stages.size()),
-                            0,
+                            sizeof(grt_task),
+                            sizeof(grt_transfer_part),
                             functionTable.data(),
                             program.schedules.data(),
                             program.manifestText.data(),

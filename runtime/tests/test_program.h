@@ -31,7 +31,8 @@ struct LayerPlan {
 };
 
 struct StagePlan {
-  std::vector<int> layers; ///< consecutive numbers out of 0, 1, 2
+  /// Ascending numbers out of 0, 1, 2; what follows one another is a chunk.
+  std::vector<int> layers;
   std::vector<int> devices;
 };
 
@@ -40,7 +41,9 @@ struct ModelPlan {
   bool tied = false;
   bool f64 = true;
   bool clip = true;
-  bool oneForwardOneBackward = false; ///< two stages only; else GPipe
+  /// Two stages of one chunk only. Else GPipe: where stages have several chunks
+  /// micro-batches pass through them in waves.
+  bool oneForwardOneBackward = false;
   /// Gathers and reductions of parameters and gradients on streams of their
   /// own, ordered by events; gradients are summed behind the backward pass.
   bool streams = false;
@@ -86,6 +89,7 @@ private:
   std::deque<std::vector<grt_buffer>> buffers;
   std::deque<std::vector<int64_t>> integers;
   std::deque<std::vector<grt_task>> tasks;
+  std::deque<std::vector<grt_transfer_part>> transfers;
   std::vector<grt_schedule> schedules;
 };
 

@@ -175,7 +175,8 @@ TEST(Trace, MeasuredAndPredictedTasksAreTheTable) {
     for (int step = 0; step < 2; ++step)
       for (grt_part part : {GRT_PART_STEADY, GRT_PART_STEP_END})
         for (uint64_t i = 0; i < schedule.parts[part].count; ++i)
-          expected.push_back(taskText(schedule.parts[part].tasks[i]));
+          expected.push_back(
+              taskText(schedule.parts[part].tasks[i], schedule.transfers));
     std::vector<std::string> measured, predicted;
     for (const Slice &slice : rows[{rank, 0}])
       if (slice.category == "task")
@@ -415,6 +416,7 @@ TEST(Prediction, OneStageIsTheSumOfItsLayers) {
   layer.norm = 5;
   layer.update = 6;
   times.roles[0].layers = {layer, LayerTimes()};
+  times.roles[0].chunks = {{0, 0, 2}};
   std::vector<grt_task> steady = {
       task(GRT_TASK_FORWARD, 0), task(GRT_TASK_BACKWARD, 0),
       task(GRT_TASK_FORWARD, 1), task(GRT_TASK_BACKWARD, 1)};

@@ -8,6 +8,7 @@
 #include "TestModules.h"
 
 #include "galvatron/Target/Program.h"
+#include "grt/abi.h"
 
 #include "llvm/Support/FileSystem.h"
 
@@ -131,9 +132,11 @@ TEST_F(ProgramSizeTest, eighty_layers_sixty_four_micro_batches_64_ranks) {
 
 TEST_F(ProgramSizeTest, doubling_micro_batches_adds_tasks_only) {
   Measured small = emit(16, 4, 2, 32), large = emit(16, 4, 2, 64);
-  // A micro-batch is at most four tasks in `steady` and three in `evaluate`,
-  // plus rounding of the file's segments.
-  EXPECT_LT(large.bytes, small.bytes + 4 * 32 * 7 * 16 + 8192);
+  // A micro-batch of a role is at most four tasks in `steady` and three in
+  // `evaluate`, with six parts of transfers, plus rounding of the file's
+  // segments.
+  const size_t rows = 7 * sizeof(grt_task) + 6 * sizeof(grt_transfer_part);
+  EXPECT_LT(large.bytes, small.bytes + 4 * 32 * rows + 8192);
 }
 
 } // namespace

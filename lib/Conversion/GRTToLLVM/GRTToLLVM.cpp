@@ -34,11 +34,17 @@ using namespace mlir::grt;
 static_assert(sizeof(grt_buffer) == 24 && offsetof(grt_buffer, dtype) == 4 &&
               offsetof(grt_buffer, offset) == 8 &&
               offsetof(grt_buffer, bytes) == 16);
-static_assert(sizeof(grt_task) == 16 && offsetof(grt_task, flags) == 1 &&
-              offsetof(grt_task, slot) == 2 &&
-              offsetof(grt_task, micro_batch) == 4 &&
-              offsetof(grt_task, send_micro_batch) == 8 &&
-              offsetof(grt_task, recv_micro_batch) == 12);
+static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
+              offsetof(grt_task, chunk) == 2 && offsetof(grt_task, slot) == 4 &&
+              offsetof(grt_task, micro_batch) == 8 &&
+              offsetof(grt_task, first) == 12 &&
+              offsetof(grt_task, count) == 16);
+static_assert(sizeof(grt_transfer_part) == 16 &&
+              offsetof(grt_transfer_part, value) == 1 &&
+              offsetof(grt_transfer_part, chunk) == 2 &&
+              offsetof(grt_transfer_part, peer_chunk) == 4 &&
+              offsetof(grt_transfer_part, slot) == 6 &&
+              offsetof(grt_transfer_part, micro_batch) == 8);
 static_assert(sizeof(grt_kernel_op) == 48 &&
               offsetof(grt_kernel_op, buffers) == 16);
 static_assert(sizeof(grt_collective_op) == 72 &&
@@ -46,7 +52,8 @@ static_assert(sizeof(grt_collective_op) == 72 &&
               offsetof(grt_collective_op, name) == 64);
 static_assert(sizeof(grt_event_op) == 24 && offsetof(grt_event_op, name) == 16);
 static_assert(sizeof(grt_task_list) == 16 &&
-              sizeof(grt_schedule) == 16 * GRT_PART_COUNT);
+              sizeof(grt_schedule) == 16 * (GRT_PART_COUNT + 1) &&
+              offsetof(grt_schedule, transfers) == 16 * GRT_PART_COUNT);
 static_assert(sizeof(grt_program) == 48 &&
               offsetof(grt_program, functions) == 16);
 
@@ -426,27 +433,54 @@ private:
   // Schedules
   //===--------------------------------------------------------------------===//
 
-  /// A task as four 32-bit words.
-  static void appendTask(TaskOp task, SmallVectorImpl<int32_t> &table) {
-    uint32_t flags = task.getSyncBehind() ? GRT_SYNC_BEHIND : 0;
-    uint32_t send = 0, recv = 0;
-    auto part = [&](std::optional<int64_t> number, grt_transfer_flag flag,
-                    uint32_t &field) {
-      if (!number)
+  /// Rows of tables as 32-bit words, the first byte of a row lowest.
+  using Words = SmallVector<int32_t>;
+  static constexpr int64_t kTaskWords = sizeof(grt_task) / 4;
+  static constexpr int64_t kPartWords = sizeof(grt_transfer_part) / 4;
+
+  /// Appends a task of the chunk; parts of transfers to their own table.
+  static void appendTask(TaskOp task, uint32_t chunk, Words &table,
+                         Words &transfers) {
+    uint32_t first = transfers.size() / kPartWords;
+    auto part = [&](std::optional<int64_t> microBatch, grt_direction direction,
+                    grt_value value, uint32_t peer, uint32_t slot) {
+      if (!microBatch)
         return;
-      flags |= flag;
-      field = *number;
+      transfers.append({int32_t(direction | value << 8 | chunk << 16),
+                        int32_t((peer & 0xffff) | slot << 16),
+                        int32_t(*microBatch), 0});
     };
-    part(task.getSendActivation(), GRT_SEND_ACTIVATION, send);
-    part(task.getSendGradient(), GRT_SEND_GRADIENT, send);
-    part(task.getRecvActivation(), GRT_RECV_ACTIVATION, recv);
-    part(task.getRecvGradient(), GRT_RECV_GRADIENT, recv);
     uint32_t slot = task.getSlot().value_or(0);
-    table.push_back(static_cast<uint32_t>(task.getKind()) | flags << 8 |
-                    slot << 16);
-    table.push_back(task.getMicroBatch().value_or(0));
-    table.push_back(send);
-    table.push_back(recv);
+    part(task.getSendActivation(), GRT_SEND, GRT_ACTIVATION, chunk + 1, 0);
+    part(task.getSendGradient(), GRT_SEND, GRT_GRADIENT, chunk - 1, 0);
+    part(task.getRecvActivation(), GRT_RECEIVE, GRT_ACTIVATION, chunk - 1,
+         slot);
+    part(task.getRecvGradient(), GRT_RECEIVE, GRT_GRADIENT, chunk + 1, 0);
+    uint32_t count = transfers.size() / kPartWords - first;
+    bool computes = task.getKind() == TaskKind::Forward ||
+                    task.getKind() == TaskKind::Backward;
+    bool ofChunk = computes || task.getKind() == TaskKind::SyncGradients ||
+                   task.getKind() == TaskKind::Update;
+    uint32_t flags = task.getSyncBehind() ? GRT_SYNC_BEHIND : 0;
+    table.append({int32_t(uint32_t(task.getKind()) | flags << 8 |
+                          (ofChunk ? chunk : 0) << 16),
+                  int32_t(computes ? slot : 0),
+                  int32_t(task.getMicroBatch().value_or(0)),
+                  int32_t(count ? first : 0), int32_t(count), 0});
+  }
+
+  /// A constant table of rows of 32-bit words; returns how many rows.
+  int64_t buildTable(const std::string &name, const Words &words,
+                     int64_t rowWords) {
+    int64_t count = words.size() / rowWords;
+    if (count)
+      buildGlobal(
+          LLVM::LLVMArrayType::get(LLVM::LLVMArrayType::get(i32, rowWords),
+                                   count),
+          name,
+          DenseElementsAttr::get(RankedTensorType::get({count, rowWords}, i32),
+                                 ArrayRef<int32_t>(words)));
+    return count;
   }
 
   LogicalResult buildSchedules(ArrayRef<RoleOp> roles) {
@@ -459,12 +493,13 @@ private:
     if (roles.empty())
       return success();
 
-    /// Global and number of tasks of every part of every role.
+    /// Global and number of rows: the tasks of every part of every role, and
+    /// behind them the parts of its transfers.
     struct Table {
       std::string name;
       int64_t count = 0;
     };
-    std::vector<std::array<Table, GRT_PART_COUNT>> tables(roles.size());
+    std::vector<std::array<Table, GRT_PART_COUNT + 1>> tables(roles.size());
     for (auto [number, role] : llvm::enumerate(roles)) {
       RoleOp roleOp = role;
       auto it = schedules.find(roleOp.getSymName());
@@ -472,27 +507,24 @@ private:
         return roleOp.emitOpError()
                << "expected a schedule of role '" << roleOp.getSymName()
                << "': run 'galvatron-schedule-tasks' first";
+      Words transfers;
+      // A role has one chunk, of its number.
       for (auto part : it->second.getParts().getOps<PartOp>()) {
-        SmallVector<int32_t> words;
+        Words words;
         for (auto task : part.getTasks().getOps<TaskOp>())
-          appendTask(task, words);
-        if (words.empty())
-          continue;
+          appendTask(task, number, words, transfers);
         Table &table = tables[number][static_cast<size_t>(part.getPart())];
-        table.count = words.size() / 4;
         table.name =
             (it->second.getSymName() + "." + stringifyPart(part.getPart()))
                 .str();
-        buildGlobal(
-            LLVM::LLVMArrayType::get(LLVM::LLVMArrayType::get(i32, 4),
-                                     table.count),
-            table.name,
-            DenseElementsAttr::get(RankedTensorType::get({table.count, 4}, i32),
-                                   ArrayRef<int32_t>(words)));
+        table.count = buildTable(table.name, words, kTaskWords);
       }
+      Table &parts = tables[number].back();
+      parts.name = (it->second.getSymName() + ".transfers").str();
+      parts.count = buildTable(parts.name, transfers, kPartWords);
     }
     Type list = LLVM::LLVMStructType::getLiteral(context, {ptr, i64});
-    Type schedule = LLVM::LLVMArrayType::get(list, GRT_PART_COUNT);
+    Type schedule = LLVM::LLVMArrayType::get(list, GRT_PART_COUNT + 1);
     buildStructure(
         LLVM::LLVMArrayType::get(schedule, roles.size()), kSchedules,
         [&](OpBuilder &init, Value value) {
@@ -524,9 +556,11 @@ private:
     }
     Type type = LLVM::LLVMStructType::getLiteral(
         context, {i32, i32, i32, i32, ptr, ptr, ptr, i64});
+    // Two fields of 16 bits.
+    int64_t rowBytes = sizeof(grt_task) | sizeof(grt_transfer_part) << 16;
     LLVM::GlobalOp program =
         buildStructure(type, "grt_program", [&](OpBuilder &init, Value value) {
-          int64_t numbers[] = {GRT_ABI_VERSION, functions, roles, 0};
+          int64_t numbers[] = {GRT_ABI_VERSION, functions, roles, rowBytes};
           for (auto [i, number] : llvm::enumerate(numbers))
             value =
                 insert(init, value, constant(init, number, i32), int64_t(i));

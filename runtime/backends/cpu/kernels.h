@@ -20,6 +20,7 @@
 #define GRT_BACKENDS_CPU_KERNELS_H
 
 #include "grt/abi.h"
+#include "grt/cpu_bounds.h"
 
 #include <stdint.h>
 

@@ -10,6 +10,7 @@
 #include "accesses.h"
 #include "core/allocation.h"
 #include "core/executor.h"
+#include "grt/cpu_bounds.h"
 #include "model.h"
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "grt/cpu_bounds.h"
 #include "harness.h"
 
 #include <array>

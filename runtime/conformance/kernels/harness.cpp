@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include "core/backend_table.h"
+#include "grt/cpu_bounds.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define GRT_ABI_VERSION 3
+#define GRT_ABI_VERSION 4
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
@@ -312,23 +312,25 @@ int32_t grt_end(grt_context *context, const grt_buffer *buffer);
 /// A layer function.
 typedef int32_t (*grt_function)(grt_context *context);
 
-/// What a role does, in order. Fields that a kind does not name are 0.
+/// What a role does, in order. A chunk is a run of layers that a role runs as
+/// one; chunks are numbered over all roles, in the order of the model.
 typedef enum grt_task_kind {
-  /// Runs the role's forward segment for (micro_batch, slot).
+  /// Runs a chunk forward for (micro_batch, slot).
   GRT_TASK_FORWARD = 0,
-  /// Runs the role's backward segment for (micro_batch, slot).
+  /// Runs a chunk backward for (micro_batch, slot).
   GRT_TASK_BACKWARD = 1,
-  /// Stage-to-stage transfer, all parts as one grouped operation; `flags` is a
-  /// set of grt_transfer_flag.
+  /// Messages between chunks, all parts as one grouped operation: `first`,
+  /// `count` name rows of the schedule's table of parts.
   GRT_TASK_TRANSFER = 2,
-  /// All-reduces each layer's gradients over its dp axis (layers descending).
+  /// All-reduces the gradients of each layer of a chunk over its dp axis
+  /// (layers descending).
   GRT_TASK_SYNC_GRADIENTS = 3,
   /// Borrowers' gradients of tied parameters go to their owners and are added.
   GRT_TASK_TIE_REDUCE = 4,
   /// Global gradient norm (and loss): gathered over all ranks, added in rank
   /// order.
   GRT_TASK_NORM = 5,
-  /// Runs the update function of each layer.
+  /// Runs the update function of each layer of a chunk.
   GRT_TASK_UPDATE = 6,
   /// Owners' new values of tied parameters go to the borrowers.
   GRT_TASK_TIE_BROADCAST = 7
@@ -337,29 +339,53 @@ typedef enum grt_task_kind {
 /// `flags` of a BACKWARD task.
 typedef enum grt_backward_flag {
   /// Behind each layer's backward function its gradients are all-reduced over
-  /// its dp axis on GRT_STREAM_GRADIENT; GRT_TASK_SYNC_GRADIENTS then only
-  /// waits for it.
+  /// its dp axis on GRT_STREAM_GRADIENT; the chunk's GRT_TASK_SYNC_GRADIENTS
+  /// then only waits for it.
   GRT_SYNC_BEHIND = 1
 } grt_backward_flag;
 
-/// A transfer task may combine one send and one receive.
-typedef enum grt_transfer_flag {
-  GRT_SEND_ACTIVATION = 1, ///< to the next role: output of `send_micro_batch`
-  GRT_RECV_ACTIVATION =
-      2, ///< from the previous role, into (recv_micro_batch, slot)
-  GRT_SEND_GRADIENT = 4, ///< to the previous role
-  GRT_RECV_GRADIENT = 8  ///< from the next role
-} grt_transfer_flag;
-
-/// One row of a role's task table.
+/// One row of a role's task table. Fields that a kind does not name are 0, and
+/// so are those that no kind names yet: they have their places because a row
+/// that grew would need another version.
 typedef struct grt_task {
-  uint8_t kind;  ///< grt_task_kind
-  uint8_t flags; ///< grt_transfer_flag or grt_backward_flag set
-  uint16_t slot; ///< stash slot: of the running, or of the received micro-batch
-  uint32_t micro_batch;      ///< FORWARD, BACKWARD
-  uint32_t send_micro_batch; ///< TRANSFER
-  uint32_t recv_micro_batch; ///< TRANSFER
+  uint8_t kind;         ///< grt_task_kind
+  uint8_t flags;        ///< grt_backward_flag set
+  uint16_t chunk;       ///< FORWARD, BACKWARD, SYNC_GRADIENTS, UPDATE
+  uint16_t slot;        ///< FORWARD, BACKWARD: stash slot of the chunk
+  uint8_t generation;   ///< batches behind the schedule's first; 0
+  uint8_t classes;      ///< what a swap moves; 0
+  uint32_t micro_batch; ///< FORWARD, BACKWARD
+  uint32_t first;       ///< TRANSFER: the first part
+  uint16_t count;       ///< TRANSFER: parts
+  uint8_t stream;       ///< 0
+  uint8_t tiers;        ///< from and to which memory a swap goes; 0
+  uint32_t reserved;
 } grt_task;
+
+typedef enum grt_direction { GRT_SEND = 0, GRT_RECEIVE = 1 } grt_direction;
+
+typedef enum grt_value {
+  /// Of the chunk before in the model's order, for the one behind it.
+  GRT_ACTIVATION = 0,
+  /// Of the chunk behind, for the one before it.
+  GRT_GRADIENT = 1
+} grt_value;
+
+/// A part of a transfer: what a chunk sends to, or receives from another one,
+/// whose role is known by its number.
+typedef struct grt_transfer_part {
+  uint8_t direction; ///< grt_direction
+  uint8_t value;     ///< grt_value
+  uint16_t chunk;
+  uint16_t peer_chunk;
+  uint16_t slot; ///< of the chunk, where a received activation goes
+  uint32_t micro_batch;
+  uint8_t generation; ///< 0
+  uint8_t reserved[3];
+} grt_transfer_part;
+
+/// A transfer has at most one part of each direction and value.
+#define GRT_TRANSFER_PARTS 4
 
 /// Parts of a schedule. Synchronous schedules have an empty prologue and drain
 /// and run `steady` once a step; `evaluate` is forward only.
@@ -379,6 +405,8 @@ typedef struct grt_task_list {
 
 typedef struct grt_schedule {
   grt_task_list parts[GRT_PART_COUNT];
+  const grt_transfer_part *transfers; ///< of all transfers of the role
+  uint64_t transfer_count;
 } grt_schedule;
 
 /// The exported symbol `grt_program`. Functions and roles are numbered as in
@@ -387,7 +415,8 @@ typedef struct grt_program {
   uint32_t abi_version;
   uint32_t function_count;
   uint32_t role_count;
-  uint32_t reserved;
+  uint16_t task_bytes;          ///< sizeof(grt_task)
+  uint16_t transfer_part_bytes; ///< sizeof(grt_transfer_part)
   const grt_function *functions;
   const grt_schedule *schedules; ///< one per role
   const char *manifest;          ///< JSON, manifest_bytes long; also in the
@@ -416,104 +445,6 @@ typedef struct grt_step {
   double inverse_tokens;     ///< 1 / number of valid tokens of the global batch
   double local_norm_squared; ///< this rank's part, see GRT_KERNEL_NORM
 } grt_step;
-
-/// Products and attention of fewer operations than this are one thread's on the
-/// CPU backend: waking the others takes longer.
-#define GRT_CPU_SERIAL_OPERATIONS 500000
-
-/// Host function of the CPU backend: scratch bytes that one thread needs in
-/// ATTENTION and ATTENTION_GRAD of these shapes. Pure, callable by the
-/// compiler.
-static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
-                                                       int64_t head_dim,
-                                                       uint32_t element_bytes,
-                                                       int backward) {
-  // Tiles of 64 queries by 64 keys in the accumulator type, whatever the length
-  // of the sequence. Forward: the queries transposed and one tile of scores.
-  // Backward: the same for the gradient of the output. Where elements are
-  // narrower than the accumulator type also tiles of widened rows and of sums,
-  // and, backward, the sums of one head's keys and values.
-  (void)tq;
-  uint64_t accumulator = element_bytes < 4 ? 4 : element_bytes;
-  uint64_t panel = 64ull * (uint64_t)head_dim;
-  uint64_t elements = panel + 64ull * 64ull;
-  if (backward)
-    elements *= 2;
-  if (element_bytes < 4)
-    elements += backward ? 5 * panel + 2ull * (uint64_t)tk * (uint64_t)head_dim
-                         : 3 * panel;
-  return elements * accumulator;
-}
-
-/// Rows and depth of the blocks in which the CPU backend's own products pack
-/// their operands; the bytes of a row of a block of op(b), at least, and enough
-/// for nearly their full speed.
-#define GRT_CPU_GEMM_ROWS 96
-#define GRT_CPU_GEMM_DEPTH 256
-#define GRT_CPU_GEMM_LEAST_BYTES_OF_ROW 256
-#define GRT_CPU_GEMM_BYTES_OF_ROW 1024
-
-/// What one thread of the CPU backend's own code packs at once of a product of
-/// M x N x K: a block of op(b) of as many columns as fill `bytes_of_row`, one
-/// of op(a), and sums where c is narrower than the accumulator type.
-static inline uint64_t grt_cpu_gemm_pack_bytes(int64_t m, int64_t n, int64_t k,
-                                               uint32_t accumulator_bytes,
-                                               int narrow_result,
-                                               uint64_t bytes_of_row) {
-  uint64_t least = GRT_CPU_GEMM_LEAST_BYTES_OF_ROW;
-  uint64_t depth = k < GRT_CPU_GEMM_DEPTH ? (uint64_t)k : GRT_CPU_GEMM_DEPTH;
-  uint64_t rows =
-      m < GRT_CPU_GEMM_ROWS ? ((uint64_t)m + 5) / 6 * 6 : GRT_CPU_GEMM_ROWS;
-  uint64_t row = ((uint64_t)n * accumulator_bytes + least - 1) / least * least;
-  if (row > bytes_of_row)
-    row = bytes_of_row;
-  return ((depth + (narrow_result ? rows : 0)) * row +
-          (depth + 1) * rows * accumulator_bytes + 63) /
-         64 * 64;
-}
-
-/// Scratch bytes of a GEMM on the CPU backend with so many threads. Pure,
-/// callable by the compiler. What the backend's own code packs, and no less
-/// than what oneDNN's primitives were seen to ask for on the shapes of
-/// transformers (its scratchpad is no documented function of the shape: a
-/// product that would want more takes fewer threads or the backend's own code).
-static inline uint64_t
-grt_cpu_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k, int trans_a,
-                           int trans_b, int acc, uint32_t element_bytes,
-                           uint32_t result_bytes, int64_t threads) {
-  uint32_t accumulator = element_bytes < 4 ? 4 : element_bytes;
-  if (m <= 0 || n <= 0)
-    return 0;
-  if (k < 0)
-    k = 0;
-  // Packing a transposed takes longer: it should serve more columns.
-  uint64_t own =
-      grt_cpu_gemm_pack_bytes(m, n, k, accumulator, result_bytes < accumulator,
-                              (trans_a ? 2 : 1) * GRT_CPU_GEMM_BYTES_OF_ROW);
-  uint64_t library = 0;
-  if (element_bytes < 8) {
-    // Blocks of b are copied where its rows cannot be read as they lie, blocks
-    // of a where it is transposed, and sums of a part of k have their own
-    // place.
-    int narrow = element_bytes == 2, odd = narrow && k % 32 != 0;
-    uint64_t rows = m < 256 ? (uint64_t)m : 256;
-    uint64_t columns = n < 1024 ? (uint64_t)n : 1024;
-    uint64_t reach = narrow ? 4096 : 1024, area = rows * ((uint64_t)k + 32);
-    uint64_t block = 256 * (narrow ? 1056 : 544);
-    if (reach > (uint64_t)k)
-      reach = (uint64_t)k;
-    library = 4096;
-    if (trans_b || narrow || (n & (n - 1)) == 0)
-      library += 64 * (reach + 64) * element_bytes;
-    if (trans_a || odd)
-      library += (area < block ? area : block) * element_bytes;
-    if (odd || (k > (narrow && !acc ? 1024 : 512) && (acc || narrow)))
-      library += rows * columns * 4;
-  }
-  if (2.0 * (double)m * (double)n * (double)k < GRT_CPU_SERIAL_OPERATIONS)
-    threads = 1;
-  return (own > library ? own : library) * (uint64_t)threads;
-}
 
 #ifdef __cplusplus
 }

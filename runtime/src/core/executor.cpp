@@ -15,23 +15,6 @@
 #include <utility>
 
 namespace grt {
-namespace {
-
-/// The transfers of a task that take part when only micro-batch 0 runs. Both
-/// sides of a transfer name the micro-batch, so they agree.
-uint8_t keptFlags(const grt_task &task, bool firstMicroBatchOnly,
-                  bool leavesSums) {
-  uint8_t flags = task.flags;
-  if (leavesSums && task.kind == GRT_TASK_BACKWARD)
-    flags &= uint8_t(~GRT_SYNC_BEHIND);
-  if (firstMicroBatchOnly && task.send_micro_batch != 0)
-    flags &= uint8_t(~(GRT_SEND_ACTIVATION | GRT_SEND_GRADIENT));
-  if (firstMicroBatchOnly && task.recv_micro_batch != 0)
-    flags &= uint8_t(~(GRT_RECV_ACTIVATION | GRT_RECV_GRADIENT));
-  return flags;
-}
-
-} // namespace
 
 Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
            Recorder *recorder)
@@ -48,6 +31,8 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
     }
   }
   roleData = &manifest.roles[roleNumber];
+  for (const Chunk &chunk : roleData->chunks)
+    chunks.push_back({&chunk});
 }
 
 Rank::~Rank() {
@@ -70,14 +55,14 @@ Rank::~Rank() {
 //===----------------------------------------------------------------------===//
 
 void Rank::fillData() {
-  const uint64_t before = part * uint64_t(manifest.batch);
+  const int64_t first = int64_t(part) * manifest.batch;
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
     const DataCopy &copy = roleData->copies[i];
     uint64_t sampleBytes = manifest.data[copy.datum].bytesPerSample;
     for (int64_t m = 0; m < manifest.microBatches; ++m) {
       Extent to = microBatchExtent(copy, uint64_t(m));
-      uint64_t sample = before + uint64_t(m * manifest.samplesPerMicroBatch() +
-                                          samplesHeld[i].first);
+      uint64_t sample = uint64_t(first + m * manifest.samplesPerMicroBatch() +
+                                 samplesHeld[i].first);
       device->upload(arena->base() + to.offset,
                      state.data[copy.datum].data() + sample * sampleBytes,
                      uint64_t(samplesHeld[i].count) * sampleBytes);
@@ -103,8 +88,8 @@ void Rank::beginStep() {
   part = 0;
   earlierLosses = 0;
   live.rewind(0);
-  backwardSeen = false;
-  reduced = false;
+  for (ChunkState &chunk : chunks)
+    chunk.backwardSeen = chunk.reduced = false;
   updateLeftOut = false;
   activity.setStep(state.step);
   device->note(GRT_NOTE_FORGET, nullptr, tracks());
@@ -165,46 +150,63 @@ void Rank::addOverRanks(std::span<double> values) {
 }
 
 void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
-  const grt_task_list &list =
-      state.program.table().schedules[roleNumber].parts[part];
+  const grt_task_list &list = schedule().parts[part];
   for (uint64_t i = 0; i < list.count; ++i) {
     grt_task task = list.tasks[i];
     if (firstMicroBatchOnly && task.kind == GRT_TASK_FORWARD &&
         task.micro_batch != 0)
       continue;
-    task.flags = keptFlags(task, firstMicroBatchOnly, leavesSums);
+    // A batch of several parts sums its gradients over ranks once, at its end.
+    if (leavesSums && task.kind == GRT_TASK_BACKWARD)
+      task.flags &= uint8_t(~GRT_SYNC_BEHIND);
+    // Both sides of a transfer name the micro-batch, so they agree.
+    unsigned parts = 0;
+    for (unsigned p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count; ++p)
+      if (!firstMicroBatchOnly || partsOf(task)[p].micro_batch == 0)
+        parts |= 1u << p;
     activity.setTask(&list.tasks[i]);
-    runTask(task);
+    runTask(task, parts);
   }
 }
 
 void Rank::runTasks(grt_part part, size_t from, size_t to) {
-  const grt_task_list &list =
-      state.program.table().schedules[roleNumber].parts[part];
+  const grt_task_list &list = schedule().parts[part];
   for (size_t i = from; i < to; ++i) {
     activity.setTask(&list.tasks[i]);
     runTask(list.tasks[i]);
   }
 }
 
-void Rank::runTask(const grt_task &task) {
+Rank::ChunkState &Rank::chunkOf(uint16_t number) {
+  // A role has few.
+  for (ChunkState &chunk : chunks)
+    if (chunk.chunk->number == number)
+      return chunk;
+  failHere("chunk " + std::to_string(number) + " is not the role's");
+}
+
+void Rank::runTask(const grt_task &task, unsigned parts) {
   activity.setLayer(nullptr);
   TraceSpan span(recorder, task);
   switch (task.kind) {
-  case GRT_TASK_FORWARD:
-    return forward(task.micro_batch, task.slot);
-  case GRT_TASK_BACKWARD:
-    return backward(task);
+  case GRT_TASK_FORWARD: {
+    const ChunkState &chunk = chunkOf(task.chunk);
+    return forward(chunk, task.micro_batch, slotOf(*chunk.chunk, task.slot));
+  }
+  case GRT_TASK_BACKWARD: {
+    ChunkState &chunk = chunkOf(task.chunk);
+    return backward(chunk, task, slotOf(*chunk.chunk, task.slot));
+  }
   case GRT_TASK_TRANSFER:
-    return transfer(task);
+    return transfer(task, parts);
   case GRT_TASK_SYNC_GRADIENTS:
-    return synchroniseGradients();
+    return synchroniseGradients(chunkOf(task.chunk));
   case GRT_TASK_TIE_REDUCE:
     return tie(/*reduce=*/true);
   case GRT_TASK_NORM:
     return norm();
   case GRT_TASK_UPDATE:
-    return updateLeftOut ? void() : update();
+    return updateLeftOut ? void() : update(*chunkOf(task.chunk).chunk);
   default:
     return tie(/*reduce=*/false);
   }
@@ -415,13 +417,14 @@ void Rank::call(int function, const Layer &layer, Phase phase) {
        std::to_string(status));
 }
 
-void Rank::forward(uint32_t microBatch, uint32_t slot) {
+void Rank::forward(const ChunkState &at, uint32_t microBatch, uint32_t slot) {
+  const Chunk &chunk = *at.chunk;
   size_t mark = live.mark();
-  startGather(0, slot, Phase::Forward);
+  startGather(chunk.firstLayer, slot, Phase::Forward);
   beforeFunction(slot);
-  for (size_t i = 0; i < layers.size(); ++i) {
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
-    beforeLayer(i, i + 1, slot, Phase::Forward);
+    beforeLayer(chunk, i, slot, Phase::Forward);
     Extent output =
         layer.output == OutputKind::Boundary
             ? boundaryExtent(layer.outputBuffer, layers[i].outputBytes)
@@ -458,15 +461,16 @@ void Rank::forward(uint32_t microBatch, uint32_t slot) {
     live.rewind(mark);
 }
 
-void Rank::backward(const grt_task &task) {
-  accumulate = backwardSeen;
-  startGather(layers.size() - 1, task.slot, Phase::Backward);
-  beforeFunction(task.slot);
-  for (size_t i = layers.size(); i-- > 0;) {
+void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
+  const Chunk &chunk = *at.chunk;
+  accumulate = at.backwardSeen;
+  startGather(chunk.endLayer() - 1, slot, Phase::Backward);
+  beforeFunction(slot);
+  for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {
     const Layer &layer = roleData->layers[i];
-    beforeLayer(i, i - 1, task.slot, Phase::Backward);
+    beforeLayer(chunk, i, slot, Phase::Backward);
     if (layer.recompute >= 0) {
-      bind(i, task.micro_batch, task.slot, Phase::Recompute);
+      bind(i, task.micro_batch, slot, Phase::Recompute);
       call(layer.recompute, layer, Phase::Recompute);
     }
     Extent gradOut = boundaryExtent(layer.gradOut, layer.frontBytes);
@@ -474,14 +478,14 @@ void Rank::backward(const grt_task &task) {
     beforeBoundary(layer.gradIn, gradOfOutput);
     beforeBoundary(layer.gradOut, gradOut);
     begin(gradOut);
-    bind(i, task.micro_batch, task.slot, Phase::Backward);
+    bind(i, task.micro_batch, slot, Phase::Backward);
     call(layer.backward, layer, Phase::Backward);
     passGradients(layer, gradOfOutput, gradOut);
-    endGather(i, task.slot, Phase::Backward);
+    endGather(i, slot, Phase::Backward);
     if (task.flags & GRT_SYNC_BEHIND)
       reduceGradients(i);
     end(gradOfOutput);
-    end(inputExtent(i, task.slot));
+    end(inputExtent(i, slot));
     if (layer.backwardReshard >= 0) {
       const Layer &previous = roleData->layers[i - 1];
       Extent gradIn =
@@ -494,8 +498,8 @@ void Rank::backward(const grt_task &task) {
     }
   }
   afterFunctions();
-  backwardSeen = true;
-  reduced = task.flags & GRT_SYNC_BEHIND;
+  at.backwardSeen = true;
+  at.reduced = task.flags & GRT_SYNC_BEHIND;
 }
 
 void Rank::passGradients(const Layer &layer, const Extent &behind,
@@ -534,48 +538,62 @@ void Rank::reshard(int exchange, const void *source, void *destination) {
   communicator->exchange({&call, 1});
 }
 
-void Rank::transfer(const grt_task &task) {
+void Rank::transfer(const grt_task &task, unsigned parts) {
   const Role &role = *roleData;
-  const Layer &first = role.layers.front(), &last = role.layers.back();
-  Extent output = boundaryExtent(last.outputBuffer, layers.back().outputBytes);
-  Extent gradIn = boundaryExtent(last.gradIn, layers.back().outputBytes);
-  Extent gradOut = boundaryExtent(first.gradOut, first.frontBytes);
-  Extent input = inputExtent(0, task.slot);
-
-  ExchangeCall calls[4];
-  size_t count = 0, met[4];
-  auto add = [&](int exchange, const Extent &source, const Extent &destination,
-                 size_t meeting) {
-    met[count] = meeting;
-    beforeTransfer(meeting, source.bytes ? source : destination);
-    calls[count++] = {&state.exchanges[exchange][self],
-                      arena->base() + source.offset,
-                      arena->base() + destination.offset,
-                      manifest.exchanges[exchange].tableUnit()};
+  struct Part {
+    int exchange;
+    Extent extent;
+    size_t meeting;
+    bool sends;
   };
-  if (task.flags & GRT_RECV_ACTIVATION)
-    begin(input);
-  if (task.flags & GRT_RECV_GRADIENT)
-    begin(gradIn);
-  if (task.flags & GRT_SEND_ACTIVATION)
-    add(role.sendActivation, output, {}, meetingOfBuffer(last.outputBuffer));
-  if (task.flags & GRT_SEND_GRADIENT)
-    add(role.sendGradient, gradOut, {}, meetingOfBuffer(first.gradOut));
-  if (task.flags & GRT_RECV_ACTIVATION)
-    add(role.recvActivation, {}, input, task.slot);
-  if (task.flags & GRT_RECV_GRADIENT)
-    add(role.recvGradient, {}, gradIn, meetingOfBuffer(last.gradIn));
+  // What one part moves, where it lies, and what else meets there.
+  auto describe = [&](const grt_transfer_part &part) -> Part {
+    const Chunk &chunk = *chunkOf(part.chunk).chunk;
+    size_t front = chunk.firstLayer, back = chunk.endLayer() - 1;
+    const Layer &first = role.layers[front], &last = role.layers[back];
+    bool sends = part.direction == GRT_SEND;
+    auto inBuffer = [&](int exchange, int buffer, uint64_t bytes) -> Part {
+      return {exchange, boundaryExtent(buffer, bytes), meetingOfBuffer(buffer),
+              sends};
+    };
+    if (part.value == GRT_GRADIENT)
+      return sends
+                 ? inBuffer(chunk.sendGradient, first.gradOut, first.frontBytes)
+                 : inBuffer(chunk.recvGradient, last.gradIn,
+                            layers[back].outputBytes);
+    if (sends)
+      return inBuffer(chunk.sendActivation, last.outputBuffer,
+                      layers[back].outputBytes);
+    uint32_t slot = slotOf(chunk, part.slot);
+    return {chunk.recvActivation, inputExtent(front, slot), slot, sends};
+  };
+  Part moved[GRT_TRANSFER_PARTS];
+  ExchangeCall calls[GRT_TRANSFER_PARTS];
+  size_t count = 0;
+  for (unsigned p = 0; p < task.count; ++p)
+    if (parts & 1u << p)
+      moved[count++] = describe(partsOf(task)[p]);
+  for (size_t i = 0; i < count; ++i)
+    if (!moved[i].sends)
+      begin(moved[i].extent);
+  for (size_t i = 0; i < count; ++i) {
+    char *memory = arena->base() + moved[i].extent.offset;
+    calls[i].table = &state.exchanges[moved[i].exchange][self];
+    calls[i].source = moved[i].sends ? memory : arena->base();
+    calls[i].destination = moved[i].sends ? arena->base() : memory;
+    calls[i].bytesPerUnit = manifest.exchanges[moved[i].exchange].tableUnit();
+    beforeTransfer(moved[i].meeting, moved[i].extent);
+  }
   notePlace("transfer");
   communicator->onStream(GRT_STREAM_TRANSFER);
   communicator->exchange({calls, count});
   communicator->onStream(GRT_STREAM_COMPUTE);
   leaveMark(GRT_STREAM_TRANSFER);
   for (size_t i = 0; i < count; ++i)
-    afterTransfer(met[i]);
-  if (task.flags & GRT_SEND_ACTIVATION)
-    end(output, /*sent=*/true);
-  if (task.flags & GRT_SEND_GRADIENT)
-    end(gradOut, /*sent=*/true);
+    afterTransfer(moved[i].meeting);
+  for (size_t i = 0; i < count; ++i)
+    if (moved[i].sends)
+      end(moved[i].extent, /*sent=*/true);
 }
 
 void Rank::reduceGradients(size_t number) {
@@ -599,9 +617,9 @@ void Rank::reduceGradients(size_t number) {
   reducing = true;
 }
 
-void Rank::synchroniseGradients() {
-  if (!reduced)
-    for (size_t i = layers.size(); i-- > 0;)
+void Rank::synchroniseGradients(const ChunkState &at) {
+  if (!at.reduced)
+    for (size_t i = at.chunk->endLayer(); i-- > at.chunk->firstLayer;)
       reduceGradients(i);
   if (std::exchange(reducing, false))
     device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
@@ -706,8 +724,8 @@ void Rank::gatherResults() {
   gradientNorm = std::sqrt(squares);
 }
 
-void Rank::update() {
-  for (size_t i = 0; i < layers.size(); ++i) {
+void Rank::update(const Chunk &chunk) {
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
     if (layer.update < 0)
       continue;

@@ -180,6 +180,13 @@ private:
     uint64_t outputBytes = 0;
   };
 
+  struct ChunkState {
+    const Chunk *chunk = nullptr;
+    /// Of the running step: a backward pass was run, and gradients were reduced
+    /// behind it already.
+    bool backwardSeen = false, reduced = false;
+  };
+
   /// Memory in which a transfer of a stage and functions of its layers meet:
   /// the input of the first layer in a slot, or a boundary buffer. Both sides
   /// wait for each other by events, on a device.
@@ -213,7 +220,14 @@ private:
   void runPart(grt_part part, bool firstMicroBatchOnly);
   /// Tasks [from, to) of a part, all micro-batches.
   void runTasks(grt_part part, size_t from, size_t to);
-  void runTask(const grt_task &task);
+  /// Of a transfer the parts of the mask take part.
+  void runTask(const grt_task &task, unsigned parts = ~0u);
+  const grt_schedule &schedule() const {
+    return state.program.table().schedules[roleNumber];
+  }
+  const grt_transfer_part *partsOf(const grt_task &task) const {
+    return schedule().transfers + task.first;
+  }
   /// The step as graphs that the device runs again and again.
   bool canHoldStep() const;
   bool stepsByGraphs() const;
@@ -228,9 +242,14 @@ private:
   void leaveGraphs();
   /// An event behind what stands on the stream, for the flight recorder.
   void leaveMark(uint32_t stream);
-  void forward(uint32_t microBatch, uint32_t slot);
-  void backward(const grt_task &task);
-  void transfer(const grt_task &task);
+  void forward(const ChunkState &chunk, uint32_t microBatch, uint32_t slot);
+  void backward(ChunkState &chunk, const grt_task &task, uint32_t slot);
+  void transfer(const grt_task &task, unsigned parts);
+  /// What the chunk of a task is, and its slot among those of the role.
+  ChunkState &chunkOf(uint16_t number);
+  static uint32_t slotOf(const Chunk &chunk, uint16_t slot) {
+    return chunk.firstSlot + slot;
+  }
   void reduceGradients(size_t layer);
   /// Gradients of what passes a layer: from behind it to what it has written in
   /// front of it.
@@ -244,14 +263,15 @@ private:
   /// on COMPUTE.
   void startGather(size_t layer, uint32_t slot, Phase phase);
   /// Before the functions of a layer: its parameters are there, and those of
-  /// `next`, which runs behind it, are under way if they may be. The gather of
-  /// the first layer of a task has been started already.
-  void beforeLayer(size_t layer, size_t next, uint32_t slot, Phase phase);
+  /// the layer of the chunk that runs behind it are under way if they may be.
+  /// The gather of the first layer of a task has been started already.
+  void beforeLayer(const Chunk &chunk, size_t layer, uint32_t slot,
+                   Phase phase);
   void endGather(size_t layer, uint32_t slot, Phase phase);
-  void synchroniseGradients();
+  void synchroniseGradients(const ChunkState &chunk);
   void tie(bool reduce);
   void norm();
-  void update();
+  void update(const Chunk &chunk);
   /// The norm in its parts: what the device does, and what the host does with
   /// it.
   void sumNorm();
@@ -343,11 +363,9 @@ private:
   double earlierLosses = 0; ///< of the parts before
   bool leavesSums = false;  ///< gradients stay this rank's own
   bool accumulate = false;
-  bool backwardSeen = false;
-  /// Gradients are under way on GRADIENT; or they were reduced behind the last
-  /// backward pass already.
-  bool reducing = false, reduced = false;
-  std::vector<Meeting> meetings;         ///< slots, then boundary buffers
+  std::vector<ChunkState> chunks;
+  bool reducing = false;         ///< gradients are under way on GRADIENT
+  std::vector<Meeting> meetings; ///< slots, then boundary buffers
   uint32_t firstMark = 0, marksLeft = 0; ///< events for marks
   bool inGraphs = false;                 ///< steps can be, and are to be
   bool warm = false;                     ///< a step was done

@@ -72,13 +72,12 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
 }
 
 void Rank::trainByGraphs() {
-  const grt_schedule &schedule = state.program.table().schedules[roleNumber];
-  const grt_task_list &end = schedule.parts[GRT_PART_STEP_END];
+  const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
   size_t norm = 0;
   while (end.tasks[norm].kind != GRT_TASK_NORM)
     ++norm;
   runGraph(0, [&] {
-    runTasks(GRT_PART_STEADY, 0, schedule.parts[GRT_PART_STEADY].count);
+    runTasks(GRT_PART_STEADY, 0, schedule().parts[GRT_PART_STEADY].count);
     runTasks(GRT_PART_STEP_END, 0, norm);
     sumNorm();
     joinStreams();

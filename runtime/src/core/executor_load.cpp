@@ -164,8 +164,7 @@ void Rank::lookAtDeviceMemory() {
 
 bool Rank::canHoldStep() const {
   // The graphs meet at the one norm, where the host decides.
-  const grt_task_list &end =
-      state.program.table().schedules[roleNumber].parts[GRT_PART_STEP_END];
+  const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
   size_t norms = 0;
   for (uint64_t i = 0; i < end.count; ++i)
     norms += end.tasks[i].kind == GRT_TASK_NORM;
@@ -362,8 +361,8 @@ void Rank::leaveMark(uint32_t stream) {
 
 RankFlight Rank::flight() const {
   if (!state.backend.device || !state.backend.device->query)
-    return {&activity, {}};
-  return {&activity, [this](uint32_t event) {
+    return {&activity, schedule().transfers, {}};
+  return {&activity, schedule().transfers, [this](uint32_t event) {
             char text[256] = "";
             int32_t done = 0;
             return backendState &&

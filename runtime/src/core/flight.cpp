@@ -48,7 +48,9 @@ Json describe(const RankFlight &rank, size_t mostOperations) {
     operations.push_back(
         {{"number", operation.number},
          {"step", operation.step},
-         {"task", operation.task ? Json(taskText(*operation.task)) : Json()},
+         {"task", operation.task
+                      ? Json(taskText(*operation.task, rank.transfers))
+                      : Json()},
          {"layer", operation.layer ? Json(operation.layer->name) : Json()},
          {"operation", operation.what ? operation.what : ""},
          {"name", operation.name ? Json(operation.name) : Json()},

@@ -28,6 +28,7 @@ using EventIsDone = std::function<bool(uint32_t event)>;
 
 struct RankFlight {
   const Activity *activity;
+  const grt_transfer_part *transfers; ///< of the rank's role
   EventIsDone isDone; ///< empty without a device: what is left behind is done
 };
 

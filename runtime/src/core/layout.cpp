@@ -157,20 +157,29 @@ void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
   }
 }
 
-void checkInsideRole(const Manifest &manifest, const Role &role) {
-  for (size_t i = 0; i < role.layers.size(); ++i) {
+void checkInsideChunk(const Manifest &manifest, const Role &role,
+                      const Chunk &chunk) {
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = role.layers[i];
     std::string place = "manifest: layer '" + layer.name + "': ";
     uint64_t bytes = outputBytes(manifest, role, i);
     checkApart(role, place, layer.gradIn, bytes, layer.gradOut,
                layer.frontBytes);
-    if (i + 1 == role.layers.size())
-      checkApart(role, place, layer.gradIn, bytes, layer.outputBuffer, bytes);
-    else if (role.layers[i + 1].backwardReshard >= 0)
-      checkApart(role, place, layer.gradIn, bytes, role.layers[i + 1].gradOut,
-                 role.layers[i + 1].frontBytes);
+    if (i + 1 < chunk.endLayer()) {
+      if (role.layers[i + 1].backwardReshard >= 0)
+        checkApart(role, place, layer.gradIn, bytes,
+                   role.layers[i + 1].gradOut, role.layers[i + 1].frontBytes);
+      continue;
+    }
+    // A gradient comes while an output, of whichever chunk, waits to be sent.
+    for (const Chunk &other : role.chunks) {
+      size_t last = other.endLayer() - 1;
+      checkApart(role, place, layer.gradIn, bytes,
+                 role.layers[last].outputBuffer,
+                 outputBytes(manifest, role, last));
+    }
   }
-  for (size_t i = 0; i + 1 < role.layers.size(); ++i) {
+  for (size_t i = chunk.firstLayer; i + 1 < chunk.endLayer(); ++i) {
     const Layer &layer = role.layers[i], &next = role.layers[i + 1];
     std::string place = "manifest: layer '" + layer.name + "': ";
     if (layer.output == OutputKind::Loss ||
@@ -195,40 +204,52 @@ void checkInsideRole(const Manifest &manifest, const Role &role) {
   }
 }
 
-void checkBetweenRoles(const Manifest &manifest, size_t index) {
-  const Role &role = manifest.roles[index];
-  std::string place = "manifest: stage " + str(role.stage) + ": ";
-  bool isLast = index + 1 == manifest.roles.size();
-  if (index == 0 && (role.recvActivation >= 0 || role.sendGradient >= 0))
-    invalid(place + "the first stage has no previous one");
-  if (isLast) {
-    if (role.sendActivation >= 0 || role.recvGradient >= 0)
-      invalid(place + "the last stage has no next one");
-    if (role.layers.back().output != OutputKind::Loss)
+/// A chunk with the role whose ranks run it.
+struct ChunkAt {
+  const Role *home = nullptr;
+  const Chunk *chunk = nullptr;
+};
+
+void checkBetweenChunks(const Manifest &manifest,
+                        const std::vector<ChunkAt> &chunks, size_t index) {
+  const Role &role = *chunks[index].home;
+  const Chunk &chunk = *chunks[index].chunk;
+  std::string place = "manifest: chunk " + str(chunk.number) + " of stage " +
+                      str(role.stage) + ": ";
+  const Layer &last = role.layers[chunk.endLayer() - 1];
+  if (index == 0 && (chunk.recvActivation >= 0 || chunk.sendGradient >= 0))
+    invalid(place + "the first chunk has no previous one");
+  if (index + 1 == chunks.size()) {
+    if (chunk.sendActivation >= 0 || chunk.recvGradient >= 0)
+      invalid(place + "the last chunk has no next one");
+    if (last.output != OutputKind::Loss)
       invalid(place + "the last layer does not give the loss");
     return;
   }
-  const Role &next = manifest.roles[index + 1];
-  const Layer &last = role.layers.back(), &first = next.layers.front();
-  if (role.sendActivation != next.recvActivation || role.sendActivation < 0)
+  const Role &nextRole = *chunks[index + 1].home;
+  const Chunk &next = *chunks[index + 1].chunk;
+  if (&role == &nextRole)
+    invalid(place + "the next chunk is of the same stage, they are one");
+  const Layer &first = nextRole.layers[next.firstLayer];
+  if (chunk.sendActivation != next.recvActivation || chunk.sendActivation < 0)
     invalid(place + "activations are sent by exchange " +
-            str(role.sendActivation) + ", the next stage receives exchange " +
+            str(chunk.sendActivation) + ", the next chunk receives exchange " +
             str(next.recvActivation));
-  if (role.recvGradient != next.sendGradient)
+  if (chunk.recvGradient != next.sendGradient)
     invalid(place + "gradients are received by exchange " +
-            str(role.recvGradient) + ", the next stage sends exchange " +
+            str(chunk.recvGradient) + ", the next chunk sends exchange " +
             str(next.sendGradient));
   if (last.output != OutputKind::Boundary)
     invalid(place + "the last layer's output is in no boundary buffer");
-  checkExchange(manifest.exchanges[role.sendActivation],
+  checkExchange(manifest.exchanges[chunk.sendActivation],
                 {&role, role.boundary[last.outputBuffer].bytes},
-                {&next, first.inputBytes});
-  if (role.recvGradient < 0)
+                {&nextRole, first.inputBytes});
+  if (chunk.recvGradient < 0)
     return;
   if (last.gradIn < 0 || first.gradOut < 0)
     invalid(place + "gradients need buffers on both sides of the cut");
-  checkExchange(manifest.exchanges[role.recvGradient],
-                {&next, next.boundary[first.gradOut].bytes},
+  checkExchange(manifest.exchanges[chunk.recvGradient],
+                {&nextRole, nextRole.boundary[first.gradOut].bytes},
                 {&role, role.boundary[last.gradIn].bytes});
 }
 
@@ -241,8 +262,10 @@ uint64_t outputBytes(const Manifest &manifest, const Role &role,
     return layer.behindBytes;
   if (layer.output == OutputKind::Slot)
     return role.layers[number + 1].inputBytes;
-  int exchange =
-      layer.forwardReshard >= 0 ? layer.forwardReshard : role.sendActivation;
+  int exchange = layer.forwardReshard;
+  for (const Chunk &chunk : role.chunks)
+    if (number + 1 == chunk.endLayer())
+      exchange = chunk.sendActivation;
   if (layer.output != OutputKind::Boundary || exchange < 0)
     return 0;
   return uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
@@ -375,9 +398,15 @@ void checkWiring(const Manifest &manifest) {
     if (manifest.roles[i].stage != int(i))
       invalid("manifest: roles: expected stage " + str(int64_t(i)) +
               ", found " + str(manifest.roles[i].stage));
-    checkInsideRole(manifest, manifest.roles[i]);
-    checkBetweenRoles(manifest, i);
+    for (const Chunk &chunk : manifest.roles[i].chunks)
+      checkInsideChunk(manifest, manifest.roles[i], chunk);
   }
+  std::vector<ChunkAt> chunks(size_t(manifest.chunkCount));
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks)
+      chunks[size_t(chunk.number)] = {&role, &chunk};
+  for (size_t i = 0; i < chunks.size(); ++i)
+    checkBetweenChunks(manifest, chunks, i);
   for (const Tie &tie : manifest.ties)
     tieTables(manifest, tie);
 }

@@ -487,7 +487,7 @@ void parseTensorsAlive(const Node &node, const Role &role, Layer &layer) {
 
 /// Where the layer's boundary values come from and go to.
 void parseLayerWiring(const Node &node, const Manifest &manifest,
-                      const Role &role, size_t layerNumber, size_t layerCount,
+                      const Role &role, size_t layerNumber, const Chunk &chunk,
                       Layer &layer) {
   for (const Node &copy : node.at("data").list()) {
     int number = int(copy.integer(0, int64_t(role.copies.size()) - 1));
@@ -507,8 +507,8 @@ void parseLayerWiring(const Node &node, const Manifest &manifest,
   if (kind == "slot") {
     layer.output = OutputKind::Slot;
     int64_t next = output.at("layer").integer();
-    if (next != int64_t(layerNumber) + 1 || size_t(next) >= layerCount)
-      output.error("expected the next layer, found " + str(next));
+    if (next != int64_t(layerNumber) + 1 || size_t(next) >= chunk.endLayer())
+      output.error("expected the next layer of the chunk, found " + str(next));
   } else if (kind == "boundary") {
     layer.output = OutputKind::Boundary;
     layer.outputBuffer = int(output.at("buffer").integer(0, 1));
@@ -524,17 +524,23 @@ void parseLayerWiring(const Node &node, const Manifest &manifest,
       optionalIndex(node, "forward-reshard", manifest.exchanges.size());
   layer.backwardReshard =
       optionalIndex(node, "backward-reshard", manifest.exchanges.size());
-  if (layer.forwardReshard >= 0 &&
-      (layer.output != OutputKind::Boundary || layerNumber + 1 == layerCount))
+  if (layer.forwardReshard >= 0 && (layer.output != OutputKind::Boundary ||
+                                    layerNumber + 1 == chunk.endLayer()))
     node.at("forward-reshard")
         .error("needs a boundary output and a next layer");
-  if (layer.backwardReshard >= 0 && (layer.gradOut < 0 || layerNumber == 0))
+  if (layer.backwardReshard >= 0 &&
+      (layer.gradOut < 0 || layerNumber == chunk.firstLayer))
     node.at("backward-reshard")
         .error("needs a gradient output and a previous layer");
+  // Nothing of the chunk runs before them that they could be gathered beside.
+  if (layer.forwardGathered.ahead && layerNumber == chunk.firstLayer)
+    node.at("forward-gathered").error("a chunk's first layer is not ahead");
+  if (layer.backwardGathered.ahead && layerNumber + 1 == chunk.endLayer())
+    node.at("backward-gathered").error("a chunk's last layer is not ahead");
 }
 
 Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
-                 size_t layerNumber, size_t layerCount) {
+                 size_t layerNumber, const Chunk &chunk) {
   Layer layer;
   layer.name = node.at("name").string();
   layer.index = node.at("index").integer();
@@ -549,7 +555,7 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   parseLayerCode(node, manifest, layer);
   parseLayerMemory(node, manifest, role, layer);
   parseTensorsAlive(node, role, layer);
-  parseLayerWiring(node, manifest, role, layerNumber, layerCount, layer);
+  parseLayerWiring(node, manifest, role, layerNumber, chunk, layer);
   return layer;
 }
 
@@ -645,6 +651,35 @@ void checkBuffers(const Node &node, const Manifest &manifest,
   }
 }
 
+/// Appends a chunk to its role's.
+void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
+  // What a task's row can name.
+  constexpr int64_t mostChunks = 1 << 16, mostSlots = 1 << 16;
+  constexpr int64_t mostLayers = 1 << 20;
+  Chunk chunk;
+  chunk.number = int(node.at("number").integer(0, mostChunks - 1));
+  chunk.layerCount = size_t(node.at("layer-count").integer(1, mostLayers));
+  chunk.slots = uint32_t(node.at("slots").integer(1, mostSlots));
+  if (!role.chunks.empty()) {
+    const Chunk &before = role.chunks.back();
+    if (chunk.number <= before.number)
+      node.at("number").error("expected more than " + str(before.number) +
+                              ", the chunk before, found " + str(chunk.number));
+    chunk.firstLayer = before.endLayer();
+    chunk.firstSlot = before.firstSlot + before.slots;
+  }
+  size_t exchanges = manifest.exchanges.size();
+  chunk.sendActivation = optionalIndex(node, "send-activation", exchanges);
+  chunk.recvActivation = optionalIndex(node, "recv-activation", exchanges);
+  chunk.sendGradient = optionalIndex(node, "send-gradient", exchanges);
+  chunk.recvGradient = optionalIndex(node, "recv-gradient", exchanges);
+  role.slotCount += chunk.slots;
+  if (role.slotCount > mostSlots)
+    node.at("slots").error("expected at most " + str(mostSlots) +
+                           " slots of a role, found " + str(role.slotCount));
+  role.chunks.push_back(chunk);
+}
+
 Role parseRole(const Node &node, const Manifest &manifest) {
   Role role;
   role.stage = int(node.at("stage").integer(0, manifest.world));
@@ -656,7 +691,10 @@ Role parseRole(const Node &node, const Manifest &manifest) {
   }
   if (role.devices.empty())
     node.at("devices").error("expected at least one rank");
-  role.slotCount = node.at("slot-count").integer(1);
+  for (const Node &chunk : node.at("chunks").list())
+    parseChunk(chunk, manifest, role);
+  if (role.chunks.empty())
+    node.at("chunks").error("expected at least one chunk");
   role.slotBytes = node.at("slot-bytes").offset();
   if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
     node.error("slots are too large");
@@ -676,17 +714,18 @@ Role parseRole(const Node &node, const Manifest &manifest) {
   }
   if (uint64_t(role.slotCount - 1) * role.slotStride + role.slotBytes >
       role.slots.bytes)
-    node.at("slot-count")
-        .error(str(role.slotCount) + " slots of " +
-               str(int64_t(role.slotBytes)) + " bytes, found " +
-               str(int64_t(role.slots.bytes)));
+    node.at("chunks").error(str(role.slotCount) + " slots of " +
+                            str(int64_t(role.slotBytes)) + " bytes, found " +
+                            str(int64_t(role.slots.bytes)));
   parseCopies(node.at("data"), manifest, role);
   std::vector<Node> layers = node.at("layers").list();
-  if (layers.empty())
-    node.at("layers").error("expected at least one layer");
-  for (size_t i = 0; i < layers.size(); ++i)
-    role.layers.push_back(
-        parseLayer(layers[i], manifest, role, i, layers.size()));
+  if (layers.size() != role.chunks.back().endLayer())
+    node.at("layers").error(
+        "expected the " + str(int64_t(role.chunks.back().endLayer())) +
+        " layers of its chunks, found " + str(int64_t(layers.size())));
+  for (const Chunk &chunk : role.chunks)
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+      role.layers.push_back(parseLayer(layers[i], manifest, role, i, chunk));
   std::vector<bool> read(role.copies.size());
   for (const Layer &layer : role.layers)
     for (int copy : layer.data)
@@ -695,11 +734,6 @@ Role parseRole(const Node &node, const Manifest &manifest) {
     if (!read[i])
       node.at("data").list()[i].error("no layer reads it");
   checkBuffers(node, manifest, role);
-  size_t exchanges = manifest.exchanges.size();
-  role.sendActivation = optionalIndex(node, "send-activation", exchanges);
-  role.recvActivation = optionalIndex(node, "recv-activation", exchanges);
-  role.sendGradient = optionalIndex(node, "send-gradient", exchanges);
-  role.recvGradient = optionalIndex(node, "recv-gradient", exchanges);
   return role;
 }
 
@@ -768,13 +802,17 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
                          one);
     }
     expect(entry.at("layers"), role.layers.size(), most);
+    if (times.roles.size() < manifest.roles.size())
+      for (const Chunk &chunk : manifest.roles[times.roles.size()].chunks)
+        role.chunks.push_back(
+            {chunk.number, chunk.firstLayer, chunk.layerCount});
     times.roles.push_back(std::move(role));
   }
   expect(node.at("roles"), times.roles.size(), manifest.roles.size());
   for (const Node &entry : node.at("cuts").list())
     times.cuts.push_back(
         {duration(entry, "activation"), duration(entry, "gradient")});
-  expect(node.at("cuts"), times.cuts.size(), manifest.roles.size() - 1);
+  expect(node.at("cuts"), times.cuts.size(), size_t(manifest.chunkCount) - 1);
   for (const Node &entry : node.at("ties").list()) {
     expect(node.at("ties"), node.at("ties").list().size(),
            manifest.ties.size());
@@ -796,6 +834,16 @@ void checkWorld(const Manifest &manifest) {
     if (!seen[rank])
       bad("roles", "rank " + str(rank) + " has no role");
 
+  std::vector<int> homes(size_t(manifest.chunkCount), 0);
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks) {
+      if (chunk.number >= manifest.chunkCount)
+        bad("roles",
+            "chunk " + str(chunk.number) + " of " + str(manifest.chunkCount));
+      if (homes[size_t(chunk.number)]++)
+        bad("roles", "chunk " + str(chunk.number) + " stands twice");
+    }
+
   std::vector<int> owners(manifest.parameters.size(), 0);
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
@@ -809,6 +857,13 @@ void checkWorld(const Manifest &manifest) {
 }
 
 } // namespace
+
+const Chunk *Role::chunk(int number) const {
+  for (const Chunk &chunk : chunks)
+    if (chunk.number == number)
+      return &chunk;
+  return nullptr;
+}
 
 int64_t Parameter::elements() const {
   int64_t total = 1;
@@ -885,8 +940,8 @@ Manifest parseManifest(std::string_view text) {
   Node root(json, "");
   int64_t abi = root.at("abi").integer();
   if (abi != GRT_ABI_VERSION)
-    bad("abi",
-        "expected version " + str(GRT_ABI_VERSION) + ", found " + str(abi));
+    bad("abi", "expected version " + str(GRT_ABI_VERSION) + ", found " +
+                   str(abi) + ": compile again");
   Manifest manifest;
   if (root.has("tool-version"))
     manifest.toolVersion = root.at("tool-version").string();
@@ -934,6 +989,8 @@ Manifest parseManifest(std::string_view text) {
     manifest.exchanges.push_back(parseExchange(node, manifest.world));
   for (const Node &node : root.at("roles").list())
     manifest.roles.push_back(parseRole(node, manifest));
+  for (const Role &role : manifest.roles)
+    manifest.chunkCount += int(role.chunks.size());
   for (const Node &node : root.at("ties").list()) {
     Tie tie;
     tie.parameter =

@@ -169,6 +169,19 @@ struct Layer {
   int64_t degree(grt_axis axis) const;
 };
 
+/// A run of layers of a role, with what its neighbours in the model exchange
+/// with it.
+struct Chunk {
+  int number = 0; ///< over all roles, in the order of the model
+  size_t firstLayer = 0, layerCount = 0; ///< of the role's
+  /// Its slots among those of the role.
+  uint32_t firstSlot = 0, slots = 0;
+  int sendActivation = -1, recvActivation = -1, sendGradient = -1,
+      recvGradient = -1;
+
+  size_t endLayer() const { return firstLayer + layerCount; }
+};
+
 struct Role {
   int stage = 0;
   std::vector<int> devices; ///< global ranks; the position is the local rank
@@ -178,7 +191,7 @@ struct Role {
   /// For the libraries of the backend; no bytes: they want none.
   Extent workspace;
   std::map<std::string, uint64_t> ledger;
-  int64_t slotCount = 0;
+  int64_t slotCount = 0; ///< of all chunks
   uint64_t slotBytes = 0;
   uint64_t slotStride = 0;
   /// Memory that lies behind every slot: as many views of the same bytes as
@@ -191,8 +204,11 @@ struct Role {
   }
   std::vector<DataCopy> copies;
   std::vector<Layer> layers;
-  int sendActivation = -1, recvActivation = -1, sendGradient = -1,
-      recvGradient = -1;
+  /// Numbers ascend, and each has the layers and slots behind those before it.
+  std::vector<Chunk> chunks;
+
+  /// Null if it is another role's.
+  const Chunk *chunk(int number) const;
 };
 
 struct TieEnd {
@@ -223,6 +239,7 @@ struct Manifest {
   std::vector<Exchange> exchanges;
   std::vector<Tie> ties;
   std::vector<Role> roles;
+  int chunkCount = 0;
   /// What the cost model says of a step's parts, if the program has it.
   std::optional<PredictedTimes> predicted;
 

@@ -18,6 +18,7 @@ public:
   Layout(const PredictedTimes &times, std::span<const grt_schedule> schedules)
       : times(times), roles(schedules.size()) {
     for (size_t r = 0; r < roles.size(); ++r) {
+      roles[r].transfers = schedules[r].transfers;
       for (grt_part part : {GRT_PART_PROLOGUE, GRT_PART_STEADY,
                             GRT_PART_STEP_END, GRT_PART_DRAIN}) {
         const grt_task_list &list = schedules[r].parts[part];
@@ -26,7 +27,7 @@ public:
       }
       for (size_t t = 0; t < roles[r].tasks.size(); ++t)
         if (roles[r].tasks[t].kind == GRT_TASK_BACKWARD)
-          roles[r].lastBackward = t;
+          roles[r].lastBackward[roles[r].tasks[t].chunk] = t;
     }
   }
 
@@ -50,11 +51,13 @@ public:
 private:
   struct Role {
     std::vector<grt_task> tasks;
-    size_t at = 0, lastBackward = size_t(-1);
+    const grt_transfer_part *transfers = nullptr;
+    size_t at = 0;
+    std::map<uint16_t, size_t> lastBackward; ///< by chunk
     double time = 0;
     std::vector<PredictedSpan> spans;
-    /// Messages per channel so far.
-    std::map<int, size_t> messages;
+    /// Messages so far by value, direction and cut.
+    std::map<std::pair<int, size_t>, size_t> messages;
   };
   /// Where one thing waits for another: when each side came, by side.
   struct Meeting {
@@ -74,17 +77,30 @@ private:
     roles[r].time += length;
   }
 
-  double ofLayers(size_t r, double LayerTimes::*part) const {
+  static double sumOf(std::span<const LayerTimes> layers,
+                      double LayerTimes::*part) {
     double sum = 0;
-    for (const LayerTimes &layer : times.roles[r].layers)
+    for (const LayerTimes &layer : layers)
       sum += layer.*part;
     return sum;
   }
 
+  /// The first layer of the running task's chunk, and its layers.
+  std::pair<size_t, std::span<const LayerTimes>> chunkOf(size_t r) const {
+    const PredictedTimes::Role &role = times.roles[r];
+    uint16_t number = roles[r].tasks[roles[r].at].chunk;
+    for (const PredictedTimes::Chunk &chunk : role.chunks)
+      if (chunk.number == number)
+        return {
+            chunk.firstLayer,
+            std::span(role.layers).subspan(chunk.firstLayer, chunk.layerCount)};
+    return {};
+  }
+
   void forward(size_t r) {
-    const std::vector<LayerTimes> &layers = times.roles[r].layers;
+    auto [front, layers] = chunkOf(r);
     for (size_t l = 0; l < layers.size(); ++l) {
-      auto layer = int32_t(l);
+      auto layer = int32_t(front + l);
       alone(r, PredictedRow::Communication, "gather", layers[l].gather, layer);
       alone(r, PredictedRow::Compute, "forward", layers[l].forward, layer);
       alone(r, PredictedRow::Communication, "tp all-reduce",
@@ -97,11 +113,12 @@ private:
   void backward(size_t r) {
     Role &role = roles[r];
     double slowdown = times.roles[r].slowdown;
-    const std::vector<LayerTimes> &layers = times.roles[r].layers;
+    auto [front, layers] = chunkOf(r);
+    bool isLast = role.at == role.lastBackward[role.tasks[role.at].chunk];
     for (size_t l = layers.size(); l-- > 0;) {
-      auto layer = int32_t(l);
+      auto layer = int32_t(front + l);
       const LayerTimes &time = layers[l];
-      double sync = role.at == role.lastBackward ? time.sync : 0;
+      double sync = isLast ? time.sync : 0;
       double compute = time.recompute + time.backward;
       double communication = time.gather + time.scatter + sync;
       // Where alone a point of one side would lie: both are slowed down until
@@ -147,24 +164,27 @@ private:
   bool transfer(size_t r, const grt_task &task) {
     struct Part {
       const char *what;
-      int channel;
+      std::pair<int, size_t> channel;
       size_t cut;
       bool gradient;
       double start, length;
     };
     std::vector<Part> parts;
-    auto add = [&](int flag, const char *what, bool upstream, bool gradient) {
-      if (!(task.flags & flag))
-        return;
-      size_t cut = upstream ? r - 1 : r;
+    static const char *const names[2][2] = {
+        {"send activation", "send gradient"},
+        {"receive activation", "receive gradient"}};
+    for (uint32_t p = 0; p < task.count; ++p) {
+      const grt_transfer_part &part = roles[r].transfers[task.first + p];
+      bool gradient = part.value == GRT_GRADIENT;
+      size_t cut = std::min(part.chunk, part.peer_chunk);
       const PredictedTimes::Cut &time = times.cuts.at(cut);
-      parts.push_back({what, flag, cut, gradient, 0,
+      parts.push_back({names[part.direction][part.value],
+                       {2 * part.direction + part.value, cut},
+                       cut,
+                       gradient,
+                       0,
                        gradient ? time.gradient : time.activation});
-    };
-    add(GRT_SEND_ACTIVATION, "send activation", false, false);
-    add(GRT_SEND_GRADIENT, "send gradient", true, true);
-    add(GRT_RECV_ACTIVATION, "receive activation", true, false);
-    add(GRT_RECV_GRADIENT, "receive gradient", false, true);
+    }
     if (parts.empty())
       return true;
     bool all = true;
@@ -236,7 +256,8 @@ private:
         return false;
       break;
     case GRT_TASK_NORM: {
-      double length = ofLayers(r, &LayerTimes::norm), start = 0;
+      double length = sumOf(times.roles[r].layers, &LayerTimes::norm);
+      double start = 0;
       if (!meet(Norm, 0, 0, r, roles.size(), role.time + length, start))
         return false;
       alone(r, PredictedRow::Compute, "norm", length);
@@ -245,7 +266,7 @@ private:
     }
     case GRT_TASK_UPDATE:
       alone(r, PredictedRow::Compute, "update",
-            ofLayers(r, &LayerTimes::update));
+            sumOf(chunkOf(r).second, &LayerTimes::update));
       break;
     default:
       // The cost model counts gradients with the last backward.

@@ -35,9 +35,14 @@ struct LayerTimes {
 };
 
 struct PredictedTimes {
+  struct Chunk {
+    int number = 0;
+    size_t firstLayer = 0, layerCount = 0;
+  };
   struct Role {
     double slowdown = 1; ///< of both sides while they overlap
     std::vector<LayerTimes> layers;
+    std::vector<Chunk> chunks;
   };
   struct Cut {
     double activation = 0, gradient = 0;
@@ -47,7 +52,7 @@ struct PredictedTimes {
     double reduce = 0, broadcast = 0;
   };
   std::vector<Role> roles;
-  std::vector<Cut> cuts; ///< between neighbouring roles
+  std::vector<Cut> cuts; ///< between neighbouring chunks
   std::vector<Tie> ties;
 };
 

@@ -146,36 +146,120 @@ void publishEntryPoints() {
       dlclose(self);
 }
 
-void checkTaskList(const grt_task_list &list, const Manifest &manifest,
-                   const Role &role, const std::string &where) {
-  if (list.count && !list.tasks)
-    invalid(where + ": tasks are missing");
-  for (uint64_t i = 0; i < list.count; ++i) {
-    const grt_task &task = list.tasks[i];
-    std::string place = where + ", task " + str(i);
-    if (task.kind > GRT_TASK_TIE_BROADCAST)
-      invalid(place + ": unknown kind " + str(task.kind));
-    bool computes =
-        task.kind == GRT_TASK_FORWARD || task.kind == GRT_TASK_BACKWARD;
-    uint64_t batches = uint64_t(manifest.microBatches);
-    if ((computes && task.micro_batch >= batches) ||
-        task.send_micro_batch >= batches || task.recv_micro_batch >= batches)
-      invalid(place + ": micro-batch out of range, expected less than " +
-              str(batches));
-    if (task.slot >= role.slotCount)
-      invalid(place + ": slot " + str(task.slot) + " of " +
-              str(uint64_t(role.slotCount)));
-    if (task.kind != GRT_TASK_TRANSFER)
-      continue;
-    const std::pair<uint8_t, int> needs[] = {
-        {GRT_SEND_ACTIVATION, role.sendActivation},
-        {GRT_RECV_ACTIVATION, role.recvActivation},
-        {GRT_SEND_GRADIENT, role.sendGradient},
-        {GRT_RECV_GRADIENT, role.recvGradient}};
-    for (const auto &[flag, exchange] : needs)
-      if ((task.flags & flag) && exchange < 0)
-        invalid(place + ": the role has no exchange for transfer flag " +
-                str(flag));
+/// What a row may say, from what its kind names.
+void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
+               uint64_t partCount, const std::string &place) {
+  if (task.kind > GRT_TASK_TIE_BROADCAST)
+    invalid(place + ": unknown kind " + str(task.kind));
+  bool computes =
+      task.kind == GRT_TASK_FORWARD || task.kind == GRT_TASK_BACKWARD;
+  bool isTransfer = task.kind == GRT_TASK_TRANSFER;
+  bool ofChunk = computes || task.kind == GRT_TASK_SYNC_GRADIENTS ||
+                 task.kind == GRT_TASK_UPDATE;
+  const Chunk *chunk = ofChunk ? role.chunk(task.chunk) : nullptr;
+  if (ofChunk && !chunk)
+    invalid(place + ": chunk " + str(task.chunk) + " is not the role's");
+  if (computes && task.micro_batch >= uint64_t(manifest.microBatches))
+    invalid(place + ": micro-batch out of range, expected less than " +
+            str(uint64_t(manifest.microBatches)));
+  if (computes && task.slot >= chunk->slots)
+    invalid(place + ": slot " + str(task.slot) + " of " + str(chunk->slots));
+  if (isTransfer && (task.count == 0 || task.count > GRT_TRANSFER_PARTS))
+    invalid(place + ": expected 1 to " + str(GRT_TRANSFER_PARTS) +
+            " parts of a transfer, found " + str(task.count));
+  if (isTransfer &&
+      (task.first > partCount || task.count > partCount - uint64_t(task.first)))
+    invalid(place + ": parts from " + str(task.first) + " on of " +
+            str(partCount));
+  const struct {
+    const char *name;
+    uint32_t value;
+    bool named;
+  } fields[] = {{"flags", task.flags & ~uint32_t(GRT_SYNC_BEHIND), false},
+                {"flags", task.flags, task.kind == GRT_TASK_BACKWARD},
+                {"chunk", task.chunk, ofChunk},
+                {"slot", task.slot, computes},
+                {"micro-batch", task.micro_batch, computes},
+                {"first part", task.first, isTransfer},
+                {"count of parts", task.count, isTransfer},
+                {"generation", task.generation, false},
+                {"classes", task.classes, false},
+                {"stream", task.stream, false},
+                {"tiers", task.tiers, false},
+                {"reserved field", task.reserved, false}};
+  for (const auto &field : fields)
+    if (!field.named && field.value)
+      invalid(place + ": expected " + field.name + " 0, found " +
+              str(field.value) + "; this runtime does not know its meaning");
+}
+
+void checkPart(const grt_transfer_part &part, const Manifest &manifest,
+               const Role &role, const std::string &place) {
+  if (part.direction > GRT_RECEIVE || part.value > GRT_GRADIENT)
+    invalid(place + ": unknown direction " + str(part.direction) +
+            " or value " + str(part.value));
+  const Chunk *chunk = role.chunk(part.chunk);
+  if (!chunk)
+    invalid(place + ": chunk " + str(part.chunk) + " is not the role's");
+  bool isActivation = part.value == GRT_ACTIVATION;
+  bool sends = part.direction == GRT_SEND;
+  int exchange = isActivation
+                     ? sends ? chunk->sendActivation : chunk->recvActivation
+                 : sends ? chunk->sendGradient
+                         : chunk->recvGradient;
+  if (exchange < 0)
+    invalid(place + ": chunk " + str(part.chunk) + " does not " +
+            (sends ? "send " : "receive ") +
+            (isActivation ? "an activation" : "a gradient"));
+  // Activations go up in the model's order, gradients down.
+  int peer = chunk->number + (isActivation == sends ? 1 : -1);
+  if (part.peer_chunk != peer)
+    invalid(place + ": expected peer chunk " + str(peer) + ", found " +
+            str(part.peer_chunk));
+  if (part.micro_batch >= uint64_t(manifest.microBatches))
+    invalid(place + ": micro-batch out of range, expected less than " +
+            str(uint64_t(manifest.microBatches)));
+  bool fills = isActivation && !sends;
+  if (fills ? part.slot >= chunk->slots : part.slot != 0)
+    invalid(place + ": slot " + str(part.slot) + " of " +
+            str(fills ? chunk->slots : 1u));
+  if (part.generation || part.reserved[0] || part.reserved[1] ||
+      part.reserved[2])
+    invalid(place + ": expected generation 0, found " + str(part.generation) +
+            ", or a reserved field that is not 0");
+}
+
+void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
+                   const Role &role, const std::string &name) {
+  static const char *const parts[] = {"prologue", "steady", "step end", "drain",
+                                      "evaluate"};
+  if (schedule.transfer_count && !schedule.transfers)
+    invalid(name + ": parts of transfers are missing");
+  for (uint64_t i = 0; i < schedule.transfer_count; ++i)
+    checkPart(schedule.transfers[i], manifest, role,
+              name + ", part " + str(i) + " of transfers");
+  for (int part = 0; part < GRT_PART_COUNT; ++part) {
+    const grt_task_list &list = schedule.parts[part];
+    std::string where = name + ", " + parts[part];
+    if (list.count && (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
+      invalid(where + ": expected no tasks, found " + str(list.count) +
+              "; this runtime runs synchronous schedules only");
+    if (list.count && !list.tasks)
+      invalid(where + ": tasks are missing");
+    for (uint64_t i = 0; i < list.count; ++i) {
+      const grt_task &task = list.tasks[i];
+      std::string place = where + ", task " + str(i);
+      checkTask(task, manifest, role, schedule.transfer_count, place);
+      unsigned seen = 0;
+      for (uint32_t p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count;
+           ++p) {
+        const grt_transfer_part &one = schedule.transfers[task.first + p];
+        unsigned bit = 1u << (2 * one.direction + one.value);
+        if (seen & bit)
+          invalid(place + ": two parts of one direction and value");
+        seen |= bit;
+      }
+    }
   }
 }
 
@@ -189,24 +273,21 @@ void checkTable(const grt_program &program, const Manifest &manifest) {
   for (uint32_t i = 0; i < program.function_count; ++i)
     if (!program.functions[i])
       invalid("function '" + manifest.functions[i] + "' is missing");
-  static const char *const parts[] = {"prologue", "steady", "step end", "drain",
-                                      "evaluate"};
   for (uint32_t r = 0; r < program.role_count; ++r)
-    for (int part = 0; part < GRT_PART_COUNT; ++part) {
-      const grt_task_list &list = program.schedules[r].parts[part];
-      std::string where = "schedule of role " + str(r) + ", " + parts[part];
-      if (list.count && (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
-        invalid(where + ": expected no tasks, found " + str(list.count) +
-                "; this runtime runs synchronous schedules only");
-      checkTaskList(list, manifest, manifest.roles[r], where);
-    }
+    checkSchedule(program.schedules[r], manifest, manifest.roles[r],
+                  "schedule of role " + str(r));
 }
 
 Manifest checkedManifest(const grt_program &program, const std::string &name) {
   if (program.abi_version != GRT_ABI_VERSION)
     invalid("program '" + name + "' has ABI version " +
             str(program.abi_version) + ", this runtime has " +
-            str(GRT_ABI_VERSION));
+            str(GRT_ABI_VERSION) + ": compile again");
+  if (program.task_bytes != sizeof(grt_task) ||
+      program.transfer_part_bytes != sizeof(grt_transfer_part))
+    invalid("program '" + name + "' has rows of " + str(program.task_bytes) +
+            " and " + str(program.transfer_part_bytes) + " bytes, expected " +
+            str(sizeof(grt_task)) + " and " + str(sizeof(grt_transfer_part)));
   if (!program.manifest || !program.functions || !program.schedules)
     invalid("program '" + name + "' has an incomplete table");
   try {

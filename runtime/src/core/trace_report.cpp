@@ -122,9 +122,10 @@ private:
 
 } // namespace
 
-std::string taskText(const grt_task &task) {
+std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
+  std::string ofChunk = " chunk " + std::to_string(task.chunk);
   auto onSlot = [&](const char *name) {
-    return std::string(name) + " mb " + std::to_string(task.micro_batch) +
+    return name + ofChunk + " mb " + std::to_string(task.micro_batch) +
            " slot " + std::to_string(task.slot);
   };
   switch (task.kind) {
@@ -133,26 +134,26 @@ std::string taskText(const grt_task &task) {
   case GRT_TASK_BACKWARD:
     return onSlot("backward");
   case GRT_TASK_TRANSFER: {
-    std::string text;
-    auto part = [&](int flag, const char *name, uint32_t microBatch) {
-      if (task.flags & flag)
-        text += (text.empty() ? "transfer " : ", ") + std::string(name) +
-                " mb " + std::to_string(microBatch);
-    };
-    part(GRT_SEND_ACTIVATION, "send-activation", task.send_micro_batch);
-    part(GRT_SEND_GRADIENT, "send-gradient", task.send_micro_batch);
-    part(GRT_RECV_ACTIVATION, "recv-activation", task.recv_micro_batch);
-    part(GRT_RECV_GRADIENT, "recv-gradient", task.recv_micro_batch);
+    static const char *const names[2][2] = {
+        {"send-activation", "send-gradient"},
+        {"recv-activation", "recv-gradient"}};
+    std::string text = "transfer";
+    for (uint32_t p = 0; p < task.count; ++p) {
+      const grt_transfer_part &part = transfers[task.first + p];
+      text += std::string(p ? ", " : " ") + names[part.direction][part.value] +
+              " chunk " + std::to_string(part.chunk) + " mb " +
+              std::to_string(part.micro_batch);
+    }
     return text;
   }
   case GRT_TASK_SYNC_GRADIENTS:
-    return "sync-gradients";
+    return "sync-gradients" + ofChunk;
   case GRT_TASK_TIE_REDUCE:
     return "tie-reduce";
   case GRT_TASK_NORM:
     return "norm";
   case GRT_TASK_UPDATE:
-    return "update";
+    return "update" + ofChunk;
   default:
     return "tie-broadcast";
   }
@@ -160,7 +161,7 @@ std::string taskText(const grt_task &task) {
 
 TraceReport::TraceReport(const Program &program,
                          std::vector<RankRecording> recordings)
-    : manifest(program.manifest()),
+    : program(program), manifest(program.manifest()),
       ranks(std::move(recordings)) {
   findWindows();
   findWaits();
@@ -369,6 +370,8 @@ void TraceReport::write(const std::string &path) const {
   for (size_t r = 0; r < ranks.size(); ++r) {
     const RankRecording &rank = ranks[r];
     const Role &role = manifest.roles[rank.role];
+    const grt_transfer_part *transfers =
+        program.table().schedules[rank.role].transfers;
     int self = rank.recorder->rank();
     out.name(self, 0, "process_name",
              "rank " + std::to_string(self) + " (stage " +
@@ -409,8 +412,8 @@ void TraceReport::write(const std::string &path) const {
                   "step", begin, end);
         break;
       case TraceKind::Task:
-        out.slice(self, MeasuredTasks, taskText(event.task), "task", begin,
-                  end);
+        out.slice(self, MeasuredTasks, taskText(event.task, transfers), "task",
+                  begin, end);
         break;
       case TraceKind::Function:
         out.slice(self, MeasuredTasks, of(event.layer, phaseName(event.detail)),
@@ -446,8 +449,8 @@ void TraceReport::write(const std::string &path) const {
         double end = place.at + span.end * 1e3;
         switch (span.row) {
         case PredictedRow::Task:
-          out.slice(self, PredictedTasks, taskText(span.task), "task", begin,
-                    end);
+          out.slice(self, PredictedTasks, taskText(span.task, transfers),
+                    "task", begin, end);
           break;
         case PredictedRow::Compute:
           out.slice(self, PredictedCompute, of(span.layer, span.what),

@@ -48,6 +48,7 @@ private:
   void findWindows();
   void findWaits();
 
+  const Program &program;
   const Manifest &manifest;
   std::vector<RankRecording> ranks;
   std::vector<Window> windows;
@@ -57,8 +58,9 @@ private:
   std::optional<PredictedStep> prediction;
 };
 
-/// "forward mb 3 slot 1", as the compiler prints tasks.
-std::string taskText(const grt_task &task);
+/// "forward chunk 0 mb 3 slot 1". `transfers` is the table of parts of the
+/// task's role.
+std::string taskText(const grt_task &task, const grt_transfer_part *transfers);
 
 } // namespace grt
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
+#include "grt/cpu_bounds.h"
 #include "measure.h"
 
 #include <algorithm>

@@ -57,8 +57,7 @@ Status generate(const Options &options, Session &session, std::string &text) {
 
 BatchReader::BatchReader(const Dataset &data, const Session &session,
                          uint64_t parts)
-    : data(data), session(session),
-      samples(int64_t(parts) * session.program().batchSize()) {
+    : data(data), samples(int64_t(parts) * session.program().batchSize()) {
   for (const std::vector<SampleRange> &ranges : session.samplesRead()) {
     std::vector<SampleRange> &all = wanted.emplace_back();
     for (uint64_t part = 0; part < parts; ++part)
@@ -96,6 +95,7 @@ Status BatchReader::give(uint64_t first, bool more, Session &to) {
     });
   return to.setBatch(current.values, current.counted);
 }
+
 /// Steps in a row that --skip-norm leaves out before a run ends: a few are
 /// outliers, more a run that has diverged.
 static constexpr uint64_t kDefaultSkipLimit = 10;

@@ -36,7 +36,6 @@ private:
   grt::Status read(uint64_t first, Batch &batch) const;
 
   const grt::Dataset &data;
-  const grt::Session &session;
   const int64_t samples; ///< of a step
   grt::SamplesRead wanted;
   Batch current, next;

@@ -73,8 +73,9 @@ module attributes {grt.manifest = "{}"} {
 // A task: kind, flags and slot in one word; forward of micro-batch 3, then a
 // transfer (2) with RECV_ACTIVATION (2) and SEND_GRADIENT (4), then its backward
 // (1) with SYNC_BEHIND (1).
-// CHECK: llvm.mlir.global private constant @stage0.schedule.steady(dense<{{\[\[}}0, 3, 0, 0], [1538, 0, 1, 2], [257, 3, 0, 0]]> : tensor<3x4xi32>)
-// CHECK: llvm.mlir.global private constant @stage0.schedule.step_end(dense<{{\[\[}}5, 0, 0, 0]]> : tensor<1x4xi32>)
+// CHECK: llvm.mlir.global private constant @stage0.schedule.steady(dense<{{\[\[}}0, 0, 3, 0, 0, 0], [2, 0, 0, 0, 2, 0], [257, 0, 3, 0, 0, 0]]> : tensor<3x6xi32>)
+// CHECK: llvm.mlir.global private constant @stage0.schedule.step_end(dense<{{\[\[}}5, 0, 0, 0, 0, 0]]> : tensor<1x6xi32>)
+// CHECK: llvm.mlir.global private constant @stage0.schedule.transfers(dense<{{\[\[}}256, 65535, 1, 0], [1, 65535, 2, 0]]> : tensor<2x4xi32>)
 // CHECK: llvm.mlir.global private constant @grt$manifest("{}")
 // CHECK-SAME: section = ".grt.manifest"
 // CHECK: llvm.mlir.global external constant @grt_program()
@@ -86,5 +87,5 @@ module attributes {grt.manifest = "{}"} {
 // IR: @g.call1 = private constant { i32, i32, i32, i32, ptr } { i32 0, i32 2, i32 1, i32 0, ptr
 // IR: @g.call2 = private constant { i32, i32, i32, i32, [3 x i64], [3 x i64], ptr } { i32 1, i32 1, i32 0, i32 2,
 // IR: @g.call3 = private constant { i32, i32, i32, i32, ptr } { i32 1, i32 2, i32 0, i32 0, ptr
-// IR: @"grt$schedules" = private constant [1 x [5 x { ptr, i64 }]] {{\[\[}}5 x { ptr, i64 }] [{ ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.steady, i64 3 }, { ptr, i64 } { ptr @stage0.schedule.step_end, i64 1 }, { ptr, i64 } zeroinitializer, { ptr, i64 } zeroinitializer]]
-// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 3, i32 2, i32 1, i32 0, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }
+// IR: @"grt$schedules" = private constant [1 x [6 x { ptr, i64 }]] {{\[\[}}6 x { ptr, i64 }] [{ ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.steady, i64 3 }, { ptr, i64 } { ptr @stage0.schedule.step_end, i64 1 }, { ptr, i64 } zeroinitializer, { ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.transfers, i64 2 }]]
+// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 4, i32 2, i32 1, i32 1048600, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }

@@ -8,6 +8,7 @@
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "grt/abi.h"
+#include "grt/cpu_bounds.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
