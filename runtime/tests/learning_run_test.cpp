@@ -25,10 +25,6 @@ std::vector<Json> logged(const std::string &path, const char *key) {
   return values;
 }
 
-bool has(const Result &result, const std::string &text) {
-  return result.output.find(text) != std::string::npos;
-}
-
 TEST(LearningRun, Schedules) {
   std::string log = folder() + "/rates.jsonl";
   std::string common = program(1) + " --data=" + alphabet() +

@@ -25,10 +25,6 @@ std::string common(int ranks = 2) {
   return program(ranks) + " --data=" + alphabet();
 }
 
-bool has(const Result &result, const std::string &text) {
-  return result.output.find(text) != std::string::npos;
-}
-
 /// Names of everything in a folder.
 std::set<std::string> contents(const std::string &path) {
   std::set<std::string> names;

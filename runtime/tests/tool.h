@@ -29,6 +29,11 @@ struct Result {
   std::string output;
 };
 
+/// Whether `text` stands in what the tool printed.
+inline bool has(const Result &result, const std::string &text) {
+  return result.output.find(text) != std::string::npos;
+}
+
 /// A folder of this process, which goes with it.
 inline std::string folder() {
   static const struct Folder {

@@ -18,7 +18,7 @@ using namespace galvatron;
 
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kMebibyte = 1 << 20;
 
 ProfileLayer measuredLayer(std::string name, int64_t count, double ms,
                            int64_t weights, int64_t kept) {
@@ -29,7 +29,7 @@ ProfileLayer measuredLayer(std::string name, int64_t count, double ms,
   layer.forward = BatchTimes({{1, ms}, {4, 3 * ms}});
   layer.backward = BatchTimes({{1, 2 * ms}, {4, 6 * ms}});
   layer.parameterBytes = weights;
-  layer.boundaryBytes = 2 * kMiB;
+  layer.boundaryBytes = 2 * kMebibyte;
   layer.intermediateBytes = kept;
   return layer;
 }
@@ -40,9 +40,9 @@ std::unique_ptr<ProfileLayerModel> model(std::vector<ProfileLayer> layers) {
 }
 
 std::unique_ptr<ProfileLayerModel> fiveLayers() {
-  return model({measuredLayer("embed", 1, 1, 90 * kMiB, 4 * kMiB),
-                measuredLayer("block", 3, 5, 60 * kMiB, 250 * kMiB),
-                measuredLayer("head", 1, 3, 90 * kMiB, 30 * kMiB)});
+  return model({measuredLayer("embed", 1, 1, 90 * kMebibyte, 4 * kMebibyte),
+                measuredLayer("block", 3, 5, 60 * kMebibyte, 250 * kMebibyte),
+                measuredLayer("head", 1, 3, 90 * kMebibyte, 30 * kMebibyte)});
 }
 
 Plan shaped(LayerModel &model, int64_t devices, int64_t batch, int64_t m,
@@ -128,8 +128,9 @@ TEST(TwoBufferPlan, isTheBestOfAllStagesAndSizes) {
   auto layers = fiveLayers();
   int feasible = 0, recomputed = 0, infeasible = 0;
   for (int64_t batch : {4, 8, 12})
-    for (int64_t memory : {1700 * kMiB, 2200 * kMiB, 2400 * kMiB, 2600 * kMiB,
-                           2900 * kMiB, 3400 * kMiB, 9000 * kMiB}) {
+    for (int64_t memory : {1700 * kMebibyte, 2200 * kMebibyte, 2400 * kMebibyte,
+                           2600 * kMebibyte, 2900 * kMebibyte, 3400 * kMebibyte,
+                           9000 * kMebibyte}) {
       PlannerOptions options = asked("2bw", batch);
       options.memory = memory;
       PlannedOnly answer =
@@ -162,11 +163,12 @@ TEST(HarmonyPlan, trainsWhatNoOtherSpaceCan) {
   // Weights, gradients and Adam's state of the model are 16 bytes a parameter:
   // 5.6 GiB, which four devices of 0.9 GiB do not have.
   Cluster cluster = llvm::cantFail(Cluster::load("4xrtx-titan"));
-  auto layers = model({measuredLayer("embed", 1, 1, 90 * kMiB, 4 * kMiB),
-                       measuredLayer("block", 20, 5, 60 * kMiB, 60 * kMiB),
-                       measuredLayer("head", 1, 3, 90 * kMiB, 30 * kMiB)});
+  auto layers =
+      model({measuredLayer("embed", 1, 1, 90 * kMebibyte, 4 * kMebibyte),
+             measuredLayer("block", 20, 5, 60 * kMebibyte, 60 * kMebibyte),
+             measuredLayer("head", 1, 3, 90 * kMebibyte, 30 * kMebibyte)});
   PlannerOptions options = asked("bmw", 16);
-  options.memory = 2250 * kMiB; // 1.3 GiB of it are reserved
+  options.memory = 2250 * kMebibyte; // 1.3 GiB of it are reserved
   options.relaxations = false;
   EXPECT_FALSE(llvm::cantFail(plan(*layers, cluster, options)).feasible());
   for (const char *space : {"harmony-pp", "harmony-dp"}) {
@@ -178,8 +180,8 @@ TEST(HarmonyPlan, trainsWhatNoOtherSpaceCan) {
     EXPECT_EQ(answer.json.getArray("layers")->size(), 22u);
     // The host has all parameters, and twice as many bytes of moments.
     const llvm::json::Object *host = answer.json.getObject("host-ledger");
-    EXPECT_EQ(*host->getInteger("parameters"), 1380 * kMiB);
-    EXPECT_EQ(*host->getInteger("optimizer"), 2 * 1380 * kMiB);
+    EXPECT_EQ(*host->getInteger("parameters"), 1380 * kMebibyte);
+    EXPECT_EQ(*host->getInteger("optimizer"), 2 * 1380 * kMebibyte);
     // Packs hold all layers, in order.
     int64_t next = 0;
     for (const llvm::json::Value &stage : *answer.json.getArray("stages")) {

@@ -73,7 +73,7 @@ std::optional<Picoseconds> bruteForce(const PlacedPartitionProblem &problem) {
   return best;
 }
 
-PlacedPartitionProblem randomProblem(std::mt19937_64 &random) {
+PlacedPartitionProblem randomPlaced(std::mt19937_64 &random) {
   PlacedPartitionProblem problem;
   problem.stages = pick(random, 1, 4);
   problem.microBatches = pick(random, 1, 8);
@@ -117,7 +117,7 @@ TEST(PlacedPartition, agrees_with_brute_force) {
   std::mt19937_64 random(29);
   int solved = 0, without = 0;
   for (int i = 0; i < instances(20000); ++i) {
-    PlacedPartitionProblem problem = randomProblem(random);
+    PlacedPartitionProblem problem = randomPlaced(random);
     ASSERT_FALSE(llvm::errorToBool(problem.check())) << i;
     std::optional<Picoseconds> expected = bruteForce(problem);
     auto found = solvePlacedPartition(problem);
@@ -150,7 +150,7 @@ TEST(PlacedPartition, agrees_with_brute_force) {
 
 TEST(PlacedPartition, invalid_problems_are_refused) {
   std::mt19937_64 random(1);
-  PlacedPartitionProblem sound = randomProblem(random);
+  PlacedPartitionProblem sound = randomPlaced(random);
   ASSERT_FALSE(llvm::errorToBool(sound.check()));
   auto refused = [&](auto spoil) {
     PlacedPartitionProblem problem = sound;

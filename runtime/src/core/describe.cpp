@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/manifest.h"
+#include "core/text.h"
 #include "grt/session.h"
 
 #include <nlohmann/json.hpp>
@@ -22,15 +23,6 @@ std::string format(const char *pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof(text), pattern, value);
   return text;
-}
-
-std::string bytesText(uint64_t bytes) {
-  const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = double(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
-    value /= 1024;
-  return format(!unit || value >= 100 ? "%.0f " : "%.3g ", value) + units[unit];
 }
 
 std::string ranksText(const std::vector<int> &ranks) {

@@ -24,7 +24,7 @@ constexpr double noise = 0.25;
 /// Even a cache line takes this long from one core to another.
 constexpr double leastSeconds = 1e-7;
 
-std::string format(const char *pattern, double a, double b = 0) {
+std::string sentence(const char *pattern, double a, double b = 0) {
   char text[96];
   std::snprintf(text, sizeof(text), pattern, a, b);
   return text;
@@ -70,10 +70,10 @@ double busyCoresNow() {
 std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
   std::vector<std::string> found;
   if (othersBusy > quietCores)
-    found.push_back(format("other processes kept %.1f of the machine's cores "
-                           "at work before the measurement: its figures are "
-                           "too low, and differ from run to run",
-                           othersBusy));
+    found.push_back(sentence("other processes kept %.1f of the machine's cores "
+                             "at work before the measurement: its figures are "
+                             "too low, and differ from run to run",
+                             othersBusy));
   for (const CollectiveTimes &collective : m.collectives) {
     std::string name =
         collective.kind + " of " + std::to_string(collective.ranks) + " ranks";
@@ -109,7 +109,7 @@ std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
       if (flops < best * (1 - noise)) {
         found.push_back(
             std::string(what) +
-            format(": size %.3g is much slower than size %.3g", size, at));
+            sentence(": size %.3g is much slower than size %.3g", size, at));
         return;
       }
       if (flops > best) {

@@ -18,7 +18,8 @@ namespace {
 using Points = std::vector<std::pair<double, double>>;
 
 /// Of a picture, and the room for its axes.
-constexpr double width = 760, height = 220, left = 64, bottom = 28, top = 10;
+constexpr double pageWidth = 760, height = 220, left = 64, bottom = 28,
+                 top = 10;
 
 constexpr const char *style =
     "body{font:15px/1.5 system-ui,sans-serif;max-width:820px;margin:2em auto;"
@@ -34,7 +35,7 @@ constexpr const char *style =
     ".line{stroke:#7ab3e8}.other{stroke:#f0a070}.dot{fill:#f0a070}"
     ".compute{fill:#7ab3e8}.communication{fill:#f0a070}.idle{fill:#555}}";
 
-std::string number(double value) {
+std::string brief(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g", value);
   return text;
@@ -92,38 +93,38 @@ std::string chart(const Points &curve, const Points &marks, double level) {
   x.widen();
   y.widen();
   auto across = [&](double step) {
-    return left + (step - x.low) / (x.high - x.low) * (width - left - 10);
+    return left + (step - x.low) / (x.high - x.low) * (pageWidth - left - 10);
   };
   auto down = [&](double value) {
     return top + (y.high - value) / (y.high - y.low) * (height - top - bottom);
   };
   std::string text =
-      "<svg viewBox='0 0 " + number(width) + " " + number(height) + "'>";
+      "<svg viewBox='0 0 " + brief(pageWidth) + " " + brief(height) + "'>";
   for (int i = 0; i <= 4; ++i) {
     double value = y.low + (y.high - y.low) * i / 4;
-    std::string at = number(down(value));
-    text += "<line class='axis' x1='" + number(left) + "' x2='" +
-            number(width - 10) + "' y1='" + at + "' y2='" + at +
-            "'/><text text-anchor='end' x='" + number(left - 6) + "' y='" +
-            number(down(value) + 4) + "'>" + number(value) + "</text>";
+    std::string at = brief(down(value));
+    text += "<line class='axis' x1='" + brief(left) + "' x2='" +
+            brief(pageWidth - 10) + "' y1='" + at + "' y2='" + at +
+            "'/><text text-anchor='end' x='" + brief(left - 6) + "' y='" +
+            brief(down(value) + 4) + "'>" + brief(value) + "</text>";
     double step = x.low + (x.high - x.low) * i / 4;
-    text += "<text text-anchor='middle' x='" + number(across(step)) + "' y='" +
-            number(height - 8) + "'>" + number(std::round(step)) + "</text>";
+    text += "<text text-anchor='middle' x='" + brief(across(step)) + "' y='" +
+            brief(height - 8) + "'>" + brief(std::round(step)) + "</text>";
   }
   std::string path;
   for (auto [step, value] : curve)
     if (std::isfinite(value))
-      path += number(across(step)) + "," + number(down(value)) + " ";
+      path += brief(across(step)) + "," + brief(down(value)) + " ";
   text += "<polyline class='line' points='" + path + "'/>";
   if (level > 0)
-    text += "<line class='other' x1='" + number(left) + "' x2='" +
-            number(width - 10) + "' y1='" + number(down(level)) + "' y2='" +
-            number(down(level)) + "'/>";
+    text += "<line class='other' x1='" + brief(left) + "' x2='" +
+            brief(pageWidth - 10) + "' y1='" + brief(down(level)) + "' y2='" +
+            brief(down(level)) + "'/>";
   for (auto [step, value] : marks)
     if (std::isfinite(value))
-      text += "<circle class='dot' r='3' cx='" + number(across(step)) +
-              "' cy='" + number(down(value)) + "'><title>step " + number(step) +
-              ": " + number(value) + "</title></circle>";
+      text += "<circle class='dot' r='3' cx='" + brief(across(step)) +
+              "' cy='" + brief(down(value)) + "'><title>step " + brief(step) +
+              ": " + brief(value) + "</title></circle>";
   return text + "</svg>";
 }
 
@@ -143,19 +144,19 @@ std::string sharesBar(const char *label, const TimeShares &shares,
       {"communication", "exposed communication", shares.exposedCommunication},
       {"bubble", "bubble", shares.bubble},
       {"idle", "idle", shares.idle}};
-  double scale = (width - 180) / longest, x = 90;
+  double scale = (pageWidth - 180) / longest, x = 90;
   std::string text =
-      "<text x='0' y='" + number(at + 15) + "'>" + label + "</text>";
+      "<text x='0' y='" + brief(at + 15) + "'>" + label + "</text>";
   for (const Part &part : parts) {
     double length = part.share * shares.milliseconds * scale;
-    text += std::string("<rect class='") + part.kind + "' x='" + number(x) +
-            "' y='" + number(at) + "' width='" + number(std::max(0.0, length)) +
+    text += std::string("<rect class='") + part.kind + "' x='" + brief(x) +
+            "' y='" + brief(at) + "' width='" + brief(std::max(0.0, length)) +
             "' height='20'><title>" + part.name + ": " +
-            number(100 * part.share) + "%</title></rect>";
+            brief(100 * part.share) + "%</title></rect>";
     x += length;
   }
-  return text + "<text x='" + number(x + 6) + "' y='" + number(at + 15) + "'>" +
-         number(shares.milliseconds) + " ms</text>";
+  return text + "<text x='" + brief(x + 6) + "' y='" + brief(at + 15) + "'>" +
+         brief(shares.milliseconds) + " ms</text>";
 }
 
 std::string sharesPicture(const PageContent &content) {
@@ -164,7 +165,7 @@ std::string sharesPicture(const PageContent &content) {
     longest = std::max(longest, content.predicted.milliseconds);
   if (longest <= 0)
     return "";
-  std::string text = "<svg viewBox='0 0 " + number(width) + " 60'>" +
+  std::string text = "<svg viewBox='0 0 " + brief(pageWidth) + " 60'>" +
                      sharesBar("measured", content.measured, longest, 2);
   if (content.predicted.steps)
     text += sharesBar("predicted", content.predicted, longest, 30);
@@ -179,26 +180,26 @@ std::string memoryPicture(const std::vector<RankMemory> &memory) {
   // More bars than a page has room for say no more.
   size_t shown = std::min<size_t>(memory.size(), 64);
   double row = 18;
-  std::string text = "<svg viewBox='0 0 " + number(width) + " " +
-                     number(double(shown) * row + 4) + "'>";
+  std::string text = "<svg viewBox='0 0 " + brief(pageWidth) + " " +
+                     brief(double(shown) * row + 4) + "'>";
   for (size_t i = 0; i < shown; ++i) {
     const RankMemory &rank = memory[i];
-    double scale = (width - 240) / double(most), y = double(i) * row + 2;
-    text += "<text x='0' y='" + number(y + 12) + "'>rank " +
-            std::to_string(rank.rank) +
-            "</text><rect class='compute' x='70' "
-            "y='" +
-            number(y) + "' width='" +
-            number(double(rank.measuredPeakBytes) * scale) +
-            "' height='14'/><rect class='planned' x='70' y='" + number(y) +
-            "' width='" + number(double(rank.plannedPeakBytes) * scale) +
-            "' height='14'/><text x='" +
-            number(80 + double(std::max(rank.plannedPeakBytes,
-                                        rank.measuredPeakBytes)) *
-                            scale) +
-            "' y='" + number(y + 12) + "'>" +
-            number(double(rank.measuredPeakBytes) / (1 << 20)) + " of " +
-            number(double(rank.plannedPeakBytes) / (1 << 20)) + " MiB</text>";
+    double scale = (pageWidth - 240) / double(most), y = double(i) * row + 2;
+    text +=
+        "<text x='0' y='" + brief(y + 12) + "'>rank " +
+        std::to_string(rank.rank) +
+        "</text><rect class='compute' x='70' "
+        "y='" +
+        brief(y) + "' width='" + brief(double(rank.measuredPeakBytes) * scale) +
+        "' height='14'/><rect class='planned' x='70' y='" + brief(y) +
+        "' width='" + brief(double(rank.plannedPeakBytes) * scale) +
+        "' height='14'/><text x='" +
+        brief(80 +
+              double(std::max(rank.plannedPeakBytes, rank.measuredPeakBytes)) *
+                  scale) +
+        "' y='" + brief(y + 12) + "'>" +
+        brief(double(rank.measuredPeakBytes) / (1 << 20)) + " of " +
+        brief(double(rank.plannedPeakBytes) / (1 << 20)) + " MiB</text>";
   }
   text += "</svg>";
   if (shown < memory.size())
