@@ -102,10 +102,8 @@ void Bert::build(ModelBuilder &b) const {
   auto blockPrefix = [](int64_t index) {
     return ("bert.encoder.layer." + Twine(index) + ".").str();
   };
-  b.declare("bert.embeddings.", embed);
-  for (int64_t index = 0; index < config.layers; ++index)
-    b.declare(blockPrefix(index), block);
-  b.declare("", head);
+  b.declareBlocks("bert.embeddings.", embed, blockPrefix, config.layers, block,
+                  head);
 
   RankedTensorType stream = b.activation({config.width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};

@@ -152,10 +152,7 @@ void Gpt2::build(ModelBuilder &b) const {
   auto blockPrefix = [](int64_t index) {
     return ("transformer.h." + Twine(index) + ".").str();
   };
-  b.declare("transformer.", embed);
-  for (int64_t index = 0; index < layers; ++index)
-    b.declare(blockPrefix(index), block);
-  b.declare("", head);
+  b.declareBlocks("transformer.", embed, blockPrefix, layers, block, head);
 
   RankedTensorType stream = b.activation({width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};

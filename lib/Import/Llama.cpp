@@ -163,10 +163,7 @@ void Llama::build(ModelBuilder &b) const {
   auto blockPrefix = [](int64_t index) {
     return ("model.layers." + Twine(index) + ".").str();
   };
-  b.declare("model.", embed);
-  for (int64_t index = 0; index < config.layers; ++index)
-    b.declare(blockPrefix(index), block);
-  b.declare("", head);
+  b.declareBlocks("model.", embed, blockPrefix, config.layers, block, head);
 
   const std::string &type = config.modelType;
   RankedTensorType stream = b.activation({config.width});

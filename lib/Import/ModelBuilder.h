@@ -108,6 +108,17 @@ public:
   /// Declares the parameters that are not borrowed, with `prefix` in front of
   /// their names. Those of two and more dimensions decay.
   void declare(const llvm::Twine &prefix, const BodyParameters &parameters);
+  /// The same of a model of equal blocks: `embed` behind `prefix`, `block`
+  /// behind `blockPrefix(i)` for each of `blocks` blocks, and `head`.
+  void declareBlocks(llvm::StringRef prefix, const BodyParameters &embed,
+                     llvm::function_ref<std::string(int64_t)> blockPrefix,
+                     int64_t blocks, const BodyParameters &block,
+                     const BodyParameters &head) {
+    declare(prefix, embed);
+    for (int64_t index = 0; index < blocks; ++index)
+      declare(blockPrefix(index), block);
+    declare("", head);
+  }
   /// A body: `write` gets its inputs and its parameters and returns its result.
   void body(llvm::StringRef name, llvm::ArrayRef<mlir::Type> inputs,
             const BodyParameters &parameters, mlir::Type result,

@@ -114,10 +114,8 @@ void Vit::build(ModelBuilder &b) const {
   auto blockPrefix = [](int64_t index) {
     return ("vit.encoder.layer." + Twine(index) + ".").str();
   };
-  b.declare("vit.embeddings.", embed);
-  for (int64_t index = 0; index < config.layers; ++index)
-    b.declare(blockPrefix(index), block);
-  b.declare("", head);
+  b.declareBlocks("vit.embeddings.", embed, blockPrefix, config.layers, block,
+                  head);
 
   RankedTensorType stream = b.activation({config.width});
   RankedTensorType images = b.images(channels, imageRows, imageColumns);
