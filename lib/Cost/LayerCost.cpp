@@ -103,6 +103,13 @@ LayerTime layerTime(const LayerTimeParts &parts) {
   return time;
 }
 
+LayerTime layerTimeGatheredAhead(const LayerTimeParts &parts) {
+  LayerTime time = layerTime(parts);
+  time.forward = overlapSeconds(parts.forward + parts.tpForward, parts.gather,
+                                parts.slowdown);
+  return time;
+}
+
 std::vector<CoreContention>
 pipelineContention(const Cluster &cluster,
                    ArrayRef<std::vector<int64_t>> stages,

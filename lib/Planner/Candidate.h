@@ -99,6 +99,12 @@ public:
     theProblem.partition = std::move(partition);
   }
 
+  /// Leaves so many bytes of every stage's memory unused.
+  void holdBack(int64_t bytes) {
+    for (PipelineStage &stage : theProblem.stages)
+      stage.memory -= bytes;
+  }
+
   const Shape &shape() const { return theShape; }
   const PipelineProblem &problem() const { return theProblem; }
   /// Every pipeline of the shape that is not one of problem()'s costs more:

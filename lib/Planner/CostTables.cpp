@@ -120,13 +120,26 @@ static const typename Map::mapped_type &leftOut(Map &tables,
   return none;
 }
 
+/// Temporaries of a layer while those of its neighbour, of the same size, are
+/// gathered (placeTemporaries() has the true figure).
+static int64_t transientGatheredAhead(const LayerFootprint &footprint) {
+  int64_t forward = 0;
+  if (footprint.forwardTransient > 0)
+    forward = align64(footprint.outputBytes) +
+              align64(footprint.forwardTransient) +
+              align64(footprint.forwardGathered);
+  return std::max(forward, align64(footprint.backwardTransient) +
+                               align64(footprint.backwardGathered));
+}
+
 const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                                            size_t stage, int64_t samples,
                                            int64_t microBatches) {
   const StrategySet &set = *layout.set;
   size_t place = layout.place[stage];
   size_t contention = contentionsOf(layout, microBatches)[stage];
-  auto [it, fresh] = kinds.try_emplace({place, kind, samples, contention});
+  auto [it, fresh] =
+      kinds.try_emplace({place, kind, samples, contention, ahead});
   KindOptions &entry = it->second;
   if (!fresh)
     return entry;
@@ -154,7 +167,11 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     LayerTimeParts parts =
         layerTimeParts(*footprint, strategy, at.links[s], cluster, at.from,
                        dtype, contentions[contention]);
-    LayerTime time = layerTime(parts);
+    canGatherAhead |=
+        footprint->forwardGathered + footprint->backwardGathered > 0;
+    bool gathersAhead = ahead && footprint->forwardGathered > 0;
+    LayerTime time =
+        gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
     KindOption option{s,
                       local,
                       layerNosyncPicoseconds(time) +
@@ -163,6 +180,9 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                       LeastParts::of(parts, *footprint),
                       layerMemory(*footprint, local, /*microBatches=*/0),
                       footprint->dataBytesPerSample};
+    if (ahead)
+      option.memory.transient =
+          std::max(option.memory.transient, transientGatheredAhead(*footprint));
     entry.leastTime = std::min(entry.leastTime, option.time);
     entry.leastNosync = std::min(entry.leastNosync, option.nosync);
     entry.slowdown = std::max(entry.slowdown, parts.slowdown);

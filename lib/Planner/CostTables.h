@@ -180,6 +180,13 @@ public:
                                  size_t stage, int64_t samples,
                                  int64_t microBatches);
 
+  /// What kindOptions() says from now on: that parameters are gathered in line,
+  /// as at first, or that they are where the backend can gather them ahead,
+  /// with the memory of two neighbours' at a time.
+  void setGathersAhead(bool gathersAhead) { ahead = gathersAhead; }
+  /// Whether some option that was priced can gather ahead.
+  bool someGatherAhead() const { return canGatherAhead; }
+
   /// Rates of a boundary's move, by class of the former and the latter layer:
   /// forward (activation) and backward (gradient).
   struct BoundaryRates {
@@ -210,6 +217,7 @@ private:
   Objective objective;
   const Cancellation *cancellation = nullptr;
   bool isIncomplete = false;
+  bool ahead = false, canGatherAhead = false;
   std::string dtype;
   bool contended;
   std::vector<CoreContention> contentions; ///< by number
@@ -217,7 +225,8 @@ private:
   std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> contentionNumbers;
   std::map<std::string, size_t> placeNumbers;
   std::vector<Place> places;
-  std::map<std::tuple<size_t, size_t, int64_t, size_t>, KindOptions> kinds;
+  std::map<std::tuple<size_t, size_t, int64_t, size_t, bool>, KindOptions>
+      kinds;
   std::map<size_t, BoundaryRates> rates;
   std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;
 };

@@ -178,6 +178,8 @@ private:
   void addAlternatives();
   class Proof;
   void proveExecuted(PlannerResult &priced);
+  class Ahead;
+  void gatherAhead(PlannerResult &priced);
   void priceRest(Queue &queue);
   void proveRest(llvm::ArrayRef<std::vector<int64_t>> groups);
   Plan toPlan(const Incumbent &best) const;

@@ -179,6 +179,7 @@ Expected<PlannerResult> PlanSearch::run() {
     best = other;
   }
   proveExecuted(*priced);
+  gatherAhead(*priced);
   Plan plan = priced->plan();
   plan.searchMs = elapsedSeconds() * 1e3;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;

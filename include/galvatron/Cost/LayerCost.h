@@ -99,6 +99,10 @@ layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
 LayerTime layerTime(const LayerTimeParts &parts);
+/// The same where parameters are gathered while the layer before computes and
+/// sums over TP ranks, in forward as in backward: what neighbours of equal
+/// times take.
+LayerTime layerTimeGatheredAhead(const LayerTimeParts &parts);
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
                     const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
                     llvm::StringRef dtype);

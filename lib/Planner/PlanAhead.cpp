@@ -1,0 +1,195 @@
+//===- PlanAhead.cpp - Plans that leave memory for gathering ahead --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The formula that is searched charges every gather of sharded parameters to
+// its layer, so that it never pays to leave memory for gathering a layer ahead.
+// Where the best plan may be far from the fastest, shapes of its batch are
+// solved once more with gathers beside computation and the memory of two
+// neighbours' parameters. What comes out is simulated: neither time nor memory
+// of this second formula is promised to anybody.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executed.h"
+#include "PlanSearch.h"
+
+#include "galvatron/Cost/StageContents.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+/// A gap that is worth a second search, percent.
+constexpr double kWorthwhileGap = 2;
+/// Part of the steps of a search that this one may take after it, 2 million.
+constexpr uint64_t kAheadPart = 25;
+/// So many plans are simulated, each in up to a tenth of a second.
+constexpr size_t kMostSimulated = 4;
+/// Neighbours of different sizes need more memory than the formula says: what
+/// was missing is held back, so many times.
+constexpr int kMostTries = 3;
+
+/// The second search of one batch.
+class PlanSearch::Ahead {
+public:
+  Ahead(PlanSearch &plans, PlannerResult &result)
+      : plans(plans), result(result),
+        mostSteps(plans.options.mostSteps == 0
+                      ? kNoStepLimit
+                      : plans.options.mostSteps / kAheadPart) {
+    plans.tables.setGathersAhead(true);
+  }
+  ~Ahead() { plans.tables.setGathersAhead(false); }
+
+  void run();
+
+private:
+  bool ended() const {
+    return steps >= mostSteps || simulated >= kMostSimulated || plans.late();
+  }
+  Picoseconds limit() const {
+    return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
+  }
+  std::unique_ptr<Candidate> candidateOf(const Shape &shape, bool transfers);
+  Picoseconds boundOf(const Shape &shape);
+  void solve(const Shape &shape);
+  std::optional<Solved> solve(Candidate &candidate);
+  int64_t missingFor(const Plan &plan);
+  void simulate(Incumbent found);
+
+  PlanSearch &plans;
+  PlannerResult &result;
+  uint64_t steps = 0, mostSteps;
+  size_t simulated = 0;
+};
+
+std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
+                                                          bool transfers) {
+  std::string refusal;
+  std::unique_ptr<Candidate> candidate =
+      Candidate::make(plans.model, plans.tables, shape, refusal,
+                      /*fewest=*/0, transfers);
+  if (candidate)
+    candidate->setPartition(plans.partitionOf(candidate->problem()));
+  return candidate;
+}
+
+/// The least cost of the shape, as far as sums over layers within its memory
+/// tell.
+Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
+  std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
+  if (!candidate)
+    return kNoBound;
+  return PipelineSearch(candidate->problem()).lowerBound();
+}
+
+std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {
+  PipelineSearch search(candidate.problem());
+  search.setCancellation(plans.options.cancellation);
+  search.setMostSteps(mostSteps - std::min(steps, mostSteps));
+  std::optional<PipelineSolution> found = search.solve(limit());
+  steps += search.statistics().steps;
+  if (!found)
+    return std::nullopt;
+  return candidate.toSolved(*found);
+}
+
+/// By how much the memory of some stage is too small for gathering ahead.
+int64_t PlanSearch::Ahead::missingFor(const Plan &plan) {
+  int64_t missing = 0;
+  for (auto [s, stage] : enumerate(plan.stages)) {
+    auto number = static_cast<int64_t>(s);
+    StageContents contents =
+        cantFail(stageContents(plans.model, plans.cluster, plan, number));
+    markGathersAhead(contents, plan, number);
+    int64_t needed = stageLedger(contents.layers, contents.shape).total();
+    missing = std::max(
+        missing,
+        needed - plans.cluster.budgetOf(stage.devices, plans.options.memory));
+  }
+  return missing;
+}
+
+void PlanSearch::Ahead::simulate(Incumbent found) {
+  Plan plan = plans.toPlan(found);
+  ++simulated;
+  Expected<PlannerResult> priced =
+      evaluate(plans.model, plans.cluster, plan, plans.options.memory);
+  if (!priced) {
+    consumeError(priced.takeError());
+    return;
+  }
+  if (!priced->feasible() ||
+      priced->plan().iterationMs >= result.plan().iterationMs)
+    return;
+  plans.log(found.shape.str() + ": executed in " +
+            Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) +
+            " ms, found with gathers ahead");
+  // What is proven of the batch stays: the least that any plan takes.
+  if (std::optional<double> gap = result.plan().gapPercent) {
+    double least = result.plan().iterationMs / (1 + *gap / 100);
+    std::get<Plan>(priced->outcome).gapPercent =
+        std::max(0.0, (priced->plan().iterationMs / least - 1) * 100);
+  }
+  found.solved.cost =
+      static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
+  result = std::move(*priced);
+  plans.best = std::move(found);
+  plans.finder = Finder::Exact;
+}
+
+void PlanSearch::Ahead::solve(const Shape &shape) {
+  // As in the first search: moves between layers of large stages are dear to
+  // price.
+  if (plans.cluster.deviceCount() / shape.degree() >= kManyDevices) {
+    std::unique_ptr<Candidate> relaxed = candidateOf(shape, false);
+    if (!relaxed || !solve(*relaxed))
+      return;
+  }
+  std::unique_ptr<Candidate> candidate = candidateOf(shape, true);
+  for (int tries = 0; candidate && tries < kMostTries && !ended(); ++tries) {
+    std::optional<Solved> solved = solve(*candidate);
+    if (!solved)
+      return;
+    Incumbent found{shape, std::move(*solved)};
+    int64_t missing = missingFor(plans.toPlan(found));
+    simulate(std::move(found));
+    if (missing <= 0)
+      return;
+    candidate->holdBack(missing);
+  }
+}
+
+void PlanSearch::Ahead::run() {
+  std::vector<std::pair<Picoseconds, Shape>> shapes;
+  for (const Shape &shape : plans.shapesOf(plans.best->shape.batch)) {
+    if (plans.late())
+      return;
+    Picoseconds bound = boundOf(shape);
+    if (bound <= limit())
+      shapes.push_back({bound, shape});
+  }
+  llvm::stable_sort(
+      shapes, [](const auto &a, const auto &b) { return a.first < b.first; });
+  for (const auto &[bound, shape] : shapes) {
+    if (ended() || plans.tables.incomplete())
+      return;
+    if (bound <= limit())
+      solve(shape);
+  }
+}
+
+void PlanSearch::gatherAhead(PlannerResult &priced) {
+  std::optional<double> gap = priced.plan().gapPercent;
+  if (options.objective != Objective::Executed ||
+      space.partition == PartitionMode::BiObjective || late() ||
+      !tables.someGatherAhead() || (gap && *gap <= kWorthwhileGap))
+    return;
+  Ahead(*this, priced).run();
+}
+
+} // namespace galvatron::planner
