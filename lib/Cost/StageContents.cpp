@@ -113,8 +113,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   connectLayers(contents.layers, strategies, model, at.firstLayer);
   auto stages = static_cast<int64_t>(plan.stages.size());
   StageShape &shape = contents.shape;
-  shape.inFlight =
-      plan.schedule->slots({stages, plan.microBatches}, stage, stage);
+  shape.inFlight = plan.schedule->slots({stages, plan.microBatches}, stage);
   shape.microBatches = plan.microBatches;
   shape.lastStage = stage + 1 == stages;
   shape.backend = backendTraits(cluster.backendOf(at.devices));

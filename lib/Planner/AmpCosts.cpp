@@ -109,7 +109,7 @@ StageShape AmpCosts::stageShape(int64_t stage,
                                 ArrayRef<int64_t> devices) const {
   StageShape at;
   at.inFlight = defaultSchedule().slots(
-      {shape.pipelineDegree, shape.microBatches}, stage, stage);
+      {shape.pipelineDegree, shape.microBatches}, stage);
   at.microBatches = shape.microBatches;
   at.lastStage = stage + 1 == shape.pipelineDegree;
   at.backend = backendTraits(cluster.backendOf(devices));

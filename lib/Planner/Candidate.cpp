@@ -57,8 +57,7 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
 StageShape Candidate::stageShape(size_t stage) const {
   StageShape shape;
   shape.inFlight = theShape.schedule->slots(
-      {theShape.degree(), memoryMicroBatches}, static_cast<int64_t>(stage),
-      static_cast<int64_t>(stage));
+      {theShape.degree(), memoryMicroBatches}, static_cast<int64_t>(stage));
   shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];

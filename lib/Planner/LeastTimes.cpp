@@ -163,7 +163,7 @@ double slotsAhead(const Shape &shape, size_t stage) {
   return hasPhases(*shape.schedule)
              ? 1
              : static_cast<double>(shape.schedule->slots(
-                   {shape.degree(), shape.microBatches}, role, role));
+                   {shape.degree(), shape.microBatches}, role));
 }
 
 /// How a stage's times enter the sums.

@@ -18,7 +18,7 @@ std::optional<int64_t> paperMicroBatches(int64_t batch, int64_t pipelineDegree,
   if (pipelineDegree == 1)
     return batch % stageDevices == 0 ? std::optional<int64_t>(1) : std::nullopt;
   // Where every micro-batch takes memory, fewer.
-  int64_t aim = schedule.slotsBoundedIn(pipelineDegree) ? 16 : 4;
+  int64_t aim = schedule.slotsBoundedIn({pipelineDegree}) ? 16 : 4;
   std::optional<int64_t> best;
   for (int64_t m : divisors(batch)) {
     if (batch / m % stageDevices != 0 || 2 * m < aim || m > 2 * aim)

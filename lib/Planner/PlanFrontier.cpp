@@ -317,7 +317,7 @@ bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
         continue;
       }
       std::optional<int64_t> bound =
-          shape.schedule->slotsBoundedIn(shape.degree());
+          shape.schedule->slotsBoundedIn({shape.degree()});
       if (families && bound && shape.microBatches >= *bound) {
         auto [it, fresh] = familyOf.try_emplace(
             {shape.degree(), shape.samples()}, queue.size());

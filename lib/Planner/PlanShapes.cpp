@@ -144,7 +144,7 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
 /// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
   int64_t microBatches = shape.microBatches;
-  std::optional<int64_t> bound = shape.schedule->slotsBoundedIn(shape.degree());
+  std::optional<int64_t> bound = shape.schedule->slotsBoundedIn({shape.degree()});
   if (bound && shape.degree() > 1 && !tables.sharesCores())
     microBatches = std::min(microBatches, *bound);
   auto [it, fresh] =

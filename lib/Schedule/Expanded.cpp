@@ -21,13 +21,13 @@ namespace {
 /// rank in `with` has reached its operation of the same key.
 struct RankOperation {
   std::string name;
-  /// The peer's n-th operation on a channel; the micro-batch must agree (for
-  /// collectives it is a number below 0).
+  /// The peer's n-th operation on a channel; what it carries must agree (for
+  /// collectives that is a number below 0).
   struct Wait {
     int64_t peer;
     std::string channel;
     int64_t occurrence;
-    int64_t microBatch;
+    int64_t content;
   };
   std::vector<Wait> waits;
 };
@@ -65,7 +65,7 @@ private:
   /// Adds a wait for each peer and notes where this rank can be met: the n-th
   /// operation on a channel meets the peer's n-th on the same channel.
   void meet(int64_t rank, RankOperation &operation, ArrayRef<int64_t> with,
-            const std::string &channel, int64_t microBatch) {
+            const std::string &channel, int64_t content) {
     for (int64_t peer : with) {
       if (peer == rank)
         continue;
@@ -73,10 +73,24 @@ private:
                         "-" + std::to_string(std::max(rank, peer));
       std::vector<std::pair<int64_t, int64_t>> &met = arrivals[rank][key];
       operation.waits.push_back(
-          {peer, key, static_cast<int64_t>(met.size()), microBatch});
-      met.push_back(
-          {static_cast<int64_t>(operations[rank].size()), microBatch});
+          {peer, key, static_cast<int64_t>(met.size()), content});
+      met.push_back({static_cast<int64_t>(operations[rank].size()), content});
     }
+  }
+
+  /// Between two ranks, messages of one direction meet in their order.
+  void message(int64_t role, int64_t local, const TransferPart &part,
+               RankOperation &operation) {
+    bool known = part.peerChunk < program.chunks.size();
+    int64_t peer = known ? program.chunks[part.peerChunk].role : -1;
+    int64_t chunk = part.sends() ? part.chunk : part.peerChunk;
+    int64_t content =
+        (chunk * 2 + static_cast<int64_t>(part.value)) * program.microBatches +
+        part.microBatch;
+    int64_t rank = firstRank[role] + local;
+    for (int64_t other : overlapping(role, local, peer))
+      meet(rank, operation, other,
+           "from " + std::to_string(part.sends() ? rank : other), content);
   }
 
   /// Ranks of `peer` whose share of the samples meets rank `local`'s.
@@ -95,26 +109,17 @@ private:
   void expand(int64_t role, int64_t local, const Task &task) {
     int64_t rank = firstRank[role] + local;
     RankOperation operation;
-    operation.name = task.str();
+    operation.name = task.str(program.hasSeveralChunks());
     switch (task.kind) {
     case TaskKind::Forward:
     case TaskKind::Backward:
     case TaskKind::SyncGradients:
       meet(rank, operation, ranksOf(role), "stage", -1);
       break;
-    case TaskKind::Transfer: {
-      std::vector<int64_t> next = overlapping(role, local, role + 1);
-      std::vector<int64_t> previous = overlapping(role, local, role - 1);
-      if (task.flags & SendActivation)
-        meet(rank, operation, next, "activation", task.sendMicroBatch);
-      if (task.flags & RecvActivation)
-        meet(rank, operation, previous, "activation", task.recvMicroBatch);
-      if (task.flags & SendGradient)
-        meet(rank, operation, previous, "gradient", task.sendMicroBatch);
-      if (task.flags & RecvGradient)
-        meet(rank, operation, next, "gradient", task.recvMicroBatch);
+    case TaskKind::Transfer:
+      for (const TransferPart &part : task.parts)
+        message(role, local, part, operation);
       break;
-    }
     case TaskKind::Norm: {
       std::vector<int64_t> all(operations.size());
       std::iota(all.begin(), all.end(), 0);
@@ -164,7 +169,7 @@ private:
               free = false;
               continue;
             }
-            if (met[wait.occurrence].second != wait.microBatch)
+            if (met[wait.occurrence].second != wait.content)
               return "rank " + std::to_string(rank) + " at '" +
                      operations[rank][at[rank]].name +
                      "' meets another operation of rank " +
@@ -188,7 +193,7 @@ private:
   ArrayRef<int64_t> ranksPerRole;
   std::vector<int64_t> firstRank;
   std::vector<std::vector<RankOperation>> operations; ///< by rank
-  /// By rank and channel: (operation index, micro-batch) of each occurrence.
+  /// By rank and channel: (operation index, content) of each occurrence.
   std::vector<std::map<std::string, std::vector<std::pair<int64_t, int64_t>>>>
       arrivals;
 };

@@ -13,15 +13,15 @@ namespace galvatron {
 namespace {
 
 /// GPipe (arXiv 1811.06965): micro-batches ascend in both directions.
-class GPipe final : public SynchronousSchedule {
+class GPipe final : public WholeStageSchedule {
 public:
   StringRef name() const override { return "gpipe"; }
 
-  int64_t slots(const ScheduleShape &shape, int64_t /*role*/,
-                int64_t /*chunk*/) const override {
+  int64_t slots(const ScheduleShape &shape, int64_t /*chunk*/) const override {
     return shape.microBatches;
   }
-  std::optional<int64_t> slotsBoundedIn(int64_t /*roles*/) const override {
+  std::optional<int64_t>
+  slotsBoundedIn(const ScheduleShape & /*shape*/) const override {
     return std::nullopt;
   }
 

@@ -16,16 +16,16 @@ namespace {
 
 /// One forward, one backward (arXiv 1806.03377, with a flush at the end of a
 /// step): a role runs as many forwards ahead as roles come behind it.
-class OneForwardOneBackward final : public SynchronousSchedule {
+class OneForwardOneBackward final : public WholeStageSchedule {
 public:
   StringRef name() const override { return "1f1b"; }
 
-  int64_t slots(const ScheduleShape &shape, int64_t role,
-                int64_t /*chunk*/) const override {
-    return std::min(shape.roles - role, shape.microBatches);
+  int64_t slots(const ScheduleShape &shape, int64_t chunk) const override {
+    return std::min(shape.roles - chunk, shape.microBatches);
   }
-  std::optional<int64_t> slotsBoundedIn(int64_t roles) const override {
-    return roles;
+  std::optional<int64_t>
+  slotsBoundedIn(const ScheduleShape &shape) const override {
+    return shape.roles;
   }
 
 private:

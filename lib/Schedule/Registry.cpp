@@ -20,6 +20,7 @@ namespace galvatron {
 ScheduleRegistry::ScheduleRegistry() {
   add(makeOneForwardOneBackward());
   add(makeAllForwardsFirst());
+  add(makeInterleaved());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {
@@ -58,9 +59,12 @@ Expected<const Schedule *> parseSchedule(StringRef name) {
   if (is_contained(plannedOnlySchedules(), name))
     return makeError(notExecuted(name));
   std::string known;
-  for (const std::unique_ptr<Schedule> &schedule :
-       ScheduleRegistry::get().all())
-    known += (known.empty() ? "'" : " or '") + schedule->name().str() + "'";
+  const auto &all = ScheduleRegistry::get().all();
+  for (const std::unique_ptr<Schedule> &schedule : all)
+    known += (known.empty()            ? "'"
+              : schedule == all.back() ? " or '"
+                                       : ", '") +
+             schedule->name().str() + "'";
   return makeError("unknown schedule '" + name + "', expected " + known);
 }
 

@@ -9,6 +9,8 @@
 
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <cassert>
 #include <limits>
 
@@ -29,26 +31,30 @@ Error Schedule::check(const ScheduleShape &shape) const {
   if (shape.microBatches < 1)
     return makeError("expected at least one micro-batch, found " +
                      Twine(shape.microBatches));
+  if (shape.chunks < 1)
+    return makeError("expected at least one chunk a stage, found " +
+                     Twine(shape.chunks));
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();
+  constexpr int64_t mostChunks = std::numeric_limits<uint16_t>::max();
+  if (shape.roles > mostChunks / shape.chunks)
+    return makeError("expected at most " + Twine(mostChunks) +
+                     " chunks, found " + Twine(shape.chunks) + " of each of " +
+                     Twine(shape.roles) + " stages");
   if (shape.microBatches > mostMicroBatches)
     return makeError("expected at most " + Twine(mostMicroBatches) +
                      " micro-batches, found " + Twine(shape.microBatches));
-  std::vector<int64_t> roleOf = homes(shape);
-  for (size_t chunk = 0; chunk < roleOf.size(); ++chunk)
-    if (int64_t held = slots(shape, roleOf[chunk], chunk); held > mostSlots)
+  for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+    if (int64_t held = slots(shape, chunk); held > mostSlots)
       return makeError("schedule '" + name() + "' holds " + Twine(held) +
                        " micro-batches at once, expected at most " +
                        Twine(mostSlots));
   return Error::success();
 }
 
-std::vector<int64_t> Schedule::homes(const ScheduleShape &shape) const {
-  std::vector<int64_t> roles(shape.roles);
-  for (int64_t role = 0; role < shape.roles; ++role)
-    roles[role] = role;
-  return roles;
+int64_t Schedule::home(const ScheduleShape &shape, int64_t chunk) const {
+  return chunk % shape.roles;
 }
 
 int64_t Schedule::weightVersions(const ScheduleShape & /*shape*/) const {
@@ -63,52 +69,79 @@ int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 // Tasks
 //===----------------------------------------------------------------------===//
 
-void PartWriter::recvActivation(int64_t microBatch) {
-  if (!first)
-    transfer(RecvActivation, 0, microBatch);
-}
-void PartWriter::sendActivation(int64_t microBatch) {
-  if (!last)
-    transfer(SendActivation, microBatch, 0);
-}
-void PartWriter::recvGradient(int64_t microBatch) {
-  if (!last)
-    transfer(RecvGradient, 0, microBatch);
-}
-void PartWriter::sendGradient(int64_t microBatch) {
-  if (!first)
-    transfer(SendGradient, microBatch, 0);
-}
-void PartWriter::sendActivationRecvGradient(int64_t sent, int64_t received) {
-  if (!last)
-    transfer(SendActivation | RecvGradient, sent, received);
-}
-void PartWriter::sendGradientRecvActivation(int64_t sent, int64_t received) {
-  if (!first)
-    transfer(SendGradient | RecvActivation, sent, received);
+Task computeTask(const TaskProgram &program, TaskKind kind, int64_t chunk,
+                 int64_t microBatch) {
+  Task task;
+  task.kind = kind;
+  task.chunk = static_cast<uint16_t>(chunk);
+  task.slot = static_cast<uint16_t>(microBatch % program.chunks[chunk].slots);
+  task.microBatch = static_cast<uint32_t>(microBatch);
+  return task;
 }
 
-uint16_t PartWriter::slotOf(int64_t microBatch) const {
-  return static_cast<uint16_t>(microBatch % slots);
+TransferPart transferPart(const TaskProgram &program,
+                          TransferDirection direction, TransferValue value,
+                          int64_t chunk, int64_t microBatch) {
+  bool sends = direction == TransferDirection::Send;
+  bool toNext = sends == (value == TransferValue::Activation);
+  TransferPart part;
+  part.direction = direction;
+  part.value = value;
+  part.chunk = static_cast<uint16_t>(chunk);
+  part.peerChunk = static_cast<uint16_t>(toNext ? chunk + 1 : chunk - 1);
+  part.microBatch = static_cast<uint32_t>(microBatch);
+  if (!sends && value == TransferValue::Activation)
+    part.slot = static_cast<uint16_t>(microBatch % program.chunks[chunk].slots);
+  return part;
+}
+
+void PartWriter::recvActivation(int64_t microBatch) {
+  if (!isFirst())
+    transfer({part(TransferDirection::Receive, TransferValue::Activation,
+                   microBatch)});
+}
+void PartWriter::sendActivation(int64_t microBatch) {
+  if (!isLast())
+    transfer(
+        {part(TransferDirection::Send, TransferValue::Activation, microBatch)});
+}
+void PartWriter::recvGradient(int64_t microBatch) {
+  if (!isLast())
+    transfer({part(TransferDirection::Receive, TransferValue::Gradient,
+                   microBatch)});
+}
+void PartWriter::sendGradient(int64_t microBatch) {
+  if (!isFirst())
+    transfer(
+        {part(TransferDirection::Send, TransferValue::Gradient, microBatch)});
+}
+void PartWriter::sendActivationRecvGradient(int64_t sent, int64_t received) {
+  if (!isLast())
+    transfer(
+        {part(TransferDirection::Send, TransferValue::Activation, sent),
+         part(TransferDirection::Receive, TransferValue::Gradient, received)});
+}
+void PartWriter::sendGradientRecvActivation(int64_t sent, int64_t received) {
+  if (!isFirst())
+    transfer({part(TransferDirection::Send, TransferValue::Gradient, sent),
+              part(TransferDirection::Receive, TransferValue::Activation,
+                   received)});
 }
 
 void PartWriter::run(TaskKind kind, int64_t microBatch) {
-  Task task;
-  task.kind = kind;
-  task.slot = slotOf(microBatch);
-  task.microBatch = static_cast<uint32_t>(microBatch);
-  tasks.push_back(task);
+  tasks.push_back(computeTask(program, kind, role, microBatch));
 }
 
-void PartWriter::transfer(int flags, int64_t sent, int64_t received) {
+TransferPart PartWriter::part(TransferDirection direction, TransferValue value,
+                              int64_t microBatch) const {
+  return transferPart(program, direction, value, role, microBatch);
+}
+
+void PartWriter::transfer(std::vector<TransferPart> parts) {
   Task task;
   task.kind = TaskKind::Transfer;
-  task.flags = static_cast<uint8_t>(flags);
-  task.sendMicroBatch = static_cast<uint32_t>(sent);
-  task.recvMicroBatch = static_cast<uint32_t>(received);
-  if (flags & RecvActivation)
-    task.slot = slotOf(received);
-  tasks.push_back(task);
+  task.parts = std::move(parts);
+  tasks.push_back(std::move(task));
 }
 
 TaskProgram SynchronousSchedule::build(const ScheduleShape &shape,
@@ -118,54 +151,69 @@ TaskProgram SynchronousSchedule::build(const ScheduleShape &shape,
   program.schedule = this;
   program.microBatches = shape.microBatches;
   program.ties = std::move(ties);
+  for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+    program.chunks.push_back({home(shape, chunk), slots(shape, chunk)});
   program.roles.resize(shape.roles);
   for (int64_t number = 0; number < shape.roles; ++number) {
-    RoleProgram &role = program.roles[number];
-    role.slots = slots(shape, number, /*chunk=*/number);
-
-    PartWriter steady(role.part(SchedulePart::Steady), number, shape.roles,
-                      role.slots);
-    buildSteady(steady, shape, number);
-
-    PartWriter evaluate(role.part(SchedulePart::Evaluate), number, shape.roles,
-                        role.slots);
-    for (int64_t mb = 0; mb < shape.microBatches; ++mb) {
-      evaluate.recvActivation(mb);
-      evaluate.forward(mb);
-      evaluate.sendActivation(mb);
-    }
+    buildPasses(program, shape, number);
 
     bool tied = false;
     for (const TieRoles &tie : program.ties)
       tied |= tie.owner == number || tie.borrower == number;
-    auto append = [&](TaskKind kind) {
+    std::vector<Task> &end = program.roles[number].part(SchedulePart::StepEnd);
+    auto append = [&](TaskKind kind, int64_t chunk = 0) {
       Task task;
       task.kind = kind;
-      role.part(SchedulePart::StepEnd).push_back(task);
+      task.chunk = static_cast<uint16_t>(chunk);
+      end.push_back(task);
     };
-    append(TaskKind::SyncGradients);
+    std::vector<int64_t> chunks = program.chunksOf(number);
+    // The last chunk ends its backward passes first.
+    for (int64_t chunk : reverse(chunks))
+      append(TaskKind::SyncGradients, chunk);
     if (tied)
       append(TaskKind::TieReduce);
     append(TaskKind::Norm);
-    append(TaskKind::Update);
+    for (int64_t chunk : chunks)
+      append(TaskKind::Update, chunk);
     if (tied)
       append(TaskKind::TieBroadcast);
   }
   return program;
 }
 
+Error WholeStageSchedule::check(const ScheduleShape &shape) const {
+  if (shape.chunks > 1)
+    return makeError("schedule '" + name() + "' has one chunk a stage, found " +
+                     Twine(shape.chunks));
+  return Schedule::check(shape);
+}
+
+void WholeStageSchedule::buildPasses(TaskProgram &program,
+                                     const ScheduleShape &shape,
+                                     int64_t number) const {
+  RoleProgram &role = program.roles[number];
+  PartWriter steady(program, role.part(SchedulePart::Steady), number);
+  buildSteady(steady, shape, number);
+  PartWriter evaluate(program, role.part(SchedulePart::Evaluate), number);
+  for (int64_t mb = 0; mb < shape.microBatches; ++mb) {
+    evaluate.recvActivation(mb);
+    evaluate.forward(mb);
+    evaluate.sendActivation(mb);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Times
 //===----------------------------------------------------------------------===//
 
-/// The largest over all roles of the same form.
-static TimeMaximum largestOf(RoleForm form) {
+TimeMaximum largestOf(RoleForm form) {
   TimeMaximum term;
   term.at = {form};
   return term;
 }
 
-TimeForm SynchronousSchedule::upper(const ScheduleShape &shape) const {
+TimeForm WholeStageSchedule::upper(const ScheduleShape &shape) const {
   TimeBound bound;
   // Until role 0 ends its last backward pass: one micro-batch there and back,
   // and what every other one adds.
@@ -187,7 +235,7 @@ TimeForm SynchronousSchedule::upper(const ScheduleShape &shape) const {
   return {bound};
 }
 
-TimeForm SynchronousSchedule::lower(const ScheduleShape &shape) const {
+TimeForm WholeStageSchedule::lower(const ScheduleShape &shape) const {
   auto all = static_cast<double>(shape.microBatches);
   TimeMaximum busy, waits;
   // The last gradient goes through all roles before, and each of them ends the
@@ -207,7 +255,7 @@ TimeForm SynchronousSchedule::lower(const ScheduleShape &shape) const {
   // what it has slots for.
   waits.after = {{RoleTime::Backward, 1}, {RoleTime::GradientIn, 1}};
   for (int64_t role = 0; role < shape.roles; ++role) {
-    double later = all - static_cast<double>(slots(shape, role, role));
+    double later = all - static_cast<double>(slots(shape, role));
     waits.at.push_back({{RoleTime::Forward, later},
                         {RoleTime::Backward, all - 1},
                         {RoleTime::RoundNext, later},

@@ -17,12 +17,32 @@
 
 namespace galvatron {
 
-/// Appends tasks to one part of one role.
+class SynchronousSchedule : public Schedule {
+public:
+  TaskProgram build(const ScheduleShape &shape,
+                    std::vector<TieRoles> ties) const final;
+
+protected:
+  /// The parts Steady and Evaluate of a role. Slots are taken in turns.
+  virtual void buildPasses(TaskProgram &program, const ScheduleShape &shape,
+                           int64_t role) const = 0;
+};
+
+/// The largest over all roles of the same form.
+TimeMaximum largestOf(RoleForm form);
+
+Task computeTask(const TaskProgram &program, TaskKind kind, int64_t chunk,
+                 int64_t microBatch);
+/// A message to, or from the neighbour of `chunk` in the order of the model.
+TransferPart transferPart(const TaskProgram &program,
+                          TransferDirection direction, TransferValue value,
+                          int64_t chunk, int64_t microBatch);
+
+/// Appends tasks of a role with one chunk to one of its parts.
 class PartWriter {
 public:
-  PartWriter(std::vector<Task> &tasks, int64_t role, int64_t roles,
-             int64_t slots)
-      : tasks(tasks), first(role == 0), last(role == roles - 1), slots(slots) {}
+  PartWriter(const TaskProgram &program, std::vector<Task> &tasks, int64_t role)
+      : program(program), tasks(tasks), role(role) {}
 
   void forward(int64_t microBatch) { run(TaskKind::Forward, microBatch); }
   void backward(int64_t microBatch) { run(TaskKind::Backward, microBatch); }
@@ -35,23 +55,28 @@ public:
   void sendGradientRecvActivation(int64_t sent, int64_t received);
 
 private:
-  uint16_t slotOf(int64_t microBatch) const;
+  bool isFirst() const { return role == 0; }
+  bool isLast() const { return program.isLastChunk(role); }
   void run(TaskKind kind, int64_t microBatch);
-  void transfer(int flags, int64_t sent, int64_t received);
+  TransferPart part(TransferDirection direction, TransferValue value,
+                    int64_t microBatch) const;
+  void transfer(std::vector<TransferPart> parts);
 
+  const TaskProgram &program;
   std::vector<Task> &tasks;
-  bool first, last;
-  int64_t slots;
+  int64_t role;
 };
 
-class SynchronousSchedule : public Schedule {
+/// Schedules of stages that are one chunk each.
+class WholeStageSchedule : public SynchronousSchedule {
 public:
-  TaskProgram build(const ScheduleShape &shape,
-                    std::vector<TieRoles> ties) const final;
+  llvm::Error check(const ScheduleShape &shape) const final;
   TimeForm upper(const ScheduleShape &shape) const final;
   TimeForm lower(const ScheduleShape &shape) const final;
 
 protected:
+  void buildPasses(TaskProgram &program, const ScheduleShape &shape,
+                   int64_t role) const final;
   virtual void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                            int64_t role) const = 0;
   /// What every micro-batch but one adds to a step, at most.
@@ -66,6 +91,7 @@ protected:
 
 std::unique_ptr<Schedule> makeAllForwardsFirst();
 std::unique_ptr<Schedule> makeOneForwardOneBackward();
+std::unique_ptr<Schedule> makeInterleaved();
 
 } // namespace galvatron
 

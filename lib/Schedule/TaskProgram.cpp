@@ -7,10 +7,9 @@
 
 #include "galvatron/Schedule/TaskProgram.h"
 
-#include "llvm/ADT/Twine.h"
 #include "llvm/Support/ErrorHandling.h"
 
-#include <algorithm>
+#include <set>
 
 using namespace llvm;
 
@@ -32,9 +31,26 @@ StringRef schedulePartName(SchedulePart part) {
   llvm_unreachable("all parts are handled");
 }
 
-std::string Task::str() const {
-  auto onSlot = [&](StringRef name) {
-    return (name + " mb " + Twine(microBatch) + " slot " + Twine(slot)).str();
+const TransferPart *Task::part(TransferDirection direction,
+                               TransferValue value) const {
+  for (const TransferPart &part : parts)
+    if (part.direction == direction && part.value == value)
+      return &part;
+  return nullptr;
+}
+
+bool Task::isOfChunk() const {
+  return kind == TaskKind::Forward || kind == TaskKind::Backward ||
+         kind == TaskKind::SyncGradients || kind == TaskKind::Update;
+}
+
+std::string Task::str(bool withChunks) const {
+  auto ofChunk = [&](uint16_t number) {
+    return withChunks ? " chunk " + std::to_string(number) : std::string();
+  };
+  auto onSlot = [&](const std::string &name) {
+    return name + ofChunk(chunk) + " mb " + std::to_string(microBatch) +
+           " slot " + std::to_string(slot);
   };
   switch (kind) {
   case TaskKind::Forward:
@@ -43,26 +59,21 @@ std::string Task::str() const {
     return onSlot("backward") + (flags & SyncBehind ? " sync-behind" : "");
   case TaskKind::Transfer: {
     std::string text;
-    auto part = [&](TransferFlag flag, StringRef name, uint32_t mb) {
-      if (!(flags & flag))
-        return;
-      text += (text.empty() ? "" : ", ");
-      text += (name + " mb " + Twine(mb)).str();
-    };
-    part(SendActivation, "send-activation", sendMicroBatch);
-    part(SendGradient, "send-gradient", sendMicroBatch);
-    part(RecvActivation, "recv-activation", recvMicroBatch);
-    part(RecvGradient, "recv-gradient", recvMicroBatch);
-    return "transfer " + text;
+    for (const TransferPart &part : parts)
+      text += std::string(text.empty() ? " " : ", ") +
+              (part.sends() ? "send-" : "recv-") +
+              (part.isGradient() ? "gradient" : "activation") +
+              ofChunk(part.chunk) + " mb " + std::to_string(part.microBatch);
+    return "transfer" + text;
   }
   case TaskKind::SyncGradients:
-    return "sync-gradients";
+    return "sync-gradients" + ofChunk(chunk);
   case TaskKind::TieReduce:
     return "tie-reduce";
   case TaskKind::Norm:
     return "norm";
   case TaskKind::Update:
-    return "update";
+    return "update" + ofChunk(chunk);
   case TaskKind::TieBroadcast:
     return "tie-broadcast";
   }
@@ -77,14 +88,20 @@ size_t TaskProgram::taskCount() const {
   return count;
 }
 
+std::vector<int64_t> TaskProgram::chunksOf(int64_t role) const {
+  std::vector<int64_t> numbers;
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+    if (chunks[chunk].role == role)
+      numbers.push_back(static_cast<int64_t>(chunk));
+  return numbers;
+}
+
 void setSyncBehind(RoleProgram &role) {
   std::vector<Task> &steady = role.part(SchedulePart::Steady);
-  auto last =
-      std::find_if(steady.rbegin(), steady.rend(), [](const Task &task) {
-        return task.kind == TaskKind::Backward;
-      });
-  if (last != steady.rend())
-    last->flags |= SyncBehind;
+  std::set<uint16_t> done;
+  for (auto task = steady.rbegin(); task != steady.rend(); ++task)
+    if (task->kind == TaskKind::Backward && done.insert(task->chunk).second)
+      task->flags |= SyncBehind;
 }
 
 } // namespace galvatron

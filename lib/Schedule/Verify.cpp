@@ -1,4 +1,4 @@
-//===- Verify.cpp - Proof that a task program cannot deadlock -------------===//
+//===- Verify.cpp - Proof that a task program is sound --------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,17 +7,20 @@
 //
 // The waits of the machine are monotonic: an operation that may end stays free
 // to end whatever others do. So one run decides for all runs, and the proof is
-// a run over the roles in which every operation is visited once.
+// a run over the roles in which every operation is visited once. Memory is a
+// role's own, so it is looked at in the order of the role's tasks.
 //
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/Verify.h"
+#include "galvatron/Schedule/Accesses.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 using namespace llvm;
 
@@ -74,7 +77,7 @@ private:
   std::string taskName(TaskRef ref) const {
     return roleName(ref.role) + " " + schedulePartName(part).str() + " task " +
            std::to_string(ref.index) + " '" +
-           tasksOf(ref.role)[ref.index].str() + "'";
+           tasksOf(ref.role)[ref.index].str(program.hasSeveralChunks()) + "'";
   }
 
   void report(ScheduleFaultKind kind, TaskRef ref, const Twine &what) {
@@ -87,35 +90,51 @@ private:
 
   //===--- One role on its own --------------------------------------------===//
 
-  struct MicroBatchState {
-    bool received = false, forwarded = false, sent = false;
-    bool gradientReceived = false, backwarded = false;
+  /// Of a chunk and micro-batch.
+  struct PassState {
+    bool received = false, forwarded = false, backwarded = false;
+  };
+
+  struct Holder {
+    int64_t chunk = -1, microBatch = -1; ///< -1: nothing that is needed
+    bool isFree() const { return chunk < 0; }
+  };
+
+  struct ChunkState {
+    bool isHere = false;
+    std::vector<Holder> slots;
+    std::vector<PassState> passes;
+    int64_t added = -1; ///< the last micro-batch in the sum of gradients
+    bool reduced = false, updated = false;
   };
 
   struct RoleState {
-    std::vector<int64_t> slotHolder;
-    std::vector<MicroBatchState> batches;
-    int64_t pendingOutput = -1, pendingGradient = -1, pendingGradientOut = -1;
-    int64_t lastBackward = -1;
-    bool synchronising = false; ///< gradients are on their way
+    std::vector<ChunkState> chunks; ///< of all roles
+    Holder output, gradientIn, gradientOut;
+
+    Holder &holder(const Access &access) {
+      switch (access.place) {
+      case Place::Slot:
+        return chunks[access.chunk].slots[access.slot];
+      case Place::Output:
+        return output;
+      case Place::GradientIn:
+        return gradientIn;
+      default:
+        return gradientOut;
+      }
+    }
   };
 
-  /// A task with a micro-batch or a slot that does not exist is skipped after
-  /// the report: the state has no place for it.
-  bool inRange(TaskRef ref, int64_t mb, int64_t slot, const RoleState &state) {
-    if (mb >= program.microBatches) {
-      report(ScheduleFaultKind::TaskOrder, ref,
-             "micro-batch " + Twine(mb) + " does not exist, there are " +
-                 Twine(program.microBatches));
-      return false;
-    }
-    if (slot >= static_cast<int64_t>(state.slotHolder.size())) {
-      report(ScheduleFaultKind::SlotConflict, ref,
-             "slot " + Twine(slot) + " does not exist, there are " +
-                 Twine(state.slotHolder.size()));
-      return false;
-    }
-    return true;
+  /// "micro-batch 3", or "micro-batch 3 of chunk 2".
+  std::string passName(int64_t chunk, int64_t microBatch) const {
+    std::string text = "micro-batch " + std::to_string(microBatch);
+    if (program.hasSeveralChunks())
+      text += " of chunk " + std::to_string(chunk);
+    return text;
+  }
+  std::string passName(const Holder &held) const {
+    return passName(held.chunk, held.microBatch);
   }
 
   void order(TaskRef ref, bool condition, const Twine &what) {
@@ -123,137 +142,220 @@ private:
       report(ScheduleFaultKind::TaskOrder, ref, what);
   }
 
-  void fillSlot(TaskRef ref, RoleState &state, int64_t slot, int64_t mb) {
-    if (state.slotHolder[slot] >= 0)
+  /// A task that names what does not exist is skipped after the report: the
+  /// state has no place for it.
+  bool inRange(TaskRef ref, int64_t chunk, int64_t mb, int64_t slot,
+               const RoleState &state) {
+    if (chunk >= static_cast<int64_t>(state.chunks.size()) ||
+        !state.chunks[chunk].isHere) {
+      report(ScheduleFaultKind::WrongChunk, ref,
+             "chunk " + Twine(chunk) + " is not the role's");
+      return false;
+    }
+    if (mb >= program.microBatches) {
+      report(ScheduleFaultKind::TaskOrder, ref,
+             "micro-batch " + Twine(mb) + " does not exist, there are " +
+                 Twine(program.microBatches));
+      return false;
+    }
+    size_t slots = state.chunks[chunk].slots.size();
+    if (slot >= static_cast<int64_t>(slots)) {
       report(ScheduleFaultKind::SlotConflict, ref,
-             "slot " + Twine(slot) + " still holds micro-batch " +
-                 Twine(state.slotHolder[slot]));
-    state.slotHolder[slot] = mb;
+             "slot " + Twine(slot) + " does not exist, there are " +
+                 Twine(slots));
+      return false;
+    }
+    return true;
+  }
+
+  bool inRange(TaskRef ref, const Task &task, const RoleState &state) {
+    if (task.isOfChunk())
+      return inRange(ref, task.chunk, task.microBatch, task.slot, state);
+    for (const TransferPart &part : task.parts)
+      if (!inRange(ref, part.chunk, part.microBatch, part.slot, state))
+        return false;
+    return true;
+  }
+
+  /// That a place is free to be written.
+  void requireFree(TaskRef ref, const Access &access, const Holder &held) {
+    if (held.isFree())
+      return;
+    std::string what = passName(held);
+    switch (access.place) {
+    case Place::Slot:
+      return report(ScheduleFaultKind::SlotConflict, ref,
+                    "slot " + Twine(access.slot) + " still holds " + what);
+    case Place::Output:
+      return report(ScheduleFaultKind::BufferConflict, ref,
+                    "the output of " + what + " has not been sent yet");
+    case Place::GradientIn:
+      return report(ScheduleFaultKind::BufferConflict, ref,
+                    "the gradient of " + what + " has not been used yet");
+    default:
+      return report(ScheduleFaultKind::BufferConflict, ref,
+                    "the gradient of " + what + " has not been sent yet");
+    }
+  }
+
+  /// That a place holds what is read there.
+  void requireHeld(TaskRef ref, const Access &access, const Holder &held,
+                   const RoleState &state) {
+    if (held.chunk == access.chunk && held.microBatch == access.microBatch)
+      return;
+    const Task &task = tasksOf(ref.role)[ref.index];
+    const PassState &pass =
+        state.chunks[access.chunk].passes[access.microBatch];
+    std::string what = passName(access.chunk, access.microBatch);
+    switch (access.place) {
+    case Place::Slot:
+      if (task.kind == TaskKind::Forward && !pass.received)
+        return order(ref, false, "its activation has not been received");
+      // Of a backward task that is reported once.
+      if (task.kind == TaskKind::Backward && !pass.forwarded)
+        return;
+      return report(
+          ScheduleFaultKind::SlotConflict, ref,
+          "slot " + Twine(access.slot) + " does not hold its " +
+              (task.kind == TaskKind::Forward ? "activation" : "activations"));
+    case Place::Output:
+      return order(ref, false, "there is no output of " + what + " to send");
+    case Place::GradientIn:
+      return order(ref, false, "its gradient has not been received");
+    default:
+      return order(ref, false, "there is no gradient of " + what + " to send");
+    }
+  }
+
+  void addToSum(TaskRef ref, const Access &access, ChunkState &chunk) {
+    auto mb = static_cast<int64_t>(access.microBatch);
+    order(ref, !chunk.reduced,
+          "gradients were already reduced behind a backward task before");
+    order(ref, mb > chunk.added,
+          "gradients are added with micro-batches ascending, but " +
+              Twine(chunk.added) + " came before");
+    chunk.added = std::max(chunk.added, mb);
+  }
+
+  void apply(TaskRef ref, const Access &access, RoleState &state) {
+    ChunkState &chunk = state.chunks[access.chunk];
+    if (access.place == Place::Weights) {
+      order(ref, !chunk.updated, "its weights have been updated already");
+      chunk.updated |= access.mode == AccessMode::Replace;
+      return;
+    }
+    if (access.place == Place::Sum) {
+      if (access.mode == AccessMode::Add)
+        return addToSum(ref, access, chunk);
+      if (access.mode == AccessMode::Reduce) {
+        order(ref, chunk.added + 1 == program.microBatches,
+              "gradients are reduced before micro-batch " +
+                  Twine(program.microBatches - 1) + " is added");
+        chunk.reduced = true;
+        return;
+      }
+      return order(ref, chunk.reduced,
+                   "the gradients of chunk " + Twine(access.chunk) +
+                       " have not been reduced");
+    }
+    Holder &held = state.holder(access);
+    if (access.mode == AccessMode::Fill || access.mode == AccessMode::Work)
+      requireFree(ref, access, held);
+    else
+      requireHeld(ref, access, held, state);
+    if (access.mode == AccessMode::Fill)
+      held = {access.chunk, static_cast<int64_t>(access.microBatch)};
+    else if (access.mode != AccessMode::Read)
+      held = {};
+  }
+
+  /// That everything is done once, and forward first.
+  void follow(TaskRef ref, const Task &task, RoleState &state, bool training) {
+    if (task.kind == TaskKind::Forward) {
+      PassState &pass = state.chunks[task.chunk].passes[task.microBatch];
+      order(ref, !pass.forwarded, "the micro-batch was already run forward");
+      pass.forwarded = true;
+    } else if (task.kind == TaskKind::Backward) {
+      PassState &pass = state.chunks[task.chunk].passes[task.microBatch];
+      order(ref, training, "a backward task has no place here");
+      order(ref, pass.forwarded, "the micro-batch was not run forward yet");
+      order(ref, !pass.backwarded, "the micro-batch was already run backward");
+      pass.backwarded = true;
+    }
+    for (const TransferPart &message : task.parts) {
+      if (message.sends() || message.isGradient())
+        continue;
+      PassState &pass = state.chunks[message.chunk].passes[message.microBatch];
+      order(ref, !pass.received, "the activation was already received");
+      pass.received = true;
+    }
+  }
+
+  void checkParts(TaskRef ref, const Task &task) {
+    for (size_t i = 0; i < task.parts.size(); ++i) {
+      const TransferPart &message = task.parts[i];
+      int64_t toNext = message.sends() != message.isGradient() ? 1 : -1;
+      if (message.peerChunk != static_cast<uint16_t>(message.chunk + toNext))
+        report(ScheduleFaultKind::WrongChunk, ref,
+               "expected a message with chunk " +
+                   Twine(message.chunk + toNext) + ", found chunk " +
+                   Twine(message.peerChunk));
+      for (size_t j = 0; j < i; ++j)
+        order(ref,
+              task.parts[j].direction != message.direction ||
+                  task.parts[j].value != message.value,
+              "two messages of one direction and value");
+    }
+    order(ref, !task.parts.empty(), "a transfer without messages");
   }
 
   void step(TaskRef ref, RoleState &state, bool training) {
     const Task &task = tasksOf(ref.role)[ref.index];
-    bool first = ref.role == 0, last = ref.role == roleCount - 1;
-    switch (task.kind) {
-    case TaskKind::Forward: {
-      int64_t mb = task.microBatch;
-      if (!inRange(ref, mb, task.slot, state))
-        return;
-      MicroBatchState &batch = state.batches[mb];
-      order(ref, !batch.forwarded, "the micro-batch was already run forward");
-      if (first)
-        fillSlot(ref, state, task.slot, mb);
-      else if (!batch.received)
-        order(ref, false, "its activation has not been received");
-      else if (state.slotHolder[task.slot] != mb)
-        report(ScheduleFaultKind::SlotConflict, ref,
-               "slot " + Twine(task.slot) + " does not hold its activation");
-      order(ref, state.pendingOutput < 0,
-            "the output of micro-batch " + Twine(state.pendingOutput) +
-                " has not been sent yet");
-      batch.forwarded = true;
-      if (!last)
-        state.pendingOutput = mb;
-      if (!training)
-        state.slotHolder[task.slot] = -1;
+    if (task.kind >= TaskKind::SyncGradients && part != SchedulePart::StepEnd)
+      return order(ref, false, "the task belongs to step-end");
+    if (!inRange(ref, task, state))
       return;
-    }
-    case TaskKind::Backward: {
-      int64_t mb = task.microBatch;
-      if (!inRange(ref, mb, task.slot, state))
-        return;
-      MicroBatchState &batch = state.batches[mb];
-      order(ref, training, "a backward task has no place here");
-      order(ref, batch.forwarded, "the micro-batch was not run forward yet");
-      order(ref, !batch.backwarded, "the micro-batch was already run backward");
-      order(ref, mb > state.lastBackward,
-            "gradients are added with micro-batches ascending, but " +
-                Twine(state.lastBackward) + " came before");
-      if (!last)
-        order(ref, state.pendingGradient == mb,
-              "its gradient has not been received");
-      if (batch.forwarded && state.slotHolder[task.slot] != mb)
-        report(ScheduleFaultKind::SlotConflict, ref,
-               "slot " + Twine(task.slot) + " does not hold its activations");
-      order(ref, state.pendingGradientOut < 0,
-            "the gradient of micro-batch " + Twine(state.pendingGradientOut) +
-                " has not been sent yet");
-      order(ref, !state.synchronising,
-            "gradients were already reduced behind a backward task before");
-      state.synchronising = task.flags & SyncBehind;
-      batch.backwarded = true;
-      state.lastBackward = std::max(state.lastBackward, mb);
-      state.slotHolder[task.slot] = -1;
-      state.pendingGradient = -1;
-      if (!first)
-        state.pendingGradientOut = mb;
-      return;
-    }
-    case TaskKind::Transfer:
-      transferStep(ref, task, state);
-      return;
-    default:
-      order(ref, false, "the task belongs to step-end");
-    }
-  }
-
-  void transferStep(TaskRef ref, const Task &task, RoleState &state) {
-    int64_t sent = task.sendMicroBatch, received = task.recvMicroBatch;
-    if (!inRange(ref, sent, 0, state) ||
-        !inRange(ref, received, task.slot, state))
-      return;
-    if (task.flags & SendActivation) {
-      order(ref, state.pendingOutput == sent,
-            "there is no output of micro-batch " + Twine(sent) + " to send");
-      state.pendingOutput = -1;
-      state.batches[sent].sent = true;
-    }
-    if (task.flags & SendGradient) {
-      order(ref, state.pendingGradientOut == sent,
-            "there is no gradient of micro-batch " + Twine(sent) + " to send");
-      state.pendingGradientOut = -1;
-    }
-    if (task.flags & RecvActivation) {
-      order(ref, !state.batches[received].received,
-            "the activation was already received");
-      fillSlot(ref, state, task.slot, received);
-      state.batches[received].received = true;
-    }
-    if (task.flags & RecvGradient) {
-      order(ref, state.pendingGradient < 0,
-            "the gradient of micro-batch " + Twine(state.pendingGradient) +
-                " has not been used yet");
-      state.pendingGradient = received;
-      state.batches[received].gradientReceived = true;
-    }
+    if (task.kind == TaskKind::Transfer)
+      checkParts(ref, task);
+    for (const Access &access : taskAccesses(program, ref.role, task, training))
+      apply(ref, access, state);
+    follow(ref, task, state, training);
   }
 
   RoleState freshState(int64_t role) const {
     RoleState state;
-    state.slotHolder.assign(std::max<int64_t>(program.roles[role].slots, 0),
-                            -1);
-    state.batches.resize(program.microBatches);
+    state.chunks.resize(program.chunks.size());
+    for (size_t number = 0; number < program.chunks.size(); ++number) {
+      const ProgramChunk &chunk = program.chunks[number];
+      if (chunk.role != role)
+        continue;
+      state.chunks[number].isHere = true;
+      state.chunks[number].slots.resize(std::max<int64_t>(chunk.slots, 0));
+      state.chunks[number].passes.resize(program.microBatches);
+    }
     return state;
   }
 
   /// Reports micro-batches that a role never runs, and what is left over.
   void finishRole(int64_t role, const RoleState &state, bool training) {
-    for (int64_t mb = 0; mb < program.microBatches; ++mb) {
-      const MicroBatchState &batch = state.batches[mb];
-      if (!batch.forwarded)
-        report(ScheduleFaultKind::MissingTask, {role, -1},
-               "micro-batch " + Twine(mb) + " is never run forward");
-      if (training && !batch.backwarded)
-        report(ScheduleFaultKind::MissingTask, {role, -1},
-               "micro-batch " + Twine(mb) + " is never run backward");
-    }
-    if (state.pendingOutput >= 0)
+    for (size_t number = 0; number < state.chunks.size(); ++number)
+      for (size_t mb = 0; mb < state.chunks[number].passes.size(); ++mb) {
+        const PassState &pass = state.chunks[number].passes[mb];
+        std::string what =
+            passName(static_cast<int64_t>(number), static_cast<int64_t>(mb));
+        if (!pass.forwarded)
+          report(ScheduleFaultKind::MissingTask, {role, -1},
+                 what + " is never run forward");
+        if (training && !pass.backwarded)
+          report(ScheduleFaultKind::MissingTask, {role, -1},
+                 what + " is never run backward");
+      }
+    if (!state.output.isFree())
       report(ScheduleFaultKind::MissingTask, {role, -1},
-             "the output of micro-batch " + Twine(state.pendingOutput) +
-                 " is never sent");
-    if (state.pendingGradientOut >= 0)
+             "the output of " + passName(state.output) + " is never sent");
+    if (!state.gradientOut.isFree())
       report(ScheduleFaultKind::MissingTask, {role, -1},
-             "the gradient of micro-batch " + Twine(state.pendingGradientOut) +
+             "the gradient of " + passName(state.gradientOut) +
                  " is never sent");
   }
 
@@ -261,7 +363,7 @@ private:
     for (int64_t role = 0; role < roleCount; ++role) {
       RoleState state = freshState(role);
       for (SchedulePart which : {SchedulePart::Prologue, SchedulePart::Steady,
-                                 SchedulePart::Drain}) {
+                                 SchedulePart::Drain, SchedulePart::StepEnd}) {
         part = which;
         for (size_t i = 0; i < tasksOf(role).size(); ++i)
           step({role, static_cast<int64_t>(i)}, state, /*training=*/true);
@@ -292,27 +394,33 @@ private:
     part = SchedulePart::StepEnd;
     for (int64_t role = 0; role < roleCount; ++role) {
       int64_t previous = -1;
-      std::set<TaskKind> seen;
+      std::set<std::pair<TaskKind, int64_t>> seen;
       for (size_t i = 0; i < tasksOf(role).size(); ++i) {
         TaskRef ref{role, static_cast<int64_t>(i)};
-        TaskKind kind = tasksOf(role)[i].kind;
+        const Task &task = tasksOf(role)[i];
         // The enum numbers step-end tasks in the order they must have.
-        int64_t rank = static_cast<int64_t>(kind);
-        order(ref, kind >= TaskKind::SyncGradients,
+        auto rank = static_cast<int64_t>(task.kind);
+        order(ref, task.kind >= TaskKind::SyncGradients,
               "the task does not belong to step-end");
-        order(ref, rank > previous,
+        order(ref, rank >= previous,
               "expected the order sync-gradients, tie-reduce, norm, update, "
               "tie-broadcast");
+        order(ref, seen.insert({task.kind, task.chunk}).second,
+              "the task was already run");
         previous = std::max(previous, rank);
-        seen.insert(kind);
       }
-      auto require = [&](TaskKind kind, StringRef name) {
-        if (!seen.count(kind))
-          report(ScheduleFaultKind::MissingTask, {role, -1},
-                 "expected a '" + name + "' task");
+      auto require = [&](TaskKind kind, StringRef name, int64_t chunk = -1) {
+        if (seen.count({kind, std::max<int64_t>(chunk, 0)}))
+          return;
+        std::string what = "expected a '" + name.str() + "' task";
+        if (chunk >= 0 && program.hasSeveralChunks())
+          what += " of chunk " + std::to_string(chunk);
+        report(ScheduleFaultKind::MissingTask, {role, -1}, what);
       };
-      require(TaskKind::SyncGradients, "sync-gradients");
-      require(TaskKind::Update, "update");
+      for (int64_t chunk : program.chunksOf(role)) {
+        require(TaskKind::SyncGradients, "sync-gradients", chunk);
+        require(TaskKind::Update, "update", chunk);
+      }
       if (isTied(role)) {
         require(TaskKind::TieReduce, "tie-reduce");
         require(TaskKind::TieBroadcast, "tie-broadcast");
@@ -322,48 +430,70 @@ private:
 
   //===--- Matching -------------------------------------------------------===//
 
+  /// One end of a message, as the sender names it.
   struct TransferEnd {
     TaskRef ref;
+    TransferValue value;
+    int64_t chunk; ///< that it comes from
     int64_t microBatch;
+
+    auto key() const { return std::tuple(value, chunk, microBatch); }
   };
 
-  std::vector<TransferEnd> ends(int64_t role, TransferFlag flag) const {
-    std::vector<TransferEnd> result;
-    if (role < 0 || role >= roleCount)
-      return result;
-    const std::vector<Task> &tasks = tasksOf(role);
-    bool send = flag == SendActivation || flag == SendGradient;
-    for (size_t i = 0; i < tasks.size(); ++i)
-      if (tasks[i].kind == TaskKind::Transfer && (tasks[i].flags & flag))
-        result.push_back(
-            {{role, static_cast<int64_t>(i)},
-             send ? tasks[i].sendMicroBatch : tasks[i].recvMicroBatch});
-    return result;
+  std::string messageName(const TransferEnd &end) const {
+    return std::string(end.value == TransferValue::Gradient ? "gradient"
+                                                            : "activation") +
+           " of " + passName(end.chunk, end.microBatch);
   }
 
-  /// Pairs the sends of one channel with its receives, in order.
+  /// Home of a chunk; -1 if there is no such chunk.
+  int64_t homeOf(int64_t chunk) const {
+    return chunk < static_cast<int64_t>(program.chunks.size())
+               ? program.chunks[chunk].role
+               : -1;
+  }
+
+  /// By sender and receiver, in the order of either side's tasks.
+  using Channel = std::pair<std::vector<TransferEnd>, std::vector<TransferEnd>>;
+  std::map<std::pair<int64_t, int64_t>, Channel> channels() const {
+    std::map<std::pair<int64_t, int64_t>, Channel> list;
+    for (int64_t role = 0; role < roleCount; ++role)
+      for (size_t i = 0; i < tasksOf(role).size(); ++i)
+        for (const TransferPart &message : tasksOf(role)[i].parts) {
+          TransferEnd end{{role, static_cast<int64_t>(i)},
+                          message.value,
+                          message.sends() ? message.chunk : message.peerChunk,
+                          message.microBatch};
+          int64_t peer = homeOf(message.peerChunk);
+          if (message.sends())
+            list[{role, peer}].first.push_back(end);
+          else
+            list[{peer, role}].second.push_back(end);
+        }
+    return list;
+  }
+
+  /// Pairs what one role sends to another with what that receives, in order.
   bool matchChannel(ArrayRef<TransferEnd> sends, ArrayRef<TransferEnd> recvs,
-                    int64_t sender, int64_t receiver, StringRef what) {
-    std::map<int64_t, int64_t> balance;
+                    int64_t sender, int64_t receiver) {
+    std::map<decltype(std::declval<TransferEnd>().key()), int64_t> balance;
     for (const TransferEnd &end : sends)
-      ++balance[end.microBatch];
+      ++balance[end.key()];
     for (const TransferEnd &end : recvs)
-      --balance[end.microBatch];
+      --balance[end.key()];
     bool good = true;
     auto unmatched = [&](ArrayRef<TransferEnd> list, int64_t sign,
                          StringRef missing, int64_t peer) {
       for (const TransferEnd &end : reverse(list)) {
-        int64_t &left = balance[end.microBatch];
+        int64_t &left = balance[end.key()];
         if (left * sign <= 0)
           continue;
         left -= sign;
         good = false;
         report(ScheduleFaultKind::UnmatchedTransfer, end.ref,
-               "no " + missing + " of the " + what + " of micro-batch " +
-                   Twine(end.microBatch) + " in " +
-                   (peer >= 0 && peer < roleCount
-                        ? roleName(peer)
-                        : std::string("a neighbour, there is none")));
+               "no " + missing + " of the " + messageName(end) + " in " +
+                   (peer >= 0 ? roleName(peer)
+                              : std::string("a neighbour, there is none")));
       }
     };
     unmatched(sends, 1, "receive", receiver);
@@ -371,12 +501,11 @@ private:
     if (!good)
       return false;
     for (size_t i = 0; i < sends.size(); ++i) {
-      if (sends[i].microBatch != recvs[i].microBatch) {
+      if (sends[i].key() != recvs[i].key()) {
         report(ScheduleFaultKind::MicroBatchMismatch, sends[i].ref,
-               "meets " + taskName(recvs[i].ref) + ": the " + what +
-                   " of micro-batch " + Twine(sends[i].microBatch) +
-                   " where micro-batch " + Twine(recvs[i].microBatch) +
-                   " is expected");
+               "meets " + taskName(recvs[i].ref) + ": the " +
+                   messageName(sends[i]) + " where the " +
+                   messageName(recvs[i]) + " is expected");
         return false;
       }
       peers[{sends[i].ref.role, sends[i].ref.index}].push_back(recvs[i].ref);
@@ -388,14 +517,9 @@ private:
   bool matchTransfers() {
     peers.clear();
     bool good = true;
-    for (int64_t role = -1; role < roleCount; ++role) {
-      good &= matchChannel(ends(role, SendActivation),
-                           ends(role + 1, RecvActivation), role, role + 1,
-                           "activation");
+    for (const auto &[ends, channel] : channels())
       good &=
-          matchChannel(ends(role + 1, SendGradient), ends(role, RecvGradient),
-                       role + 1, role, "gradient");
-    }
+          matchChannel(channel.first, channel.second, ends.first, ends.second);
     return good;
   }
 

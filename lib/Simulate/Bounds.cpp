@@ -35,14 +35,17 @@ public:
     countUsers();
     for (size_t role = 0; role < count; ++role)
       roles.push_back(timesOf(role));
-    for (size_t cut = 0; cut + 1 < count; ++cut)
+    addChunks();
+    for (size_t cut = 0; cut < input.cuts.size(); ++cut)
       addMessages(cut);
   }
 
   StepBounds make() const {
     const Schedule &schedule = *input.program.schedule;
-    ScheduleShape shape{static_cast<int64_t>(count),
-                        input.program.microBatches};
+    auto stages = static_cast<int64_t>(count);
+    ScheduleShape shape{stages, input.program.microBatches,
+                        static_cast<int64_t>(input.program.chunks.size()) /
+                            stages};
     StepBounds bounds;
     bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);
@@ -68,8 +71,8 @@ private:
           use(*uplinks, number);
     for (auto [number, cut] : enumerate(input.cuts))
       for (const SimulatedExchange *exchange : {&cut.activation, &cut.gradient})
-        for (size_t role : {number, number + 1})
-          use(exchange->uplinks, role);
+        for (size_t chunk : {number, number + 1})
+          use(exchange->uplinks, homeOf(chunk));
     for (auto [tie, ends] : zip_equal(input.ties, input.program.ties))
       for (const SimulatedExchange *exchange : {&tie.reduce, &tie.broadcast})
         for (int64_t role : {ends.owner, ends.borrower})
@@ -80,6 +83,10 @@ private:
         if (roles[role])
           total += runsBeside(role) ? 2 : 1;
     }
+  }
+
+  size_t homeOf(size_t chunk) const {
+    return static_cast<size_t>(input.program.chunks[chunk].role);
   }
 
   /// Whether a role's collectives run beside other communication of its own.
@@ -108,7 +115,20 @@ private:
     return {exchange.seconds, shared(exchange.seconds, exchange.uplinks)};
   }
 
+  /// The longest passes of a role's chunks.
+  void addChunks() {
+    for (const ChunkLayers &chunk : chunkLayers(input)) {
+      RoleTimes times = timesOf(chunk.role, chunk.begin, chunk.end);
+      RoleTimes &role = roles[chunk.role];
+      role[RoleTime::LongestForward].atLeast(times[RoleTime::Forward]);
+      role[RoleTime::LongestBackward].atLeast(times[RoleTime::Backward]);
+    }
+  }
+
   RoleTimes timesOf(size_t number) const {
+    return timesOf(number, 0, input.roles[number].layers.size());
+  }
+  RoleTimes timesOf(size_t number, size_t begin, size_t end) const {
     const SimulatedRole &role = input.roles[number];
     bool behind = syncsBehind(number);
     double slowdown = 1;
@@ -120,7 +140,8 @@ private:
     TimeRange forward, backward, sync;
     double inLine = 0; // all of a backward's operations, one by one
     double norm = 0, update = 0;
-    for (const SimulatedLayer &layer : role.layers) {
+    for (size_t i = begin; i < end; ++i) {
+      const SimulatedLayer &layer = role.layers[i];
       const LayerTimeParts &time = layer.time;
       ahead |= layer.forwardAhead || layer.backwardAhead;
       TimeRange gather{time.gather, shared(time.gather, layer.sdpUplinks)};
@@ -165,8 +186,10 @@ private:
       // The last layer computes before its gradients can be summed, the others
       // may do so beside the sums.
       const LayerTimeParts &last = role.layers.back().time;
-      tail.lower = std::max(0.0, last.recompute + last.backward + sync.lower -
-                                     backward.lower);
+      tail.lower = input.program.hasSeveralChunks()
+                       ? 0
+                       : std::max(0.0, last.recompute + last.backward +
+                                           sync.lower - backward.lower);
       times[RoleTime::Behind].upper =
           std::max(0.0, inLine - backward.upper) + sync.upper;
     }
@@ -174,17 +197,22 @@ private:
   }
 
   void addMessages(size_t cut) {
-    RoleTimes &from = roles[cut], &to = roles[cut + 1];
+    RoleTimes &from = roles[homeOf(cut)], &to = roles[homeOf(cut + 1)];
     TimeRange activation = range(input.cuts[cut].activation);
     TimeRange gradient = range(input.cuts[cut].gradient);
     TimeRange round{std::max(activation.lower, gradient.lower),
                     std::max(activation.upper, gradient.upper)};
-    from[RoleTime::ActivationOut] = to[RoleTime::ActivationIn] = activation;
-    from[RoleTime::GradientIn] = to[RoleTime::GradientOut] = gradient;
-    from[RoleTime::RoundNext] = to[RoleTime::RoundPrevious] = round;
+    from[RoleTime::ActivationOut] += activation;
+    to[RoleTime::ActivationIn] += activation;
+    from[RoleTime::GradientIn] += gradient;
+    to[RoleTime::GradientOut] += gradient;
+    from[RoleTime::RoundNext] += round;
+    to[RoleTime::RoundPrevious] += round;
+    from[RoleTime::LongestActivationOut].atLeast(activation);
+    from[RoleTime::LongestGradientIn].atLeast(gradient);
     // Gradients that are not summed behind the last backward pass are when its
-    // message has gone.
-    if (!syncsBehind(cut + 1))
+    // message has gone. That is of a role's first chunk.
+    if (cut + 1 < count && !syncsBehind(cut + 1))
       to[RoleTime::Tail].lower += gradient.lower;
   }
 

@@ -20,6 +20,23 @@ static constexpr SchedulePart stepParts[] = {
     SchedulePart::Prologue, SchedulePart::Steady, SchedulePart::StepEnd,
     SchedulePart::Drain};
 
+std::vector<ChunkLayers> chunkLayers(const SimulationInput &input) {
+  std::vector<ChunkLayers> chunks;
+  std::vector<size_t> seen(input.roles.size(), 0);
+  for (const ProgramChunk &chunk : input.program.chunks) {
+    auto number = static_cast<size_t>(chunk.role);
+    const SimulatedRole &role = input.roles[number];
+    size_t position = seen[number]++;
+    if (role.chunkEnds.empty())
+      chunks.push_back({number, 0, role.layers.size()});
+    else
+      chunks.push_back({number,
+                        position == 0 ? 0 : role.chunkEnds[position - 1],
+                        role.chunkEnds[position]});
+  }
+  return chunks;
+}
+
 static std::vector<double> slowdownsOf(const SimulationInput &input,
                                        bool expandRanks) {
   std::vector<double> slowdowns;
@@ -35,7 +52,7 @@ static std::vector<double> slowdownsOf(const SimulationInput &input,
 
 Graph::Graph(const SimulationInput &input, const SimulationOptions &options)
     : engine(slowdownsOf(input, options.expandRanks)), input(input),
-      options(options) {
+      options(options), chunks(chunkLayers(input)) {
   int32_t actors = 0;
   for (const SimulatedRole &simulated : input.roles) {
     RoleGraph graph;
@@ -54,7 +71,7 @@ void Graph::buildRole(size_t number) {
   role = number;
   tail.clear();
   collective = -1;
-  reduced = false;
+  reduced.clear();
   taskNumber = 0;
   occurrences.clear();
   groupings.clear();
@@ -74,7 +91,7 @@ void Graph::buildRole(size_t number) {
         transfer(task);
         break;
       case TaskKind::SyncGradients:
-        syncGradients();
+        syncGradients(task);
         break;
       case TaskKind::TieReduce:
       case TaskKind::TieBroadcast:
@@ -84,7 +101,8 @@ void Graph::buildRole(size_t number) {
         norm();
         break;
       case TaskKind::Update:
-        update();
+        touchStates(Activity::Update, &LayerTimeParts::update,
+                    chunks[task.chunk].begin, chunks[task.chunk].end);
         break;
       }
       ++taskNumber;
@@ -171,11 +189,12 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
 void Graph::forward(const Task &task) {
   microBatch = static_cast<int32_t>(task.microBatch);
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
+  const ChunkLayers &chunk = chunks[task.chunk];
   OperationId gathered = -1;
-  for (size_t number = 0; number < layers.size(); ++number) {
+  for (size_t number = chunk.begin; number < chunk.end; ++number) {
     const SimulatedLayer &layer = layers[number];
     auto l = static_cast<int32_t>(number);
-    if (number == 0 || !layer.forwardAhead)
+    if (number == chunk.begin || !layer.forwardAhead)
       gathered = gather(number, tail);
     Ids start = tail;
     if (gathered >= 0)
@@ -183,7 +202,7 @@ void Graph::forward(const Task &task) {
     OperationId compute =
         emit(Stream::Compute, Activity::Forward, layer.time.forward, l, start);
     // Beside this layer, into what the layer before it used.
-    if (number + 1 < layers.size() && layers[number + 1].forwardAhead)
+    if (number + 1 < chunk.end && layers[number + 1].forwardAhead)
       gathered = gather(number + 1, start);
     tail = {compute};
     if (layer.time.tpForward > 0)
@@ -202,13 +221,15 @@ void Graph::forward(const Task &task) {
 void Graph::backward(const Task &task) {
   microBatch = static_cast<int32_t>(task.microBatch);
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
-  reduced |= task.flags & SyncBehind;
+  const ChunkLayers &chunk = chunks[task.chunk];
+  if (task.flags & SyncBehind)
+    reduced.insert(task.chunk);
   OperationId gathered = -1;
-  for (size_t number = layers.size(); number-- > 0;) {
+  for (size_t number = chunk.end; number-- > chunk.begin;) {
     const SimulatedLayer &layer = layers[number];
     const LayerTimeParts &time = layer.time;
     auto l = static_cast<int32_t>(number);
-    if (number + 1 == layers.size() || !layer.backwardAhead)
+    if (number + 1 == chunk.end || !layer.backwardAhead)
       gathered = gather(number, tail);
     Ids start = tail;
     if (gathered >= 0)
@@ -226,7 +247,7 @@ void Graph::backward(const Task &task) {
         emit(Stream::Compute, Activity::Backward, time.backward, l, start);
     if (run.begin.empty())
       run.begin = {compute};
-    if (number > 0 && layers[number - 1].backwardAhead)
+    if (number > chunk.begin && layers[number - 1].backwardAhead)
       gathered = gather(number - 1, before);
 
     // Gradients of a function are scattered while the rest of it computes; at
@@ -252,9 +273,11 @@ void Graph::backward(const Task &task) {
 }
 
 /// Sums gradients over DP ranks, or waits for what the last backward began.
-void Graph::syncGradients() {
+void Graph::syncGradients(const Task &task) {
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
-  for (size_t number = layers.size(); !reduced && number-- > 0;)
+  const ChunkLayers &chunk = chunks[task.chunk];
+  bool summed = reduced.count(task.chunk) > 0;
+  for (size_t number = chunk.end; !summed && number-- > chunk.begin;)
     reduce(Activity::GradientSync, layers[number].time.sync, number, tail);
   if (collective >= 0)
     tail.push_back(collective);
@@ -269,8 +292,9 @@ namespace {
 enum { ActivationMeeting, GradientMeeting, NormMeeting, TieMeeting };
 } // namespace
 
-void Graph::message(Activity activity, int64_t cut, uint32_t batch, bool sends,
-                    bool gradient, Ids &ends) {
+void Graph::message(const TransferPart &part, Ids &ends) {
+  bool gradient = part.isGradient();
+  int64_t cut = std::min(part.chunk, part.peerChunk);
   const SimulatedCut &costs = input.cuts[cut];
   const SimulatedExchange &exchange =
       gradient ? costs.gradient : costs.activation;
@@ -279,12 +303,16 @@ void Graph::message(Activity activity, int64_t cut, uint32_t batch, bool sends,
                         options.expandRanks ? costs.groups : 1);
   Grouping grouping;
   if (options.expandRanks)
-    grouping.groupOf = static_cast<int64_t>(role) == cut ? costs.senderGroup
-                                                         : costs.receiverGroup;
+    grouping.groupOf =
+        part.chunk == cut ? costs.senderGroup : costs.receiverGroup;
   else
     grouping.groupOf = {0};
-  microBatch = static_cast<int32_t>(batch);
-  ends.push_back(emit(sends ? Stream::Send : Stream::Receive, activity,
+  Activity activity = part.sends() ? (gradient ? Activity::SendGradient
+                                               : Activity::SendActivation)
+                      : gradient   ? Activity::ReceiveGradient
+                                   : Activity::ReceiveActivation;
+  microBatch = static_cast<int32_t>(part.microBatch);
+  ends.push_back(emit(part.sends() ? Stream::Send : Stream::Receive, activity,
                       exchange.seconds, -1, tail, exchange.uplinks, &grouping,
                       met.join, met.flow));
 }
@@ -293,21 +321,12 @@ void Graph::transfer(const Task &task) {
   // The buffers of a stage's boundary are used again by what follows: the rank
   // waits for all parts, as the runtime does.
   Ids ends;
-  auto here = static_cast<int64_t>(role);
-  if (task.flags & SendActivation)
-    message(Activity::SendActivation, here, task.sendMicroBatch, true, false,
-            ends);
-  if (task.flags & SendGradient)
-    message(Activity::SendGradient, here - 1, task.sendMicroBatch, true, true,
-            ends);
-  if (task.flags & RecvActivation) {
-    message(Activity::ReceiveActivation, here - 1, task.recvMicroBatch, false,
-            false, ends);
-    roles[role].arrivals.push_back({ends.back()});
+  for (const TransferPart &part : task.parts) {
+    message(part, ends);
+    if (!part.sends() && !part.isGradient())
+      roles[role].arrivals.push_back(
+          {ends.back(), static_cast<int32_t>(chunks[part.chunk].begin)});
   }
-  if (task.flags & RecvGradient)
-    message(Activity::ReceiveGradient, here, task.recvMicroBatch, false, true,
-            ends);
   tail = ends;
 }
 
@@ -327,19 +346,19 @@ void Graph::tie(const Task &task) {
   }
 }
 
-/// All layers of the role, one after the other, on each of its ranks.
-void Graph::touchStates(Activity activity, double LayerTimeParts::*part) {
+/// Layers of the role, one after the other, on each of its ranks.
+void Graph::touchStates(Activity activity, double LayerTimeParts::*part,
+                        size_t begin, size_t end) {
   double seconds = 0;
-  for (const SimulatedLayer &layer : input.roles[role].layers)
-    seconds += layer.time.*part;
+  for (size_t number = begin; number < end; ++number)
+    seconds += input.roles[role].layers[number].time.*part;
   if (seconds > 0)
     tail = {emit(Stream::Compute, activity, seconds, -1, tail)};
 }
 
-void Graph::update() { touchStates(Activity::Update, &LayerTimeParts::update); }
-
 void Graph::norm() {
-  touchStates(Activity::Norm, &LayerTimeParts::norm);
+  touchStates(Activity::Norm, &LayerTimeParts::norm, 0,
+              input.roles[role].layers.size());
   Meeting met = meeting(NormMeeting, 0, 0, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};

@@ -16,6 +16,7 @@
 #include "galvatron/Simulate/Simulate.h"
 
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace galvatron {
@@ -35,9 +36,11 @@ struct LayerPass {
   llvm::SmallVector<OperationId, 2> begin, end;
 };
 
-/// The arrival of a micro-batch's activation, which fills the first input.
+/// The arrival of a micro-batch's activation, which fills the first input of a
+/// chunk.
 struct Arrival {
   OperationId operation;
+  int32_t layer;
 };
 
 struct RoleGraph {
@@ -74,14 +77,13 @@ private:
   OperationId gather(size_t layer, llvm::ArrayRef<OperationId> after);
   OperationId reduce(Activity activity, double seconds, size_t layer,
                      llvm::ArrayRef<OperationId> after);
-  void syncGradients();
+  void syncGradients(const Task &task);
   void transfer(const Task &task);
-  void message(Activity activity, int64_t cut, uint32_t microBatch, bool sends,
-               bool gradient, Ids &ends);
+  void message(const TransferPart &part, Ids &ends);
   void tie(const Task &task);
   void norm();
-  void update();
-  void touchStates(Activity activity, double LayerTimeParts::*part);
+  void touchStates(Activity activity, double LayerTimeParts::*part,
+                   size_t begin, size_t end);
 
   /// Adds an operation to all actors of the role. `join` is the first of
   /// `grouping`'s joins; new ones are made if it is -1 and ranks are expanded.
@@ -95,6 +97,7 @@ private:
 
   const SimulationInput &input;
   SimulationOptions options;
+  std::vector<ChunkLayers> chunks;
   int32_t flows = 0;
   std::map<std::tuple<int, int64_t, int64_t>, Meeting> meetings;
 
@@ -102,7 +105,7 @@ private:
   size_t role = 0;
   Ids tail;                    ///< what the next task comes after
   OperationId collective = -1; ///< the last one on the collective stream
-  bool reduced = false;        ///< gradients are being summed already
+  std::set<uint16_t> reduced;  ///< chunks whose gradients are being summed
   int32_t taskNumber = 0, microBatch = -1;
   std::map<std::pair<int, int64_t>, int64_t> occurrences;
   std::map<std::pair<int32_t, Paradigm>, Grouping> groupings;

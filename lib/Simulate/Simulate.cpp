@@ -17,6 +17,7 @@
 #include "llvm/Support/Format.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 using namespace llvm;
@@ -106,10 +107,13 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
     int64_t activations, temporaries;
   };
   std::vector<Change> changes;
-  bool received = !graph.arrivals.empty();
-  for (const Arrival &arrival : graph.arrivals)
+  std::set<int32_t> received; // layers whose inputs come from other roles
+  for (const Arrival &arrival : graph.arrivals) {
+    received.insert(arrival.layer);
     changes.push_back({timeline.start[arrival.operation + offset],
-                       arrival.operation, true, role.layers[0].inputBytes, 0});
+                       arrival.operation, true,
+                       role.layers[arrival.layer].inputBytes, 0});
+  }
   for (const LayerPass &run : graph.runs) {
     const SimulatedLayer &layer = role.layers[run.layer];
     double begin = timeline.start[run.begin.front() + offset], end = begin;
@@ -118,7 +122,7 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
     int64_t kept = layer.inputBytes + layer.stashBytes;
     int64_t transient =
         run.forward ? layer.forwardTransient : layer.backwardTransient;
-    int64_t filled = received && run.layer == 0 ? layer.stashBytes : kept;
+    int64_t filled = received.count(run.layer) ? layer.stashBytes : kept;
     changes.push_back(
         {begin, run.begin.front(), true, run.forward ? filled : 0, transient});
     changes.push_back(
@@ -149,7 +153,7 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
 Expected<Simulation> simulate(const SimulationInput &input,
                               const SimulationOptions &options) {
   if (input.program.roles.size() != input.roles.size() ||
-      input.cuts.size() + 1 != input.roles.size() ||
+      input.cuts.size() + 1 != input.program.chunks.size() ||
       input.program.ties.size() != input.ties.size())
     return makeError("simulation: " + Twine(input.program.roles.size()) +
                      " roles with " + Twine(input.roles.size()) + " costs, " +
@@ -194,12 +198,17 @@ Expected<Simulation> simulate(const SimulationInput &input,
   return simulation;
 }
 
-/// A role by itself: how long its tasks take when nothing holds them up.
+/// A chunk by itself: how long its tasks take when nothing holds them up.
 static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
-                                           size_t number) {
+                                           size_t number,
+                                           const ChunkLayers &chunk) {
+  const SimulatedRole &role = input.roles[chunk.role];
   SimulationInput alone;
-  alone.program = input.program.schedule->build({1, 1});
-  alone.roles = {input.roles[number]};
+  alone.program = defaultSchedule().build({});
+  alone.roles = {role};
+  alone.roles.front().chunkEnds.clear();
+  alone.roles.front().layers.assign(role.layers.begin() + chunk.begin,
+                                    role.layers.begin() + chunk.end);
   auto run = [&]() -> Expected<std::vector<SimulatedTask>> {
     Expected<Simulation> simulation = simulate(alone);
     if (!simulation)
@@ -222,9 +231,9 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   layer.time.sync = lengthOf(*plain, TaskKind::SyncGradients);
   layer.time.norm = lengthOf(*plain, TaskKind::Norm);
   layer.time.update = lengthOf(*plain, TaskKind::Update);
-  if (any_of(input.program.roles[number].part(SchedulePart::Steady),
-             [](const Task &task) {
-               return task.kind == TaskKind::Backward &&
+  if (any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
+             [number](const Task &task) {
+               return task.kind == TaskKind::Backward && task.chunk == number &&
                       (task.flags & SyncBehind);
              })) {
     setSyncBehind(alone.program.roles.front());
@@ -242,7 +251,7 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
   constexpr size_t ofLayer = 8, ofCut = 4;
-  size_t each = ofCut * input.roles.size();
+  size_t each = ofCut * input.program.chunks.size();
   for (const SimulatedRole &role : input.roles)
     each += ofLayer * role.layers.size();
   auto seconds = [](const SimulationInput &what) -> Expected<double> {
@@ -256,20 +265,29 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     return seconds(input);
 
   SimulationInput coarse = input;
-  for (size_t role = 0; role < input.roles.size(); ++role) {
-    Expected<SimulatedLayer> layer = asOneLayer(input, role);
+  for (SimulatedRole &role : coarse.roles) {
+    role.layers.clear();
+    role.chunkEnds.clear();
+  }
+  for (auto [number, chunk] : enumerate(chunkLayers(input))) {
+    Expected<SimulatedLayer> layer = asOneLayer(input, number, chunk);
     if (!layer)
       return layer.takeError();
-    coarse.roles[role].layers = {std::move(*layer)};
+    SimulatedRole &role = coarse.roles[chunk.role];
+    role.layers.push_back(std::move(*layer));
+    role.chunkEnds.push_back(role.layers.size());
   }
   auto roles = static_cast<int64_t>(input.roles.size());
+  int64_t chunks = static_cast<int64_t>(input.program.chunks.size()) / roles;
   auto withMicroBatches = [&](int64_t microBatches) {
-    coarse.program = input.program.schedule->build({roles, microBatches},
-                                                   input.program.ties);
+    coarse.program = input.program.schedule->build(
+        {roles, microBatches, chunks}, input.program.ties);
     return seconds(coarse);
   };
   // The pipeline is full and empties again well within these.
-  int64_t some = 3 * roles, fewer = 2 * roles;
+  // Chunks take micro-batches in groups of as many as there are roles.
+  int64_t over = chunks > 1 ? count % roles : 0;
+  int64_t some = 3 * roles + over, fewer = 2 * roles + over;
   if (count <= some + fewer)
     return withMicroBatches(count);
   Expected<double> longer = withMicroBatches(some);

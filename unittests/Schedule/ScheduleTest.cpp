@@ -62,40 +62,87 @@ TEST(Schedule, gpipe_runs_all_forwards_first) {
 
 /// Never more micro-batches in flight than there are slots, and that many once.
 TEST(Schedule, slots_are_what_is_in_flight) {
-  for (const auto &schedule : ScheduleRegistry::get().all())
-    for (int64_t roles = 1; roles <= 8; ++roles)
-      for (int64_t microBatches = 1; microBatches <= 16; ++microBatches) {
-        ScheduleShape shape{roles, microBatches};
-        if (llvm::Error refused = schedule->check(shape)) {
-          llvm::consumeError(std::move(refused));
-          continue;
-        }
-        TaskProgram program = schedule->build(shape);
-        EXPECT_EQ(program.schedule, schedule.get());
-        std::vector<int64_t> homes = schedule->homes(shape);
-        for (size_t chunk = 0; chunk < homes.size(); ++chunk) {
-          const RoleProgram &role = program.roles[homes[chunk]];
-          int64_t slots = schedule->slots(shape, homes[chunk], chunk);
-          EXPECT_EQ(role.slots, slots);
+  int shapes = 0;
+  forAllSchedules(
+      8, 18, 4, [&](const Schedule &schedule, const ScheduleShape &shape) {
+        ++shapes;
+        TaskProgram program = schedule.build(shape);
+        EXPECT_EQ(program.schedule, &schedule);
+        ASSERT_EQ(int64_t(program.chunks.size()), shape.allChunks());
+        for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk) {
+          int64_t home = schedule.home(shape, chunk);
+          EXPECT_EQ(program.chunks[chunk].role, home);
+          int64_t slots = schedule.slots(shape, chunk);
+          EXPECT_EQ(program.chunks[chunk].slots, slots);
           int64_t alive = 0, most = 0;
-          for (const Task &task : role.part(SchedulePart::Steady)) {
+          for (const Task &task :
+               program.roles[home].part(SchedulePart::Steady)) {
+            if (task.chunk != chunk)
+              continue;
             alive += task.kind == TaskKind::Forward;
             alive -= task.kind == TaskKind::Backward;
             most = std::max(most, alive);
           }
           EXPECT_EQ(alive, 0);
-          EXPECT_EQ(most, slots);
+          EXPECT_EQ(most, slots)
+              << schedule.name().str() << " " << shape.roles << " stages, "
+              << shape.chunks << " chunks, " << shape.microBatches
+              << " micro-batches, chunk " << chunk;
         }
-        if (auto bound = schedule->slotsBoundedIn(roles);
-            bound && microBatches >= *bound)
-          for (size_t chunk = 0; chunk < homes.size(); ++chunk)
-            EXPECT_EQ(schedule->slots({roles, *bound}, homes[chunk], chunk),
-                      schedule->slots(shape, homes[chunk], chunk));
+        ScheduleShape fewer = shape;
+        if (auto bound = schedule.slotsBoundedIn(shape);
+            bound && shape.microBatches >= *bound) {
+          fewer.microBatches = *bound;
+          for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+            EXPECT_EQ(schedule.slots(fewer, chunk),
+                      schedule.slots(shape, chunk));
+        }
         // None keeps weights from one step to the next yet.
-        EXPECT_EQ(schedule->weightVersions(shape), 1);
-        EXPECT_EQ(schedule->gradientBuffers(shape), 1);
-        EXPECT_EQ(schedule->delay(shape), 0);
-      }
+        EXPECT_EQ(schedule.weightVersions(shape), 1);
+        EXPECT_EQ(schedule.gradientBuffers(shape), 1);
+        EXPECT_EQ(schedule.delay(shape), 0);
+      });
+  EXPECT_EQ(shapes, 2 * 8 * 18 + 7 * 18 * 3);
+}
+
+/// Two stages with two chunks each, by hand.
+TEST(Schedule, chunks_are_interleaved) {
+  TaskProgram program = makeInterleaved(2, 2, 3);
+  auto lines = [&](size_t role) {
+    std::vector<std::string> lines;
+    for (const Task &task : program.roles[role].part(SchedulePart::Steady))
+      lines.push_back(task.str(/*withChunks=*/true));
+    return lines;
+  };
+  EXPECT_EQ(
+      lines(1),
+      (std::vector<std::string>{
+          "transfer recv-activation chunk 1 mb 0",
+          "forward chunk 1 mb 0 slot 0",
+          "transfer send-activation chunk 1 mb 0, recv-activation chunk 1 mb 1",
+          "forward chunk 1 mb 1 slot 1",
+          "transfer send-activation chunk 1 mb 1, recv-activation chunk 3 mb 0",
+          "forward chunk 3 mb 0 slot 0",
+          "backward chunk 3 mb 0 slot 0",
+          "transfer send-gradient chunk 3 mb 0, recv-activation chunk 3 mb 1",
+          "forward chunk 3 mb 1 slot 0",
+          "backward chunk 3 mb 1 slot 0",
+          "transfer send-gradient chunk 3 mb 1, recv-activation chunk 1 mb 2, "
+          "recv-gradient chunk 1 mb 0",
+          "forward chunk 1 mb 2 slot 2",
+          "backward chunk 1 mb 0 slot 0",
+          "transfer send-activation chunk 1 mb 2, send-gradient chunk 1 mb 0, "
+          "recv-gradient chunk 1 mb 1",
+          "backward chunk 1 mb 1 slot 1",
+          "transfer send-gradient chunk 1 mb 1, recv-activation chunk 3 mb 2",
+          "forward chunk 3 mb 2 slot 0",
+          "backward chunk 3 mb 2 slot 0",
+          "transfer send-gradient chunk 3 mb 2",
+          "transfer recv-gradient chunk 1 mb 2",
+          "backward chunk 1 mb 2 slot 2",
+          "transfer send-gradient chunk 1 mb 2"}));
+  EXPECT_EQ(lines(0).front(), "forward chunk 0 mb 0 slot 0");
+  EXPECT_EQ(lines(0).back(), "backward chunk 0 mb 2 slot 2");
 }
 
 TEST(Schedule, names_are_known_or_refused) {
@@ -105,8 +152,10 @@ TEST(Schedule, names_are_known_or_refused) {
     return llvm::toString(parseSchedule(name).takeError());
   };
   EXPECT_EQ(reason("1F1B"),
-            "unknown schedule '1F1B', expected '1f1b' or 'gpipe'");
-  EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b' or 'gpipe'");
+            "unknown schedule '1F1B', expected '1f1b', 'gpipe' or "
+            "'interleaved'");
+  EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe' or "
+                        "'interleaved'");
   EXPECT_EQ(reason("2bw"), "schedule '2bw' is planned, not executed yet");
 }
 
@@ -125,6 +174,17 @@ TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
   EXPECT_EQ(reason("1f1b", {0, 1}), "expected at least one stage, found 0");
   EXPECT_EQ(reason("1f1b", {1, 0}),
             "expected at least one micro-batch, found 0");
+  EXPECT_EQ(reason("1f1b", {2, 1, 0}),
+            "expected at least one chunk a stage, found 0");
+  for (const char *name : {"1f1b", "gpipe"})
+    EXPECT_EQ(reason(name, {2, 4, 2}), std::string("schedule '") + name +
+                                           "' has one chunk a stage, found 2");
+  EXPECT_EQ(reason("interleaved", {4, 8}),
+            "schedule 'interleaved' needs at least 2 chunks a stage, found 1");
+  EXPECT_EQ(reason("interleaved", {1, 8, 4}),
+            "schedule 'interleaved' needs at least 2 stages, found 1");
+  EXPECT_EQ(reason("interleaved", {1024, 8, 64}),
+            "expected at most 65535 chunks, found 64 of each of 1024 stages");
 }
 
 /// By hand: what a maximum over chains of roles takes.
@@ -163,12 +223,15 @@ TEST(Schedule, forms_are_sums_and_maxima) {
 }
 
 TEST(Schedule, evaluation_is_forward_only) {
-  TaskProgram program = make1F1B(3, 4);
-  for (const RoleProgram &role : program.roles)
-    for (const Task &task : role.part(SchedulePart::Evaluate)) {
-      EXPECT_NE(task.kind, TaskKind::Backward);
-      EXPECT_EQ(task.flags & (SendGradient | RecvGradient), 0);
-    }
+  forAllSchedules(
+      3, 5, 3, [](const Schedule &schedule, const ScheduleShape &shape) {
+        for (const RoleProgram &role : schedule.build(shape).roles)
+          for (const Task &task : role.part(SchedulePart::Evaluate)) {
+            EXPECT_NE(task.kind, TaskKind::Backward);
+            for (const TransferPart &part : task.parts)
+              EXPECT_FALSE(part.isGradient());
+          }
+      });
 }
 
 TEST(Schedule, step_end_has_ties_where_they_are) {

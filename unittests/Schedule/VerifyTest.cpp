@@ -8,6 +8,7 @@
 #include "galvatron/Schedule/Verify.h"
 #include "../TestSchedule.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -44,31 +45,30 @@ std::string all(const std::vector<ScheduleFault> &faults) {
   } while (false)
 
 TEST(Verify, schedules_are_proven) {
-  for (int64_t stages = 1; stages <= 8; ++stages)
-    for (int64_t microBatches = 1; microBatches <= 16; ++microBatches)
-      for (const auto &kind : ScheduleRegistry::get().all())
-        for (bool tied : {false, true}) {
-          std::vector<TieRoles> ties;
-          if (tied)
-            ties = {{0, stages - 1}, {stages / 2, 0}};
-          TaskProgram program = makeSchedule(*kind, stages, microBatches, ties);
-          auto faults = verifySchedule(program);
-          EXPECT_TRUE(faults.empty()) << all(faults);
-        }
+  forAllSchedules(8, 18, 4,
+                  [](const Schedule &schedule, const ScheduleShape &shape) {
+                    for (bool tied : {false, true}) {
+                      std::vector<TieRoles> ties;
+                      if (tied)
+                        ties = {{0, shape.roles - 1}, {shape.roles / 2, 0}};
+                      auto faults = verifySchedule(schedule.build(shape, ties));
+                      EXPECT_TRUE(faults.empty()) << all(faults);
+                    }
+                  });
 }
 
 TEST(Verify, expanded_programs_run) {
-  for (int64_t stages = 1; stages <= 4; ++stages)
-    for (int64_t microBatches = 1; microBatches <= 6; ++microBatches)
-      for (const auto &kind : ScheduleRegistry::get().all())
+  forAllSchedules(
+      4, 6, 3, [](const Schedule &schedule, const ScheduleShape &shape) {
         for (int64_t width : {1, 2, 3}) {
           std::vector<int64_t> ranks;
-          for (int64_t s = 0; s < stages; ++s)
+          for (int64_t s = 0; s < shape.roles; ++s)
             ranks.push_back(1 + (s + width) % 3);
-          TaskProgram program =
-              makeSchedule(*kind, stages, microBatches, {{0, stages - 1}});
-          EXPECT_EQ(runExpanded(program, ranks), "");
+          EXPECT_EQ(
+              runExpanded(schedule.build(shape, {{0, shape.roles - 1}}), ranks),
+              "");
         }
+      });
 }
 
 TEST(Verify, a_missing_receive_is_found) {
@@ -96,18 +96,19 @@ TEST(Verify, a_send_beyond_the_last_role_is_found) {
   TaskProgram program = makeGPipe(2, 1);
   Task task;
   task.kind = TaskKind::Transfer;
-  task.flags = SendActivation;
+  task.parts.push_back({TransferDirection::Send, TransferValue::Activation,
+                        /*chunk=*/1, /*peerChunk=*/2});
   steady(program, 1).push_back(task);
   EXPECT_FAULT(program, UnmatchedTransfer, "in a neighbour, there is none");
 }
 
 TEST(Verify, another_micro_batch_is_found) {
   TaskProgram program = makeGPipe(2, 2);
-  std::swap(steady(program, 1)[0].recvMicroBatch,
-            steady(program, 1)[2].recvMicroBatch);
+  std::swap(steady(program, 1)[0].parts[0].microBatch,
+            steady(program, 1)[2].parts[0].microBatch);
   EXPECT_FAULT(program, MicroBatchMismatch,
-               "the activation of micro-batch 0 where micro-batch 1 is "
-               "expected");
+               "the activation of micro-batch 0 where the activation of "
+               "micro-batch 1 is expected");
   EXPECT_NE(runExpanded(program, {1, 1}), "");
 }
 
@@ -118,18 +119,15 @@ TEST(Verify, opposite_sends_deadlock) {
   for (size_t role = 0; role < 2; ++role) {
     std::vector<Task> split;
     for (const Task &task : steady(program, role)) {
-      int sends = task.flags & (SendActivation | SendGradient);
-      int recvs = task.flags & (RecvActivation | RecvGradient);
-      if (task.kind != TaskKind::Transfer || !sends || !recvs) {
+      Task send = task, recv = task;
+      llvm::erase_if(send.parts,
+                     [](const TransferPart &part) { return !part.sends(); });
+      llvm::erase_if(recv.parts,
+                     [](const TransferPart &part) { return part.sends(); });
+      if (send.parts.empty() || recv.parts.empty()) {
         split.push_back(task);
         continue;
       }
-      Task send = task, recv = task;
-      send.flags = sends;
-      send.slot = 0;
-      send.recvMicroBatch = 0;
-      recv.flags = recvs;
-      recv.sendMicroBatch = 0;
       split.push_back(send);
       split.push_back(recv);
     }
@@ -195,8 +193,7 @@ TEST(Verify, missing_and_repeated_work_is_found) {
 }
 
 TEST(Verify, gradients_reduced_too_early_are_found) {
-  for (const auto &kind : ScheduleRegistry::get().all()) {
-    TaskProgram program = makeSchedule(*kind, 3, 4);
+  for (TaskProgram program : {make1F1B(3, 4), makeGPipe(3, 4)}) {
     for (RoleProgram &role : program.roles)
       setSyncBehind(role);
     EXPECT_EQ(all(verifySchedule(program)), "");
@@ -214,7 +211,7 @@ TEST(Verify, an_output_that_is_overwritten_is_found) {
   TaskProgram program = makeGPipe(2, 2);
   auto &tasks = steady(program, 0);
   std::swap(tasks[1], tasks[2]); // send mb 0 after forward mb 1
-  EXPECT_FAULT(program, TaskOrder,
+  EXPECT_FAULT(program, BufferConflict,
                "the output of micro-batch 0 has not been sent yet");
 }
 
@@ -237,9 +234,13 @@ TEST(Verify, proof_and_expanded_run_agree) {
   int stuck = 0;
   for (int trial = 0; trial < 4000; ++trial) {
     int64_t stages = pick(2, 4);
+    std::vector<TieRoles> ties = {{0, stages - 1}};
+    int64_t microBatches = pick(1, 5), chunks = pick(0, 1) ? pick(2, 3) : 1;
+    const char *name = chunks > 1   ? "interleaved"
+                       : pick(0, 1) ? "gpipe"
+                                    : "1f1b";
     TaskProgram program =
-        makeSchedule(scheduleNamed(pick(0, 1) ? "gpipe" : "1f1b"), stages,
-                     pick(1, 5), {{0, stages - 1}});
+        scheduleNamed(name).build({stages, microBatches, chunks}, ties);
     std::vector<int64_t> ranks;
     for (int64_t s = 0; s < stages; ++s)
       ranks.push_back(pick(1, 3));
@@ -257,7 +258,8 @@ TEST(Verify, proof_and_expanded_run_agree) {
         tasks.erase(tasks.begin() + a);
         break;
       case 2:
-        tasks[a].sendMicroBatch = tasks[b].sendMicroBatch;
+        if (!tasks[a].parts.empty() && !tasks[b].parts.empty())
+          tasks[a].parts.front().microBatch = tasks[b].parts.front().microBatch;
         break;
       }
     }

@@ -332,11 +332,11 @@ TEST(Simulate, bounds_hold_for_random_plans) {
 }
 
 TEST(Simulate, bounds_meet_where_nothing_is_hidden) {
-  for (const auto &schedule : ScheduleRegistry::get().all())
+  for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t stages : {1, 2, 3, 4, 5, 8})
       for (int64_t microBatches : {1, 2, 3, 4, 7, 8, 31}) {
         SimulationInput input =
-            byHand(schedule->name().data(), microBatches,
+            byHand(schedule, microBatches,
                    std::vector<HandStage>(stages, {0.7, 1.9, 0.5}));
         double simulated = run(input).seconds;
         StepBounds bounds = stepBounds(input);

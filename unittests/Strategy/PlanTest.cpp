@@ -165,8 +165,8 @@ TEST(Plan, wrong_json_is_refused) {
   EXPECT_EQ(errorOf([](Object &o) { o.erase("schedule"); }),
             "missing key 'schedule'");
   EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
-            "'schedule': unknown schedule 'zigzag', expected '1f1b' or "
-            "'gpipe'");
+            "'schedule': unknown schedule 'zigzag', expected '1f1b', 'gpipe' "
+            "or 'interleaved'");
   EXPECT_EQ(errorOf([](Object &o) {
               (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
             }),

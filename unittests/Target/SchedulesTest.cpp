@@ -36,8 +36,8 @@ TEST_F(SchedulesTest, program_read_back_is_the_program_made) {
         EXPECT_EQ(read->program.microBatches, expected.microBatches);
         ASSERT_EQ(read->program.roles.size(), expected.roles.size());
         for (size_t role = 0; role < expected.roles.size(); ++role) {
-          EXPECT_EQ(read->program.roles[role].slots,
-                    expected.roles[role].slots);
+          EXPECT_EQ(read->program.chunks[role].slots,
+                    expected.chunks[role].slots);
           for (size_t part = 0; part < kSchedulePartCount; ++part)
             EXPECT_EQ(read->program.roles[role].parts[part],
                       expected.roles[role].parts[part])

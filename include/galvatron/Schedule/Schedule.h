@@ -32,6 +32,9 @@ namespace galvatron {
 struct ScheduleShape {
   int64_t roles = 1;
   int64_t microBatches = 1;
+  int64_t chunks = 1; ///< of a role
+
+  int64_t allChunks() const { return roles * chunks; }
 };
 
 class Schedule {
@@ -44,17 +47,17 @@ public:
   /// shapes that can.
   virtual llvm::Error check(const ScheduleShape &shape) const;
 
-  /// The role of every chunk, by the chunk's number in the order of the model.
-  virtual std::vector<int64_t> homes(const ScheduleShape &shape) const;
+  /// The role of a chunk, by the chunk's number in the order of the model.
+  virtual int64_t home(const ScheduleShape &shape, int64_t chunk) const;
   /// The tasks of all roles.
   virtual TaskProgram build(const ScheduleShape &shape,
                             std::vector<TieRoles> ties = {}) const = 0;
-  /// Micro-batches whose activations a role holds at once for a chunk.
-  virtual int64_t slots(const ScheduleShape &shape, int64_t role,
-                        int64_t chunk) const = 0;
+  /// Micro-batches whose activations the home of a chunk holds at once for it.
+  virtual int64_t slots(const ScheduleShape &shape, int64_t chunk) const = 0;
   /// Micro-batches from which on more of them take no more slots; nothing if
   /// every one of them takes a slot.
-  virtual std::optional<int64_t> slotsBoundedIn(int64_t roles) const = 0;
+  virtual std::optional<int64_t>
+  slotsBoundedIn(const ScheduleShape &shape) const = 0;
 
   /// Copies of the weights that are in use at once, buffers that gradients are
   /// added up in, and how many steps behind the gradients of a step are.

@@ -7,8 +7,9 @@
 //
 // A schedule is a list of tasks per role (= pipeline stage), in five parts. All
 // ranks of a role run the same list, so its size depends on the number of
-// micro-batches only. Numbers and fields match the task table of a compiled
-// program.
+// micro-batches only. A role runs one chunk of layers or several; chunks are
+// numbered over all roles, in the order of the model. Numbers and fields match
+// the task table of a compiled program.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,12 +37,25 @@ enum class TaskKind : uint8_t {
   TieBroadcast = 7
 };
 
-/// Parts of a transfer task; those of one task are one grouped operation.
-enum TransferFlag : uint8_t {
-  SendActivation = 1, ///< to the next role
-  RecvActivation = 2, ///< from the previous role, into `slot`
-  SendGradient = 4,   ///< to the previous role
-  RecvGradient = 8    ///< from the next role
+enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
+
+enum class TransferValue : uint8_t {
+  Activation = 0, ///< of a chunk, for the next one
+  Gradient = 1    ///< of a chunk's input, for the chunk before
+};
+
+/// One message of a transfer task, as one of its two ends has it.
+struct TransferPart {
+  TransferDirection direction = TransferDirection::Send;
+  TransferValue value = TransferValue::Activation;
+  uint16_t chunk = 0;
+  uint16_t peerChunk = 0;
+  uint16_t slot = 0; ///< of the chunk: where a received activation goes
+  uint32_t microBatch = 0;
+
+  bool sends() const { return direction == TransferDirection::Send; }
+  bool isGradient() const { return value == TransferValue::Gradient; }
+  bool operator==(const TransferPart &other) const = default;
 };
 
 /// Flags of a backward task.
@@ -54,15 +68,23 @@ enum BackwardFlag : uint8_t {
 /// Fields that a kind does not use are 0.
 struct Task {
   TaskKind kind = TaskKind::Forward;
-  uint8_t flags = 0; ///< set of TransferFlag or BackwardFlag
-  uint16_t slot = 0; ///< of the running, or of the received micro-batch
+  uint8_t flags = 0;  ///< set of BackwardFlag
+  uint16_t chunk = 0; ///< Forward, Backward, SyncGradients, Update
+  uint16_t slot = 0;  ///< of the chunk
   uint32_t microBatch = 0;
-  uint32_t sendMicroBatch = 0;
-  uint32_t recvMicroBatch = 0;
+  /// Of a transfer: one grouped operation. At most one of each direction and
+  /// value.
+  std::vector<TransferPart> parts;
 
+  /// Null if there is none.
+  const TransferPart *part(TransferDirection direction,
+                           TransferValue value) const;
+  /// Whether `chunk` means anything.
+  bool isOfChunk() const;
   /// "forward mb 3 slot 1", "backward mb 3 slot 1 sync-behind", "transfer
-  /// send-activation mb 3, recv-gradient mb 0".
-  std::string str() const;
+  /// send-activation mb 3, recv-gradient mb 0"; with chunks "forward chunk 2 mb
+  /// 3 slot 1".
+  std::string str(bool withChunks = false) const;
   bool operator==(const Task &other) const = default;
 };
 
@@ -77,7 +99,6 @@ inline constexpr size_t kSchedulePartCount = 5;
 llvm::StringRef schedulePartName(SchedulePart part);
 
 struct RoleProgram {
-  int64_t slots = 1; ///< micro-batches in flight
   std::vector<Task> parts[kSchedulePartCount];
 
   std::vector<Task> &part(SchedulePart which) {
@@ -94,18 +115,32 @@ struct TieRoles {
   int64_t borrower;
 };
 
+/// A run of layers that a role runs as one.
+struct ProgramChunk {
+  int64_t role = 0;
+  int64_t slots = 1; ///< micro-batches in flight
+};
+
 struct TaskProgram {
   /// That made it; null if the tasks come from elsewhere.
   const Schedule *schedule = nullptr;
   int64_t microBatches = 1;
+  std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
 
   size_t taskCount() const;
+  /// Numbers of a role's chunks, ascending.
+  std::vector<int64_t> chunksOf(int64_t role) const;
+  /// Whether some role has more than one.
+  bool hasSeveralChunks() const { return chunks.size() > roles.size(); }
+  bool isLastChunk(int64_t chunk) const {
+    return chunk + 1 == static_cast<int64_t>(chunks.size());
+  }
 };
 
-/// Sets SyncBehind on the last backward task of a role; a role without one is
-/// left as it is.
+/// Sets SyncBehind on the last backward task of every chunk of a role; a role
+/// without one is left as it is.
 void setSyncBehind(RoleProgram &role);
 
 } // namespace galvatron

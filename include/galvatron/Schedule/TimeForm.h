@@ -16,6 +16,7 @@
 
 #include "llvm/ADT/ArrayRef.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,8 @@
 namespace galvatron {
 
 /// What a role's tasks take, and its messages. A message occupies both ends and
-/// is counted at both.
+/// is counted at both. Of a role with several chunks these are sums over them,
+/// and the longest of them where that is said.
 enum class RoleTime : uint8_t {
   Forward,       ///< of a micro-batch
   Backward,      ///< of a micro-batch, recomputation included
@@ -33,14 +35,18 @@ enum class RoleTime : uint8_t {
   Tail,          ///< from the last backward pass on, until the norm
   Norm,          ///< squares of the gradients
   Update,        ///< of the parameters
-  ActivationOut, ///< to the next role, of a micro-batch
-  GradientIn,    ///< from the next role
-  ActivationIn,  ///< from the role before
-  GradientOut,   ///< to the role before
+  ActivationOut, ///< to the next chunk, of a micro-batch
+  GradientIn,    ///< from the next chunk
+  ActivationIn,  ///< from the chunk before
+  GradientOut,   ///< to the chunk before
   RoundNext,     ///< the longer one of ActivationOut and GradientIn
-  RoundPrevious  ///< the longer one of ActivationIn and GradientOut
+  RoundPrevious, ///< the longer one of ActivationIn and GradientOut
+  LongestForward,
+  LongestBackward,
+  LongestActivationOut,
+  LongestGradientIn
 };
-inline constexpr size_t kRoleTimeCount = 12;
+inline constexpr size_t kRoleTimeCount = 16;
 
 /// A duration between two bounds.
 struct TimeRange {
@@ -50,6 +56,11 @@ struct TimeRange {
     lower += other.lower;
     upper += other.upper;
     return *this;
+  }
+  /// The longer one of both, at either bound.
+  void atLeast(const TimeRange &other) {
+    lower = std::max(lower, other.lower);
+    upper = std::max(upper, other.upper);
   }
   friend TimeRange operator+(TimeRange a, const TimeRange &b) { return a += b; }
 };

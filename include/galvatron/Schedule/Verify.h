@@ -1,4 +1,4 @@
-//===- Verify.h - Proof that a task program cannot deadlock -----*- C++ -*-===//
+//===- Verify.h - Proof that a task program is sound ------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,7 +8,8 @@
 // The machine of the proof: sends are rendezvous (nothing is buffered), a rank
 // runs its tasks one after the other, the parts of one transfer task are one
 // grouped operation, and a collective ends when every member has reached it.
-// The proof runs on roles, so it does not grow with the ranks of a stage.
+// The proof runs on roles, so it does not grow with the ranks of a stage. What
+// tasks do to memory is what Accesses.h says.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,8 +27,10 @@ enum class ScheduleFaultKind : uint8_t {
   MissingTask,        ///< a micro-batch is not run forward or backward once
   TaskOrder,          ///< a task before what it needs
   SlotConflict,       ///< a slot that is in use, wrong or out of range
+  BufferConflict,     ///< memory between layers that is in use
+  WrongChunk,         ///< a chunk of another role, or no neighbour
   UnmatchedTransfer,  ///< a send without a receive or the other way round
-  MicroBatchMismatch, ///< a send meets the receive of another micro-batch
+  MicroBatchMismatch, ///< a send meets the receive of something else
   CollectiveMismatch, ///< members disagree on a collective or on their order
   Deadlock            ///< a cycle of waits
 };

@@ -63,12 +63,14 @@ struct SimulatedLayer {
 };
 
 struct SimulatedRole {
-  std::vector<int64_t> devices; ///< global ranks by local rank
-  std::vector<SimulatedLayer> layers;
+  std::vector<int64_t> devices;       ///< global ranks by local rank
+  std::vector<SimulatedLayer> layers; ///< of all its chunks, in order
+  /// Behind the last layer of each chunk; empty: it has one.
+  std::vector<size_t> chunkEnds;
   StageLedger ledger;
 };
 
-/// The boundary between a role and the next one.
+/// The boundary between a chunk and the next one.
 struct SimulatedCut {
   SimulatedExchange activation, gradient;
   /// Which ranks of both sides wait for each other, by local rank: those that
@@ -86,10 +88,17 @@ struct SimulationInput {
   /// gradients are summed behind the last backward pass.
   TaskProgram program;
   std::vector<SimulatedRole> roles;
-  std::vector<SimulatedCut> cuts; ///< one less than roles
+  std::vector<SimulatedCut> cuts; ///< one less than chunks
   std::vector<SimulatedTie> ties; ///< as in the program
   double predictedSeconds = 0;    ///< Eq. 9
 };
+
+/// A role's layers that one of its chunks runs.
+struct ChunkLayers {
+  size_t role = 0, begin = 0, end = 0;
+};
+/// By chunk of the program.
+std::vector<ChunkLayers> chunkLayers(const SimulationInput &input);
 
 /// The task program of a plan with its durations. Errors: the plan does not
 /// match the model or the cluster.

@@ -108,7 +108,7 @@ grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
     grt.task forward micro_batch 0 slot 0
-    // expected-error @+1 {{role 0 (ranks 0, 1) steady task 1 'transfer send-activation mb 0': meets role 1 (ranks 2, 3) steady task 0 'transfer recv-activation mb 1': the activation of micro-batch 0 where micro-batch 1 is expected}}
+    // expected-error @+1 {{role 0 (ranks 0, 1) steady task 1 'transfer send-activation mb 0': meets role 1 (ranks 2, 3) steady task 0 'transfer recv-activation mb 1': the activation of micro-batch 0 where the activation of micro-batch 1 is expected}}
     grt.task transfer send_activation 0
     grt.task forward micro_batch 1 slot 1
     grt.task transfer send_activation 1 recv_gradient 0
@@ -305,6 +305,7 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task transfer recv_gradient 1
   }
   grt.part step_end {
+    // expected-error @+1 {{role 0 (ranks 0, 1) step-end task 0 'sync-gradients': gradients are reduced before micro-batch 1 is added}}
     grt.task sync_gradients
     grt.task norm
     grt.task update
@@ -672,6 +673,7 @@ grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
     grt.task forward micro_batch 0 slot 0
     grt.task forward micro_batch 1 slot 1
+    // expected-error @+1 {{role 0 (ranks 0, 1, 2, 3) steady task 2 'backward mb 0 slot 0 sync-behind': gradients are reduced before micro-batch 1 is added}}
     grt.task backward micro_batch 0 slot 0 sync_behind
     // expected-error @+1 {{role 0 (ranks 0, 1, 2, 3) steady task 3 'backward mb 1 slot 1': gradients were already reduced behind a backward task before}}
     grt.task backward micro_batch 1 slot 1

@@ -176,7 +176,7 @@ class ScheduleTasksPass
                               mlir::galvatron::StageOp stage, int64_t &index) {
     OpBuilder::InsertionGuard guard(builder);
     int64_t number = stage.getIndex();
-    int64_t slots = schedule->slots(shape, number, /*chunk=*/number);
+    int64_t slots = schedule->slots(shape, /*chunk=*/number);
     // Exchanges go in front of the roles that name them.
     SmallVector<mlir::galvatron::LayerOp> layers = stage.getLayers();
     SmallVector<Reshards> reshards(layers.size());

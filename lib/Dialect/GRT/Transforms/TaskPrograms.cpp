@@ -17,6 +17,9 @@ using ::galvatron::RoleProgram;
 using ::galvatron::SchedulePart;
 using ::galvatron::Task;
 using ::galvatron::TaskProgram;
+using ::galvatron::TransferDirection;
+using ::galvatron::TransferPart;
+using ::galvatron::TransferValue;
 
 namespace {
 
@@ -32,41 +35,53 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
   };
   bool runs = kind == TaskKind::Forward || kind == TaskKind::Backward;
-  // The flags of a backward task have numbers of their own.
-  uint8_t transfer = kind == TaskKind::Transfer ? task.flags : 0;
+  auto batchOf = [&](TransferDirection direction, TransferValue value) {
+    const TransferPart *part = task.part(direction, value);
+    return number(part, part ? part->microBatch : 0);
+  };
+  const TransferPart *filled =
+      task.part(TransferDirection::Receive, TransferValue::Activation);
   bool behind =
       kind == TaskKind::Backward && (task.flags & ::galvatron::SyncBehind);
   return TaskOp::create(
       builder, loc, TaskKindAttr::get(builder.getContext(), kind),
       number(runs, task.microBatch),
-      number(transfer & ::galvatron::SendActivation, task.sendMicroBatch),
-      number(transfer & ::galvatron::RecvActivation, task.recvMicroBatch),
-      number(transfer & ::galvatron::SendGradient, task.sendMicroBatch),
-      number(transfer & ::galvatron::RecvGradient, task.recvMicroBatch),
-      number(runs || (transfer & ::galvatron::RecvActivation), task.slot),
+      batchOf(TransferDirection::Send, TransferValue::Activation),
+      batchOf(TransferDirection::Receive, TransferValue::Activation),
+      batchOf(TransferDirection::Send, TransferValue::Gradient),
+      batchOf(TransferDirection::Receive, TransferValue::Gradient),
+      number(runs || filled, filled ? filled->slot : task.slot),
       behind ? builder.getUnitAttr() : UnitAttr());
 }
 
-Task readTask(TaskOp op) {
+/// Of a role that is one chunk, of its number.
+Task readTask(TaskOp op, uint16_t chunk) {
   Task task;
   task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
-  task.slot = op.getSlot().value_or(0);
   task.microBatch = op.getMicroBatch().value_or(0);
   if (op.getSyncBehind())
     task.flags |= ::galvatron::SyncBehind;
-  auto read = [&](std::optional<int64_t> number, ::galvatron::TransferFlag flag,
-                  uint32_t &field) {
-    if (!number)
-      return;
-    task.flags |= flag;
-    field = *number;
+  if (task.isOfChunk()) {
+    task.chunk = chunk;
+    task.slot = op.getSlot().value_or(0);
+  }
+  auto read = [&](std::optional<int64_t> number, TransferDirection direction,
+                  TransferValue value, int64_t peer) {
+    if (number)
+      task.parts.push_back({direction, value, chunk,
+                            static_cast<uint16_t>(peer), /*slot=*/0,
+                            static_cast<uint32_t>(*number)});
   };
-  read(op.getSendActivation(), ::galvatron::SendActivation,
-       task.sendMicroBatch);
-  read(op.getSendGradient(), ::galvatron::SendGradient, task.sendMicroBatch);
-  read(op.getRecvActivation(), ::galvatron::RecvActivation,
-       task.recvMicroBatch);
-  read(op.getRecvGradient(), ::galvatron::RecvGradient, task.recvMicroBatch);
+  read(op.getSendActivation(), TransferDirection::Send,
+       TransferValue::Activation, chunk + 1);
+  read(op.getSendGradient(), TransferDirection::Send, TransferValue::Gradient,
+       chunk - 1);
+  read(op.getRecvActivation(), TransferDirection::Receive,
+       TransferValue::Activation, chunk - 1);
+  if (op.getRecvActivation())
+    task.parts.back().slot = op.getSlot().value_or(0);
+  read(op.getRecvGradient(), TransferDirection::Receive,
+       TransferValue::Gradient, chunk + 1);
   return task;
 }
 
@@ -188,6 +203,9 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   result.schedules.resize(roles->size());
   result.tasks.resize(roles->size());
   result.program.roles.resize(roles->size());
+  for (auto [number, role] : llvm::enumerate(result.roles))
+    result.program.chunks.push_back(
+        {static_cast<int64_t>(number), role.getSlots()});
   for (const TiedTensor &tie : *ties)
     result.program.ties.push_back({tie.owner.role, tie.borrower.role});
 
@@ -202,11 +220,10 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
              << "', found a second";
     result.schedules[number] = schedule;
     RoleProgram &role = result.program.roles[number];
-    role.slots = result.roles[number].getSlots();
     for (auto part : schedule.getParts().getOps<PartOp>()) {
       auto which = static_cast<size_t>(part.getPart());
       for (auto task : part.getTasks().getOps<TaskOp>()) {
-        role.parts[which].push_back(readTask(task));
+        role.parts[which].push_back(readTask(task, number));
         result.tasks[number][which].push_back(task);
       }
     }

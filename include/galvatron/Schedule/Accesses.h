@@ -1,0 +1,70 @@
+//===- Accesses.h - What a task reads and writes ----------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The memory of a role that its tasks hand on to each other, and what each task
+// does with it. What is proven of a schedule is proven from this list.
+//
+// Sets of tensors between layers have three places: an output waits to be sent,
+// a gradient that came waits for its backward, and gradients are worked on from
+// layer to layer until that of the chunk's input is sent. A role with one chunk
+// has them in one region, used from both of its ends: backward reaches over all
+// of it, forward over the end of the output. A role with several chunks has a
+// region for each, which its chunks share (docs/manifest.md).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SCHEDULE_ACCESSES_H
+#define GALVATRON_SCHEDULE_ACCESSES_H
+
+#include "galvatron/Schedule/TaskProgram.h"
+
+#include "llvm/ADT/SmallVector.h"
+
+namespace galvatron {
+
+enum class Place : uint8_t {
+  Slot,        ///< of a chunk: the input, then what backward needs besides
+  Output,      ///< that waits to be resharded or sent
+  GradientIn,  ///< of a chunk's output, received
+  GradientOut, ///< between layers, at last of a chunk's input
+  Sum,         ///< of a chunk's gradients over micro-batches
+  Weights      ///< of a chunk
+};
+
+enum class AccessMode : uint8_t {
+  Fill,   ///< writes what is not needed any more
+  Read,   ///< of what the access names
+  Take,   ///< reads it for the last time
+  Work,   ///< overwrites what is not needed any more, and leaves nothing
+  Add,    ///< to a sum, micro-batches ascending
+  Reduce, ///< of a sum over ranks: all micro-batches are in it
+  Replace ///< of weights, for the next step
+};
+
+struct Access {
+  Place place;
+  AccessMode mode;
+  /// Whose content it is; also which of the places of Slot, Sum and Weights.
+  uint16_t chunk = 0;
+  uint16_t slot = 0;       ///< of Slot
+  uint32_t microBatch = 0; ///< content of places that hold one at a time
+};
+
+/// Whether the sets between a role's layers lie in one region.
+inline bool sharesBoundary(const TaskProgram &program) {
+  return !program.hasSeveralChunks();
+}
+
+/// In the order in which they count: of a grouped transfer everything arrives
+/// before anything has left. Without `training` nothing is kept for backward.
+llvm::SmallVector<Access, 8> taskAccesses(const TaskProgram &program,
+                                          int64_t role, const Task &task,
+                                          bool training = true);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SCHEDULE_ACCESSES_H

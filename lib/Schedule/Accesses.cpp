@@ -1,0 +1,123 @@
+//===- Accesses.cpp - What a task reads and writes ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Schedule/Accesses.h"
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+class AccessLister {
+public:
+  AccessLister(const TaskProgram &program, int64_t role, const Task &task,
+               bool training)
+      : program(program), role(role), task(task), training(training),
+        shared(sharesBoundary(program)) {}
+
+  SmallVector<Access, 8> run() {
+    switch (task.kind) {
+    case TaskKind::Forward:
+      forward();
+      break;
+    case TaskKind::Backward:
+      backward();
+      break;
+    case TaskKind::Transfer:
+      transfer();
+      break;
+    case TaskKind::SyncGradients:
+      ofChunk(Place::Sum, AccessMode::Reduce);
+      break;
+    case TaskKind::TieReduce:
+      // What arrives waits where the first slot is, or between layers.
+      list.push_back({Place::Slot, AccessMode::Work,
+                      static_cast<uint16_t>(program.chunksOf(role).front()), 0,
+                      0});
+      list.push_back({Place::GradientOut, AccessMode::Work, 0, 0, 0});
+      break;
+    case TaskKind::Norm:
+      for (int64_t chunk : program.chunksOf(role))
+        list.push_back(
+            {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk), 0, 0});
+      break;
+    case TaskKind::Update:
+      ofChunk(Place::Sum, AccessMode::Take);
+      ofChunk(Place::Weights, AccessMode::Replace);
+      break;
+    case TaskKind::TieBroadcast:
+      break;
+    }
+    return std::move(list);
+  }
+
+private:
+  void ofChunk(Place place, AccessMode mode) {
+    list.push_back({place, mode, task.chunk, task.slot, task.microBatch});
+  }
+  void ofPart(Place place, AccessMode mode, const TransferPart &part) {
+    list.push_back({place, mode, part.chunk, part.slot, part.microBatch});
+  }
+
+  void forward() {
+    ofChunk(Place::Weights, AccessMode::Read);
+    ofChunk(Place::Slot, task.chunk == 0 ? AccessMode::Fill : AccessMode::Read);
+    if (shared) {
+      ofChunk(Place::GradientIn, AccessMode::Work);
+      ofChunk(Place::GradientOut, AccessMode::Work);
+    }
+    ofChunk(Place::Output, program.isLastChunk(task.chunk) ? AccessMode::Work
+                                                           : AccessMode::Fill);
+    if (!training)
+      ofChunk(Place::Slot, AccessMode::Take);
+  }
+
+  void backward() {
+    ofChunk(Place::Weights, AccessMode::Read);
+    ofChunk(Place::Slot, AccessMode::Take);
+    if (!program.isLastChunk(task.chunk))
+      ofChunk(Place::GradientIn, AccessMode::Take);
+    if (shared)
+      ofChunk(Place::Output, AccessMode::Work);
+    ofChunk(Place::GradientOut,
+            task.chunk == 0 ? AccessMode::Work : AccessMode::Fill);
+    ofChunk(Place::Sum, AccessMode::Add);
+    if (task.flags & SyncBehind)
+      ofChunk(Place::Sum, AccessMode::Reduce);
+  }
+
+  void transfer() {
+    for (const TransferPart &part : task.parts) {
+      if (part.sends())
+        continue;
+      // What is sent may lie at the end of one region where this goes.
+      if (part.isGradient() && shared)
+        ofPart(Place::GradientOut, AccessMode::Work, part);
+      ofPart(part.isGradient() ? Place::GradientIn : Place::Slot,
+             AccessMode::Fill, part);
+    }
+    for (const TransferPart &part : task.parts)
+      if (part.sends())
+        ofPart(part.isGradient() ? Place::GradientOut : Place::Output,
+               AccessMode::Take, part);
+  }
+
+  const TaskProgram &program;
+  int64_t role;
+  const Task &task;
+  bool training, shared;
+  SmallVector<Access, 8> list;
+};
+
+} // namespace
+
+SmallVector<Access, 8> taskAccesses(const TaskProgram &program, int64_t role,
+                                    const Task &task, bool training) {
+  return AccessLister(program, role, task, training).run();
+}
+
+} // namespace galvatron

@@ -1,0 +1,145 @@
+//===- InterleavedTest.cpp - Steps of stages with several chunks ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "../TestSchedule.h"
+#include "galvatron/Simulate/Simulate.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+struct HandChunk {
+  double forward, backward, sync, activation, gradient;
+};
+
+/// One layer a chunk, chunk c on stage c mod `roles`.
+SimulationInput interleaved(int64_t roles, int64_t microBatches,
+                            const std::vector<HandChunk> &chunks) {
+  SimulationInput input;
+  auto perRole = static_cast<int64_t>(chunks.size()) / roles;
+  input.program = makeInterleaved(roles, perRole, microBatches);
+  input.roles.resize(roles);
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    SimulatedRole &role = input.roles[c % roles];
+    SimulatedLayer layer;
+    layer.time.forward = chunks[c].forward;
+    layer.time.backward = chunks[c].backward;
+    layer.time.sync = chunks[c].sync;
+    layer.time.norm = 0.1;
+    layer.time.update = 0.2;
+    layer.inputBytes = 64;
+    layer.stashBytes = 128;
+    role.layers.push_back(layer);
+    role.chunkEnds.push_back(role.layers.size());
+    if (c + 1 == chunks.size())
+      continue;
+    SimulatedCut cut;
+    cut.activation.seconds = chunks[c].activation;
+    cut.gradient.seconds = chunks[c].gradient;
+    cut.senderGroup = cut.receiverGroup = {0};
+    input.cuts.push_back(cut);
+  }
+  for (int64_t r = 0; r < roles; ++r)
+    input.roles[r].devices = {r};
+  return input;
+}
+
+double seconds(const SimulationInput &input) {
+  llvm::Expected<Simulation> simulation = simulate(input);
+  EXPECT_TRUE(bool(simulation)) << llvm::toString(simulation.takeError());
+  return simulation ? simulation->seconds : 0;
+}
+
+TEST(Interleaved, bounds_hold_for_all_small_shapes) {
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> time(0.1, 2);
+  for (int64_t roles = 2; roles <= 5; ++roles)
+    for (int64_t perRole = 2; perRole <= 4; ++perRole)
+      for (int64_t microBatches = 1; microBatches <= 11; ++microBatches)
+        for (bool behind : {false, true}) {
+          std::vector<HandChunk> chunks(roles * perRole);
+          for (HandChunk &chunk : chunks)
+            chunk = {time(random), time(random), time(random), time(random) / 4,
+                     time(random) / 4};
+          SimulationInput input = interleaved(roles, microBatches, chunks);
+          if (behind)
+            for (RoleProgram &role : input.program.roles)
+              setSyncBehind(role);
+          double simulated = seconds(input);
+          StepBounds bounds = stepBounds(input);
+          EXPECT_LE(bounds.lower, simulated * (1 + 1e-9));
+          EXPECT_GE(bounds.upper, simulated * (1 - 1e-9))
+              << roles << " stages, " << perRole << " chunks, " << microBatches
+              << " micro-batches";
+        }
+}
+
+/// With equal chunks: as long as 1F1B's with a V-th part of its bubble, where
+/// the stages divide the micro-batches; never longer than 1F1B's.
+TEST(Interleaved, bubble_is_a_part) {
+  for (int64_t roles = 2; roles <= 8; ++roles)
+    for (int64_t perRole = 2; perRole <= 4; ++perRole)
+      for (int64_t microBatches = 1; microBatches <= 3 * roles;
+           ++microBatches) {
+        const double forward = 0.7, backward = 1.9;
+        double parts = static_cast<double>(perRole);
+        std::vector<HandChunk> chunks(
+            roles * perRole, {forward / parts, backward / parts, 0, 0, 0});
+        SimulationInput input = interleaved(roles, microBatches, chunks);
+        for (SimulatedRole &role : input.roles)
+          for (SimulatedLayer &layer : role.layers)
+            layer.time.norm = layer.time.update = 0;
+        double simulated = seconds(input);
+        auto bubbles = static_cast<double>(roles - 1);
+        auto work = static_cast<double>(microBatches);
+        EXPECT_LE(simulated, (work + bubbles) * (forward + backward) + 1e-9);
+        if (microBatches % roles == 0) {
+          EXPECT_NEAR(simulated,
+                      (work + bubbles / parts) * (forward + backward), 1e-9);
+          EXPECT_NEAR(stepBounds(input).upper, simulated, 1e-9);
+        }
+      }
+}
+
+TEST(Interleaved, peak_memory_is_that_of_all_slots) {
+  for (int64_t microBatches : {1, 3, 4, 9, 16}) {
+    SimulationInput input = interleaved(
+        4, microBatches, std::vector<HandChunk>(12, {1, 2, 0, 0.1, 0.1}));
+    llvm::Expected<Simulation> simulation = simulate(input);
+    ASSERT_TRUE(bool(simulation));
+    for (const SimulatedActor &actor : simulation->actors) {
+      int64_t slots = 0;
+      for (int64_t chunk : input.program.chunksOf(actor.role))
+        slots += input.program.chunks[chunk].slots;
+      // Chunks need not be fullest at one time.
+      EXPECT_LE(actor.peakActivations, slots * (64 + 128));
+      EXPECT_EQ(actor.memory.back().activations, 0);
+    }
+  }
+}
+
+/// A long step is simulated in parts, of whole groups of micro-batches.
+TEST(Interleaved, long_steps_are_as_long) {
+  std::mt19937_64 random(6);
+  std::uniform_real_distribution<double> time(0.5, 1);
+  for (int64_t microBatches : {60, 61, 62, 63}) {
+    std::vector<HandChunk> chunks(8);
+    for (HandChunk &chunk : chunks)
+      chunk = {time(random), time(random), 0, 0.05, 0.05};
+    SimulationInput input = interleaved(4, microBatches, chunks);
+    double simulated = seconds(input);
+    llvm::Expected<double> inParts = simulatedSeconds(input, 1);
+    ASSERT_TRUE(bool(inParts));
+    EXPECT_NEAR(*inParts, simulated, 2e-2 * simulated) << microBatches;
+  }
+}
+
+} // namespace
