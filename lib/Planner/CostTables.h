@@ -113,6 +113,9 @@ struct LeastParts {
   double forward = 0, backward = 0;
   /// Gathers that may run beside the layer before.
   double forwardAhead = 0, backwardAhead = 0;
+  /// Of backward what sums of gradients, or gathers, may run beside; and what
+  /// of it the layer's own scatter runs beside already.
+  double beside = 0, besideScatter = 0;
   double sync = 0; ///< sums of gradients, once a step
   double end = 0;  ///< norm and update
 

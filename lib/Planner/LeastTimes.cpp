@@ -50,6 +50,8 @@ LeastParts LeastParts::of(const LayerTimeParts &parts,
       parts.gather;
   (footprint.backwardGathered > 0 ? least.backwardAhead : least.backward) +=
       parts.gather;
+  least.beside = computed + parts.tpRecompute + parts.tpBackward;
+  least.besideScatter = std::min(computed, parts.scatter);
   least.sync = parts.sync;
   least.end = parts.norm + parts.update;
   return least;
@@ -62,24 +64,30 @@ Picoseconds floorPicoseconds(double seconds) {
   return std::max<Picoseconds>(0, toPicoseconds(seconds) - 1);
 }
 
-/// What is saved of a layer's gather hides behind the layer before it: at most
-/// (2 - s) min(x, y) of a gather y beside computation x. That is no more than
-/// (2 - s) (min(typical, y) + max(0, x - typical)), of which the first belongs
-/// to the gathered layer and the second to the one that computes.
+/// What is saved of a layer's gather hides behind the layer before it, which
+/// has the same sample layout: at most (2 - s) min(x, y) of a gather y beside
+/// computation x. With the longest gather z of the layout that is no more than
+/// (2 - s) (min(typical, y) + max(0, min(x, z) - typical)), of which the first
+/// belongs to the gathered layer and the second to the one that computes.
 struct Hiding {
   double part = 0;                  ///< 2 - s
   double forward = 0, backward = 0; ///< typical computation
+  /// By layout class.
+  std::vector<double> longestForward, longestBackward;
 
-  double left(double computes, double gathers, double typical) const {
-    return computes + gathers -
-           part *
-               (std::min(typical, gathers) + std::max(0.0, computes - typical));
+  static double hidden(double computes, double gathers, double typical,
+                       double longest) {
+    return std::min(typical, gathers) +
+           std::max(0.0, std::min(computes, longest) - typical);
   }
 };
 
 /// Least times of one layer under one strategy.
 struct Least {
   double forward, backward;
+  /// Of backward what sums of gradients may still hide behind: the last pass
+  /// and they take no less than computation and communication overlapped.
+  double behind;
 };
 
 class LeastTimes {
@@ -98,25 +106,42 @@ public:
   }
   Least of(const KindOption &option, const Hiding &hiding) const {
     const LeastParts &parts = option.least;
-    return {hiding.left(parts.forward, parts.forwardAhead, hiding.forward),
-            hiding.left(parts.backward, parts.backwardAhead, hiding.backward)};
+    size_t layoutClass = layout.set->classOf[option.strategy];
+    double forward =
+        hiding.hidden(parts.forward, parts.forwardAhead, hiding.forward,
+                      hiding.longestForward[layoutClass]);
+    double backward =
+        hiding.hidden(parts.beside, parts.backwardAhead, hiding.backward,
+                      hiding.longestBackward[layoutClass]);
+    if (hiding.part == 0)
+      backward = 0;
+    return {parts.forward + parts.forwardAhead - hiding.part * forward,
+            parts.backward + parts.backwardAhead - hiding.part * backward,
+            std::max(0.0, parts.beside - parts.besideScatter - backward)};
   }
 
   /// The typical layer computes as long as the fastest of the slowest kind,
   /// recomputation included.
   Hiding hidingOn(size_t stage) const {
     Hiding hiding;
+    const StrategySet &set = *layout.set;
+    hiding.longestForward.assign(set.classes.size(), 0);
+    hiding.longestBackward.assign(set.classes.size(), 0);
+    auto raise = [](double &most, double time) { most = std::max(most, time); };
     bool ahead = false;
     for (auto [kind, count] : layersOfKind) {
       const KindOptions &own = options(kind, stage);
       double forward = std::numeric_limits<double>::infinity();
       double plain = forward, recomputed = forward;
       for (const KindOption &option : own.options) {
-        bool checkpoint = layout.set->strategies[option.strategy].checkpoint();
+        bool checkpoint = set.strategies[option.strategy].checkpoint();
         double &backward = checkpoint ? recomputed : plain;
         forward = std::min(forward, option.least.forward);
         backward = std::min(backward, option.least.backward);
         ahead |= option.least.forwardAhead + option.least.backwardAhead > 0;
+        size_t layoutClass = set.classOf[option.strategy];
+        raise(hiding.longestForward[layoutClass], option.least.forwardAhead);
+        raise(hiding.longestBackward[layoutClass], option.least.backwardAhead);
       }
       if (own.options.empty())
         continue;
@@ -130,9 +155,9 @@ public:
     return hiding;
   }
 
-  /// Whether layers that sum their gradients do that longer than a backward
-  /// pass of a micro-batch takes.
-  bool sumsLong() const {
+  /// Whether layers that sum their gradients do that longer than so many
+  /// backward passes of a micro-batch take.
+  bool sumsLongerThan(double passes) const {
     double sync = 0, backward = 0;
     for (auto [kind, count] : layersOfKind) {
       double most = 0, least = std::numeric_limits<double>::infinity();
@@ -143,7 +168,7 @@ public:
       sync += static_cast<double>(count) * most;
       backward += static_cast<double>(count) * (most > 0 ? least : 0);
     }
-    return sync > backward;
+    return sync > passes * backward;
   }
 
   LayerModel &model;
@@ -196,11 +221,21 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
                            const Shape &shape) {
   // Where there are many micro-batches a backward pass is little.
   constexpr int64_t many = 4;
+  LeastTimes least(model, tables, shape);
   LeastForm form;
   form.weights.assign(shape.degree(), 0);
   form.weights.front() = 1;
-  form.hidesBehindBackward = LeastTimes(model, tables, shape).sumsLong() &&
+  form.hidesBehindBackward = least.sumsLongerThan(1) &&
                              (shape.degree() > 1 || shape.microBatches >= many);
+  // Where sums take long the ends of all of the first stages come late. More
+  // weights make the search slower: as few and as seldom as was seen to help.
+  constexpr size_t spread = 8;
+  constexpr double spreadAbove = 6.5;
+  if (hasWeights(shape) && least.sumsLongerThan(spreadAbove)) {
+    size_t stages = std::min(form.weights.size(), spread);
+    for (size_t s = 0; s < stages; ++s)
+      form.weights[s] = 1 / static_cast<double>(stages);
+  }
   return form;
 }
 
@@ -303,7 +338,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         double both = time.forward + time.backward, sync = from.least.sync;
         if (weights.streams)
           sync = form.hidesBehindBackward
-                     ? sync - (2 - kind.slowdown) * from.least.backward
+                     ? sync - (2 - kind.slowdown) * time.behind
                      : (kind.slowdown - 1) * sync;
         PipelineOption option;
         option.layoutClass =

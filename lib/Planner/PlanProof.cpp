@@ -162,13 +162,13 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   // The ends of a few stages are late already where they come by a few
   // backward passes earlier: twice the first and some others make a start.
   size_t stages = std::min<size_t>(ends.size(), kStages);
-  if (entry.forms == 1) {
+  if (entry.forms == 1 && entry.form.weights.front() == 1) {
     double all = static_cast<double>(stages + 1);
     for (size_t s = 0; s < stages; ++s)
       entry.form.weights[s] = (s == 0 ? 2 : 1) / all;
     return true;
   }
-  double part = 1 / static_cast<double>(stages + entry.forms);
+  double part = 1 / static_cast<double>(1 + entry.forms);
   for (double &weight : entry.form.weights)
     weight *= 1 - part;
   entry.form.weights[latest - ends.begin()] += part;
@@ -179,14 +179,16 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
 /// transfers, and to further forms. The greatest of all their minima is a
 /// bound.
 void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
-  if (entry.forms == 0)
+  // Where stages are large, moves are dear to price: only for cuts, which all
+  // plans have.
+  int64_t degree = entry.shape.degree();
+  bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
+  bool relaxed = entry.level == Least::Relaxed && few;
+  // What moves cost nothing makes use of them.
+  if (entry.forms == 0 && !relaxed)
     simulate({entry.shape, entry.candidate->toSolved(found)});
   if (entry.bound <= limit()) {
-    // Where stages are large, moves are dear to price: only for cuts, which all
-    // plans have.
-    int64_t degree = entry.shape.degree();
-    bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
-    if (entry.level == Least::Relaxed && few) {
+    if (relaxed) {
       open(entry, /*transfers=*/true);
       return;
     }

@@ -176,6 +176,41 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   EXPECT_GT(plans, 1000);
 }
 
+/// The same layers, all but the first and the last one alike, with their
+/// sharded parameters gathered by the stage, which does so a layer ahead where
+/// memory allows it.
+class GatheredModel : public LayerModel {
+public:
+  explicit GatheredModel(LayerModel &layers) : layers(layers) {}
+  std::string name() const override { return layers.name(); }
+  std::string hash() const override { return layers.hash(); }
+  std::string dtype() const override { return layers.dtype(); }
+  bool exact() const override { return layers.exact(); }
+  size_t layerCount() const override { return layers.layerCount(); }
+  std::string layerName(size_t layer) const override {
+    return layers.layerName(layer);
+  }
+  size_t kindOf(size_t layer) const override {
+    return layers.kindOf(layer == 0 || layer + 1 == layerCount() ? layer : 1);
+  }
+  int64_t boundaryBytesPerSample(size_t layer) const override {
+    return layers.boundaryBytesPerSample(layer);
+  }
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    llvm::Expected<LayerFootprint> own =
+        layers.footprint(kind, strategy, samples);
+    if (!own || own->gatherBytes == 0)
+      return own;
+    // A profile's temporaries hold them.
+    own->forwardGathered = own->backwardGathered = own->gatherBytes;
+    return own;
+  }
+
+private:
+  LayerModel &layers;
+};
+
 /// The strategies of all layers, one by one.
 void tryLayers(LayerModel &model, const Cluster &cluster, Plan &plan,
                size_t layer, int64_t memory, Best &best) {
@@ -208,7 +243,11 @@ TEST(Executed, the_gap_covers_every_plan) {
   int feasible = 0, optimal = 0, pipelines = 0;
   for (int i = 0; i < instances(12, 20); ++i) {
     int64_t layers = 3, devices = 2 + 2 * (i % 4 == 3);
-    auto model = randomModel(random, devices == 4 ? 2 : layers);
+    auto profile = randomModel(random, devices == 4 ? 2 : layers);
+    GatheredModel gathered(*profile);
+    LayerModel *model = profile.get();
+    if (i % 2 && i % 5 != 4)
+      model = &gathered;
     layers = static_cast<int64_t>(model->layerCount());
     const double networks[] = {1e10, 1e9, 2e8};
     Cluster cluster =
@@ -264,41 +303,6 @@ TEST(Executed, the_gap_covers_every_plan) {
   EXPECT_GT(optimal, feasible / 2);
   EXPECT_GT(plans, 5000);
 }
-
-/// The same layers, all but the first and the last one alike, with their
-/// sharded parameters gathered by the stage, which does so a layer ahead where
-/// memory allows it.
-class GatheredModel : public LayerModel {
-public:
-  explicit GatheredModel(LayerModel &layers) : layers(layers) {}
-  std::string name() const override { return layers.name(); }
-  std::string hash() const override { return layers.hash(); }
-  std::string dtype() const override { return layers.dtype(); }
-  bool exact() const override { return layers.exact(); }
-  size_t layerCount() const override { return layers.layerCount(); }
-  std::string layerName(size_t layer) const override {
-    return layers.layerName(layer);
-  }
-  size_t kindOf(size_t layer) const override {
-    return layers.kindOf(layer == 0 || layer + 1 == layerCount() ? layer : 1);
-  }
-  int64_t boundaryBytesPerSample(size_t layer) const override {
-    return layers.boundaryBytesPerSample(layer);
-  }
-  llvm::Expected<LayerFootprint>
-  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
-    llvm::Expected<LayerFootprint> own =
-        layers.footprint(kind, strategy, samples);
-    if (!own || own->gatherBytes == 0)
-      return own;
-    // A profile's temporaries hold them.
-    own->forwardGathered = own->backwardGathered = own->gatherBytes;
-    return own;
-  }
-
-private:
-  LayerModel &layers;
-};
 
 /// Plans of one strategy gather ahead where their memory allows it: none is
 /// faster than the answer by more than a little, wherever the budget lies.
@@ -359,8 +363,12 @@ TEST(Executed, no_plan_is_below_its_lower_bound) {
   int plans = 0, near = 0;
   for (int i = 0; i < instances(400); ++i) {
     int64_t layers = pick(1, 7);
-    auto model = randomModel(random, layers);
+    auto profile = randomModel(random, layers);
+    GatheredModel gathered(*profile);
     bool cpu = pick(0, 2) == 0;
+    LayerModel *model = profile.get();
+    if (!cpu && pick(0, 1))
+      model = &gathered;
     Cluster cluster = clusterOf(2, pick(1, 4), cpu ? 1e9 : pick(1, 100) * 1e8,
                                 cpu ? "cpu" : "cuda");
     PlannerOptions options;
