@@ -1,4 +1,4 @@
-//===- tool.h - galvatron-run as tests call it ----------------------------===//
+//===- tool.h - Tools as tests call them ----------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -45,10 +45,9 @@ inline std::string folder() {
   return folder.path;
 }
 
-inline Result runTool(const std::string &arguments,
-                      const char *errors = "2>&1") {
-  std::string command =
-      std::string(GALVATRON_RUN) + " " + arguments + " " + errors;
+inline Result runTool(const std::string &arguments, const char *errors = "2>&1",
+                      const char *tool = GALVATRON_RUN) {
+  std::string command = std::string(tool) + " " + arguments + " " + errors;
   FILE *pipe = popen(command.c_str(), "r");
   Result result;
   char buffer[4096];

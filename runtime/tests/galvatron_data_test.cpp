@@ -1,0 +1,218 @@
+//===- galvatron_data_test.cpp - Text to shards through the tool ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "data/shard_index.h"
+#include "grt/tokenizer.h"
+#include "tool.h"
+
+#include <cstring>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+const std::string gpt2 = TOKENIZERS "/gpt2.json";
+
+Result data(const std::string &arguments) {
+  return runTool(arguments, "2>&1", GALVATRON_DATA);
+}
+
+/// A folder that is not there yet.
+std::string newFolder(const std::string &name) {
+  std::string path = folder() + "/" + name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+std::vector<std::string> goldenLines() {
+  return Json::parse(readAll(TOKENIZERS "/golden.json"))["lines"];
+}
+
+std::vector<uint32_t> encode(const std::string &file, std::string_view text) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  EXPECT_TRUE(Tokenizer::open(file, tokenizer));
+  std::vector<uint32_t> ids;
+  EXPECT_TRUE(Encoder(*tokenizer).encode(text, false, ids));
+  return ids;
+}
+
+/// The tokens of all shards of a folder, and where documents end.
+struct Shards {
+  explicit Shards(const std::string &path) {
+    summary = Json::parse(readAll(path + "/shards.json"));
+    for (const Json &shard : summary["shards"]) {
+      std::string file = path + "/" + shard["file"].get<std::string>();
+      std::string bytes = readAll(file);
+      std::vector<uint64_t> shardEnds;
+      ShardIndex index = readShardIndex(file + ".index", shardEnds);
+      EXPECT_EQ(index.tokens, shard["tokens"].get<uint64_t>());
+      EXPECT_EQ(index.tokens * index.width, bytes.size());
+      for (uint64_t end : shardEnds)
+        ends.push_back(ids.size() + end);
+      for (size_t at = 0; at < bytes.size(); at += index.width) {
+        uint32_t id = 0;
+        std::memcpy(&id, bytes.data() + at, index.width);
+        ids.push_back(id);
+      }
+    }
+  }
+  Json summary;
+  std::vector<uint32_t> ids;
+  std::vector<uint64_t> ends;
+};
+
+TEST(GalvatronData, LinesAreDocuments) {
+  std::string text;
+  std::vector<uint32_t> expected;
+  std::vector<uint64_t> ends;
+  for (const std::string &line : goldenLines()) {
+    if (line.empty() || line.find_first_of("\n\r") != std::string::npos)
+      continue;
+    text += line + "\r\n\n";
+    for (uint32_t id : encode(gpt2, line))
+      expected.push_back(id);
+    expected.push_back(0); // <|endoftext|>
+    ends.push_back(expected.size());
+  }
+  std::string out = newFolder("lines");
+  Result result = data("tokenize " + writeText("lines.txt", text) +
+                       " --tokenizer=" + gpt2 + " -o " + out +
+                       " --documents=line --end='<|endoftext|>' "
+                       "--shard-tokens=500 --threads=3");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  Shards shards(out);
+  EXPECT_EQ(shards.ids, expected);
+  EXPECT_EQ(shards.ends, ends);
+  EXPECT_GT(shards.summary["shards"].size(), 3u);
+  EXPECT_EQ(shards.summary["format"], "u16");
+  EXPECT_EQ(data("check " + out + "/*.u16").exitCode, 0);
+  Result printed =
+      data("print " + out + "/00000.u16 --document=1 --tokenizer=" + gpt2);
+  EXPECT_EQ(printed.exitCode, 0);
+  EXPECT_EQ(printed.output, goldenLines()[1] + "<|endoftext|>");
+}
+
+TEST(GalvatronData, OneDocumentIsCutForThreadsAndIsTheSame) {
+  std::string text;
+  std::vector<std::string> lines = goldenLines();
+  for (size_t i = 0; text.size() < (2u << 20); ++i)
+    text += lines[i * 7 % lines.size()] + (i % 9 ? "\n" : "<|endoftext|>");
+  // More than a unit without a place to cut at.
+  text += std::string(3 << 19, 'x') + "\nend";
+  std::string file = writeText("document.txt", text);
+  std::vector<uint32_t> expected = encode(gpt2, text);
+  for (const char *threads : {"1", "3"}) {
+    std::string out = newFolder(std::string("document") + threads);
+    Result result = data("tokenize " + file + " --tokenizer=" + gpt2 +
+                         " --format=u32 -o " + out + " --threads=" + threads);
+    ASSERT_EQ(result.exitCode, 0) << result.output;
+    Shards shards(out);
+    EXPECT_TRUE(shards.ids == expected);
+    EXPECT_EQ(shards.ends, std::vector<uint64_t>{expected.size()});
+  }
+}
+
+TEST(GalvatronData, JsonLinesHaveTheirTextUnderAKey) {
+  std::string out = newFolder("json");
+  std::string file =
+      writeText("documents.jsonl", "{\"body\": \"first\\nline\"}\n"
+                                   "{\"other\": 1, \"body\": \"\"}\n");
+  Result result = data("tokenize " + file + " --key=body --special -o " + out +
+                       " --tokenizer=" TOKENIZERS "/llama3.json");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  Shards shards(out);
+  std::vector<uint32_t> expected = {0};
+  for (uint32_t id : encode(TOKENIZERS "/llama3.json", "first\nline"))
+    expected.push_back(id);
+  expected.push_back(0);
+  EXPECT_EQ(shards.ids, expected);
+  EXPECT_EQ(shards.ends,
+            (std::vector<uint64_t>{expected.size() - 1, expected.size()}));
+}
+
+TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
+  std::string bad = writeText("bad.txt", "good\nbad \xff\n");
+  std::string json =
+      writeText("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n");
+  std::string broken = writeText("broken.jsonl", "{\"text\": \"a\"}\n{\"te\n");
+  std::string empty = writeText("empty.txt", "");
+  std::string blank = writeText("blank.txt", "\n\n");
+  std::string full = folder();
+  std::string good = writeText("good.txt", "some text");
+  const std::pair<std::string, std::string> cases[] = {
+      {bad, "bad.txt', byte 9: expected UTF-8, found 0xff"},
+      {json, "bad.jsonl', byte 14: expected an object with a text under the "
+             "key 'text'"},
+      {broken, "broken.jsonl', byte 14: expected a JSON object a line"},
+      {empty, "empty.txt' is empty"},
+      {blank + " --documents=line", "the text has no tokens"},
+      {folder(), "is not a regular file"},
+      {folder() + "/none.txt", "cannot open text file"},
+      {good + " --end='<none>'", "--end: expected a token of the tokenizer"},
+      {good + " --documents=word", "expected file, line or jsonl"},
+      {good + " --format=u8", "expected u16 or u32"},
+      {good + " --shard-tokens=0", "expected a whole number from 1"},
+      {good + " --threads=x", "expected a whole number from 1 to 1024"},
+      {good + " --nonsense", "unknown option '--nonsense'"},
+      {good + " -o " + full, "expected a new folder or an empty one"},
+      {good + " --tokenizer=" + good, "byte 0: expected JSON"},
+  };
+  for (const auto &[arguments, expected] : cases) {
+    Result result = data("tokenize --tokenizer=" + gpt2 + " -o " +
+                         newFolder("wrong") + " " + arguments);
+    EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
+    EXPECT_TRUE(has(result, expected)) << result.output;
+  }
+  EXPECT_EQ(data("").exitCode, 2);
+  EXPECT_EQ(data("tokenize").exitCode, 2);
+  EXPECT_EQ(data("eat x").exitCode, 2);
+}
+
+TEST(GalvatronData, DamagedShardsAreFound) {
+  std::string out = newFolder("damaged");
+  std::string source = writeText("source.txt", "one\ntwo\nthree\n");
+  ASSERT_EQ(data("tokenize " + source +
+                 " --documents=line --tokenizer=" + gpt2 + " -o " + out)
+                .exitCode,
+            0);
+  std::string shard = out + "/00000.u16", index = shard + ".index";
+  std::string tokens = readAll(shard), facts = readAll(index);
+  auto with = [&](const std::string &path, const std::string &bytes,
+                  const std::string &expected) {
+    std::string before = readAll(path);
+    std::ofstream(path, std::ios::binary) << bytes;
+    Result result = data("check " + shard);
+    EXPECT_EQ(result.exitCode, 2) << expected;
+    EXPECT_TRUE(has(result, expected)) << result.output;
+    std::ofstream(path, std::ios::binary) << before;
+  };
+  auto changed = [](std::string bytes, size_t at, char to) {
+    bytes[at] = to;
+    return bytes;
+  };
+  with(shard, tokens + "xx", "tokens of 2 bytes, found");
+  with(shard, tokens + "x", "tokens of 2 bytes, found");
+  with(shard, changed(tokens, 1, '\x7f'), "as the largest token, found");
+  with(shard, tokens.substr(2) + tokens.substr(0, 2), "its hash is not");
+  with(index, "", "expected at least 136 bytes, found 0");
+  with(index, facts.substr(0, 200 - 40), "do not fit an index of");
+  with(index, changed(facts, 0, 'X'), "which begins with GRTSHARD");
+  with(index, changed(facts, 8, 9), "byte 8: expected version 1, found 9");
+  with(index, changed(facts, 12, 3), "expected tokens of 2 or 4 bytes");
+  with(index, changed(facts, 24, 9), "byte 24: 9 documents do not fit");
+  with(index, changed(facts, 136, 7), "the hash of the index is not");
+  Result other =
+      data("print " + shard + " --tokenizer=" TOKENIZERS "/llama3.json");
+  EXPECT_EQ(other.exitCode, 2);
+  EXPECT_TRUE(has(other, "was made by another tokenizer")) << other.output;
+  EXPECT_TRUE(has(data("print " + shard + " --document=3 --tokenizer=" + gpt2),
+                  "--document: expected less than 3, found 3"));
+  EXPECT_EQ(data("check " + shard).exitCode, 0);
+}
+
+} // namespace

@@ -1,0 +1,288 @@
+//===- tokenizer_test.cpp - Tokens are those of the package `tokenizers` --===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// tokenizers/generate.py wrote the tokenizers and what the package makes of
+// some lines; tokenizers/compare.py compares many more where the package is.
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/tokenizer.h"
+#include "text/model.h"
+#include "text/pieces.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+using namespace grt;
+
+namespace {
+
+const char *const kinds[] = {"gpt2",   "llama3", "qwen",
+                             "llama2", "bert",   "unigram"};
+
+std::string readFile(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+nlohmann::json jsonOf(const std::string &name) {
+  return nlohmann::json::parse(readFile(TOKENIZERS "/" + name + ".json"));
+}
+
+std::unique_ptr<Tokenizer> tokenizerOf(const nlohmann::json &json) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  Status status = Tokenizer::parse(json.dump(), "test", tokenizer);
+  EXPECT_TRUE(status) << status.message();
+  return tokenizer;
+}
+
+std::vector<uint32_t> encode(const Tokenizer &tokenizer, std::string_view text,
+                             bool special = false) {
+  std::vector<uint32_t> ids;
+  Status status = Encoder(tokenizer).encode(text, special, ids);
+  EXPECT_TRUE(status) << status.message();
+  return ids;
+}
+
+TEST(Tokenizer, TokensAndTextsAreThoseOfThePackage) {
+  nlohmann::json golden = jsonOf("golden");
+  std::vector<std::string> lines = golden["lines"];
+  for (const char *kind : kinds) {
+    SCOPED_TRACE(kind);
+    std::unique_ptr<Tokenizer> tokenizer;
+    Status status = Tokenizer::open(
+        TOKENIZERS "/" + std::string(kind) + ".json", tokenizer);
+    ASSERT_TRUE(status) << status.message();
+    const nlohmann::json &expected = golden["tokenizers"][kind];
+    // One encoder for all, whose memory of words must not matter.
+    Encoder encoder(*tokenizer);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      std::vector<uint32_t> ids;
+      ASSERT_TRUE(encoder.encode(lines[i], false, ids));
+      EXPECT_EQ(ids, expected["ids"][i].get<std::vector<uint32_t>>())
+          << lines[i];
+      EXPECT_EQ(tokenizer->decode(ids, true),
+                expected["texts"][i].get<std::string>());
+    }
+    EXPECT_EQ(encode(*tokenizer, lines[0], true),
+              expected["special-ids"].get<std::vector<uint32_t>>());
+  }
+}
+
+TEST(Tokenizer, PartsAreThoseOfTheWhole) {
+  std::vector<std::string> lines = jsonOf("golden")["lines"];
+  std::string text;
+  for (int i = 0; i < 4; ++i)
+    for (const std::string &line : lines)
+      text += line + (line.size() % 3 ? "\n" : "<|endoftext|>\n");
+  int noParts = 0;
+  for (const char *kind : {"gpt2", "llama3"}) {
+    SCOPED_TRACE(kind);
+    std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(jsonOf(kind));
+    ASSERT_TRUE(tokenizer->hasParts());
+    Encoder encoder(*tokenizer);
+    std::vector<uint32_t> ids;
+    int parts = 0;
+    for (size_t begin = 0; begin < text.size();) {
+      size_t end = begin;
+      bool ends = false;
+      do {
+        end = nextCut(text, end + 100);
+        Status status = encoder.encodePart(text, begin, end, ids, ends);
+        ASSERT_TRUE(status) << status.message();
+        noParts += !ends;
+      } while (!ends && end < text.size());
+      ASSERT_TRUE(ends);
+      begin = end;
+      ++parts;
+    }
+    EXPECT_EQ(ids, encode(*tokenizer, text));
+    EXPECT_GT(parts, 100);
+  }
+  EXPECT_GT(noParts, 0);
+  // Between two letters no word ends, nor inside an added token.
+  std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(jsonOf("gpt2"));
+  for (std::string_view whole : {"letters", "a <|endoftext|>"}) {
+    std::vector<uint32_t> ids;
+    bool ends = true;
+    ASSERT_TRUE(Encoder(*tokenizer).encodePart(whole, 0, 4, ids, ends));
+    EXPECT_FALSE(ends);
+    EXPECT_TRUE(ids.empty());
+  }
+  EXPECT_FALSE(tokenizerOf(jsonOf("bert"))->hasParts());
+  EXPECT_FALSE(tokenizerOf(jsonOf("qwen"))->hasParts());
+}
+
+TEST(Tokenizer, LongWordsAreCutWhereNoTokenReachesOver) {
+  // The same tokens with marks at word ends, which forbid the cut.
+  nlohmann::json json = jsonOf("llama2");
+  std::unique_ptr<Tokenizer> cut = tokenizerOf(json);
+  json["model"]["end_of_word_suffix"] = "</never>";
+  std::unique_ptr<Tokenizer> whole = tokenizerOf(json);
+  std::vector<std::string> lines = jsonOf("golden")["lines"];
+  // An added token would end a word in the middle.
+  std::string text;
+  for (const std::string &line : lines)
+    if (line.find('<') == std::string::npos)
+      text += line + "\n";
+  std::vector<uint32_t> expected = encode(*whole, text + "\n"),
+                        found = encode(*cut, text + "\n");
+  // The last character is unknown with its mark.
+  ASSERT_GT(found.size(), 1000u);
+  found.resize(found.size() - 1);
+  expected.resize(found.size());
+  for (size_t i = 0; i < found.size(); ++i)
+    ASSERT_EQ(found[i], expected[i]) << i << " of " << found.size();
+}
+
+TEST(Tokenizer, WrongTextIsToldWithItsPosition) {
+  std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(jsonOf("gpt2"));
+  std::vector<uint32_t> ids;
+  Status status = Encoder(*tokenizer).encode("plain \xc3\xa9 \xff", false, ids);
+  EXPECT_EQ(status.exitCode(), ExitInvalid);
+  EXPECT_EQ(status.message(), "byte 9: expected UTF-8, found 0xff");
+  // Surrogates and what is longer than it need be.
+  for (const char *text :
+       {"\xed\xa0\x80", "\xc0\x80", "\xf5\x80\x80\x80", "\xe2\x82"})
+    EXPECT_FALSE(Encoder(*tokenizer).encode(text, false, ids));
+}
+
+TEST(Tokenizer, WrongFilesAreRefusedByName) {
+  struct Case {
+    const char *kind, *pointer;
+    nlohmann::json value;
+    const char *expected;
+  };
+  using json = nlohmann::json;
+  const Case cases[] = {
+      {"gpt2", "/model/type", "Magic", "model.type: the model 'Magic' is not"},
+      {"gpt2", "/model/dropout", 0.1, "model.dropout: merges left out"},
+      {"gpt2", "/model/merges/3", "onetoken", "model.merges[3]: expected two"},
+      {"gpt2", "/model/merges/3", json::array({"\u0120", "zzzz"}),
+       "model.merges[3]: expected tokens of the vocabulary, found 'zzzz'"},
+      {"gpt2", "/model/unk_token", "<none>", "expected a token of the vocab"},
+      {"gpt2", "/model/byte_fallback", true, "a token for every byte"},
+      {"gpt2", "/model/vocab", json::array(), "expected an object, found []"},
+      {"gpt2", "/model/vocab/a", -1, "model.vocab['a']: expected a whole"},
+      {"gpt2", "/model/vocab/a", 1e9, "expected a whole number of at most"},
+      {"gpt2", "/model/other", 1, "model: the key 'other' is not known"},
+      {"gpt2", "/pre_tokenizer/type", "UnicodeScripts",
+       "pre-tokenizer 'UnicodeScripts' is not implemented"},
+      {"gpt2", "/pre_tokenizer/use_regex", 1,
+       "expected true or false, found 1"},
+      {"gpt2", "/decoder/type", "CTC", "the decoder 'CTC' is not"},
+      {"gpt2", "/post_processor/type", "Other", "post-processor 'Other'"},
+      {"gpt2", "/normalizer", {{"type", "Odd"}}, "normalizer 'Odd'"},
+      {"gpt2",
+       "/normalizer",
+       {{"type", "Precompiled"}, {"precompiled_charsmap", "!"}},
+       "letter 0: expected base64"},
+      {"gpt2",
+       "/normalizer",
+       {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}},
+       "expected the length of a double array"},
+      {"gpt2",
+       "/normalizer",
+       {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}},
+       "normalizer.pattern: '(', byte 1"},
+      {"gpt2", "/added_tokens/0/id", "x", "added_tokens[0].id: expected"},
+      {"llama3",
+       "/pre_tokenizer/pretokenizers/0/pattern",
+       {{"Regex", "[a[b]]"}},
+       "a class inside a class is not implemented"},
+      {"llama3", "/pre_tokenizer/pretokenizers/0/behavior", "Gone",
+       "expected Removed, Isolated,"},
+      {"llama3", "/post_processor/processors/1/single",
+       json::array({{{"SpecialToken", {{"id", "<|begin_of_text|>"}}}}}),
+       "expected the text A once"},
+      {"llama3",
+       "/post_processor/processors/1/special_tokens/<|begin_of_text|>",
+       {{"ids", json::array({100000})}},
+       "token 100000 does not exist"},
+      {"bert", "/model/unk_token", "?none?", "expected a token of the vocab"},
+      {"unigram", "/model/vocab/5", json::array({"a"}), "found 1 elements"},
+      {"unigram", "/model/vocab/5", json::array({"a", "b"}), "a number"},
+      {"unigram", "/model/unk_id", 100000, "expected less than"},
+      {"unigram", "/pre_tokenizer/prepend_scheme", "last",
+       "expected always, first or never"},
+  };
+  for (const Case &each : cases) {
+    nlohmann::json json = jsonOf(each.kind);
+    json[nlohmann::json::json_pointer(each.pointer)] = each.value;
+    std::unique_ptr<Tokenizer> tokenizer;
+    Status status = Tokenizer::parse(json.dump(), "given", tokenizer);
+    EXPECT_EQ(status.exitCode(), ExitInvalid) << each.pointer;
+    EXPECT_EQ(status.message().find("tokenizer 'given'"), 0u)
+        << status.message();
+    EXPECT_NE(status.message().find(each.expected), std::string::npos)
+        << status.message();
+  }
+  std::unique_ptr<Tokenizer> tokenizer;
+  Status status = Tokenizer::parse("{\"model\": ", "cut", tokenizer);
+  EXPECT_EQ(status.exitCode(), ExitInvalid);
+  EXPECT_EQ(status.message().find("tokenizer 'cut', byte 10: expected JSON"),
+            0u)
+      << status.message();
+  status = Tokenizer::open("/does/not/exist.json", tokenizer);
+  EXPECT_EQ(status.exitCode(), ExitInvalid);
+}
+
+TEST(Text, PatternsAreThoseOfOniguruma) {
+  using text::Regex;
+  EXPECT_EQ(Regex::translated("a[^]x]\\S"),
+            "a[^]x]" + Regex::translated("[^\\s]"));
+  // U+180E is white space to PCRE2, and was to Unicode before version 6.3.
+  Regex space("\\s+");
+  Regex::Search search(space, "a\u180eb\u3000c");
+  Regex::Match match;
+  ASSERT_TRUE(search.next(0, match));
+  EXPECT_EQ(match.begin, 5u);
+  EXPECT_EQ(match.end, 8u);
+  EXPECT_FALSE(search.next(match.end, match));
+  EXPECT_TRUE(Regex("(?<=a)b").looksBehind());
+  EXPECT_FALSE(Regex("\\s+(?!\\S)").looksBehind());
+}
+
+TEST(Text, EveryByteHasItsCharacter) {
+  for (int byte = 0; byte < 256; ++byte)
+    EXPECT_EQ(text::byteOfCharacter(text::characterOfByte(uint8_t(byte))),
+              byte);
+  EXPECT_EQ(text::characterOfByte(' '), 0x120u);
+  EXPECT_EQ(text::bytesOfCharacters("\u0120a"), " a");
+  EXPECT_EQ(text::bytesOfCharacters("\u2581"), std::nullopt);
+}
+
+/// A double array with one entry: the letter "a" becomes "bc".
+std::string precompiledTable() {
+  // The root's offset leads to the unit of 'a' (97), that one's to its value.
+  std::vector<uint32_t> units(256);
+  units[0] = 1u << 10;                       // offset 1
+  units[1 ^ 'a'] = 2u << 10 | 1u << 8 | 'a'; // leaf, offset 2
+  units[(1 ^ 'a') ^ 2] = 1u << 31 | 1;       // text 1
+  std::string bytes;
+  auto add = [&](uint32_t value) {
+    for (int i = 0; i < 4; ++i)
+      bytes += char(value >> (8 * i) & 0xff);
+  };
+  add(uint32_t(units.size() * 4));
+  for (uint32_t unit : units)
+    add(unit);
+  return bytes + std::string("\0bc\0", 4);
+}
+
+TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
+  text::Normalizer normalizer = text::makePrecompiled(precompiledTable());
+  EXPECT_EQ(normalizer("xay\u00e9"), "xbcy\u00e9");
+  // A short cluster is replaced as a whole, as SentencePiece does it.
+  EXPECT_EQ(normalizer("a\u0301"), "bc");
+}
+
+} // namespace

@@ -1,0 +1,41 @@
+//===- main.cpp - galvatron-data: makes files of tokens -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "options.h"
+#include "tokenize.h"
+
+#include <cstdio>
+
+int main(int argc, char **argv) {
+  using namespace grt;
+  data::Options options;
+  Status status = data::parseOptions(argc - 1, argv + 1, options);
+  if (status && options.help) {
+    std::fputs(data::helpText(), stdout);
+    return 0;
+  }
+  if (status && options.version) {
+    std::printf("galvatron-data %s\n", version());
+    return 0;
+  }
+  if (status)
+    status = guarded([&] {
+      if (options.command == "tokenize")
+        data::tokenize(options);
+      else if (options.command == "check")
+        data::check(options);
+      else
+        data::print(options);
+    });
+  if (status && std::fflush(stdout) != 0)
+    status = Status(ExitStorage, "cannot write standard output");
+  if (!status)
+    std::fprintf(stderr, "galvatron-data: error: %s\n",
+                 status.message().c_str());
+  return status.exitCode();
+}

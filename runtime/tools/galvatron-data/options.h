@@ -1,0 +1,45 @@
+//===- options.h - Command line of galvatron-data -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DATA_OPTIONS_H
+#define GALVATRON_DATA_OPTIONS_H
+
+#include "grt/session.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace grt::data {
+
+/// What of a file of text is one document.
+enum class Documents { BySuffix, File, Line, JsonLines };
+
+struct Options {
+  bool help = false, version = false;
+  std::string command; ///< "tokenize", "check" or "print"
+  std::vector<std::string> inputs;
+  std::string tokenizer, output;
+  Documents documents = Documents::BySuffix;
+  std::string key = "text"; ///< of a line of JSON
+  std::string end;          ///< a token behind every document; empty: none
+  bool special = false;     ///< the tokens of the tokenizer's template
+  uint32_t width = 0;       ///< bytes of a token; 0: as the vocabulary needs
+  uint64_t shardTokens = uint64_t(1) << 28;
+  unsigned threads = 0; ///< 0: as many as cores
+  uint64_t document = 0;
+};
+
+/// Parses the arguments after the program's name. Errors have exit code 2.
+Status parseOptions(int count, char **arguments, Options &options);
+
+const char *helpText();
+
+} // namespace grt::data
+
+#endif // GALVATRON_DATA_OPTIONS_H

@@ -1,0 +1,129 @@
+//===- shards.cpp - Writes files of tokens --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "shards.h"
+#include "core/error.h"
+#include "core/sha256.h"
+#include "source.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+namespace grt::data {
+
+/// The name of a shard that is not finished.
+static constexpr const char *unfinished = ".partial";
+
+ShardWriter::ShardWriter(Plan given) : plan(std::move(given)) {
+  std::error_code ignored;
+  if (std::filesystem::exists(plan.folder, ignored) &&
+      (!std::filesystem::is_directory(plan.folder, ignored) ||
+       !std::filesystem::is_empty(plan.folder, ignored)))
+    invalid("-o: expected a new folder or an empty one, found '" + plan.folder +
+            "'");
+  makeDirectory(plan.folder);
+}
+
+std::string ShardWriter::pathOf(size_t shard) const {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%05zu.%s", shard,
+                plan.width == 2 ? "u16" : "u32");
+  return (std::filesystem::path(plan.folder) / name).string();
+}
+
+void ShardWriter::open() {
+  index = ShardIndex();
+  index.width = plan.width;
+  for (size_t i = 0; i < index.tokenizer.size(); ++i)
+    index.tokenizer[i] =
+        uint8_t(std::stoi(plan.tokenizerHash.substr(2 * i, 2), nullptr, 16));
+  ends.clear();
+  file.emplace(File::create(pathOf(shardList.size()) + unfinished));
+}
+
+void ShardWriter::flush() {
+  file->write(buffer);
+  buffer.clear();
+}
+
+void ShardWriter::add(std::span<const uint32_t> ids) {
+  if (!file)
+    open();
+  for (uint32_t id : ids) {
+    index.largest = std::max<uint64_t>(index.largest, id);
+    for (uint32_t byte = 0; byte < plan.width; ++byte)
+      buffer += char(id >> (8 * byte) & 0xff);
+  }
+  index.tokens += ids.size();
+  // What a call of the system takes is small beside so many bytes.
+  constexpr size_t atOnce = 1 << 20;
+  if (buffer.size() >= atOnce)
+    flush();
+}
+
+void ShardWriter::endDocument() {
+  if (!file)
+    open();
+  ends.push_back(index.tokens);
+  if (index.tokens >= plan.shardTokens)
+    close();
+}
+
+void ShardWriter::close() {
+  if (!file)
+    return;
+  std::string path = pathOf(shardList.size());
+  flush();
+  file->flush();
+  file.reset();
+  // A shard without a token cannot be mapped, and nobody needs it.
+  if (index.tokens == 0) {
+    removePath(path + unfinished);
+    return;
+  }
+  {
+    TextFile written(path + unfinished);
+    index.hash = sha256(written.text());
+    index.edgeHash = edgeHashOf(written.text());
+  }
+  index.documents = ends.size();
+  writeShardIndex(path + std::string(ShardIndex::suffix), index, ends);
+  renamePath(path + unfinished, path);
+  std::string_view hash(reinterpret_cast<const char *>(index.hash.data()),
+                        index.hash.size());
+  shardList.push_back(
+      {{"file", std::filesystem::path(path).filename().string()},
+       {"tokens", index.tokens},
+       {"documents", index.documents},
+       {"largest-token", index.largest},
+       {"hash", hexadecimal(hash)}});
+  allTokens += index.tokens;
+  allDocuments += ends.size();
+  index = ShardIndex();
+  ends.clear();
+}
+
+void ShardWriter::finish() {
+  close();
+  if (shardList.empty())
+    invalid("the text has no tokens");
+  nlohmann::ordered_json json = {{"version", 1},
+                                 {"tokenizer", plan.tokenizer},
+                                 {"tokenizer-hash", plan.tokenizerHash},
+                                 {"vocabulary-size", plan.vocabularySize},
+                                 {"format", plan.width == 2 ? "u16" : "u32"},
+                                 {"tokens", allTokens},
+                                 {"documents", allDocuments},
+                                 {"shards", shardList}};
+  AtomicFile summary(
+      (std::filesystem::path(plan.folder) / "shards.json").string());
+  summary.write(json.dump(2) + "\n");
+  summary.commit();
+}
+
+} // namespace grt::data

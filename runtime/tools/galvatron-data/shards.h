@@ -1,0 +1,65 @@
+//===- shards.h - Writes files of tokens ----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DATA_SHARDS_H
+#define GALVATRON_DATA_SHARDS_H
+
+#include "checkpoint/files.h"
+#include "data/shard_index.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace grt::data {
+
+/// Writes documents to shards `00000.u16`, `00001.u16`, ... of a folder. A
+/// shard has its name when its index is written, and not before; when all are
+/// there, `shards.json` says so.
+class ShardWriter {
+public:
+  struct Plan {
+    std::string folder;
+    uint32_t width = 2;
+    uint64_t shardTokens = 0;
+    /// What shards.json says of the tokenizer.
+    std::string tokenizer, tokenizerHash;
+    uint32_t vocabularySize = 0;
+  };
+  /// Makes the folder, which must be empty if it is there.
+  explicit ShardWriter(Plan plan);
+
+  /// Appends tokens to the current document.
+  void add(std::span<const uint32_t> ids);
+  void endDocument();
+  void finish();
+
+  uint64_t tokens() const { return allTokens + index.tokens; }
+  uint64_t documents() const { return allDocuments + ends.size(); }
+  size_t shards() const { return shardList.size(); }
+
+private:
+  std::string pathOf(size_t shard) const;
+  void open();
+  void close();
+  void flush();
+
+  Plan plan;
+  std::optional<File> file;
+  std::string buffer;
+  ShardIndex index;
+  std::vector<uint64_t> ends;
+  uint64_t allTokens = 0, allDocuments = 0;
+  nlohmann::ordered_json shardList = nlohmann::ordered_json::array();
+};
+
+} // namespace grt::data
+
+#endif // GALVATRON_DATA_SHARDS_H
