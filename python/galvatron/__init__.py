@@ -26,6 +26,14 @@ from .weights import Weights
 
 __version__ = "0.1.0"
 
+
+def __getattr__(name: str) -> object:
+    # PyTorch is imported when it is asked for.
+    if name in ("from_torch", "TorchModel"):
+        from . import torch_frontend  # pylint: disable=import-outside-toplevel
+        return getattr(torch_frontend, name)
+    raise AttributeError(f"module 'galvatron' has no attribute '{name}'")
+
 __all__ = [
     "Error", "Evaluation", "Infeasible", "InvalidInput", "Layer", "Model",
     "NumericsError", "OutOfMemory", "PeerLost", "Plan", "Program", "RunFailed",

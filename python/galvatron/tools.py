@@ -91,5 +91,10 @@ def message_of(done: "subprocess.CompletedProcess[str]", name: str) -> str:
 def folder_of(owner: object) -> str:
     """A folder that vanishes with `owner`."""
     path = tempfile.mkdtemp(prefix="galvatron-")
-    weakref.finalize(owner, shutil.rmtree, path, ignore_errors=True)
+    remove_with(owner, path)
     return path
+
+
+def remove_with(owner: object, path: str) -> None:
+    """Removes a folder when `owner` vanishes."""
+    weakref.finalize(owner, shutil.rmtree, path, ignore_errors=True)

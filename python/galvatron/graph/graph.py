@@ -1,0 +1,292 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A model as a list of nn operations.
+
+Shapes are those of one sample: the dimension of samples, which stands first in
+every activation, is left out. A shape may be split further after a tensor was
+made (`Graph.split`): a projection becomes [heads, head size] when it turns out
+that attention takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+Shape = Tuple[int, ...]
+
+
+class ShapeConflict(ValueError):
+    """A tensor is wanted in a shape that it cannot have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """The place of an operation in the program that it came from: the path of its
+    module with the class of every module on the way, and the line."""
+
+    modules: Tuple[Tuple[str, str], ...] = ()
+    source: str = ""
+
+    @property
+    def path(self) -> str:
+        """The path of the innermost module."""
+        return self.modules[-1][0] if self.modules else ""
+
+
+@dataclasses.dataclass(eq=False)
+class Parameter:
+    """A trainable tensor: its name and shape in checkpoints, how it starts."""
+
+    name: str
+    shape: Shape
+    init: str = "normal"
+    std: float = 0.02
+
+
+@dataclasses.dataclass(eq=False)
+class Datum:
+    """What a sample has of one kind: `tokens`, `labels`, `classes`, `images`.
+    Integers are below `below`."""
+
+    kind: str
+    shape: Shape
+    below: int = 0
+
+
+@dataclasses.dataclass(eq=False)
+class Tensor:
+    """An activation, a datum, statistics or the loss. `element` is `float`,
+    `integer`, `statistics` or `loss`."""
+
+    shape: Shape
+    element: str = "float"
+    producer: Optional["Op"] = None
+    datum: Optional[Datum] = None
+
+
+@dataclasses.dataclass(eq=False)
+class Use:
+    """A parameter as an operation sees it: as many elements, in this shape."""
+
+    parameter: Parameter
+    shape: Shape
+
+
+Operand = Union[Tensor, Use]
+
+
+@dataclasses.dataclass(eq=False)
+class Op:
+    """One operation. Attributes are integers, floats, True, or lists of floats."""
+
+    name: str
+    operands: List[Operand]
+    results: List[Tensor]
+    attributes: Dict[str, Any]
+    where: Where
+
+    @property
+    def tensors(self) -> List[Tensor]:
+        """The operands that are no parameters."""
+        return [operand for operand in self.operands if isinstance(operand, Tensor)]
+
+    @property
+    def uses(self) -> List[Use]:
+        """The operands that are."""
+        return [operand for operand in self.operands if isinstance(operand, Use)]
+
+
+# Operations whose result has the shape of their first operand, which may be split.
+_ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu")
+
+
+class Graph:
+    """Operations in the order in which they were added, data and the loss."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.data: List[Tensor] = []
+        self.ops: List[Op] = []
+        self.loss: Optional[Tensor] = None
+        self.where = Where()
+
+    def datum(self, kind: str, shape: Sequence[int], below: int = 0) -> Tensor:
+        """A kind of data that the model takes."""
+        tensor = Tensor(tuple(shape), "float" if kind == "images" else "integer",
+                        None, Datum(kind, tuple(shape), below))
+        self.data.append(tensor)
+        return tensor
+
+    def _op(self, name: str, operands: Sequence[Operand], shape: Sequence[int],
+            statistics: Optional[Sequence[int]] = None, element: str = "float",
+            **attributes: Any) -> Tensor:
+        results = [Tensor(tuple(shape), element)]
+        if statistics is not None:
+            results.append(Tensor(tuple(statistics), "statistics"))
+        op = Op(name, list(operands), results,
+                {key: value for key, value in attributes.items()
+                 if value is not None and value is not False}, self.where)
+        for result in results:
+            result.producer = op
+        self.ops.append(op)
+        return results[0]
+
+    def embedding(self, tokens: Tensor, table: Parameter,
+                  padding: Optional[int] = None) -> Tensor:
+        """Rows of a table; that of token `padding` gets no gradient."""
+        return self._op("nn.embedding", [tokens, Use(table, table.shape)],
+                        tokens.shape + table.shape[1:], padding=padding)
+
+    def position_add(self, x: Tensor, table: Parameter) -> Tensor:
+        """Adds row `t` to position `t`."""
+        width = table.shape[-1]
+        view = Use(table, (math.prod(table.shape) // width, width))
+        return self._op("nn.position_add", [x, view], x.shape)
+
+    def linear(self, x: Tensor, weight: Parameter, dims: Sequence[int],
+               transpose: bool) -> Tensor:
+        """A product; `transpose` says that the weight is [dims.., in]."""
+        dims = tuple(dims)
+        inner = (x.shape[-1],)
+        shape = dims + inner if transpose else inner + dims
+        return self._op("nn.linear", [x, Use(weight, shape)], x.shape[:-1] + dims,
+                        transpose_weight=transpose)
+
+    def bias_add(self, x: Tensor, bias: Parameter) -> Tensor:
+        """Adds a vector to every row."""
+        return self._op("nn.bias_add", [x, Use(bias, (math.prod(bias.shape),))],
+                        x.shape)
+
+    def layer_norm(self, x: Tensor, gamma: Parameter, beta: Parameter,
+                   eps: float) -> Tensor:
+        """Over the last dimension."""
+        return self._op("nn.layer_norm",
+                        [x, Use(gamma, gamma.shape), Use(beta, beta.shape)],
+                        x.shape, x.shape[:-1] + (2,), eps=eps)
+
+    def rms_norm(self, x: Tensor, gamma: Parameter, eps: float) -> Tensor:
+        """Over the last dimension."""
+        return self._op("nn.rms_norm", [x, Use(gamma, gamma.shape)], x.shape,
+                        x.shape[:-1] + (1,), eps=eps)
+
+    def rotary(self, x: Tensor, frequencies: Sequence[float],
+               factor: float = 1.0) -> Tensor:
+        """Turns pairs of every head by the position times a frequency."""
+        return self._op("nn.rotary", [x], x.shape, frequencies=list(frequencies),
+                        factor=None if factor == 1.0 else factor)
+
+    def gelu(self, x: Tensor, tanh: bool) -> Tensor:
+        """The form with the error function, or the one with tanh."""
+        return self._op("nn.gelu", [x], x.shape, approximate=tanh)
+
+    def gated_silu(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up."""
+        return self._op("nn.gated_silu", [gate, up], gate.shape)
+
+    def attention(self, qkv: Tensor, heads: int, scale: float, causal: bool,
+                  dropout: float = 0.0) -> Tensor:
+        """Of packed queries, keys and values, [positions, 3, width]."""
+        positions, _, width = qkv.shape
+        return self._op("nn.attention", [qkv], (positions, width),
+                        (heads, positions), heads=heads, causal=causal, scale=scale,
+                        dropout=dropout or None)
+
+    def grouped_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float,
+                          causal: bool, window: int = 0,
+                          dropout: float = 0.0) -> Tensor:
+        """Of queries [positions, heads, size], and keys and values of as many or
+        fewer heads."""
+        positions, heads, size = q.shape
+        return self._op("nn.grouped_attention", [q, k, v],
+                        (positions, heads * size), (heads, positions), causal=causal,
+                        scale=scale, window=window or None, dropout=dropout or None)
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """Inverted dropout."""
+        return self._op("nn.dropout", [x], x.shape, p=p) if p else x
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """The element-wise sum."""
+        return self._op("nn.add", [a, b], a.shape)
+
+    def patches(self, images: Tensor, rows: int, columns: int) -> Tensor:
+        """Images [channels, rows, columns] as rows of patches."""
+        channels, height, width = images.shape
+        return self._op("nn.patches", [images],
+                        (height // rows * (width // columns),
+                         channels * rows * columns), rows=rows, columns=columns)
+
+    def prepend(self, x: Tensor, token: Parameter) -> Tensor:
+        """Puts a learnt row in front."""
+        positions, width = x.shape
+        return self._op("nn.prepend", [x, Use(token, (width,))],
+                        (positions + 1, width))
+
+    def take(self, x: Tensor, position: int) -> Tensor:
+        """One position."""
+        return self._op("nn.take", [x], x.shape[1:], position=position)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss: the mean over labels that are not negative."""
+        op = self._op("nn.cross_entropy", [logits, labels], (1,), element="loss",
+                      classes=logits.shape[-1])
+        assert op.producer is not None
+        op.producer.results.append(Tensor(logits.shape, "float", op.producer))
+        self.loss = op
+        return op
+
+    def split(self, tensor: Tensor, shape: Sequence[int]) -> None:
+        """Gives a tensor a finer shape of as many elements, and what it was made
+        from. Raises ShapeConflict where that cannot be."""
+        shape = tuple(shape)
+        if tensor.shape == shape:
+            return
+        op = tensor.producer
+        if op is None or math.prod(shape) != math.prod(tensor.shape):
+            raise ShapeConflict(f"expected shape {list(shape)}, found "
+                                f"{list(tensor.shape)}")
+        if op.name == "nn.linear":
+            self._split_product(op, tensor, shape)
+        elif op.name == "nn.bias_add":
+            x, bias = op.operands
+            assert isinstance(x, Tensor) and isinstance(bias, Use)
+            self.split(x, shape)
+            bias.shape = _trailing(shape, math.prod(bias.shape))
+        elif op.name in _ELEMENT_WISE:
+            for operand in op.tensors:
+                self.split(operand, shape)
+        else:
+            raise ShapeConflict(
+                f"the result of '{op.name}' is {list(tensor.shape)} and cannot be "
+                f"seen as {list(shape)}")
+        tensor.shape = shape
+
+    @staticmethod
+    def _split_product(op: Op, tensor: Tensor, shape: Shape) -> None:
+        x, weight = op.operands
+        assert isinstance(x, Tensor) and isinstance(weight, Use)
+        lead = len(x.shape) - 1
+        if shape[:lead] != x.shape[:-1]:
+            raise ShapeConflict(f"a product gives {list(tensor.shape)}, which cannot "
+                                f"be seen as {list(shape)}")
+        dims = shape[lead:]
+        weight.shape = dims + x.shape[-1:] if op.attributes.get("transpose_weight") \
+            else x.shape[-1:] + dims
+
+    def live(self) -> List[Op]:
+        """The operations that the loss needs, in order."""
+        needed, result = {id(self.loss)}, []
+        for op in reversed(self.ops):
+            if any(id(tensor) in needed for tensor in op.results):
+                needed.update(id(tensor) for tensor in op.tensors)
+                result.append(op)
+        return result[::-1]
+
+
+def _trailing(shape: Shape, elements: int) -> Shape:
+    """The last dimensions of a shape that have so many elements together."""
+    for first in range(len(shape) - 1, -1, -1):
+        if math.prod(shape[first:]) == elements:
+            return shape[first:]
+    raise ShapeConflict(f"a bias of {elements} elements and rows of {list(shape)}")

@@ -1,0 +1,189 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention and rotary embedding, as they lie in an exported program."""
+
+from __future__ import annotations
+
+import math
+from typing import List, Optional, Tuple
+
+import torch
+
+from ..graph import Graph, ShapeConflict
+from .layout import Layout, LayoutError, normal
+from .values import View
+
+# How far cosines and sines of a table may be from those of their frequencies; they
+# are computed in f32.
+_ANGLE_TOLERANCE = 1e-4
+# What is added to scores that do not count is at most this.
+_MOST_NEGATIVE = -1e4
+
+
+class NoCounterpart(ValueError):
+    """What stands there cannot be said in nn operations."""
+
+
+def allowed_pairs(mask: torch.Tensor) -> torch.Tensor:
+    """Which pairs of query and key count, [.., queries, keys], from a mask as
+    PyTorch takes it: true where they count, or what is added to the scores."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not bool(torch.all((mask == 0) | (mask <= _MOST_NEGATIVE))):
+        raise NoCounterpart("scores with a bias")
+    return mask == 0
+
+
+def mask_kind(allowed: Optional[torch.Tensor], queries: int, keys: int
+              ) -> Tuple[bool, int]:
+    """Whether a mask is causal, and its window (0 for none)."""
+    if allowed is None:
+        return False, 0
+    try:
+        table = allowed.expand(*allowed.shape[:-2], queries, keys)
+    except RuntimeError as error:
+        raise NoCounterpart(f"a mask of shape {list(allowed.shape)}") from error
+    table = table.reshape(-1, queries, keys)
+    if not bool((table == table[:1]).all()):
+        raise NoCounterpart("a mask that is not the same for all samples and heads")
+    table = table[0]
+    if bool(table.all()):
+        return False, 0
+    behind = torch.arange(queries)[:, None] + (keys - queries) \
+        - torch.arange(keys)[None, :]
+    causal = behind >= 0
+    if torch.equal(table, causal):
+        return True, 0
+    window = int(table[-1].sum())
+    if torch.equal(table, causal & (behind < window)):
+        return True, window
+    raise NoCounterpart("a mask that is neither causal nor a window")
+
+
+def _heads_of(view: View) -> Tuple[Layout, int]:
+    """A view [samples, heads, positions, size] without its repeated heads, and how
+    often they are repeated."""
+    dims = view.layout.dims
+    if len(dims) != 4:
+        raise NoCounterpart(f"attention of {len(dims)} dimensions, expected 4: "
+                            "samples, heads, positions, head size")
+    heads = list(normal(dims[1]))
+    repeats = 1
+    if heads and heads[-1][1] == 0:
+        repeats = heads.pop()[0]
+    layout = Layout((dims[0], tuple(heads), dims[2], dims[3]), view.layout.offset)
+    return layout, repeats
+
+
+def attend(graph: Graph, q: View, k: View, v: View, scale: float, causal: bool,
+           window: int, dropout: float) -> View:
+    """Adds attention of [samples, heads, positions, size] to the graph."""
+    samples, heads, queries, size = q.layout.shape
+    shapes = [_heads_of(view) for view in (q, k, v)]
+    layouts = [layout for layout, _ in shapes]
+    key_heads = layouts[1].shape[1]
+    if layouts[2].shape != layouts[1].shape or layouts[1].shape[3] != size \
+            or heads % key_heads or shapes[0][1] != 1:
+        raise NoCounterpart(f"attention of queries {list(q.layout.shape)}, keys "
+                            f"{list(k.layout.shape)} and values "
+                            f"{list(v.layout.shape)}")
+    keys = layouts[1].shape[2]
+    # Samples, positions, heads, size: as nn has them.
+    layouts = [layout.transpose(1, 2) for layout in layouts]
+    packed = _packed(q, k, v, layouts, heads, size)
+    if packed and queries == keys and not window:
+        graph.split(q.tensor, (queries, 3, heads * size))
+        result = graph.attention(q.tensor, heads, scale, causal, dropout)
+    else:
+        tensors = []
+        for view, layout in zip((q, k, v), layouts):
+            elements = samples * math.prod(view.tensor.shape)
+            if not layout.is_contiguous(elements):
+                raise NoCounterpart("attention of queries, keys or values that are a "
+                                    "part of a tensor, or in another order than "
+                                    "positions, heads, size")
+            graph.split(view.tensor, layout.shape[1:])
+            tensors.append(view.tensor)
+        result = graph.grouped_attention(tensors[0], tensors[1], tensors[2], scale,
+                                         causal, window, dropout)
+    layout = Layout.contiguous((samples, queries, heads, size)).transpose(1, 2)
+    return View(result, layout)
+
+
+def _packed(q: View, k: View, v: View, layouts: List[Layout], heads: int,
+            size: int) -> bool:
+    """Whether queries, keys and values are the thirds of every row of one tensor."""
+    if not q.tensor is k.tensor is v.tensor or len(q.tensor.shape) != 2:
+        return False
+    positions, width = q.tensor.shape
+    third = heads * size
+    if width != 3 * third:
+        return False
+    samples = q.layout.shape[0]
+    for number, layout in enumerate(layouts):
+        try:
+            part = Layout.contiguous((samples, positions, width)) \
+                .slice(2, number * third, (number + 1) * third) \
+                .reshape((samples, positions, heads, size))
+        except LayoutError:
+            return False
+        if not part.same(layout):
+            return False
+    return True
+
+
+def rotary(graph: Graph, view: View, cosines: torch.Tensor,
+           sines: torch.Tensor) -> View:
+    """Adds the rotary embedding `x * cosines + rotated(x) * sines` of
+    [samples, heads, positions, size] to the graph."""
+    shape = view.layout.shape
+    if len(shape) != 4:
+        raise NoCounterpart("rotary embedding of something else than heads")
+    samples, heads, positions, size = shape
+    frequencies, factor = _frequencies(cosines, sines, shape)
+    layout = view.layout.transpose(1, 2)
+    if not layout.is_contiguous(samples * math.prod(view.tensor.shape)):
+        raise NoCounterpart("rotary embedding of a part of a tensor")
+    try:
+        graph.split(view.tensor, (positions, heads, size))
+    except ShapeConflict as error:
+        raise NoCounterpart(str(error)) from error
+    result = graph.rotary(view.tensor, frequencies, factor)
+    return View(result, view.layout)
+
+
+def _frequencies(cosines: torch.Tensor, sines: torch.Tensor,
+                 shape: Tuple[int, ...]) -> Tuple[List[float], float]:
+    """The angles by position that two tables have, and what they are multiplied
+    by."""
+    _, _, positions, size = shape
+    tables = []
+    for table in (cosines, sines):
+        full = table.double().expand(*table.shape[:-2], positions, size)
+        full = full.reshape(-1, positions, size)
+        if not bool((full == full[:1]).all()):
+            raise NoCounterpart("rotary embedding that differs between samples")
+        tables.append(full[0])
+    half = size // 2
+    if any(not torch.equal(table[:, :half], table[:, half:]) for table in tables):
+        raise NoCounterpart("rotary embedding of pairs that are not i and "
+                            "i + size / 2")
+    cos, sin = tables[0][:, :half], tables[1][:, :half]
+    factor = float(torch.hypot(cos, sin).mean())
+    if positions < 2:
+        raise NoCounterpart("rotary embedding of one position: its frequencies "
+                            "cannot be seen")
+    # From the last position at which the angle, which the first ones tell, has not
+    # lost what f32 keeps of it.
+    frequencies = torch.atan2(sin[1], cos[1])
+    place = torch.arange(positions, dtype=torch.float64)
+    for step in (2 ** n for n in range(1, 64) if 2 ** n < positions):
+        turns = torch.round((frequencies * step
+                             - torch.atan2(sin[step], cos[step])) / (2 * math.pi))
+        frequencies = (torch.atan2(sin[step], cos[step]) + 2 * math.pi * turns) / step
+    angles = place[:, None] * frequencies[None, :]
+    if not torch.allclose(factor * torch.cos(angles), cos, atol=_ANGLE_TOLERANCE) or \
+            not torch.allclose(factor * torch.sin(angles), sin, atol=_ANGLE_TOLERANCE):
+        raise NoCounterpart("tables that are no cosines and sines of a position times "
+                            "a frequency")
+    return [float(f) for f in frequencies], 1.0 if abs(factor - 1) < 1e-6 else factor

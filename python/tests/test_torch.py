@@ -1,0 +1,208 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules from PyTorch: the same losses and gradients as PyTorch itself."""
+
+import copy
+import random
+import unittest
+
+try:
+    import torch
+    from torch.export import export as _export  # noqa: F401
+except ImportError as error:
+    raise unittest.SkipTest(f"needs PyTorch with torch.export: {error}") from error
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
+from torch.nn import functional as F
+
+import galvatron
+
+from .support import FolderTest
+from .torch_modules import GPT, MLP, Encoder, HandLlama
+
+LENGTH, VOCAB, BATCH = 16, 61, 8
+TOKENS = torch.zeros(1, LENGTH, dtype=torch.long)
+# One rank, and four of them in several ways.
+PLANS = (
+    {"cluster": "1xcpu"},
+    {"cluster": "4xcpu", "strategy": "tp2.sdp2", "pipeline_degree": 1},
+    {"cluster": "4xcpu", "strategy": "tp2.ckpt", "pipeline_degree": 2,
+     "micro_batches": 2},
+    {"cluster": "4xcpu", "strategy": "dp4", "pipeline_degree": 1, "micro_batches": 1},
+)
+
+
+def perturbed(module):
+    """No bias is zero, no weight of a norm one: nothing hides."""
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return module
+
+
+def batch_of(seed=3, vocab=VOCAB):
+    """A row of tokens that is one batch, and it as inputs and labels."""
+    draw = random.Random(seed)
+    words = [draw.randrange(vocab) for _ in range(BATCH * LENGTH + 1)]
+    return (words, torch.tensor(words[:-1]).view(BATCH, LENGTH),
+            torch.tensor(words[1:]).view(BATCH, LENGTH))
+
+
+def logits_loss(module, x, y):
+    logits = module(x)
+    logits = getattr(logits, "logits", logits)
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten())
+
+
+class Comparison(FolderTest):
+    """Losses and gradients against eager PyTorch."""
+
+    def check(self, module, tolerance, inputs=(TOKENS,), loss="cross_entropy",
+              eager=logits_loss, plans=PLANS):
+        model = galvatron.from_torch(module, inputs, loss)
+        words, x, y = batch_of()
+        module.zero_grad()
+        expected = eager(module, x, y)
+        expected.backward()
+        for plan in plans:
+            program = model.compile(batch=BATCH, clip=False, **plan)
+            path = self.folder / "gradients.safetensors"
+            found = program.gradients(words, path, init=model.weights)
+            self.assertLess(abs(found - expected.item()), tolerance * expected.item())
+            gradients = galvatron.Weights(path).torch()
+            self.assertEqual(set(gradients),
+                             {name for name, _ in module.named_parameters()})
+            for name, parameter in module.named_parameters():
+                difference = gradients[name] - parameter.grad
+                self.assertLess(float(difference.norm()),
+                                tolerance * float(parameter.grad.norm()),
+                                f"{name} under {plan}")
+        return model
+
+
+class EagerTest(Comparison):
+    """Modules that people write."""
+
+    def test_gpt(self):
+        module = perturbed(GPT()).eval()
+        model = self.check(module, 1e-4)
+        self.assertEqual([name for name, _ in model.layers],
+                         ["wte", "h.0", "h.1", "h.2", "head"])
+        self.assertEqual(len({body for _, body in model.layers}), 3)
+        # The tied weight is there once, under its first name.
+        self.assertNotIn("head.weight", model.state_dict())
+
+    def test_gpt_in_f64(self):
+        self.check(perturbed(GPT().double()).eval(), 1e-10)
+
+    def test_gpt_that_returns_its_loss(self):
+        self.check(perturbed(GPT().double()), 1e-10, (TOKENS, TOKENS), None,
+                   lambda module, x, y: module(x, y)[1], PLANS[:2])
+
+    def test_loss_as_a_function(self):
+        model = self.check(perturbed(GPT().double()), 1e-10, loss=lambda logits, labels:
+                           F.cross_entropy(logits.transpose(1, 2), labels),
+                           plans=PLANS[:2])
+        self.assertEqual(model.layers[1][0], "h.0")
+
+    def test_llama_by_hand_with_windows(self):
+        model = self.check(perturbed(HandLlama().double()), 1e-10)
+        bodies = [body for _, body in model.layers]
+        self.assertEqual([name for name, _ in model.layers],
+                         ["tokens", "blocks.0", "blocks.1", "blocks.2", "out"])
+        self.assertEqual(bodies[2], bodies[3])
+        self.assertNotEqual(bodies[1], bodies[2])
+        self.assertIn("window = 5", model.ir())
+
+    def test_mlp(self):
+        model = self.check(perturbed(MLP().double()), 1e-10)
+        self.assertEqual(len({body for _, body in model.layers}), 3)
+
+    def test_encoder_layers_of_torch(self):
+        for norm_first in (True, False):
+            self.check(perturbed(Encoder(norm_first=norm_first).double()), 1e-10,
+                       plans=PLANS[:3])
+
+    def test_training_is_that_of_torch(self):
+        module = perturbed(GPT().double()).eval()
+        model = galvatron.from_torch(module, (TOKENS,))
+        words, x, y = batch_of()
+        model.compile(cluster="4xcpu", batch=BATCH, strategy="sdp2.tp2",
+                      pipeline_degree=1, clip=False)
+        losses = [step.loss for step in model.train(words, 3, lr=1e-2)]
+        other = copy.deepcopy(module)
+        matrices = [p for p in other.parameters() if p.dim() > 1]
+        vectors = [p for p in other.parameters() if p.dim() < 2]
+        optimizer = torch.optim.AdamW(
+            [{"params": matrices}, {"params": vectors, "weight_decay": 0}], lr=1e-2)
+        for loss in losses:
+            optimizer.zero_grad()
+            expected = logits_loss(other, x, y)
+            expected.backward()
+            optimizer.step()
+            self.assertAlmostEqual(loss, expected.item(), places=9)
+        model.copy_to()
+        for mine, theirs in zip(module.parameters(), other.parameters()):
+            self.assertTrue(torch.allclose(mine, theirs, atol=1e-8))
+        with torch.no_grad():
+            self.assertAlmostEqual(model.evaluate(words).loss,
+                                   logits_loss(module, x, y).item(), places=9)
+
+    def test_dropout_follows_the_mode(self):
+        def count(module):
+            return galvatron.from_torch(module, (TOKENS,)).ir().count("dropout")
+
+        self.assertEqual(count(GPT(dropout=0.1).eval()), 0)
+        self.assertEqual(count(GPT(dropout=0.1).train()), 3)
+
+
+@unittest.skipUnless(transformers, "needs transformers")
+class TransformersTest(Comparison):
+    """Modules of transformers, without their configurations."""
+
+    def library(self, kind, **fields):
+        config = getattr(transformers, kind + "Config")(
+            vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, pad_token_id=None,
+            **fields)
+        suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+        module = perturbed(getattr(transformers, kind + suffix)(config)).eval()
+        model = self.check(module, 1e-4,
+                           {"input_ids": TOKENS, "use_cache": False},
+                           plans=PLANS[:3])
+        self.assertEqual(len(model.layers), 5)
+        return model
+
+    def decoder(self, kind, **fields):
+        return self.library(kind, **({
+            "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+            "num_attention_heads": 6, "num_key_value_heads": 2,
+            "max_position_embeddings": LENGTH} | fields))
+
+    def test_gpt2(self):
+        self.library("GPT2", n_positions=LENGTH, n_embd=24, n_layer=3, n_head=4)
+
+    def test_llama(self):
+        self.decoder("Llama", attention_bias=True, mlp_bias=True)
+
+    def test_llama_with_scaled_rotary(self):
+        self.decoder("Llama", rope_scaling={
+            "rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0,
+            "original_max_position_embeddings": 4})
+
+    def test_mistral(self):
+        self.decoder("Mistral", sliding_window=7)
+
+    def test_qwen2(self):
+        self.decoder("Qwen2", use_sliding_window=True, sliding_window=7,
+                     max_window_layers=1, tie_word_embeddings=True)
+
+    def test_qwen3(self):
+        self.decoder("Qwen3", head_dim=8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,186 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules that cannot be imported, and what is said of them."""
+
+import unittest
+
+try:
+    import torch
+    from torch.export import export as _export  # noqa: F401
+except ImportError as error:
+    raise unittest.SkipTest(f"needs PyTorch with torch.export: {error}") from error
+
+from torch import nn
+from torch.nn import functional as F
+
+import galvatron
+
+from .torch_modules import GPT, rotate
+
+TOKENS = torch.zeros(2, 8, dtype=torch.long)
+WIDTH, VOCAB = 16, 32
+
+
+class Around(nn.Module):
+    """An embedding, something in the middle, a head."""
+
+    def __init__(self, middle, *modules):
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB, WIDTH)
+        self.head = nn.Linear(WIDTH, VOCAB)
+        self.inner = nn.ModuleList(modules)
+        self.weight = nn.Parameter(torch.randn(WIDTH))
+        self.middle = middle
+
+    def forward(self, tokens):
+        return self.head(self.middle(self, self.embed(tokens)))
+
+
+def heads(x, count=4):
+    return x.view(*x.shape[:2], count, WIDTH // count).transpose(1, 2)
+
+
+class UnsupportedTest(unittest.TestCase):
+    """One operation without a counterpart each."""
+
+    def refused(self, message, middle, *modules):
+        with self.assertRaises(galvatron.Unsupported) as caught:
+            galvatron.from_torch(Around(middle, *modules), (TOKENS,))
+        self.assertRegex(str(caught.exception), message)
+        return caught.exception
+
+    def test_functions_of_elements(self):
+        for name, call in [("relu", torch.relu), ("silu", F.silu), ("tanh", torch.tanh),
+                           ("mul", lambda x: x * 2), ("add", lambda x: x + 1),
+                           ("sigmoid", lambda x: x * torch.sigmoid(1.702 * x))]:
+            with self.subTest(name):
+                self.refused("a function of every element that nn lacks",
+                             lambda s, x, call=call: call(x))
+
+    def test_products(self):
+        for name, message, call in [
+                ("two values", "'aten.mul'.*on two values",
+                 lambda s, x: x * s.inner[0](x)),
+                ("sum", "'aten.sum': nn has no|'aten.sum'",
+                 lambda s, x: x + x.sum(-1, keepdim=True)),
+                ("scores", "no part of attention", lambda s, x: x @ (
+                    x.transpose(1, 2) @ x)),
+                ("einsum", "'aten.einsum'", lambda s, x: torch.einsum(
+                    "btc,c->btc", x, s.weight)),
+                ("weight alone", "parameter 'weight' alone|'aten.mul'",
+                 lambda s, x: x * s.weight),
+                ("constant", "a constant tensor|constant that is no part",
+                 lambda s, x: x + torch.arange(8.0)[:, None])]:
+            with self.subTest(name):
+                self.refused(message, call, nn.Linear(WIDTH, WIDTH))
+
+    def test_layouts(self):
+        self.refused("takes its input transposed: nn has no transpose",
+                     lambda s, x: s.inner[0](x.transpose(1, 2)).transpose(1, 2),
+                     nn.Linear(8, 8))
+        self.refused("takes a part of a tensor: nn has no slice",
+                     lambda s, x: s.inner[0](x[..., :8]), nn.Linear(8, WIDTH))
+        self.refused("no such operation", lambda s, x: torch.cat([x, x], -1)
+                     [..., ::2])
+        self.refused("'aten.roll'", lambda s, x: x.roll(1, 1))
+
+    def test_norms(self):
+        self.refused("a layer norm without weight or without bias",
+                     lambda s, x: s.inner[0](x), nn.LayerNorm(WIDTH, bias=False))
+        self.refused("'aten.batch_norm' in module 'inner.0'",
+                     lambda s, x: s.inner[0](x), nn.BatchNorm1d(8))
+        self.refused("an RMS norm without a weight|mean of squares",
+                     lambda s, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True)))
+        self.refused("a norm over more than the last dimension",
+                     lambda s, x: s.inner[0](x), nn.LayerNorm((8, WIDTH)))
+
+    def test_attention(self):
+        q = heads
+        self.refused("neither causal nor a window", lambda s, x:
+                     F.scaled_dot_product_attention(
+                         q(s.inner[0](x)), q(s.inner[1](x)), q(s.inner[2](x)),
+                         attn_mask=torch.eye(8).bool().flip(0)).transpose(1, 2).reshape(x.shape),
+                     *[nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+        self.refused("scores with a bias", lambda s, x:
+                     F.scaled_dot_product_attention(
+                         q(s.inner[0](x)), q(s.inner[1](x)), q(s.inner[2](x)),
+                         attn_mask=torch.ones(8, 8)).transpose(1, 2).reshape(x.shape),
+                     *[nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+        self.refused("are a part of a tensor", lambda s, x:
+                     F.scaled_dot_product_attention(
+                         q(s.inner[0](x)[..., WIDTH:]), q(s.inner[1](x)),
+                         q(s.inner[1](x))).transpose(1, 2).reshape(x.shape),
+                     nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH))
+        self.refused("rotary embedding of pairs|halves|part of a tensor", lambda s, x:
+                     F.scaled_dot_product_attention(
+                         rotate(q(s.inner[0](x)[..., :WIDTH])), q(s.inner[1](x)),
+                         q(s.inner[1](x))).transpose(1, 2).reshape(x.shape),
+                     nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH))
+        self.refused("cannot be seen as", lambda s, x: F.scaled_dot_product_attention(
+            q(x), q(x), q(x)).transpose(1, 2).reshape(x.shape))
+
+    def test_all_at_once_with_their_places(self):
+        found = self.refused(
+            "3 operations", lambda s, x: torch.relu(s.inner[1](s.inner[0](x))).roll(
+                1, 1) + s.inner[2](x), nn.BatchNorm1d(8), nn.Linear(WIDTH, WIDTH),
+            nn.Conv1d(8, 8, 3, padding=1))
+        names = [operation.operation for operation in found.operations]
+        self.assertEqual(names[0], "aten.batch_norm")
+        self.assertEqual(names[1:], ["aten.roll", "aten.conv1d"])
+        self.assertEqual(found.operations[0].module, "inner.0")
+        for operation in found.operations:
+            self.assertRegex(operation.source, r"test_torch_errors\.py:\d+$")
+
+
+class WrongInputTest(unittest.TestCase):
+    """What is no module, or no example of its inputs."""
+
+    def refused(self, message, module, inputs=(TOKENS,), loss="cross_entropy",
+                kind=galvatron.InvalidInput):
+        with self.assertRaisesRegex(kind, message):
+            galvatron.from_torch(module, inputs, loss)
+
+    def test_arguments(self):
+        module = GPT()
+        self.refused("expected a torch.nn.Module, found 'function'", heads)
+        self.refused("a tuple or a dictionary, found 'Tensor'", module, TOKENS)
+        self.refused("a tensor among the example inputs", module, ())
+        self.refused("as many samples each", module, (TOKENS, TOKENS[:1]))
+        self.refused("as many samples each", module, (torch.zeros(()),))
+        self.refused("expected the loss 'cross_entropy'.*found 'mse'", module,
+                     loss="mse")
+        self.refused("expected the loss.*found 'int'", module, loss=3)
+        self.refused("expected a module with parameters", nn.Identity())
+        self.refused("torch.bfloat16", GPT().bfloat16())
+        self.refused("found torch.float32, torch.float64",
+                     nn.Sequential(nn.Embedding(4, 4), nn.Linear(4, 4).double()))
+        self.refused("torch.export of 'GPT' failed", module, (TOKENS.float(),))
+        self.refused("torch.export of 'GPT' failed", module, {"words": TOKENS})
+
+    def test_losses(self):
+        self.refused("returns a cross entropy", GPT(), loss=None)
+        self.refused("weights, smoothing", GPT(), loss=lambda logits, labels:
+                     F.cross_entropy(logits.flatten(0, 1), labels.flatten(),
+                                     label_smoothing=0.1), kind=galvatron.Unsupported)
+        self.refused("'aten.l1_loss'|'aten.mean'", GPT(), loss=lambda logits, labels:
+                     logits.mean(), kind=galvatron.Unsupported)
+        self.refused("labels that are computed|a part of a tensor", GPT(),
+                     loss=lambda logits, labels: F.cross_entropy(
+                         logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()),
+                     kind=galvatron.Unsupported)
+        self.refused("returns logits", _Nothing())
+
+
+class _Nothing(nn.Module):
+    """Returns no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, tokens):
+        return {"words": tokens}
+
+
+if __name__ == "__main__":
+    unittest.main()

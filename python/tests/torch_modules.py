@@ -1,0 +1,193 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules as people write them, for the tests of from_torch."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class PackedAttention(nn.Module):
+    """One projection for queries, keys and values, as GPT-2 has it."""
+
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+        self.dropout = dropout
+
+    def forward(self, x):
+        samples, length, width = x.shape
+        q, k, v = self.c_attn(x).split(width, dim=2)
+        q, k, v = [part.view(samples, length, self.heads, width // self.heads)
+                   .transpose(1, 2) for part in (q, k, v)]
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0)
+        return self.c_proj(y.transpose(1, 2).contiguous().view(samples, length, width))
+
+
+class GPTBlock(nn.Module):
+    """Norms in front, GELU."""
+
+    def __init__(self, width, heads, dropout=0.0):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = PackedAttention(width, heads, dropout)
+        self.ln_2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x):
+        x = x + self.drop(self.attn(self.ln_1(x)))
+        return x + self.drop(self.down(F.gelu(self.up(self.ln_2(x)))))
+
+
+class GPT(nn.Module):
+    """A GPT with a tied head, which returns logits, or also its loss."""
+
+    def __init__(self, vocab=61, length=16, width=24, heads=4, layers=3, dropout=0.0):
+        super().__init__()
+        self.wte = nn.Embedding(vocab, width)
+        self.wpe = nn.Embedding(length + 3, width)
+        self.h = nn.ModuleList([GPTBlock(width, heads, dropout)
+                                for _ in range(layers)])
+        self.ln_f = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocab, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, tokens, targets=None):
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.wte(tokens) + self.wpe(positions)
+        for block in self.h:
+            x = block(x)
+        logits = self.head(self.ln_f(x))
+        if targets is None:
+            return logits
+        loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1),
+                               ignore_index=-1)
+        return logits, loss
+
+
+class RMSNorm(nn.Module):
+    """Written out."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(1 + 0.1 * torch.randn(width))
+
+    def forward(self, x):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+def rotate(x, base=100.0):
+    """Rotary embedding, written out."""
+    length, size = x.shape[-2:]
+    frequencies = base ** (-torch.arange(0, size, 2, dtype=x.dtype) / size)
+    angles = torch.outer(torch.arange(length, dtype=x.dtype), frequencies)
+    angles = torch.cat([angles, angles], -1)
+    first, second = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+
+class GroupedAttention(nn.Module):
+    """Softmax, mask and grouped heads written out."""
+
+    def __init__(self, width, heads, key_heads, window=None):
+        super().__init__()
+        self.heads, self.key_heads, self.size = heads, key_heads, width // heads
+        self.q = nn.Linear(width, width, bias=False)
+        self.k = nn.Linear(width, key_heads * self.size, bias=False)
+        self.v = nn.Linear(width, key_heads * self.size)
+        self.o = nn.Linear(width, width)
+        mask = torch.tril(torch.ones(32, 32))
+        if window:
+            mask = mask - torch.tril(torch.ones(32, 32), -window)
+        self.register_buffer("mask", mask.view(1, 1, 32, 32), persistent=False)
+
+    def forward(self, x):
+        samples, length, width = x.shape
+
+        def heads(projection, count):
+            return projection(x).view(samples, length, count, self.size) \
+                .transpose(1, 2)
+
+        q, k = rotate(heads(self.q, self.heads)), rotate(heads(self.k, self.key_heads))
+        v = heads(self.v, self.key_heads)
+        repeats = self.heads // self.key_heads
+        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+        scores = (q @ k.transpose(-2, -1)) / math.sqrt(self.size)
+        scores = scores.masked_fill(self.mask[:, :, :length, :length] == 0,
+                                    float("-inf"))
+        y = F.softmax(scores, dim=-1) @ v
+        return self.o(y.transpose(1, 2).reshape(samples, length, width))
+
+
+class LlamaBlock(nn.Module):
+    """RMS norms and SwiGLU."""
+
+    def __init__(self, width, heads, key_heads, window):
+        super().__init__()
+        self.norm_1, self.norm_2 = RMSNorm(width), RMSNorm(width)
+        self.attention = GroupedAttention(width, heads, key_heads, window)
+        self.w1 = nn.Linear(width, 40, bias=False)
+        self.w2 = nn.Linear(40, width, bias=False)
+        self.w3 = nn.Linear(width, 40, bias=False)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm_1(x))
+        hidden = self.norm_2(x)
+        return x + self.w2(F.silu(self.w1(hidden)) * self.w3(hidden))
+
+
+class HandLlama(nn.Module):
+    """A LLaMA by hand, with windows in all blocks but the first `full`."""
+
+    def __init__(self, vocab=61, width=24, heads=6, key_heads=2, layers=3, full=1):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        self.blocks = nn.Sequential(*[
+            LlamaBlock(width, heads, key_heads, None if i < full else 5)
+            for i in range(layers)])
+        self.norm = RMSNorm(width)
+        self.out = nn.Linear(width, vocab)
+
+    def forward(self, tokens):
+        return self.out(self.norm(self.blocks(self.tokens(tokens))))
+
+
+class MLP(nn.Module):
+    """A residual feed-forward network over every position alone."""
+
+    def __init__(self, vocab=61, width=24, layers=4):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.layers = nn.ModuleList([
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width),
+                          nn.GELU(approximate="tanh"), nn.Linear(2 * width, width))
+            for _ in range(layers)])
+        self.out = nn.Linear(width, vocab)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.out(x)
+
+
+class Encoder(nn.Module):
+    """PyTorch's own encoder layers, which exchange samples and positions inside."""
+
+    def __init__(self, vocab=61, width=24, norm_first=True):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.layers = nn.Sequential(*[
+            nn.TransformerEncoderLayer(width, 4, 40, 0.0, F.gelu, batch_first=True,
+                                       norm_first=norm_first) for _ in range(3)])
+        self.out = nn.Linear(width, vocab)
+
+    def forward(self, tokens):
+        return self.out(self.layers(self.embed(tokens)))
