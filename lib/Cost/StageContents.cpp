@@ -105,7 +105,8 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
       return makeError("layer '" + plan.layers[l].name +
                        "' cannot have strategy '" + strategy.str() +
                        "': " + toString(footprint.takeError()));
-    contents.layers.push_back({*footprint, local});
+    contents.layers.push_back(
+        makeStageLayer(*footprint, local, model.dataOf(l), strategy));
   }
   std::vector<Strategy> strategies;
   for (int64_t i = 0; i < at.layerCount; ++i)

@@ -12,10 +12,70 @@
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace llvm;
 
 namespace galvatron {
+
+StageLayer makeStageLayer(LayerFootprint footprint, int64_t samples,
+                          std::vector<int64_t> data, const Strategy &strategy) {
+  StageLayer layer;
+  layer.footprint = std::move(footprint);
+  layer.samples = samples;
+  // O(ranks), so only where it is asked.
+  if (!data.empty())
+    layer.sampleLayout = strategy.sampleLayout();
+  layer.data = std::move(data);
+  return layer;
+}
+
+static int64_t datumBytes(int64_t samples, int64_t bytesPerSample) {
+  return align64(multiplyBytes(samples, bytesPerSample));
+}
+
+int64_t dataBytesPerMicroBatch(const LayerFootprint &footprint,
+                               int64_t samples) {
+  int64_t bytes = 0;
+  for (int64_t each : footprint.dataBytesPerSample)
+    bytes = addBytes(bytes, datumBytes(samples, each));
+  return bytes;
+}
+
+StageData stageData(ArrayRef<StageLayer> layers) {
+  StageData data;
+  // Layouts by number, so that long ones are compared once a layer.
+  std::map<std::vector<int64_t>, int64_t> layouts;
+  std::map<std::pair<int64_t, int64_t>, int64_t> known;
+  for (const StageLayer &layer : layers) {
+    std::vector<int64_t> &copies = data.byLayer.emplace_back();
+    ArrayRef<int64_t> bytes = layer.footprint.dataBytesPerSample;
+    assert((layer.data.empty() || layer.data.size() == bytes.size()) &&
+           "the footprint has every datum of the layer");
+    int64_t layout = 0;
+    if (!layer.data.empty())
+      layout =
+          layouts.try_emplace(layer.sampleLayout, layouts.size()).first->second;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      DataCopy copy{layer.data.empty() ? -1 : layer.data[i],
+                    datumBytes(layer.samples, bytes[i])};
+      auto place = static_cast<int64_t>(data.copies.size());
+      if (copy.datum >= 0)
+        place = known.try_emplace({copy.datum, layout}, place).first->second;
+      if (place == static_cast<int64_t>(data.copies.size()))
+        data.copies.push_back(copy);
+      copies.push_back(place);
+    }
+  }
+  return data;
+}
+
+int64_t StageData::bytes(int64_t microBatches) const {
+  int64_t sum = 0;
+  for (const DataCopy &copy : copies)
+    sum = addBytes(sum, multiplyBytes(microBatches, copy.bytesPerMicroBatch));
+  return sum;
+}
 
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         int64_t microBatches) {
@@ -26,11 +86,10 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                                   ? 0
                                   : align64(footprint.forwardTransient) +
                                         align64(footprint.outputBytes));
-  memory.state = align64(footprint.parameterBytes) +
-                 align64(footprint.gradientBytes) +
-                 align64(footprint.optimizerBytes) +
-                 align64(multiplyBytes(microBatches * samples,
-                                       footprint.dataBytesPerSample));
+  memory.state =
+      align64(footprint.parameterBytes) + align64(footprint.gradientBytes) +
+      align64(footprint.optimizerBytes) +
+      multiplyBytes(microBatches, dataBytesPerMicroBatch(footprint, samples));
   memory.boundary =
       align64(footprint.inputBytes) + align64(footprint.outputBytes) +
       align64(footprint.passingInBytes) + align64(footprint.passingOutBytes);
@@ -153,8 +212,6 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     add(ledger.parameters, footprint.parameterBytes);
     add(ledger.gradients, footprint.gradientBytes);
     add(ledger.optimizer, footprint.optimizerBytes);
-    add(ledger.runtime, multiplyBytes(shape.microBatches * layer.samples,
-                                      footprint.dataBytesPerSample));
     add(keptSum, memory.kept);
     add(keptSum, layer.entering);
     boundary = std::max(boundary, memory.boundary);
@@ -171,7 +228,8 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     boundary = std::max(boundary, 2 * layers.back().behind);
   ledger.communication = boundary;
   ledger.workspace = workspaceBytes(shape);
-  ledger.runtime += stageConstantBytes(shape) - ledger.workspace;
+  ledger.runtime = addBytes(stageData(layers).bytes(shape.microBatches),
+                            stageConstantBytes(shape) - ledger.workspace);
   return ledger;
 }
 
@@ -207,11 +265,15 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.gradients, ledger.gradients);
   place(layout.optimizer, ledger.optimizer);
   place(layout.boundary, ledger.communication);
-  int64_t dataBytes = 0;
-  for (const StageLayer &layer : layers)
-    dataBytes += align64(shape.microBatches * layer.samples *
-                         layer.footprint.dataBytesPerSample);
-  place(layout.data, dataBytes);
+  StageData data = stageData(layers);
+  int64_t copyBegin = at;
+  place(layout.data, data.bytes(shape.microBatches));
+  for (const DataCopy &copy : data.copies) {
+    int64_t bytes = shape.microBatches * copy.bytesPerMicroBatch;
+    layout.copies.push_back({copy, {copyBegin, bytes}});
+    copyBegin += bytes;
+  }
+  layout.layerData = std::move(data.byLayer);
   place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
   place(layout.step, kStepBlockBytes);
   layout.bytes = ledger.total();
@@ -224,7 +286,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t parameters = layout.parameters.offset;
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
-  int64_t data = layout.data.offset, stash = 0;
+  int64_t stash = 0;
   std::vector<LayerTemporaries> temporaries = placeTemporaries(layers);
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
@@ -242,12 +304,6 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.forwardTransient = stash + align64(footprint.outputBytes);
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
-    if (footprint.dataBytesPerSample > 0) {
-      placement.data = data;
-      placement.dataBytesPerMicroBatch =
-          layers[l].samples * footprint.dataBytesPerSample;
-      data += align64(shape.microBatches * placement.dataBytesPerMicroBatch);
-    }
   }
   return layout;
 }

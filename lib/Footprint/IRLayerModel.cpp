@@ -121,6 +121,9 @@ public:
   LiveTensors liveTensors(size_t layer) const override {
     return layers[layer].behind;
   }
+  std::vector<int64_t> dataOf(size_t layer) const override {
+    return layers[layer].data;
+  }
   std::vector<Tie> ties() const override { return tied; }
   int64_t parameterCount() const override { return parameters; }
   double flopsPerSample() const override { return flops; }
@@ -133,6 +136,7 @@ private:
     size_t kind;
     int64_t boundary;
     LiveTensors behind;
+    std::vector<int64_t> data; ///< arguments of the model
   };
   /// A body with a certain set of borrowed parameters, between boundaries of
   /// certain sizes.
@@ -198,15 +202,16 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
   if (!model)
     return makeError("expected a module with one galvatron.model");
   modelName = model.getSymName().str();
-  sequence = model.getSeqLen();
-  flops = mlir::galvatron::countModelFlopsPerToken(module) * double(sequence);
+  sequence = model.getSequenceLength();
+  flops = mlir::galvatron::countModelFlopsPerSample(module);
   elementType = "f32";
   scratch = ModuleOp::create(module.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
 
   std::string text;
   llvm::raw_string_ostream stream(text);
-  stream << sequence << ' ' << model.getVocab() << '\n';
+  for (mlir::galvatron::DataAttr datum : model.getDeclaredData())
+    stream << datum << '\n';
 
   SymbolTable symbols(module);
   llvm::StringMap<nn::DerivedFunctions> bodies;
@@ -225,7 +230,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       auto copy = cast<func::FuncOp>(builder.clone(*body));
       body.print(stream);
       FailureOr<nn::DerivedFunctions> derived =
-          nn::differentiateBody(copy, layer.getInputs().size());
+          nn::differentiateBody(copy, layer.getDataInputs());
       if (failed(derived))
         return makeError("layer '" + layer.getLayerName() +
                          "' has no gradient");
@@ -282,8 +287,14 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
           stream << source.getLayerName() << '#'
                  << cast<OpResult>(origin).getResultNumber() << ' ';
       }
+    std::vector<int64_t> data;
+    for (unsigned i = 0; i < layer.getInputs().size(); ++i)
+      if (BlockArgument argument = layer.getDataArgument(i)) {
+        data.push_back(argument.getArgNumber());
+        stream << argument.getArgNumber() << ' ';
+      }
     layers.push_back({layer.getLayerName().str(), size_t(found - kinds.begin()),
-                      boundary, kind.behind});
+                      boundary, kind.behind, std::move(data)});
   }
   // Footprints of f16 and tf32 are those of the type with the same bytes; times
   // are of the type that was asked for.
@@ -338,8 +349,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   for (BlockArgument argument : local->forward.getArguments())
     if (nn::getArgRole(local->forward, argument.getArgNumber()) ==
         nn::ValueRole::Data)
-      footprint.dataBytesPerSample +=
-          nn::countBytes(argument.getType(), samples) / samples;
+      footprint.dataBytesPerSample.push_back(
+          nn::countBytes(argument.getType(), samples) / samples);
 
   Work work[3];
   grt::FlatLayout layout;

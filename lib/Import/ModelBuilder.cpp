@@ -122,14 +122,12 @@ std::vector<ModelDatum> ModelBuilder::nextTokenData(int64_t vocabulary) {
 void ModelBuilder::model(StringRef name, ArrayRef<ModelDatum> data,
                          function_ref<Value(ValueRange)> write) {
   OpBuilder::InsertionGuard guard(builder);
-  SmallVector<Type> types;
-  int64_t vocabulary = 0;
-  for (const ModelDatum &datum : data) {
-    types.push_back(datum.type);
-    vocabulary = std::max(vocabulary, datum.below);
-  }
-  auto model = mlir::galvatron::ModelOp::create(builder, loc, name, seqLen,
-                                                vocabulary, configText, types);
+  SmallVector<mlir::galvatron::DataAttr> declared;
+  for (const ModelDatum &datum : data)
+    declared.push_back(mlir::galvatron::DataAttr::get(
+        builder.getContext(), datum.kind, datum.kind, datum.below, datum.type));
+  auto model = mlir::galvatron::ModelOp::create(builder, loc, name, declared,
+                                                configText);
   builder.setInsertionPointToStart(&model.getBlock());
   Value result = write(model.getBlock().getArguments());
   mlir::galvatron::OutputOp::create(builder, loc, result);

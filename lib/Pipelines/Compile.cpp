@@ -80,7 +80,7 @@ runPasses(mlir::ModuleOp module,
   return diagnostics.take("a pass failed without a message");
 }
 
-double flopsPerToken(mlir::ModuleOp module) {
+double flopsPerSample(mlir::ModuleOp module) {
   auto report = module->getAttrOfType<mlir::StringAttr>(
       GalvatronDialect::kPlanReportAttr);
   if (!report)
@@ -91,7 +91,7 @@ double flopsPerToken(mlir::ModuleOp module) {
     return 0;
   }
   const llvm::json::Object *object = json->getAsObject();
-  return object ? object->getNumber("flops-per-token").value_or(0) : 0;
+  return object ? object->getNumber("flops-per-sample").value_or(0) : 0;
 }
 
 } // namespace
@@ -225,7 +225,7 @@ llvm::Error galvatron::runPhases(mlir::ModuleOp module, Phase from, Phase to) {
   // The manifest describes the roles, which lowering turns into tables.
   DiagnosticCollector diagnostics(*module.getContext());
   mlir::galvatron::ManifestOptions options;
-  options.flopsPerToken = flopsPerToken(module);
+  options.flopsPerSample = flopsPerSample(module);
   auto manifest = mlir::galvatron::writeManifest(module, options);
   if (mlir::failed(manifest))
     return llvm::make_error<CompileError>(
@@ -241,7 +241,7 @@ llvm::Error galvatron::compileProgram(mlir::ModuleOp module, Phase from,
     return error;
   DiagnosticCollector diagnostics(*module.getContext());
   mlir::galvatron::EmitOptions options;
-  options.manifest.flopsPerToken = flopsPerToken(module);
+  options.manifest.flopsPerSample = flopsPerSample(module);
   if (mlir::succeeded(
           mlir::galvatron::emitProgram(module, outputPath, options)))
     return llvm::Error::success();

@@ -336,9 +336,9 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
     const Strategy &strategy =
         theShape.layout->set->strategies[solved.strategies[layer]];
     int64_t samples = theShape.samples() / strategy.sampleShards();
-    layers.push_back(
-        {cantFail(model.footprint(model.kindOf(layer), strategy, samples)),
-         samples});
+    layers.push_back(makeStageLayer(
+        cantFail(model.footprint(model.kindOf(layer), strategy, samples)),
+        samples, model.dataOf(layer), strategy));
     strategies.push_back(strategy);
   }
   connectLayers(layers, strategies, model, first);

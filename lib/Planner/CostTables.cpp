@@ -179,7 +179,7 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                       layerNosyncPicoseconds(time),
                       LeastParts::of(parts, *footprint),
                       layerMemory(*footprint, local, /*microBatches=*/0),
-                      footprint->dataBytesPerSample};
+                      dataBytesPerMicroBatch(*footprint, local)};
     if (ahead)
       option.memory.transient =
           std::max(option.memory.transient, transientGatheredAhead(*footprint));

@@ -131,10 +131,10 @@ struct KindOption {
   Picoseconds time, nosync;
   LeastParts least;
   LayerMemory memory;
-  int64_t dataBytesPerSample;
+  int64_t dataBytesPerMicroBatch;
 
   int64_t state(int64_t microBatches) const {
-    return memory.state + align64(microBatches * samples * dataBytesPerSample);
+    return memory.state + microBatches * dataBytesPerMicroBatch;
   }
 };
 

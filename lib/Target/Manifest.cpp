@@ -51,8 +51,7 @@ private:
     plan = mlir::galvatron::getPlan(module);
     training = mlir::galvatron::getTraining(module);
     model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
-    if (!plan || !training || !model || !model.getAs<IntegerAttr>("seq_len") ||
-        !model.getAs<IntegerAttr>("vocab"))
+    if (!plan || !training || !model)
       return module.emitOpError()
              << "expected 'galvatron.plan', 'galvatron.training' and '"
              << kModelAttr << "' attributes on a program";
@@ -199,8 +198,7 @@ private:
     writeRaw("model-config", modelConfig);
     writeRaw("plan", planReport);
     json.attribute("predicted-step-ms", predictedStepMs());
-    json.attribute("flops-per-sample",
-                   options.flopsPerToken * double(sequenceLength()));
+    json.attribute("flops-per-sample", options.flopsPerSample);
     json.attribute("peak-flops", peakFlops());
     json.attributeArray("functions", [&] {
       for (auto func : module.getOps<FuncOp>())
@@ -208,46 +206,22 @@ private:
     });
   }
 
-  int64_t sequenceLength() {
-    return model.getAs<IntegerAttr>("seq_len").getInt();
-  }
-
-  /// What models read: tokens and labels, in this order.
-  static constexpr llvm::StringLiteral kDataNames[] = {"tokens", "labels"};
-
   void writeData() {
     json.attributeArray("data", [&] {
-      for (StringRef name : kDataNames)
+      for (mlir::galvatron::DataAttr datum : getModelData(module))
         json.object([&] {
-          json.attribute("name", name);
-          json.attribute("kind", name);
-          json.attribute("type", "i32");
-          writeNumbers("shape", {sequenceLength()});
-          json.attribute("bytes-per-sample",
-                         sequenceLength() * int64_t(sizeof(int32_t)));
-          json.attribute("below", model.getAs<IntegerAttr>("vocab").getInt());
-          json.attribute("counted", name == "labels");
+          json.attribute("name", datum.getName());
+          json.attribute("kind", datum.getKind());
+          std::string element;
+          llvm::raw_string_ostream(element)
+              << datum.getTensorType().getElementType();
+          json.attribute("type", element);
+          writeNumbers("shape", datum.getSampleShape());
+          json.attribute("bytes-per-sample", datum.getBytesPerSample());
+          if (datum.getBelow())
+            json.attribute("below", datum.getBelow());
+          json.attribute("counted", datum.isCounted());
         });
-    });
-  }
-
-  /// Every layer that reads data has a copy of its own.
-  void writeCopies(RoleOp role) {
-    json.attributeArray("data", [&] {
-      for (auto layer : role.getLayers().getOps<LayerOp>()) {
-        if (!layer.getData())
-          continue;
-        DictionaryAttr placement = *layer.getPlacement();
-        auto number = [&](StringRef name) {
-          return placement.getAs<IntegerAttr>(name).getInt();
-        };
-        json.object([&] {
-          json.attribute("datum", *layer.getData() == kDataNames[0] ? 0 : 1);
-          writeNumbers("extent",
-                       {number("data"), number("data_per_micro_batch") *
-                                            plan.getMicroBatches()});
-        });
-      }
     });
   }
 
@@ -361,11 +335,20 @@ private:
                          role.getLedger()->getAs<IntegerAttr>(name).getInt());
       });
       json.attribute("slot-bytes", *role.getSlotBytes());
-      writeCopies(role);
+      json.attributeArray("data", [&] {
+        auto copies = role.getArena()->getAs<ArrayAttr>("copies");
+        if (!copies)
+          return;
+        for (auto copy : copies.getAsRange<DenseI64ArrayAttr>())
+          json.object([&] {
+            json.attribute("datum", copy[0]);
+            writeNumbers("extent", copy.asArrayRef().drop_front());
+          });
+      });
       json.attributeArray("layers", [&] {
-        int64_t number = 0, copies = 0;
+        int64_t number = 0;
         for (auto layer : role.getLayers().getOps<LayerOp>())
-          json.object([&] { writeLayer(layer, number++, copies); });
+          json.object([&] { writeLayer(layer, number++); });
       });
       json.attributeArray("chunks",
                           [&] { json.object([&] { writeChunk(role); }); });
@@ -435,8 +418,7 @@ private:
       writeNumbers("outputs", *outputs);
   }
 
-  /// `copies` counts the copies of data that layers before it read.
-  void writeLayer(LayerOp layer, int64_t number, int64_t &copies) {
+  void writeLayer(LayerOp layer, int64_t number) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     DictionaryAttr placement = *layer.getPlacement();
     auto offset = [&](StringRef name) {
@@ -493,10 +475,8 @@ private:
     writeGathered("backward-gathered", layer.getBackwardAhead(),
                   placement.getAs<IntegerAttr>("backward_gathered"));
 
-    SmallVector<int64_t, 1> data;
-    if (layer.getData())
-      data.push_back(copies++);
-    writeNumbers("data", data);
+    auto data = placement.getAs<DenseI64ArrayAttr>("data");
+    writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());
     json.attributeObject("output", [&] {
       StringRef kind = placement.getAs<StringAttr>("output").getValue();
       json.attribute("kind", kind);

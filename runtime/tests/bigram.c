@@ -234,7 +234,7 @@ static const grt_task stepEnd[] = {{.kind = GRT_TASK_SYNC_GRADIENTS},
 static const grt_task evaluate[] = {{.kind = GRT_TASK_FORWARD},
                                     {.kind = GRT_TASK_FORWARD, .micro_batch = 1}};
 static const grt_schedule schedule = {
-    {{NULL, 0}, {steady, 4}, {stepEnd, 3}, {NULL, 0}, {evaluate, 2}}};
+    {{NULL, 0}, {steady, 4}, {stepEnd, 3}, {NULL, 0}, {evaluate, 2}}, NULL, 0};
 
 /* The struct tag and the exported symbol share a name; C keeps them apart only
    under another identifier, so the symbol is named by hand. */

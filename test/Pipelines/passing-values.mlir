@@ -66,7 +66,7 @@ module {
     %loss, %d = nn.cross_entropy %0, %l {classes = 61 : i64} : (tensor<?x8x61xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x61xf32>)
     return %loss : tensor<1xf64>
   }
-  galvatron.model @skips(%t: tensor<?x8xi32>, %l: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 61 : i64} {
+  galvatron.model @skips(%t: tensor<?x8xi32> is <tokens, below = 61>, %l: tensor<?x8xi32> is <labels, below = 61>) {
     %x = galvatron.layer "wte" @embed(%t) params [@wte, @wpe] : (tensor<?x8xi32>) -> tensor<?x8x32xf32>
     %a = galvatron.layer "a" @block(%x) params [@a.w1, @a.w2] : (tensor<?x8x32xf32>) -> tensor<?x8x32xf32>
     %b = galvatron.layer "b" @block(%a) params [@b.w1, @b.w2] : (tensor<?x8x32xf32>) -> tensor<?x8x32xf32>

@@ -200,7 +200,7 @@ llvm::Error ModelRun::prepare() {
   if (!model || model.getBlock().getNumArguments() != 2)
     return makeError("expected a model of tokens and labels");
   layers = model.getLayers();
-  int64_t count = input.samples * int64_t(model.getSeqLen());
+  int64_t count = input.samples * int64_t(model.getSequenceLength());
   int64_t valid = 0;
   const std::vector<int32_t> *const data[] = {&input.tokens, &input.labels};
   for (int index : {0, 1}) {
@@ -208,7 +208,7 @@ llvm::Error ModelRun::prepare() {
       return makeError("expected " + Twine(count) + " tokens and labels, got " +
                        Twine(data[index]->size()));
     values[model.getBlock().getArgument(index)] =
-        Tensor{{input.samples, int64_t(model.getSeqLen())},
+        Tensor{{input.samples, int64_t(model.getSequenceLength())},
                {data[index]->begin(), data[index]->end()}};
   }
   for (int32_t label : input.labels)
@@ -224,7 +224,7 @@ llvm::Error ModelRun::prepare() {
     if (derived.count(callee))
       continue;
     FailureOr<nn::DerivedFunctions> functions = nn::differentiateBody(
-        symbols.lookup<func::FuncOp>(callee), layer.getInputs().size());
+        symbols.lookup<func::FuncOp>(callee), layer.getDataInputs());
     if (failed(functions))
       return makeError("body '" + callee + "' has no gradient");
     derived[callee] = *functions;

@@ -36,8 +36,8 @@ std::vector<StageLayer> threeLayers() {
   std::vector<StageLayer> layers = {layer(0, 640, 0, 0, 128),
                                     layer(640, 640, 6400, 1280, 2560),
                                     layer(640, 0, 1280, 1920, 3200)};
-  layers[0].footprint.dataBytesPerSample = 40;
-  layers[2].footprint.dataBytesPerSample = 40;
+  layers[0].footprint.dataBytesPerSample = {40};
+  layers[2].footprint.dataBytesPerSample = {40};
   return layers;
 }
 
@@ -51,11 +51,11 @@ TEST(StageMemory, one_micro_batch_in_flight) {
   // Only the last layer's temporaries find no dead stash: 3200.
   EXPECT_EQ(ledger.backward, 3200);
   EXPECT_EQ(ledger.communication, 2 * 640);
-  // Data: 3 micro-batches x 2 samples x 40 bytes = 240 -> 256, twice. Losses:
+  // Data: 3 micro-batches of 2 samples x 40 bytes = 80 -> 128, twice. Losses:
   // 3 x 8 -> 64. Step block 256.
-  EXPECT_EQ(ledger.runtime, 2 * 256 + 64 + 256);
+  EXPECT_EQ(ledger.runtime, 2 * 3 * 128 + 64 + 256);
   EXPECT_EQ(ledger.workspace, 4096);
-  EXPECT_EQ(ledger.total(), 3 * 1024 * 4 + 8960 + 3200 + 1280 + 832 + 4096);
+  EXPECT_EQ(ledger.total(), 3 * 1024 * 4 + 8960 + 3200 + 1280 + 1088 + 4096);
 }
 
 TEST(StageMemory, temporaries_overlay_what_later_layers_keep) {
@@ -71,7 +71,7 @@ TEST(StageMemory, several_micro_batches_in_flight) {
   StageLedger ledger = stageLedger(threeLayers(), {4, 8, false});
   EXPECT_EQ(ledger.activations, 4 * 8960);
   EXPECT_EQ(ledger.backward, 3200);
-  EXPECT_EQ(ledger.runtime, 2 * 640 + 256);
+  EXPECT_EQ(ledger.runtime, 2 * 8 * 128 + 256);
   // The granules of four slots and of the window behind them.
   EXPECT_EQ(ledger.workspace, 4096 + 5 * 4096);
 }
@@ -168,7 +168,8 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
       layers.push_back(layer(l == 0 ? bytes(4) : boundary,
                              l + 1 == count ? 0 : boundary, bytes(10),
                              bytes(10), bytes(30)));
-      layers.back().footprint.dataBytesPerSample = trial % 3 == 0 ? 36 : 0;
+      if (trial % 3 == 0)
+        layers.back().footprint.dataBytesPerSample = {36};
     }
     StageShape shape;
     shape.inFlight = 1 + trial % 3;
@@ -344,6 +345,52 @@ TEST(StageMemory, gathered_parameters_never_meet_what_is_alive) {
   EXPECT_GT(together, 1000);
 }
 
+/// Four layers read a mask, under three ways to deal samples to eight ranks,
+/// two of them the same way by different levels; one reads something else
+/// besides.
+TEST(StageMemory, layers_that_hold_the_same_samples_share_data) {
+  std::vector<StageLayer> layers;
+  auto add = [&](const char *strategy, std::vector<int64_t> data) {
+    Strategy parsed = cantFail(Strategy::parse(strategy));
+    LayerFootprint footprint;
+    for (int64_t datum : data)
+      footprint.dataBytesPerSample.push_back(datum == 0 ? 40 : 4);
+    layers.push_back(makeStageLayer(footprint, 16 / parsed.sampleShards(),
+                                    std::move(data), parsed));
+  };
+  add("dp8", {0});
+  add("dp2.sdp4", {1, 0});
+  add("dp4.tp2", {0});
+  add("tp2.dp4", {0});
+  StageData data = stageData(layers);
+  // 2 samples of 40 bytes; 2 of 4; 4 of 40, twice.
+  EXPECT_EQ(data.byLayer,
+            (std::vector<std::vector<int64_t>>{{0}, {1, 0}, {2}, {3}}));
+  ASSERT_EQ(data.copies.size(), 4u);
+  EXPECT_EQ(data.copies[0].bytesPerMicroBatch, 128);
+  EXPECT_EQ(data.copies[1].bytesPerMicroBatch, 64);
+  EXPECT_EQ(data.copies[1].datum, 1);
+  EXPECT_EQ(data.copies[2].bytesPerMicroBatch, 192);
+  EXPECT_EQ(data.bytes(3), 3 * (128 + 64 + 2 * 192));
+
+  StageShape shape;
+  shape.microBatches = 3;
+  StageLayout layout = stageLayout(layers, shape);
+  EXPECT_EQ(layout.data.bytes, data.bytes(3));
+  EXPECT_EQ(layout.bytes, stageLedger(layers, shape).total());
+  int64_t end = layout.data.offset;
+  for (const StageLayout::DataPlacement &copy : layout.copies) {
+    EXPECT_EQ(copy.region.offset, end);
+    end += copy.region.bytes;
+  }
+  EXPECT_EQ(end, layout.data.offset + layout.data.bytes);
+  // What the search counts, layer by layer, is never less.
+  int64_t apart = 0;
+  for (const StageLayer &layer : layers)
+    apart += 3 * dataBytesPerMicroBatch(layer.footprint, layer.samples);
+  EXPECT_GT(apart, data.bytes(3));
+}
+
 /// Products that leave 64 bits are more than any device has, not less than
 /// nothing.
 TEST(StageMemory, sums_beyond_64_bits_fit_nowhere) {
@@ -351,7 +398,7 @@ TEST(StageMemory, sums_beyond_64_bits_fit_nowhere) {
   layer.samples = 1;
   layer.footprint.inputBytes = layer.footprint.outputBytes = kMostLayerBytes;
   layer.footprint.parameterBytes = kMostLayerBytes;
-  layer.footprint.dataBytesPerSample = kMostLayerBytes;
+  layer.footprint.dataBytesPerSample = {kMostLayerBytes};
   std::vector<StageLayer> layers(20000, layer);
   StageShape shape;
   shape.inFlight = shape.microBatches = int64_t(1) << 30;

@@ -226,8 +226,8 @@ std::string moduleText(const std::vector<Part> &parts) {
          << ")\n";
   }
   return "module {\n" + parameters + functions +
-         "  galvatron.model @graph(%v_tokens: tensor<?x8xi32>, %v_labels: "
-         "tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 61 : i64} {\n" +
+         "  galvatron.model @graph(%v_tokens: tensor<?x8xi32> is <tokens, below "
+         "= 61>, %v_labels: tensor<?x8xi32> is <labels, below = 61>) {\n" +
          calls + "    galvatron.output %v_loss : tensor<1xf64>\n  }\n}\n";
 }
 

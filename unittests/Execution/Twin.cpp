@@ -29,6 +29,7 @@
 #include "llvm/Support/xxhash.h"
 
 #include <cmath>
+#include <cstring>
 
 using namespace mlir;
 
@@ -48,6 +49,20 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
 std::string TwinModel::config() const {
   std::string text;
   llvm::raw_string_ostream stream(text);
+  if (family == "bert" || family == "vit") {
+    stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << heads
+           << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
+           << ",\"attention_probs_dropout_prob\":" << dropout;
+    if (family == "bert")
+      stream << ",\"vocab_size\":" << vocabulary
+             << ",\"max_position_embeddings\":" << positions << "}";
+    else
+      stream << ",\"image_size\":6,\"patch_size\":3,\"num_channels\":2"
+             << ",\"num_labels\":16}";
+    return text;
+  }
   if (family != "gpt2") {
     stream << "{\"model_type\":\"" << family
            << "\",\"vocab_size\":" << vocabulary
@@ -219,6 +234,8 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   auto module = readModel(used, import, context);
   if (!module)
     return llvm::toString(module.takeError());
+  if (!*module)
+    return error;
   annotatePlan(**module, plan, options);
 
   auto run = [&](llvm::function_ref<void(PassManager &)> add) {
@@ -316,7 +333,7 @@ class Running {
 public:
   Running(MLIRContext &context, const TwinModel &model, const TwinPlan &plan,
           const TwinOptions &options, TwinRun &result)
-      : model(model), plan(plan), options(options), result(result) {
+      : plan(plan), options(options), result(result) {
     std::string bytes;
     result.error = compileTwin(context, model, plan, options, bytes);
     if (!ok())
@@ -358,7 +375,6 @@ public:
   std::unique_ptr<::grt::Session> session;
 
 private:
-  const TwinModel &model;
   const TwinPlan &plan;
   const TwinOptions &options;
   TwinRun &result;
@@ -383,24 +399,54 @@ void Running::disturbVectors() {
   }
 }
 
-/// One step, counted from 0, on a batch with padding labels, so that the number
-/// of valid tokens differs from sample to sample: a mean of means would show.
-void Running::step(int64_t step) {
-  int64_t count = plan.batch * model.positions;
-  std::vector<int32_t> tokens(count), labels(count);
-  uint32_t state = uint32_t(12345 + (options.sameBatch ? 0 : step));
-  for (int64_t i = 0; i < count; ++i) {
+/// Numbers that depend on nothing but the datum, the step and their place.
+/// Some values of the counted datum are left out, of one sample more than of
+/// another: a mean of means would show.
+/// The first position of a sample is never masked.
+static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
+                                    int64_t step) {
+  std::vector<char> bytes(size_t(batch) * datum.bytesPerSample);
+  uint32_t state = uint32_t(llvm::xxh3_64bits(datum.name)) + uint32_t(step);
+  int64_t length = datum.elements();
+  uint64_t width = datum.bytesPerSample / uint64_t(length);
+  for (int64_t i = 0; i < batch * length; ++i) {
+    char *to = &bytes[size_t(i) * width];
     state = state * 1664525u + 1013904223u;
-    tokens[i] = int32_t((state >> 8) % model.vocabulary);
-    state = state * 1664525u + 1013904223u;
-    labels[i] = int32_t((state >> 8) % model.vocabulary);
-    int64_t sample = i / model.positions, position = i % model.positions;
-    if (position >= model.positions - sample % 5)
-      labels[i] = -1;
+    if (!datum.below) {
+      // Of so few digits that every element type has it.
+      double value = double(int32_t((state >> 8) % 129) - 64) / 64;
+      auto single = float(value);
+      if (datum.type == GRT_F64)
+        std::memcpy(to, &value, sizeof(value));
+      else if (datum.type == GRT_F32)
+        std::memcpy(to, &single, sizeof(single));
+      else // bf16: the leading half
+        std::memcpy(to, reinterpret_cast<const char *>(&single) + width, width);
+      continue;
+    }
+    auto value = int32_t((state >> 8) % uint32_t(datum.below));
+    int64_t sample = i / length, position = i % length;
+    // Softmax is over something.
+    if (datum.kind == "mask" && position == 0)
+      value = int32_t(datum.below) - 1;
+    if (datum.counted && (length > 4 ? position >= length - sample % 5
+                                     : (sample + position) % 5 == 3))
+      value = -1;
+    std::memcpy(to, &value, sizeof(value));
   }
+  return bytes;
+}
+
+/// One step, counted from 0.
+void Running::step(int64_t step) {
+  if (!ok())
+    return;
+  ::grt::DataBatch batch;
+  for (const ::grt::Datum &datum : session->program().data())
+    batch.push_back(
+        makeValues(datum, plan.batch, options.sameBatch ? 0 : step));
   ::grt::StepResult out;
-  if (!ok() || !check(session->setBatch(tokens, labels)) ||
-      !check(session->step(out)))
+  if (!check(session->setBatch(batch)) || !check(session->step(out)))
     return;
   result.losses.push_back(out.loss);
   result.norms.push_back(out.gradientNorm);

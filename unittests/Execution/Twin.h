@@ -29,7 +29,8 @@
 namespace galvatron::test {
 
 /// A small model: a GPT-2, or a decoder of another family with twice as many
-/// heads as `heads`, which are then those of the keys.
+/// heads as `heads`, which are then those of the keys, or any other, given as
+/// text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   double dropout = 0.1;
@@ -39,7 +40,7 @@ struct TwinModel {
   std::string text;
   /// Hugging Face config.json text.
   std::string config() const;
-  /// Layers of the imported model: blocks, embedding and head.
+  /// Layers of the model: blocks, embedding and head.
   int64_t modelLayers() const { return layers + 2; }
 };
 

@@ -73,7 +73,8 @@ public:
     out.parameterBytes = states;
     out.gradientBytes = states;
     out.optimizerBytes = 2 * states;
-    out.dataBytesPerSample = kind == 0 ? 100 : 0;
+    if (kind == 0)
+      out.dataBytesPerSample = {100};
     out.forwardFlops = static_cast<double>(samples * pick(1, 9)) * 1e6 / tp;
     out.backwardFlops = 2 * out.forwardFlops;
     out.recomputeFlops = strategy.checkpoint() ? out.forwardFlops : 0;

@@ -36,9 +36,12 @@ module attributes {{
     for (int64_t i = 0; i < layers; ++i)
       text += "  galvatron.parameter @h." + str(i) +
               ".weight : tensor<64xf32> {decay, init = \"zeros\"}\n";
-    for (llvm::StringRef name : {"forward", "backward"}) {
-      bool forward = name == "forward";
-      text += "  grt.func @block." + name.str() + " {\n    %x = grt.buffer " +
+    // The first and the last layer read data: they have functions of their own.
+    for (llvm::StringRef name :
+         {"first.forward", "first.backward", "block.forward", "block.backward",
+          "last.forward", "last.backward"}) {
+      bool forward = name.ends_with("forward");
+      text += "  grt.func @" + name.str() + " {\n    %x = grt.buffer " +
               (forward ? "input" : "grad_in") +
               " at 0 : memref<64xf32>\n    %y = grt.buffer " +
               (forward ? "output" : "grad_out") +
@@ -50,8 +53,9 @@ module attributes {{
                 "\"} : memref<64xf32>, memref<64xf32>, memref<64xf32>\n";
       text += "    grt.end %t : memref<64xf32>\n  }\n";
     }
-    text += "  galvatron.model @deep(%tokens: tensor<?x4xi32>, %labels: "
-            "tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 8 : i64} {\n";
+    text += "  galvatron.model @deep(%tokens: tensor<?x4xi32> is <tokens, "
+            "below = 8>, %labels: "
+            "tensor<?x4xi32> is <labels, below = 8>) {\n";
     std::string previous = "%tokens", type = "tensor<?x4xi32>";
     for (int64_t stage = 0, layer = 0; stage < stages; ++stage) {
       std::string list;
@@ -70,12 +74,14 @@ module attributes {{
               " devices [" + list + "] -> " + given + " {\n";
       for (; layer < layers * (stage + 1) / stages; ++layer) {
         std::string name = str(layer);
+        bool last = layer + 1 == layers;
+        std::string body = layer == 0 ? "@first" : last ? "@last" : "@block";
         text += "      %l" + name + " = galvatron.layer \"h." + name + "\"(" +
-                previous + ") params [@h." + name +
+                previous + (last ? ", %labels" : "") + ") params [@h." + name +
                 ".weight] {strategy = #galvatron.strategy<[" + levels +
-                "]>, stage = " + str(stage) +
-                " : i64, forward = @block.forward, backward = "
-                "@block.backward, layout = {samples = 1 : i64, input_bytes = " +
+                "]>, stage = " + str(stage) + " : i64, forward = " + body +
+                ".forward, backward = " + body +
+                ".backward, layout = {samples = 1 : i64, input_bytes = " +
                 (layer ? "256" : "0") +
                 " : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64, "
                 "tensors = [{parameter = @h." +
@@ -83,8 +89,11 @@ module attributes {{
                 ".weight, group = 0 : i64, offset = 0 : i64, view = "
                 "array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : "
                 "i64}], groups = [{elements = 64 : i64, shard_elements = 64 : "
-                "i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}} : (" +
-                type + ") -> ";
+                "i64}, {elements = 0 : i64, shard_elements = 0 : i64}]" +
+                (layer == 0 ? ", data = [\"tokens\"]"
+                 : last     ? ", data = [\"labels\"]"
+                            : "") +
+                "}} : (" + type + (last ? ", tensor<?x4xi32>" : "") + ") -> ";
         type = layer + 1 < layers ? "tensor<?x64xf32>" : "tensor<1xf64>";
         text += type + "\n";
         previous = "%l" + name;

@@ -144,7 +144,7 @@ inline std::string stages(const Bigram &model) {
               local_shape = array<i64: {4}, {4}>, tp_dim = -1 : i64}],
             groups = [{{elements = {5} : i64, shard_elements = {5} : i64},
                       {{elements = 0 : i64, shard_elements = 0 : i64}],
-            data = "tokens"}}
+            data = ["tokens"]}}
           : (tensor<?x{6}xi32>) -> {7})mlir",
                     model.embedLevels, str(embed), str(embed * unit), str(unit),
                     str(v), str(v * v), str(model.seqLen), logits)
@@ -158,7 +158,7 @@ inline std::string stages(const Bigram &model) {
             output_bytes = 0 : i64, stash_bytes = {4} : i64, tensors = [],
             groups = [{{elements = 0 : i64, shard_elements = 0 : i64},
                       {{elements = 0 : i64, shard_elements = 0 : i64}],
-            data = "labels"}}
+            data = ["labels"]}}
           : ({5}, tensor<?x{6}xi32>) -> tensor<1xf64>)mlir",
                     split ? "t" : "0", model.lossLevels, split ? "1" : "0",
                     str(loss), str(loss * unit), logits, str(model.seqLen))
@@ -184,8 +184,9 @@ module attributes {{
   galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {{
   galvatron.parameter @table.weight : tensor<{4}x{4}xf32> {{decay, init = "normal", std = 2.0e-2 : f64}
 {5}{6}
-  galvatron.model @bigram(%tokens: tensor<?x{7}xi32>, %labels: tensor<?x{7}xi32>)
-      {{seq_len = {7} : i64, vocab = {4} : i64, config = "{{\22model_type\22: \22bigram\22}"} {{
+  galvatron.model @bigram(%tokens: tensor<?x{7}xi32> is <tokens, below = {4}>,
+                          %labels: tensor<?x{7}xi32> is <labels, below = {4}>)
+      attributes {{config = "{{\22model_type\22: \22bigram\22}"} {{
 {8}  }
 })mlir",
              str(model.batch), str(model.microBatches), model.schedule,

@@ -16,8 +16,7 @@ galvatron.parameter @"mlp.3.up" : tensor<8x16xf32> {decay, init = "normal", std 
 galvatron.parameter @"mlp.3.bias" : tensor<16xf32> {init = "zeros"}
 galvatron.parameter @"mlp.3.down" : tensor<16x8xf32> {decay, init = "normal", std = 2.0e-2 : f64}
 
-galvatron.model @toy(%tokens: tensor<?x4xi32>, %labels: tensor<?x4xi32>)
-    {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @toy(%tokens: tensor<?x4xi32> is <tokens, below = 16>, %labels: tensor<?x4xi32> is <labels, below = 16>) {
   %0 = galvatron.layer "embed" @toy.embed(%tokens) params [@"embed.table"]
     : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
   %1 = galvatron.layer "mlp.0" @toy.mlp(%0) params [@"mlp.0.up", @"mlp.0.bias", @"mlp.0.down"]

@@ -69,7 +69,8 @@ struct LayerFootprint {
   int64_t parameterBytes = 0; ///< states held by the rank
   int64_t gradientBytes = 0;
   int64_t optimizerBytes = 0;
-  int64_t dataBytesPerSample = 0; ///< tokens or labels
+  /// Of each of the data that the layer reads, in the order of its body.
+  llvm::SmallVector<int64_t, 2> dataBytesPerSample;
 
   // Computation of this rank. "Moved" bytes are those of the kernels that are
   // limited by memory bandwidth; matrix products are counted by FLOPs alone.
@@ -180,6 +181,9 @@ public:
   virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;
   /// The same, tensor by tensor.
   virtual LiveTensors liveTensors(size_t layer) const;
+  /// Which of the model's data a layer reads, in the order of its body; empty
+  /// if that is not known, and copies are its own.
+  virtual std::vector<int64_t> dataOf(size_t layer) const { return {}; }
   virtual std::vector<Tie> ties() const { return {}; }
   /// Elements of all parameters, tied ones counted once; 0 if not known.
   virtual int64_t parameterCount() const { return 0; }

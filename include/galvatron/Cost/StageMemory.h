@@ -27,6 +27,12 @@
 // A tensor that passes layers is kept once by the first of neighbouring layers
 // of one layout: it counts like an input of that one (StageLayer::entering).
 //
+//   data        = micro-batches * sum over copies of align64(their samples)
+//
+// A datum that several layers of a stage read is there once for each way in
+// which samples are dealt to ranks (StageData). The search, which sees layers
+// one by one, counts a copy for each: it never promises too little.
+//
 // Temporaries overlay what later layers keep in the same slot, which is dead
 // (or not yet filled) while a layer runs, and go on in the transient region
 // behind it. The one exception is the output of a forward function, which may
@@ -92,7 +98,34 @@ struct StageLayer {
 
   /// What it holds of tensors in front of it, besides what its functions keep.
   int64_t heldBytes() const;
+  /// LayerModel::dataOf(), and which samples each rank holds
+  /// (Strategy::sampleLayout): layers that agree in both share a copy.
+  std::vector<int64_t> data = {};
+  std::vector<int64_t> sampleLayout = {};
 };
+
+/// A stage's layer under `strategy`.
+StageLayer makeStageLayer(LayerFootprint footprint, int64_t samples,
+                          std::vector<int64_t> data, const Strategy &strategy);
+
+/// Samples of one of the model's data that layers of a stage read.
+struct DataCopy {
+  int64_t datum = 0;              ///< -1: not known
+  int64_t bytesPerMicroBatch = 0; ///< a multiple of 64
+};
+/// One copy for all layers that read the same samples of a datum.
+struct StageData {
+  std::vector<DataCopy> copies;
+  /// By layer, for each of its data the copy.
+  std::vector<std::vector<int64_t>> byLayer;
+
+  int64_t bytes(int64_t microBatches) const;
+};
+StageData stageData(llvm::ArrayRef<StageLayer> layers);
+
+/// Bytes of one micro-batch of all that a layer reads, if it shares nothing.
+int64_t dataBytesPerMicroBatch(const LayerFootprint &footprint,
+                               int64_t samples);
 
 struct StageShape {
   int64_t inFlight = 1;
@@ -150,8 +183,11 @@ struct StageLayout {
     int64_t forwardTransient = 0, backwardTransient = 0;
     /// In the slot: gathered parameters, of layers that have them.
     int64_t forwardGathered = 0, backwardGathered = 0;
-    int64_t data = -1; ///< tokens or labels of all micro-batches; -1: none
-    int64_t dataBytesPerMicroBatch = 0;
+  };
+  /// Where a copy of data lies, all micro-batches.
+  struct DataPlacement {
+    DataCopy copy;
+    ArenaRegion region;
   };
 
   ArenaRegion slots, transient;
@@ -172,6 +208,9 @@ struct StageLayout {
   /// Addresses that the arena takes: its bytes and the window's repetitions.
   int64_t addressBytes() const { return bytes + (slotCount - 1) * windowBytes; }
   std::vector<LayerPlacement> layers;
+  std::vector<DataPlacement> copies;
+  /// By layer, for each of its data the copy.
+  std::vector<std::vector<int64_t>> layerData;
 };
 
 StageLayout stageLayout(llvm::ArrayRef<StageLayer> layers,

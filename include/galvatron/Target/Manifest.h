@@ -29,8 +29,8 @@ struct ManifestOptions {
   std::string plan;
   /// Milliseconds of one step; nullopt: the plan's "iteration-ms", if any.
   std::optional<double> predictedStepMs;
-  /// FLOPs of forward and backward per token, without recomputation.
-  double flopsPerToken = 0;
+  /// FLOPs of forward and backward per sample, without recomputation.
+  double flopsPerSample = 0;
   /// "x86-64-v2".
   std::string cpu = "x86-64-v2";
 };

@@ -161,7 +161,7 @@ private:
 };
 
 void FunctionConverter::bindArguments() {
-  int64_t input = 0, gradient = 0;
+  int64_t input = 0, gradient = 0, data = 0;
   for (BlockArgument argument : source.getArguments()) {
     MemoryRegion region;
     int64_t offset = 0;
@@ -173,6 +173,8 @@ void FunctionConverter::bindArguments() {
       break;
     case ValueRole::Data:
       region = MemoryRegion::Data;
+      offset = data;
+      data += alignedBytes(argument.getType());
       break;
     case ValueRole::Stash:
       region = MemoryRegion::Stash;

@@ -24,7 +24,6 @@ namespace {
 /// What is known of a layer's functions, collected before they are converted.
 struct LayerFacts {
   FlatLayout layout;
-  StringRef data;           ///< "tokens", "labels" or ""
   int64_t bytesPerUnit = 0; ///< output boundary of one sample
   FunctionRegions forward;  ///< regions of the forward function
   int64_t recomputeStash = 0;
@@ -35,16 +34,16 @@ Type accumulatorElement(MLIRContext *context, const FlatLayout &layout) {
                                       : Type(Float32Type::get(context));
 }
 
-/// What a layer reads from the data loader: tokens if it has no other input,
-/// labels beside an activation.
-StringRef dataKind(func::FuncOp forward) {
-  bool data = false, input = false;
-  for (unsigned i = 0; i < forward.getNumArguments(); ++i) {
-    nn::ValueRole role = nn::getArgRole(forward, i);
-    data |= role == nn::ValueRole::Data;
-    input |= role == nn::ValueRole::Input;
-  }
-  return !data ? "" : input ? "labels" : "tokens";
+/// The names of what a layer reads from the data loader, in the order in which
+/// its functions number them.
+SmallVector<StringRef> dataNames(mlir::galvatron::ModelOp model,
+                                 mlir::galvatron::LayerOp layer) {
+  SmallVector<mlir::galvatron::DataAttr> data = model.getDeclaredData();
+  SmallVector<StringRef> names;
+  for (unsigned i = 0; i < layer.getInputs().size(); ++i)
+    if (BlockArgument argument = layer.getDataArgument(i))
+      names.push_back(data[argument.getArgNumber()].getName());
+  return names;
 }
 
 /// Whether weight decay acts on a parameter of a layer.
@@ -66,7 +65,8 @@ private:
                      StringRef name, StringRef optimizer);
   FuncOp buildNorm(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
                    StringRef name);
-  DictionaryAttr buildLayout(mlir::galvatron::LayerOp layer,
+  DictionaryAttr buildLayout(mlir::galvatron::ModelOp model,
+                             mlir::galvatron::LayerOp layer,
                              const LayerFacts &facts, int64_t samples);
 };
 
@@ -137,7 +137,8 @@ FuncOp ConvertNNToGRTPass::buildNorm(mlir::galvatron::LayerOp layer,
   return function;
 }
 
-DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::LayerOp layer,
+DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::ModelOp model,
+                                               mlir::galvatron::LayerOp layer,
                                                const LayerFacts &facts,
                                                int64_t samples) {
   Builder builder(&getContext());
@@ -175,9 +176,9 @@ DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::LayerOp layer,
       number("bytes_per_unit", facts.bytesPerUnit),
       builder.getNamedAttr("tensors", builder.getArrayAttr(tensors)),
       builder.getNamedAttr("groups", builder.getArrayAttr(groups))};
-  if (!facts.data.empty())
+  if (SmallVector<StringRef> data = dataNames(model, layer); !data.empty())
     entries.push_back(
-        builder.getNamedAttr("data", builder.getStringAttr(facts.data)));
+        builder.getNamedAttr("data", builder.getStrArrayAttr(data)));
   return builder.getDictionaryAttr(entries);
 }
 
@@ -196,6 +197,13 @@ void ConvertNNToGRTPass::runOnOperation() {
 
   SymbolTable symbols(module);
   SmallVector<mlir::galvatron::LayerOp> layers = model.getLayers();
+  if (!model.getDataAttr() &&
+      llvm::any_of(layers, [](mlir::galvatron::LayerOp layer) {
+        return llvm::is_contained(layer.getDataInputs(), true);
+      })) {
+    model.emitError("expected the arguments to say what they are");
+    return signalPassFailure();
+  }
   llvm::StringMap<LayerFacts> facts; // by forward function
   llvm::StringMap<FunctionRegions> regions;
   for (mlir::galvatron::LayerOp layer : layers) {
@@ -211,17 +219,7 @@ void ConvertNNToGRTPass::runOnOperation() {
     auto [entry, inserted] = facts.try_emplace(forward.getName());
     if (!inserted)
       continue;
-    int64_t dataCount = 0;
-    for (unsigned i = 0; i < forward.getNumArguments(); ++i)
-      dataCount += nn::getArgRole(forward, i) == nn::ValueRole::Data;
-    if (dataCount > 1) {
-      forward.emitError() << "expected a layer function with at most one data "
-                             "argument, got "
-                          << dataCount;
-      return signalPassFailure();
-    }
     entry->second.layout = getFlatLayout(forward);
-    entry->second.data = dataKind(forward);
     int64_t samples = plan.getBatch() / plan.getMicroBatches() /
                       layer.getStrategyAttr().toStrategy().sampleShards();
     for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
@@ -254,7 +252,7 @@ void ConvertNNToGRTPass::runOnOperation() {
       fact.recomputeStash = regions[layer.getRecompute().value()].stashBytes;
     int64_t samples = plan.getBatch() / plan.getMicroBatches() /
                       layer.getStrategyAttr().toStrategy().sampleShards();
-    layer.setLayoutAttr(buildLayout(layer, fact, samples));
+    layer.setLayoutAttr(buildLayout(model, layer, fact, samples));
     if (fact.layout.shardElements[0] == 0)
       continue;
     StringRef stem = forward;

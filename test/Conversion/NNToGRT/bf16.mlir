@@ -20,7 +20,7 @@ func.func private @head(%x: tensor<?x8x16xbf16>, %labels: tensor<?x8xi32>, %g: t
   %loss, %d = nn.cross_entropy %h, %labels {classes = 64 : i64} : (tensor<?x8x64xbf16>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x64xbf16>)
   return %loss : tensor<1xf64>
 }
-galvatron.model @m(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 64 : i64} {
+galvatron.model @m(%tokens: tensor<?x8xi32> is <tokens, below = 64>, %labels: tensor<?x8xi32> is <labels, below = 64>) {
   %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte"] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x8xi32>) -> tensor<?x8x16xbf16>
   %1 = galvatron.layer "head" @head(%0, %labels) params [@"g", @"b", @"w"] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x8x16xbf16>, tensor<?x8xi32>) -> tensor<1xf64>
   galvatron.output %1 : tensor<1xf64>

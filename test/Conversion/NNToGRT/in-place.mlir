@@ -41,8 +41,14 @@ func.func private @copies(%x: tensor<?x16xf32>, %b: tensor<16xf32>) -> (tensor<?
   return %y, %y, %x : tensor<?x16xf32>, tensor<?x16xf32>, tensor<?x16xf32>
 }
 
-galvatron.model @toy(%x: tensor<?x16xf32>) {seq_len = 1 : i64, vocab = 1 : i64} {
-  %0 = galvatron.layer "chain" @chain(%x) params [@w] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>
+func.func private @front(%x: tensor<?x16xf32>) -> tensor<?x16xf32> {
+  %y = nn.gelu %x : (tensor<?x16xf32>) -> tensor<?x16xf32>
+  return %y : tensor<?x16xf32>
+}
+
+galvatron.model @toy(%x: tensor<?x16xf32> is <images>) {
+  %f = galvatron.layer "front" @front(%x) {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>
+  %0 = galvatron.layer "chain" @chain(%f) params [@w] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>
   %1 = galvatron.layer "other" @chain(%0) params [@v] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>
   %2 = galvatron.layer "twice" @twice(%1) params [@w] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>
   %3 = galvatron.layer "shared" @shared_beta(%2) params [@g, @h, @b] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x16xf32>) -> tensor<?x16xf32>

@@ -6,7 +6,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32>) -> tensor
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
   return %h : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{expected layer 'l' to have partitioned functions}}
   %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>

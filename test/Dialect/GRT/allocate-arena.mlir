@@ -34,7 +34,9 @@ grt.func @nothing {}
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 1, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1, memory = 1000>,
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = true, dropout = true>,
-  grt.model = {name = "m", seq_len = 4 : i64, vocab = 8 : i64}} {
+  grt.model = {name = "m", data = [
+    #galvatron.data<tokens, below = 8> : tensor<?x4xi32>,
+    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]}} {
   grt.func @f {}
   // expected-error @+1 {{'grt.role' op expected at most 1000 bytes, the memory of its devices, found 5952: parameters 512 B, gradients 512 B, optimizer 512 B, workspace 4.00 KiB, runtime 320 B}}
   grt.role @stage0 stage 0 devices [0] slots 1 {
@@ -51,7 +53,9 @@ module attributes {
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 1, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>,
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = true, dropout = true>,
-  grt.model = {name = "m", seq_len = 4 : i64, vocab = 8 : i64}} {
+  grt.model = {name = "m", data = [
+    #galvatron.data<tokens, below = 8> : tensor<?x4xi32>,
+    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]}} {
   // expected-note @+1 {{function stands here}}
   grt.func @f attributes {stash_bytes = 256 : i64} {}
   grt.func @g {}

@@ -93,12 +93,14 @@ grt.role @r stage 0 devices [0] slots 1 {
 // -----
 
 // C2
+module attributes {grt.model = {name = "m", data = [#galvatron.data<tokens, below = 8> : tensor<?x4xi32>]}} {
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
-  // expected-error @+1 {{expected data 'tokens' or 'labels', found 'pixels'}}
+  // expected-error @+1 {{reads 'pixels', expected data of 'grt.model'}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
     groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
-    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64, data = "pixels"}
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64, data = ["pixels"]}
+}
 }
 
 // -----
@@ -264,8 +266,8 @@ grt.schedule @s role @nobody {
 // Module attributes
 //===----------------------------------------------------------------------===//
 
-// expected-error @+1 {{expected a dictionary with a string 'name' and integers 'seq_len' and 'vocab' as 'grt.model', found {seq_len = 4 : i64}}}
-module attributes {grt.model = {seq_len = 4 : i64}} {}
+// expected-error @+1 {{expected a dictionary with a string 'name' and an array 'data' of #galvatron.data as 'grt.model', found {data = [4]}}}
+module attributes {grt.model = {data = [4 : i64]}} {}
 
 // -----
 

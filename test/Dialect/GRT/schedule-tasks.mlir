@@ -5,7 +5,7 @@
 // reshard stands between them; the head borrows the embedding's table.
 
 // CHECK: module attributes
-// CHECK-SAME: grt.model = {config = "{}", name = "toy", seq_len = 4 : i64, vocab = 16 : i64}
+// CHECK-SAME: grt.model = {config = "{}", data = [#galvatron.data<tokens, below = 16> : tensor<?x4xi32>, #galvatron.data<labels, below = 16> : tensor<?x4xi32>], name = "toy"}
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 2>,
   galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
@@ -34,14 +34,15 @@ module attributes {
   grt.func @head.backward {}
   grt.func @update {}
   // CHECK-NOT: galvatron.model
-  galvatron.model @toy(%tokens: tensor<?x4xi32>, %labels: tensor<?x4xi32>)
-      {seq_len = 4 : i64, vocab = 16 : i64, config = "{}"} {
+  galvatron.model @toy(%tokens: tensor<?x4xi32> is <tokens, below = 16>,
+                       %labels: tensor<?x4xi32> is <labels, below = 16>)
+      attributes {config = "{}"} {
     %s = galvatron.stage 0 devices [0, 1] -> tensor<?x4x8xf32> {
       %0 = galvatron.layer "embed"(%tokens) params [@wte] {
           strategy = #galvatron.strategy<[dp = 2]>, stage = 0 : i64,
           forward = @embed.forward, backward = @embed.backward, update = @update, norm = @update,
           layout = {samples = 2 : i64, input_bytes = 0 : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64,
-            recompute_stash_bytes = 0 : i64, bytes_per_unit = 128 : i64, data = "tokens",
+            recompute_stash_bytes = 0 : i64, bytes_per_unit = 128 : i64, data = ["tokens"],
             tensors = [{parameter = @wte, group = 0 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
             groups = [{elements = 128 : i64, shard_elements = 128 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}}
           : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
@@ -60,7 +61,7 @@ module attributes {
       %2 = galvatron.layer "head"(%t, %labels) params [@wte] {
           strategy = #galvatron.strategy<[sdp = 2]>, stage = 1 : i64,
           forward = @head.forward, backward = @head.backward,
-          layout = {samples = 2 : i64, input_bytes = 256 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64, data = "labels",
+          layout = {samples = 2 : i64, input_bytes = 256 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64, data = ["labels"],
             tensors = [{parameter = @wte, group = 1 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
             groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 128 : i64, shard_elements = 64 : i64}]}}
           : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
@@ -74,7 +75,7 @@ module attributes {
 // CHECK: grt.exchange @"stage0.tp2-to-dp2" bytes_per_unit 128 transfers {{\[\[}}0, 0, 0, 0, 2], [1, 1, 2, 0, 2]]
 // CHECK: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {recv_gradient = @cut0.gradient, send_activation = @cut0.activation} {
 // CHECK-NEXT: grt.layer "embed" {
-// CHECK-SAME: data = "tokens"
+// CHECK-SAME: data = ["tokens"]
 // CHECK-SAME: forward_reshard = @"stage0.dp2-to-tp2"
 // CHECK-SAME: index = 0
 // CHECK-SAME: samples = 2
@@ -119,8 +120,8 @@ module attributes {
 // output. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = {boundary = array<i64: {{[0-9]+}}, 1024>, data = array<i64: {{[0-9]+}}, 64>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22080 : i64
-// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 320 : i64, workspace = 16384 : i64}
+// ARENA-SAME: arena = {boundary = array<i64: {{[0-9]+}}, 1024>, copies = [array<i64: 0, [[D:[0-9]+]], 128>], data = array<i64: [[D]], 128>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22144 : i64
+// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 384 : i64, workspace = 16384 : i64}
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {
 // ARENA-SAME: grad_in = 0

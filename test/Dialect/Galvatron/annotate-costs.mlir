@@ -33,7 +33,7 @@ func.func private @head(%x: tensor<?x4x8xf32>, %labels: tensor<?x4xi32>, %last: 
   return %loss : tensor<1xf64>
 }
 
-galvatron.model @m(%tokens: tensor<?x4xi32>, %labels: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%tokens: tensor<?x4xi32> is <tokens, below = 16>, %labels: tensor<?x4xi32> is <labels, below = 16>) {
   // CHECK: galvatron.layer "embed"
   // CHECK-SAME: boundary_bytes = 128 : i64
   // CHECK-SAME: forward_flops = 0.000000e+00 : f64

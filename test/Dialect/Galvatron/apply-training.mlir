@@ -50,7 +50,7 @@ func.func private @head(%x: tensor<?x4x12xf32>, %t: tensor<?x4xi32>, %v: tensor<
 // CHECK: galvatron.model @m
 // F64: galvatron.layer "b" {{.*}} -> tensor<?x4x12xf64>
 // CHECK: galvatron.output %{{.*}} : tensor<1xf64>
-galvatron.model @m(%x: tensor<?x4x12xf32>, %t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 32 : i64} {
+galvatron.model @m(%x: tensor<?x4x12xf32> is <images>, %t: tensor<?x4xi32> is <tokens, below = 32>) {
   %0 = galvatron.layer "b" @body(%x) params [@g, @w] : (tensor<?x4x12xf32>) -> tensor<?x4x12xf32>
   %1 = galvatron.layer "h" @head(%0, %t) params [@v] : (tensor<?x4x12xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %1 : tensor<1xf64>

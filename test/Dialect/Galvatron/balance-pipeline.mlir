@@ -19,7 +19,7 @@
 // MANY: has 6 layers, expected at least one for each of 7 stages
 // COSTS: expected costs, or a strategy, a plan and a cluster: run 'galvatron-annotate-costs' first
 
-galvatron.model @measured(%x0: tensor<?x4xf32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @measured(%x0: tensor<?x4xf32> is <images>) {
   %x1 = galvatron.layer "a"(%x0) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   %x2 = galvatron.layer "b"(%x1) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   %x3 = galvatron.layer "c"(%x2) {profile = {forward_ms = 6.0 : f64, backward_ms = 12.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>

@@ -65,7 +65,7 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
     %dx, %dgamma, %dbeta = nn.layer_norm_grad %0, %arg0, %arg3, %arg5 {nn.reduce = array<i64: 0>, nn.shards = array<i64: -1, -1, -1>} : (tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
     return %dx, %dgamma, %dbeta, %1 : tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<33x16xf32>
   }
-  galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+  galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
     %0 = galvatron.layer "wte"(%tokens) params [@wte, @wpe] {backward = @embed.tp4.b4.backward, forward = @embed.tp4.b4.forward, stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x8xi32>) -> tensor<?x8x16xf32>
     %1 = galvatron.layer "m"(%0) params [@mlp.g, @mlp.b, @mlp.wi, @mlp.bi, @mlp.wf, @mlp.bf] {backward = @mlp.tp4.b4.backward, forward = @mlp.tp4.b4.forward, stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
     %2 = galvatron.layer "head"(%1, %labels) params [@lnf.g, @lnf.b, @wte] {backward = @head.tp4.b4.borrow2.backward, forward = @head.tp4.b4.borrow2.forward, stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x8x16xf32>, tensor<?x8xi32>) -> tensor<1xf64>

@@ -1,12 +1,12 @@
 // RUN: galvatron-opt %s -split-input-file -verify-diagnostics --galvatron-differentiate-layers
 
 galvatron.parameter @w : tensor<16xf32> {init = "zeros"}
-// expected-error@below {{expected every floating-point argument to reach the result, argument 1 does not}}
+// expected-error@below {{expected every argument but data to reach the result, argument 1 does not}}
 func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16xf32>) -> tensor<?x8x16xf32> {
   %y = nn.gelu %x : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @a_parameter_without_use(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @a_parameter_without_use(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w] : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -17,14 +17,14 @@ galvatron.model @a_parameter_without_use(%x: tensor<?x8x16xf32>) {seq_len = 8 : 
 func.func private @body(%x: tensor<?x8x16xf32>) -> tensor<?x8x16xf32> {
   return %x : tensor<?x8x16xf32>
 }
-galvatron.model @a_body_that_does_nothing(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @a_body_that_does_nothing(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
 
 // -----
 
-galvatron.model @an_opaque_layer(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @an_opaque_layer(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{opaque layer 'l' has a profile but no body: it can be planned, not compiled}}
   %0 = galvatron.layer "l"(%x) {profile = {forward_ms = 1.5, parameter_bytes = 64 : i64, boundary_bytes = 64 : i64, intermediate_bytes = 64 : i64}} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -34,7 +34,7 @@ galvatron.model @an_opaque_layer(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, voc
 
 // expected-error@below {{expected body 'body' to be defined by one block}}
 func.func private @body(tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
-galvatron.model @a_body_that_is_only_declared(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @a_body_that_is_only_declared(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -48,7 +48,7 @@ func.func private @body(%x: tensor<?x1099511627776x1xf32>, %w: tensor<1x10995116
   return %y : tensor<?x1099511627776x1099511627776xf32>
 }
 galvatron.parameter @v : tensor<1x1099511627776xf32> {init = "zeros"}
-galvatron.model @sizes_wrap(%x: tensor<?x1099511627776x1xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @sizes_wrap(%x: tensor<?x1099511627776x1xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@v] : (tensor<?x1099511627776x1xf32>) -> tensor<?x1099511627776x1099511627776xf32>
   galvatron.output %0 : tensor<?x1099511627776x1099511627776xf32>
 }
@@ -66,7 +66,7 @@ func.func private @body(%x: tensor<?x8x16xf32>) -> tensor<?x8x16xf32> {
   %2 = nn.dropout %1 {p = 0.1 : f64, op_index = 1 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return %2 : tensor<?x8x16xf32>
 }
-galvatron.model @one_mask_for_two(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @one_mask_for_two(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -82,7 +82,7 @@ func.func private @body(%q: tensor<?x8x4x4xf32>) -> tensor<?x8x16xf32> {
   %1, %lse = nn.grouped_attention %0, %0, %0 {causal, scale = 0.5 : f64, dropout = 0.1 : f64, op_index = 2 : i64} : (tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>) -> (tensor<?x8x16xf32>, tensor<?x4x8xf32>)
   return %1 : tensor<?x8x16xf32>
 }
-galvatron.model @one_mask_for_attention_too(%x: tensor<?x8x4x4xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @one_mask_for_attention_too(%x: tensor<?x8x4x4xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) : (tensor<?x8x4x4xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }

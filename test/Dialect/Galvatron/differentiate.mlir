@@ -60,7 +60,7 @@ func.func private @head(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>, %g: te
   %loss, %d = nn.cross_entropy %l, %labels {classes = 33 : i64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf32>)
   return %loss : tensor<1xf64>
 }
-galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
   %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte", @"wpe"] : (tensor<?x8xi32>) -> tensor<?x8x16xf32>
   %1 = galvatron.layer "a" @attn(%0) params [@"attn.wqkv", @"attn.bqkv", @"attn.wo", @"attn.bo"] : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   %2 = galvatron.layer "m" @mlp(%1) params [@"mlp.g", @"mlp.b", @"mlp.wi", @"mlp.bi", @"mlp.wf", @"mlp.bf"] : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>

@@ -4,7 +4,7 @@
 
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @stages_in_another_order(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @stages_in_another_order(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{expected device 0, found 2: stages are equal groups of consecutive devices, in their order}}
   %0 = galvatron.stage 0 devices [2, 3] -> tensor<?x4xf32> {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
@@ -22,7 +22,7 @@ galvatron.model @stages_in_another_order(%t: tensor<?x4xi32>, %l: tensor<?x4xi32
 
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @unequal_groups(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @unequal_groups(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   %0 = galvatron.stage 0 devices [0, 1] -> tensor<?x4xf32> {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
     galvatron.yield %a : tensor<?x4xf32>

@@ -6,7 +6,7 @@
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @an_opaque_layer_is_passed(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @an_opaque_layer_is_passed(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
   %b = galvatron.layer "b"(%a) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 16 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -22,7 +22,7 @@ galvatron.model @an_opaque_layer_is_passed(%t: tensor<?x4xi32>, %l: tensor<?x4xi
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @both(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @one_result_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @one_result_twice(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
   // expected-error @+1 {{layer 'c' takes result 0 of layer 'a' twice, expected it once}}
@@ -37,7 +37,7 @@ galvatron.model @one_result_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq
 func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
 func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{layer 'a' gives result 1 to no layer, expected a use}}
   %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
   %c = galvatron.layer "c" @step(%a#0) : (tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -50,7 +50,7 @@ galvatron.model @a_result_is_dropped(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {
 // A layer that takes nothing from those in front of it.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<1xf64>
-galvatron.model @nothing_in_front(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @nothing_in_front(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
   // expected-error @+1 {{layer 'b' takes nothing of the layers in front of it, expected a result of one of them}}
   %b = galvatron.layer "b" @first(%l) : (tensor<?x4xi32>) -> tensor<?x4xf32>
@@ -63,7 +63,7 @@ galvatron.model @nothing_in_front(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq
 // The model returns what an inner layer gives.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @the_output_is_an_inner_result(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @the_output_is_an_inner_result(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   // expected-error @+1 {{returns a result of layer 'a', expected results of the last layer, 'd'}}
@@ -76,7 +76,7 @@ galvatron.model @the_output_is_an_inner_result(%t: tensor<?x4xi32>, %l: tensor<?
 func.func private @pair(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf64>)
 func.func private @both(tensor<?x4xf32>, tensor<?x4xf64>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @two_element_types(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @two_element_types(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{layer 'a' gives 'tensor<?x4xf64>' to later layers, expected elements of type 'f32' as earlier layers give}}
   %a:2 = galvatron.layer "a" @pair(%t) : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x4xf64>)
   %c = galvatron.layer "c" @both(%a#0, %a#1) : (tensor<?x4xf32>, tensor<?x4xf64>) -> tensor<?x4xf32>
@@ -89,7 +89,7 @@ galvatron.model @two_element_types(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {se
 // Integers have no gradient; as operands of a body they are data.
 func.func private @integers(tensor<?x4xi32>) -> tensor<?x4xi32>
 func.func private @take(tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{layer 'a' gives 'tensor<?x4xi32>' to later layers, expected a floating-point tensor whose first dimension alone is dynamic}}
   %a = galvatron.layer "a" @integers(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   %d = galvatron.layer "d" @take(%a, %l) : (tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<1xf64>
@@ -101,7 +101,7 @@ galvatron.model @a_boundary_of_integers(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>
 // Every rank would take its samples of it.
 func.func private @table(tensor<?x4xi32>) -> tensor<4xf32>
 func.func private @read(tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_boundary_without_samples(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @a_boundary_without_samples(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{layer 'a' gives 'tensor<4xf32>' to later layers, expected a floating-point tensor whose first dimension alone is dynamic}}
   %a = galvatron.layer "a" @table(%t) : (tensor<?x4xi32>) -> tensor<4xf32>
   %d = galvatron.layer "d" @read(%a, %l) : (tensor<4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
@@ -113,7 +113,7 @@ galvatron.model @a_boundary_without_samples(%t: tensor<?x4xi32>, %l: tensor<?x4x
 // The last layer gives no loss.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
-galvatron.model @no_loss(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @no_loss(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
   // expected-error @+1 {{expected the last layer, 'b', to give the loss, a 'tensor<1xf64>', found 'tensor<?x4xf32>'}}
   %b = galvatron.layer "b" @step(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -122,75 +122,63 @@ galvatron.model @no_loss(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 
 
 // -----
 
-// A mask beside the activation would be filled with labels.
+// What an argument is must be said.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @masked(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_mask(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>, %m: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+// expected-error @+1 {{argument 0 of type 'tensor<?x4xi32>' does not say what it is, expected 'is <kind, ..>' behind it}}
+galvatron.model @undeclared(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  %b = galvatron.layer "b" @masked(%a, %m) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<?x4xf32>
-  // expected-error @+1 {{layer 'd' reads argument 1 beside an activation as layer 'b' does, expected one layer that does: it gets the labels}}
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// Nobody would be served by a file of it.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+// expected-error @+1 {{no layer reads 'mask', expected one that does}}
+galvatron.model @unread(%t: tensor<?x4xi32> is <tokens, below = 16>, %m: tensor<?x4xf32> is <mask>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// The loss is a mean over labels; of token types nobody knows how many count.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+// expected-error @+1 {{expected an argument that the loss is a mean over, such as 'labels' or 'classes', found none}}
+galvatron.model @nothing_is_counted(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <token_types, below = 16>) {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// A step has one number of values that the loss is divided by.
+func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+// expected-error @+1 {{expected one argument that the loss is a mean over, found 'labels' and 'classes'}}
+galvatron.model @two_are_counted(%t: tensor<?x4xi32> is <labels, below = 16>, %l: tensor<?x4xi32> is <classes, below = 16>) {
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %d : tensor<1xf64>
+}
+
+// -----
+
+// One body has one backward function: for an image there is no gradient.
+func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
+func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+galvatron.model @an_image_and_an_activation(%t: tensor<?x4xf32> is <images>, %l: tensor<?x4xi32> is <classes, below = 16>) {
+  // expected-note @+1 {{'a' is here}}
+  %a = galvatron.layer "a" @step(%t) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  // expected-error @+1 {{operand 0 of layer 'a' is an argument of the model, that of layer 'b', which has the same body, is not: expected layers of one body to read alike}}
+  %b = galvatron.layer "b" @step(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%b, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// The second reader would be given labels.
-func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @tokens_twice(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  // expected-error @+1 {{layer 'd' reads argument 0, which layer 'a' reads, expected one reader of each argument}}
-  %d = galvatron.layer "d" @last(%a, %t) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// A layer reads two arguments.
-func.func private @pairs(tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @two_arguments(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>, %m: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' reads two arguments of the model, expected one at most}}
-  %a = galvatron.layer "a" @pairs(%t, %m) : (tensor<?x4xi32>, tensor<?x4xi32>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// Images.
-func.func private @of_images(tensor<?x3x8x8xf32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @images(%t: tensor<?x3x8x8xf32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x3x8x8xf32>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
-  %a = galvatron.layer "a" @of_images(%t) : (tensor<?x3x8x8xf32>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// The loader delivers 32-bit numbers.
-func.func private @of_wide_tokens(tensor<?x4xi64>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @wide_tokens(%t: tensor<?x4xi64>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x4xi64>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
-  %a = galvatron.layer "a" @of_wide_tokens(%t) : (tensor<?x4xi64>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.output %d : tensor<1xf64>
-}
-
-// -----
-
-// A sequence of another length than the model says.
-func.func private @of_a_longer_sequence(tensor<?x5xi32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @a_longer_sequence(%t: tensor<?x5xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{layer 'a' reads argument 0 of type 'tensor<?x5xi32>', expected tensor<?x4xi32>: tokens and labels are all that is delivered}}
-  %a = galvatron.layer "a" @of_a_longer_sequence(%t) : (tensor<?x5xi32>) -> tensor<?x4xf32>
-  %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
 }
 
@@ -199,8 +187,8 @@ galvatron.model @a_longer_sequence(%t: tensor<?x5xi32>, %l: tensor<?x4xi32>) {se
 // The first layer reads nothing.
 func.func private @nothing() -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @no_tokens(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
-  // expected-error @+1 {{expected the first layer, 'a', to read tokens}}
+galvatron.model @no_tokens(%l: tensor<?x4xi32> is <labels, below = 16>) {
+  // expected-error @+1 {{expected the first layer, 'a', to read an argument of the model}}
   %a = galvatron.layer "a" @nothing() : () -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %d : tensor<1xf64>
@@ -213,7 +201,7 @@ galvatron.model @no_tokens(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 
 galvatron.parameter @w : tensor<4x4xf32> {init = "zeros"}
 galvatron.parameter @b : tensor<4xf64> {init = "zeros"}
 func.func private @linear(tensor<?x4xi32>, tensor<4x4xf32>, tensor<4xf64>) -> tensor<1xf64>
-galvatron.model @mixed_types(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @mixed_types(%t: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{parameter 'b' of layer 'a' has the element type 'f64', expected that of 'w', 'f32': all parameters of a model have one}}
   %a = galvatron.layer "a" @linear(%t) params [@w, @b] : (tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %a : tensor<1xf64>
@@ -224,7 +212,7 @@ galvatron.model @mixed_types(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16
 // Half precision without an f32 range has no kernels.
 galvatron.parameter @w : tensor<4x4xf16> {init = "zeros"}
 func.func private @linear(tensor<?x4xi32>, tensor<4x4xf16>) -> tensor<1xf64>
-galvatron.model @f16(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @f16(%t: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{parameter 'w' of layer 'a' has the element type 'f16', expected f32, f64 or bf16}}
   %a = galvatron.layer "a" @linear(%t) params [@w] : (tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %a : tensor<1xf64>
@@ -236,7 +224,7 @@ galvatron.model @f16(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} 
 module attributes {galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>} {
 galvatron.parameter @w : tensor<4x4xf32> {init = "zeros"}
 func.func private @linear(tensor<?x4xi32>, tensor<4x4xf32>) -> tensor<1xf64>
-galvatron.model @another_type_than_trained(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @another_type_than_trained(%t: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-error @+1 {{parameter 'w' of layer 'a' has the element type 'f32', expected that of 'galvatron.training', bf16}}
   %a = galvatron.layer "a" @linear(%t) params [@w] : (tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.output %a : tensor<1xf64>

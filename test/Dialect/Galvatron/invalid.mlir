@@ -37,35 +37,133 @@ galvatron.parameter @"" : tensor<4xf32> {init = "zeros"}
 // -----
 // model C9
 // expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
-galvatron.model @""(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @""(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   galvatron.output
 }
 
 // -----
 // model C1
 // expected-error @+1 {{expected argument 0 to be a tensor whose first dimension alone is dynamic, found 'tensor<2x4xi32>'}}
-galvatron.model @m(%t: tensor<2x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<2x4xi32>) {
   galvatron.output
 }
 
 // -----
 // model C2
-// expected-error @+1 {{expected 'seq_len' to be at least 1, found 0}}
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 0 : i64, vocab = 16 : i64} {
+// expected-error @+1 {{expected arguments of different names, found two called 'tokens'}}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>, %u: tensor<?x4xi32> is <token_types, name = "tokens", below = 2>) {
   galvatron.output
 }
 
 // -----
 // model C2
-// expected-error @+1 {{expected 'vocab' to be at least 1, found -1}}
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = -1 : i64} {
+// expected-error @+1 {{expected data 'tokens' to have the type of its argument, 'tensor<?x4xi32>', found 'tensor<?x5xi32>'}}
+"galvatron.model"() <{data = [#galvatron.data<tokens, below = 16> : tensor<?x5xi32>], sym_name = "m"}> ({
+^bb0(%t: tensor<?x4xi32>):
+  galvatron.output
+}) : () -> ()
+
+// -----
+// model C2
+// expected-error @+1 {{expected the data of 1 arguments, found 0}}
+"galvatron.model"() <{data = [], sym_name = "m"}> ({
+^bb0(%t: tensor<?x4xi32>):
+  galvatron.output
+}) : () -> ()
+
+// -----
+// model, syntax
+// expected-error @+1 {{expected all arguments to say what they are, or none; found 1 of 2}}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32>) {
   galvatron.output
 }
+
+// -----
+// data C1
+// expected-error @+1 {{expected data of kind 'tokens', 'labels', 'classes', 'token_types', 'mask' or 'images', found 'sounds'}}
+galvatron.model @m(%t: tensor<?x4xf32> is <sounds>) {
+  galvatron.output
+}
+
+// -----
+// data C2
+// expected-error @+1 {{expected data of kind 'images' to have a name that is not empty}}
+galvatron.model @m(%t: tensor<?x4xf32> is <images, name = "">) {
+  galvatron.output
+}
+
+// -----
+// data C3
+// expected-error @+1 {{expected data 'images' to be a tensor whose first dimension alone is dynamic, found 'tensor<?x?xf32>'}}
+galvatron.model @m(%t: tensor<?x?xf32> is <images>) {
+  galvatron.output
+}
+
+// -----
+// data C3
+// expected-error @+1 {{expected data 'images' of kind 'images' to have elements of type f32, f64 or bf16, found 'i8'}}
+galvatron.model @m(%t: tensor<?x3x8x8xi8> is <images>) {
+  galvatron.output
+}
+
+// -----
+// data C3
+// expected-error @+1 {{expected data 'tokens' of kind 'tokens' to have elements of type i32, found 'i64'}}
+galvatron.model @m(%t: tensor<?x4xi64> is <tokens, below = 16>) {
+  galvatron.output
+}
+
+// -----
+// data C4
+// expected-error @+1 {{expected integers 'mask' to have a bound 'below' of at least 1, found none}}
+galvatron.model @m(%t: tensor<?x4xi32> is <mask>) {
+  galvatron.output
+}
+
+// -----
+// data C4
+// expected-error @+1 {{expected 'below' to be at least 1, found 0}}
+galvatron.model @m(%t: tensor<?x4xi32> is <mask, below = 0>) {
+  galvatron.output
+}
+
+// -----
+// data C4
+// expected-error @+1 {{expected no bound 'below' of 'mask', whose elements are no integers, found 2}}
+galvatron.model @m(%t: tensor<?x4xf32> is <mask, below = 2>) {
+  galvatron.output
+}
+
+// -----
+// data C4
+// expected-error @+1 {{expected 'below' of 'tokens' to be at most 2147483647, found 2147483648}}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 2147483648>) {
+  galvatron.output
+}
+
+// -----
+// data C5
+// expected-error-re @+1 {{expected a sample of 'images' to take at most {{[0-9]+}} bytes, found 'tensor<?x1000000x1000000x1000000xf32>'}}
+galvatron.model @m(%t: tensor<?x1000000x1000000x1000000xf32> is <images>) {
+  galvatron.output
+}
+
+// -----
+// data, syntax
+// expected-error @+1 {{expected 'name' or 'below', each once and in this order}}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, above = 2>) {
+  galvatron.output
+}
+
+// -----
+// data, syntax
+// expected-error @+1 {{expected the type of the data behind it}}
+module attributes {grt.model = {name = "m", data = [#galvatron.data<tokens, below = 2>]}} {}
 
 // -----
 // model C3
 // expected-error @+1 {{expected only layers, stages, transfers and reshards in a model, found 'galvatron.all_reduce'}}
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-note @+1 {{it stands here}}
   %0 = galvatron.all_reduce %t over tp : tensor<?x4xi32>
   galvatron.output
@@ -74,7 +172,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // model C4
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-note @+1 {{which stands here}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   // expected-error @+1 {{has the name 'a' of another layer}}
@@ -85,7 +183,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // model C5
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected the first layer in stage 0, found stage 1}}
   %0 = galvatron.layer "a" @f(%t) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -94,7 +192,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // model C5
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   // expected-error @+1 {{expected stage 0 or 1 after a layer of stage 0, found 2}}
   %1 = galvatron.layer "b" @f(%0) {stage = 2 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
@@ -103,7 +201,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // model C5
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected stage 0, found 1}}
   galvatron.stage 1 devices [0] {
   }
@@ -113,7 +211,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // model C6
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   // expected-error @+1 {{expected either every layer to have a stage or none, but 'b' has none}}
   %1 = galvatron.layer "b" @f(%0) : (tensor<?x4xi32>) -> tensor<?x4xi32>
@@ -123,13 +221,13 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // model C7
 // expected-error @+1 {{expected 'config' to be the text of a JSON object, found another value}}
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64, config = "[]"} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) attributes {config = "[]"} {
   galvatron.output
 }
 
 // -----
 // model C8
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-note @+1 {{the other stage is here}}
   galvatron.stage 0 devices [0, 1] {
   }
@@ -141,7 +239,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // layer C1
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected layer 'a' to have either a body or a profile, found neither}}
   %0 = galvatron.layer "a"(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -149,7 +247,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // layer C2
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'callee' to name a function, found no 'f'}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -159,7 +257,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // layer C2
 // expected-note @+1 {{which stands here}}
 galvatron.parameter @f : tensor<4xf32> {init = "zeros"}
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'forward' to name a function, but 'f' is a 'galvatron.parameter'}}
   %0 = galvatron.layer "a"(%t) {forward = @f} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -168,7 +266,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // layer C3
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'p' to name a galvatron.parameter, found no such symbol}}
   %0 = galvatron.layer "a" @f(%t) params [@p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -177,7 +275,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // layer C3
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'f' to name a galvatron.parameter, but it is a 'func.func'}}
   %0 = galvatron.layer "a" @f(%t) params [@f] : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -187,7 +285,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // layer C4
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{passes 1 operands and 0 parameters, but 'f' takes 2 arguments}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -197,7 +295,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // layer C4
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x8xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected operand 0 of type 'tensor<?x8xi32>', found 'tensor<?x4xi32>'}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -207,7 +305,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // layer C4
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x4xi32>) -> tensor<?x8xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected result 0 of type 'tensor<?x8xi32>', found 'tensor<?x4xi32>'}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -218,7 +316,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x4xi32>, tensor<5xf32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{passes parameter 'p' of type 'tensor<4xf32>' as 'tensor<5xf32>', expected the same element type and number of elements}}
   %0 = galvatron.layer "a" @f(%t) params [@p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -227,7 +325,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // layer C6
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'stage' not to be negative, found -1}}
   %0 = galvatron.layer "a" @f(%t) {stage = -1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -236,7 +334,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // layer C7
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected a strategy with ckpt beside 'recompute'}}
   %0 = galvatron.layer "a" @f(%t) {recompute = @f, strategy = #galvatron.strategy<[tp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -244,7 +342,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // layer C8
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'boundary_bytes' in the profile of 'a'}}
   %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -252,7 +350,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // layer C8
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'forward_ms', or 'forward_flops' and 'forward_moved_bytes', in the profile of 'a'}}
   %0 = galvatron.layer "a"(%t) {profile = {parameter_bytes = 1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -260,7 +358,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // layer C8
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected 'parameter_bytes' in the profile of 'a' to be a non-negative i64 or f64, found -1 : i64}}
   %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = -1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -270,7 +368,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // layer C9
 galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>, tensor<4xf32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{names the parameter 'p' twice}}
   %0 = galvatron.layer "a" @f(%t) params [@p, @p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
@@ -278,7 +376,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // stage C1
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected distinct, non-negative devices, found 1 twice}}
   galvatron.stage 0 devices [1, 1] {
   }
@@ -287,7 +385,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // stage C1
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected at least one device}}
   galvatron.stage 0 devices [] {
   }
@@ -296,7 +394,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // stage C2
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.stage 0 devices [0] -> tensor<?x8xi32> {
     // expected-error @+1 {{expected the types of the stage's results}}
     galvatron.yield %t : tensor<?x4xi32>
@@ -307,7 +405,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // stage C3
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   galvatron.stage 0 devices [0] {
     // expected-error @+1 {{expected stage 0 of the operation around it}}
     %0 = galvatron.layer "a" @f(%t) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
@@ -318,7 +416,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // stage C4
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   galvatron.stage 0 devices [0, 1] {
     // expected-error @+1 {{has the strategy 'tp4' for 4 devices, but its stage has 2}}
     %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
@@ -329,7 +427,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 // -----
 // stage C5
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.stage 0 devices [0] -> tensor<?x4xi32> {
     %1 = galvatron.layer "a" @f(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
     galvatron.yield %1 : tensor<?x4xi32>
@@ -343,7 +441,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // stage C6
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected only layers and reshards in a stage, found 'galvatron.gather_parameters'}}
   galvatron.stage 0 devices [0] {
     galvatron.gather_parameters over sdp
@@ -353,7 +451,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // transfer C1
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected a transfer to the next stage, found from 0 to 2}}
   %0 = galvatron.transfer %t from 0 to 2 : tensor<?x4xi32>
   galvatron.output
@@ -361,7 +459,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // transfer C2
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected a value of stage 0}}
   %0 = galvatron.transfer %t from 0 to 1 : tensor<?x4xi32>
   galvatron.output
@@ -369,7 +467,7 @@ galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
 
 // -----
 // reshard C1
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected strategies for the same devices, found 'dp2' for 2 and 'tp4' for 4}}
   %0 = galvatron.reshard %t from <[dp = 2]> to <[tp = 4]> : tensor<?x4xi32>
   galvatron.output

@@ -11,7 +11,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.facto
   %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 6 units, which tensor parallel degree 4 does not divide}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -31,7 +31,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x5xf32> {nn.factor
   %y = nn.linear %h, %wf : (tensor<?x8x5xf32>, tensor<5x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 5 units, too few for a shard on each of 4 ranks}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -51,7 +51,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x6xf32> {nn.factor
   %y = nn.linear %h, %wf : (tensor<?x8x6xf32>, tensor<6x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{layer 'l' cannot have strategy 'tp4': factor 'ffn' has 6 units, too few for a shard on each of 4 ranks}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -71,7 +71,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x7xf32> {nn.factor
   %y = nn.linear %h, %wf : (tensor<?x8x7xf32>, tensor<7x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 4]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -88,7 +88,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.facto
   %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{expected the micro-batch of 4 samples to divide into 8 sample shards of strategy 'dp4.sdp2'}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[dp = 4, sdp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -106,7 +106,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.facto
   %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-error@below {{expected layer 'l' to have a strategy and to be differentiated}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -125,7 +125,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.facto
   %y = nn.linear %h, %wf : (tensor<?x8x24xf32>, tensor<24x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -146,7 +146,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factor
   %y, %s = nn.layer_norm %h, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w, @g, @b] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -164,7 +164,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factor
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
   return %h : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -184,7 +184,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factor
   %y = nn.bias_add %h, %b : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w, @b] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -204,7 +204,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factor
   %y = nn.linear %h, %v : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w, @v] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -220,7 +220,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32>) -> tensor
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
   return %h : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   // expected-remark@below {{the body of layer 'l' has no factor to split: it is replicated under 'tp2'}}
   %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
@@ -240,7 +240,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x3x16xf32>) -> tens
   %o, %lse = nn.attention %q {heads = 4 : i64, causal, scale = 0.5 : f64, dropout = 0.1 : f64, op_index = 0 : i64} : (tensor<?x8x3x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x4x8xf32>)
   return %o : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
@@ -256,7 +256,7 @@ func.func private @body(%x: tensor<?x65536xf32>) -> tensor<?x65536xf32> {
   %y = nn.gelu %x : (tensor<?x65536xf32>) -> tensor<?x65536xf32>
   return %y : tensor<?x65536xf32>
 }
-galvatron.model @many_samples(%x: tensor<?x65536xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @many_samples(%x: tensor<?x65536xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[]>, stage = 0 : i64} : (tensor<?x65536xf32>) -> tensor<?x65536xf32>
   galvatron.output %0 : tensor<?x65536xf32>
 }

@@ -29,7 +29,7 @@ module attributes {galvatron.cluster = #c, galvatron.plan = #galvatron.plan<batc
   func.func private @first(tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x2xf32>)
   func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
   func.func private @last(tensor<?x2xf32>, tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.model @passing(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @passing(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
     %a:2 = galvatron.layer "a" @first(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xi32>) -> (tensor<?x4xf32>, tensor<?x2xf32>)
     %b = galvatron.layer "b" @step(%a#0) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
     %c = galvatron.layer "c" @step(%b) {stage = 2 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>

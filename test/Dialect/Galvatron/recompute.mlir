@@ -52,7 +52,7 @@ func.func private @mlp(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>, %b: tensor<16
   %r = nn.add %x, %fd : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return %r : tensor<?x8x16xf32>
 }
-galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
   %0 = galvatron.layer "wte" @embed(%tokens) params [@"wte", @"wpe"] {strategy = #galvatron.strategy<[dp = 2], ckpt>, stage = 0 : i64} : (tensor<?x8xi32>) -> tensor<?x8x16xf32>
   %1 = galvatron.layer "a" @attn(%0) params [@"attn.wqkv", @"attn.bqkv", @"attn.wo", @"attn.bo"] {strategy = #galvatron.strategy<[dp = 2], ckpt>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   %2 = galvatron.layer "m" @mlp(%1) params [@"mlp.g", @"mlp.b", @"mlp.wi", @"mlp.bi", @"mlp.wf", @"mlp.bf"] {strategy = #galvatron.strategy<[dp = 2], ckpt>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>

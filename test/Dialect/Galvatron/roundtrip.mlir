@@ -28,13 +28,14 @@ module attributes {
   func.func private @block(tensor<?x4x8xf32>, tensor<2x4xf32>) -> tensor<?x4x8xf32>
   func.func private @head(tensor<?x4x8xf32>, tensor<?x4xi32>, tensor<16x8xf32>) -> tensor<1xf64>
 
-  // CHECK: galvatron.model @planned(%{{.*}}: tensor<?x4xi32>, %{{.*}}: tensor<?x4xi32>) {config = "{\22a\22:1}", seq_len = 4 : i64, vocab = 16 : i64} {
+  // CHECK: galvatron.model @planned(%tokens: tensor<?x4xi32> is <tokens, below = 16>, %labels: tensor<?x4xi32> is <labels, below = 16>) attributes {config = "{\22a\22:1}"} {
   // CHECK: %[[X:.*]] = galvatron.layer "wte" @embed(%{{.*}}) params [@wte.weight] {stage = 0 : i64, strategy = #galvatron.strategy<[sdp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
   // CHECK: %[[Y:.*]] = galvatron.layer "h.0" @block(%[[X]]) params [@"h 0"] {stage = 0 : i64, strategy = #galvatron.strategy<[tp = 2], ckpt>}
   // CHECK: galvatron.layer "head" @head(%[[Y]], %{{.*}}) params [@wte.weight] {stage = 1 : i64, strategy = #galvatron.strategy<[]>}
   // CHECK: galvatron.output %{{.*}} : tensor<1xf64>
-  galvatron.model @planned(%tokens: tensor<?x4xi32>, %labels: tensor<?x4xi32>)
-      {seq_len = 4 : i64, vocab = 16 : i64, config = "{\22a\22:1}"} {
+  galvatron.model @planned(%tokens: tensor<?x4xi32> is <tokens, below = 16>,
+                           %labels: tensor<?x4xi32> is <labels, below = 16>)
+      attributes {config = "{\22a\22:1}"} {
     %0 = galvatron.layer "wte" @embed(%tokens) params [@wte.weight] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
     %1 = galvatron.layer "h.0" @block(%0) params [@"h 0"] {strategy = #galvatron.strategy<[tp = 2], ckpt>, stage = 0 : i64} : (tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
     %2 = galvatron.layer "head" @head(%1, %labels) params [@wte.weight] {strategy = #galvatron.strategy<[]>, stage = 1 : i64} : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
@@ -43,7 +44,7 @@ module attributes {
 
   // An opaque layer: measured, not executable.
   // CHECK: galvatron.layer "measured"(%{{.*}}) {profile = {backward_ms = 2.000000e+00 : f64, boundary_bytes = 128 : i64, forward_ms = 1.000000e+00 : f64, intermediate_bytes = 512 : i64, parameter_bytes = 64 : i64}} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
-  galvatron.model @opaque(%tokens: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @opaque(%tokens: tensor<?x4xi32> is <tokens, below = 16>) {
     %0 = galvatron.layer "measured"(%tokens) {profile = {forward_ms = 1.0 : f64, backward_ms = 2.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 128 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
     galvatron.output %0 : tensor<?x4x8xf32>
   }
@@ -58,7 +59,7 @@ module attributes {
   // CHECK: %[[U:.*]] = galvatron.transfer %[[S]]#1 from 0 to 1 : tensor<?x2xf32>
   // CHECK: galvatron.stage 1 devices [2, 3] -> tensor<1xf64> {
   // CHECK: galvatron.reshard %[[T]] from <[dp = 2]> to <[tp = 2], ckpt> : tensor<?x4x8xf32>
-  galvatron.model @staged(%tokens: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @staged(%tokens: tensor<?x4xi32> is <tokens, below = 16>) {
     %0:2 = galvatron.stage 0 devices [0, 1] -> tensor<?x4x8xf32>, tensor<?x2xf32> {
       %2:2 = galvatron.layer "fork" @fork(%tokens) {strategy = #galvatron.strategy<[dp = 2]>, stage = 0 : i64} : (tensor<?x4xi32>) -> (tensor<?x4x8xf32>, tensor<?x2xf32>)
       galvatron.yield %2#0, %2#1 : tensor<?x4x8xf32>, tensor<?x2xf32>

@@ -6,7 +6,7 @@
 
 // What leaves a stage is what its last layer gives, and it goes to the next one.
 // CHECK-LABEL: galvatron.model @chain
-// CHECK-SAME: (%[[T:.*]]: tensor<?x4xi32>, %[[L:.*]]: tensor<?x4xi32>)
+// CHECK-SAME: (%[[T:[a-z]*]]: tensor<?x4xi32> is <tokens, below = 16>, %[[L:[a-z]*]]: tensor<?x4xi32> is <labels, below = 16>)
 // CHECK: %[[S0:.*]] = galvatron.stage 0 devices [0, 1] -> tensor<?x4xf32> {
 // CHECK-NEXT: %[[A:.*]] = galvatron.layer "a" @first(%[[T]])
 // CHECK-NEXT: galvatron.yield %[[A]] : tensor<?x4xf32>
@@ -23,7 +23,7 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
   func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
   func.func private @step(tensor<?x4xf32>) -> tensor<?x4xf32>
   func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-  galvatron.model @chain(%t: tensor<?x4xi32>, %l: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @chain(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4xf32>
     %b = galvatron.layer "b" @step(%a) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
     %c = galvatron.layer "c" @step(%b) {stage = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -36,7 +36,7 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 
 // expected-error @+1 {{expected a 'galvatron.plan' attribute to split stages by}}
 module {
-  galvatron.model @no_plan(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @no_plan(%t: tensor<?x4xi32> is <tokens, below = 16>) {
     galvatron.output
   }
 }
@@ -48,7 +48,7 @@ module {
 #c6 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 6, link = #l>]>
 // expected-error @+1 {{expected 'pipeline_degree' to divide the 6 devices of the cluster, found 4}}
 module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 4>} {
-  galvatron.model @four_stages_of_six_devices(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @four_stages_of_six_devices(%t: tensor<?x4xi32> is <tokens, below = 16>) {
     galvatron.output
   }
 }
@@ -61,7 +61,7 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>} {
   func.func private @only(tensor<?x4xi32>) -> tensor<1xf64>
   // expected-error @+1 {{has no layer in stage 1 of 2}}
-  galvatron.model @a_stage_is_empty(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+  galvatron.model @a_stage_is_empty(%t: tensor<?x4xi32> is <labels, below = 16>) {
     %a = galvatron.layer "a" @only(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output
   }

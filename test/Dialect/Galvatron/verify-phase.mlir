@@ -26,7 +26,7 @@
 // LOWER: is illegal after the phase 'lower', expected it to have been converted
 
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
-galvatron.model @m(%t: tensor<?x4xi32>) {seq_len = 4 : i64, vocab = 16 : i64} {
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }

@@ -7,7 +7,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32>) -> tensor
   %1 = test_nn.opaque %0 : tensor<?x8x16xf32>
   return %1 : tensor<?x8x16xf32>
 }
-galvatron.model @m(%x: tensor<?x8x16xf32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   %0 = galvatron.layer "l" @body(%x) params [@w] : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }

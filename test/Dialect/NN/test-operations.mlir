@@ -27,8 +27,14 @@ func.func private @body(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>, %b: tensor<1
   %fb = nn.bias_add %s, %bf : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
   return %fb : tensor<?x8x16xf32>
 }
-galvatron.model @toy(%x: tensor<?x8x16xf32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
-  %0 = galvatron.layer "l" @body(%x) params [@"mlp.g", @"mlp.b", @"mlp.wi", @"mlp.bi", @"mlp.wf", @"mlp.bf"] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+// What a layer reads of the model's arguments has no gradient.
+func.func private @front(%x: tensor<?x8x16xf32>) -> tensor<?x8x16xf32> {
+  %y = nn.gelu %x : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return %y : tensor<?x8x16xf32>
+}
+galvatron.model @toy(%x: tensor<?x8x16xf32> is <images>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
+  %f = galvatron.layer "front" @front(%x) {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  %0 = galvatron.layer "l" @body(%f) params [@"mlp.g", @"mlp.b", @"mlp.wi", @"mlp.bi", @"mlp.wf", @"mlp.bf"] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }
 }

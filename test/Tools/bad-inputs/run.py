@@ -63,6 +63,10 @@ def main():
     environment = dict(os.environ)
     environment["PATH"] = os.path.abspath(options.bin) + ":" + environment["PATH"]
     environment["LC_ALL"] = "C"
+    environment["PYTHON"] = sys.executable
+    environment["EXAMPLES"] = os.path.abspath(
+        os.path.join(os.path.dirname(__file__), "../../../examples")
+    )
 
     failures = ran = 0
     with tempfile.TemporaryDirectory() as scratch:

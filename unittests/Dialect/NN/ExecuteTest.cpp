@@ -53,7 +53,7 @@ galvatron.parameter @wf : tensor<24x16xf64> {init = "normal", std = 2.0e-2 : f64
 galvatron.parameter @bf : tensor<16xf64> {init = "zeros"}
 galvatron.parameter @g : tensor<16xf64> {init = "ones"}
 galvatron.parameter @b : tensor<16xf64> {init = "zeros"}
-galvatron.model @toy(%tokens: tensor<?x8xi32>, %labels: tensor<?x8xi32>) {seq_len = 8 : i64, vocab = 33 : i64} {
+galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
   %0 = galvatron.layer "wte" @embed(%tokens) params [@wte, @wpe] : (tensor<?x8xi32>) -> tensor<?x8x16xf64>
   %1 = galvatron.layer "test" @test(%0) params [@wi, @wf, @bf] : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
   %2 = galvatron.layer "head" @head(%1, %labels) params [@g, @b, @wte] : (tensor<?x8x16xf64>, tensor<?x8xi32>) -> tensor<1xf64>

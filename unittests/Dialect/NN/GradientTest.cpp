@@ -76,7 +76,7 @@ void checkGradients(mlir::ModuleOp module, llvm::StringRef name,
                     unsigned inputs, int64_t classes) {
   auto body = module.lookupSymbol<mlir::func::FuncOp>(name);
   ASSERT_TRUE(body);
-  auto derived = mlir::nn::differentiateBody(body, inputs);
+  auto derived = mlir::nn::differentiateBody(body, integersOf(body, inputs));
   ASSERT_TRUE(mlir::succeeded(derived));
 
   Numbers numbers(11);
@@ -313,7 +313,8 @@ std::string differentiationError(llvm::StringRef text, unsigned inputs) {
                                         });
   auto module = parseModule(*context, text);
   auto body = *module->getOps<mlir::func::FuncOp>().begin();
-  EXPECT_TRUE(mlir::failed(mlir::nn::differentiateBody(body, inputs)));
+  EXPECT_TRUE(mlir::failed(
+      mlir::nn::differentiateBody(body, integersOf(body, inputs))));
   return error;
 }
 
@@ -334,7 +335,7 @@ func.func private @body(%x: tensor<?x4xf64>, %b: tensor<4xf64>) -> tensor<?x4xf6
   return %y : tensor<?x4xf64>
 })",
                                  1),
-            "expected every floating-point argument to reach the result, "
+            "expected every argument but data to reach the result, "
             "argument 1 does not");
 }
 

@@ -170,7 +170,7 @@ TEST_F(Gpt2Footprints, StashOfABlock) {
   EXPECT_EQ(footprint(kEmbed, "single", samples).stashBytes, 0);
   EXPECT_EQ(footprint(kEmbed, "single", samples).inputBytes, 0);
   EXPECT_EQ(footprint(kEmbed, "single", samples).dataBytesPerSample,
-            kTokens * 4);
+            (llvm::SmallVector<int64_t, 2>{kTokens * 4}));
 }
 
 TEST_F(Gpt2Footprints, Refusals) {
@@ -180,12 +180,12 @@ TEST_F(Gpt2Footprints, Refusals) {
   EXPECT_EQ(refusal(kHead, "tp8"), "accepted");
 }
 
-TEST_F(Gpt2Footprints, FlopsOfATokenForUtilisation) {
+TEST_F(Gpt2Footprints, FlopsOfASampleForUtilisation) {
   // Six FLOPs a parameter in products, and attention; nothing for the tables.
   double products = 6.0 * (kLayers * 12.0 * kWidth * kWidth + kEmbedding);
   double attention = 3.0 * kLayers * 2 * (2.0 * kTokens * kWidth) / 2;
-  EXPECT_DOUBLE_EQ(mlir::galvatron::countModelFlopsPerToken(*module),
-                   products + attention);
+  EXPECT_DOUBLE_EQ(mlir::galvatron::countModelFlopsPerSample(*module),
+                   kTokens * (products + attention));
 }
 
 // Sizes of products are harmonic means of their dimensions.

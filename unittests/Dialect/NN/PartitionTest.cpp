@@ -105,7 +105,7 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
   ASSERT_TRUE(module);
   auto body = module->lookupSymbol<mlir::func::FuncOp>(GetParam().body);
   unsigned inputs = GetParam().inputs;
-  auto derived = mlir::nn::differentiateBody(body, inputs);
+  auto derived = mlir::nn::differentiateBody(body, integersOf(body, inputs));
   ASSERT_TRUE(mlir::succeeded(derived));
 
   // The whole body.
@@ -303,7 +303,7 @@ func.func private @body(%x: tensor<?x4xf64>, %w: tensor<4x8xf64> {nn.factors = [
                                           return mlir::success();
                                         });
   auto body = module->lookupSymbol<mlir::func::FuncOp>("body");
-  auto derived = mlir::nn::differentiateBody(body, 1);
+  auto derived = mlir::nn::differentiateBody(body, {false});
   ASSERT_TRUE(mlir::succeeded(derived));
   size_t before = llvm::range_size(module->getOps<mlir::func::FuncOp>());
   mlir::galvatron::LayerFunctions functions;

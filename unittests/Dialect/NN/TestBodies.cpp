@@ -233,3 +233,13 @@ galvatron::tests::resultsWith(mlir::func::FuncOp function,
       found.push_back(i);
   return found;
 }
+
+llvm::SmallVector<bool> galvatron::tests::integersOf(mlir::func::FuncOp function,
+                                                     unsigned count) {
+  llvm::SmallVector<bool> result;
+  for (mlir::Type type : function.getArgumentTypes().take_front(count))
+    result.push_back(llvm::cast<mlir::RankedTensorType>(type)
+                         .getElementType()
+                         .isInteger());
+  return result;
+}

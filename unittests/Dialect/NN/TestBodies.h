@@ -59,6 +59,10 @@ std::vector<unsigned> argumentsWith(mlir::func::FuncOp function,
 std::vector<unsigned> resultsWith(mlir::func::FuncOp function,
                                   std::vector<mlir::nn::ValueRole> roles);
 
+/// Which of the first `count` arguments are integers: in these bodies, what the
+/// data loader delivers.
+llvm::SmallVector<bool> integersOf(mlir::func::FuncOp function, unsigned count);
+
 } // namespace galvatron::tests
 
 #endif // GALVATRON_UNITTESTS_DIALECT_NN_TESTBODIES_H

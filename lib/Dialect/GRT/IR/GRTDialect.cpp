@@ -38,13 +38,12 @@ LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
     return success();
   }
   auto model = dyn_cast<DictionaryAttr>(attribute.getValue());
-  if (!model || !model.getAs<StringAttr>("name") ||
-      !model.getAs<IntegerAttr>("seq_len") ||
-      !model.getAs<IntegerAttr>("vocab"))
-    return op->emitOpError()
-           << "expected a dictionary with a string 'name' and integers "
-              "'seq_len' and 'vocab' as '"
-           << name << "', found " << attribute.getValue();
+  auto data = model ? model.getAs<ArrayAttr>("data") : ArrayAttr();
+  if (!data || !model.getAs<StringAttr>("name") ||
+      !llvm::all_of(data, llvm::IsaPred<mlir::galvatron::DataAttr>))
+    return op->emitOpError() << "expected a dictionary with a string 'name' "
+                                "and an array 'data' of #galvatron.data as '"
+                             << name << "', found " << attribute.getValue();
   return success();
 }
 

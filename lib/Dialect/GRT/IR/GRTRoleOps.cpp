@@ -200,9 +200,6 @@ LogicalResult LayerOp::verify() {
   if (getSamples() < 1)
     return emitOpError() << "expected at least one sample, found "
                          << getSamples();
-  if (getData() && *getData() != "tokens" && *getData() != "labels")
-    return emitOpError() << "expected data 'tokens' or 'labels', found '"
-                         << *getData() << "'";
   // A layer whose backward pass needs nothing but its input, like an embedding,
   // has nothing to recompute.
   if (getRecomputeAttr() && !getStrategy().getCheckpoint())
@@ -237,6 +234,17 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
     return emitOpError() << "expected a strategy for the role's " << devices
                          << " devices, found '" << getStrategy().getNotation()
                          << "' for " << getStrategy().getDevices();
+  // (C2)
+  auto model = getOperation()
+                   ->getParentOfType<ModuleOp>()
+                   ->getAttrOfType<DictionaryAttr>("grt.model");
+  auto data = model ? model.getAs<ArrayAttr>("data") : ArrayAttr();
+  if (data && getData())
+    for (StringRef name : getData()->getAsValueRange<StringAttr>())
+      if (llvm::none_of(data.getAsRange<mlir::galvatron::DataAttr>(),
+                        [&](auto datum) { return datum.getName() == name; }))
+        return emitOpError()
+               << "reads '" << name << "', expected data of 'grt.model'";
   return success(
       succeeded(
           verifySymbol<FuncOp>(*this, getForwardAttr(), "forward", tables)) &&

@@ -71,14 +71,9 @@ bool overlap(const ByteUse &a, const ByteUse &b) {
   MemoryRegion region = first.getRegion(), other = second.getRegion();
   if (region == MemoryRegion::Transient || other == MemoryRegion::Transient)
     return false;
-  if (region == other)
-    return *first.getOffset() + a.begin < *second.getOffset() + b.end &&
-           *second.getOffset() + b.begin < *first.getOffset() + a.end;
-  // A layer that has no other input is given its tokens as input too.
-  auto isData = [](MemoryRegion region) {
-    return region == MemoryRegion::Input || region == MemoryRegion::Data;
-  };
-  return isData(region) && isData(other);
+  return region == other &&
+         *first.getOffset() + a.begin < *second.getOffset() + b.end &&
+         *second.getOffset() + b.begin < *first.getOffset() + a.end;
 }
 
 bool conflict(const Uses &a, const Uses &b) {

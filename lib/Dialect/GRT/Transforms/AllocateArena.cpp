@@ -31,7 +31,7 @@ namespace {
 /// Sizes that hold for the whole module.
 struct ProgramFacts {
   int64_t microBatches = 1;
-  int64_t seqLen = 0;
+  SmallVector<mlir::galvatron::DataAttr> data;
   int64_t elementBytes = 4;
   int64_t accumulatorBytes = 4;
   int64_t optimizerValues = 2; ///< see getOptimizerValues()
@@ -42,14 +42,12 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
   ProgramFacts facts;
   auto plan = mlir::galvatron::getPlan(module);
   auto training = mlir::galvatron::getTraining(module);
-  auto model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
-  auto seqLen = model ? model.getAs<IntegerAttr>("seq_len") : IntegerAttr();
-  if (!plan || !training || !seqLen)
+  if (!plan || !training || !module->hasAttr(kModelAttr))
     return module.emitOpError()
            << "expected 'galvatron.plan', 'galvatron.training' and '"
            << kModelAttr << "' attributes on a module with roles";
   facts.microBatches = plan.getMicroBatches();
-  facts.seqLen = seqLen.getInt();
+  facts.data = getModelData(module);
   StringRef dtype = training.getDtype();
   facts.elementBytes = dtype == "f64" ? 8 : (dtype == "bf16" ? 2 : 4);
   facts.accumulatorBytes = dtype == "f64" ? 8 : 4;
@@ -98,16 +96,12 @@ private:
     FuncOp forward = lookup(layer.getForwardAttr());
     FuncOp recompute = lookup(layer.getRecomputeAttr());
     FuncOp backward = lookup(layer.getBackwardAttr());
-    StageLayer stageLayer;
-    stageLayer.samples = layer.getSamples();
-    LayerFootprint &footprint = stageLayer.footprint;
+    LayerFootprint footprint;
     footprint.inputBytes = alignBytes(layer.getInputBytes());
     footprint.outputBytes = alignBytes(layer.getOutputBytes());
     footprint.stashBytes = alignBytes(layer.getStashBytes());
     setTransients(footprint, forward, recompute, backward,
                   layer.getRecomputeStashBytes());
-    stageLayer.forwardAhead = layer.getForwardAhead();
-    stageLayer.backwardAhead = layer.getBackwardAhead();
     for (auto [number, group] :
          llvm::enumerate(layer.getGroups().getAsRange<DictionaryAttr>())) {
       int64_t elements = group.getAs<IntegerAttr>("shard_elements").getInt();
@@ -117,8 +111,12 @@ private:
         footprint.optimizerBytes = alignBytes(elements * facts.optimizerValues *
                                               facts.accumulatorBytes);
     }
-    if (layer.getData())
-      footprint.dataBytesPerSample = facts.seqLen * int64_t(sizeof(int32_t));
+    FailureOr<SmallVector<int64_t>> data = getLayerData(layer, facts.data);
+    if (failed(data))
+      return failure();
+    for (int64_t datum : *data)
+      footprint.dataBytesPerSample.push_back(
+          mlir::galvatron::DataAttr(facts.data[datum]).getBytesPerSample());
 
     // A function must stay within what its layer sets aside for it.
     auto fits = [&](FuncOp func, std::optional<int64_t> needed, int64_t given,
@@ -145,13 +143,20 @@ private:
         failed(fits(forward, forward.getOutputBytes(), layer.getOutputBytes(),
                     "output")))
       return failure();
-    stageLayer.front = alignBytes(layer.getFront());
-    stageLayer.behind = alignBytes(layer.getBehind());
-    footprint.passingInBytes = stageLayer.front - footprint.inputBytes;
-    footprint.passingOutBytes = stageLayer.behind - footprint.outputBytes;
+    int64_t front = alignBytes(layer.getFront());
+    int64_t behind = alignBytes(layer.getBehind());
+    footprint.passingInBytes = front - footprint.inputBytes;
+    footprint.passingOutBytes = behind - footprint.outputBytes;
+    StageLayer stageLayer = ::galvatron::makeStageLayer(
+        std::move(footprint), layer.getSamples(), {data->begin(), data->end()},
+        layer.getStrategy().toStrategy());
+    stageLayer.forwardAhead = layer.getForwardAhead();
+    stageLayer.backwardAhead = layer.getBackwardAhead();
+    stageLayer.front = front;
+    stageLayer.behind = behind;
     stageLayer.resharded = resharded;
     resharded = bool(layer.getForwardReshardAttr());
-    stageLayers.push_back(stageLayer);
+    stageLayers.push_back(std::move(stageLayer));
     return success();
   }
 
@@ -226,6 +231,14 @@ private:
         builder.getNamedAttr("data", range(layout.data)),
         builder.getNamedAttr("loss", range(layout.loss)),
         builder.getNamedAttr("step", range(layout.step))};
+    if (!layout.copies.empty()) {
+      SmallVector<Attribute> copies;
+      for (const StageLayout::DataPlacement &copy : layout.copies)
+        copies.push_back(builder.getDenseI64ArrayAttr(
+            {copy.copy.datum, copy.region.offset, copy.region.bytes}));
+      arena.push_back(
+          builder.getNamedAttr("copies", builder.getArrayAttr(copies)));
+    }
     if (layout.windowBytes > 0)
       arena.push_back(builder.getNamedAttr(
           "window", builder.getDenseI64ArrayAttr({layout.transient.offset,
@@ -269,11 +282,9 @@ private:
         entries.push_back(bytes("forward_gathered", at.forwardGathered));
       if (footprint.backwardGathered > 0)
         entries.push_back(bytes("backward_gathered", at.backwardGathered));
-      if (at.data >= 0) {
-        entries.push_back(bytes("data", at.data));
-        entries.push_back(
-            bytes("data_per_micro_batch", at.dataBytesPerMicroBatch));
-      }
+      if (!layout.layerData[i].empty())
+        entries.push_back(builder.getNamedAttr(
+            "data", builder.getDenseI64ArrayAttr(layout.layerData[i])));
       bool isLoss = isLast && i + 1 == layers.size();
       if (!isLoss)
         entries.push_back(bytes("grad_in", incoming));

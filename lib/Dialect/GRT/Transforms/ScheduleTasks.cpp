@@ -163,8 +163,9 @@ class ScheduleTasksPass
 
     SmallVector<NamedAttribute> facts = {
         builder.getNamedAttr("name", model.getSymNameAttr()),
-        builder.getNamedAttr("seq_len", model.getSeqLenAttr()),
-        builder.getNamedAttr("vocab", model.getVocabAttr())};
+        builder.getNamedAttr("data", model.getDataAttr()
+                                         ? model.getDataAttr()
+                                         : builder.getArrayAttr({}))};
     if (StringAttr config = model.getConfigAttr())
       facts.push_back(builder.getNamedAttr("config", config));
     module->setAttr(kModelAttr, builder.getDictionaryAttr(facts));
@@ -273,7 +274,7 @@ class ScheduleTasksPass
         integer("recompute_stash_bytes"), /*front_bytes=*/IntegerAttr(),
         /*behind_bytes=*/IntegerAttr(), /*inputs=*/DenseI64ArrayAttr(),
         /*passes=*/DenseI64ArrayAttr(), /*outputs=*/DenseI64ArrayAttr(),
-        layout.getAs<StringAttr>("data"), reshards.forward, reshards.backward,
+        layout.getAs<ArrayAttr>("data"), reshards.forward, reshards.backward,
         /*forward_ahead=*/UnitAttr(),
         /*backward_ahead=*/UnitAttr(), /*placement=*/DictionaryAttr());
   }

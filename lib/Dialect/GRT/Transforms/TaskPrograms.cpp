@@ -97,6 +97,34 @@ int64_t countMicroBatches(const TaskProgram &program) {
 
 } // namespace
 
+SmallVector<mlir::galvatron::DataAttr>
+mlir::grt::getModelData(ModuleOp module) {
+  auto model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
+  if (!model)
+    return {};
+  return llvm::to_vector(
+      model.getAs<ArrayAttr>("data").getAsRange<mlir::galvatron::DataAttr>());
+}
+
+FailureOr<SmallVector<int64_t>>
+mlir::grt::getLayerData(LayerOp layer,
+                        ArrayRef<mlir::galvatron::DataAttr> data) {
+  SmallVector<int64_t> positions;
+  if (!layer.getData())
+    return positions;
+  for (StringRef name : layer.getData()->getAsValueRange<StringAttr>()) {
+    const auto *found =
+        llvm::find_if(data, [&](mlir::galvatron::DataAttr datum) {
+          return datum.getName() == name;
+        });
+    if (found == data.end())
+      return layer.emitOpError() << "reads '" << name << "', expected data of '"
+                                 << kModelAttr << "'";
+    positions.push_back(found - data.begin());
+  }
+  return positions;
+}
+
 FailureOr<SmallVector<RoleOp>> mlir::grt::getRoles(ModuleOp module) {
   SmallVector<RoleOp> roles(module.getOps<RoleOp>());
   llvm::stable_sort(

@@ -14,11 +14,6 @@ using namespace mlir::galvatron;
 
 namespace {
 
-/// The argument of the model that an operand is; null if it is an activation.
-BlockArgument getArgument(Value operand) {
-  return dyn_cast<BlockArgument>(getOrigin(operand));
-}
-
 /// Checks what `user` takes of `previous`, all of whose results it must take.
 LogicalResult verifyLink(LayerOp user, LayerOp previous) {
   unsigned next = 0;
@@ -133,51 +128,62 @@ LogicalResult verifyLoss(LayerOp last) {
          << last.getResultTypes();
 }
 
-/// Whether the runtime delivers what `layer` reads. `readers` are the layers in
-/// front of it, by the argument they read.
-LogicalResult verifyData(ModelOp model, LayerOp layer, bool first,
-                         DenseMap<BlockArgument, LayerOp> &readers,
-                         LayerOp &labelReader) {
-  BlockArgument data;
-  int64_t length = model.getSeqLen();
-  for (Value operand : layer.getInputs()) {
-    BlockArgument argument = getArgument(operand);
-    if (!argument)
-      continue;
-    if (data)
-      return layer.emitOpError()
-             << "layer '" << layer.getLayerName()
-             << "' reads two arguments of the model, expected one at most";
-    data = argument;
-    auto tensor = dyn_cast<RankedTensorType>(argument.getType());
-    if (!hasSamples(argument.getType()) || tensor.getRank() != 2 ||
-        tensor.getDimSize(1) != length ||
-        !tensor.getElementType().isSignlessInteger(32))
-      return layer.emitOpError()
-             << "layer '" << layer.getLayerName() << "' reads argument "
-             << argument.getArgNumber() << " of type " << argument.getType()
-             << ", expected tensor<?x" << length
-             << "xi32>: tokens and labels are all that is delivered";
-    auto [reader, inserted] = readers.try_emplace(argument, layer);
-    if (!inserted)
-      return layer.emitOpError()
-             << "layer '" << layer.getLayerName() << "' reads argument "
-             << argument.getArgNumber() << ", which layer '"
-             << reader->second.getLayerName()
-             << "' reads, expected one reader of each argument";
+/// Checks that the loader is told what it has to deliver, and that the loss is
+/// a mean over something.
+LogicalResult verifyDeclarations(ModelOp model) {
+  SmallVector<DataAttr> data = model.getDeclaredData();
+  for (BlockArgument argument : model.getBlock().getArguments())
+    if (data.empty() && !argument.use_empty())
+      return model.emitOpError()
+             << "argument " << argument.getArgNumber() << " of type "
+             << argument.getType()
+             << " does not say what it is, expected 'is <kind, ..>' behind it";
+  DataAttr counted;
+  for (auto [datum, argument] :
+       llvm::zip(data, model.getBlock().getArguments())) {
+    if (argument.use_empty())
+      return model.emitOpError() << "no layer reads '" << datum.getName()
+                                 << "', expected one that does";
+    if (datum.isCounted() && counted)
+      return model.emitOpError()
+             << "expected one argument that the loss is a mean over, found '"
+             << counted.getName() << "' and '" << datum.getName() << "'";
+    if (datum.isCounted())
+      counted = datum;
   }
-  if (first && !data)
-    return layer.emitOpError() << "expected the first layer, '"
-                               << layer.getLayerName() << "', to read tokens";
-  if (first || !data)
+  if (counted)
     return success();
-  if (labelReader)
-    return layer.emitOpError()
-           << "layer '" << layer.getLayerName() << "' reads argument "
-           << data.getArgNumber() << " beside an activation as layer '"
-           << labelReader.getLayerName()
-           << "' does, expected one layer that does: it gets the labels";
-  labelReader = layer;
+  return model.emitOpError() << "expected an argument that the loss is a mean "
+                                "over, such as 'labels' or 'classes', found "
+                                "none";
+}
+
+/// Layers of one body have one set of functions: what one of them reads as
+/// data is data for the others too. `first` has a layer of each body.
+LogicalResult verifyData(LayerOp layer,
+                         llvm::DenseMap<StringAttr, LayerOp> &first) {
+  FlatSymbolRefAttr body =
+      layer.getCalleeAttr() ? layer.getCalleeAttr() : layer.getForwardAttr();
+  if (!body)
+    return success();
+  auto [known, inserted] = first.try_emplace(body.getAttr(), layer);
+  LayerOp other = known->second;
+  SmallVector<bool> data = layer.getDataInputs();
+  SmallVector<bool> expected = other.getDataInputs();
+  for (size_t i = 0; i < std::min(data.size(), expected.size()); ++i)
+    if (data[i] != expected[i]) {
+      LayerOp reader = data[i] ? layer : other, taker = data[i] ? other : layer;
+      auto diagnostic = layer.emitOpError()
+                        << "operand " << i << " of layer '"
+                        << reader.getLayerName()
+                        << "' is an argument of the model, that of layer '"
+                        << taker.getLayerName()
+                        << "', which has the same body, is not: expected "
+                           "layers of one body to read alike";
+      diagnostic.attachNote(other.getLoc())
+          << "'" << other.getLayerName() << "' is here";
+      return diagnostic;
+    }
   return success();
 }
 
@@ -284,22 +290,25 @@ LogicalResult mlir::galvatron::verifyExecutable(ModelOp model) {
   if (failed(verifyOutput(model, layers.back())) ||
       failed(verifyDevices(model)))
     return failure();
+  if (!llvm::is_contained(layers.front().getDataInputs(), true))
+    return layers.front().emitOpError()
+           << "expected the first layer, '" << layers.front().getLayerName()
+           << "', to read an argument of the model";
   DenseSet<Value> used;
   Type common;
   for (LayerOp layer : layers)
     for (Value operand : layer.getInputs())
       used.insert(getOrigin(operand));
-  DenseMap<BlockArgument, LayerOp> readers;
-  LayerOp labelReader;
+  llvm::DenseMap<StringAttr, LayerOp> first;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (failed(verifyTakes(layers[i], i == 0)))
       return failure();
     if (i + 1 < layers.size() && failed(verifyGives(layers[i], used, common)))
       return failure();
-    if (failed(verifyData(model, layers[i], i == 0, readers, labelReader)))
+    if (failed(verifyData(layers[i], first)))
       return failure();
   }
-  if (failed(verifyLoss(layers.back())))
+  if (failed(verifyLoss(layers.back())) || failed(verifyDeclarations(model)))
     return failure();
   return verifyElementTypes(model);
 }

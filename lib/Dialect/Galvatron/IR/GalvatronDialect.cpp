@@ -19,6 +19,7 @@ using namespace mlir::galvatron;
 
 void GalvatronDialect::initialize() {
   registerAttributes();
+  registerDataKinds();
   addOperations<
 #define GET_OP_LIST
 #include "galvatron/Dialect/Galvatron/IR/GalvatronOps.cpp.inc"

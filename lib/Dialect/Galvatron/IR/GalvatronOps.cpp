@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpImplementation.h"
@@ -33,29 +34,49 @@ static void printStrategy(OpAsmPrinter &printer, Operation *,
 //===----------------------------------------------------------------------===//
 
 void ModelOp::build(OpBuilder &builder, OperationState &state, StringRef name,
-                    int64_t seqLen, int64_t vocab, StringRef config,
-                    TypeRange arguments) {
+                    ArrayRef<DataAttr> data, StringRef config) {
   Properties &properties = state.getOrAddProperties<Properties>();
   properties.sym_name = builder.getStringAttr(name);
-  properties.seq_len = builder.getI64IntegerAttr(seqLen);
-  properties.vocab = builder.getI64IntegerAttr(vocab);
+  properties.data =
+      builder.getArrayAttr(SmallVector<Attribute>(data.begin(), data.end()));
   if (!config.empty())
     properties.config = builder.getStringAttr(config);
   Region *body = state.addRegion();
   Block &block = body->emplaceBlock();
-  for (Type type : arguments)
-    block.addArgument(type, state.location);
+  for (DataAttr datum : data)
+    block.addArgument(datum.getType(), state.location);
 }
 
-// model ::= `galvatron.model` symbol `(` arguments `)` attr-dict region
+// model ::= `galvatron.model` symbol `(` (argument (`,` argument)*)? `)`
+//           (`attributes` attr-dict)? region
+// argument ::= ssa-id `:` type (`is` data)?
 ParseResult ModelOp::parse(OpAsmParser &parser, OperationState &result) {
   StringAttr name;
   SmallVector<OpAsmParser::Argument> arguments;
   if (parser.parseSymbolName(name, SymbolTable::getSymbolAttrName(),
-                             result.attributes) ||
-      parser.parseArgumentList(arguments, OpAsmParser::Delimiter::Paren,
-                               /*allowType=*/true) ||
-      parser.parseOptionalAttrDict(result.attributes))
+                             result.attributes))
+    return failure();
+  llvm::SMLoc place = parser.getCurrentLocation();
+  SmallVector<Attribute> data;
+  auto parseArgument = [&]() -> ParseResult {
+    if (parser.parseArgument(arguments.emplace_back(), /*allowType=*/true))
+      return failure();
+    if (failed(parser.parseOptionalKeyword("is")))
+      return success();
+    data.push_back(DataAttr::parse(parser, arguments.back().type));
+    return success(static_cast<bool>(data.back()));
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren,
+                                     parseArgument))
+    return failure();
+  if (!data.empty() && data.size() != arguments.size())
+    return parser.emitError(place)
+           << "expected all arguments to say what they are, or none; found "
+           << data.size() << " of " << arguments.size();
+  if (!data.empty())
+    result.addAttribute(getDataAttrName(result.name),
+                        parser.getBuilder().getArrayAttr(data));
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
     return failure();
   return parser.parseRegion(*result.addRegion(), arguments);
 }
@@ -65,20 +86,26 @@ void ModelOp::print(OpAsmPrinter &printer) {
   printer.printSymbolName(getSymName());
   printer << '(';
   llvm::interleaveComma(
-      getBlock().getArguments(), printer,
-      [&](BlockArgument argument) { printer.printRegionArgument(argument); });
+      getBlock().getArguments(), printer, [&](BlockArgument argument) {
+        printer.printRegionArgument(argument);
+        if (!getDataAttr())
+          return;
+        printer << " is ";
+        cast<DataAttr>(getDataAttr()[argument.getArgNumber()]).print(printer);
+      });
   printer << ')';
-  printer.printOptionalAttrDict((*this)->getAttrs(),
-                                {SymbolTable::getSymbolAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {SymbolTable::getSymbolAttrName(), getDataAttrName()});
   printer << ' ';
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
 
 void ModelOp::getAsmBlockArgumentNames(Region &region,
                                        OpAsmSetValueNameFn setName) {
-  static constexpr StringLiteral names[] = {"tokens", "labels"};
-  for (auto [argument, name] : llvm::zip(region.getArguments(), names))
-    setName(argument, name);
+  for (auto [argument, datum] :
+       llvm::zip(region.getArguments(), getDeclaredData()))
+    setName(argument, datum.getName());
 }
 
 SmallVector<LayerOp, 8> ModelOp::getLayers() {
@@ -89,6 +116,19 @@ SmallVector<LayerOp, 8> ModelOp::getLayers() {
 
 SmallVector<StageOp, 8> ModelOp::getStages() {
   return llvm::to_vector<8>(getBlock().getOps<StageOp>());
+}
+
+SmallVector<DataAttr> ModelOp::getDeclaredData() {
+  if (!getDataAttr())
+    return {};
+  return llvm::to_vector(getDataAttr().getAsRange<DataAttr>());
+}
+
+int64_t ModelOp::getSequenceLength() {
+  for (DataAttr datum : getDeclaredData())
+    if (datum.isSequence())
+      return datum.getElementsPerSample();
+  return 0;
 }
 
 OutputOp ModelOp::getOutput() {
@@ -113,6 +153,17 @@ void LayerOp::build(OpBuilder &builder, OperationState &state,
   }
   state.addOperands(inputs);
   state.addTypes(outputs);
+}
+
+BlockArgument LayerOp::getDataArgument(unsigned input) {
+  return dyn_cast<BlockArgument>(getOrigin(getInputs()[input]));
+}
+
+SmallVector<bool> LayerOp::getDataInputs() {
+  SmallVector<bool> data;
+  for (unsigned i = 0; i < getInputs().size(); ++i)
+    data.push_back(static_cast<bool>(getDataArgument(i)));
+  return data;
 }
 
 SmallVector<FlatSymbolRefAttr> LayerOp::getParamSymbols() {

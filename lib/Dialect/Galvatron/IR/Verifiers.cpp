@@ -299,13 +299,6 @@ LogicalResult ParameterOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ModelOp::verify() {
-  // (C2)
-  if (static_cast<int64_t>(getSeqLen()) < 1)
-    return emitOpError() << "expected 'seq_len' to be at least 1, found "
-                         << static_cast<int64_t>(getSeqLen());
-  if (static_cast<int64_t>(getVocab()) < 1)
-    return emitOpError() << "expected 'vocab' to be at least 1, found "
-                         << static_cast<int64_t>(getVocab());
   // (C7)
   if (std::optional<StringRef> config = getConfig()) {
     auto json = llvm::json::parse(*config);
@@ -331,6 +324,24 @@ LogicalResult ModelOp::verifyRegions() {
                            << " to be a tensor whose first dimension alone is "
                               "dynamic, found "
                            << argument.getType();
+  }
+  // (C2)
+  SmallVector<DataAttr> data = getDeclaredData();
+  if (getDataAttr() && data.size() != getBlock().getNumArguments())
+    return emitOpError() << "expected the data of "
+                         << getBlock().getNumArguments() << " arguments, found "
+                         << data.size();
+  llvm::StringSet<> names;
+  for (auto [datum, argument] : llvm::zip(data, getBlock().getArguments())) {
+    if (datum.getType() != argument.getType())
+      return emitOpError() << "expected data '" << datum.getName()
+                           << "' to have the type of its argument, "
+                           << argument.getType() << ", found "
+                           << datum.getType();
+    if (!names.insert(datum.getName()).second)
+      return emitOpError() << "expected arguments of different names, found "
+                              "two called '"
+                           << datum.getName() << "'";
   }
   // (C3)
   if (getBlock().empty() || !isa<OutputOp>(getBlock().back()))

@@ -110,7 +110,7 @@ struct AnnotateCostsPass
     func::FuncOp copy = body.clone();
     scratch->push_back(copy);
     FailureOr<nn::DerivedFunctions> derived =
-        nn::differentiateBody(copy, inputs);
+        nn::differentiateBody(copy, layer.getDataInputs());
     if (failed(derived))
       return failure();
     FailureOr<Work> backward = countWork(derived->backward);

@@ -39,7 +39,7 @@ struct DifferentiateLayersPass
       if (entry == done.end()) {
         auto body = symbols.lookup<func::FuncOp>(callee);
         FailureOr<nn::DerivedFunctions> derived =
-            nn::differentiateBody(body, layer.getInputs().size());
+            nn::differentiateBody(body, layer.getDataInputs());
         if (failed(derived))
           return WalkResult::interrupt();
         entry = done.try_emplace(callee, *derived).first;

@@ -19,7 +19,7 @@ bool mlir::galvatron::isComputeBound(nn::CostOpInterface op, int64_t samples) {
   return op.getFlops(samples) > kComputeBound * op.getMovedBytes(samples);
 }
 
-double mlir::galvatron::countModelFlopsPerToken(ModuleOp module) {
+double mlir::galvatron::countModelFlopsPerSample(ModuleOp module) {
   ModelOp model = getModel(module);
   if (!model)
     return 0;
@@ -39,5 +39,5 @@ double mlir::galvatron::countModelFlopsPerToken(ModuleOp module) {
         });
     flops += entry->second;
   }
-  return flops / double(model.getSeqLen());
+  return flops;
 }

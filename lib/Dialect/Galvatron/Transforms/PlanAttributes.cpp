@@ -194,7 +194,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.clusterHash = cluster.hash();
   plan.space = "given";
   plan.training = getTrainingOptions(module);
-  plan.seqLen = model.getSeqLen();
+  plan.seqLen = model.getSequenceLength();
   plan.batch = attribute.getBatch();
   plan.microBatches = attribute.getMicroBatches();
   plan.schedule =
@@ -270,7 +270,8 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   ModelOp model = *module.getOps<ModelOp>().begin();
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (!layers.empty() && !layers.front().isOpaque())
-    (*json.getAsObject())["flops-per-token"] = countModelFlopsPerToken(module);
+    (*json.getAsObject())["flops-per-sample"] =
+        countModelFlopsPerSample(module);
   std::string report;
   llvm::raw_string_ostream(report) << json;
   module->setAttr(GalvatronDialect::kPlanReportAttr,

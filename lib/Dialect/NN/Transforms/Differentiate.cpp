@@ -84,16 +84,11 @@ bool nn::isLossType(Type type) {
 
 namespace {
 
-bool isFloatTensor(Type type) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
-  return tensor && isa<FloatType>(tensor.getElementType());
-}
-
 /// Reverse-mode differentiation of one body.
 class Differentiator {
 public:
-  Differentiator(func::FuncOp body, unsigned inputCount)
-      : body(body), inputCount(inputCount) {}
+  Differentiator(func::FuncOp body, ArrayRef<bool> dataInputs)
+      : body(body), dataInputs(dataInputs), inputCount(dataInputs.size()) {}
 
   FailureOr<DerivedFunctions> run() {
     joint = body.clone();
@@ -120,7 +115,17 @@ private:
                               ArrayRef<std::pair<Type, ValueRole>> arguments);
   void copyParameterAttrs(func::FuncOp function, unsigned firstParameter);
 
+  /// Whether an argument of the body takes part in gradients.
+  bool isDifferentiable(BlockArgument argument) const {
+    unsigned number = argument.getArgNumber();
+    return number >= inputCount || !dataInputs[number];
+  }
+  ValueRole inputRole(unsigned number) const {
+    return dataInputs[number] ? ValueRole::Data : ValueRole::Input;
+  }
+
   func::FuncOp body, joint;
+  ArrayRef<bool> dataInputs;
   unsigned inputCount;
   /// Last forward operation of `joint`; gradient operations follow it.
   Operation *lastForward = nullptr;
@@ -141,7 +146,7 @@ void Differentiator::addGradient(OpBuilder &builder, Value value,
 LogicalResult Differentiator::buildGradients() {
   DenseSet<Value> needsGradient;
   for (BlockArgument argument : block().getArguments())
-    if (isFloatTensor(argument.getType()))
+    if (isDifferentiable(argument))
       needsGradient.insert(argument);
   SmallVector<Operation *> forward;
   for (Operation &op : block().without_terminator()) {
@@ -194,9 +199,9 @@ LogicalResult Differentiator::buildGradients() {
 
   for (BlockArgument argument :
        block().getArguments().take_front(body.getNumArguments()))
-    if (isFloatTensor(argument.getType()) && !gradients.count(argument))
+    if (isDifferentiable(argument) && !gradients.count(argument))
       return body.emitError()
-             << "expected every floating-point argument to reach the result, "
+             << "expected every argument but data to reach the result, "
                 "argument "
              << argument.getArgNumber() << " does not";
   return success();
@@ -265,14 +270,10 @@ void finishFunction(func::FuncOp function,
     setResultRole(function, index, result.second);
 }
 
-ValueRole inputRole(Type type) {
-  return isFloatTensor(type) ? ValueRole::Input : ValueRole::Data;
-}
-
 func::FuncOp Differentiator::buildForward() {
   SmallVector<std::pair<Type, ValueRole>> arguments;
   for (auto [index, type] : llvm::enumerate(body.getArgumentTypes()))
-    arguments.emplace_back(type, index < inputCount ? inputRole(type)
+    arguments.emplace_back(type, index < inputCount ? inputRole(index)
                                                     : ValueRole::Parameter);
   func::FuncOp function = createFunction(".forward", body, arguments);
   copyParameterAttrs(function, inputCount);
@@ -308,8 +309,8 @@ func::FuncOp Differentiator::buildBackward() {
     add(gradient, ValueRole::Gradient);
   auto bodyArguments =
       block().getArguments().take_front(body.getNumArguments());
-  for (Value input : bodyArguments.take_front(inputCount))
-    add(input, inputRole(input.getType()));
+  for (BlockArgument input : bodyArguments.take_front(inputCount))
+    add(input, inputRole(input.getArgNumber()));
   for (Value value : stash)
     add(value, ValueRole::Stash);
   unsigned firstParameter = arguments.size();
@@ -384,7 +385,7 @@ func::FuncOp cloneWithResults(func::FuncOp forward, StringRef name,
 } // namespace
 
 FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
-                                                  unsigned inputCount) {
+                                                  ArrayRef<bool> dataInputs) {
   if (!llvm::hasSingleElement(body.getBody()))
     return body.emitError() << "expected body '" << body.getName()
                             << "' to be defined by one block";
@@ -396,7 +397,7 @@ FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
   if (failed(verifySizes(body, /*samples=*/1)) ||
       failed(verifyRandomKeys(body)))
     return failure();
-  return Differentiator(body, inputCount).run();
+  return Differentiator(body, dataInputs).run();
 }
 
 func::FuncOp nn::buildForwardOnly(func::FuncOp forward, StringRef name) {

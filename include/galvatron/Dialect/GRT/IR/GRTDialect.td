@@ -27,7 +27,7 @@ def GRT_Dialect : Dialect {
       stage hold and whom they exchange activations with.
     - `grt.schedule`: the order of tasks of a role, per part of a step.
 
-    Module attributes: `grt.model`, a dictionary `{name, seq_len, vocab, config}`
+    Module attributes: `grt.model`, a dictionary `{name, data, config}`
     with what later phases need to know of the model (`config`, the text of its
     configuration, is optional), and `grt.manifest`, the text that a program
     carries. Only a module may have them.

@@ -429,7 +429,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
       layer that owns them.
     - `groups`: two dictionaries `{elements, shard_elements}`, in elements of
       the full flat parameters and of what one rank holds.
-    - `data`: "tokens" or "labels" if the layer reads them.
+    - `data`: the names of the model's data that the layer reads, in the order
+      in which its functions number them.
     - `forward_reshard` runs after forward and fills the next layer's input;
       `backward_reshard` runs after backward and fills the previous layer's
       incoming gradient.
@@ -454,7 +455,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
 
     Constraints:
     - (C1) at least one sample.
-    - (C2) `data` is "tokens" or "labels".
+    - (C2) `data` are names of the `data` of the module's `grt.model`, where it
+      has one.
     - (C3) forward, recompute, backward, update and norm name a `grt.func`,
       reshards a `grt.exchange`.
     - (C4) `recompute` is there only if the strategy checkpoints.
@@ -479,7 +481,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<DenseI64ArrayAttr>:$inputs,
     OptionalAttr<DenseI64ArrayAttr>:$passes,
     OptionalAttr<DenseI64ArrayAttr>:$outputs,
-    OptionalAttr<StrAttr>:$data,
+    OptionalAttr<StrArrayAttr>:$data,
     OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
     OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
     UnitAttr:$forward_ahead, UnitAttr:$backward_ahead,

@@ -17,9 +17,18 @@
 namespace mlir::grt {
 
 /// Module attribute that galvatron-schedule-tasks leaves: a dictionary `{name,
-/// seq_len, vocab, config}` with what later phases need to know of the model
-/// (`config` is the text of its configuration, and optional).
+/// data, config}` with what later phases need to know of the model: `data` is
+/// an array of `#galvatron.data`, one per argument, `config` the text of its
+/// configuration, and optional.
 inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
+
+/// The model's data; empty without the attribute.
+SmallVector<mlir::galvatron::DataAttr> getModelData(ModuleOp module);
+
+/// Positions, among the model's data, of what a layer reads. Fails, with a
+/// diagnostic, on a name that is none of them.
+FailureOr<SmallVector<int64_t>>
+getLayerData(LayerOp layer, ArrayRef<mlir::galvatron::DataAttr> data);
 
 /// All roles by stage. Fails, with a diagnostic, unless stages are numbered
 /// from 0 without gaps and no device belongs to two.

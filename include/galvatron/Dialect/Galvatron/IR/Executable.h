@@ -33,9 +33,9 @@ LogicalResult verifyChain(ModelOp model);
 ///    dimension alone is dynamic, of one element type, and some layer uses
 ///    each; every layer but the first takes some of them, none twice;
 /// 2. the last layer gives the loss, a `tensor<1xf64>`;
-/// 3. data are `tensor<? x seq_len x i32>`; a layer reads one argument at most;
-///    the first layer reads the tokens, and one of the others may read the
-///    labels, another argument;
+/// 3. every argument of the model is declared (`#galvatron.data`) and read; the
+///    loss is a mean over exactly one of them; layers of one body read data as
+///    the same operands;
 /// 4. all parameters have one element type: that of `galvatron.training` if the
 ///    module has it, else f32, f64 or bf16.
 LogicalResult verifyExecutable(ModelOp model);

@@ -10,6 +10,7 @@
 
 include "galvatron/Dialect/Galvatron/IR/GalvatronDialect.td"
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/CommonAttrConstraints.td"
 
 /// A symbol's name. Upstream's parser takes an empty one, which is printed as
@@ -81,6 +82,49 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
     int64_t getSampleShards() const;
     /// The notation of tools and files, e.g. `sdp4.tp2.ckpt`.
     std::string getNotation() const;
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Data
+//===----------------------------------------------------------------------===//
+
+def Galvatron_DataAttr
+    : Galvatron_Attr<"Data", "data", [TypedAttrInterface]> {
+  let summary = "what the data loader delivers as one argument of a model";
+  let description = [{
+    `kind` says what the values are (DataKinds.h): it decides their element
+    types and whether the loss is a mean over them. `name` is what files and
+    messages call the argument, the kind if it is not given. Integers are less
+    than `below`. The attribute has the type of the argument.
+
+    Syntax: `#galvatron.data<token_types, name = "segments", below = 2> :
+    tensor<?x64xi32>`; a model prints it without the type, behind its argument:
+    `%segments: tensor<?x64xi32> is <token_types, name = "segments", below = 2>`.
+
+    Constraints:
+    - (C1) the kind is one that a dialect knows;
+    - (C2) the name is not empty;
+    - (C3) the type is a tensor whose first dimension, and no other, is dynamic,
+      with elements that the kind has;
+    - (C4) `below` is there exactly for integers, and at least 1;
+    - (C5) a sample takes at most 2^46 bytes.
+  }];
+  let parameters = (ins StringRefParameter<"">:$kind,
+                        StringRefParameter<"">:$name, "int64_t":$below,
+                        AttributeSelfTypeParameter<"">:$type);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType();
+    /// Shape of one sample.
+    ::llvm::ArrayRef<int64_t> getSampleShape();
+    int64_t getElementsPerSample();
+    int64_t getBytesPerSample();
+    /// Whether the loss is a mean over its values that are not negative.
+    bool isCounted();
+    /// Whether a sample is a sequence whose length is counted in tokens.
+    bool isSequence();
   }];
 }
 

@@ -51,6 +51,7 @@ def Galvatron_Dialect : Dialect {
 
   private:
     void registerAttributes();
+    void registerDataKinds();
 
   public:
   }];

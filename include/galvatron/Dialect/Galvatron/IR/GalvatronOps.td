@@ -62,15 +62,16 @@ def Galvatron_ModelOp
                                                        ["getAsmBlockArgumentNames"]>]> {
   let summary = "a model: layers in the order of execution";
   let description = [{
-    The arguments are what the data loader delivers. The body is a sequence of
+    The arguments are what the data loader delivers; behind each may stand, as
+    `is <..>`, what it is (`#galvatron.data`). The body is a sequence of
     `galvatron.layer` operations, later of `galvatron.stage` operations with
     `galvatron.transfer` between them, ended by `galvatron.output` with the loss.
     Planned and compiled are chains of layers alone: see Executable.h.
     `config` keeps the text of the configuration that the model came from.
 
     ```mlir
-    galvatron.model @gpt2(%tokens: tensor<?x64xi32>, %labels: tensor<?x64xi32>)
-        {seq_len = 64 : i64, vocab = 50257 : i64} {
+    galvatron.model @gpt2(%tokens: tensor<?x64xi32> is <tokens, below = 50257>,
+                          %labels: tensor<?x64xi32> is <labels, below = 50257>) {
       %0 = galvatron.layer "wte" @gpt2.embed(%tokens) params [@wte] : ...
       galvatron.output %1 : tensor<1xf64>
     }
@@ -79,7 +80,8 @@ def Galvatron_ModelOp
     Constraints:
     - (C1) every argument is a tensor whose first dimension, and no other, is
       dynamic;
-    - (C2) `seq_len` and `vocab` are at least 1;
+    - (C2) `data`, if given, has an entry of each argument's type, and no two
+      have the same name;
     - (C3) the body holds only layers, stages, transfers, reshards and the
       terminator;
     - (C4) no two layers have the same name;
@@ -90,23 +92,28 @@ def Galvatron_ModelOp
     - (C8) no device belongs to two stages;
     - (C9) the name is not empty.
   }];
-  let arguments = (ins Galvatron_NameAttr:$sym_name, I64Attr:$seq_len,
-                       I64Attr:$vocab, OptionalAttr<StrAttr>:$config);
+  let arguments = (ins Galvatron_NameAttr:$sym_name,
+                       OptionalAttr<TypedArrayAttrBase<Galvatron_DataAttr, "data of a model">>:$data,
+                       OptionalAttr<StrAttr>:$config);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let skipDefaultBuilders = 1;
   let builders = [
-    OpBuilder<(ins "::llvm::StringRef":$name, "int64_t":$seqLen,
-                   "int64_t":$vocab, "::llvm::StringRef":$config,
-                   "::mlir::TypeRange":$arguments)>
+    OpBuilder<(ins "::llvm::StringRef":$name,
+                   "::llvm::ArrayRef<DataAttr>":$data,
+                   "::llvm::StringRef":$config)>
   ];
   let extraClassDeclaration = [{
     /// All layers in order, also those inside stages.
     ::llvm::SmallVector<LayerOp, 8> getLayers();
     ::llvm::SmallVector<StageOp, 8> getStages();
     OutputOp getOutput();
+    /// What each argument is; empty if that was not said.
+    ::llvm::SmallVector<DataAttr> getDeclaredData();
+    /// Tokens of a sample; 0 for models without tokens.
+    int64_t getSequenceLength();
     ::mlir::Block &getBlock() { return getBody().front(); }
   }];
 }
@@ -185,6 +192,11 @@ def Galvatron_LayerOp
   let extraClassDeclaration = [{
     /// The symbols of the layer's parameters; empty if it has none.
     ::llvm::SmallVector<::mlir::FlatSymbolRefAttr> getParamSymbols();
+    /// The argument of the model that an operand is, seen through what stands
+    /// between layers; null if it is an activation.
+    ::mlir::BlockArgument getDataArgument(unsigned input);
+    /// Which inputs are arguments of the model.
+    ::llvm::SmallVector<bool> getDataInputs();
     /// A layer without a body.
     bool isOpaque() { return static_cast<bool>(getProfileAttr()); }
   }];

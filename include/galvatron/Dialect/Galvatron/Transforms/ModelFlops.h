@@ -17,10 +17,10 @@ namespace mlir::galvatron {
 /// memory.
 bool isComputeBound(nn::CostOpInterface op, int64_t samples);
 
-/// Floating-point operations of one token's forward and backward pass on one
+/// Floating-point operations of one sample's forward and backward pass on one
 /// device, without recomputation: what MFU is measured against. 0 if a layer
 /// has no body.
-double countModelFlopsPerToken(ModuleOp module);
+double countModelFlopsPerSample(ModuleOp module);
 
 } // namespace mlir::galvatron
 

@@ -16,7 +16,8 @@
 //                                  -> (input_gradient.., parameter_gradient..)
 //
 // `gradient` has one entry for each output that is not a loss, `input_gradient`
-// one for each floating-point input, `parameter_gradient` one a parameter.
+// one for each input, `parameter_gradient` one a parameter. Data are what the
+// loader delivers: they have no gradient, whatever their element type.
 //
 //===----------------------------------------------------------------------===//
 
@@ -46,14 +47,15 @@ struct DerivedFunctions {
   func::FuncOp backward;
 };
 
-/// Builds `<body>.forward` and `<body>.backward` behind `body`, whose first
-/// `inputCount` arguments are boundary tensors or data and the others
-/// parameters. What backward refers to of the forward pass becomes the stash.
-/// Fails, with a diagnostic, on operations without a gradient, on parameters
-/// that the loss does not depend on, on sizes that cannot be summed
-/// (verifySizes), and on two operations that draw random numbers by one key.
+/// Builds `<body>.forward` and `<body>.backward` behind `body`. Its first
+/// arguments are boundary tensors, or data where `dataInputs` says so; the
+/// others, behind as many, are parameters. What backward refers to of the
+/// forward pass becomes the stash. Fails, with a diagnostic, on operations
+/// without a gradient, on parameters that the loss does not depend on, on sizes
+/// that cannot be summed (verifySizes), and on two operations that draw random
+/// numbers by one key.
 FailureOr<DerivedFunctions> differentiateBody(func::FuncOp body,
-                                              unsigned inputCount);
+                                              ArrayRef<bool> dataInputs);
 
 /// Builds `<forward>_only` (outputs, no stash) behind `forward`.
 func::FuncOp buildForwardOnly(func::FuncOp forward, StringRef name);
