@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import errors, tools
 from .plan import Plan
@@ -41,6 +41,8 @@ class Model:
         self.weights: Optional[pathlib.Path] = pathlib.Path(weights) if weights \
             else None
         self.program: Optional[Program] = None
+        # Names of parameters that are not trained.
+        self.frozen: Tuple[str, ...] = ()
         self._folder = tools.folder_of(self)
         self._runs = 0
 
@@ -104,6 +106,10 @@ class Model:
         the run has ended, `weights` is its result, in `save` or in a folder that
         goes with this object."""
         program = self._compiled()
+        groups = [f"{name}:frozen" for name in self.frozen]
+        if groups:
+            given = options.get("parameter_groups")
+            options["parameter_groups"] = ";".join(([given] if given else []) + groups)
         if save is None:
             self._runs += 1
             save = os.path.join(self._folder, f"run-{self._runs}")

@@ -40,6 +40,23 @@ def heads(x, count=4):
     return x.view(*x.shape[:2], count, WIDTH // count).transpose(1, 2)
 
 
+def interleaved(x):
+    """Cosines that differ between the halves of a head."""
+    size = x.shape[-1]
+    angles = torch.outer(torch.arange(8.0), 10.0 ** -torch.arange(size / 2))
+    angles = angles.repeat_interleave(2, -1)
+    first, second = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+
+def crooked(x):
+    """Angles that do not grow evenly."""
+    angles = torch.outer(torch.arange(8.0) ** 2, 1 / torch.arange(1, 3.0))
+    angles = torch.cat([angles, angles], -1)
+    first, second = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+
 class UnsupportedTest(unittest.TestCase):
     """One operation without a counterpart each."""
 
@@ -69,7 +86,7 @@ class UnsupportedTest(unittest.TestCase):
                     "btc,c->btc", x, s.weight)),
                 ("weight alone", "parameter 'weight' alone|'aten.mul'",
                  lambda s, x: x * s.weight),
-                ("constant", "a constant tensor|constant that is no part",
+                ("constant", "neither a bias nor one of positions",
                  lambda s, x: x + torch.arange(8.0)[:, None])]:
             with self.subTest(name):
                 self.refused(message, call, nn.Linear(WIDTH, WIDTH))
@@ -82,15 +99,22 @@ class UnsupportedTest(unittest.TestCase):
                      lambda s, x: s.inner[0](x[..., :8]), nn.Linear(8, WIDTH))
         self.refused("no such operation", lambda s, x: torch.cat([x, x], -1)
                      [..., ::2])
+        self.refused("'inner.0.weight' is used whole and in parts",
+                     lambda s, x: s.inner[1](s.inner[0](x))
+                     + s.inner[0](x)[..., WIDTH:], nn.Linear(WIDTH, 2 * WIDTH),
+                     nn.Linear(2 * WIDTH, WIDTH))
+        self.refused("parts that overlap", lambda s, x: s.inner[0](x)[..., WIDTH:]
+                     + s.inner[0](x)[..., 2:WIDTH + 2], nn.Linear(WIDTH, 2 * WIDTH))
         self.refused("'aten.roll'", lambda s, x: x.roll(1, 1))
 
     def test_norms(self):
-        self.refused("a layer norm without weight or without bias",
-                     lambda s, x: s.inner[0](x), nn.LayerNorm(WIDTH, bias=False))
         self.refused("'aten.batch_norm' in module 'inner.0'",
                      lambda s, x: s.inner[0](x), nn.BatchNorm1d(8))
-        self.refused("an RMS norm without a weight|mean of squares",
-                     lambda s, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True)))
+        self.refused("a mean of squares that is no part of an RMS norm",
+                     lambda s, x: x + (x * x).mean(-1, keepdim=True))
+        self.refused("a root of a mean of squares",
+                     lambda s, x: s.inner[0](x) * torch.rsqrt(
+                         (x * x).mean(-1, keepdim=True)), nn.Linear(WIDTH, WIDTH))
         self.refused("a norm over more than the last dimension",
                      lambda s, x: s.inner[0](x), nn.LayerNorm((8, WIDTH)))
 
@@ -106,16 +130,16 @@ class UnsupportedTest(unittest.TestCase):
                          q(s.inner[0](x)), q(s.inner[1](x)), q(s.inner[2](x)),
                          attn_mask=torch.ones(8, 8)).transpose(1, 2).reshape(x.shape),
                      *[nn.Linear(WIDTH, WIDTH) for _ in range(3)])
-        self.refused("are a part of a tensor", lambda s, x:
-                     F.scaled_dot_product_attention(
-                         q(s.inner[0](x)[..., WIDTH:]), q(s.inner[1](x)),
-                         q(s.inner[1](x))).transpose(1, 2).reshape(x.shape),
-                     nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH))
-        self.refused("rotary embedding of pairs|halves|part of a tensor", lambda s, x:
-                     F.scaled_dot_product_attention(
-                         rotate(q(s.inner[0](x)[..., :WIDTH])), q(s.inner[1](x)),
-                         q(s.inner[1](x))).transpose(1, 2).reshape(x.shape),
-                     nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH))
+        self.refused("rotary embedding of pairs that are not i and",
+                     lambda s, x: F.scaled_dot_product_attention(
+                         interleaved(q(s.inner[0](x))), q(s.inner[1](x)),
+                         q(s.inner[2](x))).transpose(1, 2).reshape(x.shape),
+                     *[nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+        self.refused("no cosines and sines of a position times a frequency",
+                     lambda s, x: F.scaled_dot_product_attention(
+                         rotate(q(s.inner[0](x))), crooked(q(s.inner[1](x))),
+                         q(s.inner[2](x))).transpose(1, 2).reshape(x.shape),
+                     *[nn.Linear(WIDTH, WIDTH) for _ in range(3)])
         self.refused("cannot be seen as", lambda s, x: F.scaled_dot_product_attention(
             q(x), q(x), q(x)).transpose(1, 2).reshape(x.shape))
 

@@ -191,3 +191,58 @@ class Encoder(nn.Module):
 
     def forward(self, tokens):
         return self.out(self.layers(self.embed(tokens)))
+
+
+class FusedBlock(nn.Module):
+    """Queries, keys of fewer heads and values in one projection, rotated; the gate
+    and what it gates in another; norms without weights or biases."""
+
+    def __init__(self, width, heads, key_heads, interleaved):
+        super().__init__()
+        self.heads, self.key_heads, self.size = heads, key_heads, width // heads
+        self.interleaved = interleaved
+        self.norm_1 = nn.LayerNorm(width, bias=False)
+        self.norm_2 = nn.RMSNorm(width, eps=1e-5, elementwise_affine=False)
+        self.qkv = nn.Linear(width, (heads + 2 * key_heads) * self.size)
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate_up = nn.Linear(width, 2 * 20, bias=False)
+        self.down = nn.Linear(20, width, bias=False)
+
+    def projections(self, x):
+        if self.interleaved:
+            # Of every head its query, key and value, as in GPT-NeoX.
+            qkv = self.qkv(x).view(*x.shape[:2], self.heads, 3, self.size)
+            return [part.transpose(1, 2) for part in qkv.unbind(3)]
+        sizes = [count * self.size
+                 for count in (self.heads, self.key_heads, self.key_heads)]
+        return [part.view(*x.shape[:2], -1, self.size).transpose(1, 2)
+                for part in self.qkv(x).split(sizes, dim=-1)]
+
+    def forward(self, x):
+        q, k, v = self.projections(self.norm_1(x))
+        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True,
+                                           enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(x.shape))
+        gate, up = self.gate_up(self.norm_2(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class FusedGPT(nn.Module):
+    """Fused blocks, a table of positions that is no parameter, and weights that are
+    not trained."""
+
+    def __init__(self, vocab=61, length=16, width=24, interleaved=False):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        table = torch.arange(length)[:, None] / 10 ** torch.linspace(0, 2, width)
+        self.register_buffer("table", table.sin()[None], persistent=False)
+        self.blocks = nn.ModuleList([
+            FusedBlock(width, 6, 6 if interleaved else 2, interleaved)
+            for _ in range(3)])
+        self.out = nn.Linear(width, vocab)
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.table[:, :tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import torch
 
@@ -75,9 +75,10 @@ def _heads_of(view: View) -> Tuple[Layout, int]:
     return layout, repeats
 
 
-def attend(graph: Graph, q: View, k: View, v: View, scale: float, causal: bool,
-           window: int, dropout: float) -> View:
-    """Adds attention of [samples, heads, positions, size] to the graph."""
+def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: View,
+           scale: float, causal: bool, window: int, dropout: float) -> View:
+    """Adds attention of [samples, heads, positions, size] to the graph. `gather`
+    makes a part of a tensor a whole one."""
     samples, heads, queries, size = q.layout.shape
     shapes = [_heads_of(view) for view in (q, k, v)]
     layouts = [layout for layout, _ in shapes]
@@ -96,7 +97,8 @@ def attend(graph: Graph, q: View, k: View, v: View, scale: float, causal: bool,
         result = graph.attention(q.tensor, heads, scale, causal, dropout)
     else:
         tensors = []
-        for view, layout in zip((q, k, v), layouts):
+        for view in map(gather, (q, k, v)):
+            layout = _heads_of(view)[0].transpose(1, 2)
             elements = samples * math.prod(view.tensor.shape)
             if not layout.is_contiguous(elements):
                 raise NoCounterpart("attention of queries, keys or values that are a "

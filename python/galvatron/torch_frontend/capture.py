@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pathlib
+import tempfile
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
@@ -14,9 +15,12 @@ from ..errors import InvalidInput, Unsupported, UnsupportedOperation
 from ..graph import Graph, Layered, Parameter, build, write
 from ..model import Model
 from ..weights import Weights, save
+from . import views  # noqa: F401, registers what it handles
 from .attention import NoCounterpart
 from .layout import Layout
-from .lower import Lowering, loss_of
+from .lower import Lowering
+from .operations import loss_of
+from .parts import Parts
 from .values import Broken, View, Weight
 
 Loss = Union[str, Callable[[Any, torch.Tensor], torch.Tensor], None]
@@ -47,12 +51,20 @@ class TorchModel(Model):
     """A model that came from a module. Its weights are the module's."""
 
     def __init__(self, path: pathlib.Path, weights: pathlib.Path, layered: Layered,
-                 module: torch.nn.Module, folder: str):
+                 parts: Parts, module: torch.nn.Module, folder: str):
         super().__init__(path, weights=weights)
         self.layered = layered
+        self.parts = parts
         self._module = module
         # The files lie where the exporter put them, and go with this object.
         self._folder = folder
+        fixed = {name for name, value in module.named_parameters()
+                 if not value.requires_grad}
+        self.frozen = tuple(
+            parameter.name for parameter in layered.parameters
+            if parameter.name in fixed or parameter.name in parts.constants
+            or parameter.name in parts.pieces
+            and parts.pieces[parameter.name].whole in fixed)
 
     @property
     def layers(self) -> List[Tuple[str, str]]:
@@ -60,13 +72,27 @@ class TorchModel(Model):
         return [(layer.name, body) for layer, body
                 in zip(self.layered.layers, self.layered.bodies)]
 
+    def named(self, weights: Weights) -> Dict[str, torch.Tensor]:
+        """Tensors of the model (weights, gradients) under the names of the module,
+        where they differ: packed weights are whole, constants left out."""
+        return self.parts.merge(weights.torch(), dict(self._module.named_parameters()))
+
+    def state_dict(self) -> Weights:
+        """The weights under the names of the module."""
+        weights = super().state_dict()
+        if not self.parts.pieces and not self.parts.constants:
+            return weights
+        path = pathlib.Path(self._folder) / "named.safetensors"
+        save({name: value.numpy() for name, value in self.named(weights).items()}, path)
+        return Weights(path)
+
     def copy_to(self, module: Optional[torch.nn.Module] = None) -> torch.nn.Module:
         """Copies the weights into a module, by default the one that the model came
         from."""
         module = self._module if module is None else module
         parameters = dict(module.named_parameters())
         with torch.no_grad():
-            for name, tensor in self.state_dict().torch().items():
+            for name, tensor in self.named(super().state_dict()).items():
                 parameters[name].copy_(tensor)
         return module
 
@@ -98,13 +124,15 @@ def from_torch(module: torch.nn.Module,
         program = _export(captured, (labels, args, kwargs), {})
     else:
         program = _export(module, args, kwargs)
-    low = Lowering(graph, _SAMPLES, prefix)
+    names = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    low = Lowering(graph, _SAMPLES, names, prefix)
     used = _lower(low, program, module, prefix)
     _end(low, program, loss)
     low.finish()
     _order_data(graph)
     layered = build(graph)
-    return _store(layered, used, module, element)
+    _check_parts(layered, low.parts)
+    return _store(layered, low.parts, used, module, element)
 
 
 def _check(module: Any, example_inputs: Any, loss: Any) -> None:
@@ -294,19 +322,36 @@ def _order_data(graph: Graph) -> None:
             "input", f"expected one input of each kind, found {', '.join(kinds)}")])
 
 
-def _store(layered: Layered, parameters: Dict[str, Parameter],
+def _check_parts(layered: Layered, parts: Parts) -> None:
+    """A parameter is used whole or in pieces: both would be trained apart."""
+    both = parts.divided() & {parameter.name for parameter in layered.parameters}
+    used = {use.parameter.name for layer in layered.layers for use in layer.uses}
+    overlapping = []
+    for whole in parts.divided():
+        seen: List[int] = [at for piece in parts.pieces.values()
+                           if piece.whole == whole and piece.name in used
+                           for at in piece.index]
+        if len(set(seen)) < len(seen):
+            overlapping.append(whole)
+    if both or overlapping:
+        raise Unsupported([UnsupportedOperation(
+            "aten.slice", f"parameter '{name}' is used whole and in parts, or in parts "
+            "that overlap") for name in sorted(both) + overlapping])
+
+
+def _store(layered: Layered, parts: Parts, parameters: Dict[str, Parameter],
            module: torch.nn.Module, element: str) -> TorchModel:
     """Writes the model and its weights."""
-    import tempfile  # pylint: disable=import-outside-toplevel
     folder = tempfile.mkdtemp(prefix="galvatron-")
     path = pathlib.Path(folder) / "model.mlir"
     path.write_text(write(layered, element), encoding="utf-8")
+    values = {name: value.detach().cpu() for name, value in module.named_parameters()
+              if name in parameters}
+    values.update(parts.split(values))
     weights = pathlib.Path(folder) / "initial"
     weights.mkdir()
-    values = dict(module.named_parameters())
-    wanted = {parameter.name for parameter in layered.parameters}
-    save({name: values[name].detach().cpu().numpy() for name in parameters
-          if name in wanted}, weights / "model.safetensors")
-    model = TorchModel(path, weights, layered, module, folder)
+    save({parameter.name: values[parameter.name].numpy()
+          for parameter in layered.parameters}, weights / "model.safetensors")
+    model = TorchModel(path, weights, layered, parts, module, folder)
     tools.remove_with(model, folder)
     return model

@@ -1,0 +1,459 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations that become operations of nn, alone or with others."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Optional, Sequence
+
+import torch
+
+from . import attention
+from .attention import NoCounterpart
+from .layout import Layout, normal
+from .lower import Lowering, handles, operation_name
+from .values import (Function, InverseRoot, MeanSquare, Normed, Rotated, Scaled, Scores,
+                     View, Weight)
+
+# Products and lookups.
+
+
+@handles("embedding")
+def _embedding(low: Lowering, table: Any, index: Any, padding: int = -1,
+               *_: Any) -> Any:
+    if not isinstance(table, Weight):
+        return NotImplemented
+    if isinstance(index, torch.Tensor):
+        return _rows(table, index)
+    view = low.whole(index)
+    datum = view.tensor.datum
+    if datum is None:
+        raise NoCounterpart("a lookup by computed numbers")
+    shape = table.parameter.shape
+    datum.below = min(datum.below or shape[0], shape[0])
+    result = low.graph.embedding(view.tensor, table.parameter,
+                                 padding if padding >= 0 else None)
+    inner = normal([(shape[1], 1)])
+    return View(result, Layout(view.layout.scaled(shape[1], 1).dims + (inner,)))
+
+
+def _rows(table: Weight, index: torch.Tensor) -> Weight:
+    """Rows of a parameter by constant numbers: a row after the other."""
+    rows = index.reshape(-1, index.shape[-1]) if index.dim() else index.reshape(1, 1)
+    first, count = int(rows[0, 0]), rows.shape[1]
+    if not bool((rows == torch.arange(first, first + count)).all()):
+        raise NoCounterpart("a lookup by constant numbers that do not rise by one")
+    layout = table.layout.slice(0, first, first + count)
+    for size in reversed(index.shape[:-1]):
+        layout = layout.unsqueeze(0)
+        layout = layout.expand((size,) + layout.shape[1:])
+    return Weight(table.parameter, layout)
+
+
+def _product(low: Lowering, x: Any, weight: Weight, inner: int) -> View:
+    """x times a parameter, of whose dimensions `inner` (0 or 1) is contracted."""
+    view = low.rows(x)
+    parameter = weight.parameter
+    elements = math.prod(parameter.shape)
+    order = weight.layout if inner == 0 else weight.layout.transpose(0, 1)
+    if len(order.dims) != 2:
+        raise NoCounterpart("a product with a parameter of more than two dimensions")
+    size, out = order.shape
+    if order.is_contiguous(elements):
+        transpose = False
+    elif order.transpose(0, 1).is_contiguous(elements):
+        transpose = True
+    else:
+        raise NoCounterpart(f"takes a part of parameter '{parameter.name}'")
+    if view.tensor.datum is not None and view.tensor.element != "float":
+        raise NoCounterpart("a product of integers")
+    shape = view.tensor.shape
+    if shape[-1] != size:
+        if shape[-1] % size:
+            raise NoCounterpart(f"a product over {size} elements of rows of "
+                                f"{shape[-1]}")
+        low.graph.split(view.tensor, shape[:-1] + (shape[-1] // size, size))
+    result = low.graph.linear(view.tensor, parameter, (out,), transpose)
+    lead = Layout(view.layout.dims[:-1]).scaled(out, size)
+    return View(result, Layout(lead.dims + (normal([(out, 1)]),)))
+
+
+def _biased(low: Lowering, x: View, bias: Any) -> View:
+    if bias is None:
+        return x
+    if not isinstance(bias, Weight) or \
+            not bias.layout.is_contiguous(math.prod(bias.parameter.shape)):
+        raise NoCounterpart("a bias that is no whole parameter")
+    if math.prod(bias.parameter.shape) != x.layout.shape[-1]:
+        raise NoCounterpart("a bias of another size than rows")
+    return View(low.graph.bias_add(x.tensor, bias.parameter), x.layout)
+
+
+@handles("linear")
+def _linear(low: Lowering, x: Any, weight: Any, bias: Any = None) -> Any:
+    if not isinstance(weight, Weight):
+        raise NoCounterpart("a product whose weight is no parameter")
+    return _biased(low, _product(low, x, weight, 1), bias)
+
+
+@handles("addmm")
+def _addmm(low: Lowering, bias: Any, x: Any, weight: Any, beta: float = 1,
+           alpha: float = 1) -> Any:
+    if not isinstance(weight, Weight) or beta != 1 or alpha != 1:
+        return NotImplemented
+    return _biased(low, _product(low, x, weight, 0), bias)
+
+
+@handles("matmul", "mm", "bmm")
+def _matmul(low: Lowering, a: Any, b: Any) -> Any:
+    if isinstance(b, Weight):
+        return _product(low, a, b, 0)
+    if isinstance(a, Scores) and a.probabilities:
+        value = low.view(b)
+        queries, keys = a.q.layout.shape[-2], a.k.layout.shape[-2]
+        causal, window = attention.mask_kind(a.allowed, queries, keys)
+        return attention.attend(low.graph, low.gathered, a.q, a.k, value, a.scale, causal, window,
+                                a.dropout)
+    scale = 1.0
+    for value in (a, b):
+        if isinstance(value, Function):
+            factor = value.factor()
+            if factor is None:
+                low.view(value)
+            else:
+                scale *= factor
+    a = a.leaf if isinstance(a, Function) and a.factor() else a
+    b = b.leaf if isinstance(b, Function) and b.factor() else b
+    q, k = low.view(a), low.view(b)
+    if len(q.layout.dims) != 4 or len(k.layout.dims) != 4:
+        raise NoCounterpart("a product of two activations that is no part of attention")
+    return Scores(q, View(k.tensor, k.layout.transpose(-2, -1)), scale)
+
+
+# Norms and what is done to elements.
+
+
+@handles("layer_norm", "native_layer_norm")
+def _layer_norm(low: Lowering, x: Any, shape: Sequence[int], weight: Any = None,
+                bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    if len(shape) != 1:
+        raise NoCounterpart("a norm over more than the last dimension")
+    view = low.rows(x)
+    whole = view.tensor.shape
+    if whole[-1] != shape[0]:
+        low.graph.split(view.tensor, whole[:-1] + (whole[-1] // shape[0], shape[0]))
+    gamma = weight.parameter if isinstance(weight, Weight) else \
+        low.constant(torch.ones(shape[0]), "weight")
+    beta = bias.parameter if isinstance(bias, Weight) else \
+        low.constant(torch.zeros(shape[0]), "bias")
+    return View(low.graph.layer_norm(view.tensor, gamma, beta, eps), view.layout)
+
+
+@handles("rms_norm")
+def _rms_norm(low: Lowering, x: Any, shape: Sequence[int], weight: Any = None,
+              eps: Optional[float] = None) -> Any:
+    if len(shape) != 1:
+        raise NoCounterpart("a norm over more than the last dimension")
+    if not isinstance(weight, Weight):
+        weight = Weight(low.constant(torch.ones(shape[0]), "weight"), Layout(()))
+    least = torch.finfo(low.node.meta["val"].dtype).eps  # type: ignore[union-attr]
+    return low.rms_norm(low.view(x), weight.parameter, least if eps is None else eps)
+
+
+@handles("mean")
+def _mean(low: Lowering, x: Any, dims: Any = None, keep: bool = False, **_: Any) -> Any:
+    if isinstance(x, Function) and keep and dims is not None and \
+            [dim % len(x.leaf.layout.dims) for dim in dims] == \
+            [len(x.leaf.layout.dims) - 1] and x.equals(torch.square):
+        return MeanSquare(x.leaf)
+    return NotImplemented
+
+
+@handles("rsqrt", "sqrt")
+def _root(low: Lowering, x: Any) -> Any:
+    if not isinstance(x, MeanSquare):
+        return NotImplemented
+    name = operation_name(low.node.target)  # type: ignore[union-attr]
+    return InverseRoot(x.of, x.eps, "rsqrt" in name)
+
+
+@handles("pow")
+def _pow(low: Lowering, x: Any, exponent: Any) -> Any:
+    if isinstance(x, MeanSquare) and exponent in (0.5, -0.5):
+        return InverseRoot(x.of, x.eps, exponent < 0)
+    return NotImplemented
+
+
+@handles("dropout", "native_dropout")
+def _dropout(low: Lowering, x: Any, p: float, train: bool) -> Any:
+    if not train or p == 0:
+        return x
+    if p >= 1:
+        raise NoCounterpart("dropout of everything")
+    if isinstance(x, Scores) and x.probabilities:
+        return dataclasses.replace(x, dropout=p)
+    view = low.gathered(x)
+    return View(low.graph.dropout(view.tensor, p), view.layout)
+
+
+def _number_of(value: Any) -> Optional[float]:
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return float(value)
+    return None
+
+
+@handles("add")
+def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
+    if alpha != 1:
+        return NotImplemented
+    if isinstance(a, MeanSquare) and _number_of(b) is not None:
+        return MeanSquare(a.of, a.eps + float(_number_of(b) or 0.0))
+    if isinstance(a, Scores) and isinstance(b, torch.Tensor):
+        return _masked(a, attention.allowed_pairs(b))
+    if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
+            a.rotated != b.rotated:
+        plain, turned = (b, a) if a.rotated else (a, b)
+        return attention.rotary(low.graph, low.gathered(plain.of), plain.by,
+                                turned.by)
+    if _number_of(a) is not None or _number_of(b) is not None:
+        return NotImplemented
+    if isinstance(a, (Weight, torch.Tensor)):
+        a, b = b, a
+    if isinstance(b, torch.Tensor):
+        b = _constant_rows(low, b)
+    if isinstance(b, Weight):
+        return _add_weight(low, low.view(a), b)
+    # Functions of one value are one function.
+    leaves = [value.leaf if isinstance(value, Function) else value for value in (a, b)]
+    if isinstance(leaves[0], View) and leaves[0].same(leaves[1]):
+        return NotImplemented
+    first, second = low.gathered(a), low.gathered(b)
+    shape = max(first.tensor.shape, second.tensor.shape, key=len)
+    low.graph.split(first.tensor, shape)
+    low.graph.split(second.tensor, shape)
+    if not first.layout.same(second.layout):
+        raise NoCounterpart("a sum of values that lie in different orders, or of "
+                            "different shapes")
+    return View(low.graph.add(first.tensor, second.tensor), first.layout)
+
+
+def _constant_rows(low: Lowering, value: torch.Tensor) -> Weight:
+    """A constant that is added, the same for all samples."""
+    if not value.is_floating_point():
+        raise NoCounterpart("a sum with constant integers")
+    if value.dim() > 2 and bool((value == value[:1]).all()):
+        value = value[0]
+    return Weight(low.constant(value, "constant"), Layout.contiguous(value.shape))
+
+
+def _add_weight(low: Lowering, x: View, weight: Weight) -> View:
+    """A bias, or a table of positions."""
+    view = low.whole(x)
+    parameter, layout = weight.parameter, weight.layout
+    while layout.dims and (not normal(layout.dims[0])
+                           or all(stride == 0 for _, stride in layout.dims[0])):
+        layout = Layout(layout.dims[1:], layout.offset)
+    width = view.tensor.shape[-1]
+    elements = math.prod(parameter.shape)
+    if elements == width and layout.is_contiguous(elements):
+        return View(low.graph.bias_add(view.tensor, parameter), view.layout)
+    if len(view.tensor.shape) == 2 and parameter.shape[-1] == width and \
+            layout.is_contiguous(math.prod(view.tensor.shape)):
+        return View(low.graph.position_add(view.tensor, parameter), view.layout)
+    raise NoCounterpart(f"a sum with parameter '{parameter.name}' that is neither a "
+                        "bias nor one of positions from the first on")
+
+
+@handles("mul")
+def _mul(low: Lowering, a: Any, b: Any) -> Any:
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Scores) and not x.probabilities and _number_of(y) is not None:
+            return dataclasses.replace(x, scale=x.scale * float(_number_of(y) or 0.0))
+        if isinstance(y, InverseRoot) and y.inverse and isinstance(x, View) and \
+                x.same(y.of):
+            return Normed(x, y.eps)
+        if isinstance(x, Normed) and isinstance(y, Weight):
+            return _weighted(low, x, y)
+        if isinstance(y, torch.Tensor) and y.numel() > 1:
+            if isinstance(x, Rotated):
+                return Scaled(x.of, True, y)
+            if isinstance(x, View):
+                return Scaled(x, False, y)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Function) and isinstance(y, (View, Function)) and \
+                x.equals(torch.nn.functional.silu) and \
+                not (isinstance(y, Function) and y.leaf.same(x.leaf)) and \
+                not (isinstance(y, View) and y.same(x.leaf)):
+            gate, up = low.whole(x.leaf), low.whole(y)
+            if gate.tensor.shape != up.tensor.shape:
+                raise NoCounterpart("a gate of another shape than what it gates")
+            return View(low.graph.gated_silu(gate.tensor, up.tensor), gate.layout)
+    return NotImplemented
+
+
+@handles("div")
+def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
+    if more.get("rounding_mode") is None:
+        number = _number_of(b)
+        if isinstance(a, Scores) and not a.probabilities and number:
+            return dataclasses.replace(a, scale=a.scale / number)
+        if isinstance(b, InverseRoot) and not b.inverse and isinstance(a, View) and \
+                a.same(b.of):
+            return Normed(a, b.eps)
+    return NotImplemented
+
+
+def _weighted(low: Lowering, x: Normed, weight: Weight) -> View:
+    parameter = weight.parameter
+    if len(parameter.shape) != 1 or x.of.layout.shape[-1] != parameter.shape[0]:
+        raise NoCounterpart("an RMS norm with a weight of another shape than its rows")
+    return low.rms_norm(x.of, parameter, x.eps)
+
+
+# Attention.
+
+
+@handles("cat", "concat")
+def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
+    if len(parts) == 2 and isinstance(parts[1], View):
+        first, second = parts
+        rank = len(second.layout.dims)
+        if isinstance(first, Function) and dim % rank == rank - 1 and \
+                first.factor() == -1.0 and first.leaf.tensor is second.tensor:
+            half = second.layout.shape[-1]
+            whole = Layout(second.layout.dims[:-1] + (normal([(2 * half, 1)]),),
+                           second.layout.offset)
+            if whole.slice(-1, half, 2 * half).same(first.leaf.layout) and \
+                    whole.slice(-1, 0, half).same(second.layout):
+                return Rotated(View(second.tensor, whole))
+        if isinstance(first, Weight) and dim % rank == 1:
+            view = low.whole(second)
+            parameter = first.parameter
+            width = view.tensor.shape[-1]
+            layout = first.layout.select(0, 0) if len(first.layout.dims) == 3 \
+                else first.layout
+            if len(view.tensor.shape) == 2 and \
+                    view.layout.shape == (low.samples,) + view.tensor.shape and \
+                    math.prod(parameter.shape) == width and \
+                    layout.shape == (1, width) and layout.is_contiguous(width):
+                return low.data_view(low.graph.prepend(view.tensor, parameter))
+    return NotImplemented
+
+
+def _masked(scores: Scores, allowed: torch.Tensor) -> Scores:
+    if scores.probabilities:
+        raise NoCounterpart("a mask behind a softmax")
+    if scores.allowed is not None:
+        allowed = scores.allowed & allowed
+    return dataclasses.replace(scores, allowed=allowed)
+
+
+@handles("masked_fill")
+def _masked_fill(low: Lowering, x: Any, mask: Any, value: Any) -> Any:
+    number = _number_of(value)
+    if not isinstance(x, Scores) or not isinstance(mask, torch.Tensor) or \
+            number is None or number > attention._MOST_NEGATIVE:
+        return NotImplemented
+    return _masked(x, ~mask)
+
+
+@handles("where")
+def _where(low: Lowering, mask: Any, x: Any, other: Any) -> Any:
+    number = _number_of(other)
+    if not isinstance(x, Scores) or not isinstance(mask, torch.Tensor) or \
+            number is None or number > attention._MOST_NEGATIVE:
+        return NotImplemented
+    return _masked(x, mask)
+
+
+@handles("softmax", "_softmax")
+def _softmax(low: Lowering, x: Any, dim: int, *_: Any, **more: Any) -> Any:
+    if not isinstance(x, Scores) or x.probabilities or dim not in (-1, 3):
+        return NotImplemented
+    return dataclasses.replace(x, probabilities=True)
+
+
+@handles("scaled_dot_product_attention")
+def _sdpa(low: Lowering, q: Any, k: Any, v: Any, mask: Any = None,
+          dropout: float = 0.0, causal: bool = False, scale: Optional[float] = None,
+          enable_gqa: bool = False, **more: Any) -> Any:
+    mask = more.get("attn_mask", mask)
+    dropout = more.get("dropout_p", dropout)
+    causal = more.get("is_causal", causal)
+    query, key, value = low.view(q), low.view(k), low.view(v)
+    queries, keys = query.layout.shape[-2], key.layout.shape[-2]
+    window = 0
+    if mask is not None:
+        if not isinstance(mask, torch.Tensor):
+            raise NoCounterpart("a mask that depends on the data")
+        causal, window = attention.mask_kind(attention.allowed_pairs(mask), queries,
+                                             keys)
+    elif causal and queries != keys:
+        raise NoCounterpart("causal attention of fewer queries than keys")
+    del enable_gqa
+    return attention.attend(low.graph, low.gathered, query, key, value,
+                            scale or 1 / math.sqrt(query.layout.shape[-1]), causal,
+                            window, dropout)
+
+
+# The loss, and images.
+
+
+@handles("cross_entropy_loss")
+def _cross_entropy(low: Lowering, logits: Any, labels: Any, weight: Any = None,
+                   reduction: int = 1, ignore: int = -100,
+                   smoothing: float = 0.0) -> Any:
+    if weight is not None or smoothing or reduction != 1 or ignore >= 0:
+        raise NoCounterpart("a cross entropy with weights, smoothing, a sum or a "
+                            "label that is left out and not negative")
+    return loss_of(low, logits, labels)
+
+
+def loss_of(low: Lowering, logits: Any, labels: Any) -> View:
+    """Adds the cross entropy of whole logits and labels."""
+    scores, words = low.view(logits), low.whole(labels)
+    rank = len(words.layout.dims)
+    if rank > 1 and scores.layout.shape[:1] + scores.layout.shape[2:] == \
+            words.layout.shape:
+        # Classes stand behind the samples in PyTorch, last in nn.
+        order = (0, *range(2, rank + 1), 1)
+        scores = View(scores.tensor, scores.layout.permute(order))
+    scores = low.whole(scores)
+    if words.tensor.datum is None:
+        raise NoCounterpart("labels that are computed")
+    if scores.tensor.shape[:-1] != words.tensor.shape:
+        raise NoCounterpart(f"logits {list(scores.tensor.shape)} of a sample and "
+                            f"labels {list(words.tensor.shape)}")
+    words.tensor.datum.kind = "labels" if words.tensor.shape else "classes"
+    words.tensor.datum.below = scores.tensor.shape[-1]
+    return View(low.graph.cross_entropy(scores.tensor, words.tensor), Layout(()))
+
+
+@handles("conv2d")
+def _conv2d(low: Lowering, x: Any, weight: Any, bias: Any = None,
+            stride: Any = (1, 1), padding: Any = (0, 0), dilation: Any = (1, 1),
+            groups: int = 1) -> Any:
+    view = low.whole(x)
+    if not isinstance(weight, Weight) or view.tensor.datum is None:
+        raise NoCounterpart("a convolution of something else than images")
+    out, channels, rows, columns = weight.parameter.shape
+    strides = [stride] * 2 if isinstance(stride, int) else \
+        list(stride) * (2 // len(stride))
+    plain = padding == "valid" or not any(padding if isinstance(padding, (list, tuple))
+                                          else [padding])
+    if strides != [rows, columns] or not plain or groups != 1 or \
+            any(d != 1 for d in dilation) or channels != view.tensor.shape[0]:
+        raise NoCounterpart("a convolution that is no cut into patches: its stride "
+                            "must be its kernel, without padding or groups")
+    _, height, width = view.tensor.shape
+    patches = low.graph.patches(view.tensor, rows, columns)
+    result = low.graph.linear(patches, weight.parameter, (out,), True)
+    high, wide = height // rows, width // columns
+    flat = _biased(low, low.data_view(result), bias)
+    # Channels stand in front in PyTorch, behind in nn.
+    layout = flat.layout.reshape((low.samples, high, wide, out)).permute((0, 3, 1, 2))
+    return View(flat.tensor, layout)

@@ -1,0 +1,171 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Views: operations that change the layout of a value alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from typing import Any, Callable, Optional, Sequence
+
+from .attention import NoCounterpart
+from .layout import Layout
+from .lower import UNFINISHED, Lowering, handles, operation_name
+from .values import PATTERNS, Function, Several, View, Weight
+
+
+def _relaid(value: Any, change: Callable[[Layout], Layout]) -> Any:
+    """The same elements in another layout."""
+    if isinstance(value, Function):
+        return Function(View(value.leaf.tensor, change(value.leaf.layout)), value.call,
+                        value.name)
+    if isinstance(value, (View, Weight)):
+        return dataclasses.replace(value, layout=change(value.layout))
+    if isinstance(value, PATTERNS):
+        raise NoCounterpart(UNFINISHED[type(value)])
+    raise NoCounterpart("nn has no such operation")
+
+
+@handles("view", "reshape", "_unsafe_view")
+def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
+    return _relaid(x, lambda layout: layout.reshape(shape))
+
+
+@handles("flatten")
+def _flatten_dims(low: Lowering, x: Any, start: int = 0, end: int = -1) -> Any:
+    def change(layout: Layout) -> Layout:
+        shape = layout.shape
+        first, last = start % len(shape), end % len(shape)
+        return layout.reshape(shape[:first] + (math.prod(shape[first:last + 1]),)
+                              + shape[last + 1:])
+    return _relaid(x, change)
+
+
+@handles("unflatten")
+def _unflatten(low: Lowering, x: Any, dim: int, sizes: Sequence[int]) -> Any:
+    def change(layout: Layout) -> Layout:
+        at = dim % len(layout.shape)
+        known = math.prod(size for size in sizes if size != -1)
+        filled = [layout.shape[at] // known if size == -1 else size for size in sizes]
+        return layout.reshape((*layout.shape[:at], *filled, *layout.shape[at + 1:]))
+    return _relaid(x, change)
+
+
+@handles("transpose", "swapaxes")
+def _transpose(low: Lowering, x: Any, a: int, b: int) -> Any:
+    return _relaid(x, lambda layout: layout.transpose(a, b))
+
+
+@handles("t", "numpy_T", "mT")
+def _t(low: Lowering, x: Any) -> Any:
+    return _relaid(x, lambda layout: layout.transpose(-2, -1)
+                   if len(layout.dims) > 1 else layout)
+
+
+@handles("permute")
+def _permute(low: Lowering, x: Any, order: Sequence[int]) -> Any:
+    return _relaid(x, lambda layout: layout.permute(order))
+
+
+@handles("movedim")
+def _movedim(low: Lowering, x: Any, source: Any, target: Any) -> Any:
+    def change(layout: Layout) -> Layout:
+        rank = len(layout.dims)
+        moved = [s % rank for s in ([source] if isinstance(source, int) else source)]
+        places = [t % rank for t in ([target] if isinstance(target, int) else target)]
+        order = [dim for dim in range(rank) if dim not in moved]
+        for place, dim in sorted(zip(places, moved)):
+            order.insert(place, dim)
+        return layout.permute(order)
+    return _relaid(x, change)
+
+
+@handles("unsqueeze")
+def _unsqueeze(low: Lowering, x: Any, dim: int) -> Any:
+    return _relaid(x, lambda layout: layout.unsqueeze(dim))
+
+
+@handles("squeeze")
+def _squeeze(low: Lowering, x: Any, dims: Any = None) -> Any:
+    def change(layout: Layout) -> Layout:
+        if dims is None:
+            return layout.squeeze(range(len(layout.dims)))
+        return layout.squeeze([dims] if isinstance(dims, int) else dims)
+    return _relaid(x, change)
+
+
+@handles("expand", "expand_as", "broadcast_to")
+def _expand(low: Lowering, x: Any, shape: Any, implicit: bool = False) -> Any:
+    del implicit
+    wanted = low.node.meta["val"].shape  # type: ignore[union-attr]
+    del shape
+    return _relaid(x, lambda layout: layout.expand(wanted))
+
+
+@handles("repeat_interleave")
+def _repeat_interleave(low: Lowering, x: Any, times: Any, dim: Optional[int] = None,
+                       **_: Any) -> Any:
+    if not isinstance(times, int) or dim is None:
+        return NotImplemented
+
+    def change(layout: Layout) -> Layout:
+        shape = layout.shape
+        at = dim % len(shape)
+        wide = shape[:at + 1] + (times,) + shape[at + 1:]
+        return layout.unsqueeze(at + 1).expand(wide).reshape(
+            shape[:at] + (shape[at] * times,) + shape[at + 1:])
+    return _relaid(x, change)
+
+
+@handles("slice")
+def _slice(low: Lowering, x: Any, dim: int = 0, start: Optional[int] = None,
+           stop: Optional[int] = None, step: int = 1) -> Any:
+    return _relaid(x, lambda layout: layout.slice(
+        dim, 0 if start is None else start, 2 ** 62 if stop is None else stop, step))
+
+
+@handles("narrow")
+def _narrow(low: Lowering, x: Any, dim: int, start: int, length: int) -> Any:
+    return _relaid(x, lambda layout: layout.slice(dim, start, start + length))
+
+
+@handles("select")
+def _select(low: Lowering, x: Any, dim: int, index: int) -> Any:
+    if isinstance(x, View) and len(x.tensor.shape) == 2 and \
+            x.layout.is_contiguous(low.elements(x.tensor)) and \
+            x.layout.shape == (low.samples,) + x.tensor.shape and \
+            dim % len(x.layout.dims) == 1:
+        taken = low.graph.take(x.tensor, index % x.tensor.shape[0])
+        return low.data_view(taken)
+    return _relaid(x, lambda layout: layout.select(dim, index))
+
+
+@handles("split", "chunk", "split_with_sizes", "tensor_split", "unbind")
+def _split(low: Lowering, x: Any, *rest: Any, **more: Any) -> Any:
+    del rest
+    values = low.node.meta["val"]  # type: ignore[union-attr]
+    name = operation_name(low.node.target).rsplit(".", 1)[-1]  # type: ignore
+    arguments = list(low.node.args)  # type: ignore[union-attr]
+    if name == "unbind":
+        dim = more.get("dim", arguments[1] if len(arguments) > 1 else 0)
+        return Several(tuple(_relaid(x, functools.partial(_one, dim, index))
+                             for index in range(len(values))))
+    dim = more.get("dim", arguments[2] if len(arguments) > 2 else 0)
+    ends = list(itertools.accumulate(value.shape[dim] for value in values))
+    return Several(tuple(_relaid(x, functools.partial(_part, dim, start, end))
+                         for start, end in zip([0] + ends, ends)))
+
+
+def _one(dim: int, index: int, layout: Layout) -> Layout:
+    return layout.select(dim, index)
+
+
+def _part(dim: int, start: int, end: int, layout: Layout) -> Layout:
+    return layout.slice(dim, start, end)
+
+
+@handles("getitem")
+def _getitem(low: Lowering, x: Any, index: int) -> Any:
+    return x.parts[index] if isinstance(x, Several) else NotImplemented
