@@ -10,7 +10,7 @@ import re
 from typing import Any, Dict, List, Sequence, Tuple
 
 from . import factors, layers
-from .graph import Graph, Op, Operand, Parameter, Tensor, Use
+from .graph import Datum, Graph, Op, Operand, Parameter, Tensor, Use
 
 @dataclasses.dataclass
 class Layered:
@@ -167,12 +167,15 @@ def _op(op: Op, number: int, values: Dict[Any, str], element: str,
 
 def _model(layered: Layered, element: str) -> List[str]:
     graph = layered.graph
-    values = {id(tensor): f"%{tensor.datum.kind}" for tensor in graph.data
-              if tensor.datum}
-    arguments = ", ".join(f"{values[id(tensor)]}: {_type(tensor, element)}"
-                          for tensor in graph.data)
-    lines = [f"galvatron.model {_symbol(_word(graph.name))}({arguments})"
-             f"{_data_attributes(graph)} {{"]
+    values: Dict[int, str] = {}
+    arguments = []
+    for tensor in graph.data:
+        assert tensor.datum is not None
+        values[id(tensor)] = f"%{_word(tensor.datum.name)}"
+        arguments.append(f"{values[id(tensor)]}: {_type(tensor, element)} "
+                         f"is {_datum(tensor.datum)}")
+    lines = [f"galvatron.model {_symbol(_word(graph.name))}("
+             + ",\n    ".join(arguments) + ") {"]
     for number, (layer, body) in enumerate(zip(layered.layers, layered.bodies)):
         inputs = ", ".join(values[id(tensor)] for tensor in layer.inputs)
         for place, tensor in enumerate(layer.outputs):
@@ -191,8 +194,10 @@ def _model(layered: Layered, element: str) -> List[str]:
                     "}"]
 
 
-def _data_attributes(graph: Graph) -> str:
-    lengths = [tensor.shape[0] for tensor in graph.data if tensor.shape]
-    below = [tensor.datum.below for tensor in graph.data if tensor.datum]
-    return f" {{seq_len = {lengths[0] if lengths else 1} : i64, " \
-           f"vocab = {max(below + [1])} : i64}}"
+def _datum(datum: Datum) -> str:
+    parts = [datum.kind]
+    if datum.name != datum.kind:
+        parts.append(f"name = {json.dumps(datum.name)}")
+    if datum.below:
+        parts.append(f"below = {datum.below}")
+    return f"<{', '.join(parts)}>"

@@ -46,12 +46,19 @@ class Parameter:
 
 @dataclasses.dataclass(eq=False)
 class Datum:
-    """What a sample has of one kind: `tokens`, `labels`, `classes`, `images`.
-    Integers are below `below`."""
+    """What a sample has of one kind: `tokens`, `labels`, `classes`, `images`,
+    `token_types`, `mask`. Files and messages call it by its name, the kind if there
+    is none. Integers are below `below`."""
 
     kind: str
     shape: Shape
     below: int = 0
+    given: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+        return self.given or self.kind
 
 
 @dataclasses.dataclass(eq=False)
@@ -111,10 +118,11 @@ class Graph:
         self.loss: Optional[Tensor] = None
         self.where = Where()
 
-    def datum(self, kind: str, shape: Sequence[int], below: int = 0) -> Tensor:
+    def datum(self, kind: str, shape: Sequence[int], below: int = 0,
+              name: str = "") -> Tensor:
         """A kind of data that the model takes."""
         tensor = Tensor(tuple(shape), "float" if kind == "images" else "integer",
-                        None, Datum(kind, tuple(shape), below))
+                        None, Datum(kind, tuple(shape), below, name))
         self.data.append(tensor)
         return tensor
 
