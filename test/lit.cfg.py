@@ -1,6 +1,7 @@
 # Configuration of lit: what a test may use. Values of the build come from
 # lit.site.cfg.py, made from lit.site.cfg.py.in.
 import os
+import subprocess
 
 import lit.formats
 
@@ -13,7 +14,8 @@ config.test_exec_root = os.path.join(config.galvatron_build_folder, "test")
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.galvatron_build_folder, "bin"), config.llvm_tools_folder,
      config.environment.get("PATH", "")])
-for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "GALVATRON_ORACLES"):
+for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "GALVATRON_ORACLES",
+                 "PYTHONPATH"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]
 config.substitutions += [
@@ -22,3 +24,8 @@ config.substitutions += [
     ("%docs", os.path.join(config.galvatron_source_folder, "docs")),
     ("%python", config.python),
 ]
+
+# Data that a package ships, found without importing it.
+if subprocess.call([config.python, "-c", "import importlib.util as util, sys; "
+                    "sys.exit(util.find_spec('sklearn') is None)"]) == 0:
+    config.available_features.add("scikit-learn")

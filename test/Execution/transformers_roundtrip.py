@@ -6,10 +6,10 @@
     transformers_roundtrip.py --bin=build/bin
 
 Random models made by transformers, a GPT-2 and one of each decoder family of the
-LLaMA kind that the installed version has, are trained for a few steps on four
-ranks from their model.safetensors. What `--save` and a checkpoint leave must load in
-transformers, with the same validation loss and the same greedy continuation, which
-every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
+LLaMA kind that the installed version has, a BERT and a ViT, are trained for a few
+steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
+must load in transformers, with the same validation loss and, of decoders, the same
+greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
 or transformers is missing. One way to have them on Debian 12: python3-torch, and
 `pip install transformers==4.38.2` in a venv with --system-site-packages.
 """
@@ -23,6 +23,7 @@ import sys
 import tempfile
 
 try:
+    import numpy
     import torch
     import transformers
 except ImportError as error:
@@ -49,6 +50,17 @@ CONFIGS = {
 }
 
 
+ENCODER = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
+           "num_attention_heads": 6, "hidden_dropout_prob": 0.0,
+           "attention_probs_dropout_prob": 0.0}
+ENCODERS = {
+    ("Bert", "BertForMaskedLM"): {"vocab_size": VOCAB,
+                                  "max_position_embeddings": LENGTH},
+    ("ViT", "ViTForImageClassification"): {"image_size": 12, "patch_size": 4,
+                                           "num_labels": 5, "qkv_bias": False},
+}
+
+
 def check(what, good):
     print(("ok      " if good else "FAILED  ") + what)
     if not good:
@@ -64,6 +76,40 @@ def main():
         if hasattr(transformers, kind + "Config"):
             print(kind)
             check_family(tools, kind, config)
+    for (kind, class_name), config in ENCODERS.items():
+        print(kind)
+        check_encoder(tools, kind, class_name, config)
+
+
+def hand_over(tools, model):
+    """Gives a model to us and takes it back, in the current folder: functions that
+    run the program made of it, and that load what a run leaves."""
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases, too, are not zero
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.save_pretrained("given", safe_serialization=True)
+    subprocess.run(
+        [f"{tools}/galvatron-compile", "given/config.json", "--cluster=4xcpu",
+         f"--batch={BATCH}", "--pipeline-degree=2", "--strategy=tp2", "-o",
+         "model.gvx"], check=True, stdout=subprocess.DEVNULL)
+
+    def run(*options):
+        subprocess.run([f"{tools}/galvatron-run", "model.gvx", *options],
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def load(path):
+        loaded, report = type(model).from_pretrained(path, output_loading_info=True)
+        check(f"{path}: every tensor is known and none is missing",
+              not any(report.values()))
+        return loaded.eval()
+
+    # Through our hands and back: the same bits.
+    run("--steps=0", "--init=given", "--save=back")
+    back = load("back").state_dict()
+    check("weights come back as they were given",
+          all(torch.equal(value, back[name])
+              for name, value in model.state_dict().items()))
+    return run, load
 
 
 def check_family(tools, kind, fields):
@@ -73,42 +119,15 @@ def check_family(tools, kind, fields):
     suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
     model_class = getattr(transformers, kind + suffix)
     model = model_class(config)
-    with torch.no_grad():
-        for parameter in model.parameters():  # biases, too, are not zero
-            parameter.add_(0.05 * torch.randn_like(parameter))
-
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        model.save_pretrained("given", safe_serialization=True)
+        run, load = hand_over(tools, model)
         generator = random.Random(3)
         tokens = [32]
         while len(tokens) < SAMPLES * LENGTH + 1:
             tokens.append((tokens[-1] * 5 + generator.randrange(7)) % VOCAB)
         with open("data.txt", "wb") as file:
             file.write(bytes(tokens))
-        subprocess.run(
-            [f"{tools}/galvatron-compile", "given/config.json", "--cluster=4xcpu",
-             f"--batch={BATCH}", "--pipeline-degree=2", "--strategy=tp2", "-o",
-             "model.gvx"], check=True, stdout=subprocess.DEVNULL)
-
-        def run(*options):
-            subprocess.run([f"{tools}/galvatron-run", "model.gvx", *options],
-                           check=True, stdout=subprocess.DEVNULL)
-
-        def load(path):
-            loaded, report = model_class.from_pretrained(
-                path, output_loading_info=True)
-            check(f"{path}: every tensor is known and none is missing",
-                  not any(report.values()))
-            return loaded.eval()
-
-        # Through our hands and back: the same bits.
-        run("--steps=0", "--init=given", "--save=back")
-        back = load("back").state_dict()
-        check("weights come back as they were given",
-              all(torch.equal(value, back[name])
-                  for name, value in model.state_dict().items()))
-
         prompt = "HELLO 42"  # bytes below VOCAB
         run("--steps=6", "--data=data.txt", "--lr=1e-3", "--init=given",
             "--validation-fraction=0.25", "--validate-every=6", "--save=trained",
@@ -138,6 +157,49 @@ def check_family(tools, kind, fields):
             continuation = bytes(text[len(prompt):]).decode(errors="replace")
             check(f"{path}: the same continuation",
                   continuation == summary["generated"])
+
+
+def encoder_data(kind, config):
+    """What the program reads, by name, and how the library's class takes it."""
+    if kind == "ViT":
+        data = {"images": torch.randn(SAMPLES, 3, config.image_size, config.image_size),
+                "classes": torch.randint(config.num_labels, (SAMPLES,))}
+        return data, {"pixel_values": data["images"]}, data["classes"]
+    shape = (SAMPLES, LENGTH)
+    length = torch.randint(LENGTH // 2, LENGTH + 1, (SAMPLES, 1))
+    mask = (torch.arange(LENGTH)[None, :] < length).long()
+    data = {"tokens": torch.randint(VOCAB, shape) * mask, "mask": mask,
+            "token_types": torch.randint(2, shape) * mask,
+            "labels": torch.where((torch.rand(shape) < 0.3) & (mask == 1),
+                                  torch.randint(VOCAB, shape), torch.tensor(-1))}
+    return data, {"input_ids": data["tokens"], "attention_mask": mask,
+                  "token_type_ids": data["token_types"]}, data["labels"]
+
+
+def check_encoder(tools, kind, class_name, fields):
+    torch.manual_seed(5)
+    config = getattr(transformers, kind + "Config")(**ENCODER, **fields)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        run, load = hand_over(tools, getattr(transformers, class_name)(config))
+        data, arguments, labels = encoder_data(kind, config)
+        for name, values in data.items():
+            numpy.save(name + ".npy", values.numpy())
+        run("--steps=6", *(f"--data={name}={name}.npy" for name in data), "--lr=1e-3",
+            "--init=given", "--validation-fraction=0.25", "--validate-every=6",
+            "--save=trained", "--checkpoint=checkpoints", "--summary=summary.json")
+        with open("summary.json", encoding="utf-8") as file:
+            ours = json.load(file)["validation-loss"]
+        first = SAMPLES - SAMPLES // 4
+        for path in ("trained", "checkpoints/step-00000006"):
+            with torch.no_grad():
+                logits = load(path)(**{key: value[first:]
+                                       for key, value in arguments.items()}).logits
+            loss = torch.nn.functional.cross_entropy(
+                logits.reshape(-1, logits.shape[-1]), labels[first:].reshape(-1),
+                ignore_index=-1).item()
+            check(f"{path}: validation loss {loss:.6f}, ours {ours:.6f}",
+                  abs(loss / ours - 1) < 1e-5)
 
 
 if __name__ == "__main__":

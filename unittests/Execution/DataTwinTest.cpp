@@ -364,58 +364,6 @@ TEST_P(DataTwinTest, ProgramsForDevicesWithStreams) {
                "f32", "cuda");
 }
 
-/// Models that are imported: four data and a mask for every layer; images.
-class EncoderTwinTest : public ::testing::TestWithParam<const char *> {
-protected:
-  EncoderTwinTest() {
-    loadTwinDialects(context);
-    model.family = GetParam();
-  }
-
-  void expectTwin(const TwinPlan &plan, const std::string &dtype) {
-    SCOPED_TRACE(plan.str() + " " + dtype);
-    TwinOptions options;
-    options.dtype = dtype;
-    options.steps = 3;
-    options.eps = dtype == "f64" ? 1e-8 : 1e-6;
-    auto [entry, inserted] = references.try_emplace(dtype);
-    if (inserted)
-      entry->second =
-          runTwin(context, model, singleRank(model, plan.batch), options);
-    ASSERT_EQ(entry->second.error, "");
-    TwinRun run = runTwin(context, model, plan, options);
-    ASSERT_EQ(run.error, "");
-    EXPECT_EQ(checkMemory(run), "");
-    EXPECT_EQ(compareRuns(run, entry->second, getBounds(dtype, "adamw")), "");
-  }
-
-  TwinModel model;
-  mlir::MLIRContext context;
-  std::map<std::string, TwinRun> references;
-};
-
-TEST_P(EncoderTwinTest, PureStrategies) {
-  for (const char *text : {"tp8", "tp2.sdp2.ckpt", "dp4"}) {
-    Strategy strategy = llvm::cantFail(Strategy::parse(text));
-    expectTwin(
-        uniformPlan(model, 8 / strategy.devices(), strategy, 16, 4, "1f1b"),
-        "f64");
-  }
-}
-
-TEST_P(EncoderTwinTest, RandomMixedPlans) {
-  std::mt19937 generator(2028);
-  int64_t count = std::getenv("GALVATRON_LONG") ? 40 : 3;
-  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
-    expectTwin(randomPlan(model, generator), "f64");
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, EncoderTwinTest,
-                         ::testing::Values("bert", "vit"),
-                         [](const auto &info) {
-                           return std::string(info.param);
-                         });
-
 INSTANTIATE_TEST_SUITE_P(Toys, DataTwinTest, ::testing::Range<size_t>(0, 4),
                          [](const auto &info) {
                            return std::string(toys()[info.param].name);

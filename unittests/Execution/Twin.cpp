@@ -59,8 +59,9 @@ std::string TwinModel::config() const {
       stream << ",\"vocab_size\":" << vocabulary
              << ",\"max_position_embeddings\":" << positions << "}";
     else
-      stream << ",\"image_size\":6,\"patch_size\":3,\"num_channels\":2"
-             << ",\"num_labels\":16}";
+      stream << ",\"num_labels\":" << vocabulary
+             << ",\"image_size\":[6,7],\"patch_size\":[3,2]"
+             << ",\"num_channels\":2}";
     return text;
   }
   if (family != "gpt2") {
@@ -402,7 +403,6 @@ void Running::disturbVectors() {
 /// Numbers that depend on nothing but the datum, the step and their place.
 /// Some values of the counted datum are left out, of one sample more than of
 /// another: a mean of means would show.
-/// The first position of a sample is never masked.
 static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
                                     int64_t step) {
   std::vector<char> bytes(size_t(batch) * datum.bytesPerSample);
@@ -426,9 +426,6 @@ static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
     }
     auto value = int32_t((state >> 8) % uint32_t(datum.below));
     int64_t sample = i / length, position = i % length;
-    // Softmax is over something.
-    if (datum.kind == "mask" && position == 0)
-      value = int32_t(datum.below) - 1;
     if (datum.counted && (length > 4 ? position >= length - sample % 5
                                      : (sample + position) % 5 == 3))
       value = -1;

@@ -28,9 +28,9 @@
 
 namespace galvatron::test {
 
-/// A small model: a GPT-2, or a decoder of another family with twice as many
-/// heads as `heads`, which are then those of the keys, or any other, given as
-/// text.
+/// A small model: a GPT-2, an encoder (`bert`, `vit`), or a decoder of another
+/// family with twice as many heads as `heads`, which are then those of the
+/// keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   double dropout = 0.1;

@@ -168,11 +168,12 @@ TEST_F(TwinTest, BoundaryBuffersHoldTwoNeighbours) {
 }
 
 /// Grouped heads, windows, biases, norms of heads and ties under plans whose
-/// tensor parallelism reaches the number of key heads.
-class DecoderTwinTest : public TwinTest,
-                        public ::testing::WithParamInterface<const char *> {};
+/// tensor parallelism reaches the number of key heads; masks, token types and
+/// images.
+class FamilyTwinTest : public TwinTest,
+                       public ::testing::WithParamInterface<const char *> {};
 
-TEST_P(DecoderTwinTest, RandomMixedPlans) {
+TEST_P(FamilyTwinTest, RandomMixedPlans) {
   TwinModel model;
   model.family = GetParam();
   std::mt19937 generator(2027);
@@ -184,7 +185,7 @@ TEST_P(DecoderTwinTest, RandomMixedPlans) {
   }
 }
 
-TEST_P(DecoderTwinTest, PureStrategies) {
+TEST_P(FamilyTwinTest, PureStrategies) {
   TwinModel model;
   model.family = GetParam();
   model.layers = 4;
@@ -200,7 +201,7 @@ TEST_P(DecoderTwinTest, PureStrategies) {
 }
 
 /// The recording backend checks order and lifetime of every access.
-TEST_P(DecoderTwinTest, ProgramsForDevicesWithStreams) {
+TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
   TwinModel model;
   model.family = GetParam();
   model.layers = 3;
@@ -221,9 +222,9 @@ TEST_P(DecoderTwinTest, ProgramsForDevicesWithStreams) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DecoderTwinTest,
-                         ::testing::Values("llama", "mistral", "qwen2",
-                                           "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTwinTest,
+                         ::testing::Values("bert", "llama", "mistral", "qwen2",
+                                           "qwen3", "vit"),
                          [](const auto &info) {
                            return std::string(info.param);
                          });
