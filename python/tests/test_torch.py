@@ -21,7 +21,8 @@ from torch.nn import functional as F
 import galvatron
 
 from .support import FolderTest
-from .torch_modules import GPT, MLP, Encoder, FusedGPT, HandLlama
+from .torch_modules import (GPT, MLP, Encoder, FusedGPT, HandLlama, PaddedEncoder,
+                            PictureNet)
 
 LENGTH, VOCAB, BATCH = 16, 61, 8
 TOKENS = torch.zeros(1, LENGTH, dtype=torch.long)
@@ -58,13 +59,33 @@ def logits_loss(module, x, y):
     return F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
+def pictures_of(channels):
+    """Pictures and their classes."""
+    draw = torch.Generator().manual_seed(5)
+    return (torch.randn(BATCH, channels, 12, 12, generator=draw, dtype=torch.double),
+            torch.randint(0, 5, (BATCH,), generator=draw))
+
+
+def masked_batch():
+    """Tokens with padding, which segment they are of, and labels of some of them."""
+    draw = torch.Generator().manual_seed(5)
+    shape = (BATCH, LENGTH)
+    tokens = torch.randint(1, VOCAB, shape, generator=draw)
+    mask = torch.ones(shape, dtype=torch.long)
+    mask[1:, 11:] = 0
+    segments = torch.randint(0, 2, shape, generator=draw)
+    chosen = torch.rand(shape, generator=draw) < 0.3
+    return tokens, mask, segments, torch.where(chosen, tokens, -100)
+
+
 class Comparison(FolderTest):
     """Losses and gradients against eager PyTorch."""
 
     def check(self, module, tolerance, inputs=(TOKENS,), loss="cross_entropy",
-              eager=logits_loss, plans=PLANS):
+              eager=logits_loss, plans=PLANS, data=None):
         model = galvatron.from_torch(module, inputs, loss)
         words, x, y = batch_of()
+        words = words if data is None else data
         module.zero_grad()
         expected = eager(module, x, y)
         expected.backward()
@@ -73,13 +94,16 @@ class Comparison(FolderTest):
             path = self.folder / "gradients.safetensors"
             found = program.gradients(words, path, init=model.weights)
             self.assertLess(abs(found - expected.item()), tolerance * expected.item())
-            gradients = model.named(galvatron.Weights(path))
+            gradients = model.named(galvatron.Weights(path), gradients=True)
             self.assertEqual(set(gradients),
                              {name for name, _ in module.named_parameters()})
+            # Biases of keys have none, but for rounding.
+            least = 1e-3 * max(float(parameter.grad.norm())
+                               for parameter in module.parameters())
             for name, parameter in module.named_parameters():
                 difference = gradients[name] - parameter.grad
                 self.assertLess(float(difference.norm()),
-                                tolerance * float(parameter.grad.norm()),
+                                tolerance * max(float(parameter.grad.norm()), least),
                                 f"{name} under {plan}")
         return model
 
@@ -134,6 +158,25 @@ class EagerTest(Comparison):
             model = self.check(module, 1e-7, plans=PLANS[:3])
             self.assertEqual([name for name, _ in model.layers],
                              ["embed", "blocks.0", "blocks.1", "blocks.2", "out"])
+
+    def test_pictures(self):
+        pictures, classes = pictures_of(1)
+        model = self.check(
+            perturbed(PictureNet().double()), 1e-10, (pictures[:2],),
+            eager=lambda module, x, y: F.cross_entropy(module(pictures), classes),
+            plans=PLANS[:3], data={"images": pictures, "classes": classes})
+        self.assertEqual([name for name, _ in model.layers],
+                         ["first", "hidden.0", "hidden.1", "hidden.2", "out"])
+
+    def test_padding_and_a_value_that_all_blocks_read(self):
+        tokens, mask, _, labels = masked_batch()
+        model = self.check(
+            perturbed(PaddedEncoder().double()), 1e-9, (tokens, mask),
+            eager=lambda module, x, y: F.cross_entropy(
+                module(tokens, mask).flatten(0, 1), labels.flatten()),
+            plans=PLANS[:3],
+            data={"tokens": tokens, "mask": mask, "labels": labels})
+        self.assertGreaterEqual(len(model.layers), 4)
 
     def test_training_is_that_of_torch(self):
         self.train_both(perturbed(GPT().double()).eval())
@@ -218,6 +261,40 @@ class TransformersTest(Comparison):
     def test_qwen2(self):
         self.decoder("Qwen2", use_sliding_window=True, sliding_window=7,
                      max_window_layers=1, tie_word_embeddings=True)
+
+    def small(self, kind, suffix, **fields):
+        config = getattr(transformers, kind + "Config")(
+            hidden_size=24, num_hidden_layers=3, num_attention_heads=4,
+            intermediate_size=40, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, **fields)
+        return perturbed(getattr(transformers, kind + suffix)(config).double()).eval()
+
+    def test_vit(self):
+        pictures, classes = pictures_of(3)
+        module = self.small("ViT", "ForImageClassification", image_size=12,
+                            patch_size=4, num_labels=5)
+        self.check(module, 1e-7, {"pixel_values": pictures[:2]},
+                   eager=lambda module, x, y:
+                   F.cross_entropy(module(pictures).logits, classes),
+                   plans=PLANS[:3], data={"images": pictures, "classes": classes})
+
+    def test_bert(self):
+        tokens, mask, segments, labels = masked_batch()
+        module = self.small("Bert", "ForMaskedLM", vocab_size=VOCAB,
+                            max_position_embeddings=LENGTH + 4)
+        inputs = {"input_ids": tokens, "attention_mask": mask,
+                  "token_type_ids": segments}
+        self.check(module, 1e-7, inputs,
+                   eager=lambda module, x, y: F.cross_entropy(
+                       module(**inputs).logits.flatten(0, 1), labels.flatten()),
+                   plans=PLANS[:3],
+                   data={"tokens": tokens, "mask": mask, "token_types": segments,
+                         "labels": labels})
+        # Without them all tokens are of the first segment, and count.
+        self.check(module, 1e-7, {"input_ids": tokens},
+                   eager=lambda module, x, y: F.cross_entropy(
+                       module(tokens).logits.flatten(0, 1), labels.flatten()),
+                   plans=PLANS[:2], data={"tokens": tokens, "labels": labels})
 
     def test_qwen3(self):
         self.decoder("Qwen3", head_dim=8)

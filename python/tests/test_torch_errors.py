@@ -86,7 +86,7 @@ class UnsupportedTest(unittest.TestCase):
                     "btc,c->btc", x, s.weight)),
                 ("weight alone", "parameter 'weight' alone|'aten.mul'",
                  lambda s, x: x * s.weight),
-                ("constant", "neither a bias nor one of positions",
+                ("constant", "neither a bias nor a row for each position",
                  lambda s, x: x + torch.arange(8.0)[:, None])]:
             with self.subTest(name):
                 self.refused(message, call, nn.Linear(WIDTH, WIDTH))

@@ -246,3 +246,57 @@ class FusedGPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.out(x)
+
+
+class PictureNet(nn.Module):
+    """A classifier of pictures as rows of pixels."""
+
+    def __init__(self, size=12, width=24, classes=5):
+        super().__init__()
+        self.first = nn.Linear(size * size, width)
+        self.hidden = nn.ModuleList([
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(),
+                          nn.Linear(2 * width, width)) for _ in range(3)])
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, pictures):
+        x = F.gelu(self.first(pictures.flatten(1)))
+        for layer in self.hidden:
+            x = x + layer(x)
+        return self.out(x)
+
+
+class PaddedAttention(nn.Module):
+    """Scores with what padding adds to them."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for part in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        scores = scores + (1.0 - mask[:, None, None, :].to(x.dtype)) * -1e9
+        y = scores.softmax(-1) @ v
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class PaddedEncoder(nn.Module):
+    """An encoder with a mask among its inputs, and a stream that all blocks read
+    besides."""
+
+    def __init__(self, vocab=61, width=24):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.blocks = nn.ModuleList([PaddedAttention(width, 4) for _ in range(3)])
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
+        self.out = nn.Linear(width, vocab)
+
+    def forward(self, tokens, mask):
+        x = begin = self.embed(tokens)
+        for block, norm in zip(self.blocks, self.norms):
+            x = norm(x + block(x, mask)) + begin
+        return self.out(x)

@@ -154,9 +154,12 @@ def _body(layer: layers.Layer, name: str, element: str) -> List[str]:
 
 def _op(op: Op, number: int, values: Dict[Any, str], element: str,
         extra: Dict[str, Any]) -> str:
-    operands = ", ".join(
-        values[(id(operand.parameter), operand.shape)] if isinstance(operand, Use)
-        else values[id(operand)] for operand in op.operands)
+    words = [values[(id(operand.parameter), operand.shape)]
+             if isinstance(operand, Use) else values[id(operand)]
+             for operand in op.operands]
+    operands = ", ".join(words)
+    if op.name == "nn.grouped_attention" and len(words) > 3:
+        operands = f"{', '.join(words[:3])} mask {words[3]}"
     for place, tensor in enumerate(op.results):
         values[id(tensor)] = f"%s{number}_{place}" if place else f"%v{number}"
     names = ", ".join(values[id(tensor)] for tensor in op.results)

@@ -105,7 +105,7 @@ def _apply(c: _Classes, op: Op) -> None:
         c.block((id(x), 1))
         c.block((id(x), 0))
     elif op.name == "nn.grouped_attention":
-        for operand in op.operands:
+        for operand in op.operands[:3]:
             c.join((id(operand), 1), (id(y), 1))
             c.kind((id(operand), 1), "heads", operand.shape[1])
             c.block((id(operand), 0))

@@ -201,12 +201,13 @@ class Graph:
                         dropout=dropout or None)
 
     def grouped_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float,
-                          causal: bool, window: int = 0,
-                          dropout: float = 0.0) -> Tensor:
+                          causal: bool, window: int = 0, dropout: float = 0.0,
+                          mask: Optional[Tensor] = None) -> Tensor:
         """Of queries [positions, heads, size], and keys and values of as many or
-        fewer heads."""
+        fewer heads; keys whose `mask` is 0 do not count."""
         positions, heads, size = q.shape
-        return self._op("nn.grouped_attention", [q, k, v],
+        return self._op("nn.grouped_attention",
+                        [q, k, v] + ([mask] if mask is not None else []),
                         (positions, heads * size), (heads, positions), causal=causal,
                         scale=scale, window=window or None, dropout=dropout or None)
 

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the layers of a graph.
 
-The list of operations is cut wherever one activation, and nothing else, goes on:
-between two such places there is a *segment*. Segments that follow each other in a
-pattern that repeats are blocks, and each round of the pattern is a layer; of the
-others, each with a product, a lookup or attention is one, together with the light
-ones around it. Layers that do the same share a body. The modules that operations
-come from decide between cuts that are as good, and give the names."""
+The list of operations is cut wherever one activation, and nothing else, goes on (or
+two, where the pieces would be large): between two such places there is a *segment*.
+Segments that follow each other in a pattern that repeats are blocks, and each round
+of the pattern is a layer; of the others, each with a product, a lookup or attention
+is one, together with the light ones around it. Layers that do the same share a body.
+The modules that operations come from decide between cuts that are as good, and give
+the names."""
 
 from __future__ import annotations
 
@@ -18,6 +19,11 @@ from .graph import Op, Tensor, Use
 
 # Operations that are worth a layer.
 _HEAVY = ("nn.linear", "nn.embedding", "nn.attention", "nn.grouped_attention")
+# A segment with more of them is cut where more than one tensor goes on; a block of
+# parallel branches with separate projections has eight.
+_MOST_HEAVY = 8
+# Layers with more inputs are not made: each is sent between stages.
+_MOST_LIVE = 4
 # Longer patterns are not looked for: they would be many layers.
 _MOST_SEGMENTS_OF_A_BLOCK = 64
 
@@ -39,33 +45,49 @@ class Layer:
 
 def find(ops: Sequence[Op], loss: Tensor) -> List[Layer]:
     """The layers of operations that are in order and all needed."""
-    segments = _segments(ops, loss)
+    segments = _segments(ops)
     groups = _group(segments, loss)
     layers = [_layer(group, ops, loss) for group in groups]
     _name(layers)
     return layers
 
 
-def _last_uses(ops: Sequence[Op]) -> Dict[int, int]:
-    """The number of the last operation that takes a tensor, by its id."""
-    return {id(tensor): number for number, op in enumerate(ops)
+def _live_behind(ops: Sequence[Op]) -> List[int]:
+    """How many tensors go on behind each operation."""
+    last = {id(tensor): number for number, op in enumerate(ops)
             for tensor in op.tensors}
-
-
-def _segments(ops: Sequence[Op], loss: Tensor) -> List[List[Op]]:
-    last = _last_uses(ops)
-    result: List[List[Op]] = [[]]
-    live: Dict[int, int] = {}
+    result: List[int] = []
+    live: Set[int] = set()
     for number, op in enumerate(ops):
-        result[-1].append(op)
         for tensor in op.results:
             if last.get(id(tensor), -1) > number:
-                live[id(tensor)] = last[id(tensor)]
-        live = {tensor: end for tensor, end in live.items() if end > number}
-        if len(live) <= 1 and number + 1 < len(ops):
-            result.append([])
-    del loss
+                live.add(id(tensor))
+        live = {tensor for tensor in live if last[tensor] > number}
+        result.append(len(live))
     return result
+
+
+def _segments(ops: Sequence[Op]) -> List[List[Op]]:
+    """Operations cut wherever one tensor goes on; where these are too many, wherever
+    two do, and so on: a value that all blocks read goes on everywhere."""
+    live = _live_behind(ops)
+    segments = [list(range(len(ops)))]
+    for most in range(1, _MOST_LIVE + 1):
+        result: List[List[int]] = []
+        for segment in segments:
+            heavy = sum(ops[number].name in _HEAVY for number in segment)
+            if most > 1 and heavy <= _MOST_HEAVY:
+                result.append(segment)
+                continue
+            part: List[int] = []
+            for number in segment:
+                part.append(number)
+                if live[number] <= most:
+                    result.append(part)
+                    part = []
+            result += [part] if part else []
+        segments = result
+    return [[ops[number] for number in segment] for segment in segments]
 
 
 def _heavy(segment: Sequence[Op]) -> bool:
@@ -228,8 +250,8 @@ def _layer(group: List[Op], ops: Sequence[Op], loss: Tensor) -> Layer:
 
 def _name(layers: Sequence[Layer]) -> None:
     """Names layers after the innermost module that all of their operations are in,
-    and no other layer's; where there is none, after the module of their last heavy
-    operation."""
+    and no other layer's; where there is none, after that of their heavy operations, or
+    of the last of these."""
     owners: Dict[str, Set[int]] = {}
     for number, layer in enumerate(layers):
         for op in layer.ops:
@@ -237,11 +259,12 @@ def _name(layers: Sequence[Layer]) -> None:
                 owners.setdefault(path, set()).add(number)
     taken: Dict[str, int] = {}
     for layer in layers:
+        heavy = [op for op in layer.ops if op.name in _HEAVY and op.where.path]
         name, layer.kind = common_module(layer.ops)
         if not name or len(owners[name]) > 1:
-            paths = [op.where.path for op in layer.ops
-                     if op.name in _HEAVY and op.where.path]
-            name = paths[-1] if paths else "layer"
+            name = common_module(heavy)[0]
+            if not name or len(owners[name]) > 1:
+                name = common_module(heavy[-1:])[0] or "layer"
             layer.kind = name
         taken[name] = taken.get(name, 0) + 1
         layer.name = name if taken[name] == 1 else f"{name}.{taken[name]}"

@@ -5,19 +5,17 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
-from ..graph import Graph, ShapeConflict
+from ..graph import Graph, ShapeConflict, Tensor
 from .layout import Layout, LayoutError, normal
-from .values import View
+from .values import MOST_NEGATIVE, Function, KeyMask, View
 
 # How far cosines and sines of a table may be from those of their frequencies; they
 # are computed in f32.
 _ANGLE_TOLERANCE = 1e-4
-# What is added to scores that do not count is at most this.
-_MOST_NEGATIVE = -1e4
 
 
 class NoCounterpart(ValueError):
@@ -29,7 +27,7 @@ def allowed_pairs(mask: torch.Tensor) -> torch.Tensor:
     PyTorch takes it: true where they count, or what is added to the scores."""
     if mask.dtype == torch.bool:
         return mask
-    if not bool(torch.all((mask == 0) | (mask <= _MOST_NEGATIVE))):
+    if not bool(torch.all((mask == 0) | (mask <= MOST_NEGATIVE))):
         raise NoCounterpart("scores with a bias")
     return mask == 0
 
@@ -60,6 +58,35 @@ def mask_kind(allowed: Optional[torch.Tensor], queries: int, keys: int
     raise NoCounterpart("a mask that is neither causal nor a window")
 
 
+def split_mask(value: Any, samples: int
+               ) -> Tuple[Optional[torch.Tensor], Optional[Tensor]]:
+    """The pairs that count and the mask of keys, of what is given as a mask."""
+    if value is None:
+        return None, None
+    if isinstance(value, torch.Tensor):
+        return allowed_pairs(value), None
+    if isinstance(value, Function):
+        value = KeyMask(value)
+    if not isinstance(value, KeyMask):
+        raise NoCounterpart("a mask that depends on activations")
+    if value.of.allows() is None:
+        raise NoCounterpart("a mask that is neither true nor 0 where keys count")
+    if not value.of.allows():
+        raise NoCounterpart("a mask that is 1 where keys do not count: expected one "
+                            "that is 1 where they do")
+    tensor, layout = value.of.leaf.tensor, value.of.leaf.layout
+    dims = [normal(dim) for dim in layout.dims]
+    keys = tensor.shape[-1]
+    others = [atom for dim in dims[1:-1] for atom in dim]
+    if len(tensor.shape) != 1 or layout.offset or len(dims) < 2 or \
+            dims[0] != normal([(samples, keys)]) or dims[-1] != normal([(keys, 1)]) or \
+            any(stride for _, stride in others):
+        raise NoCounterpart("a mask that is not [samples, keys]")
+    assert tensor.datum is not None
+    tensor.datum.kind, tensor.datum.below = "mask", 2
+    return value.also, tensor
+
+
 def _heads_of(view: View) -> Tuple[Layout, int]:
     """A view [samples, heads, positions, size] without its repeated heads, and how
     often they are repeated."""
@@ -76,9 +103,12 @@ def _heads_of(view: View) -> Tuple[Layout, int]:
 
 
 def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: View,
-           scale: float, causal: bool, window: int, dropout: float) -> View:
+           scale: float, allowed: Optional[torch.Tensor], mask: Optional[Tensor],
+           dropout: float) -> View:
     """Adds attention of [samples, heads, positions, size] to the graph. `gather`
-    makes a part of a tensor a whole one."""
+    makes a part of a tensor a whole one; `allowed` says which pairs count, `mask`
+    which keys."""
+    _heads_of(q)
     samples, heads, queries, size = q.layout.shape
     shapes = [_heads_of(view) for view in (q, k, v)]
     layouts = [layout for layout, _ in shapes]
@@ -92,7 +122,8 @@ def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: Vi
     # Samples, positions, heads, size: as nn has them.
     layouts = [layout.transpose(1, 2) for layout in layouts]
     packed = _packed(q, k, v, layouts, heads, size)
-    if packed and queries == keys and not window:
+    causal, window = mask_kind(allowed, queries, keys)
+    if packed and queries == keys and not window and mask is None:
         graph.split(q.tensor, (queries, 3, heads * size))
         result = graph.attention(q.tensor, heads, scale, causal, dropout)
     else:
@@ -107,7 +138,7 @@ def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: Vi
             graph.split(view.tensor, layout.shape[1:])
             tensors.append(view.tensor)
         result = graph.grouped_attention(tensors[0], tensors[1], tensors[2], scale,
-                                         causal, window, dropout)
+                                         causal, window, dropout, mask)
     layout = Layout.contiguous((samples, queries, heads, size)).transpose(1, 2)
     return View(result, layout)
 

@@ -72,10 +72,14 @@ class TorchModel(Model):
         return [(layer.name, body) for layer, body
                 in zip(self.layered.layers, self.layered.bodies)]
 
-    def named(self, weights: Weights) -> Dict[str, torch.Tensor]:
-        """Tensors of the model (weights, gradients) under the names of the module,
-        where they differ: packed weights are whole, constants left out."""
-        return self.parts.merge(weights.torch(), dict(self._module.named_parameters()))
+    def named(self, tensors: Weights, gradients: bool = False
+              ) -> Dict[str, torch.Tensor]:
+        """Tensors of the model under the names of the module, where they differ:
+        packed weights are whole, constants left out. What the model does not use of
+        a weight is that of the module; of gradients it is zero."""
+        wholes = {name: torch.zeros_like(value) if gradients else value.detach()
+                  for name, value in self._module.named_parameters()}
+        return self.parts.merge(tensors.torch(), wholes)
 
     def state_dict(self) -> Weights:
         """The weights under the names of the module."""
@@ -310,11 +314,16 @@ def _logits(returned: Any) -> torch.fx.Node:
 
 
 def _order_data(graph: Graph) -> None:
-    """Tokens or images first, labels last; inputs that nothing reads are dropped."""
+    """Tokens or images first, labels last; inputs that nothing reads are dropped. Of
+    several that are looked up the first are tokens."""
     read = {id(tensor) for op in graph.live() for tensor in op.tensors}
     graph.data = [tensor for tensor in graph.data if id(tensor) in read]
+    tokens = [tensor.datum for tensor in graph.data
+              if tensor.datum and tensor.datum.kind == "tokens"]
+    for datum in tokens[1:]:
+        datum.kind = "token_types"
     order = {"tokens": 0, "images": 0, "labels": 2, "classes": 2}
-    graph.data.sort(key=lambda tensor: order[tensor.datum.kind]
+    graph.data.sort(key=lambda tensor: order.get(tensor.datum.kind, 1)
                     if tensor.datum else 1)
     kinds = [tensor.datum.kind for tensor in graph.data if tensor.datum]
     if len(set(kinds)) != len(kinds):

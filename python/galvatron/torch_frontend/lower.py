@@ -20,8 +20,8 @@ from ..graph import Graph, Parameter, ShapeConflict, Tensor, Where
 from .attention import NoCounterpart
 from .layout import Layout, LayoutError, normal
 from .parts import Parts
-from .values import (PATTERNS, Broken, Function, InverseRoot, MeanSquare, Normed,
-                     Rotated, Scaled, Scores, Several, View, Weight)
+from .values import (PATTERNS, Broken, Function, InverseRoot, KeyMask, MeanSquare,
+                     Normed, Rotated, Scaled, Scores, Several, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -41,7 +41,8 @@ _ELEMENT_WISE = ("add", "sub", "rsub", "mul", "div", "neg", "pow", "tanh", "sigm
                  "relu", "gelu", "silu", "mish", "elu", "leaky_relu", "hardtanh",
                  "hardswish", "hardsigmoid", "softplus", "clamp", "clamp_min", "sin",
                  "cos", "log1p", "expm1", "celu", "selu", "relu6", "threshold",
-                 "log_sigmoid", "sign", "clamp_max")
+                 "log_sigmoid", "sign", "clamp_max", "eq", "ne", "gt", "lt", "ge", "le",
+                 "logical_not", "bitwise_not")
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
@@ -185,6 +186,8 @@ class Lowering:
         return View(self.graph.rms_norm(view.tensor, weight, eps), view.layout)
 
     def _apply_function(self, value: Function) -> View:
+        if value.leaf.tensor.element == "integer":
+            raise NoCounterpart("a function of integers among the data")
         if value.factor() == 1.0:
             return value.leaf
         tanh = None
@@ -195,8 +198,12 @@ class Lowering:
         if tanh is None:
             raise NoCounterpart("a function of every element that nn lacks; it has "
                                 "GELU, and SiLU where it gates another value")
+        # Its place is where it was written, not where it is first needed.
+        here, self.graph.where = self.graph.where, value.where or self.graph.where
         view = self.gathered(value.leaf)
-        return View(self.graph.gelu(view.tensor, tanh), view.layout)
+        result = View(self.graph.gelu(view.tensor, tanh), view.layout)
+        self.graph.where = here
+        return result
 
     # The walk.
 
@@ -262,9 +269,21 @@ class Lowering:
     def _same(self, node: torch.fx.Node, value: Any) -> Any:
         wanted = node.meta["val"].dtype
         have = node.args[0].meta["val"].dtype  # type: ignore[union-attr]
-        if wanted != have and (have.is_floating_point != wanted.is_floating_point):
-            raise NoCounterpart(f"a conversion from {have} to {wanted}")
-        return value
+        if have.is_floating_point == wanted.is_floating_point and \
+                torch.bool not in (have, wanted):
+            return value
+        if isinstance(value, View) and value.tensor.element == "integer":
+            value = Function(value, _identity, operation_name(node.target))
+        if isinstance(value, KeyMask):
+            return value
+        if isinstance(value, Function) and value.leaf.tensor.element == "integer":
+            before = value.call
+            return Function(value.leaf, (lambda x: before(x) != 0)
+                            if wanted == torch.bool else
+                            (lambda x: before(x).double()), value.name)
+        if have == wanted:
+            return value
+        raise NoCounterpart(f"a conversion from {have} to {wanted}")
 
     def _function(self, node: torch.fx.Node, arguments: Any, keywords: Any) -> Any:
         """An operation on elements of one view, and numbers."""
@@ -298,7 +317,7 @@ class Lowering:
             assert isinstance(result, torch.Tensor)
             return result
 
-        return Function(leaf, call_all, operation_name(node.target))
+        return Function(leaf, call_all, operation_name(node.target), self.graph.where)
 
     @staticmethod
     def _leaf_of(value: Any) -> Optional[View]:
@@ -308,6 +327,7 @@ class Lowering:
 
 
 UNFINISHED = {
+    KeyMask: "a mask that is no part of attention",
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",
     Rotated: "halves exchanged, not in a rotary embedding",

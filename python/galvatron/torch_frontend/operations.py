@@ -14,8 +14,8 @@ from . import attention
 from .attention import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
-from .values import (Function, InverseRoot, MeanSquare, Normed, Rotated, Scaled, Scores,
-                     View, Weight)
+from .values import (MOST_NEGATIVE, Function, InverseRoot, KeyMask, MeanSquare, Normed,
+                     Rotated, Scaled, Scores, View, Weight)
 
 # Products and lookups.
 
@@ -43,6 +43,9 @@ def _rows(table: Weight, index: torch.Tensor) -> Weight:
     """Rows of a parameter by constant numbers: a row after the other."""
     rows = index.reshape(-1, index.shape[-1]) if index.dim() else index.reshape(1, 1)
     first, count = int(rows[0, 0]), rows.shape[1]
+    if bool((rows == first).all()):
+        row = table.layout.select(0, first)
+        return Weight(table.parameter, row.expand((*index.shape, *row.shape)))
     if not bool((rows == torch.arange(first, first + count)).all()):
         raise NoCounterpart("a lookup by constant numbers that do not rise by one")
     layout = table.layout.slice(0, first, first + count)
@@ -54,7 +57,7 @@ def _rows(table: Weight, index: torch.Tensor) -> Weight:
 
 def _product(low: Lowering, x: Any, weight: Weight, inner: int) -> View:
     """x times a parameter, of whose dimensions `inner` (0 or 1) is contracted."""
-    view = low.rows(x)
+    view = _flat_images(low, low.rows(x))
     parameter = weight.parameter
     elements = math.prod(parameter.shape)
     order = weight.layout if inner == 0 else weight.layout.transpose(0, 1)
@@ -78,6 +81,16 @@ def _product(low: Lowering, x: Any, weight: Weight, inner: int) -> View:
     result = low.graph.linear(view.tensor, parameter, (out,), transpose)
     lead = Layout(view.layout.dims[:-1]).scaled(out, size)
     return View(result, Layout(lead.dims + (normal([(out, 1)]),)))
+
+
+def _flat_images(low: Lowering, view: View) -> View:
+    """Images whose elements are one row each."""
+    shape = view.tensor.shape
+    if view.tensor.datum is None or view.tensor.element != "float" or \
+            len(shape) != 3 or view.layout.shape != (low.samples, math.prod(shape)):
+        return view
+    patch = low.graph.patches(view.tensor, shape[1], shape[2])
+    return low.data_view(low.graph.take(patch, 0))
 
 
 def _biased(low: Lowering, x: View, bias: Any) -> View:
@@ -112,10 +125,8 @@ def _matmul(low: Lowering, a: Any, b: Any) -> Any:
         return _product(low, a, b, 0)
     if isinstance(a, Scores) and a.probabilities:
         value = low.view(b)
-        queries, keys = a.q.layout.shape[-2], a.k.layout.shape[-2]
-        causal, window = attention.mask_kind(a.allowed, queries, keys)
-        return attention.attend(low.graph, low.gathered, a.q, a.k, value, a.scale, causal, window,
-                                a.dropout)
+        return attention.attend(low.graph, low.gathered, a.q, a.k, value, a.scale,
+                                a.allowed, a.mask, a.dropout)
     scale = 1.0
     for value in (a, b):
         if isinstance(value, Function):
@@ -212,8 +223,9 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
         return NotImplemented
     if isinstance(a, MeanSquare) and _number_of(b) is not None:
         return MeanSquare(a.of, a.eps + float(_number_of(b) or 0.0))
-    if isinstance(a, Scores) and isinstance(b, torch.Tensor):
-        return _masked(a, attention.allowed_pairs(b))
+    if isinstance(a, Scores) and (isinstance(b, (torch.Tensor, KeyMask))
+                                  or isinstance(b, Function) and b.allows()):
+        return _masked(low, a, b)
     if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
             a.rotated != b.rotated:
         plain, turned = (b, a) if a.rotated else (a, b)
@@ -258,14 +270,24 @@ def _add_weight(low: Lowering, x: View, weight: Weight) -> View:
                            or all(stride == 0 for _, stride in layout.dims[0])):
         layout = Layout(layout.dims[1:], layout.offset)
     width = view.tensor.shape[-1]
-    elements = math.prod(parameter.shape)
-    if elements == width and layout.is_contiguous(elements):
-        return View(low.graph.bias_add(view.tensor, parameter), view.layout)
-    if len(view.tensor.shape) == 2 and parameter.shape[-1] == width and \
-            layout.is_contiguous(math.prod(view.tensor.shape)):
-        return View(low.graph.position_add(view.tensor, parameter), view.layout)
+    atoms, offset = layout.atoms, layout.offset
+    rows = atoms[0][0] // width if len(atoms) == 1 and atoms[0][1] == 1 else 0
+    if rows and layout.shape[-1] == width and atoms[0][0] == rows * width and \
+            parameter.shape[-1] == width and offset % width == 0:
+        whole = math.prod(parameter.shape) // width
+        if rows == 1 and whole > 1 or offset:
+            if len(parameter.shape) != 2:
+                raise NoCounterpart(f"a sum with some rows of '{parameter.name}', "
+                                    "which is no matrix")
+            # Rows of a table that are always the same ones.
+            index = tuple(range(offset // width, offset // width + rows))
+            parameter = low.parts.piece(parameter, 0, index)
+        if rows == 1:
+            return View(low.graph.bias_add(view.tensor, parameter), view.layout)
+        if len(view.tensor.shape) == 2 and rows == view.tensor.shape[0]:
+            return View(low.graph.position_add(view.tensor, parameter), view.layout)
     raise NoCounterpart(f"a sum with parameter '{parameter.name}' that is neither a "
-                        "bias nor one of positions from the first on")
+                        "bias nor a row for each position")
 
 
 @handles("mul")
@@ -344,30 +366,82 @@ def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
     return NotImplemented
 
 
-def _masked(scores: Scores, allowed: torch.Tensor) -> Scores:
+def _masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
+    """Scores where only what the mask allows counts."""
     if scores.probabilities:
         raise NoCounterpart("a mask behind a softmax")
-    if scores.allowed is not None:
+    allowed, keys = attention.split_mask(mask, low.samples)
+    if keys is not None and scores.mask is not None:
+        raise NoCounterpart("two masks of keys")
+    if scores.allowed is not None and allowed is not None:
         allowed = scores.allowed & allowed
-    return dataclasses.replace(scores, allowed=allowed)
+    return dataclasses.replace(scores, mask=keys if keys is not None else scores.mask,
+                               allowed=scores.allowed if allowed is None else allowed)
 
 
 @handles("masked_fill")
 def _masked_fill(low: Lowering, x: Any, mask: Any, value: Any) -> Any:
     number = _number_of(value)
-    if not isinstance(x, Scores) or not isinstance(mask, torch.Tensor) or \
-            number is None or number > attention._MOST_NEGATIVE:
+    if not isinstance(x, Scores) or number is None or number > MOST_NEGATIVE:
         return NotImplemented
-    return _masked(x, ~mask)
+    if isinstance(mask, torch.Tensor):
+        return _masked(low, x, ~mask)
+    if isinstance(mask, Function) and mask.allows() is not None:
+        return _masked(low, x, _negated(mask))
+    return NotImplemented
+
+
+def _negated(mask: Function) -> Function:
+    """A function of a mask that allows what the other does not."""
+    return Function(mask.leaf, lambda x: torch.logical_not(mask.call(x)), mask.name)
 
 
 @handles("where")
 def _where(low: Lowering, mask: Any, x: Any, other: Any) -> Any:
     number = _number_of(other)
-    if not isinstance(x, Scores) or not isinstance(mask, torch.Tensor) or \
-            number is None or number > attention._MOST_NEGATIVE:
+    if not isinstance(x, Scores) or number is None or number > MOST_NEGATIVE:
         return NotImplemented
-    return _masked(x, mask)
+    return _masked(low, x, mask)
+
+
+@handles("__and__", "logical_and", "bitwise_and")
+def _and(low: Lowering, a: Any, b: Any) -> Any:
+    if isinstance(a, torch.Tensor):
+        a, b = b, a
+    if isinstance(a, Function):
+        a = KeyMask(a)
+    if not isinstance(a, KeyMask) or not isinstance(b, torch.Tensor) or \
+            b.dtype != torch.bool:
+        return NotImplemented
+    # The mask of keys takes the dimensions of both.
+    shape = tuple(low.node.meta["val"].shape)  # type: ignore[union-attr]
+    leaf = View(a.of.leaf.tensor, a.of.leaf.layout.expand(shape))
+    also = b if a.also is None else a.also & b
+    return KeyMask(Function(leaf, a.of.call, a.of.name),
+                   None if bool(also.all()) else also)
+
+
+@handles("index")
+def _index(low: Lowering, x: Any, indices: Sequence[Any]) -> Any:
+    """Elements of a mask by constant numbers that rise evenly."""
+    if not isinstance(x, Function) or x.allows() is None or \
+            not x.leaf.layout.is_contiguous(low.elements(x.leaf.tensor)) or \
+            len(indices) != len(x.leaf.layout.dims) or \
+            not all(isinstance(index, torch.Tensor) for index in indices):
+        return NotImplemented
+    place = torch.zeros((), dtype=torch.long)
+    for index, size in zip(indices, x.leaf.layout.shape):
+        place = place * size + index
+    dims, first = [], int(place.flatten()[0])
+    expected = torch.tensor(first)
+    for dim, size in enumerate(place.shape):
+        step = int(place.select(dim, 1).flatten()[0]) - first if size > 1 else 0
+        dims.append(normal([(size, step)]))
+        shape = [-1 if other == dim else 1 for other in range(place.dim())]
+        expected = expected + step * torch.arange(size).view(shape)
+    if not torch.equal(expected.expand(place.shape), place):
+        raise NoCounterpart("a lookup by constant numbers that do not rise evenly")
+    return Function(View(x.leaf.tensor, Layout(tuple(dims), first)), x.call, x.name)
 
 
 @handles("softmax", "_softmax")
@@ -386,18 +460,15 @@ def _sdpa(low: Lowering, q: Any, k: Any, v: Any, mask: Any = None,
     causal = more.get("is_causal", causal)
     query, key, value = low.view(q), low.view(k), low.view(v)
     queries, keys = query.layout.shape[-2], key.layout.shape[-2]
-    window = 0
-    if mask is not None:
-        if not isinstance(mask, torch.Tensor):
-            raise NoCounterpart("a mask that depends on the data")
-        causal, window = attention.mask_kind(attention.allowed_pairs(mask), queries,
-                                             keys)
-    elif causal and queries != keys:
-        raise NoCounterpart("causal attention of fewer queries than keys")
+    allowed, key_mask = attention.split_mask(mask, low.samples)
+    if causal:
+        if queries != keys:
+            raise NoCounterpart("causal attention of fewer queries than keys")
+        allowed = torch.ones(queries, keys, dtype=torch.bool).tril()
     del enable_gqa
     return attention.attend(low.graph, low.gathered, query, key, value,
-                            scale or 1 / math.sqrt(query.layout.shape[-1]), causal,
-                            window, dropout)
+                            scale or 1 / math.sqrt(query.layout.shape[-1]), allowed,
+                            key_mask, dropout)
 
 
 # The loss, and images.

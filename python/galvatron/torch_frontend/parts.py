@@ -90,14 +90,15 @@ class Parts:
         transpose = bool(product.attributes.get("transpose_weight"))
         before, self.graph.where = self.graph.where, product.where
         result = self.graph.linear(
-            x, self._piece(weight.parameter, 0 if transpose else 1, index),
+            x, self.piece(weight.parameter, 0 if transpose else 1, index),
             (len(index),), transpose)
         if bias is not None:
-            result = self.graph.bias_add(result, self._piece(bias.parameter, 0, index))
+            result = self.graph.bias_add(result, self.piece(bias.parameter, 0, index))
         self.graph.where = before
         return result
 
-    def _piece(self, whole: Parameter, axis: int, index: Tuple[int, ...]) -> Parameter:
+    def piece(self, whole: Parameter, axis: int, index: Tuple[int, ...]) -> Parameter:
+        """Some elements of a dimension of a parameter."""
         key = (whole.name, axis, index)
         if key not in self._parameters:
             shape = list(whole.shape)

@@ -13,13 +13,15 @@ from typing import Any, Callable, Optional, Tuple
 
 import torch
 
-from ..graph import Parameter, Tensor
+from ..graph import Parameter, Tensor, Where
 from .layout import Layout
 
 # Where functions of one number are compared: dense where they bend, wide enough
 # for their tails.
 _PROBE = torch.cat([torch.linspace(-8, 8, 257), torch.tensor([-30.0, 30.0])]).double()
 _TOLERANCE = 1e-6
+# What is added to scores that do not count is at most this.
+MOST_NEGATIVE = -1e4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,11 +51,13 @@ class Broken:
 
 @dataclasses.dataclass(eq=False)
 class Function:
-    """A function of every element of a view, and the operation that it ends with."""
+    """A function of every element of a view, the operation that it ends with, and
+    the place of that."""
 
     leaf: View
     call: Callable[[torch.Tensor], torch.Tensor]
     name: str
+    where: Optional[Where] = None
     done: Optional[View] = None
 
     def equals(self, other: Callable[[torch.Tensor], torch.Tensor]) -> bool:
@@ -63,11 +67,37 @@ class Function:
         return bool(mine.shape == wanted.shape
                     and torch.allclose(mine, wanted, rtol=_TOLERANCE, atol=_TOLERANCE))
 
+    def allows(self) -> Optional[bool]:
+        """Of a function of a mask: whether what is 1 counts and what is 0 does not
+        (true), or the other way round (false); None if it is something else."""
+        if self.leaf.tensor.element != "integer":
+            return None
+        with torch.no_grad():
+            found = self.call(torch.tensor([0.0, 1.0], dtype=torch.float64))
+        if found.dtype == torch.bool:
+            first, second = found.tolist()
+            return None if first == second else bool(second)
+        counts = [value == 0 for value in found.tolist()]
+        negative = [value <= MOST_NEGATIVE for value in found.tolist()]
+        if counts[1] and negative[0]:
+            return True
+        return False if counts[0] and negative[1] else None
+
     def factor(self) -> Optional[float]:
         """The number that it multiplies by, if it does that alone."""
         with torch.no_grad():
             number = float(self.call(torch.ones(1, dtype=torch.float64))[0])
         return number if self.equals(lambda x: x * number) else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KeyMask:
+    """Which keys count: a function of a mask among the data, [.., queries, keys],
+    that is true or 0 where the mask is 1. `also` are pairs that count besides, where
+    not all do."""
+
+    of: Function
+    also: Optional[torch.Tensor] = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,12 +144,13 @@ class Scaled:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
     """Products of queries and keys, before or behind the softmax. `allowed` is
-    None or says which pairs count."""
+    None or says which pairs count; `mask`, among the data, which keys."""
 
     q: View
     k: View
     scale: float = 1.0
     allowed: Optional[torch.Tensor] = None
+    mask: Optional[Tensor] = None
     probabilities: bool = False
     dropout: float = 0.0
 
@@ -131,4 +162,4 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores)
+PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores)

@@ -10,22 +10,39 @@ import itertools
 import math
 from typing import Any, Callable, Optional, Sequence
 
+import torch
+
 from .attention import NoCounterpart
 from .layout import Layout
 from .lower import UNFINISHED, Lowering, handles, operation_name
-from .values import PATTERNS, Function, Several, View, Weight
+from .values import PATTERNS, Function, KeyMask, Several, View, Weight
 
 
 def _relaid(value: Any, change: Callable[[Layout], Layout]) -> Any:
     """The same elements in another layout."""
     if isinstance(value, Function):
         return Function(View(value.leaf.tensor, change(value.leaf.layout)), value.call,
-                        value.name)
+                        value.name, value.where)
     if isinstance(value, (View, Weight)):
         return dataclasses.replace(value, layout=change(value.layout))
+    if isinstance(value, KeyMask):
+        return KeyMask(_relaid(value.of, change), _like(value, change))
     if isinstance(value, PATTERNS):
         raise NoCounterpart(UNFINISHED[type(value)])
     raise NoCounterpart("nn has no such operation")
+
+
+def _like(mask: KeyMask, change: Callable[[Layout], Layout]) -> Any:
+    """The pairs of a mask in the same other layout."""
+    if mask.also is None:
+        return None
+    shape = mask.of.leaf.layout.shape
+    elements = mask.also.expand(shape).contiguous().flatten()
+    layout = change(Layout.contiguous(shape))
+    place = torch.tensor(layout.offset)
+    for size, stride in (atom for dim in layout.dims for atom in dim):
+        place = place[..., None] + stride * torch.arange(size)
+    return elements[place.reshape(layout.shape)]
 
 
 @handles("view", "reshape", "_unsafe_view")
