@@ -21,10 +21,14 @@ for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "GALVATRON_ORACLES",
 config.substitutions += [
     ("%bin", os.path.join(config.galvatron_build_folder, "bin")),
     ("%examples", os.path.join(config.galvatron_source_folder, "examples")),
+    ("%tokenizers", os.path.join(config.galvatron_source_folder, "runtime", "tests", "tokenizers")),
     ("%docs", os.path.join(config.galvatron_source_folder, "docs")),
     ("%python", config.python),
 ]
 
+# Left out of builds without the libraries that it needs.
+if os.path.exists(os.path.join(config.galvatron_build_folder, "bin", "galvatron-data")):
+    config.available_features.add("tokenizers")
 # Data that a package ships, found without importing it.
 if subprocess.call([config.python, "-c", "import importlib.util as util, sys; "
                     "sys.exit(util.find_spec('sklearn') is None)"]) == 0:

@@ -82,7 +82,7 @@ TEST(GalvatronData, LinesAreDocuments) {
   std::string out = newFolder("lines");
   Result result = data("tokenize " + writeText("lines.txt", text) +
                        " --tokenizer=" + gpt2 + " -o " + out +
-                       " --documents=line --end='<|endoftext|>' "
+                       " --documents=line --end-token='<|endoftext|>' "
                        "--shard-tokens=500 --threads=3");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
@@ -122,7 +122,7 @@ TEST(GalvatronData, JsonLinesHaveTheirTextUnderAKey) {
   std::string file =
       writeText("documents.jsonl", "{\"body\": \"first\\nline\"}\n"
                                    "{\"other\": 1, \"body\": \"\"}\n");
-  Result result = data("tokenize " + file + " --key=body --special -o " + out +
+  Result result = data("tokenize " + file + " --text-key=body --special -o " + out +
                        " --tokenizer=" TOKENIZERS "/llama3.json");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
@@ -153,7 +153,7 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       {blank + " --documents=line", "the text has no tokens"},
       {folder(), "is not a regular file"},
       {folder() + "/none.txt", "cannot open text file"},
-      {good + " --end='<none>'", "--end: expected a token of the tokenizer"},
+      {good + " --end-token='<none>'", "--end-token: expected a token of the tokenizer"},
       {good + " --documents=word", "expected file, line or jsonl"},
       {good + " --format=u8", "expected u16 or u32"},
       {good + " --shard-tokens=0", "expected a whole number from 1"},

@@ -369,7 +369,7 @@ TEST(Run, WrongInputs) {
   std::string large = writeText(
       "large.u32", std::string("\1\0\0\0\0\1\0\0", 8) + std::string(40, '\0'));
   std::string tiny = writeText("tiny.txt", "12345678");
-  std::string other = writeText("data.bin", "some bytes that are long enough");
+  std::string other = writeText("data.doc", "some bytes that are long enough");
   const WrongInput inputs[] = {
       {"", "expected a program (.gvx); see --help"},
       {p, "expected --steps=N, or --evaluate"},
@@ -411,7 +411,7 @@ TEST(Run, WrongInputs) {
       {some + " --ranks=4", "the program needs 1 ranks, --ranks gives 4"},
       {some + " --ranks=0", "expected an integer of at least 1, found '0'"},
       {some + " --data-format=u8",
-       "expected text, u16, u32 or npy, found 'u8'"},
+       "expected text, jsonl, u16, u32, bin or npy, found 'u8'"},
       {some + " --validation-fraction=1.5", "expected a number from 0 to 1"},
       {some + " --validation-fraction=1",
        "the validation fraction leaves no samples"},

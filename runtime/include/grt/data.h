@@ -14,6 +14,10 @@
 // permutation per epoch, keyed by the seed: the row of epochs is the same
 // whatever the plan, and a position in it is all that a run must remember.
 //
+// Files with weights are a mixture: every 65536 samples of the row have exactly
+// their parts of them, in an order of its own; each source has its own epochs
+// and the last of its samples for validation.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_DATA_H
@@ -21,6 +25,9 @@
 
 #include "grt/checkpoint.h"
 #include "grt/session.h"
+
+#include <functional>
+#include <optional>
 
 namespace grt {
 
@@ -39,19 +46,37 @@ private:
   unsigned halfBits;
 };
 
+/// Tokens of a text, in memory.
+struct EncodedText {
+  uint64_t width = 2; ///< bytes of a token: 2 or 4, least significant first
+  std::string tokens;
+  /// How many tokens there are up to the end of each document.
+  std::vector<uint64_t> ends;
+};
+/// Makes tokens of a file of text.
+using TextEncoder =
+    std::function<Status(const std::string &path, EncodedText &result)>;
+
 /// The files of one of a program's data.
 struct DataFiles {
   /// Which; empty: the tokens, or the first of a program without tokens.
   std::string name;
   /// In the order in which samples are numbered.
   std::vector<std::string> paths;
+  /// Of a mixture: the part of the samples that comes from these files.
+  std::optional<double> weight = std::nullopt;
 };
 
 struct DataOptions {
   std::vector<DataFiles> files;
-  /// "text" (bytes), "u16", "u32" (little endian) or "npy"; empty: of each file
-  /// by its suffix .txt, .u16, .u32 or .npy.
+  /// "text" (bytes), "jsonl", "u16", "u32" (little endian), "bin"
+  /// (Megatron-LM's) or "npy"; empty: of each file by its suffix, which is that
+  /// name or .txt.
   std::string format;
+  /// What text goes through; empty: its bytes are its tokens.
+  TextEncoder encodeText;
+  /// The first token of a document is no label of the last of the one before.
+  bool maskDocuments = false;
   /// Part of the samples, at the end, that is never trained on.
   double validationFraction = 0;
   uint64_t seed = 0;
@@ -95,10 +120,25 @@ public:
 
 private:
   class Column;
+  /// Files whose samples are drawn together.
+  struct Source {
+    uint64_t files = 0;      ///< of the tokens
+    double weight = 0;       ///< of a mixture
+    uint64_t first = 0;      ///< sample
+    uint64_t training = 0;   ///< from the first on
+    uint64_t validation = 0; ///< behind those
+    uint64_t quotaBegin = 0; ///< among the samples of a block
+    uint64_t quota = 0;
+  };
 
   Dataset();
   void makeColumns(const DataOptions &options);
-  void countSamples();
+  void countSamples(const DataOptions &options);
+  void makeMixture();
+  /// Which sample comes at a place of the row of epochs, and at one of the
+  /// validation.
+  uint64_t trainingSample(uint64_t number) const;
+  uint64_t validationSample(uint64_t number) const;
   /// Throws if a file changed its size since: what is gone cannot be read.
   void checkSizes() const;
   void resize(int64_t batch, DataBatch &result) const;
@@ -111,6 +151,8 @@ private:
   std::vector<std::unique_ptr<Column>> columns; ///< by datum
   /// In the order of identity().
   std::vector<std::shared_ptr<const DataFile>> allFiles;
+  std::vector<Source> sources; ///< one without weights: no mixture
+  bool isMixture = false, masks = false;
   uint64_t training = 0, validation = 0;
   uint64_t seed = 0;
 };

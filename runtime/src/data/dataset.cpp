@@ -40,8 +40,8 @@ uint64_t Permutation::operator()(uint64_t index) const {
   return index;
 }
 
-/// Integers of a file that are checked when it is opened: what takes a moment.
-/// Those of longer files are checked as they are read.
+/// Integers of all files that are checked when they are opened: what takes a
+/// moment. The others are checked as they are read.
 static constexpr uint64_t checkedAtOnce = uint64_t(1) << 25;
 
 /// One datum of every sample. Columns that are made from the same files share
@@ -51,9 +51,12 @@ public:
   using Files = std::vector<std::shared_ptr<const DataFile>>;
 
   /// `shift`: how many values later a sample of a row of tokens begins;
-  /// `spare`: how many values must follow the last sample of a file.
-  Column(const Datum &datum, Files files, uint64_t shift, uint64_t spare)
-      : datum(datum), fileList(std::move(files)), shift(shift), spare(spare) {
+  /// `spare`: how many values must follow the last sample of a file; `masks`:
+  /// the first value of a document does not count.
+  Column(const Datum &datum, Files files, uint64_t shift, uint64_t spare,
+         bool masks)
+      : datum(datum), fileList(std::move(files)), shift(shift), spare(spare),
+        masks(masks) {
     for (const std::shared_ptr<const DataFile> &file : fileList) {
       if (file->isArray())
         checkShape(*file);
@@ -63,7 +66,10 @@ public:
                 "', whose values are no integers");
       // Of next tokens the tokens are checked.
       if (datum.type == GRT_I32 && shift == 0)
-        file->checkIntegers(datum, 0, std::min(file->values(), checkedAtOnce));
+        file->checkFirst(datum);
+      if (masks && !file->documents())
+        invalid("data file '" + file->name() +
+                "' has no index that says where its documents end");
       if (samplesOf(*file) == 0)
         invalid("data file '" + file->name() + "' is too short: expected at " +
                 "least " + str(length() + spare) + " " + unit() + ", found " +
@@ -78,28 +84,67 @@ public:
     return std::any_of(fileList.begin(), fileList.end(),
                        [](const auto &file) { return file->hasSigns(); });
   }
-  uint64_t samples() const {
+  uint64_t samples() const { return samples(0, fileList.size()); }
+  /// Of files [begin, end).
+  uint64_t samples(uint64_t begin, uint64_t end) const {
     uint64_t sum = 0;
-    for (const std::shared_ptr<const DataFile> &file : fileList)
-      sum += samplesOf(*file);
+    for (uint64_t i = begin; i < end; ++i)
+      sum += samplesOf(*fileList[i]);
     return sum;
   }
+  /// How many values of a sample count, where values have no signs.
+  uint64_t counted(uint64_t sample) const {
+    uint64_t gone = 0;
+    if (masks)
+      locate(sample, [&](const DataFile &file, uint64_t first) {
+        eachMasked(file, first, [&](uint64_t) { ++gone; });
+      });
+    return length() - gone;
+  }
   void read(uint64_t sample, char *to) const {
+    locate(sample, [&](const DataFile &file, uint64_t first) {
+      if (datum.type == GRT_I32 && first + length() > file.checked())
+        file.checkIntegers(datum, first, length());
+      file.read(first, length(), datum.type, to);
+      if (masks)
+        eachMasked(file, first, [&](uint64_t at) {
+          const int32_t none = -1;
+          std::memcpy(to + at * sizeof(none), &none, sizeof(none));
+        });
+    });
+  }
+
+private:
+  uint64_t length() const { return uint64_t(datum.elements()); }
+  /// Calls `use` with the file of a sample and its first value there.
+  template <typename Use> void locate(uint64_t sample, Use use) const {
     for (const std::shared_ptr<const DataFile> &file : fileList) {
       uint64_t here = samplesOf(*file);
       if (sample >= here) {
         sample -= here;
         continue;
       }
-      uint64_t first = sample * length() + shift;
-      if (datum.type == GRT_I32 && first + length() > checkedAtOnce)
-        file->checkIntegers(datum, first, length());
-      return file->read(first, length(), datum.type, to);
+      return use(*file, sample * length() + shift);
     }
   }
-
-private:
-  uint64_t length() const { return uint64_t(datum.elements()); }
+  /// Calls `use` with every value of a sample that begins a document.
+  template <typename Use>
+  void eachMasked(const DataFile &file, uint64_t first, Use use) const {
+    const DocumentEnds &ends = *file.documents();
+    uint64_t before = first;
+    for (uint64_t i = ends.firstAt(std::max<uint64_t>(first, 1));
+         i < ends.documents(); ++i) {
+      uint64_t end = ends.end(i);
+      if (end >= first + length())
+        return;
+      // Documents without tokens end where the one before does; an index whose
+      // order is wrong is not followed.
+      if (end < before || (end == before && i > 0 && ends.end(i - 1) == end))
+        continue;
+      use(end - first);
+      before = end;
+    }
+  }
   const char *unit() const {
     return datum.kind == "tokens" ? "tokens" : "values";
   }
@@ -129,6 +174,7 @@ private:
   Datum datum;
   Files fileList;
   uint64_t shift, spare;
+  bool masks;
 };
 
 Dataset::Dataset() = default;
@@ -158,13 +204,21 @@ void Dataset::makeColumns(const DataOptions &options) {
     }
     std::vector<std::string> &list = paths[size_t(datum - data.begin())];
     list.insert(list.end(), given.paths.begin(), given.paths.end());
+    if (given.weight)
+      sources.push_back({given.paths.size(), *given.weight});
+    isMixture |= given.weight.has_value();
   }
+  for (const DataFiles &given : options.files)
+    if (isMixture && !given.weight)
+      invalid("data '" + given.paths.front() +
+              "': expected a weight for all files of a mixture, or for none");
   // The next token of the row is a label of its own.
   auto isNextToken = [&](size_t i) {
     return data[i].kind == "labels" && paths[i].empty() &&
            main.kind == "tokens" && data[i].shape == main.shape &&
            data[i].below == main.below;
   };
+  uint64_t unchecked = checkedAtOnce;
   bool shifted = false;
   for (size_t i = 0; i < data.size(); ++i)
     shifted |= isNextToken(i);
@@ -178,27 +232,113 @@ void Dataset::makeColumns(const DataOptions &options) {
       invalid("data '" + data[i].name + "' of kind '" + data[i].kind +
               "': expected a file, --data=" + data[i].name + "=FILE");
     Column::Files files;
-    for (const std::string &path : paths[i])
-      files.push_back(std::make_shared<DataFile>(path, options.format));
+    for (const std::string &path : paths[i]) {
+      files.push_back(std::make_shared<DataFile>(
+          path, options.format, options.encodeText, unchecked));
+      unchecked -= files.back()->checked();
+    }
     allFiles.insert(allFiles.end(), files.begin(), files.end());
     bool isMain = &data[i] == &main;
     if (isMain)
       mainFiles = files;
-    columns.push_back(std::make_unique<Column>(data[i], std::move(files), 0,
-                                               isMain && shifted ? 1 : 0));
+    if (isMixture && !isMain)
+      invalid("data '" + data[i].name + "': files of a mixture are those of '" +
+              main.name + "' alone");
+    columns.push_back(std::make_unique<Column>(
+        data[i], std::move(files), 0, isMain && shifted ? 1 : 0, false));
   }
+  if (options.maskDocuments && !shifted)
+    invalid("documents are masked in the next tokens, which are none of the "
+            "program's data");
   for (size_t i = 0; i < data.size(); ++i)
     if (!columns[i])
-      columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1);
+      columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1,
+                                            options.maskDocuments);
 }
 
-void Dataset::countSamples() {
-  training = columns.front()->samples();
+void Dataset::countSamples(const DataOptions &options) {
+  uint64_t samples = columns.front()->samples();
   for (size_t i = 1; i < columns.size(); ++i)
-    if (columns[i]->samples() != training)
+    if (columns[i]->samples() != samples)
       invalid("data '" + data[i].name + "' has " + str(columns[i]->samples()) +
-              " samples, expected the " + str(training) + " of '" +
+              " samples, expected the " + str(samples) + " of '" +
               data.front().name + "'");
+  size_t main = size_t(&mainDatum(data) - data.data());
+  if (!isMixture)
+    sources = {{columns[main]->files().size()}};
+  uint64_t file = 0, sample = 0;
+  for (Source &source : sources) {
+    uint64_t all = columns[main]->samples(file, file + source.files);
+    source.first = sample;
+    source.validation =
+        uint64_t(std::floor(double(all) * options.validationFraction));
+    source.training = all - source.validation;
+    training += source.training;
+    validation += source.validation;
+    file += source.files;
+    sample += all;
+  }
+  if (isMixture)
+    makeMixture();
+}
+
+/// Samples of a row that have exactly their parts of each source.
+static constexpr uint64_t mixtureBlock = uint64_t(1) << 16;
+
+void Dataset::makeMixture() {
+  double sum = 0;
+  for (const Source &source : sources)
+    sum += source.weight;
+  constexpr double roundingOfPeople = 1e-6;
+  if (!(std::abs(sum - 1) <= roundingOfPeople))
+    invalid("weights of data: expected a sum of 1, found " +
+            std::to_string(sum));
+  uint64_t begin = 0;
+  double before = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Source &source = sources[i];
+    before += source.weight;
+    // Rounded where it ends, so that all quotas fill the block.
+    uint64_t end = i + 1 == sources.size()
+                       ? mixtureBlock
+                       : uint64_t(std::llround(before * double(mixtureBlock)));
+    source.quotaBegin = begin;
+    source.quota = end - begin;
+    begin = end;
+    std::string name =
+        "weight " + std::to_string(source.weight) + " of data " + str(i);
+    if (!(source.weight > 0) || source.quota == 0)
+      invalid(name + ": expected at least 1/" + str(mixtureBlock));
+    if (source.training == 0)
+      invalid(name + ": the validation fraction leaves no training samples");
+  }
+}
+
+uint64_t Dataset::trainingSample(uint64_t number) const {
+  if (!isMixture)
+    return Permutation(training, seed, number / training)(number % training);
+  uint64_t block = number / mixtureBlock;
+  // Orders of their own: of the block, and of each source.
+  constexpr uint64_t step = 0x9e3779b97f4a7c15ull;
+  uint64_t slot =
+      Permutation(mixtureBlock, seed - step, block)(number % mixtureBlock);
+  size_t which = 0;
+  while (slot >= sources[which].quotaBegin + sources[which].quota)
+    ++which;
+  const Source &source = sources[which];
+  uint64_t place = block * source.quota + slot - source.quotaBegin;
+  Permutation order(source.training, seed + step * which,
+                    place / source.training);
+  return source.first + order(place % source.training);
+}
+
+uint64_t Dataset::validationSample(uint64_t number) const {
+  for (const Source &source : sources) {
+    if (number < source.validation)
+      return source.first + source.training + number;
+    number -= source.validation;
+  }
+  return 0; // nobody asks for more than there are
 }
 
 Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
@@ -211,12 +351,9 @@ Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
     std::unique_ptr<Dataset> opened(new Dataset);
     opened->data = std::move(data);
     opened->seed = options.seed;
+    opened->masks = options.maskDocuments;
     opened->makeColumns(options);
-    opened->countSamples();
-    uint64_t samples = opened->training;
-    opened->validation =
-        uint64_t(std::floor(double(samples) * options.validationFraction));
-    opened->training = samples - opened->validation;
+    opened->countSamples(options);
     result = std::move(opened);
   });
 }
@@ -243,6 +380,13 @@ std::vector<DataIdentity> Dataset::identity() const {
   std::vector<DataIdentity> identities;
   for (const auto &file : allFiles)
     identities.push_back(file->identity());
+  // The order is another with other weights, or other files of each.
+  if (isMixture || masks) {
+    std::string facts = masks ? "masked" : "";
+    for (const Source &source : sources)
+      facts += " " + str(source.files) + ":" + str(source.quota);
+    identities.push_back({"mixture", sources.size(), edgeHashOf(facts)});
+  }
   return identities;
 }
 
@@ -250,6 +394,8 @@ std::vector<std::string> Dataset::fileNames() const {
   std::vector<std::string> names;
   for (const auto &file : allFiles)
     names.push_back(file->name());
+  if (isMixture || masks)
+    names.push_back("the mixture of all files");
   return names;
 }
 
@@ -265,7 +411,7 @@ void Dataset::readSample(uint64_t sample, int64_t row,
     bool isCounted = data[i].counted;
     bool countsAll = isCounted && !columns[i]->hasSigns();
     if (countsAll)
-      counted += uint64_t(data[i].elements());
+      counted += columns[i]->counted(sample);
     bool isWanted = !wanted || contains((*wanted)[i], row);
     if (!isWanted && (!isCounted || countsAll))
       continue;
@@ -287,8 +433,7 @@ Status Dataset::trainingBatch(uint64_t first, int64_t batch, DataBatch &result,
     resize(batch, result);
     for (int64_t j = 0; j < batch; ++j) {
       uint64_t number = first + uint64_t(j);
-      Permutation order(training, seed, number / training);
-      readSample(order(number % training), j, wanted, result, values);
+      readSample(trainingSample(number), j, wanted, result, values);
     }
     if (counted)
       *counted = values;
@@ -309,7 +454,7 @@ Status Dataset::validationBatch(uint64_t index, int64_t batch,
     for (int64_t j = 0; j < batch; ++j) {
       uint64_t sample = index * uint64_t(batch) + uint64_t(j);
       if (sample < validation)
-        readSample(training + sample, j, wanted, result, values);
+        readSample(validationSample(sample), j, wanted, result, values);
       else
         clearSample(uint64_t(j), result);
     }

@@ -10,25 +10,19 @@
 #include "core/init.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <limits>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace grt {
 namespace {
 
 struct Format {
   const char *name, *suffix;
-  uint64_t width; ///< bytes of a token; 0: an array
+  uint64_t width; ///< bytes of a token; 0: others say it
 };
-constexpr Format formats[] = {{"text", ".txt", 1},
-                              {"u16", ".u16", 2},
-                              {"u32", ".u32", 4},
-                              {"npy", ".npy", 0}};
+constexpr Format formats[] = {{"text", ".txt", 1}, {"jsonl", ".jsonl", 1},
+                              {"u16", ".u16", 2},  {"u32", ".u32", 4},
+                              {"bin", ".bin", 0},  {"npy", ".npy", 0}};
 
 /// The format of a file, by the option or by its suffix.
 const Format &formatOf(const std::string &path, const std::string &wanted) {
@@ -36,69 +30,96 @@ const Format &formatOf(const std::string &path, const std::string &wanted) {
     if (wanted.empty() ? path.ends_with(format.suffix) : wanted == format.name)
       return format;
   if (!wanted.empty())
-    invalid("data format: expected text, u16, u32 or npy, found '" + wanted +
-            "'");
+    invalid("data format: expected text, jsonl, u16, u32, bin or npy, found '" +
+            wanted + "'");
   invalid("data file '" + path +
-          "': expected a suffix .txt, .u16, .u32 or .npy, or a data format");
+          "': expected a suffix .txt, .jsonl, .u16, .u32, .bin or .npy, or a "
+          "data format");
 }
 
 } // namespace
 
-DataFile::DataFile(const std::string &path, const std::string &wanted)
-    : path(path) {
+DataFile::DataFile(const std::string &path, const std::string &wanted,
+                   const TextEncoder &encodeText, uint64_t mostChecked)
+    : path(path), checkedFirst(mostChecked) {
   const Format &format = formatOf(path, wanted);
   formatName = format.name;
-  descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  try {
-    struct stat status{};
-    if (descriptor < 0 || fstat(descriptor, &status) != 0)
-      fail(codeOfPath(errno),
-           "cannot open data file '" + path + "': " + strerror(errno));
-    if (!S_ISREG(status.st_mode))
-      invalid("data file '" + path + "' is not a regular file");
-    bytes = uint64_t(status.st_size);
-    if (bytes == 0)
-      invalid("data file '" + path + "' is empty");
-    void *mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (mapped == MAP_FAILED)
-      fail(errno == ENOMEM ? ExitMemory : ExitStorage,
-           "cannot map data file '" + path + "': " + strerror(errno));
-    data = static_cast<const unsigned char *>(mapped);
-    if (format.width) {
-      array.kind = 'u';
-      array.width = format.width;
-      if (bytes % format.width)
-        invalid("data file '" + path + "': " + str(bytes) +
-                " bytes are not a whole number of " + formatName + " tokens");
-      count = bytes / format.width;
-      array.shape = {int64_t(count)};
-      return;
-    }
-    array = parseNpyHeader({reinterpret_cast<const char *>(data), bytes}, path);
-    count = 1;
-    for (int64_t dim : array.shape)
-      count *= uint64_t(dim);
-    if (array.dataOffset + count * array.width != bytes)
-      invalid("data file '" + path + "': expected " + str(count) +
-              " elements of type " + array.typeName() + " in " +
-              str(array.dataOffset + count * array.width) + " bytes, found " +
-              str(bytes));
-  } catch (...) {
-    if (data)
-      munmap(const_cast<unsigned char *>(data), bytes);
-    if (descriptor >= 0)
-      close(descriptor);
-    throw;
+  bool isText = formatName == "text" || formatName == "jsonl";
+  if (isText && encodeText) {
+    if (Status status = encodeText(path, encoded); !status)
+      fail(ExitCode(status.exitCode()), status.message());
+    if (encoded.tokens.empty())
+      invalid("data file '" + path + "' has no tokens");
+    data = encoded.tokens;
+    ends = documentEndsOf(std::move(encoded.ends));
+    formatName = encoded.width == 2 ? "u16" : "u32";
+    openTokens(encoded.width);
+    return;
+  }
+  if (formatName == "jsonl")
+    invalid("data file '" + path + "': expected a tokenizer for its text");
+  file = std::make_unique<MappedFile>(path, "data file");
+  data = file->bytes();
+  if (formatName == "npy") {
+    openArray();
+    return;
+  }
+  uint64_t width = format.width;
+  if (formatName == "bin") {
+    if (!path.ends_with(".bin"))
+      invalid("data file '" + path + "': expected a name that ends in .bin, " +
+              "whose index ends in .idx");
+    MegatronIndex index;
+    ends = openMegatronIndex(path, data.size(), index);
+    width = index.width;
+  }
+  openTokens(width);
+  if (formatName != "u16" && formatName != "u32")
+    return;
+  if (std::optional<IndexedShard> index = openShardIndex(path, data, width)) {
+    largest = index->facts.largest;
+    checkedFirst = 0;
+    ends = std::move(index->ends);
   }
 }
 
-DataFile::~DataFile() {
-  munmap(const_cast<unsigned char *>(data), bytes);
-  close(descriptor);
+void DataFile::openTokens(uint64_t width) {
+  array.kind = 'u';
+  array.width = width;
+  if (data.size() % width)
+    invalid("data file '" + path + "': " + str(data.size()) +
+            " bytes are not a whole number of " + formatName + " tokens");
+  count = data.size() / width;
+  array.shape = {int64_t(count)};
+  checkedFirst = std::min(count, checkedFirst);
+}
+
+void DataFile::openArray() {
+  array = parseNpyHeader(data, path);
+  count = 1;
+  for (int64_t dim : array.shape)
+    count *= uint64_t(dim);
+  if (array.dataOffset + count * array.width != data.size())
+    invalid("data file '" + path + "': expected " + str(count) +
+            " elements of type " + array.typeName() + " in " +
+            str(array.dataOffset + count * array.width) + " bytes, found " +
+            str(data.size()));
+  checkedFirst = std::min(count, checkedFirst);
+}
+
+DataFile::~DataFile() = default;
+
+void DataFile::checkFirst(const Datum &datum) const {
+  // Who reads tokens checks them all the same: an index may be wrong.
+  if (largest && *largest >= uint64_t(datum.below))
+    invalid("data file '" + path + "': its index says that token " +
+            str(*largest) + " is in it, expected less than the vocabulary of " +
+            str(datum.below));
+  checkIntegers(datum, 0, checkedFirst);
 }
 
 int64_t DataFile::integerAt(uint64_t position) const {
-  const unsigned char *at = data + array.dataOffset + position * array.width;
+  const unsigned char *at = elements() + position * array.width;
   uint64_t value = 0;
   for (uint64_t b = 0; b < array.width; ++b)
     value |= uint64_t(at[b]) << (8 * b);
@@ -109,7 +130,7 @@ int64_t DataFile::integerAt(uint64_t position) const {
 }
 
 double DataFile::realAt(uint64_t position) const {
-  const unsigned char *at = data + array.dataOffset + position * array.width;
+  const unsigned char *at = elements() + position * array.width;
   if (array.kind != 'f') {
     auto value = double(integerAt(position));
     return array.kind == 'u' && array.width == 1 ? value / 255 : value;
@@ -141,7 +162,7 @@ static bool allWithin(const unsigned char *at, uint64_t count, int64_t low,
 
 bool DataFile::areWithin(uint64_t first, uint64_t number, int64_t low,
                          int64_t below) const {
-  const unsigned char *at = data + array.dataOffset + first * array.width;
+  const unsigned char *at = elements() + first * array.width;
   switch (array.width * 2 + (array.kind == 'i')) {
   case 2:
     return allWithin<uint8_t>(at, number, low, below);
@@ -185,19 +206,43 @@ void DataFile::checkIntegers(const Datum &datum, uint64_t first,
   }
 }
 
+/// Integers of type `T` as 32 bits. Negative values of whatever width are all
+/// the same: not counted.
+template <typename T>
+static void convert(const unsigned char *at, uint64_t count, int32_t *to) {
+  for (uint64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, at + i * sizeof(T), sizeof(T));
+    to[i] = int32_t(std::is_signed_v<T> ? std::max<T>(value, T(-1)) : value);
+  }
+}
+
 void DataFile::read(uint64_t first, uint64_t number, uint32_t type,
                     char *to) const {
   if (type == GRT_I32) {
     auto *out = reinterpret_cast<int32_t *>(to);
-    for (uint64_t i = 0; i < number; ++i)
-      // Negative values of whatever width are all the same: not counted.
-      out[i] = int32_t(std::max<int64_t>(integerAt(first + i), -1));
-    return;
+    const unsigned char *at = elements() + first * array.width;
+    switch (array.width * 2 + (array.kind == 'i')) {
+    case 2:
+      return convert<uint8_t>(at, number, out);
+    case 3:
+      return convert<int8_t>(at, number, out);
+    case 4:
+      return convert<uint16_t>(at, number, out);
+    case 5:
+      return convert<int16_t>(at, number, out);
+    case 8:
+      return convert<uint32_t>(at, number, out);
+    case 9:
+      return convert<int32_t>(at, number, out);
+    default:
+      return convert<int64_t>(at, number, out);
+    }
   }
   // What has the wanted type already is copied.
   uint64_t width = type == GRT_F64 ? 8 : 4;
   if (array.kind == 'f' && array.width == width && type != GRT_BF16) {
-    std::memcpy(to, data + array.dataOffset + first * width, number * width);
+    std::memcpy(to, elements() + first * width, number * width);
     return;
   }
   for (uint64_t i = 0; i < number; ++i) {
@@ -214,27 +259,12 @@ void DataFile::read(uint64_t first, uint64_t number, uint32_t type,
 }
 
 void DataFile::checkSize() const {
-  struct stat status{};
-  if (fstat(descriptor, &status) != 0)
-    fail(ExitStorage,
-         "cannot look at data file '" + path + "': " + strerror(errno));
-  if (uint64_t(status.st_size) != bytes)
-    fail(ExitStorage, "data file '" + path +
-                          "' changed while it was used: expected " +
-                          str(bytes) + " bytes, found " + str(status.st_size));
+  if (file)
+    file->checkSize();
 }
 
 DataIdentity DataFile::identity() const {
-  constexpr uint64_t edge = 1 << 16;
-  uint64_t hash = 0xcbf29ce484222325ull;
-  auto add = [&](uint64_t begin, uint64_t end) {
-    for (uint64_t i = begin; i < end; ++i)
-      hash = (hash ^ data[i]) * 0x100000001b3ull;
-  };
-  add(0, std::min(edge, bytes));
-  if (bytes > edge)
-    add(std::max(edge, bytes - edge), bytes);
-  return {formatName, count, hash};
+  return {formatName, count, edgeHashOf(data)};
 }
 
 } // namespace grt

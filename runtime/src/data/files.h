@@ -8,8 +8,11 @@
 #ifndef GRT_DATA_FILES_H
 #define GRT_DATA_FILES_H
 
+#include "data/documents.h"
+#include "data/mapped.h"
 #include "data/npy.h"
 #include "grt/checkpoint.h"
+#include "grt/data.h"
 #include "grt/datum.h"
 
 #include <string_view>
@@ -20,8 +23,10 @@ namespace grt {
 /// code 2 that names it.
 class DataFile {
 public:
-  /// `format`: "text", "u16", "u32" or "npy"; empty: by the suffix.
-  DataFile(const std::string &path, const std::string &format);
+  /// `format`: as in DataOptions; empty: by the suffix. `mostChecked`: how many
+  /// integers checkFirst() looks at, unless an index says what they are.
+  DataFile(const std::string &path, const std::string &format,
+           const TextEncoder &encodeText, uint64_t mostChecked);
   ~DataFile();
   DataFile(const DataFile &) = delete;
   DataFile &operator=(const DataFile &) = delete;
@@ -33,6 +38,14 @@ public:
   uint64_t values() const { return count; }
   /// Of an array file.
   const NpyHeader &header() const { return array; }
+
+  /// Where its documents end; null if nothing says it.
+  const DocumentEnds *documents() const { return ends.get(); }
+
+  /// Integers that checkFirst() looks at: those from the first on.
+  uint64_t checked() const { return checkedFirst; }
+  /// checkIntegers() of these, before any is read.
+  void checkFirst(const Datum &datum) const;
 
   /// Whether some of its integers may be negative.
   bool hasSigns() const { return array.kind == 'i'; }
@@ -52,13 +65,24 @@ private:
   /// Whether integers [first, first + number) lie in [low, below).
   bool areWithin(uint64_t first, uint64_t number, int64_t low,
                  int64_t below) const;
+  const unsigned char *elements() const {
+    return reinterpret_cast<const unsigned char *>(data.data()) +
+           array.dataOffset;
+  }
   int64_t integerAt(uint64_t position) const;
   double realAt(uint64_t position) const;
 
+  void openTokens(uint64_t width);
+  void openArray();
+
   std::string path, formatName;
-  int descriptor = -1;
-  uint64_t bytes = 0;
-  const unsigned char *data = nullptr; ///< the whole file
+  std::unique_ptr<MappedFile> file; ///< null: text that was encoded
+  EncodedText encoded;
+  std::unique_ptr<DocumentEnds> ends;
+  /// The largest integer, where an index says it.
+  std::optional<uint64_t> largest;
+  uint64_t checkedFirst = 0;
+  std::string_view data; ///< the whole file
   /// Of token files too: plain unsigned integers from byte 0 on.
   NpyHeader array;
   uint64_t count = 0;

@@ -9,7 +9,7 @@
 #include "core/sha256.h"
 #include "data/shard_index.h"
 #include "grt/tokenizer.h"
-#include "source.h"
+#include "text/corpus.h"
 #include "tokenize.h"
 
 #include <cstdio>
@@ -34,7 +34,7 @@ struct Shard {
               " tokens of " + str(index.width) + " bytes, found " +
               str(file.text().size()) + " bytes");
   }
-  TextFile file;
+  text::TextFile file;
   ShardIndex index;
   std::vector<uint64_t> ends;
 };

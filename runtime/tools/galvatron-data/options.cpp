@@ -39,7 +39,7 @@ using Action =
     std::function<Status(const std::string &option, const std::string &value)>;
 
 std::map<std::string, Action> valueOptions(Options &o) {
-  auto text = [](std::string &to) -> Action {
+  auto word = [](std::string &to) -> Action {
     return [&to](const std::string &option, const std::string &value) {
       if (value.empty())
         return wrong(option, "a value", value);
@@ -48,21 +48,15 @@ std::map<std::string, Action> valueOptions(Options &o) {
     };
   };
   return {
-      {"--tokenizer", text(o.tokenizer)},
-      {"--output", text(o.output)},
-      {"-o", text(o.output)},
-      {"--key", text(o.key)},
-      {"--end", text(o.end)},
+      {"--tokenizer", word(o.tokenizer)},
+      {"--output", word(o.output)},
+      {"-o", word(o.output)},
+      {"--text-key", word(o.corpus.key)},
+      {"--end-token", word(o.corpus.end)},
       {"--documents",
        [&](const std::string &option, const std::string &value) {
-         static const std::map<std::string, Documents> names = {
-             {"file", Documents::File},
-             {"line", Documents::Line},
-             {"jsonl", Documents::JsonLines}};
-         auto found = names.find(value);
-         if (found == names.end())
+         if (!text::parseDocuments(value, o.corpus.documents))
            return wrong(option, "file, line or jsonl", value);
-         o.documents = found->second;
          return Status();
        }},
       {"--format",
@@ -84,7 +78,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
        [&](const std::string &option, const std::string &value) {
          uint64_t threads = 0;
          Status status = integer(option, value, 1, 1024, threads);
-         o.threads = unsigned(threads);
+         o.corpus.threads = unsigned(threads);
          return status;
        }},
   };
@@ -115,10 +109,11 @@ Status checkCommand(const Options &options) {
 
 Status parseOptions(int count, char **arguments, Options &options) {
   const std::map<std::string, Action> actions = valueOptions(options);
-  const std::map<std::string, bool *> flags = {{"--help", &options.help},
-                                               {"-h", &options.help},
-                                               {"--version", &options.version},
-                                               {"--special", &options.special}};
+  const std::map<std::string, bool *> flags = {
+      {"--help", &options.help},
+      {"-h", &options.help},
+      {"--version", &options.version},
+      {"--special", &options.corpus.special}};
   for (int i = 0; i < count; ++i) {
     std::string argument = arguments[i];
     if (argument.size() < 2 || argument[0] != '-') {
@@ -169,8 +164,8 @@ tokenize: text through a Hugging Face tokenizer.json
                             an empty one
   --documents=HOW           what is a document: file (the default), line, or
                             jsonl (that of .jsonl): a JSON object a line
-  --key=NAME                the text of a JSON object (default text)
-  --end=TOKEN               a token behind every document, by its text
+  --text-key=NAME           the text of a JSON object (default text)
+  --end-token=TOKEN         a token behind every document, by its text
   --special                 the tokens that the tokenizer puts around a text
   --format=u16|u32          the width of a token (default: u16 if all fit)
   --shard-tokens=N          tokens after which a document is the last of its

@@ -8,7 +8,7 @@
 #ifndef GALVATRON_DATA_OPTIONS_H
 #define GALVATRON_DATA_OPTIONS_H
 
-#include "grt/session.h"
+#include "text/corpus.h"
 
 #include <cstdint>
 #include <optional>
@@ -17,21 +17,14 @@
 
 namespace grt::data {
 
-/// What of a file of text is one document.
-enum class Documents { BySuffix, File, Line, JsonLines };
-
 struct Options {
   bool help = false, version = false;
   std::string command; ///< "tokenize", "check" or "print"
   std::vector<std::string> inputs;
   std::string tokenizer, output;
-  Documents documents = Documents::BySuffix;
-  std::string key = "text"; ///< of a line of JSON
-  std::string end;          ///< a token behind every document; empty: none
-  bool special = false;     ///< the tokens of the tokenizer's template
-  uint32_t width = 0;       ///< bytes of a token; 0: as the vocabulary needs
+  text::CorpusOptions corpus;
+  uint32_t width = 0; ///< bytes of a token; 0: as the vocabulary needs
   uint64_t shardTokens = uint64_t(1) << 28;
-  unsigned threads = 0; ///< 0: as many as cores
   uint64_t document = 0;
 };
 

@@ -8,7 +8,7 @@
 #include "shards.h"
 #include "core/error.h"
 #include "core/sha256.h"
-#include "source.h"
+#include "text/corpus.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -87,7 +87,7 @@ void ShardWriter::close() {
     return;
   }
   {
-    TextFile written(path + unfinished);
+    text::TextFile written(path + unfinished);
     index.hash = sha256(written.text());
     index.edgeHash = edgeHashOf(written.text());
   }

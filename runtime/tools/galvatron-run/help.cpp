@@ -25,12 +25,25 @@ struct OptionHelp {
 };
 
 constexpr OptionHelp table[] = {
-    {"data", "--data=[NAME=]FILE[,FILE..]",
+    {"data", "--data=[NAME=][WEIGHT:]FILE[,FILE..]",
      "files of one of the program's data (without NAME: of its tokens, else of "
-     "its first); may be repeated. The name of a file is that file, even with "
-     "commas; else patterns (*?[]) are the files that match, by name"},
+     "its first); may be repeated, with weights that add up to 1 as a mixture. "
+     "The name of a file is that file, even with commas; else patterns (*?[]) "
+     "are the files that match, by name"},
     {nullptr, "--data-format=FORMAT",
-     "text (bytes), u16, u32 or npy; default: by suffix"},
+     "text (bytes, or through --tokenizer), jsonl, u16, u32, bin (Megatron-LM) "
+     "or npy; default: by suffix"},
+    {nullptr, "--tokenizer=FILE",
+     "a tokenizer.json: what text and --generate go through"},
+    {nullptr, "--documents=HOW",
+     "what of a text is a document: file, line or jsonl (default: jsonl for "
+     ".jsonl, else file)"},
+    {nullptr, "--text-key=NAME", "the text of a JSON object (default text)"},
+    {nullptr, "--end-token=TOKEN",
+     "a token behind every document, by its text; --generate ends there"},
+    {nullptr, "--mask-documents",
+     "the first token of a document is no label of the one before (shards with "
+     "an index, bin, and text through --tokenizer)"},
     {nullptr, "--validation-fraction=F",
      "part of the samples, at the end, kept for validation"},
     {nullptr, "--validate-every=N",

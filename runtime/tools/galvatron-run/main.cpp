@@ -11,6 +11,7 @@
 #include "options.h"
 #include "restarts.h"
 #include "signals.h"
+#include "text.h"
 #include "training.h"
 
 #include <algorithm>
@@ -51,18 +52,6 @@ Status checkAgainstProgram(const Options &options, const Program &program,
   if (options.generate && !program.sequenceLength())
     return Status(2, "--generate continues tokens, which the program's model "
                      "does not read");
-  if (options.generate && program.vocabularySize() > 256)
-    return Status(2, "--generate needs byte tokens, a vocabulary of at most "
-                     "256; the program's is " +
-                         std::to_string(program.vocabularySize()));
-  if (options.generate)
-    for (size_t i = 0; i < options.generate->size(); ++i)
-      if (uint8_t((*options.generate)[i]) >= program.vocabularySize())
-        return Status(2, "--generate: byte " +
-                             std::to_string(uint8_t((*options.generate)[i])) +
-                             " at position " + std::to_string(i) +
-                             ", expected less than the vocabulary of " +
-                             std::to_string(program.vocabularySize()));
   return Status();
 }
 
@@ -131,11 +120,13 @@ Status tryAllOutputs(const Options &options, const Program &program,
 /// Opens what is to be trained or validated on; `data` stays null if nothing
 /// is.
 Status openData(const Options &options, const Program &program,
-                Beginning &beginning, std::unique_ptr<Dataset> &data) {
+                const TextCoding &text, Beginning &beginning,
+                std::unique_ptr<Dataset> &data) {
   if (!*options.steps && !options.validateEvery && !options.evaluate)
     return Status();
   DataOptions dataOptions = options.data;
   dataOptions.seed = beginning.state.seed;
+  dataOptions.encodeText = text.fileEncoder();
   Status status = Dataset::open(dataOptions, program.data(), data);
   if (status && *options.steps && data->trainingSamples() == 0)
     status =
@@ -242,6 +233,12 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     status = processes->agree(status, termsOfOptions(options, program.get()));
   if (status)
     status = checkAgainstProgram(options, *program, processes.get());
+  std::unique_ptr<TextCoding> text;
+  std::vector<int32_t> prompt;
+  if (status)
+    status = openTextCoding(options, *program, text);
+  if (status && options.generate)
+    status = text->encode(*options.generate, prompt);
   if (!status)
     return status;
   Report report(options, *program, processes.get());
@@ -256,7 +253,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   status = begin(options, *program, processes.get(), beginning);
   std::unique_ptr<Dataset> data;
   if (status)
-    status = openData(options, *program, beginning, data);
+    status = openData(options, *program, *text, beginning, data);
   if (processes) {
     std::vector<Term> terms;
     if (status)
@@ -338,11 +335,12 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
         report.validated(loss);
     }
     if (options.generate) {
-      std::string text;
-      Status generated = generate(options, *session, text);
+      std::string continuation;
+      Status generated =
+          generate(options, *text, prompt, *session, continuation);
       outcome.add(generated);
       if (generated)
-        report.generated(*options.generate, text);
+        report.generated(*options.generate, continuation);
     }
   }
   if (reachable && session->usable()) {

@@ -18,6 +18,7 @@
 #include <functional>
 #include <glob.h>
 #include <map>
+#include <set>
 
 namespace {
 
@@ -129,8 +130,18 @@ Status addFiles(const std::string &option, const std::string &name,
   return Status();
 }
 
-/// Reads `FILE,..` or `NAME=FILE,..`. The name of a file is that file, commas
-/// and all; otherwise several names by commas.
+/// Takes `WEIGHT:` from the front of a list of files, if it is there.
+std::optional<double> takeWeight(std::string &list) {
+  size_t colon = list.find(':');
+  double weight = 0;
+  if (colon == std::string::npos || !parseReal(list.substr(0, colon), weight))
+    return std::nullopt;
+  list.erase(0, colon + 1);
+  return weight;
+}
+
+/// Reads `[NAME=][WEIGHT:]FILE,..`. The name of a file is that file, commas and
+/// all; otherwise several names by commas.
 Status parseData(const std::string &option, const std::string &value,
                  std::vector<grt::DataFiles> &files) {
   std::error_code ignored;
@@ -146,6 +157,8 @@ Status parseData(const std::string &option, const std::string &value,
     given.name = value.substr(0, equals);
     list = value.substr(equals + 1);
   }
+  if (!std::filesystem::exists(list, ignored))
+    given.weight = takeWeight(list);
   if (std::filesystem::exists(list, ignored)) {
     given.paths = {list};
     files.push_back(given);
@@ -178,11 +191,23 @@ std::map<std::string, Action> valueOptions(Options &o) {
        }},
       {"--data-format",
        [&](const std::string &option, const std::string &v) {
-         if (v != "text" && v != "u16" && v != "u32" && v != "npy")
-           return wrong(option, "text, u16, u32 or npy", v);
+         static const std::set<std::string> formats = {"text", "jsonl", "u16",
+                                                       "u32",  "bin",   "npy"};
+         if (!formats.count(v))
+           return wrong(option, "text, jsonl, u16, u32, bin or npy", v);
          o.data.format = v;
          return Status();
        }},
+      {"--tokenizer", text([&](const std::string &v) { o.tokenizer = v; })},
+      {"--documents",
+       [&](const std::string &option, const std::string &v) {
+         if (v != "file" && v != "line" && v != "jsonl")
+           return wrong(option, "file, line or jsonl", v);
+         o.documents = v;
+         return Status();
+       }},
+      {"--text-key", text([&](const std::string &v) { o.textKey = v; })},
+      {"--end-token", text([&](const std::string &v) { o.endToken = v; })},
       {"--steps", integer(0, [&](uint64_t v) { o.steps = v; })},
       {"--max-seconds", real(0, true, [&](double v) { o.maxSeconds = v; })},
       {"--print-every", integer(1, [&](uint64_t v) { o.printEvery = v; })},
@@ -278,6 +303,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"-h", [&] { o.help = true; }},
           {"--version", [&] { o.version = true; }},
           {"--describe", [&] { o.describe = true; }},
+          {"--mask-documents", [&] { o.data.maskDocuments = true; }},
           {"--decay-all", [&] { o.decayAll = true; }},
           {"--check-streams", [&] { o.checkStreams = true; }},
           {"--no-cuda-graph", [&] { o.graphs = false; }},
@@ -397,6 +423,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
         return Status(2, "--describe runs nothing: leave " + name + " out");
     return Status();
   }
+  if (options.tokenizer.empty())
+    for (const char *name : {"--documents", "--text-key", "--end-token"})
+      if (options.given.count(name))
+        return Status(2, std::string(name) + " is of text that goes through " +
+                             "--tokenizer=FILE");
   if (options.evaluate) {
     if (options.steps)
       return Status(2, "--evaluate trains nothing: leave --steps out");

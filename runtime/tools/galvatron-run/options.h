@@ -27,6 +27,8 @@ struct Options {
   std::map<std::string, std::optional<std::string>> given;
   std::string program;
   grt::DataOptions data;
+  /// What text goes through, and how it is cut into documents.
+  std::string tokenizer, documents, textKey, endToken;
   std::optional<uint64_t> steps;
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;

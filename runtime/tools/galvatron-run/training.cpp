@@ -38,10 +38,13 @@ Status validate(const Dataset &data, Session &session, uint64_t batches,
   return Status();
 }
 
-Status generate(const Options &options, Session &session, std::string &text) {
-  std::vector<int32_t> tokens;
-  for (char c : *options.generate)
-    tokens.push_back(uint8_t(c));
+Status generate(const Options &options, const TextCoding &text,
+                std::vector<int32_t> tokens, Session &session,
+                std::string &continuation) {
+  // Tokens may mean less alone than behind others: what the text gained is the
+  // continuation.
+  std::string before = text.decode(tokens);
+  size_t given = tokens.size();
   size_t window = size_t(session.program().sequenceLength());
   std::vector<int32_t> predicted;
   for (uint64_t i = 0; i < options.tokens; ++i) {
@@ -49,9 +52,16 @@ Status generate(const Options &options, Session &session, std::string &text) {
     std::span<const int32_t> tail(tokens.data() + tokens.size() - seen, seen);
     if (Status status = session.predict(tail, predicted); !status)
       return status;
+    if (predicted.back() == text.end())
+      break;
     tokens.push_back(predicted.back());
-    text.push_back(char(predicted.back()));
   }
+  std::string all = text.decode(tokens);
+  if (all.starts_with(before))
+    continuation = all.substr(before.size());
+  else
+    continuation =
+        text.decode({tokens.begin() + std::ptrdiff_t(given), tokens.end()});
   return Status();
 }
 

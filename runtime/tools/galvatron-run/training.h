@@ -11,6 +11,7 @@
 #include "report.h"
 #include "resume.h"
 #include "straggler.h"
+#include "text.h"
 
 #include <future>
 #include <string>
@@ -87,9 +88,11 @@ private:
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
                      uint64_t batches, double &loss, uint64_t &values);
 
-/// The likeliest bytes after the prompt, one after the other; the model sees
-/// the last ones that fit its sequence length.
-grt::Status generate(const Options &options, grt::Session &session,
-                     std::string &text);
+/// The likeliest tokens after the prompt's, one after the other, as the text
+/// that they add; the model sees the last ones that fit its sequence length.
+/// Every token is computed from all of these: no keys and values are kept.
+grt::Status generate(const Options &options, const TextCoding &text,
+                     std::vector<int32_t> tokens, grt::Session &session,
+                     std::string &continuation);
 
 #endif // GALVATRON_RUN_TRAINING_H

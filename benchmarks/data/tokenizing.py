@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokenizing beside the package `tokenizers`, on the same text with the same tokenizers.
 
-    tokenize.py --tool=build/bin/galvatron-data [--text=FILE] [--vocabulary=32000] [--rounds=3]
+    tokenizing.py --tool=build/bin/galvatron-data [--text=FILE] [--vocabulary=32000] [--rounds=3]
 
 Trains a tokenizer of each kind on the text (default: the King James Bible of Debian's bible-kjv, 16
 times), then takes turns: galvatron-data makes shards of the file's lines; the package reads the lines,

@@ -1,0 +1,374 @@
+//===- corpus.cpp - Documents of text files, encoded by threads -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Threads encode units of about a MiB, and one takes them in the order of the
+// text. No more units wait than threads can take up, so that memory is bounded
+// whatever the text's length. A part of a long document is what it would be
+// inside the whole, or its thread says that it is none (Encoder::encodePart)
+// and it is encoded together with the next.
+//
+//===----------------------------------------------------------------------===//
+
+#include "text/corpus.h"
+#include "core/error.h"
+#include "text/unicode.h"
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fcntl.h>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+namespace grt::text {
+
+TokenSink::~TokenSink() = default;
+
+bool parseDocuments(std::string_view name, Documents &documents) {
+  static constexpr std::pair<std::string_view, Documents> names[] = {
+      {"file", Documents::File},
+      {"line", Documents::Line},
+      {"jsonl", Documents::JsonLines}};
+  for (const auto &[known, value] : names)
+    if (known == name) {
+      documents = value;
+      return true;
+    }
+  return false;
+}
+
+TextFile::TextFile(const std::string &name) : path(name) {
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status{};
+  if (descriptor < 0 || fstat(descriptor, &status) != 0) {
+    int error = errno;
+    if (descriptor >= 0)
+      close(descriptor);
+    fail(codeOfPath(error),
+         "cannot open text file '" + path + "': " + strerror(error));
+  }
+  bool isRegular = S_ISREG(status.st_mode);
+  bytes = isRegular ? size_t(status.st_size) : 0;
+  void *mapped = nullptr;
+  if (bytes)
+    mapped = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  close(descriptor);
+  if (!isRegular)
+    invalid("text file '" + path + "' is not a regular file");
+  if (bytes == 0)
+    invalid("text file '" + path + "' is empty");
+  if (mapped == MAP_FAILED)
+    fail(ExitMemory, "cannot map text file '" + path + "'");
+  data = static_cast<const char *>(mapped);
+}
+
+TextFile::~TextFile() { munmap(const_cast<char *>(data), bytes); }
+
+namespace {
+
+/// What one thread encodes at once: whole lines of a file, or a part of the one
+/// document that a file is.
+struct Unit {
+  std::shared_ptr<const TextFile> file;
+  Documents documents = Documents::File;
+  size_t begin = 0, end = 0;
+  /// Of a file that is one document: whether it ends here, and whether it is
+  /// cut at all.
+  bool isLast = true, isPart = false;
+};
+
+/// Bytes of a unit: enough that threads rarely wait, and little memory.
+constexpr size_t unitBytes = 1 << 20;
+
+void checkUtf8(const TextFile &file) {
+  size_t at = firstInvalidByte(file.text());
+  if (at == file.text().size())
+    return;
+  char found[8];
+  std::snprintf(found, sizeof(found), "0x%02x",
+                unsigned(uint8_t(file.text()[at])));
+  invalid("text file '" + file.name() + "', byte " + str(at) +
+          ": expected UTF-8, found " + found);
+}
+
+/// Cuts a file into units. Of a file that is one document only if it
+/// `hasParts`. Throws if it is no UTF-8.
+std::vector<Unit> unitsOf(std::shared_ptr<const TextFile> file,
+                          Documents documents, bool hasParts) {
+  checkUtf8(*file);
+  std::vector<Unit> units;
+  std::string_view text = file->text();
+  bool isWhole = documents == Documents::File;
+  // A mark of the byte order is no text.
+  constexpr std::string_view mark = "\xef\xbb\xbf";
+  size_t begin = text.starts_with(mark) ? mark.size() : 0;
+  while (begin < text.size()) {
+    size_t end = text.size();
+    if (isWhole && hasParts) {
+      end = nextCut(text, std::min(begin + unitBytes, text.size()));
+    } else if (!isWhole && begin + unitBytes < text.size()) {
+      size_t line = text.find('\n', begin + unitBytes);
+      end = line == std::string_view::npos ? text.size() : line + 1;
+    }
+    bool isCut = isWhole && (begin > mark.size() || end < text.size());
+    units.push_back({file, documents, begin, end, end == text.size(), isCut});
+    begin = end;
+  }
+  return units;
+}
+
+/// Calls `use` with every document of lines, and where in the file it begins.
+/// Empty lines are none.
+void eachLine(
+    const Unit &unit,
+    const std::function<void(std::string_view line, size_t at)> &use) {
+  std::string_view text = unit.file->text();
+  for (size_t at = unit.begin; at < unit.end;) {
+    size_t end = std::min(text.find('\n', at), unit.end);
+    std::string_view line = text.substr(at, end - at);
+    if (line.ends_with('\r'))
+      line.remove_suffix(1);
+    if (!line.empty())
+      use(line, at);
+    at = end + 1;
+  }
+}
+
+/// The text of a line of JSON.
+std::string textOfJson(const Unit &unit, std::string_view line, size_t at,
+                       const std::string &key) {
+  std::string place =
+      "text file '" + unit.file->name() + "', byte " + str(at) + ": ";
+  nlohmann::json value = nlohmann::json::parse(line, nullptr, false);
+  if (!value.is_object())
+    invalid(place + "expected a JSON object a line");
+  auto found = value.find(key);
+  if (found == value.end() || !found->is_string())
+    invalid(place + "expected an object with a text under the key '" + key +
+            "'");
+  return found->get<std::string>();
+}
+
+/// The tokens of a unit.
+struct Encoded {
+  Unit unit;
+  std::vector<uint32_t> ids;
+  std::vector<size_t> ends; ///< of documents among them
+  bool endsHere = true;     ///< of a part: whether a token ends at its end
+  Status status;
+  bool isDone = false;
+};
+
+class Corpus {
+public:
+  Corpus(const CorpusOptions &options, const Tokenizer &tokenizer,
+         TokenSink &sink)
+      : options(options), tokenizer(tokenizer), sink(sink),
+        ownEncoder(tokenizer) {
+    if (options.end.empty())
+      return;
+    end = tokenizer.find(options.end);
+    if (!end)
+      invalid("--end-token: expected a token of the tokenizer, found '" +
+              options.end + "'");
+  }
+
+  void run(const std::vector<std::string> &paths) {
+    unsigned threads = options.threads
+                           ? options.threads
+                           : std::max(1u, std::thread::hardware_concurrency());
+    Workers workers(*this, threads);
+    // Enough that no thread waits while one unit is taken.
+    const size_t most = 4 * size_t(threads);
+    for (const std::string &path : paths) {
+      auto file = std::make_shared<const TextFile>(path);
+      for (Unit &unit :
+           unitsOf(file, documentsOf(path), tokenizer.hasParts())) {
+        workers.push(std::move(unit));
+        while (workers.waiting() >= most)
+          take(workers);
+      }
+    }
+    while (workers.waiting())
+      take(workers);
+  }
+
+private:
+  /// Threads that encode what is pushed; results come in the same order.
+  class Workers {
+  public:
+    Workers(const Corpus &owner, unsigned count) : owner(owner) {
+      for (unsigned i = 0; i < count; ++i)
+        threads.emplace_back([this] { work(); });
+    }
+    ~Workers() {
+      {
+        std::lock_guard lock(mutex);
+        isOver = true;
+      }
+      wake.notify_all();
+      for (std::thread &thread : threads)
+        thread.join();
+    }
+    void push(Unit unit) {
+      std::lock_guard lock(mutex);
+      all.push_back(std::make_shared<Encoded>());
+      all.back()->unit = std::move(unit);
+      todo.push_back(all.back());
+      wake.notify_all();
+    }
+    size_t waiting() const { return all.size(); }
+    /// The oldest result; waits for it.
+    std::shared_ptr<Encoded> pop() {
+      std::unique_lock lock(mutex);
+      std::shared_ptr<Encoded> oldest = all.front();
+      wake.wait(lock, [&] { return oldest->isDone; });
+      all.pop_front();
+      return oldest;
+    }
+
+  private:
+    void work() {
+      Encoder encoder(owner.tokenizer);
+      std::unique_lock lock(mutex);
+      for (;;) {
+        wake.wait(lock, [&] { return isOver || !todo.empty(); });
+        if (isOver)
+          return;
+        std::shared_ptr<Encoded> next = todo.front();
+        todo.pop_front();
+        lock.unlock();
+        next->status = guarded([&] { owner.encode(encoder, *next); });
+        lock.lock();
+        next->isDone = true;
+        wake.notify_all();
+      }
+    }
+
+    const Corpus &owner;
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<std::shared_ptr<Encoded>> all, todo;
+    bool isOver = false;
+  };
+
+  Documents documentsOf(const std::string &path) const {
+    if (options.documents != Documents::BySuffix)
+      return options.documents;
+    return path.ends_with(".jsonl") ? Documents::JsonLines : Documents::File;
+  }
+
+  void encode(Encoder &encoder, Encoded &to) const {
+    const Unit &unit = to.unit;
+    std::string_view text = unit.file->text();
+    auto one = [&](std::string_view document, size_t at) {
+      Status status = encoder.encode(document, options.special, to.ids);
+      if (!status)
+        fail(ExitCode(status.exitCode()), "text file '" + unit.file->name() +
+                                              "', document at byte " + str(at) +
+                                              ": " + status.message());
+      if (end)
+        to.ids.push_back(*end);
+      to.ends.push_back(to.ids.size());
+    };
+    if (unit.documents == Documents::Line)
+      return eachLine(unit, one);
+    if (unit.documents == Documents::JsonLines)
+      return eachLine(unit, [&](std::string_view line, size_t at) {
+        one(textOfJson(unit, line, at, options.key), at);
+      });
+    if (!unit.isPart)
+      return one(text.substr(unit.begin, unit.end - unit.begin), unit.begin);
+    encodePart(encoder, unit, to.ids, to.endsHere);
+  }
+
+  void encodePart(Encoder &encoder, const Unit &unit,
+                  std::vector<uint32_t> &ids, bool &endsHere) const {
+    Status status = encoder.encodePart(unit.file->text(), unit.begin, unit.end,
+                                       ids, endsHere);
+    if (!status)
+      fail(ExitCode(status.exitCode()),
+           "text file '" + unit.file->name() + "': " + status.message());
+  }
+
+  /// Gives the oldest result on.
+  void take(Workers &workers) {
+    std::shared_ptr<Encoded> encoded = workers.pop();
+    if (!encoded->status)
+      fail(ExitCode(encoded->status.exitCode()), encoded->status.message());
+    done += encoded->unit.end - encoded->unit.begin;
+    if (encoded->unit.isPart)
+      takePart(*encoded);
+    else
+      takeDocuments(*encoded);
+    sink.progress(done);
+  }
+
+  void takeDocuments(const Encoded &encoded) {
+    size_t begin = 0;
+    for (size_t end : encoded.ends) {
+      sink.add({encoded.ids.data() + begin, end - begin});
+      sink.endDocument();
+      begin = end;
+    }
+  }
+
+  void takePart(Encoded &encoded) {
+    const bool isFirst = !inDocument;
+    inDocument = !encoded.unit.isLast;
+    if (options.special && isFirst)
+      sink.add(ownEncoder.specialBefore());
+    // What the former part could not be cut from comes in front of this one,
+    // whose tokens are then others.
+    if (openSince) {
+      encoded.ids.clear();
+      encoded.unit.begin = *openSince;
+      encodePart(ownEncoder, encoded.unit, encoded.ids, encoded.endsHere);
+    }
+    openSince.reset();
+    if (!encoded.endsHere)
+      openSince = encoded.unit.begin;
+    sink.add(encoded.ids);
+    if (!encoded.unit.isLast)
+      return;
+    if (options.special)
+      sink.add(ownEncoder.specialBehind());
+    if (end)
+      sink.add({&*end, 1});
+    sink.endDocument();
+  }
+
+  const CorpusOptions &options;
+  const Tokenizer &tokenizer;
+  TokenSink &sink;
+  Encoder ownEncoder;
+  std::optional<uint32_t> end;
+  uint64_t done = 0;
+  /// Inside a document that comes in parts; where its tokens that are not
+  /// written yet begin.
+  bool inDocument = false;
+  std::optional<size_t> openSince;
+};
+
+} // namespace
+
+void encodeFiles(const Tokenizer &tokenizer,
+                 const std::vector<std::string> &paths,
+                 const CorpusOptions &options, TokenSink &sink) {
+  Corpus(options, tokenizer, sink).run(paths);
+}
+
+} // namespace grt::text

@@ -1,0 +1,34 @@
+//===- text.h - Text as tokens of a run -----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_TEXT_H
+#define GALVATRON_RUN_TEXT_H
+
+#include "options.h"
+
+#include <memory>
+
+/// What text is to a model: its bytes, or what a tokenizer makes of them.
+class TextCoding {
+public:
+  virtual ~TextCoding();
+  /// The tokens of a text that is to be continued.
+  virtual grt::Status encode(const std::string &text,
+                             std::vector<int32_t> &tokens) const = 0;
+  virtual std::string decode(const std::vector<int32_t> &tokens) const = 0;
+  /// The token that ends a text; -1: none does.
+  virtual int32_t end() const { return -1; }
+  /// Makes tokens of files of text; empty: their bytes are theirs.
+  virtual grt::TextEncoder fileEncoder() const { return nullptr; }
+};
+
+/// The coding that the options ask for. A tokenizer with more tokens than the
+/// model is refused.
+grt::Status openTextCoding(const Options &options, const grt::Program &program,
+                           std::unique_ptr<TextCoding> &result);
+
+#endif // GALVATRON_RUN_TEXT_H
