@@ -18,7 +18,7 @@ everything else needs no PyTorch. The programs of Galvatron are looked up as
 from .errors import (Error, Infeasible, InvalidInput, NumericsError, OutOfMemory,
                      PeerLost, RunFailed, StorageError, ToolNotFound, Unsupported,
                      UnsupportedOperation)
-from .model import Model, clusters, from_config
+from .model import Model, clusters, from_config, from_graph
 from .plan import Layer, Plan, Stage
 from .program import Evaluation, Program
 from .training import Step, Summary, Training
@@ -39,4 +39,5 @@ __all__ = [
     "NumericsError", "OutOfMemory", "PeerLost", "Plan", "Program", "RunFailed",
     "Stage", "Step", "StorageError", "Summary", "ToolNotFound", "Training",
     "Unsupported", "UnsupportedOperation", "Weights", "clusters", "from_config",
+    "from_graph",
 ]

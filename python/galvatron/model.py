@@ -11,6 +11,7 @@ import tempfile
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import errors, tools
+from .graph import Graph, build, write
 from .plan import Plan
 from .program import Evaluation, Program
 from .training import Training
@@ -160,6 +161,29 @@ def from_config(path: Path, *, seq_len: Optional[int] = None,
             weights = path
         path = path / "config.json"
     return Model(path, seq_len=seq_len, weights=weights)
+
+
+def from_graph(graph: Graph, *, weights: Optional[Path] = None,
+               element: str = "f32") -> Model:
+    """A model written with `galvatron.graph.Graph`, in layers that are found in it.
+    Parameters and activations have the type `element`, f32 or f64."""
+    if graph.loss is None:
+        raise errors.InvalidInput(f"graph '{graph.name}': expected a loss, found none")
+    if element not in ("f32", "f64"):
+        raise errors.InvalidInput(f"expected the element type f32 or f64, found "
+                                  f"'{element}'")
+    layered = build(graph)
+    names = [parameter.name for parameter in layered.parameters]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise errors.InvalidInput(f"expected parameters of different names, found "
+                                  f"'{twice[0]}' twice")
+    folder = tempfile.mkdtemp(prefix="galvatron-")
+    path = pathlib.Path(folder) / "model.mlir"
+    path.write_text(write(layered, element), encoding="utf-8")
+    model = Model(path, weights=weights)
+    tools.remove_with(model, folder)
+    return model
 
 
 def clusters() -> List[str]:

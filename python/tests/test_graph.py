@@ -96,7 +96,28 @@ class LayerTest(unittest.TestCase):
 
 class TextTest(FolderTest):
     def model(self, graph, element="f32"):
-        return galvatron.Model(self.write("model.mlir", write(build(graph), element)))
+        return galvatron.from_graph(graph, element=element)
+
+    def test_text_is_what_tools_print(self):
+        path = self.write("model.mlir", write(build(language_model())))
+        self.assertEqual(galvatron.Model(path).ir(), self.model(language_model()).ir())
+
+    def test_wrong_graphs(self):
+        for message, graph, element in [
+                ("expected a loss", Graph("empty"), "f32"),
+                ("f32 or f64, found 'f16'", language_model(), "f16"),
+                ("'twice' twice", self.twice(), "f32")]:
+            with self.assertRaisesRegex(galvatron.InvalidInput, message):
+                galvatron.from_graph(graph, element=element)
+
+    @staticmethod
+    def twice():
+        graph = Graph("words")
+        x = graph.embedding(graph.datum("tokens", (LENGTH,), VOCAB),
+                            Parameter("twice", (VOCAB, WIDTH)))
+        logits = graph.linear(x, Parameter("twice", (WIDTH, VOCAB)), (VOCAB,), False)
+        graph.cross_entropy(logits, graph.datum("labels", (LENGTH,), VOCAB))
+        return graph
 
     def test_tools_take_it(self):
         text = self.model(language_model()).ir()

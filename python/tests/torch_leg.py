@@ -14,4 +14,5 @@ except ImportError as error:
 
 if __name__ == "__main__":
     unittest.main(module=None, argv=[
-        "torch_leg", "tests.test_torch", "tests.test_torch_errors", *sys.argv[1:]])
+        "torch_leg", "tests.test_torch", "tests.test_torch_errors",
+        "tests.test_torch_examples", *sys.argv[1:]])
