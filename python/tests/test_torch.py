@@ -21,8 +21,8 @@ from torch.nn import functional as F
 import galvatron
 
 from .support import FolderTest
-from .torch_modules import (GPT, MLP, Encoder, FusedGPT, HandLlama, PaddedEncoder,
-                            PictureNet)
+from .torch_modules import (GPT, MLP, Encoder, FusedGPT, HandLlama, InPlaceMLP,
+                            PaddedEncoder, PictureNet)
 
 LENGTH, VOCAB, BATCH = 16, 61, 8
 TOKENS = torch.zeros(1, LENGTH, dtype=torch.long)
@@ -146,6 +146,21 @@ class EagerTest(Comparison):
     def test_mlp(self):
         model = self.check(perturbed(MLP().double()), 1e-10)
         self.assertEqual(len({body for _, body in model.layers}), 3)
+
+    def test_operations_in_place(self):
+        self.check(perturbed(InPlaceMLP().double()), 1e-10, plans=PLANS[:2])
+
+    def test_dropout_is_the_same_under_every_plan(self):
+        model = galvatron.from_torch(perturbed(GPT(dropout=0.2).double()).train(),
+                                     (TOKENS,))
+        words, _, _ = batch_of()
+        losses = []
+        for plan in PLANS:
+            model.compile(batch=BATCH, clip=False, **plan)
+            losses.append(model.program.train(words, 3, init=model.weights, lr=1e-2)
+                          .wait().final_loss)
+        for loss in losses[1:]:
+            self.assertAlmostEqual(loss, losses[0], places=9)
 
     def test_encoder_layers_of_torch(self):
         for norm_first in (True, False):

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import galvatron
+from galvatron.torch_frontend import attention
 
 from .torch_modules import GPT, rotate
 
@@ -55,6 +56,28 @@ def crooked(x):
     angles = torch.cat([angles, angles], -1)
     first, second = x.chunk(2, -1)
     return x * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+
+
+def written(x):
+    """Writes into a part."""
+    x[:, 0].add_(1.0)
+    return x
+
+
+class RotaryTest(unittest.TestCase):
+    """Frequencies are read off tables, of any length."""
+
+    def test_frequencies(self):
+        for length in (2, 3, 64, 8192, 20000):
+            for base in (1e2, 5e5):
+                expected = base ** (-torch.arange(0, 32, 2) / 32)
+                angles = torch.outer(torch.arange(length).float(), expected)
+                angles = torch.cat([angles, angles], -1)
+                found, factor = attention._frequencies(
+                    1.5 * angles.cos(), 1.5 * angles.sin(), (2, 4, length, 32))
+                self.assertAlmostEqual(factor, 1.5, places=5)
+                self.assertTrue(torch.allclose(torch.tensor(found).float(), expected,
+                                               rtol=1e-6))
 
 
 class UnsupportedTest(unittest.TestCase):
@@ -105,6 +128,7 @@ class UnsupportedTest(unittest.TestCase):
                      nn.Linear(2 * WIDTH, WIDTH))
         self.refused("parts that overlap", lambda s, x: s.inner[0](x)[..., WIDTH:]
                      + s.inner[0](x)[..., 2:WIDTH + 2], nn.Linear(WIDTH, 2 * WIDTH))
+        self.refused("'aten.select_scatter'", lambda s, x: written(x))
         self.refused("'aten.roll'", lambda s, x: x.roll(1, 1))
 
     def test_norms(self):

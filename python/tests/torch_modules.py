@@ -300,3 +300,16 @@ class PaddedEncoder(nn.Module):
         for block, norm in zip(self.blocks, self.norms):
             x = norm(x + block(x, mask)) + begin
         return self.out(x)
+
+
+class InPlaceMLP(MLP):
+    """Writes into what others read."""
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            change = layer(x)
+            alias = change.view(change.shape)
+            change += x
+            x = alias
+        return self.out(x)

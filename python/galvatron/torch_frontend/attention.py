@@ -13,9 +13,10 @@ from ..graph import Graph, ShapeConflict, Tensor
 from .layout import Layout, LayoutError, normal
 from .values import MOST_NEGATIVE, Function, KeyMask, View
 
-# How far cosines and sines of a table may be from those of their frequencies; they
-# are computed in f32.
+# How far cosines and sines of a table may be from those of their frequencies: they
+# are computed in f32, from angles with two roundings that grow with the position.
 _ANGLE_TOLERANCE = 1e-4
+_ANGLE_TOLERANCE_PER_POSITION = 2.0 ** -22
 
 
 class NoCounterpart(ValueError):
@@ -215,8 +216,9 @@ def _frequencies(cosines: torch.Tensor, sines: torch.Tensor,
                              - torch.atan2(sin[step], cos[step])) / (2 * math.pi))
         frequencies = (torch.atan2(sin[step], cos[step]) + 2 * math.pi * turns) / step
     angles = place[:, None] * frequencies[None, :]
-    if not torch.allclose(factor * torch.cos(angles), cos, atol=_ANGLE_TOLERANCE) or \
-            not torch.allclose(factor * torch.sin(angles), sin, atol=_ANGLE_TOLERANCE):
+    allowed = _ANGLE_TOLERANCE + positions * _ANGLE_TOLERANCE_PER_POSITION
+    if not torch.allclose(factor * torch.cos(angles), cos, atol=allowed) or \
+            not torch.allclose(factor * torch.sin(angles), sin, atol=allowed):
         raise NoCounterpart("tables that are no cosines and sines of a position times "
                             "a frequency")
     return [float(f) for f in frequencies], 1.0 if abs(factor - 1) < 1e-6 else factor

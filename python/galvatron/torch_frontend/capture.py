@@ -18,7 +18,7 @@ from ..weights import Weights, save
 from . import views  # noqa: F401, registers what it handles
 from .attention import NoCounterpart
 from .layout import Layout
-from .lower import Lowering
+from .lower import Lowering, operation_name
 from .operations import loss_of
 from .parts import Parts
 from .values import Broken, View, Weight
@@ -202,10 +202,21 @@ def _element(module: torch.nn.Module) -> str:
 def _export(module: torch.nn.Module, args: Tuple[Any, ...],
             kwargs: Dict[str, Any]) -> Any:
     try:
-        return torch.export.export(module, args, kwargs, strict=False)
+        program = torch.export.export(module, args, kwargs, strict=False)
+        # Without operations in place: who reads what they change would not know.
+        return program.run_decompositions({}) if _in_place(program) else program
     except Exception as error:
         raise InvalidInput(f"torch.export of '{type(module).__name__}' failed: "
                            f"{error}") from error
+
+
+def _in_place(program: Any) -> bool:
+    """Whether an operation writes into what others may read; statistics of batches
+    are buffers, and nothing reads them."""
+    return any(node.op == "call_function" and operation_name(node.target).endswith("_")
+               and not operation_name(node.target).endswith("__")
+               and getattr(node.args[0], "op", "") != "placeholder"
+               for node in program.graph.nodes)
 
 
 def _lower(low: Lowering, program: Any, module: torch.nn.Module,
@@ -229,7 +240,8 @@ def _lower(low: Lowering, program: Any, module: torch.nn.Module,
                 shape = parameters[name].shape
                 low.values[node] = Weight(parameters[name], Layout.contiguous(shape))
             elif spec.target is not None:
-                low.values[node] = constants[spec.target].detach().cpu()
+                # A copy: what runs while importing must not change the module.
+                low.values[node] = constants[spec.target].detach().cpu().clone()
             else:
                 low.values[node] = _datum(low, node)
         elif node.op == "get_attr":

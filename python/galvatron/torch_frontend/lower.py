@@ -31,7 +31,7 @@ _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
 HANDLERS: Dict[str, Handler] = {}
 # Operations that change no value of a float or an index.
 _SAME = ("alias", "clone", "contiguous", "detach", "_to_copy", "to", "lift_fresh_copy",
-         "float", "double", "type_as", "requires_grad_")
+         "float", "double", "type_as")
 # Checks that the exporter adds.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async",
            "sym_constrain_range_for_size", "sym_constrain_range")
@@ -62,9 +62,8 @@ def operation_name(target: Any) -> str:
 
 
 def _base(name: str) -> str:
-    """Without the namespace, and without the mark of an operation in place."""
-    short = name.rsplit(".", 1)[-1]
-    return short if short in HANDLERS or short.startswith("_") else short.rstrip("_")
+    """Without the namespace."""
+    return name.rsplit(".", 1)[-1]
 
 
 def _is_known(name: str) -> bool:
@@ -227,9 +226,6 @@ class Lowering:
         except (NoCounterpart, LayoutError, ShapeConflict) as error:
             result = self.broken(name, str(error))
         self.values[node] = result
-        # An operation in place: who reads its argument from now on, reads this.
-        if name.endswith("_") and node.args and isinstance(node.args[0], torch.fx.Node):
-            self.values[node.args[0]] = result
 
     def broken(self, name: str, reason: str) -> Broken:
         """Notes that the current operation has no counterpart."""
@@ -309,8 +305,7 @@ class Lowering:
                 raise NoCounterpart("nn has no such operation on two values")
             calls.append(call)
         assert leaf is not None
-        target = getattr(torch.ops.aten, operation_name(node.target)
-                         .rsplit(".", 1)[-1].rstrip("_"))
+        target: Any = node.target
 
         def call_all(x: torch.Tensor) -> torch.Tensor:
             result = target(*[call(x) for call in calls], **keywords)

@@ -15,16 +15,19 @@ from .attention import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
 from .values import (MOST_NEGATIVE, Function, InverseRoot, KeyMask, MeanSquare, Normed,
-                     Rotated, Scaled, Scores, View, Weight)
+                     Rotated, Scaled, Scores, Several, View, Weight)
 
 # Products and lookups.
 
 
 @handles("embedding")
 def _embedding(low: Lowering, table: Any, index: Any, padding: int = -1,
-               *_: Any) -> Any:
+               by_frequency: bool = False, sparse: bool = False) -> Any:
+    del sparse
     if not isinstance(table, Weight):
         return NotImplemented
+    if by_frequency:
+        raise NoCounterpart("a lookup with gradients scaled by frequency")
     if isinstance(index, torch.Tensor):
         return _rows(table, index)
     view = low.whole(index)
@@ -197,7 +200,12 @@ def _pow(low: Lowering, x: Any, exponent: Any) -> Any:
     return NotImplemented
 
 
-@handles("dropout", "native_dropout")
+@handles("native_dropout")
+def _native_dropout(low: Lowering, x: Any, p: float, train: bool) -> Any:
+    return Several((_dropout(low, x, p, train), None))
+
+
+@handles("dropout")
 def _dropout(low: Lowering, x: Any, p: float, train: bool) -> Any:
     if not train or p == 0:
         return x
