@@ -183,19 +183,28 @@ Error Plan::check() const {
 }
 
 Error Plan::checkDevices() const {
-  int64_t next = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    std::vector<int64_t> expected(stages[0].devices.size());
-    std::iota(expected.begin(), expected.end(), next);
-    next += static_cast<int64_t>(expected.size());
-    if (stages[i].devices != expected)
-      return makeError("plan: stage " + Twine(i) + ": expected devices " +
-                       deviceRange(expected) + ", found " +
-                       deviceRange(stages[i].devices) +
-                       ": stages run on equal groups of consecutive devices, "
-                       "in their order");
-  }
+  size_t count = 0;
+  for (const PlanStage &stage : stages)
+    count += stage.devices.size();
+  for (size_t i = 0; i < stages.size(); ++i)
+    for (int64_t device : stages[i].devices)
+      if (device >= static_cast<int64_t>(count))
+        return makeError("plan: stage " + Twine(i) + ": the stages have " +
+                         Twine(count) + " devices, expected 0 to " +
+                         Twine(count - 1) + ", found " + Twine(device));
   return Error::success();
+}
+
+bool Plan::hasConsecutiveDevices() const {
+  int64_t next = 0;
+  for (const PlanStage &stage : stages) {
+    if (stage.devices.size() != stages.front().devices.size())
+      return false;
+    for (int64_t device : stage.devices)
+      if (device != next++)
+        return false;
+  }
+  return true;
 }
 
 StringRef objectiveName(Objective objective) {

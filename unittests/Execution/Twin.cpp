@@ -87,13 +87,26 @@ std::string TwinModel::config() const {
   return text;
 }
 
+int64_t TwinPlan::world() const {
+  if (devices.empty())
+    return devicesPerStage * int64_t(stageLayers.size());
+  int64_t count = 0;
+  for (const std::vector<int64_t> &stage : devices)
+    count += int64_t(stage.size());
+  return count;
+}
+
 std::string TwinPlan::str() const {
   std::string text;
   llvm::raw_string_ostream stream(text);
   stream << '[';
   llvm::interleave(stageLayers, stream, ",");
-  stream << "] x" << devicesPerStage << ' ' << schedule << " B" << batch << " m"
-         << microBatches << ": ";
+  stream << "]";
+  if (devices.empty())
+    stream << " x" << devicesPerStage;
+  for (const std::vector<int64_t> &stage : devices)
+    stream << ' ' << deviceRange(stage);
+  stream << ' ' << schedule << " B" << batch << " m" << microBatches << ": ";
   llvm::interleave(
       strategies, stream, [&](const Strategy &s) { stream << s.str(); }, " ");
   return text;
@@ -171,8 +184,18 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   llvm::raw_string_ostream stream(text);
   stream << "#galvatron.plan<batch = " << plan.batch
          << ", micro_batches = " << plan.microBatches << ", schedule = \""
-         << plan.schedule << "\", pipeline_degree = " << plan.stageLayers.size()
-         << ">";
+         << plan.schedule
+         << "\", pipeline_degree = " << plan.stageLayers.size();
+  if (!plan.devices.empty()) {
+    stream << ", devices = [";
+    llvm::interleaveComma(plan.devices, stream, [&](auto &stage) {
+      stream << "array<i64: ";
+      llvm::interleaveComma(stage, stream);
+      stream << '>';
+    });
+    stream << ']';
+  }
+  stream << ">";
   module->setAttr("galvatron.plan", parseAttribute(text, context));
   text.clear();
   stream << "#galvatron.training<optimizer = \"" << options.optimizer

@@ -44,16 +44,17 @@ struct TwinModel {
   int64_t modelLayers() const { return layers + 2; }
 };
 
-/// A plan by hand: consecutive, equal device groups as stages.
+/// A plan by hand.
 struct TwinPlan {
   int64_t batch = 16, microBatches = 2;
   std::string schedule = "1f1b";
   std::vector<int64_t> stageLayers; ///< layers of each stage
   std::vector<Strategy> strategies; ///< one a layer
+  /// Stages are consecutive, equal groups of so many devices,
   int64_t devicesPerStage = 1;
-  int64_t world() const {
-    return devicesPerStage * int64_t(stageLayers.size());
-  }
+  /// or these groups.
+  std::vector<std::vector<int64_t>> devices;
+  int64_t world() const;
   /// `[2,4,2] 1f1b m4: dp2.tp2 | sdp4.ckpt x3 | ...`, to reproduce a failure.
   std::string str() const;
 };

@@ -18,6 +18,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 using namespace galvatron;
@@ -404,6 +405,104 @@ TEST(Executed, no_plan_is_below_its_lower_bound) {
   }
   EXPECT_GT(plans, 200);
   EXPECT_GT(near, plans / 2);
+}
+
+/// Stages on any devices, groups of several sizes.
+Plan placedPlan(LayerModel &model, int64_t devices, std::mt19937_64 &random) {
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  auto layers = static_cast<int64_t>(model.layerCount());
+  std::vector<int64_t> ranks(devices);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shuffle(ranks.begin(), ranks.end(), random);
+  Plan plan;
+  plan.objective = Objective::Executed;
+  plan.batch = 24;
+  plan.microBatches = 1 << pick(0, 1);
+  plan.pipelineDegree = pick(1, std::min(layers, devices));
+  plan.stages.resize(plan.pipelineDegree);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    size_t stage = i < plan.stages.size() ? i : pick(0, plan.stages.size() - 1);
+    plan.stages[stage].devices.push_back(ranks[i]);
+  }
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    plan.stages[s].layerCount = 1;
+  for (int64_t left = layers - plan.pipelineDegree; left > 0; --left)
+    ++plan.stages[pick(0, plan.pipelineDegree - 1)].layerCount;
+  int64_t next = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    PlanStage &stage = plan.stages[s];
+    stage.firstLayer = next;
+    std::vector<Strategy> all =
+        enumerateStrategies(static_cast<int64_t>(stage.devices.size()), {});
+    llvm::erase_if(all, [&](const Strategy &strategy) {
+      return plan.microBatchSamples() % strategy.sampleShards() != 0;
+    });
+    for (int64_t l = 0; l < stage.layerCount; ++l, ++next)
+      plan.layers.push_back({model.layerName(next), static_cast<int64_t>(s),
+                             all[pick(0, all.size() - 1)]});
+  }
+  return plan;
+}
+
+TEST(Executed, placed_plans_keep_their_bounds) {
+  std::mt19937_64 random(19);
+  int unequal = 0;
+  for (int i = 0; i < instances(400); ++i) {
+    auto profile = randomModel(random, 1 + i % 6);
+    GatheredModel model(*profile);
+    Cluster cluster =
+        clusterOf(2, 1 + i % 4, i % 3 ? 1e10 : 5e8, i % 5 ? "cuda" : "cpu");
+    Plan plan = placedPlan(model, cluster.deviceCount(), random);
+    ASSERT_FALSE(llvm::errorToBool(plan.check()));
+    ASSERT_FALSE(llvm::errorToBool(plan.checkDevices()));
+    unequal += !llvm::all_equal(llvm::map_range(
+        plan.stages, [](const PlanStage &s) { return s.devices.size(); }));
+    PlannerResult priced =
+        llvm::cantFail(evaluate(model, cluster, plan, int64_t(1) << 40));
+    ASSERT_TRUE(priced.feasible());
+    StepBounds bounds = stepBounds(
+        llvm::cantFail(simulationInput(model, cluster, priced.plan())));
+    double ms = simulated(model, cluster, priced.plan());
+    EXPECT_LE(bounds.lower * 1e3, ms * (1 + 1e-9)) << priced.plan().summary();
+    EXPECT_GE(bounds.upper * 1e3, ms * (1 - 1e-9)) << priced.plan().summary();
+  }
+  EXPECT_GT(unequal, 100);
+}
+
+/// A ring crosses nodes where some of its neighbours do, whichever they are.
+TEST(Executed, prices_ask_for_the_devices) {
+  std::mt19937_64 random(23);
+  auto model = randomModel(random, 4);
+  Cluster cluster = clusterOf(2, 2, 1e9);
+  auto priceOf = [&](std::vector<int64_t> first, std::vector<int64_t> second,
+                     const char *strategy) {
+    Plan plan;
+    plan.objective = Objective::Executed;
+    plan.batch = 8;
+    plan.microBatches = 2;
+    plan.pipelineDegree = 2;
+    plan.stages.resize(2);
+    plan.stages[0].devices = std::move(first);
+    plan.stages[1].devices = std::move(second);
+    for (int64_t s = 0; s < 2; ++s) {
+      plan.stages[s].firstLayer = 2 * s;
+      plan.stages[s].layerCount = 2;
+    }
+    for (int64_t l = 0; l < 4; ++l)
+      plan.layers.push_back({model->layerName(l), l / 2,
+                             llvm::cantFail(Strategy::parse(strategy))});
+    return llvm::cantFail(evaluate(*model, cluster, plan)).plan().iterationMs;
+  };
+  for (const char *strategy : {"tp2", "sdp2"}) {
+    double inNodes = priceOf({0, 1}, {2, 3}, strategy);
+    // The nodes are alike, and so are the devices of each.
+    EXPECT_EQ(priceOf({2, 3}, {0, 1}, strategy), inNodes);
+    EXPECT_EQ(priceOf({1, 0}, {3, 2}, strategy), inNodes);
+    EXPECT_GT(priceOf({0, 2}, {1, 3}, strategy), 1.02 * inNodes);
+    EXPECT_GT(priceOf({3, 0}, {2, 1}, strategy), 1.02 * inNodes);
+  }
 }
 
 TEST(Executed, long_steps_continue_as_they_began) {

@@ -167,7 +167,8 @@ llvm::Expected<PlannerResult> evaluate(LayerModel &model,
 /// one longer.
 std::vector<int64_t> evenPartition(int64_t layers, int64_t stages);
 
-/// The devices of each stage: consecutive ranks, equal groups.
+/// The devices of each stage where a plan says nothing else: consecutive ranks,
+/// equal groups.
 std::vector<std::vector<int64_t>> stageDevices(int64_t devices, int64_t stages);
 
 } // namespace galvatron

@@ -207,9 +207,12 @@ struct Plan {
   /// stage, no device twice, sample counts divide. Not memory.
   llvm::Error check() const;
 
-  /// Whether stages are equal groups of consecutive devices from 0 on: other
-  /// plans can be priced, and are not executed.
+  /// Whether the stages together have the devices from 0 on, as a program's
+  /// ranks are numbered, in any order and groups of any size. Other plans can
+  /// be priced, and are not executed.
   llvm::Error checkDevices() const;
+  /// Whether stages are equal groups of consecutive devices, in their order.
+  bool hasConsecutiveDevices() const;
 
   llvm::json::Value toJson() const;
   /// Reads a plan JSON and checks it, devices too; unknown keys are kept out

@@ -1,35 +1,17 @@
-// RUN: galvatron-opt %s --split-input-file --galvatron-schedule-tasks --verify-diagnostics
+// RUN: galvatron-opt %s --galvatron-schedule-tasks --verify-diagnostics
 
-// Stages that were written by hand, on other devices than will run them.
+// Stages that were written by hand, on a device that will not run them.
 
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @stages_in_another_order(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
-  // expected-error @+1 {{expected device 0, found 2: stages are equal groups of consecutive devices, in their order}}
-  %0 = galvatron.stage 0 devices [2, 3] -> tensor<?x4xf32> {
+galvatron.model @device_that_is_no_rank(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+  // expected-error @+1 {{the stages have 4 devices, expected 0 to 3, found 4}}
+  %0 = galvatron.stage 0 devices [4, 2] -> tensor<?x4xf32> {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
     galvatron.yield %a : tensor<?x4xf32>
   }
   %1 = galvatron.transfer %0 from 0 to 1 : tensor<?x4xf32>
   %2 = galvatron.stage 1 devices [0, 1] -> tensor<1xf64> {
-    %b = galvatron.layer "b" @last(%1, %l) {stage = 1 : i64} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-    galvatron.yield %b : tensor<1xf64>
-  }
-  galvatron.output %2 : tensor<1xf64>
-}
-
-// -----
-
-func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
-func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
-galvatron.model @unequal_groups(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
-  %0 = galvatron.stage 0 devices [0, 1] -> tensor<?x4xf32> {
-    %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
-    galvatron.yield %a : tensor<?x4xf32>
-  }
-  %1 = galvatron.transfer %0 from 0 to 1 : tensor<?x4xf32>
-  // expected-error @+1 {{expected 2 devices as in stage 0, found 1}}
-  %2 = galvatron.stage 1 devices [2] -> tensor<1xf64> {
     %b = galvatron.layer "b" @last(%1, %l) {stage = 1 : i64} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.yield %b : tensor<1xf64>
   }

@@ -35,6 +35,26 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches 
 func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
 
 // -----
+// plan C4
+// expected-error @+1 {{expected 'devices' of a plan to have a list for each of 2 stages, found 1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 0, 1>]>}
+
+// -----
+// plan C5
+// expected-error @+1 {{expected a list of devices for every stage, found array<i64>}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 0, 1>, array<i64>]>}
+
+// -----
+// plan C5
+// expected-error @+1 {{expected the devices 0 to 2 in 'devices', each once, found 3}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 3, 1>, array<i64: 0>]>}
+
+// -----
+// plan C5
+// expected-error @+1 {{expected the devices 0 to 2 in 'devices', each once, found 1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 2, 1>, array<i64: 1>]>}
+
+// -----
 // training C1
 // expected-error @+1 {{expected 'optimizer' to be 'adamw', 'adam' or 'sgd', found 'lion'}}
 func.func private @a() attributes {t = #galvatron.training<optimizer = "lion", dtype = "f32", clip = true, dropout = true>}

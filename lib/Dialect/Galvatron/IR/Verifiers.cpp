@@ -65,7 +65,8 @@ LogicalResult StrategyAttr::verify(EmitError emitError,
 
 LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
-                               int64_t pipelineDegree, int64_t memory) {
+                               int64_t pipelineDegree, int64_t memory,
+                               ArrayAttr devices) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -85,6 +86,30 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
   auto kind = ::galvatron::parseSchedule(schedule);
   if (!kind)
     return emitError() << llvm::toString(kind.takeError());
+  if (!devices)
+    return success();
+  // (C4)
+  if (static_cast<int64_t>(devices.size()) != pipelineDegree)
+    return emitError() << "expected 'devices' of a plan to have a list for "
+                          "each of "
+                       << pipelineDegree << " stages, found " << devices.size();
+  // (C5)
+  std::vector<bool> seen;
+  for (Attribute list : devices) {
+    auto numbers = dyn_cast<DenseI64ArrayAttr>(list);
+    if (!numbers || numbers.empty())
+      return emitError() << "expected a list of devices for every stage, found "
+                         << list;
+    seen.resize(seen.size() + numbers.size());
+  }
+  for (auto numbers : devices.getAsRange<DenseI64ArrayAttr>())
+    for (int64_t device : numbers.asArrayRef()) {
+      if (device < 0 || device >= static_cast<int64_t>(seen.size()) ||
+          seen[device])
+        return emitError() << "expected the devices 0 to " << seen.size() - 1
+                           << " in 'devices', each once, found " << device;
+      seen[device] = true;
+    }
   return success();
 }
 

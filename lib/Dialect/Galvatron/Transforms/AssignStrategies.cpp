@@ -95,10 +95,10 @@ private:
     std::string newSchedule = !schedule.empty()
                                   ? std::string(schedule)
                                   : (old ? old.getSchedule().str() : "1f1b");
-    auto plan = PlanAttr::getChecked([&]() { return module.emitError(); },
-                                     module.getContext(), newBatch,
-                                     newMicroBatches, StringRef(newSchedule),
-                                     degree, old ? old.getMemory() : 0);
+    auto plan = PlanAttr::getChecked(
+        [&]() { return module.emitError(); }, module.getContext(), newBatch,
+        newMicroBatches, StringRef(newSchedule), degree,
+        old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr());
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

@@ -45,6 +45,9 @@ struct BalancePipelinePass
     if (count < 1)
       return module.emitError("expected the option 'stages', or a "
                               "'galvatron.plan' with the pipeline degree");
+    if (plan && plan.getDevices())
+      return module.emitError("expected a plan without 'devices': layers are "
+                              "balanced over equal groups of consecutive ones");
     SmallVector<LayerOp, 8> layers = model.getLayers();
     if (!model.getStages().empty())
       return model.emitOpError("is split into stages already");
@@ -77,7 +80,7 @@ struct BalancePipelinePass
       module->setAttr(GalvatronDialect::kPlanAttr,
                       PlanAttr::get(module.getContext(), plan.getBatch(),
                                     plan.getMicroBatches(), plan.getSchedule(),
-                                    count, plan.getMemory()));
+                                    count, plan.getMemory(), ArrayAttr()));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

@@ -170,6 +170,43 @@ bool mlir::galvatron::hasPlan(ModuleOp module) {
   return result.wasInterrupted();
 }
 
+FailureOr<std::vector<std::vector<int64_t>>>
+mlir::galvatron::getStageDevices(ModuleOp module, PlanAttr plan,
+                                 int64_t deviceCount) {
+  int64_t stageCount = plan.getPipelineDegree();
+  if (!plan.getDevices()) {
+    if (deviceCount % stageCount == 0)
+      return ::galvatron::stageDevices(deviceCount, stageCount);
+    return module.emitError()
+               << "expected 'pipeline_degree' to divide the " << deviceCount
+               << " devices of the cluster, found " << stageCount,
+           failure();
+  }
+  std::vector<std::vector<int64_t>> groups;
+  int64_t used = 0;
+  for (auto numbers : plan.getDevices().getAsRange<DenseI64ArrayAttr>()) {
+    used += numbers.size();
+    groups.push_back(numbers.asArrayRef().vec());
+  }
+  if (used != deviceCount)
+    return module.emitError()
+               << "expected 'devices' of the plan to be the " << deviceCount
+               << " devices of the cluster, found " << used,
+           failure();
+  return groups;
+}
+
+/// Null for equal groups of consecutive devices.
+static ArrayAttr convertDevices(MLIRContext *context,
+                                const ::galvatron::Plan &plan) {
+  if (plan.hasConsecutiveDevices())
+    return {};
+  SmallVector<Attribute> stages;
+  for (const ::galvatron::PlanStage &stage : plan.stages)
+    stages.push_back(DenseI64ArrayAttr::get(context, stage.devices));
+  return ArrayAttr::get(context, stages);
+}
+
 FailureOr<::galvatron::Plan>
 mlir::galvatron::readPlan(ModuleOp module,
                           const ::galvatron::Cluster &cluster) {
@@ -180,12 +217,9 @@ mlir::galvatron::readPlan(ModuleOp module,
   if (!attribute)
     return module.emitError("expected a 'galvatron.plan' attribute"), failure();
   int64_t stageCount = attribute.getPipelineDegree();
-  if (cluster.deviceCount() % stageCount)
-    return module.emitError()
-               << "expected 'pipeline_degree' to divide the "
-               << cluster.deviceCount() << " devices of the cluster, found "
-               << stageCount,
-           failure();
+  auto groups = getStageDevices(module, attribute, cluster.deviceCount());
+  if (failed(groups))
+    return failure();
 
   ::galvatron::Plan plan;
   plan.toolVersion = GALVATRON_VERSION;
@@ -200,9 +234,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.schedule =
       llvm::cantFail(::galvatron::parseSchedule(attribute.getSchedule()));
   plan.pipelineDegree = stageCount;
-  std::vector<std::vector<int64_t>> groups =
-      ::galvatron::stageDevices(cluster.deviceCount(), stageCount);
-  for (std::vector<int64_t> &group : groups) {
+  for (std::vector<int64_t> &group : *groups) {
     ::galvatron::PlanStage stage;
     stage.devices = group;
     plan.stages.push_back(std::move(stage));
@@ -260,7 +292,7 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
-                                memory));
+                                memory, convertDevices(context, plan)));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

@@ -48,11 +48,9 @@ struct SplitStagesPass
       return module.emitError(
           "expected a 'galvatron.cluster' attribute to split stages by");
     int64_t stageCount = plan.getPipelineDegree();
-    int64_t devices = cluster.getDeviceCount();
-    if (devices % stageCount)
-      return module.emitError()
-             << "expected 'pipeline_degree' to divide the " << devices
-             << " devices of the cluster, found " << stageCount;
+    auto groups = getStageDevices(module, plan, cluster.getDeviceCount());
+    if (failed(groups))
+      return failure();
     if (!model.getStages().empty())
       return model.emitOpError("is split into stages already");
 
@@ -74,11 +72,10 @@ struct SplitStagesPass
         return model.emitOpError()
                << "has no layer in stage " << stage << " of " << stageCount;
 
-    std::vector<std::vector<int64_t>> groups =
-        ::galvatron::stageDevices(devices, stageCount);
     SmallVector<StageOp> stages;
     for (int64_t stage = 0; stage < stageCount; ++stage)
-      stages.push_back(makeStage(model, stage, groups[stage], layers[stage]));
+      stages.push_back(
+          makeStage(model, stage, (*groups)[stage], layers[stage]));
     SmallVector<Value> alive;
     for (int64_t stage = 0; stage + 1 < stageCount; ++stage) {
       alive.append(stages[stage]->result_begin(), stages[stage]->result_end());

@@ -26,9 +26,9 @@ namespace mlir::galvatron {
 LogicalResult verifyChain(ModelOp model);
 
 /// Checks that what is executed is what the model says: that stages, where
-/// there are some, are equal groups of consecutive devices from 0 on, and that
-/// the model's output is results of the last layer. Models with opaque layers,
-/// which are not executed, must be chains. Of others:
+/// there are some, together have the devices from 0 on, and that the model's
+/// output is results of the last layer. Models with opaque layers, which are
+/// not executed, must be chains. Of others:
 /// 1. every layer but the last gives floating-point tensors whose first
 ///    dimension alone is dynamic, of one element type, and some layer uses
 ///    each; every layer but the first takes some of them, none twice;

@@ -138,19 +138,27 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `batch` samples a step are cut into `micro_batches` equal micro-batches that
     pass `pipeline_degree` stages in the order of `schedule` (`1f1b` or `gpipe`).
     `memory`, if given, replaces the memory budget of every device, in bytes.
+    `devices` are those of every stage, in the order of its local ranks; without
+    it stages are equal groups of consecutive devices.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
-    pipeline_degree = 2>`
+    pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
+    schedule = "1f1b", pipeline_degree = 2,
+    devices = [array<i64: 2, 3>, array<i64: 0, 1>]>`
 
     Constraints:
     - (C1) every number is at least 1 (`memory`: 0 stands for "the device's");
     - (C2) `micro_batches` divides `batch`;
-    - (C3) `schedule` is `1f1b` or `gpipe`.
+    - (C3) `schedule` is `1f1b` or `gpipe`;
+    - (C4) `devices` has a list for each of `pipeline_degree` stages;
+    - (C5) no list is empty, and together they have the numbers from 0 on, each
+      once.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
                         "int64_t":$pipeline_degree,
-                        DefaultValuedParameter<"int64_t", "0">:$memory);
+                        DefaultValuedParameter<"int64_t", "0">:$memory,
+                        OptionalParameter<"::mlir::ArrayAttr">:$devices);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

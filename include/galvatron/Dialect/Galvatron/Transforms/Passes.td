@@ -145,8 +145,8 @@ def GalvatronAssignStrategies
 def GalvatronSplitStages : Pass<"galvatron-split-stages", "::mlir::ModuleOp"> {
   let summary = "Moves the layers of each device group into a stage";
   let description = [{
-    Every stage of the plan becomes a `galvatron.stage` on its group of
-    consecutive devices. Values that a later stage uses leave their stage as
+    Every stage of the plan becomes a `galvatron.stage` on the devices that the
+    plan names, or on its group of consecutive ones. Values that a later stage uses leave their stage as
     results and go from stage to stage through `galvatron.transfer`.
   }];
 }

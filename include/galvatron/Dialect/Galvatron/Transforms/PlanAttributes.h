@@ -40,6 +40,12 @@ createLayerModel(ModuleOp module, const ::galvatron::Cluster &cluster);
 FailureOr<::galvatron::Cluster> resolveCluster(ModuleOp module,
                                                StringRef nameOrPath);
 
+/// The devices of every stage of a plan for `deviceCount` devices: those that
+/// it gives, or equal groups of consecutive ones. Fails, with a diagnostic, if
+/// these are others than the cluster's or cannot be cut so.
+FailureOr<std::vector<std::vector<int64_t>>>
+getStageDevices(ModuleOp module, PlanAttr plan, int64_t deviceCount);
+
 /// Whether the module has a complete or partial plan.
 bool hasPlan(ModuleOp module);
 
