@@ -5,31 +5,19 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "grt/session.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/gather.h"
-#include "checkpoint/safetensors.h"
 #include "comm/threads.h"
 #include "core/cores.h"
-#include "core/error.h"
-#include "core/executor.h"
 #include "core/failure_numbers.h"
 #include "core/host_memory.h"
-#include "core/init.h"
 #include "core/replicas.h"
-#include "core/trace_report.h"
+#include "core/session_implementation.h"
 #include "core/watchdog.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <thread>
 
 namespace grt {
 namespace {
@@ -56,99 +44,6 @@ double milliseconds(std::chrono::steady_clock::duration duration) {
 }
 
 } // namespace
-
-struct Session::Implementation {
-  Implementation(std::shared_ptr<const Program> program,
-                 const SessionOptions &options);
-  ~Implementation();
-
-  /// Runs `command` on every rank's thread and waits. The first error of any
-  /// rank wakes all others and is thrown here. Of a command that may wait for
-  /// storage (`mayStand`) nobody expects progress.
-  void runAll(const std::function<void(Rank &)> &command,
-              bool mayStand = false);
-  /// Refuses arenas that the machines or their control groups have no room for.
-  void checkMemory();
-  /// Runs `body` here, where it may fail, and lets the ranks of all processes
-  /// agree that none of them did: what follows finds its work done. Where one
-  /// did, all throw the error of the first such process; the ranks go on.
-  void together(const std::function<void()> &body);
-  /// Throws the problem of the first process that has one; all make the call.
-  void throwFirst(const std::optional<Error> &problem);
-  /// Whether this process has rank 0, which does what is to be done once.
-  bool leads() const { return ranks.front()->globalRank() == 0; }
-  bool isAlone() const { return world.localCount() == world.size(); }
-  void load(CheckpointReader reader);
-  void serve(int rank);
-  /// Throws if a rank has failed before: another may still be at work.
-  void checkUsable() const;
-  void stop();
-  /// Waits, with `lock` held, until no rank works. If the watchdog finds one
-  /// stuck, the others get some seconds to end, then it is abandoned.
-  void wait(std::unique_lock<std::mutex> &lock, bool mayStand);
-  void record(int exitCode, const std::string &message);
-  /// Takes down what the ranks did last, the first time; empty later.
-  std::string takeFlight(std::string reason);
-  /// Writes it where the options say, and notes what came of it.
-  void writeFlight(const std::string &text);
-  void abortDevices();
-  /// What a device was asked to do may fail, or wait for a process that is
-  /// gone, while the rank's thread waits for it.
-  void lookAtDevices();
-  void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
-  void findSamplesRead();
-  /// Of a datum in a batch of so many of the program's.
-  template <typename Visit>
-  void forEachRangeRead(size_t datum, uint64_t parts, Visit visit) {
-    for (uint64_t part = 0; part < parts; ++part)
-      for (SampleRange range : samplesRead[datum])
-        visit(
-            SampleRange{range.first + int64_t(part) * program->manifest().batch,
-                        range.count});
-  }
-  /// Gives the tokens that one process has to all; empty elsewhere.
-  void sharePrediction(std::vector<int32_t> &tokens, size_t count);
-  /// The values of every rank of every process, in the order of ranks; `mine`
-  /// gives those of a rank.
-  std::vector<double>
-  gatherNumbers(size_t each, const std::function<void(Rank &, double *)> &mine);
-  /// The whole of one parameter (or its gradient or state), at the process
-  /// that has rank 0; all processes call it.
-  std::vector<char> gatherTensor(int parameter, Held kind);
-  void collect(Held kind, const std::string &suffix, TensorMap &result);
-  void writeTensors(const std::string &path, Held kind);
-  TraceReport report();
-
-  std::shared_ptr<const Program> program;
-  BackendHandle backend;
-  /// The backend as recorded ranks see it, and a recorder per rank; empty
-  /// without a trace.
-  BackendTable traced;
-  std::vector<std::unique_ptr<Recorder>> recorders;
-  RunState state;
-  std::shared_ptr<World> owner; ///< of `world`
-  World &world;
-  std::vector<std::unique_ptr<Activity>> activities;
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  std::vector<std::unique_ptr<Rank>> ranks;
-  SamplesRead samplesRead;
-  bool gradientsKnown = false;
-
-  std::mutex mutex;
-  std::condition_variable wake, done;
-  /// Kept here, as a rank that is stuck may use it for ever.
-  std::function<void(Rank &)> command;
-  uint64_t commandNumber = 0;
-  int working = 0;
-  bool stopping = false;
-  /// A rank did not come back; its thread still uses this object.
-  bool abandoned = false;
-  std::unique_ptr<Error> error;
-  std::mutex flightMutex; ///< taken before `mutex`
-  bool flightTaken = false;
-  std::string flightNote; ///< see Session::flightNote
-  std::vector<std::thread> threads;
-};
 
 Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                         const SessionOptions &options)
@@ -444,11 +339,6 @@ void Session::Implementation::checkMemory() {
   throwFirst(problem);
 }
 
-void Session::Implementation::load(CheckpointReader reader) {
-  runAll([&](Rank &rank) { reader.read(rank); }, /*mayStand=*/true);
-  reader.check();
-}
-
 /// Checks integers of samples of a batch; returns how many are not negative.
 static uint64_t checkIntegers(const Datum &datum, const char *bytes,
                               SampleRange range) {
@@ -564,74 +454,6 @@ void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
                      [](double token) { return int32_t(token); });
       return;
     }
-}
-
-std::vector<char> Session::Implementation::gatherTensor(int parameter,
-                                                        Held kind) {
-  const Manifest &manifest = program->manifest();
-  uint64_t width = dtypeBytes(heldType(manifest, kind));
-  std::vector<char> whole;
-  if (leads())
-    whole.resize(uint64_t(manifest.parameters[parameter].elements()) * width);
-  std::vector<GatherPart> parts;
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    parts.push_back(gatherPart(manifest, rank->globalRank(), parameter));
-  runAll([&](Rank &rank) {
-    const GatherPart &part =
-        parts[size_t(rank.globalRank() - world.firstLocal())];
-    std::vector<char> copy;
-    ExchangeCall call;
-    call.table = &part.table;
-    if (part.layer)
-      call.source = heldOnHost(manifest, rank, part, kind, copy);
-    call.destination = whole.data();
-    call.bytesPerUnit = width;
-    rank.peers().exchange({&call, 1});
-  });
-  return whole;
-}
-
-void Session::Implementation::collect(Held kind, const std::string &suffix,
-                                      TensorMap &result) {
-  const Manifest &manifest = program->manifest();
-  for (int index : storedParameters(manifest)) {
-    const Parameter &parameter = manifest.parameters[index];
-    std::vector<char> bytes = gatherTensor(index, kind);
-    if (!leads())
-      continue;
-    Tensor &tensor = result[parameter.name + suffix];
-    tensor.shape = parameter.shape;
-    tensor.values.resize(size_t(parameter.elements()));
-    loadValues(bytes.data(), parameter.elements(), heldType(manifest, kind),
-               tensor.values.data());
-  }
-}
-
-void Session::Implementation::writeTensors(const std::string &path, Held kind) {
-  const Manifest &manifest = program->manifest();
-  std::vector<int> stored = storedParameters(manifest);
-  std::vector<TensorEntry> entries;
-  for (int index : stored)
-    entries.push_back({manifest.parameters[index].name,
-                       heldType(manifest, kind),
-                       manifest.parameters[index].shape});
-  // The others gather on if the file cannot be written.
-  size_t gathered = 0;
-  auto gather = [&](size_t i) {
-    gathered = i + 1;
-    return gatherTensor(stored[i], kind);
-  };
-  Status written;
-  if (leads())
-    written = guarded([&] { writeSafetensors(path, entries, gather); });
-  if (error && !written)
-    fail(ExitCode(written.exitCode()), written.message());
-  while (gathered < stored.size())
-    gather(gathered);
-  together([&] {
-    if (!written)
-      fail(ExitCode(written.exitCode()), written.message());
-  });
 }
 
 TraceReport Session::Implementation::report() {
@@ -798,118 +620,6 @@ Status Session::predict(std::span<const int32_t> tokens,
         result = predicted;
     impl->sharePrediction(result, tokens.size());
     impl->state.data.clear();
-  });
-}
-
-Status Session::parameters(TensorMap &result) {
-  return guarded([&] { impl->collect(Held::Parameter, "", result); });
-}
-
-Status Session::gradients(TensorMap &result) {
-  return guarded([&] {
-    if (!impl->gradientsKnown)
-      invalid("no step was done, so there are no gradients");
-    impl->collect(Held::Gradient, "", result);
-  });
-}
-
-Status Session::optimizerState(TensorMap &result) {
-  return guarded([&] {
-    const Manifest &manifest = impl->program->manifest();
-    for (Held kind : stateKinds(manifest))
-      impl->collect(kind, stateSuffix(manifest, kind), result);
-  });
-}
-
-Status Session::setParameter(const std::string &name,
-                             std::span<const double> values) {
-  return guarded([&] {
-    const Manifest &manifest = impl->program->manifest();
-    for (size_t i = 0; i < manifest.parameters.size(); ++i) {
-      const Parameter &parameter = manifest.parameters[i];
-      if (parameter.name != name)
-        continue;
-      if (int64_t(values.size()) != parameter.elements())
-        invalid("parameter '" + name + "': expected " +
-                std::to_string(parameter.elements()) + " values, found " +
-                std::to_string(values.size()));
-      return impl->runAll(
-          [&](Rank &rank) { scatterTensor(manifest, rank, int(i), values); });
-    }
-    invalid("the program has no parameter '" + name + "'");
-  });
-}
-
-Status Session::save(const std::string &directory) {
-  return guarded([&] {
-    impl->together([&] {
-      if (!impl->leads())
-        return;
-      makeDirectory(directory);
-      AtomicFile config(directory + "/config.json");
-      config.write(impl->program->manifest().modelConfig + "\n");
-      config.commit();
-    });
-    impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
-  });
-}
-
-Status Session::saveGradients(const std::string &path) {
-  return guarded([&] {
-    if (!impl->gradientsKnown)
-      invalid("no step was done, so there are no gradients");
-    impl->writeTensors(path, Held::Gradient);
-  });
-}
-
-Status Session::writeCheckpoint(const CheckpointFolder &folder,
-                                const TrainingState &state,
-                                std::string *warning) {
-  return guarded([&] {
-    if (state.step != impl->state.step)
-      invalid("checkpoint: expected the state of step " +
-              std::to_string(impl->state.step) + ", found step " +
-              std::to_string(state.step));
-    CheckpointWriter writer(impl->program->manifest(), impl->ranks, folder,
-                            state);
-    impl->together([&] {
-      if (impl->leads())
-        writer.prepare();
-    });
-    impl->together([&] { writer.open(); });
-    impl->runAll([&](Rank &rank) { writer.write(rank); }, /*mayStand=*/true);
-    impl->together([&] { writer.flush(); });
-    impl->together([&] {
-      if (!impl->leads())
-        return;
-      std::string problem = writer.commit();
-      if (warning)
-        *warning = problem;
-    });
-  });
-}
-
-Status Session::resume(const std::string &checkpoint) {
-  return guarded([&] {
-    std::optional<CheckpointReader> reader;
-    impl->together([&] {
-      reader.emplace(CheckpointReader::checkpoint(impl->program->manifest(),
-                                                  impl->ranks, checkpoint));
-    });
-    uint64_t step = reader->state().step;
-    impl->load(std::move(*reader));
-    impl->state.step = step;
-  });
-}
-
-Status Session::loadWeights(const std::string &path) {
-  return guarded([&] {
-    std::optional<CheckpointReader> reader;
-    impl->together([&] {
-      reader.emplace(CheckpointReader::weights(impl->program->manifest(),
-                                               impl->ranks, path));
-    });
-    impl->load(std::move(*reader));
   });
 }
 

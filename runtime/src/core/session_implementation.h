@@ -1,0 +1,128 @@
+//===- session_implementation.h - What a session is made of ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// For the files that implement Session: session.cpp runs steps on the threads
+// of the ranks, session_tensors.cpp moves whole tensors between ranks, callers
+// and files.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_SESSION_IMPLEMENTATION_H
+#define GRT_CORE_SESSION_IMPLEMENTATION_H
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/gather.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/trace_report.h"
+#include "grt/session.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace grt {
+
+struct Session::Implementation {
+  Implementation(std::shared_ptr<const Program> program,
+                 const SessionOptions &options);
+  ~Implementation();
+
+  /// Runs `command` on every rank's thread and waits. The first error of any
+  /// rank wakes all others and is thrown here. Of a command that may wait for
+  /// storage (`mayStand`) nobody expects progress.
+  void runAll(const std::function<void(Rank &)> &command,
+              bool mayStand = false);
+  /// Refuses arenas that the machines or their control groups have no room for.
+  void checkMemory();
+  /// Runs `body` here, where it may fail, and lets the ranks of all processes
+  /// agree that none of them did: what follows finds its work done. Where one
+  /// did, all throw the error of the first such process; the ranks go on.
+  void together(const std::function<void()> &body);
+  /// Throws the problem of the first process that has one; all make the call.
+  void throwFirst(const std::optional<Error> &problem);
+  /// Whether this process has rank 0, which does what is to be done once.
+  bool leads() const { return ranks.front()->globalRank() == 0; }
+  bool isAlone() const { return world.localCount() == world.size(); }
+  void load(CheckpointReader reader);
+  void serve(int rank);
+  /// Throws if a rank has failed before: another may still be at work.
+  void checkUsable() const;
+  void stop();
+  /// Waits, with `lock` held, until no rank works. If the watchdog finds one
+  /// stuck, the others get some seconds to end, then it is abandoned.
+  void wait(std::unique_lock<std::mutex> &lock, bool mayStand);
+  void record(int exitCode, const std::string &message);
+  /// Takes down what the ranks did last, the first time; empty later.
+  std::string takeFlight(std::string reason);
+  /// Writes it where the options say, and notes what came of it.
+  void writeFlight(const std::string &text);
+  void abortDevices();
+  /// What a device was asked to do may fail, or wait for a process that is
+  /// gone, while the rank's thread waits for it.
+  void lookAtDevices();
+  void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
+  void findSamplesRead();
+  /// Of a datum in a batch of so many of the program's.
+  template <typename Visit>
+  void forEachRangeRead(size_t datum, uint64_t parts, Visit visit) {
+    for (uint64_t part = 0; part < parts; ++part)
+      for (SampleRange range : samplesRead[datum])
+        visit(
+            SampleRange{range.first + int64_t(part) * program->manifest().batch,
+                        range.count});
+  }
+  /// Gives the tokens that one process has to all; empty elsewhere.
+  void sharePrediction(std::vector<int32_t> &tokens, size_t count);
+  /// The values of every rank of every process, in the order of ranks; `mine`
+  /// gives those of a rank.
+  std::vector<double>
+  gatherNumbers(size_t each, const std::function<void(Rank &, double *)> &mine);
+  /// The whole of one parameter (or its gradient or state), at the process
+  /// that has rank 0; all processes call it.
+  std::vector<char> gatherTensor(int parameter, Held kind);
+  void collect(Held kind, const std::string &suffix, TensorMap &result);
+  void writeTensors(const std::string &path, Held kind);
+  TraceReport report();
+
+  std::shared_ptr<const Program> program;
+  BackendHandle backend;
+  /// The backend as recorded ranks see it, and a recorder per rank; empty
+  /// without a trace.
+  BackendTable traced;
+  std::vector<std::unique_ptr<Recorder>> recorders;
+  RunState state;
+  std::shared_ptr<World> owner; ///< of `world`
+  World &world;
+  std::vector<std::unique_ptr<Activity>> activities;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  SamplesRead samplesRead;
+  bool gradientsKnown = false;
+
+  std::mutex mutex;
+  std::condition_variable wake, done;
+  /// Kept here, as a rank that is stuck may use it for ever.
+  std::function<void(Rank &)> command;
+  uint64_t commandNumber = 0;
+  int working = 0;
+  bool stopping = false;
+  /// A rank did not come back; its thread still uses this object.
+  bool abandoned = false;
+  std::unique_ptr<Error> error;
+  std::mutex flightMutex; ///< taken before `mutex`
+  bool flightTaken = false;
+  std::string flightNote; ///< see Session::flightNote
+  std::vector<std::thread> threads;
+};
+
+} // namespace grt
+
+#endif // GRT_CORE_SESSION_IMPLEMENTATION_H

@@ -1,0 +1,199 @@
+//===- session_tensors.cpp - Whole tensors of a session -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/safetensors.h"
+#include "core/init.h"
+#include "core/session_implementation.h"
+
+namespace grt {
+
+void Session::Implementation::load(CheckpointReader reader) {
+  runAll([&](Rank &rank) { reader.read(rank); }, /*mayStand=*/true);
+  reader.check();
+}
+
+std::vector<char> Session::Implementation::gatherTensor(int parameter,
+                                                        Held kind) {
+  const Manifest &manifest = program->manifest();
+  uint64_t width = dtypeBytes(heldType(manifest, kind));
+  std::vector<char> whole;
+  if (leads())
+    whole.resize(uint64_t(manifest.parameters[parameter].elements()) * width);
+  std::vector<GatherPart> parts;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    parts.push_back(gatherPart(manifest, rank->globalRank(), parameter));
+  runAll([&](Rank &rank) {
+    const GatherPart &part =
+        parts[size_t(rank.globalRank() - world.firstLocal())];
+    std::vector<char> copy;
+    ExchangeCall call;
+    call.table = &part.table;
+    if (part.layer)
+      call.source = heldOnHost(manifest, rank, part, kind, copy);
+    call.destination = whole.data();
+    call.bytesPerUnit = width;
+    rank.peers().exchange({&call, 1});
+  });
+  return whole;
+}
+
+void Session::Implementation::collect(Held kind, const std::string &suffix,
+                                      TensorMap &result) {
+  const Manifest &manifest = program->manifest();
+  for (int index : storedParameters(manifest)) {
+    const Parameter &parameter = manifest.parameters[index];
+    std::vector<char> bytes = gatherTensor(index, kind);
+    if (!leads())
+      continue;
+    Tensor &tensor = result[parameter.name + suffix];
+    tensor.shape = parameter.shape;
+    tensor.values.resize(size_t(parameter.elements()));
+    loadValues(bytes.data(), parameter.elements(), heldType(manifest, kind),
+               tensor.values.data());
+  }
+}
+
+void Session::Implementation::writeTensors(const std::string &path, Held kind) {
+  const Manifest &manifest = program->manifest();
+  std::vector<int> stored = storedParameters(manifest);
+  std::vector<TensorEntry> entries;
+  for (int index : stored)
+    entries.push_back({manifest.parameters[index].name,
+                       heldType(manifest, kind),
+                       manifest.parameters[index].shape});
+  // The others gather on if the file cannot be written.
+  size_t gathered = 0;
+  auto gather = [&](size_t i) {
+    gathered = i + 1;
+    return gatherTensor(stored[i], kind);
+  };
+  Status written;
+  if (leads())
+    written = guarded([&] { writeSafetensors(path, entries, gather); });
+  if (error && !written)
+    fail(ExitCode(written.exitCode()), written.message());
+  while (gathered < stored.size())
+    gather(gathered);
+  together([&] {
+    if (!written)
+      fail(ExitCode(written.exitCode()), written.message());
+  });
+}
+
+Status Session::parameters(TensorMap &result) {
+  return guarded([&] { impl->collect(Held::Parameter, "", result); });
+}
+
+Status Session::gradients(TensorMap &result) {
+  return guarded([&] {
+    if (!impl->gradientsKnown)
+      invalid("no step was done, so there are no gradients");
+    impl->collect(Held::Gradient, "", result);
+  });
+}
+
+Status Session::optimizerState(TensorMap &result) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    for (Held kind : stateKinds(manifest))
+      impl->collect(kind, stateSuffix(manifest, kind), result);
+  });
+}
+
+Status Session::setParameter(const std::string &name,
+                             std::span<const double> values) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    for (size_t i = 0; i < manifest.parameters.size(); ++i) {
+      const Parameter &parameter = manifest.parameters[i];
+      if (parameter.name != name)
+        continue;
+      if (int64_t(values.size()) != parameter.elements())
+        invalid("parameter '" + name + "': expected " +
+                std::to_string(parameter.elements()) + " values, found " +
+                std::to_string(values.size()));
+      return impl->runAll(
+          [&](Rank &rank) { scatterTensor(manifest, rank, int(i), values); });
+    }
+    invalid("the program has no parameter '" + name + "'");
+  });
+}
+
+Status Session::save(const std::string &directory) {
+  return guarded([&] {
+    impl->together([&] {
+      if (!impl->leads())
+        return;
+      makeDirectory(directory);
+      AtomicFile config(directory + "/config.json");
+      config.write(impl->program->manifest().modelConfig + "\n");
+      config.commit();
+    });
+    impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
+  });
+}
+
+Status Session::saveGradients(const std::string &path) {
+  return guarded([&] {
+    if (!impl->gradientsKnown)
+      invalid("no step was done, so there are no gradients");
+    impl->writeTensors(path, Held::Gradient);
+  });
+}
+
+Status Session::writeCheckpoint(const CheckpointFolder &folder,
+                                const TrainingState &state,
+                                std::string *warning) {
+  return guarded([&] {
+    if (state.step != impl->state.step)
+      invalid("checkpoint: expected the state of step " +
+              std::to_string(impl->state.step) + ", found step " +
+              std::to_string(state.step));
+    CheckpointWriter writer(impl->program->manifest(), impl->ranks, folder,
+                            state);
+    impl->together([&] {
+      if (impl->leads())
+        writer.prepare();
+    });
+    impl->together([&] { writer.open(); });
+    impl->runAll([&](Rank &rank) { writer.write(rank); }, /*mayStand=*/true);
+    impl->together([&] { writer.flush(); });
+    impl->together([&] {
+      if (!impl->leads())
+        return;
+      std::string problem = writer.commit();
+      if (warning)
+        *warning = problem;
+    });
+  });
+}
+
+Status Session::resume(const std::string &checkpoint) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::checkpoint(impl->program->manifest(),
+                                                  impl->ranks, checkpoint));
+    });
+    uint64_t step = reader->state().step;
+    impl->load(std::move(*reader));
+    impl->state.step = step;
+  });
+}
+
+Status Session::loadWeights(const std::string &path) {
+  return guarded([&] {
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      reader.emplace(CheckpointReader::weights(impl->program->manifest(),
+                                               impl->ranks, path));
+    });
+    impl->load(std::move(*reader));
+  });
+}
+
+} // namespace grt
