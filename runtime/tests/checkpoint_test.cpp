@@ -63,7 +63,7 @@ public:
 /// A program of a plan, and a session of it.
 struct Training {
   explicit Training(const ModelPlan &plan, uint64_t seed = 17,
-                    double timeout = 0)
+                    double timeout = 0, uint64_t hostMemory = 0)
       : plan(plan), code(plan) {
     std::shared_ptr<const Program> program;
     Status status = Program::fromTable(&code.table(), "test", program);
@@ -71,6 +71,8 @@ struct Training {
     SessionOptions options;
     options.seed = seed;
     options.timeoutSeconds = timeout;
+    options.checkpointCopies = true;
+    options.hostMemoryBytes = hostMemory;
     options.backend = referenceBackend();
     options.poison = true;
     status = Session::create(program, options, session);
@@ -105,6 +107,26 @@ struct Training {
     TrainingState state;
     state.step = session->stepsDone();
     return status ? session->writeCheckpoint(*folder, state) : status;
+  }
+
+  /// The same while further steps are done, which `meanwhile` does.
+  Status writeBehind(const std::string &path,
+                     const std::function<void()> &meanwhile, uint64_t keep = 2,
+                     CheckpointEnd *end = nullptr) {
+    CheckpointOptions options;
+    options.keep = keep;
+    options.shardBytes = 1 << 20;
+    std::unique_ptr<CheckpointFolder> folder;
+    Status status = CheckpointFolder::open(path, options, folder);
+    TrainingState state;
+    state.step = session->stepsDone();
+    if (status)
+      status = session->beginCheckpoint(*folder, state);
+    if (!status)
+      return status;
+    meanwhile();
+    CheckpointEnd ignored;
+    return session->endCheckpoint(end ? *end : ignored);
   }
 
   /// The files that `write` would add to.
@@ -244,6 +266,7 @@ TEST(Checkpoint, MemoryIsBounded) {
     Training writer(plan);
     writer.step();
     ASSERT_TRUE(writer.write(path));
+    ASSERT_TRUE(writer.writeBehind(freshFolder("memory-behind"), [] {}));
     Training reader(plan);
     ASSERT_TRUE(reader.session->resume(Training::newest(path)));
     for (Training *run : {&writer, &reader})
@@ -355,7 +378,8 @@ using Hook = void (*)(const char *, const std::string &, const std::string &);
 
 /// Ends a run in front of every file operation of a checkpoint in turn; `hook`
 /// ends the process with code 42 when operationsLeft is 0.
-void expectWholeCheckpoints(const std::string &name, Hook hook) {
+void expectWholeCheckpoints(const std::string &name, Hook hook,
+                            bool behind = false) {
   std::string path = freshFolder(name);
   ModelPlan plan = somePlans()[3];
   std::vector<double> losses;
@@ -376,7 +400,10 @@ void expectWholeCheckpoints(const std::string &name, Hook hook) {
       run.step();
       operationsLeft = crashes;
       fileOperationHook = hook;
-      if (!run.write(path, 1))
+      Status status = behind ? run.writeBehind(
+                                   path, [&] { run.step(); }, 1)
+                             : run.write(path, 1);
+      if (!status)
         _exit(2);
     });
     ASSERT_TRUE(code == 0 || code == 42) << code;
@@ -423,6 +450,135 @@ TEST(Checkpoint, APowerLossAtAnyMomentLeavesAWholeOne) {
                            }
                            disk.note(operation, path, to);
                          });
+}
+
+TEST(Checkpoint, ACrashWhileStepsGoOnLeavesAWholeOne) {
+  expectWholeCheckpoints(
+      "crash-behind",
+      [](const char *, const std::string &, const std::string &) {
+        if (operationsLeft-- == 0)
+          _exit(42);
+      },
+      /*behind=*/true);
+}
+
+//===----------------------------------------------------------------------===//
+// Behind the next steps
+//===----------------------------------------------------------------------===//
+
+/// All files of the newest checkpoint, with their names.
+std::string contentOf(const std::string &path) {
+  std::string all;
+  std::vector<fs::path> names;
+  for (const auto &entry : fs::directory_iterator(Training::newest(path)))
+    names.push_back(entry.path());
+  std::sort(names.begin(), names.end());
+  for (const fs::path &name : names)
+    all += name.filename().string() + "\n" + readAll(name);
+  return all;
+}
+
+/// The files are those of the step at which it was begun, whatever the ranks
+/// did since; a second one uses the memory of the first.
+TEST(Checkpoint, WrittenBehindIsTheSame) {
+  for (ModelPlan plan : somePlans()) {
+    std::string path = freshFolder("behind"), at = freshFolder("at-once");
+    Training run(plan);
+    ASSERT_TRUE(run.session->writesBehind());
+    for (int i = 0; i < 2; ++i) {
+      run.step();
+      Status status = run.write(at);
+      ASSERT_TRUE(status) << status.message();
+      std::string expected = contentOf(at);
+      CheckpointEnd end;
+      status = run.writeBehind(
+          path,
+          [&] {
+            run.step();
+            run.step();
+          },
+          2, &end);
+      ASSERT_TRUE(status) << status.message();
+      EXPECT_GT(end.seconds, 0);
+      EXPECT_TRUE(contentOf(path) == expected);
+    }
+  }
+}
+
+std::mutex gate;
+
+TEST(Checkpoint, StepsDoNotWaitForStorage) {
+  std::string path = freshFolder("gate");
+  Training run{somePlans()[1], /*seed=*/17, /*timeout=*/5};
+  run.step();
+  std::unique_lock<std::mutex> closed(gate);
+  fileOperationHook = [](const char *operation, const std::string &,
+                         const std::string &) {
+    if (std::string(operation) == "flush")
+      std::lock_guard<std::mutex> passed(gate);
+  };
+  Status status = run.writeBehind(path, [&] {
+    run.step();
+    run.step();
+    EXPECT_TRUE(run.session->isWriting());
+    EXPECT_TRUE(checkpointSteps(path).empty());
+    closed.unlock();
+  });
+  fileOperationHook = nullptr;
+  EXPECT_TRUE(status) << status.message();
+  EXPECT_EQ(Training::newest(path), path + "/step-00000001");
+  EXPECT_FALSE(run.session->isWriting());
+}
+
+/// What fails on the way leaves the session and the checkpoint before.
+TEST(Checkpoint, AFailureBehindIsToldAtItsEnd) {
+  std::string path = freshFolder("failure");
+  Training run{somePlans()[3]};
+  run.step();
+  ASSERT_TRUE(run.write(path));
+  run.step();
+  fileOperationHook = [](const char *operation, const std::string &path,
+                         const std::string &) {
+    if (std::string(operation) == "flush")
+      fail(ExitStorage, "cannot flush '" + path + "'");
+  };
+  Status status = run.writeBehind(path, [&] { run.step(); });
+  fileOperationHook = nullptr;
+  EXPECT_EQ(status.exitCode(), ExitStorage);
+  EXPECT_NE(status.message().find("cannot flush"), std::string::npos);
+  EXPECT_TRUE(run.session->usable());
+  EXPECT_EQ(Training::newest(path), path + "/step-00000001");
+  status = run.writeBehind(path, [&] { run.step(); });
+  EXPECT_TRUE(status) << status.message();
+  EXPECT_EQ(Training::newest(path), path + "/step-00000003");
+}
+
+TEST(Checkpoint, OnlyOneIsWrittenAtATime) {
+  std::string path = freshFolder("one");
+  Training run{ModelPlan()};
+  CheckpointEnd end;
+  Status status = run.session->endCheckpoint(end);
+  EXPECT_EQ(status.message(), "checkpoint: none was begun");
+  run.step();
+  status = run.writeBehind(path, [&] {
+    Status second = run.write(freshFolder("two"));
+    EXPECT_EQ(second.message(),
+              "checkpoint: another one is being written, expected its end");
+  });
+  EXPECT_TRUE(status) << status.message();
+}
+
+TEST(Checkpoint, WithoutRoomNothingIsCopied) {
+  ModelPlan plan = somePlans()[3];
+  uint64_t arenas = 0;
+  Training ample(plan);
+  EXPECT_TRUE(ample.session->writesBehind());
+  for (const RankMemory &rank : ample.session->memory())
+    arenas += rank.plannedPeakBytes;
+  // Room for the arenas and no more.
+  Training tight(plan, 17, 0, arenas);
+  ASSERT_NE(tight.session, nullptr);
+  EXPECT_FALSE(tight.session->writesBehind());
 }
 
 TEST(Checkpoint, APowerLossForgetsNoCheckpointThatWasReported) {

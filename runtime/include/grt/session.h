@@ -208,6 +208,9 @@ struct SessionOptions {
   /// together; 0: what is available, as the system and the control groups of
   /// the process say. More is ExitMemory before any is taken.
   uint64_t hostMemoryBytes = 0;
+  /// Leaves host memory for the copies that beginCheckpoint() makes, if there is
+  /// room for them on every machine: see Session::writesBehind.
+  bool checkpointCopies = false;
   /// Folder of the backend's library; empty: beside the runtime's own, then the
   /// system's search path.
   std::string backendFolder;
@@ -290,6 +293,12 @@ struct Tensor {
 };
 using TensorMap = std::map<std::string, Tensor>;
 
+/// What came of a checkpoint that was written while steps went on.
+struct CheckpointEnd {
+  double seconds = 0;  ///< that this process's thread wrote
+  std::string warning; ///< see Session::writeCheckpoint
+};
+
 /// A program in execution. All calls come from one thread at a time. After an
 /// error of a rank (in a step, or while a checkpoint is written or read) the
 /// session can only be destroyed. After a rank was stuck the process should end
@@ -359,6 +368,18 @@ public:
   Status writeCheckpoint(const CheckpointFolder &folder,
                          const TrainingState &state,
                          std::string *warning = nullptr);
+  /// Whether there was room for SessionOptions::checkpointCopies: what the ranks
+  /// of a process own, parameters and optimizer state, once more in its memory.
+  bool writesBehind() const;
+  /// Copies what writeCheckpoint() writes; a thread of every process writes the
+  /// copies while the ranks go on, until endCheckpoint(). `folder` must live
+  /// until then. One at a time; all processes make the calls together.
+  Status beginCheckpoint(const CheckpointFolder &folder,
+                         const TrainingState &state);
+  /// Whether this process is not through with its part.
+  bool isWriting() const;
+  /// Waits for all processes and completes the checkpoint.
+  Status endCheckpoint(CheckpointEnd &end);
   /// Loads weights and optimizer state of a checkpoint (`step-...`), written
   /// under any plan, and goes on from its step. Every rank reads what it holds
   /// straight into its arena. Hyperparameters are the caller's to restore, see

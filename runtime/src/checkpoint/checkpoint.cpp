@@ -183,6 +183,15 @@ void CheckpointWriter::write(Rank &rank) {
   rank.addOverRanks(mine);
 }
 
+void CheckpointWriter::write(std::span<const PieceCopies> copies) {
+  for (const PieceCopies &rank : copies)
+    rank.write(places, files, sums[size_t(rank.globalRank())]);
+}
+
+void CheckpointWriter::addSums(Rank &rank) {
+  rank.addOverRanks(sums[size_t(rank.globalRank())]);
+}
+
 void CheckpointWriter::flush() {
   for (File &file : files) {
     file.flush();

@@ -9,7 +9,9 @@
 // run on the thread that drives the session, once in every process; between
 // them every rank runs `write` or `read` on its own thread. All processes must
 // have left a phase before the next begins; `prepare` and `commit` are for the
-// leading process alone.
+// leading process alone. In place of `write`, ranks may copy what they own
+// (PieceCopies); one thread of the process writes the copies then and flushes,
+// while the ranks go on until `addSums`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,6 +36,12 @@ public:
   void open();
   /// Writes what the rank owns and adds its sums to those of all ranks.
   void write(Rank &rank);
+  /// The files' places, for the copies of a rank.
+  std::span<const TensorPlace> tensors() const { return places; }
+  /// Writes what was copied, on any thread.
+  void write(std::span<const PieceCopies> copies);
+  /// Adds the sums of what was copied to those of all ranks.
+  void addSums(Rank &rank);
   void flush();
   /// Writes what describes the tensors, gives the folder its name, then removes
   /// the oldest checkpoints. The new one is safe then: why an old one could not

@@ -66,6 +66,41 @@ void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
   }
 }
 
+/// The same for what the rank is to write.
+template <typename Visit>
+void forEachOwned(const Manifest &manifest, const Rank &rank,
+                  std::span<const TensorPlace> places, Visit visit) {
+  forEachPlace(
+      manifest, rank, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        if (ownsTensor(layer, tensor, rank.localRank()))
+          visit(number, layer, tensor);
+      });
+}
+
+/// Calls `visit(elements on the host, first, count)` for all of a run, counted
+/// in the place's tensor, in their order.
+template <typename Visit>
+void readHeld(const Manifest &manifest, const Rank &rank, const Layer &layer,
+              const TensorPlace &place, const TensorRun &run, Visit visit) {
+  const char *base = heldBase(manifest, rank, layer, place.kind);
+  uint64_t width = dtypeBytes(place.entry.dtype);
+  rank.access().read(base + uint64_t(run.held) * width, uint64_t(run.count),
+                     width,
+                     [&](const char *from, uint64_t first, uint64_t count) {
+                       visit(from, run.global + int64_t(first), int64_t(count));
+                     });
+}
+
+/// Returns their elementSum().
+uint64_t writeElements(std::span<const File> files, const TensorPlace &place,
+                       const char *from, int64_t first, int64_t count) {
+  uint64_t width = dtypeBytes(place.entry.dtype);
+  files[place.file].writeAt(place.offset + uint64_t(first) * width, from,
+                            uint64_t(count) * width);
+  return elementSum(from, first, count, width);
+}
+
 void addHalves(HalfSums &sums, size_t place, uint64_t sum) {
   sums[2 * place] = double(sum >> 32);
   sums[2 * place + 1] = double(sum & 0xffffffffu);
@@ -113,29 +148,88 @@ uint64_t wholeSum(const HalfSums &sums, size_t place) {
 void writePieces(const Manifest &manifest, const Rank &rank,
                  std::span<const TensorPlace> places,
                  std::span<const File> files, HalfSums &sums) {
-  forEachPlace(
+  forEachOwned(
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
-        if (!ownsTensor(layer, tensor, rank.localRank()))
-          return;
         const TensorPlace &place = places[number];
         rank.note("writing of tensor", place.entry.name.c_str());
-        const char *base = heldBase(manifest, rank, layer, place.kind);
-        uint64_t width = dtypeBytes(place.entry.dtype), sum = 0;
+        uint64_t sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
           rank.advance();
-          rank.access().read(
-              base + uint64_t(run.held) * width, uint64_t(run.count), width,
-              [&](const char *from, uint64_t first, uint64_t count) {
-                int64_t global = run.global + int64_t(first);
-                files[place.file].writeAt(place.offset +
-                                              uint64_t(global) * width,
-                                          from, count * width);
-                sum += elementSum(from, global, int64_t(count), width);
-              });
+          readHeld(manifest, rank, layer, place, run,
+                   [&](const char *from, int64_t first, int64_t count) {
+                     sum += writeElements(files, place, from, first, count);
+                   });
         });
         addHalves(sums, number, sum);
       });
+}
+
+uint64_t PieceCopies::bytes(const Manifest &manifest, const Rank &rank,
+                            std::span<const TensorPlace> places) {
+  uint64_t bytes = 0;
+  forEachOwned(
+      manifest, rank, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        uint64_t width = dtypeBytes(places[number].entry.dtype);
+        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+          bytes += uint64_t(run.count) * width;
+        });
+      });
+  return bytes;
+}
+
+void PieceCopies::prepare(const Manifest &manifest, const Rank &from,
+                          std::span<const TensorPlace> places) {
+  rank = from.globalRank();
+  pieces.clear();
+  uint64_t end = 0;
+  forEachOwned(
+      manifest, from, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        uint64_t width = dtypeBytes(places[number].entry.dtype);
+        forEachRun(layer, tensor, from.localRank(), [&](const TensorRun &run) {
+          pieces.push_back({number, run.global, run.count, end});
+          end += uint64_t(run.count) * width;
+        });
+      });
+  if (capacity < end) {
+    memory = std::make_unique_for_overwrite<char[]>(end);
+    capacity = end;
+  }
+}
+
+void PieceCopies::take(const Manifest &manifest, const Rank &from,
+                       std::span<const TensorPlace> places) {
+  char *to = memory.get();
+  forEachOwned(
+      manifest, from, places,
+      [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
+        const TensorPlace &place = places[number];
+        uint64_t width = dtypeBytes(place.entry.dtype);
+        from.note("copying of tensor", place.entry.name.c_str());
+        forEachRun(layer, tensor, from.localRank(), [&](const TensorRun &run) {
+          from.advance();
+          readHeld(manifest, from, layer, place, run,
+                   [&](const char *elements, int64_t, int64_t count) {
+                     std::memcpy(to, elements, uint64_t(count) * width);
+                     to += uint64_t(count) * width;
+                   });
+        });
+      });
+}
+
+void PieceCopies::write(std::span<const TensorPlace> places,
+                        std::span<const File> files, HalfSums &sums) const {
+  for (size_t i = 0; i < pieces.size();) {
+    size_t number = pieces[i].place;
+    uint64_t sum = 0;
+    for (; i < pieces.size() && pieces[i].place == number; ++i)
+      sum +=
+          writeElements(files, places[number], memory.get() + pieces[i].offset,
+                        pieces[i].first, pieces[i].count);
+    addHalves(sums, number, sum);
+  }
 }
 
 void readPieces(const Manifest &manifest, const Rank &rank,

@@ -18,6 +18,7 @@
 #include "checkpoint/gather.h"
 #include "checkpoint/safetensors.h"
 
+#include <memory>
 #include <span>
 
 namespace grt {
@@ -52,6 +53,38 @@ uint64_t wholeSum(const HalfSums &sums, size_t place);
 void writePieces(const Manifest &manifest, const Rank &rank,
                  std::span<const TensorPlace> places,
                  std::span<const File> files, HalfSums &sums);
+
+/// The elements that a rank owns, copied out of its arena so that any thread
+/// can write them while the rank goes on. The memory stays for the next time.
+class PieceCopies {
+public:
+  /// Bytes of host memory that the copies of `rank` take.
+  static uint64_t bytes(const Manifest &manifest, const Rank &rank,
+                        std::span<const TensorPlace> places);
+
+  /// Makes room, on any thread: what a rank's own holds counts as its memory.
+  void prepare(const Manifest &manifest, const Rank &rank,
+               std::span<const TensorPlace> places);
+  /// Copies, on the rank's thread.
+  void take(const Manifest &manifest, const Rank &rank,
+            std::span<const TensorPlace> places);
+  /// As writePieces() does of the rank at the time of take().
+  void write(std::span<const TensorPlace> places, std::span<const File> files,
+             HalfSums &sums) const;
+  /// Whose elements they are, of all ranks.
+  int globalRank() const { return rank; }
+
+private:
+  struct Piece {
+    size_t place;
+    int64_t first, count; ///< elements of the place
+    uint64_t offset;      ///< in `memory`
+  };
+  int rank = 0;
+  std::vector<Piece> pieces;
+  std::unique_ptr<char[]> memory;
+  uint64_t capacity = 0; ///< of `memory`
+};
 
 /// Reads everything that the rank holds, replicas and borrowed values included,
 /// and sums up the elements that it owns.

@@ -8,7 +8,6 @@
 #include "comm/threads.h"
 #include "core/cores.h"
 #include "core/failure_numbers.h"
-#include "core/host_memory.h"
 #include "core/replicas.h"
 #include "core/session_implementation.h"
 #include "core/watchdog.h"
@@ -315,7 +314,8 @@ void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
 void Session::Implementation::checkMemory() {
   // A device's own memory is its allocator's to refuse; the model of one that
   // checks streams lives in the host's.
-  if (state.backend.device && !state.options.checkStreams)
+  bool onHost = !state.backend.device || state.options.checkStreams;
+  if (!onHost && !state.options.checkpointCopies)
     return;
   std::optional<MemoryBound> machine = machineMemory(), group = groupMemory();
   if (state.options.hostMemoryBytes && machine)
@@ -323,7 +323,7 @@ void Session::Implementation::checkMemory() {
   if (state.options.hostMemoryBytes)
     group.reset();
   std::vector<double> all = gatherNumbers(3, [&](Rank &rank, double *to) {
-    to[0] = double(rank.role().arenaBytes);
+    to[0] = onHost ? double(rank.role().arenaBytes) : 0;
     to[1] = machine ? double(machine->scope) : 0;
     to[2] = group ? double(group->scope) : 0;
   });
@@ -337,6 +337,8 @@ void Session::Implementation::checkMemory() {
     problem.emplace(status.exitCode(), status.message());
   // No arena is made before all have looked.
   throwFirst(problem);
+  if (state.options.checkpointCopies)
+    checkCopies(std::move(needs), machine, group);
 }
 
 /// Checks integers of samples of a batch; returns how many are not negative.

@@ -19,11 +19,13 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/host_memory.h"
 #include "core/trace_report.h"
 #include "grt/session.h"
 
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -91,6 +93,15 @@ struct Session::Implementation {
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   void writeTensors(const std::string &path, Held kind);
   TraceReport report();
+  /// Whether the ranks' needs and their copies for checkpoints fit together.
+  void checkCopies(std::vector<RankNeed> needs,
+                   const std::optional<MemoryBound> &machine,
+                   const std::optional<MemoryBound> &group);
+  /// A checkpoint of the state that `training` describes, with its files open.
+  std::unique_ptr<CheckpointWriter>
+  openCheckpoint(const CheckpointFolder &folder, const TrainingState &training);
+  /// Returns why an old checkpoint could not be removed.
+  std::string commit(CheckpointWriter &writer);
 
   std::shared_ptr<const Program> program;
   BackendHandle backend;
@@ -121,6 +132,13 @@ struct Session::Implementation {
   bool flightTaken = false;
   std::string flightNote; ///< see Session::flightNote
   std::vector<std::thread> threads;
+
+  bool copiesFit = false;
+  std::vector<PieceCopies> copies; ///< by local rank
+  std::unique_ptr<CheckpointWriter> behind;
+  /// Of the thread that writes for `behind`: seconds. Ends before the writer
+  /// and what it reads do.
+  std::future<double> written;
 };
 
 } // namespace grt

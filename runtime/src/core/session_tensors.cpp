@@ -9,6 +9,8 @@
 #include "core/init.h"
 #include "core/session_implementation.h"
 
+#include <chrono>
+
 namespace grt {
 
 void Session::Implementation::load(CheckpointReader reader) {
@@ -145,30 +147,115 @@ Status Session::saveGradients(const std::string &path) {
   });
 }
 
+void Session::Implementation::checkCopies(
+    std::vector<RankNeed> needs, const std::optional<MemoryBound> &machine,
+    const std::optional<MemoryBound> &group) {
+  const Manifest &manifest = program->manifest();
+  std::vector<TensorPlace> places = tensorPlaces(manifest, /*states=*/true);
+  std::vector<double> bytes = gatherNumbers(1, [&](Rank &rank, double *to) {
+    *to = double(PieceCopies::bytes(manifest, rank, places));
+  });
+  for (size_t i = 0; i < needs.size(); ++i)
+    needs[i].bytes += uint64_t(bytes[i]);
+  bool fits(guarded([&] { checkHostMemory(needs, machine, group); }));
+  // Machines differ; all do the same.
+  copiesFit = true;
+  for (double one : gatherNumbers(1, [&](Rank &, double *to) { *to = fits; }))
+    copiesFit &= one != 0;
+}
+
+std::unique_ptr<CheckpointWriter>
+Session::Implementation::openCheckpoint(const CheckpointFolder &folder,
+                                        const TrainingState &training) {
+  if (training.step != state.step)
+    invalid("checkpoint: expected the state of step " +
+            std::to_string(state.step) + ", found step " +
+            std::to_string(training.step));
+  if (behind)
+    invalid("checkpoint: another one is being written, expected its end");
+  auto writer = std::make_unique<CheckpointWriter>(program->manifest(), ranks,
+                                                   folder, training);
+  together([&] {
+    if (leads())
+      writer->prepare();
+  });
+  together([&] { writer->open(); });
+  return writer;
+}
+
+std::string Session::Implementation::commit(CheckpointWriter &writer) {
+  std::string problem;
+  together([&] {
+    if (leads())
+      problem = writer.commit();
+  });
+  return problem;
+}
+
 Status Session::writeCheckpoint(const CheckpointFolder &folder,
                                 const TrainingState &state,
                                 std::string *warning) {
   return guarded([&] {
-    if (state.step != impl->state.step)
-      invalid("checkpoint: expected the state of step " +
-              std::to_string(impl->state.step) + ", found step " +
-              std::to_string(state.step));
-    CheckpointWriter writer(impl->program->manifest(), impl->ranks, folder,
-                            state);
+    std::unique_ptr<CheckpointWriter> writer =
+        impl->openCheckpoint(folder, state);
+    impl->runAll([&](Rank &rank) { writer->write(rank); }, /*mayStand=*/true);
+    impl->together([&] { writer->flush(); });
+    std::string problem = impl->commit(*writer);
+    if (warning)
+      *warning = problem;
+  });
+}
+
+bool Session::writesBehind() const { return impl->copiesFit; }
+
+Status Session::beginCheckpoint(const CheckpointFolder &folder,
+                                const TrainingState &state) {
+  return guarded([&] {
+    std::unique_ptr<CheckpointWriter> writer =
+        impl->openCheckpoint(folder, state);
+    const Manifest &manifest = impl->program->manifest();
+    impl->copies.resize(impl->ranks.size());
     impl->together([&] {
-      if (impl->leads())
-        writer.prepare();
+      for (size_t i = 0; i < impl->ranks.size(); ++i)
+        impl->copies[i].prepare(manifest, *impl->ranks[i], writer->tensors());
     });
-    impl->together([&] { writer.open(); });
-    impl->runAll([&](Rank &rank) { writer.write(rank); }, /*mayStand=*/true);
-    impl->together([&] { writer.flush(); });
+    impl->runAll(
+        [&](Rank &rank) {
+          int local = rank.globalRank() - impl->world.firstLocal();
+          impl->copies[size_t(local)].take(manifest, rank, writer->tensors());
+        },
+        /*mayStand=*/true);
+    impl->behind = std::move(writer);
+    impl->written = std::async(std::launch::async, [&all = *impl] {
+      auto begin = std::chrono::steady_clock::now();
+      all.behind->write(all.copies);
+      all.behind->flush();
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                           begin)
+          .count();
+    });
+  });
+}
+
+bool Session::isWriting() const {
+  return impl->written.valid() &&
+         impl->written.wait_for(std::chrono::seconds(0)) !=
+             std::future_status::ready;
+}
+
+Status Session::endCheckpoint(CheckpointEnd &end) {
+  return guarded([&] {
+    if (!impl->behind)
+      invalid("checkpoint: none was begun");
+    std::unique_ptr<CheckpointWriter> writer;
     impl->together([&] {
-      if (!impl->leads())
-        return;
-      std::string problem = writer.commit();
-      if (warning)
-        *warning = problem;
+      // The thread uses the writer until it is through, whatever comes of it.
+      impl->written.wait();
+      writer = std::move(impl->behind);
+      end.seconds = impl->written.get();
     });
+    impl->runAll([&](Rank &rank) { writer->addSums(rank); });
+    end.warning = impl->commit(*writer);
   });
 }
 

@@ -99,6 +99,8 @@ constexpr OptionHelp table[] = {
      "goes on"},
     {nullptr, "--checkpoint-every=N", "and every N steps"},
     {nullptr, "--keep-checkpoints=N", "the newest that stay (default 2)"},
+    {nullptr, "--no-write-behind",
+     "steps wait while a checkpoint is written; nothing is copied"},
     {nullptr, "--resume",
      "goes on from the newest in DIR, if there is one; options that are not "
      "given are taken from it"},

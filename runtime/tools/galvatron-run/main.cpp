@@ -158,6 +158,7 @@ SessionOptions sessionOptionsOf(const Options &options,
   result.onNan = options.onNan;
   result.checkStreams = options.checkStreams;
   result.graphs = options.graphs;
+  result.checkpointCopies = options.checkpointEvery && options.writeBehind;
   result.hostMemoryBytes = options.hostMemory;
   if (!options.flight.empty())
     result.flightFile = ownFile(options.flight, processes);
@@ -283,6 +284,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   report.header(*session, data.get(), state);
   for (const std::string &note : beginning.notes)
     report.note(note);
+  if (sessionOptions.checkpointCopies && !session->writesBehind())
+    report.note("no memory for copies of the state: steps wait while "
+                "checkpoints are written");
   if (options.evaluate && !beginning.checkpoint && options.init.empty())
     report.warn("--evaluate without --init or --resume: the weights are "
                 "random ones");

@@ -307,6 +307,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--decay-all", [&] { o.decayAll = true; }},
           {"--check-streams", [&] { o.checkStreams = true; }},
           {"--no-cuda-graph", [&] { o.graphs = false; }},
+          {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},
           {"--resume", [&] { o.resume = true; }},
           {"--evaluate", [&] { o.evaluate = true; }},

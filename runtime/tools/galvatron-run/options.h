@@ -40,6 +40,7 @@ struct Options {
   std::string checkpoint, init;
   grt::CheckpointOptions checkpoints;
   uint64_t checkpointEvery = 0;
+  bool writeBehind = true;
   bool resume = false;
   /// So often the run is started again after a failure.
   std::optional<uint64_t> restarts;

@@ -19,6 +19,7 @@ enum Request : uint32_t {
   EndByPipe = 8,  ///< nobody reads the lines, and nothing else would be left
   EndByTime = 16, ///< --max-seconds
   CheckpointNow = 32,
+  StillWriting = 64, ///< a process is not through with the checkpoint behind
 };
 inline constexpr uint32_t endRequests = CheckpointNow - 1;
 

@@ -9,6 +9,7 @@
 #include "signals.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace grt;
 
@@ -116,21 +117,64 @@ Training::Training(const Options &options, const Dataset &data,
       folder(beginning.folder.get()), state(beginning.state), report(report),
       batches(data, session, state.accumulate), written(state.step) {}
 
+Status Training::prepareCheckpoint() {
+  // What is written should be what all replicas hold.
+  return options.checkReplicas ? session.checkReplicas() : Status();
+}
+
+void Training::wroteCheckpoint(uint64_t step, double seconds,
+                               const std::string &warning) {
+  if (!warning.empty())
+    report.warn(warning);
+  checkpointSeconds = seconds;
+  written = step;
+  newest = folder->stepFolder(step);
+}
+
 Status Training::writeCheckpoint() {
   double begin = secondsSinceStart();
   std::string warning;
-  // What is written should be what all replicas hold.
-  if (options.checkReplicas)
-    if (Status status = session.checkReplicas(); !status)
-      return status;
-  Status status = session.writeCheckpoint(*folder, state, &warning);
-  checkpointSeconds = secondsSinceStart() - begin;
-  if (!status)
+  Status status = prepareCheckpoint();
+  if (status)
+    status = session.writeCheckpoint(*folder, state, &warning);
+  if (status)
+    wroteCheckpoint(state.step, secondsSinceStart() - begin, warning);
+  return status;
+}
+
+Status Training::beginCheckpoint() {
+  double begin = secondsSinceStart();
+  Status status = prepareCheckpoint();
+  if (status)
+    status = session.beginCheckpoint(*folder, state);
+  copySeconds = secondsSinceStart() - begin;
+  if (status)
+    behind = state.step;
+  return status;
+}
+
+Status Training::endCheckpoint() {
+  if (!behind)
+    return Status();
+  uint64_t step = *std::exchange(behind, std::nullopt);
+  CheckpointEnd end;
+  Status status = session.endCheckpoint(end);
+  if (status)
+    wroteCheckpoint(step, copySeconds + end.seconds, end.warning);
+  return status;
+}
+
+Status Training::afterCheckpoint(const Status &status) {
+  if (!status && !session.usable())
     return status;
-  if (!warning.empty())
-    report.warn(warning);
-  written = state.step;
-  newest = folder->stepFolder(state.step);
+  if (!status)
+    report.warn(status.message() + "; the run goes on, " +
+                (folder->newest()
+                     ? "the newest checkpoint is '" + *folder->newest() + "'"
+                     : "there is no checkpoint yet"));
+  else if (asksForCheckpoint && !behind)
+    report.note("checkpoint: '" + newest + "'");
+  asksForCheckpoint &= behind.has_value();
   return Status();
 }
 
@@ -220,6 +264,8 @@ Status Training::run() {
       asked |= EndByTime;
     if (report.readerGone() && options.save.empty() && !folder)
       asked |= EndByPipe;
+    if (session.isWriting())
+      asked |= StillWriting;
     if (Status status = session.anywhere(asked); !status)
       return status;
     endedBy = asked & endRequests;
@@ -231,17 +277,16 @@ Status Training::run() {
     bool due =
         options.checkpointEvery && state.step % options.checkpointEvery == 0;
     due |= (asked & CheckpointNow) != 0;
-    if (folder && due && state.step != written) {
-      Status status = writeCheckpoint();
-      if (!status && !session.usable())
+    due &= folder && state.step != written && state.step != behind;
+    if (behind && (due || !(asked & StillWriting)))
+      if (Status status = afterCheckpoint(endCheckpoint()); !status)
         return status;
+    if (due) {
+      asksForCheckpoint |= (asked & CheckpointNow) != 0;
+      Status status = afterCheckpoint(
+          session.writesBehind() ? beginCheckpoint() : writeCheckpoint());
       if (!status)
-        report.warn(status.message() + "; the run goes on, " +
-                    (folder->newest() ? "the newest checkpoint is '" +
-                                            *folder->newest() + "'"
-                                      : "there is no checkpoint yet"));
-      else if (asked & CheckpointNow)
-        report.note("checkpoint: '" + newest + "'");
+        return status;
     }
     double begin = secondsSinceStart();
     if (Status status = step(number, number == *options.steps); !status)
@@ -252,6 +297,9 @@ Status Training::run() {
 }
 
 Status Training::finish() {
+  if (behind)
+    if (Status status = afterCheckpoint(endCheckpoint()); !status)
+      return status;
   if (folder && state.step != written)
     if (Status status = writeCheckpoint(); !status)
       return status;

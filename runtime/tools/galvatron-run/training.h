@@ -14,6 +14,7 @@
 #include "text.h"
 
 #include <future>
+#include <optional>
 #include <string>
 
 /// The batches of a run, each with the samples that the ranks of this process
@@ -61,7 +62,16 @@ public:
 
 private:
   grt::Status step(uint64_t number, bool last);
+  /// A checkpoint of the state now: written before the next step, or copied
+  /// and written while steps go on, to be ended later.
   grt::Status writeCheckpoint();
+  grt::Status beginCheckpoint();
+  grt::Status endCheckpoint();
+  grt::Status prepareCheckpoint();
+  void wroteCheckpoint(uint64_t step, double seconds,
+                       const std::string &warning);
+  /// Tells what came of one; an error only if the run cannot go on.
+  grt::Status afterCheckpoint(const grt::Status &status);
   void lookForStraggler();
   grt::Status checkSkips(const grt::StepResult &result);
   bool isOutOfTime() const;
@@ -78,9 +88,12 @@ private:
   StragglerWatch straggler;
   uint64_t windowStep = 0; ///< the last step before the window
   double windowBegan = 0;
-  uint64_t written;   ///< step of the newest checkpoint
-  std::string newest; ///< that this run wrote
+  uint64_t written;               ///< step of the newest checkpoint
+  std::optional<uint64_t> behind; ///< step of the one that is being written
+  bool asksForCheckpoint = false; ///< SIGUSR1 waits to hear of it
+  std::string newest;             ///< that this run wrote
   double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last
+  double copySeconds = 0; ///< that the steps waited for the one behind
 };
 
 /// Mean loss over the validation samples, at most `batches` batches of them (0:
