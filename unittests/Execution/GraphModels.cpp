@@ -7,6 +7,7 @@
 
 #include "GraphModels.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 
@@ -226,7 +227,8 @@ std::string moduleText(const std::vector<Part> &parts) {
          << ")\n";
   }
   return "module {\n" + parameters + functions +
-         "  galvatron.model @graph(%v_tokens: tensor<?x8xi32> is <tokens, below "
+         "  galvatron.model @graph(%v_tokens: tensor<?x8xi32> is <tokens, "
+         "below "
          "= 61>, %v_labels: tensor<?x8xi32> is <labels, below = 61>) {\n" +
          calls + "    galvatron.output %v_loss : tensor<1xf64>\n  }\n}\n";
 }
@@ -289,6 +291,65 @@ GraphModel encoderDecoderGraph() {
            {"dec2", "cross", {"d1", "e1"}, {"d2"}},
            {"dec3", "cross", {"d2", "e1"}, {"d3"}},
            {"head", "head", {"d3", "labels"}, {"loss"}}}};
+}
+
+GraphModel randomGraph(std::mt19937 &generator) {
+  struct Value {
+    std::string name;
+    bool wide;
+    bool used = false;
+  };
+  std::vector<Value> values = {{"x", true}};
+  GraphModel graph{"random", {{"wte", "embed", {"tokens"}, {"x"}}}};
+  auto pick = [&](size_t count) {
+    return std::uniform_int_distribution<size_t>(0, count - 1)(generator);
+  };
+  auto unused = [&](bool wide) {
+    return llvm::count_if(values, [&](const Value &value) {
+      return value.wide == wide && !value.used;
+    });
+  };
+  auto add = [&](const std::string &body, bool newest) {
+    std::string name = "l" + std::to_string(graph.layers.size());
+    GraphLayer layer{name, body, {}, {}};
+    for (const std::string &type : bodies().at(body).inputs) {
+      std::vector<size_t> any, fresh;
+      for (size_t i = 0; i < values.size(); ++i)
+        if (values[i].wide == (type == kWide) &&
+            !llvm::is_contained(layer.inputs, values[i].name)) {
+          any.push_back(i);
+          if (!values[i].used)
+            fresh.push_back(i);
+        }
+      const std::vector<size_t> &from =
+          !fresh.empty() && (newest || pick(3) > 0) ? fresh : any;
+      if (from.empty())
+        return false;
+      layer.inputs.push_back(values[from[pick(from.size())]].name);
+    }
+    for (Value &value : values)
+      value.used |= llvm::is_contained(layer.inputs, value.name);
+    for (const std::string &type : bodies().at(body).outputs) {
+      layer.outputs.push_back(name + "o" +
+                              std::to_string(layer.outputs.size()));
+      values.push_back({layer.outputs.back(), type == kWide});
+    }
+    graph.layers.push_back(std::move(layer));
+    return true;
+  };
+  const char *const some[] = {"block", "join",    "pair", "mix",
+                              "cross", "mixback", "merge"};
+  while (graph.layers.size() < 7)
+    add(some[pick(std::size(some))], /*newest=*/false);
+  // What is left goes into one value.
+  while (unused(false) > 0)
+    add("merge", /*newest=*/true);
+  while (unused(true) > 1)
+    add("join", /*newest=*/true);
+  const Value &last =
+      *llvm::find_if(values, [](const Value &value) { return !value.used; });
+  graph.layers.push_back({"head", "head", {last.name, "labels"}, {"loss"}});
+  return graph;
 }
 
 } // namespace galvatron::test

@@ -25,7 +25,7 @@ struct GraphLayer {
   std::vector<std::string> inputs, outputs;
 };
 
-/// A model of eight layers, from an embedding to the loss.
+/// A model of eight or more layers, from an embedding to the loss.
 struct GraphModel {
   std::string name;
   std::vector<GraphLayer> layers;
@@ -41,6 +41,9 @@ GraphModel skipGraph();
 GraphModel pairGraph();
 /// An encoder whose output every decoder layer attends to.
 GraphModel encoderDecoderGraph();
+/// Any graph of these bodies: every layer takes values of any in front of it,
+/// and every value is used.
+GraphModel randomGraph(std::mt19937 &generator);
 
 } // namespace galvatron::test
 

@@ -112,6 +112,38 @@ INSTANTIATE_TEST_SUITE_P(Graphs, GraphTwinTest,
                            return name;
                          });
 
+/// Any graph under any plan, in f64 and in bf16.
+TEST(RandomGraphTest, EqualsTheSameMathematicsAsOneLayer) {
+  mlir::MLIRContext context;
+  loadTwinDialects(context);
+  std::mt19937 generator(23);
+  int64_t count = std::getenv("GALVATRON_LONG") ? 100 : 8;
+  for (int64_t i = 0; i < count; ++i) {
+    GraphModel graph = randomGraph(generator);
+    TwinModel model = graph.asLayers();
+    SCOPED_TRACE(model.text);
+    TwinOptions options;
+    options.dropout = false;
+    options.steps = 2;
+    options.dtype = i % 4 == 3 ? "bf16" : "f64";
+    if (options.dtype == "bf16")
+      options.eps = 1e-4;
+    TwinRun expected = runTwin(context, graph.fused(),
+                               singleRank(graph.fused(), kBatch), options);
+    ASSERT_EQ(expected.error, "");
+    for (int trial = 0; trial < 2; ++trial) {
+      TwinPlan plan = randomPlan(model, generator);
+      SCOPED_TRACE(plan.str());
+      TwinRun run = runTwin(context, model, plan, options);
+      ASSERT_EQ(run.error, "");
+      // Stages of few layers with ckpt leave up to 160 kB of a megabyte unused.
+      EXPECT_EQ(checkMemory(run, /*reserved=*/128 << 10), "");
+      EXPECT_EQ(compareRuns(run, expected, getBounds(options.dtype, "adamw")),
+                "");
+    }
+  }
+}
+
 /// Mistakes in what the program says of passing tensors must show.
 TEST(GraphFaultTest, WrongRowsAreSeen) {
   mlir::MLIRContext context;
