@@ -149,7 +149,7 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 PlanOptions::PlanOptions(Tool &tool)
     : spaceHelp(
           "search space: " + llvm::join(plannerSpaces(), ", ") +
-          "; not to be compiled: " + llvm::join(plannedOnlySpaces(), ", ")),
+          "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),

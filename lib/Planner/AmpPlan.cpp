@@ -61,6 +61,7 @@ Plan toPlan(LayerModel &model, const PlannerOptions &options,
 struct Ranked {
   AmpPlan found;
   std::optional<Plan> priced;
+  double formulaMs = 0; ///< of the priced plan
 };
 
 json::Object candidateJson(const Ranked &ranked) {
@@ -92,7 +93,7 @@ std::string table(const Plan &plan, const Ranked &chosen,
   std::string text;
   raw_string_ostream os(text);
   os << "plan for '" << plan.model << "' on '" << plan.cluster << "', space "
-     << plan.space << ": planned, not executed yet\n"
+     << plan.space << "\n"
      << "  " << chosen.found.shape.str() << ", " << plan.microBatches
      << " micro-batches, schedule 1f1b\n"
      << format("  a batch of %lld in %.3f ms%s, %.2f samples/s; the estimate "
@@ -153,11 +154,15 @@ Infeasible whyNothing(const PlannerOptions &options, const Cluster &cluster,
   return infeasible;
 }
 
-} // namespace
+/// The plans of a search, and the fastest of those that were simulated.
+struct AmpChoice {
+  AmpResult result;
+  std::vector<Ranked> ranking;
+  size_t chosen = 0;
+};
 
-Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
-                              const PlannerOptions &options) {
-  auto begin = std::chrono::steady_clock::now();
+Expected<AmpChoice> choose(LayerModel &model, const Cluster &cluster,
+                           const PlannerOptions &options) {
   AmpProblem problem;
   problem.batch = *options.batch;
   problem.memory = options.memory;
@@ -173,17 +178,12 @@ Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
                                    : megatronHeuristic(model, cluster, problem);
   if (!result)
     return result.takeError();
-  PlannedOnly answer;
-  if (result->plans.empty()) {
-    answer.infeasible = whyNothing(options, cluster, *result);
-    return answer;
-  }
+  AmpChoice choice;
+  choice.result = std::move(*result);
   bool executed = options.objective == Objective::Executed;
-  std::vector<Ranked> ranking;
-  size_t chosen = 0;
-  for (const AmpPlan &found : result->plans) {
-    ranking.push_back({found, std::nullopt});
-    size_t last = ranking.size() - 1;
+  for (const AmpPlan &found : choice.result.plans) {
+    choice.ranking.push_back({found, std::nullopt, 0});
+    size_t last = choice.ranking.size() - 1;
     if (last >= (executed ? kSimulated : 1))
       continue;
     Expected<PlannerResult> priced =
@@ -194,12 +194,58 @@ Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
       return makeError("space '" + options.space +
                        "': a plan does not fit as it was found: " +
                        priced->infeasible().reason);
-    ranking[last].priced = priced->plan();
-    if (ranking[last].priced->iterationMs < ranking[chosen].priced->iterationMs)
-      chosen = last;
+    choice.ranking[last].priced = priced->plan();
+    choice.ranking[last].formulaMs = priced->formulaMs;
+    if (choice.ranking[last].priced->iterationMs <
+        choice.ranking[choice.chosen].priced->iterationMs)
+      choice.chosen = last;
+  }
+  return choice;
+}
+
+} // namespace
+
+Expected<PlannerResult> planAmpExecuted(LayerModel &model,
+                                        const Cluster &cluster,
+                                        const PlannerOptions &options) {
+  auto begin = std::chrono::steady_clock::now();
+  if (Error error = checkOwnOptions(model, cluster, options))
+    return std::move(error);
+  Expected<AmpChoice> choice = choose(model, cluster, options);
+  if (!choice)
+    return choice.takeError();
+  if (choice->result.plans.empty())
+    return PlannerResult{
+        whyNothing(options, cluster, choice->result), {}, {}, 0};
+  const Ranked &chosen = choice->ranking[choice->chosen];
+  Plan plan = *chosen.priced;
+  plan.searchMs = std::chrono::duration<double, std::milli>(
+                      std::chrono::steady_clock::now() - begin)
+                      .count();
+  std::vector<std::string> decisions = {
+      std::to_string(choice->result.plans.size()) + " of " +
+          std::to_string(choice->result.shapes) + " candidates fit",
+      "chosen: " + chosen.found.shape.str()};
+  return PlannerResult{
+      std::move(plan), std::move(decisions), {}, 0, chosen.formulaMs};
+}
+
+Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
+                              const PlannerOptions &options) {
+  auto begin = std::chrono::steady_clock::now();
+  Expected<AmpChoice> choice = choose(model, cluster, options);
+  if (!choice)
+    return choice.takeError();
+  const AmpResult *result = &choice->result;
+  std::vector<Ranked> &ranking = choice->ranking;
+  size_t chosen = choice->chosen;
+  PlannedOnly answer;
+  if (result->plans.empty()) {
+    answer.infeasible = whyNothing(options, cluster, *result);
+    return answer;
   }
   Plan plan = *ranking[chosen].priced;
-  if (!executed) {
+  if (options.objective != Objective::Executed) {
     plan.iterationMs = toMilliseconds(ranking[chosen].found.total());
     plan.samplesPerSecond =
         1000 * static_cast<double>(plan.batch) / plan.iterationMs;
@@ -215,7 +261,8 @@ Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
       table(plan, ranking[chosen], ranking, *result, cluster, *limits);
   json::Value value = plan.toJson();
   answer.json = std::move(*value.getAsObject());
-  answer.json["placement"] = placementName(problem.placement);
+  answer.json["placement"] =
+      placementName(options.placement.value_or(Placement::Heuristic));
   answer.json["estimate-ms"] = toMilliseconds(ranking[chosen].found.total());
   if (result->gapPercent)
     answer.json["gap-percent"] = *result->gapPercent;

@@ -18,13 +18,13 @@ using namespace llvm;
 
 namespace galvatron {
 
-Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
-                               const PlannerOptions &options, bool simulate) {
-  auto refuse = [&](const Twine &what) {
-    return makeError("space '" + options.space + "': " + what);
-  };
-  if (!is_contained(plannedOnlySpaces(), options.space))
-    return refuse("expected one of those that are planned only");
+static Error refuseInSpace(const PlannerOptions &options, const Twine &what) {
+  return makeError("space '" + options.space + "': " + what);
+}
+
+Error planner::checkOwnOptions(LayerModel &model, const Cluster &cluster,
+                               const PlannerOptions &options) {
+  auto refuse = [&](const Twine &what) { return refuseInSpace(options, what); };
   if (!options.batch)
     return refuse("expected --batch, which is not searched");
   if (options.strategy)
@@ -37,16 +37,26 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
     return refuse("expected no --schedule, it is the space's own");
   if (options.microBatchRule != MicroBatchRule::Search)
     return refuse("expected no --micro-batch-rule, all numbers are tried");
-  std::vector<int64_t> all(cluster.deviceCount());
-  std::iota(all.begin(), all.end(), 0);
-  if (Error error = checkDevices(model, cluster, all))
-    return std::move(error);
-  if (options.space == "amp")
-    return planner::planAmp(model, cluster, options);
-  if (options.placement || options.ring)
+  if (options.space != "amp" && (options.placement || options.ring))
     return refuse("expected neither --placement nor --ring-link, which are of "
                   "space 'amp'");
-  if (options.space == "megatron-heuristic")
+  std::vector<int64_t> all(cluster.deviceCount());
+  std::iota(all.begin(), all.end(), 0);
+  return checkDevices(model, cluster, all);
+}
+
+bool isExecutedSpace(StringRef space) {
+  return space == "amp" || space == "megatron-heuristic";
+}
+
+Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
+                               const PlannerOptions &options, bool simulate) {
+  auto refuse = [&](const Twine &what) { return refuseInSpace(options, what); };
+  if (!is_contained(plannedOnlySpaces(), options.space))
+    return refuse("expected one of those that are planned only");
+  if (Error error = planner::checkOwnOptions(model, cluster, options))
+    return std::move(error);
+  if (isExecutedSpace(options.space))
     return planner::planAmp(model, cluster, options);
   if (!cluster.isUniform())
     return refuse("expected devices of one type");

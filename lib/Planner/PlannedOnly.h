@@ -16,7 +16,14 @@ llvm::Expected<PlannedOnly> planTwoBuffers(LayerModel &model,
                                            const Cluster &cluster,
                                            const PlannerOptions &options,
                                            bool simulate);
+/// Whether options have a meaning in a space that is planned in its own way.
+llvm::Error checkOwnOptions(LayerModel &model, const Cluster &cluster,
+                            const PlannerOptions &options);
 /// Spaces 'amp' and 'megatron-heuristic'.
+llvm::Expected<PlannerResult> planAmpExecuted(LayerModel &model,
+                                              const Cluster &cluster,
+                                              const PlannerOptions &options);
+/// The same with all candidates.
 llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
                                     const PlannerOptions &options);
 llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PlanSearch.h"
+#include "PlannedOnly.h"
 
 #include <numeric>
 
@@ -33,6 +34,8 @@ std::vector<std::vector<int64_t>> stageDevices(int64_t devices,
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
+  if (isExecutedSpace(options.space))
+    return planner::planAmpExecuted(model, cluster, options);
   Expected<planner::Space> space =
       planner::getSpace(options, cluster.deviceCount());
   if (!space)

@@ -30,9 +30,7 @@ std::vector<std::string> plannedOnlySpaces() {
 }
 
 std::string notExecutedSpace(StringRef space) {
-  if (is_contained(plannedOnlySchedules(), space))
-    return notExecuted(space);
-  return ("space '" + space + "' is planned, not executed yet").str();
+  return notExecuted(space);
 }
 
 static constexpr std::pair<Placement, StringLiteral> placements[] = {

@@ -29,8 +29,10 @@ int galvatron::printPlannedOnly(const Tool &tool, LayerModel &model,
   std::string refused = simulate.wantsTrace() ? "a trace" : questions.asked();
   if (!refused.empty())
     return tool.report("space '" + planner.space +
-                           "': expected no request for " + refused + ": " +
-                           notExecutedSpace(planner.space),
+                           "': expected no request for " + refused +
+                           (isExecutedSpace(planner.space)
+                                ? std::string(" of a layer profile")
+                                : ": " + notExecutedSpace(planner.space)),
                        kExitInvalid);
   llvm::Expected<PlannedOnly> answer =
       planOnly(model, cluster, planner, simulate.wanted());

@@ -15,6 +15,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Knee.h"
+#include "galvatron/Planner/PlannedOnly.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -192,11 +193,18 @@ int main(int argc, char **argv) {
                                std::move(answers));
   }
 
-  if (isPlannedOnly(*planner))
-    return tool.report("space '" + planner->space +
-                           "': expected a layer profile, found a module: " +
-                           notExecutedSpace(planner->space),
-                       kExitInvalid);
+  if (isPlannedOnly(*planner)) {
+    if (!isExecutedSpace(planner->space))
+      return tool.report("space '" + planner->space +
+                             "': expected a layer profile, found a module: " +
+                             notExecutedSpace(planner->space),
+                         kExitInvalid);
+    if (std::string asked = questions.asked(); !asked.empty())
+      return tool.report("space '" + planner->space +
+                             "': expected no request for " + asked +
+                             ", which is answered by searches of other spaces",
+                         kExitInvalid);
+  }
   mlir::ModuleOp module = *loaded->module;
   // As in galvatron-compile, a plan is never dropped without being told.
   bool keep =

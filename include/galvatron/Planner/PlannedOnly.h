@@ -1,13 +1,14 @@
-//===- PlannedOnly.h - Schedules without a runtime --------------*- C++ -*-===//
+//===- PlannedOnly.h - Spaces with planners of their own --------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// Spaces whose plans can be made and simulated, but not compiled: PipeDream-2BW
-// (docs/2bw.md), Harmony (docs/harmony.md) and AMP with its baseline
-// (docs/amp.md). Nobody gets one unasked.
+// Spaces that are planned in a way of their own and shown with what else was
+// looked at: AMP with its baseline (docs/amp.md), and two that can be simulated,
+// but not compiled, PipeDream-2BW (docs/2bw.md) and Harmony (docs/harmony.md).
+// Nobody gets one unasked.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,6 +32,10 @@ struct PlannedOnly {
   /// A table that a person can read.
   std::string text;
 };
+
+/// Whether a space of plannedOnlySpaces() has plans that can be compiled: then
+/// plan() makes them, too, and planOnly() shows what else was looked at.
+bool isExecutedSpace(llvm::StringRef space);
 
 /// Plans in one of plannedOnlySpaces(); with `simulate` the figure of an
 /// event simulation is in the answer. Errors: no batch, options that have no
