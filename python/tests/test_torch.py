@@ -3,6 +3,7 @@
 """Modules from PyTorch: the same losses and gradients as PyTorch itself."""
 
 import copy
+import os
 import random
 import unittest
 
@@ -19,6 +20,7 @@ except ImportError:
 from torch.nn import functional as F
 
 import galvatron
+from galvatron import tools
 
 from .support import FolderTest
 from .torch_modules import (GPT, MLP, Encoder, FusedGPT, HandLlama, InPlaceMLP,
@@ -64,6 +66,22 @@ def pictures_of(channels):
     draw = torch.Generator().manual_seed(5)
     return (torch.randn(BATCH, channels, 12, 12, generator=draw, dtype=torch.double),
             torch.randint(0, 5, (BATCH,), generator=draw))
+
+
+def random_plan(model, draw, most):
+    """A plan whose layers have strategies drawn each on its own, with tensor
+    parallelism of at most this degree."""
+    ranks, degree = draw.choice([(4, 1), (4, 2), (8, 1), (8, 2), (8, 4)])
+    names = [line.split()[1] for line in tools.call(
+        "galvatron-plan", [f"--list-strategies={ranks}"]).splitlines()
+        if line.startswith(f"pp{degree} ")]
+    names = [name for name in names if "tp8" not in name
+             and (most == 4 or "tp4" not in name)]
+    plan = model.plan(f"{ranks}xcpu", batch=BATCH, pipeline_degree=degree,
+                      strategy=names[0], micro_batches=1)
+    for layer in plan.data["layers"]:
+        layer["strategy"] = draw.choice(names)
+    return galvatron.Plan(plan.data)
 
 
 def masked_batch():
@@ -193,6 +211,31 @@ class EagerTest(Comparison):
             data={"tokens": tokens, "mask": mask, "labels": labels})
         self.assertGreaterEqual(len(model.layers), 4)
 
+    def test_random_plans(self):
+        """Every layer with a strategy of its own, on four and eight ranks."""
+        draw = random.Random(11)
+        count = 40 if os.environ.get("GALVATRON_LONG") else 3
+        words, _, _ = batch_of()
+        tokens, mask, _, labels = masked_batch()
+        pictures, classes = pictures_of(1)
+        for module, most, inputs, data in [
+                (FusedGPT(), 2, (TOKENS,), words), (HandLlama(), 2, (TOKENS,), words),
+                (GPT(dropout=0.1), 4, (TOKENS,), words),
+                (PaddedEncoder(), 4, (tokens, mask),
+                 {"tokens": tokens, "mask": mask, "labels": labels}),
+                (PictureNet(), 2, (pictures[:2],),
+                 {"images": pictures, "classes": classes})]:
+            model = galvatron.from_torch(perturbed(module.double()), inputs)
+            program = model.compile(cluster="1xcpu", batch=BATCH)
+            expected = [step.loss for step in
+                        program.train(data, 3, init=model.weights, lr=1e-2)]
+            for _ in range(count):
+                plan = random_plan(model, draw, most)
+                found = [step.loss for step in model.compile(plan=plan).train(
+                    data, 3, init=model.weights, lr=1e-2)]
+                for mine, theirs in zip(found, expected):
+                    self.assertAlmostEqual(mine, theirs, places=9, msg=repr(plan))
+
     def test_training_is_that_of_torch(self):
         self.train_both(perturbed(GPT().double()).eval())
 
@@ -262,6 +305,20 @@ class TransformersTest(Comparison):
     def test_gpt2(self):
         self.library("GPT2", n_positions=LENGTH, n_embd=24, n_layer=3, n_head=4)
 
+    def test_gpt_neox_with_heads_turned_in_part(self):
+        self.library("GPTNeoX", hidden_size=32, intermediate_size=40,
+                     num_hidden_layers=3, num_attention_heads=4,
+                     max_position_embeddings=LENGTH, hidden_act="gelu")
+
+    @unittest.skipUnless(os.environ.get("GALVATRON_LONG"), "long")
+    def test_more_of_the_library(self):
+        """Families that Galvatron has no importer for."""
+        sizes = {"hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 3,
+                 "num_attention_heads": 6, "max_position_embeddings": LENGTH}
+        for kind in ("Olmo", "Phi", "Phi3", "SmolLM3", "StableLm", "Starcoder2"):
+            with self.subTest(kind):
+                self.library(kind, **sizes, num_key_value_heads=6)
+
     def test_llama(self):
         self.decoder("Llama", attention_bias=True, mlp_bias=True)
 
@@ -292,6 +349,13 @@ class TransformersTest(Comparison):
                    eager=lambda module, x, y:
                    F.cross_entropy(module(pictures).logits, classes),
                    plans=PLANS[:3], data={"images": pictures, "classes": classes})
+
+    def test_deit(self):
+        pictures, _ = pictures_of(3)
+        module = self.small("DeiT", "ForImageClassification", image_size=12,
+                            patch_size=4, num_labels=5)
+        text = galvatron.from_torch(module, {"pixel_values": pictures[:2]}).ir()
+        self.assertEqual(text.count("nn.prepend"), 2)
 
     def test_bert(self):
         tokens, mask, segments, labels = masked_batch()

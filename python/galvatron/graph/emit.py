@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
 from . import factors, layers
 from .graph import Datum, Graph, Op, Operand, Parameter, Tensor, Use

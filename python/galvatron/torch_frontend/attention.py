@@ -169,12 +169,16 @@ def _packed(q: View, k: View, v: View, layouts: List[Layout], heads: int,
 def rotary(graph: Graph, view: View, cosines: torch.Tensor,
            sines: torch.Tensor) -> View:
     """Adds the rotary embedding `x * cosines + rotated(x) * sines` of
-    [samples, heads, positions, size] to the graph."""
+    [samples, heads, positions, size] to the graph. What stands in a head behind
+    the tables stays as it is."""
     shape = view.layout.shape
     if len(shape) != 4:
         raise NoCounterpart("rotary embedding of something else than heads")
     samples, heads, positions, size = shape
-    frequencies, factor = _frequencies(cosines, sines, shape)
+    turned = cosines.shape[-1]
+    frequencies, factor = _frequencies(cosines, sines, shape[:3] + (turned,))
+    if turned < size and factor != 1.0:
+        raise NoCounterpart("rotary embedding of a part of a head, with a factor")
     layout = view.layout.transpose(1, 2)
     if not layout.is_contiguous(samples * math.prod(view.tensor.shape)):
         raise NoCounterpart("rotary embedding of a part of a tensor")

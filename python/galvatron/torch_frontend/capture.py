@@ -15,7 +15,7 @@ from ..errors import InvalidInput, Unsupported, UnsupportedOperation
 from ..graph import Graph, Layered, Parameter, build, write
 from ..model import Model
 from ..weights import Weights, save
-from . import views  # noqa: F401, registers what it handles
+from . import scores, views  # noqa: F401, register what they handle
 from .attention import NoCounterpart
 from .layout import Layout
 from .lower import Lowering, operation_name

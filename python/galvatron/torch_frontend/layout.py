@@ -139,7 +139,7 @@ class Layout:
         count = len(range(start, stop, step))
         if (start, count) == (0, size):
             return self
-        atoms = normal(self.dims[dim])
+        atoms = normal(self.dims[dim]) or ((1, 1),)
         inner = _size(atoms[1:])
         if step != 1 and inner != 1 or start % inner or count % inner:
             raise LayoutError(f"a slice from {start} to {stop} cuts across dimensions")

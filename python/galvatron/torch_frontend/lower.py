@@ -17,11 +17,12 @@ import torch
 
 from ..errors import Unsupported, UnsupportedOperation
 from ..graph import Graph, Parameter, ShapeConflict, Tensor, Where
+from . import attention
 from .attention import NoCounterpart
 from .layout import Layout, LayoutError, normal
 from .parts import Parts
 from .values import (PATTERNS, Broken, Function, InverseRoot, KeyMask, MeanSquare,
-                     Normed, Rotated, Scaled, Scores, Several, View, Weight)
+                     Normed, Rotated, Scaled, Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -128,6 +129,11 @@ class Lowering:
             return value.done
         if isinstance(value, View):
             return value
+        if isinstance(value, Turned):
+            if value.done is None:
+                value.done = attention.rotary(self.graph, self.gathered(value.of),
+                                              value.cosines, value.sines)
+            return value.done
         if isinstance(value, Normed):
             size = value.of.layout.shape[-1]
             return self.rms_norm(value.of, self.constant(torch.ones(size), "weight"),

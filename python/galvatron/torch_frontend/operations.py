@@ -14,8 +14,8 @@ from . import attention
 from .attention import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
-from .values import (MOST_NEGATIVE, Function, InverseRoot, KeyMask, MeanSquare, Normed,
-                     Rotated, Scaled, Scores, Several, View, Weight)
+from .values import (Function, InverseRoot, KeyMask, MeanSquare, Normed,
+                     Rotated, Scaled, Scores, Several, Turned, View, Weight)
 
 # Products and lookups.
 
@@ -58,7 +58,7 @@ def _rows(table: Weight, index: torch.Tensor) -> Weight:
     return Weight(table.parameter, layout)
 
 
-def _product(low: Lowering, x: Any, weight: Weight, inner: int) -> View:
+def multiply(low: Lowering, x: Any, weight: Weight, inner: int) -> View:
     """x times a parameter, of whose dimensions `inner` (0 or 1) is contracted."""
     view = _flat_images(low, low.rows(x))
     parameter = weight.parameter
@@ -111,7 +111,7 @@ def _biased(low: Lowering, x: View, bias: Any) -> View:
 def _linear(low: Lowering, x: Any, weight: Any, bias: Any = None) -> Any:
     if not isinstance(weight, Weight):
         raise NoCounterpart("a product whose weight is no parameter")
-    return _biased(low, _product(low, x, weight, 1), bias)
+    return _biased(low, multiply(low, x, weight, 1), bias)
 
 
 @handles("addmm")
@@ -119,31 +119,7 @@ def _addmm(low: Lowering, bias: Any, x: Any, weight: Any, beta: float = 1,
            alpha: float = 1) -> Any:
     if not isinstance(weight, Weight) or beta != 1 or alpha != 1:
         return NotImplemented
-    return _biased(low, _product(low, x, weight, 0), bias)
-
-
-@handles("matmul", "mm", "bmm")
-def _matmul(low: Lowering, a: Any, b: Any) -> Any:
-    if isinstance(b, Weight):
-        return _product(low, a, b, 0)
-    if isinstance(a, Scores) and a.probabilities:
-        value = low.view(b)
-        return attention.attend(low.graph, low.gathered, a.q, a.k, value, a.scale,
-                                a.allowed, a.mask, a.dropout)
-    scale = 1.0
-    for value in (a, b):
-        if isinstance(value, Function):
-            factor = value.factor()
-            if factor is None:
-                low.view(value)
-            else:
-                scale *= factor
-    a = a.leaf if isinstance(a, Function) and a.factor() else a
-    b = b.leaf if isinstance(b, Function) and b.factor() else b
-    q, k = low.view(a), low.view(b)
-    if len(q.layout.dims) != 4 or len(k.layout.dims) != 4:
-        raise NoCounterpart("a product of two activations that is no part of attention")
-    return Scores(q, View(k.tensor, k.layout.transpose(-2, -1)), scale)
+    return _biased(low, multiply(low, x, weight, 0), bias)
 
 
 # Norms and what is done to elements.
@@ -217,7 +193,8 @@ def _dropout(low: Lowering, x: Any, p: float, train: bool) -> Any:
     return View(low.graph.dropout(view.tensor, p), view.layout)
 
 
-def _number_of(value: Any) -> Optional[float]:
+def number_of(value: Any) -> Optional[float]:
+    """A number, or a constant of one element, as a float."""
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
@@ -229,17 +206,16 @@ def _number_of(value: Any) -> Optional[float]:
 def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
     if alpha != 1:
         return NotImplemented
-    if isinstance(a, MeanSquare) and _number_of(b) is not None:
-        return MeanSquare(a.of, a.eps + float(_number_of(b) or 0.0))
+    if isinstance(a, MeanSquare) and number_of(b) is not None:
+        return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0))
     if isinstance(a, Scores) and (isinstance(b, (torch.Tensor, KeyMask))
                                   or isinstance(b, Function) and b.allows()):
-        return _masked(low, a, b)
+        return masked(low, a, b)
     if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
             a.rotated != b.rotated:
         plain, turned = (b, a) if a.rotated else (a, b)
-        return attention.rotary(low.graph, low.gathered(plain.of), plain.by,
-                                turned.by)
-    if _number_of(a) is not None or _number_of(b) is not None:
+        return Turned(plain.of, plain.by, turned.by)
+    if number_of(a) is not None or number_of(b) is not None:
         return NotImplemented
     if isinstance(a, (Weight, torch.Tensor)):
         a, b = b, a
@@ -298,11 +274,24 @@ def _add_weight(low: Lowering, x: View, weight: Weight) -> View:
                         "bias nor a row for each position")
 
 
+def masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
+    """Scores where only what the mask allows counts."""
+    if scores.probabilities:
+        raise NoCounterpart("a mask behind a softmax")
+    allowed, keys = attention.split_mask(mask, low.samples)
+    if keys is not None and scores.mask is not None:
+        raise NoCounterpart("two masks of keys")
+    if scores.allowed is not None and allowed is not None:
+        allowed = scores.allowed & allowed
+    return dataclasses.replace(scores, mask=keys if keys is not None else scores.mask,
+                               allowed=scores.allowed if allowed is None else allowed)
+
+
 @handles("mul")
 def _mul(low: Lowering, a: Any, b: Any) -> Any:
     for x, y in ((a, b), (b, a)):
-        if isinstance(x, Scores) and not x.probabilities and _number_of(y) is not None:
-            return dataclasses.replace(x, scale=x.scale * float(_number_of(y) or 0.0))
+        if isinstance(x, Scores) and not x.probabilities and number_of(y) is not None:
+            return dataclasses.replace(x, scale=x.scale * float(number_of(y) or 0.0))
         if isinstance(y, InverseRoot) and y.inverse and isinstance(x, View) and \
                 x.same(y.of):
             return Normed(x, y.eps)
@@ -328,7 +317,7 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
 @handles("div")
 def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
     if more.get("rounding_mode") is None:
-        number = _number_of(b)
+        number = number_of(b)
         if isinstance(a, Scores) and not a.probabilities and number:
             return dataclasses.replace(a, scale=a.scale / number)
         if isinstance(b, InverseRoot) and not b.inverse and isinstance(a, View) and \
@@ -342,141 +331,6 @@ def _weighted(low: Lowering, x: Normed, weight: Weight) -> View:
     if len(parameter.shape) != 1 or x.of.layout.shape[-1] != parameter.shape[0]:
         raise NoCounterpart("an RMS norm with a weight of another shape than its rows")
     return low.rms_norm(x.of, parameter, x.eps)
-
-
-# Attention.
-
-
-@handles("cat", "concat")
-def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
-    if len(parts) == 2 and isinstance(parts[1], View):
-        first, second = parts
-        rank = len(second.layout.dims)
-        if isinstance(first, Function) and dim % rank == rank - 1 and \
-                first.factor() == -1.0 and first.leaf.tensor is second.tensor:
-            half = second.layout.shape[-1]
-            whole = Layout(second.layout.dims[:-1] + (normal([(2 * half, 1)]),),
-                           second.layout.offset)
-            if whole.slice(-1, half, 2 * half).same(first.leaf.layout) and \
-                    whole.slice(-1, 0, half).same(second.layout):
-                return Rotated(View(second.tensor, whole))
-        if isinstance(first, Weight) and dim % rank == 1:
-            view = low.whole(second)
-            parameter = first.parameter
-            width = view.tensor.shape[-1]
-            layout = first.layout.select(0, 0) if len(first.layout.dims) == 3 \
-                else first.layout
-            if len(view.tensor.shape) == 2 and \
-                    view.layout.shape == (low.samples,) + view.tensor.shape and \
-                    math.prod(parameter.shape) == width and \
-                    layout.shape == (1, width) and layout.is_contiguous(width):
-                return low.data_view(low.graph.prepend(view.tensor, parameter))
-    return NotImplemented
-
-
-def _masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
-    """Scores where only what the mask allows counts."""
-    if scores.probabilities:
-        raise NoCounterpart("a mask behind a softmax")
-    allowed, keys = attention.split_mask(mask, low.samples)
-    if keys is not None and scores.mask is not None:
-        raise NoCounterpart("two masks of keys")
-    if scores.allowed is not None and allowed is not None:
-        allowed = scores.allowed & allowed
-    return dataclasses.replace(scores, mask=keys if keys is not None else scores.mask,
-                               allowed=scores.allowed if allowed is None else allowed)
-
-
-@handles("masked_fill")
-def _masked_fill(low: Lowering, x: Any, mask: Any, value: Any) -> Any:
-    number = _number_of(value)
-    if not isinstance(x, Scores) or number is None or number > MOST_NEGATIVE:
-        return NotImplemented
-    if isinstance(mask, torch.Tensor):
-        return _masked(low, x, ~mask)
-    if isinstance(mask, Function) and mask.allows() is not None:
-        return _masked(low, x, _negated(mask))
-    return NotImplemented
-
-
-def _negated(mask: Function) -> Function:
-    """A function of a mask that allows what the other does not."""
-    return Function(mask.leaf, lambda x: torch.logical_not(mask.call(x)), mask.name)
-
-
-@handles("where")
-def _where(low: Lowering, mask: Any, x: Any, other: Any) -> Any:
-    number = _number_of(other)
-    if not isinstance(x, Scores) or number is None or number > MOST_NEGATIVE:
-        return NotImplemented
-    return _masked(low, x, mask)
-
-
-@handles("__and__", "logical_and", "bitwise_and")
-def _and(low: Lowering, a: Any, b: Any) -> Any:
-    if isinstance(a, torch.Tensor):
-        a, b = b, a
-    if isinstance(a, Function):
-        a = KeyMask(a)
-    if not isinstance(a, KeyMask) or not isinstance(b, torch.Tensor) or \
-            b.dtype != torch.bool:
-        return NotImplemented
-    # The mask of keys takes the dimensions of both.
-    shape = tuple(low.node.meta["val"].shape)  # type: ignore[union-attr]
-    leaf = View(a.of.leaf.tensor, a.of.leaf.layout.expand(shape))
-    also = b if a.also is None else a.also & b
-    return KeyMask(Function(leaf, a.of.call, a.of.name),
-                   None if bool(also.all()) else also)
-
-
-@handles("index")
-def _index(low: Lowering, x: Any, indices: Sequence[Any]) -> Any:
-    """Elements of a mask by constant numbers that rise evenly."""
-    if not isinstance(x, Function) or x.allows() is None or \
-            not x.leaf.layout.is_contiguous(low.elements(x.leaf.tensor)) or \
-            len(indices) != len(x.leaf.layout.dims) or \
-            not all(isinstance(index, torch.Tensor) for index in indices):
-        return NotImplemented
-    place = torch.zeros((), dtype=torch.long)
-    for index, size in zip(indices, x.leaf.layout.shape):
-        place = place * size + index
-    dims, first = [], int(place.flatten()[0])
-    expected = torch.tensor(first)
-    for dim, size in enumerate(place.shape):
-        step = int(place.select(dim, 1).flatten()[0]) - first if size > 1 else 0
-        dims.append(normal([(size, step)]))
-        shape = [-1 if other == dim else 1 for other in range(place.dim())]
-        expected = expected + step * torch.arange(size).view(shape)
-    if not torch.equal(expected.expand(place.shape), place):
-        raise NoCounterpart("a lookup by constant numbers that do not rise evenly")
-    return Function(View(x.leaf.tensor, Layout(tuple(dims), first)), x.call, x.name)
-
-
-@handles("softmax", "_softmax")
-def _softmax(low: Lowering, x: Any, dim: int, *_: Any, **more: Any) -> Any:
-    if not isinstance(x, Scores) or x.probabilities or dim not in (-1, 3):
-        return NotImplemented
-    return dataclasses.replace(x, probabilities=True)
-
-
-@handles("scaled_dot_product_attention")
-def _sdpa(low: Lowering, q: Any, k: Any, v: Any, mask: Any = None,
-          dropout: float = 0.0, causal: bool = False, scale: Optional[float] = None,
-          enable_gqa: bool = False, **more: Any) -> Any:
-    mask = more.get("attn_mask", mask)
-    dropout = more.get("dropout_p", dropout)
-    causal = more.get("is_causal", causal)
-    query, key, value = low.view(q), low.view(k), low.view(v)
-    queries, keys = query.layout.shape[-2], key.layout.shape[-2]
-    allowed, key_mask = attention.split_mask(mask, low.samples)
-    if causal:
-        if queries != keys:
-            raise NoCounterpart("causal attention of fewer queries than keys")
-        allowed = torch.ones(queries, keys, dtype=torch.bool).tril()
-    del enable_gqa
-    return attention.attend(low.graph, low.gathered, query, key, value,
-                            scale or 1 / math.sqrt(query.layout.shape[-1]), allowed,
-                            key_mask, dropout)
 
 
 # The loss, and images.

@@ -141,6 +141,16 @@ class Scaled:
     by: torch.Tensor
 
 
+@dataclasses.dataclass(eq=False)
+class Turned:
+    """Rotary embedding of a view, which may be the first part of every head."""
+
+    of: View
+    cosines: torch.Tensor
+    sines: torch.Tensor
+    done: Optional[View] = None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
     """Products of queries and keys, before or behind the softmax. `allowed` is
@@ -162,4 +172,4 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores)
+PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores, Turned)

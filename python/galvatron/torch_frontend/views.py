@@ -15,10 +15,10 @@ import torch
 from .attention import NoCounterpart
 from .layout import Layout
 from .lower import UNFINISHED, Lowering, handles, operation_name
-from .values import PATTERNS, Function, KeyMask, Several, View, Weight
+from .values import PATTERNS, Function, KeyMask, Several, Turned, View, Weight
 
 
-def _relaid(value: Any, change: Callable[[Layout], Layout]) -> Any:
+def _relaid(value: Any, change: Callable[[Layout], Layout], low: Lowering) -> Any:
     """The same elements in another layout."""
     if isinstance(value, Function):
         return Function(View(value.leaf.tensor, change(value.leaf.layout)), value.call,
@@ -26,7 +26,9 @@ def _relaid(value: Any, change: Callable[[Layout], Layout]) -> Any:
     if isinstance(value, (View, Weight)):
         return dataclasses.replace(value, layout=change(value.layout))
     if isinstance(value, KeyMask):
-        return KeyMask(_relaid(value.of, change), _like(value, change))
+        return KeyMask(_relaid(value.of, change, low), _like(value, change))
+    if isinstance(value, Turned):
+        return _relaid(low.view(value), change, low)
     if isinstance(value, PATTERNS):
         raise NoCounterpart(UNFINISHED[type(value)])
     raise NoCounterpart("nn has no such operation")
@@ -47,7 +49,7 @@ def _like(mask: KeyMask, change: Callable[[Layout], Layout]) -> Any:
 
 @handles("view", "reshape", "_unsafe_view")
 def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
-    return _relaid(x, lambda layout: layout.reshape(shape))
+    return _relaid(x, lambda layout: layout.reshape(shape), low)
 
 
 @handles("flatten")
@@ -57,7 +59,7 @@ def _flatten_dims(low: Lowering, x: Any, start: int = 0, end: int = -1) -> Any:
         first, last = start % len(shape), end % len(shape)
         return layout.reshape(shape[:first] + (math.prod(shape[first:last + 1]),)
                               + shape[last + 1:])
-    return _relaid(x, change)
+    return _relaid(x, change, low)
 
 
 @handles("unflatten")
@@ -67,23 +69,23 @@ def _unflatten(low: Lowering, x: Any, dim: int, sizes: Sequence[int]) -> Any:
         known = math.prod(size for size in sizes if size != -1)
         filled = [layout.shape[at] // known if size == -1 else size for size in sizes]
         return layout.reshape((*layout.shape[:at], *filled, *layout.shape[at + 1:]))
-    return _relaid(x, change)
+    return _relaid(x, change, low)
 
 
 @handles("transpose", "swapaxes")
 def _transpose(low: Lowering, x: Any, a: int, b: int) -> Any:
-    return _relaid(x, lambda layout: layout.transpose(a, b))
+    return _relaid(x, lambda layout: layout.transpose(a, b), low)
 
 
 @handles("t", "numpy_T", "mT")
 def _t(low: Lowering, x: Any) -> Any:
     return _relaid(x, lambda layout: layout.transpose(-2, -1)
-                   if len(layout.dims) > 1 else layout)
+                   if len(layout.dims) > 1 else layout, low)
 
 
 @handles("permute")
 def _permute(low: Lowering, x: Any, order: Sequence[int]) -> Any:
-    return _relaid(x, lambda layout: layout.permute(order))
+    return _relaid(x, lambda layout: layout.permute(order), low)
 
 
 @handles("movedim")
@@ -96,12 +98,12 @@ def _movedim(low: Lowering, x: Any, source: Any, target: Any) -> Any:
         for place, dim in sorted(zip(places, moved)):
             order.insert(place, dim)
         return layout.permute(order)
-    return _relaid(x, change)
+    return _relaid(x, change, low)
 
 
 @handles("unsqueeze")
 def _unsqueeze(low: Lowering, x: Any, dim: int) -> Any:
-    return _relaid(x, lambda layout: layout.unsqueeze(dim))
+    return _relaid(x, lambda layout: layout.unsqueeze(dim), low)
 
 
 @handles("squeeze")
@@ -110,7 +112,7 @@ def _squeeze(low: Lowering, x: Any, dims: Any = None) -> Any:
         if dims is None:
             return layout.squeeze(range(len(layout.dims)))
         return layout.squeeze([dims] if isinstance(dims, int) else dims)
-    return _relaid(x, change)
+    return _relaid(x, change, low)
 
 
 @handles("expand", "expand_as", "broadcast_to")
@@ -118,7 +120,7 @@ def _expand(low: Lowering, x: Any, shape: Any, implicit: bool = False) -> Any:
     del implicit
     wanted = low.node.meta["val"].shape  # type: ignore[union-attr]
     del shape
-    return _relaid(x, lambda layout: layout.expand(wanted))
+    return _relaid(x, lambda layout: layout.expand(wanted), low)
 
 
 @handles("repeat_interleave")
@@ -133,19 +135,19 @@ def _repeat_interleave(low: Lowering, x: Any, times: Any, dim: Optional[int] = N
         wide = shape[:at + 1] + (times,) + shape[at + 1:]
         return layout.unsqueeze(at + 1).expand(wide).reshape(
             shape[:at] + (shape[at] * times,) + shape[at + 1:])
-    return _relaid(x, change)
+    return _relaid(x, change, low)
 
 
 @handles("slice")
 def _slice(low: Lowering, x: Any, dim: int = 0, start: Optional[int] = None,
            stop: Optional[int] = None, step: int = 1) -> Any:
     return _relaid(x, lambda layout: layout.slice(
-        dim, 0 if start is None else start, 2 ** 62 if stop is None else stop, step))
+        dim, 0 if start is None else start, 2 ** 62 if stop is None else stop, step), low)
 
 
 @handles("narrow")
 def _narrow(low: Lowering, x: Any, dim: int, start: int, length: int) -> Any:
-    return _relaid(x, lambda layout: layout.slice(dim, start, start + length))
+    return _relaid(x, lambda layout: layout.slice(dim, start, start + length), low)
 
 
 @handles("select")
@@ -156,7 +158,7 @@ def _select(low: Lowering, x: Any, dim: int, index: int) -> Any:
             dim % len(x.layout.dims) == 1:
         taken = low.graph.take(x.tensor, index % x.tensor.shape[0])
         return low.data_view(taken)
-    return _relaid(x, lambda layout: layout.select(dim, index))
+    return _relaid(x, lambda layout: layout.select(dim, index), low)
 
 
 @handles("split", "chunk", "split_with_sizes", "tensor_split", "unbind")
@@ -167,11 +169,11 @@ def _split(low: Lowering, x: Any, *rest: Any, **more: Any) -> Any:
     arguments = list(low.node.args)  # type: ignore[union-attr]
     if name == "unbind":
         dim = more.get("dim", arguments[1] if len(arguments) > 1 else 0)
-        return Several(tuple(_relaid(x, functools.partial(_one, dim, index))
+        return Several(tuple(_relaid(x, functools.partial(_one, dim, index), low)
                              for index in range(len(values))))
     dim = more.get("dim", arguments[2] if len(arguments) > 2 else 0)
     ends = list(itertools.accumulate(value.shape[dim] for value in values))
-    return Several(tuple(_relaid(x, functools.partial(_part, dim, start, end))
+    return Several(tuple(_relaid(x, functools.partial(_part, dim, start, end), low)
                          for start, end in zip([0] + ends, ends)))
 
 
