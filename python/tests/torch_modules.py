@@ -175,7 +175,7 @@ class MLP(nn.Module):
         x = self.embed(tokens)
         for layer in self.layers:
             x = x + layer(x)
-        return self.out(x)
+        return self.out(x + F.gelu(x))
 
 
 class Encoder(nn.Module):

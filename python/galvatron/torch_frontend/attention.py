@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
-from ..graph import Graph, ShapeConflict, Tensor
+from ..graph import Graph, ShapeConflict, Tensor, Where
 from .layout import Layout, LayoutError, normal
 from .values import MOST_NEGATIVE, Function, KeyMask, View
 
@@ -20,7 +20,13 @@ _ANGLE_TOLERANCE_PER_POSITION = 2.0 ** -22
 
 
 class NoCounterpart(ValueError):
-    """What stands there cannot be said in nn operations."""
+    """What stands there cannot be said in nn operations. `name` and `where` are those
+    of the operation, if it is not the one that is lowered."""
+
+    def __init__(self, reason: str, name: str = "", where: Optional[Where] = None):
+        super().__init__(reason)
+        self.name = name
+        self.where = where
 
 
 def allowed_pairs(mask: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
 
 HANDLERS: Dict[str, Handler] = {}
 # Operations that change no value of a float or an index.
-_SAME = ("alias", "clone", "contiguous", "detach", "_to_copy", "to", "lift_fresh_copy",
+_SAME = ("alias", "clone", "contiguous", "_to_copy", "to", "lift_fresh_copy",
          "float", "double", "type_as")
 # Checks that the exporter adds.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async",
@@ -195,14 +195,11 @@ class Lowering:
             raise NoCounterpart("a function of integers among the data")
         if value.factor() == 1.0:
             return value.leaf
-        tanh = None
-        if value.equals(torch.nn.functional.gelu):
-            tanh = False
-        elif value.equals(lambda x: torch.nn.functional.gelu(x, approximate="tanh")):
-            tanh = True
+        tanh = value.gelu()
         if tanh is None:
             raise NoCounterpart("a function of every element that nn lacks; it has "
-                                "GELU, and SiLU where it gates another value")
+                                "GELU, and SiLU where it gates another value",
+                                value.name, value.where)
         # Its place is where it was written, not where it is first needed.
         here, self.graph.where = self.graph.where, value.where or self.graph.where
         view = self.gathered(value.leaf)
@@ -229,7 +226,11 @@ class Lowering:
                 result = self._constant(node, arguments, keywords)
             else:
                 result = self._lower(node, name, arguments, keywords)
-        except (NoCounterpart, LayoutError, ShapeConflict) as error:
+        except NoCounterpart as error:
+            if error.where is not None:
+                self.graph.where = error.where
+            result = self.broken(error.name or name, str(error))
+        except (LayoutError, ShapeConflict) as error:
             result = self.broken(name, str(error))
         self.values[node] = result
 
@@ -271,6 +272,9 @@ class Lowering:
     def _same(self, node: torch.fx.Node, value: Any) -> Any:
         wanted = node.meta["val"].dtype
         have = node.args[0].meta["val"].dtype  # type: ignore[union-attr]
+        if wanted in (torch.float16, torch.bfloat16):
+            raise NoCounterpart(f"a conversion to {wanted}: 'dtype' is an option of "
+                                "'compile'")
         if have.is_floating_point == wanted.is_floating_point and \
                 torch.bool not in (have, wanted):
             return value

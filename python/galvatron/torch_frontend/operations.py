@@ -176,6 +176,11 @@ def _pow(low: Lowering, x: Any, exponent: Any) -> Any:
     return NotImplemented
 
 
+@handles("detach")
+def _detach(low: Lowering, x: Any) -> Any:
+    raise NoCounterpart("a value whose gradient is cut off")
+
+
 @handles("native_dropout")
 def _native_dropout(low: Lowering, x: Any, p: float, train: bool) -> Any:
     return Several((_dropout(low, x, p, train), None))
@@ -223,9 +228,13 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
         b = _constant_rows(low, b)
     if isinstance(b, Weight):
         return _add_weight(low, low.view(a), b)
-    # Functions of one value are one function.
+    # Functions of one value are one function, unless each is an operation.
     leaves = [value.leaf if isinstance(value, Function) else value for value in (a, b)]
-    if isinstance(leaves[0], View) and leaves[0].same(leaves[1]):
+    apart = [isinstance(value, Function) and value.gelu() is not None
+             for value in (a, b)]
+    if isinstance(leaves[0], View) and leaves[0].same(leaves[1]) and not (
+            any(apart) and all(isinstance(value, View) or ready
+                               for value, ready in zip((a, b), apart))):
         return NotImplemented
     first, second = low.gathered(a), low.gathered(b)
     shape = max(first.tensor.shape, second.tensor.shape, key=len)

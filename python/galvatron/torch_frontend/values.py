@@ -67,6 +67,15 @@ class Function:
         return bool(mine.shape == wanted.shape
                     and torch.allclose(mine, wanted, rtol=_TOLERANCE, atol=_TOLERANCE))
 
+    def gelu(self) -> Optional[bool]:
+        """Whether it is GELU in the form with tanh (true) or the other (false); None
+        if it is neither."""
+        if self.equals(torch.nn.functional.gelu):
+            return False
+        if self.equals(lambda x: torch.nn.functional.gelu(x, approximate="tanh")):
+            return True
+        return None
+
     def allows(self) -> Optional[bool]:
         """Of a function of a mask: whether what is 1 counts and what is 0 does not
         (true), or the other way round (false); None if it is something else."""
