@@ -44,7 +44,7 @@ def train(folder, text, vocabulary):
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "runtime", "tests", "tokenizers"))
     import generate
     from tokenizers import trainers
-    generate.seed_lines = text[:4 << 20].splitlines
+    generate.seed_lines = generate.few_scripts = text[:4 << 20].splitlines
     for name in ("BpeTrainer", "WordPieceTrainer", "UnigramTrainer"):
         def larger(make=getattr(trainers, name), **options):
             options.update(vocab_size=vocabulary)

@@ -208,6 +208,22 @@ Normalizer makeRegexReplace(std::string pattern, std::string content) {
   };
 }
 
+Normalizer makeNmt() {
+  return [](std::string_view text) {
+    return rewritten(text, [](std::string &to, char32_t c) {
+      bool isControl = (c >= 0x1 && c <= 0x8) || c == 0xb ||
+                       (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f ||
+                       c == 0x9f;
+      bool isSpace = c == '\t' || c == '\n' || c == '\f' || c == '\r' ||
+                     c == 0x1680 || (c >= 0x200b && c <= 0x200f) ||
+                     c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff ||
+                     c == 0xfffd;
+      if (!isControl)
+        append(to, isSpace ? U' ' : c);
+    });
+  };
+}
+
 Normalizer makeByteCharacters() {
   return [](std::string_view text) {
     std::string result;

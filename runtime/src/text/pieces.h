@@ -37,6 +37,8 @@ Normalizer makeStripAccents();
 Normalizer makePrepend(std::string prefix);
 Normalizer makeReplace(std::string literal, std::string content);
 Normalizer makeRegexReplace(std::string pattern, std::string content);
+/// SentencePiece's cleaning of controls and odd spaces for translation.
+Normalizer makeNmt();
 /// Bytes as the characters of a byte-level vocabulary.
 Normalizer makeByteCharacters();
 struct BertNormalizerOptions {

@@ -65,6 +65,9 @@ void readNormalizer(const JsonNode &node, std::vector<Normalizer> &list) {
       return pattern.isRegex ? makeRegexReplace(pattern.text, content)
                              : makeReplace(pattern.text, content);
     }));
+  } else if (type == "Nmt") {
+    node.expectKeys({"type"});
+    list.push_back(makeNmt());
   } else if (type == "ByteLevel") {
     node.expectKeys({"type"});
     list.push_back(makeByteCharacters());

@@ -7,6 +7,7 @@ Without tokenizers: those beside this file, and variants of them with other pre-
 normalizers. Ends with 77 where the package is missing, which ctest takes as skipped."""
 import argparse
 import array
+import base64
 import json
 import os
 import struct
@@ -24,6 +25,26 @@ except ImportError:
 
 SPLITS = [("Removed", False), ("Isolated", True), ("MergedWithPrevious", False), ("MergedWithNext", False),
           ("Contiguous", False), ("MergedWithPrevious", True), ("Removed", True)]
+
+
+def sentencepiece_tables():
+    """The normalizers that SentencePiece writes into its models, where it is installed."""
+    try:
+        import sentencepiece
+        from sentencepiece import sentencepiece_model_pb2
+    except ImportError:
+        print("without the packages `sentencepiece` and `protobuf` no tables of SentencePiece are compared")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for rule in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc"):
+            prefix = os.path.join(folder, rule)
+            sentencepiece.SentencePieceTrainer.train(
+                input=os.path.join(HERE, "seed.txt"), model_prefix=prefix, vocab_size=1200, model_type="char",
+                normalization_rule_name=rule, hard_vocab_limit=False, minloglevel=2)
+            model = sentencepiece_model_pb2.ModelProto()
+            with open(prefix + ".model", "rb") as file:
+                model.ParseFromString(file.read())
+            yield rule, base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
 
 
 def variants():
@@ -54,6 +75,16 @@ def variants():
         state["pre_tokenizer"].update(prepend_scheme=scheme, split=split)
         state["normalizer"] = {"type": "NFKD"}
         yield f"unigram {scheme} {split}", state
+    state = load("unigram")
+    state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}]}
+    yield "unigram Nmt", state
+    state = load("unigram")
+    state["normalizer"] = {"type": "ByteLevel"}
+    yield "unigram of bytes", state
+    for rule, table in sentencepiece_tables():
+        state = load("unigram")
+        state["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": table}
+        yield f"unigram with SentencePiece's table {rule}", state
     state = load("bert")
     state["normalizer"].update(lowercase=False, strip_accents=True, handle_chinese_chars=False)
     yield "bert cased", state

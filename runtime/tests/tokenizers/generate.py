@@ -20,6 +20,11 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
+def few_scripts():
+    """Latin and Cyrillic, so that other scripts are unknown."""
+    return seed_lines()[:11]
+
+
 def train(tokenizer, trainer, texts=None):
     tokenizer.train_from_iterator((texts or seed_lines()) * 2, trainer)
     return tokenizer
@@ -108,9 +113,8 @@ def unigram():
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    # Of Latin and Cyrillic, so that other scripts are unknown.
     return train(tokenizer, trainers.UnigramTrainer(vocab_size=500, show_progress=False, unk_token="<unk>",
-                                                    special_tokens=["<pad>", "</s>", "<unk>"]), seed_lines()[:11])
+                                                    special_tokens=["<pad>", "</s>", "<unk>"]), few_scripts())
 
 
 KINDS = {make.__name__: make for make in (gpt2, llama3, qwen, llama2, bert, unigram)}
