@@ -10,7 +10,14 @@
 #include "grt/tokenizer.h"
 #include "parsers.h"
 
+#include <cstdio>
+
 using namespace grt;
+
+[[noreturn]] static void stop(const std::string &why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::abort();
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::string_view input = fuzzText(data, size);
@@ -19,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   auto expectInvalid = [](const Status &status) {
     if (!status &&
         (status.exitCode() != ExitInvalid || status.message().empty()))
-      std::abort();
+      stop(status.message());
     return bool(status);
   };
   std::unique_ptr<Tokenizer> tokenizer;
@@ -31,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
   for (uint32_t id : ids)
     if (id >= tokenizer->vocabularySize())
-      std::abort();
+      stop("a token that does not exist");
   (void)tokenizer->decode(ids, true);
   if (!tokenizer->hasParts())
     return 0;
@@ -48,6 +55,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
   }
   if (encoder.encode(text, false, ids) && ids != parts)
-    std::abort();
+    stop("parts are not those of the whole");
   return 0;
 }

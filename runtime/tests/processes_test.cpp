@@ -178,6 +178,20 @@ TEST_F(ProcessesTest, SameBitsAsThreads) {
   EXPECT_EQ(losses("threads.jsonl"), losses("hybrid.jsonl"));
 }
 
+TEST_F(ProcessesTest, DrawnTokensAreThoseOfThreads) {
+  // Hot enough that the likeliest tokens are rare.
+  std::string options =
+      "--generate=abc --tokens=12 --temperature=20 --top-p=0.9 ";
+  auto generated = [](const Result &result) {
+    EXPECT_EQ(result.exitCode, 0) << result.output;
+    size_t at = result.output.find("generated: ");
+    return result.output.substr(std::min(at, result.output.size()), 26);
+  };
+  std::string threads = generated(runCommand(tool(5, options)));
+  EXPECT_EQ(threads.find("generated: abc"), 0u) << threads;
+  EXPECT_EQ(generated(runCommand(mpirun("-n 2 " + tool(5, options)))), threads);
+}
+
 TEST_F(ProcessesTest, WrongNumberOfRanks) {
   Result result = runCommand(mpirun("-n 3 " + tool(1)));
   EXPECT_EQ(result.exitCode, 2) << result.output;

@@ -345,6 +345,10 @@ public:
   /// The token that follows each prefix of `tokens` (at most seq-len of them)
   /// with the largest logit: result[i] follows tokens[0..i].
   Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);
+  /// The logits of what follows `tokens`, a number for every word of the
+  /// vocabulary, the same in all processes. Not on devices.
+  Status predictScores(std::span<const int32_t> tokens,
+                       std::vector<double> &result);
 
   /// Global views, gathered from the ranks; empty in processes without rank 0.
   /// Gradients are those of the last

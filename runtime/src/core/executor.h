@@ -85,6 +85,8 @@ struct RunState {
   std::vector<ParameterRule> rules = {};
   uint64_t step = 0; ///< of the running or last step, from 1
   grt_mode mode = GRT_MODE_TRAIN;
+  /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
+  int64_t scoredToken = -1;
   /// Set when a rank has failed; the others stop at their next operation.
   std::atomic<bool> failed = false;
 };
@@ -142,6 +144,13 @@ public:
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
+  /// Logits of RunState::scoredToken: those of the vocabulary from `first` on.
+  struct Scores {
+    int64_t first = 0;
+    std::vector<double> values;
+  };
+  /// Of the last pass; empty on ranks that have none of them.
+  const Scores &scores() const { return scored; }
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
 
@@ -149,6 +158,7 @@ public:
   void launch(const grt_kernel_op &op);
   /// The call itself, with a step block that may be its own.
   void start(const grt_kernel_op &op, grt_step *block);
+  void keepScores(const grt_kernel_op &op, const void *logits);
   void communicate(const grt_collective_op &op);
   void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
@@ -173,6 +183,7 @@ private:
     char *base = nullptr;
     uint64_t bytes = 0;
   };
+  Scores scored;
   struct LayerState {
     grt_coordinates coordinates;
     int64_t block = 0;

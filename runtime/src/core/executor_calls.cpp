@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/init.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace grt {
@@ -148,6 +150,9 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     grt_call call{&op,   buffers,    &running->coordinates,
                   block, accumulate, backendState};
     status = state.backend.kernels[op.kernel](&call, message, sizeof(message));
+    if (status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY &&
+        state.scoredToken >= 0)
+      keepScores(op, buffers[0]);
   }
   if (status != 0) {
     message[sizeof(message) - 1] = 0;
@@ -155,6 +160,26 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
              "': " + message);
   }
   activity.end();
+}
+
+void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
+  // rows, localCols, globalCols, sharded: a TP rank has its columns of them.
+  enum { Rows, LocalColumns, GlobalColumns, IsSharded, Numbers };
+  const LayerState &last = layers.back();
+  if (last.block != 0)
+    return;
+  if (op.int_count < Numbers || state.scoredToken >= op.ints[Rows])
+    failHere("cross-entropy has no row " + str(state.scoredToken));
+  int64_t columns = op.ints[LocalColumns];
+  scored.first =
+      op.ints[IsSharded] ? running->coordinates.tp_index * columns : 0;
+  scored.values.resize(size_t(
+      std::clamp<int64_t>(op.ints[GlobalColumns] - scored.first, 0, columns)));
+  uint32_t dtype = op.buffers[0].dtype;
+  loadValues(static_cast<const char *>(logits) +
+                 uint64_t(state.scoredToken * columns) * dtypeBytes(dtype),
+             int64_t(scored.values.size()), grt_dtype(dtype),
+             scored.values.data());
 }
 
 void Rank::communicate(const grt_collective_op &op) {

@@ -590,27 +590,31 @@ Status Session::evaluate(double &loss, uint64_t &countedValues) {
   });
 }
 
+void Session::Implementation::setPrompt(std::span<const int32_t> tokens) {
+  const Manifest &manifest = program->manifest();
+  const Datum *read = manifest.tokens();
+  if (!read || manifest.data.size() != 2 ||
+      manifest.counted().shape != read->shape)
+    invalid("prediction: expected a program that reads tokens, and as many "
+            "labels, and nothing else");
+  int64_t length = manifest.sequenceLength();
+  if (tokens.empty() || tokens.size() > size_t(length))
+    invalid("prediction: expected 1 to " + str(length) + " tokens, found " +
+            str(tokens.size()));
+  DataBatch batch(
+      2, std::vector<char>(size_t(manifest.batch) * read->bytesPerSample));
+  for (int64_t sample = 0; sample < manifest.batch; ++sample)
+    std::memcpy(batch[size_t(read - manifest.data.data())].data() +
+                    uint64_t(sample) * read->bytesPerSample,
+                tokens.data(), tokens.size_bytes());
+  setBatch(batch, std::nullopt);
+  state.mode = GRT_MODE_GENERATE;
+}
+
 Status Session::predict(std::span<const int32_t> tokens,
                         std::vector<int32_t> &result) {
   return guarded([&] {
-    const Manifest &manifest = impl->program->manifest();
-    const Datum *read = manifest.tokens();
-    if (!read || manifest.data.size() != 2 ||
-        manifest.counted().shape != read->shape)
-      invalid("prediction: expected a program that reads tokens, and as many "
-              "labels, and nothing else");
-    int64_t length = manifest.sequenceLength();
-    if (tokens.empty() || tokens.size() > size_t(length))
-      invalid("prediction: expected 1 to " + str(length) + " tokens, found " +
-              str(tokens.size()));
-    DataBatch batch(
-        2, std::vector<char>(size_t(manifest.batch) * read->bytesPerSample));
-    for (int64_t sample = 0; sample < manifest.batch; ++sample)
-      std::memcpy(batch[size_t(read - manifest.data.data())].data() +
-                      uint64_t(sample) * read->bytesPerSample,
-                  tokens.data(), tokens.size_bytes());
-    impl->setBatch(batch, std::nullopt);
-    impl->state.mode = GRT_MODE_GENERATE;
+    impl->setPrompt(tokens);
     std::vector<int32_t> predicted(tokens.size());
     impl->runAll([&](Rank &rank) {
       rank.evaluate(true);
@@ -621,6 +625,48 @@ Status Session::predict(std::span<const int32_t> tokens,
       if (rank->isFirstOfLastLayer())
         result = predicted;
     impl->sharePrediction(result, tokens.size());
+    impl->state.data.clear();
+  });
+}
+
+Status Session::predictScores(std::span<const int32_t> tokens,
+                              std::vector<double> &result) {
+  return guarded([&] {
+    // What a device computed is not there yet when its kernels were called.
+    if (impl->state.backend.device)
+      invalid("logits of a device are not implemented");
+    impl->setPrompt(tokens);
+    impl->state.scoredToken = int64_t(tokens.size()) - 1;
+    struct Reset {
+      int64_t &token;
+      ~Reset() { token = -1; }
+    } reset{impl->state.scoredToken};
+    impl->runAll([](Rank &rank) { rank.evaluate(true); });
+    size_t words = size_t(impl->program->vocabularySize());
+    // Of each rank where its part begins, how long it is, and the part.
+    size_t each = words + 2;
+    result.assign(words, 0);
+    auto take = [&](size_t first, size_t count, const double *values) {
+      if (first <= words && count <= words - first)
+        std::copy_n(values, count, result.begin() + std::ptrdiff_t(first));
+    };
+    if (impl->isAlone()) {
+      for (const std::unique_ptr<Rank> &rank : impl->ranks)
+        take(size_t(rank->scores().first), rank->scores().values.size(),
+             rank->scores().values.data());
+    } else {
+      std::vector<double> all =
+          impl->gatherNumbers(each, [&](Rank &rank, double *to) {
+            const Rank::Scores &scores = rank.scores();
+            std::fill_n(to, each, 0.0);
+            to[0] = double(scores.first);
+            to[1] = double(scores.values.size());
+            std::copy_n(scores.values.data(),
+                        std::min(scores.values.size(), words), to + 2);
+          });
+      for (size_t at = 0; at < all.size(); at += each)
+        take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
+    }
     impl->state.data.clear();
   });
 }

@@ -81,6 +81,8 @@ struct Session::Implementation {
             SampleRange{range.first + int64_t(part) * program->manifest().batch,
                         range.count});
   }
+  /// All samples of the batch become `tokens`, in generate mode.
+  void setPrompt(std::span<const int32_t> tokens);
   /// Gives the tokens that one process has to all; empty elsewhere.
   void sharePrediction(std::vector<int32_t> &tokens, size_t count);
   /// The values of every rank of every process, in the order of ranks; `mine`

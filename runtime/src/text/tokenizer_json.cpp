@@ -446,6 +446,9 @@ std::unique_ptr<Pipeline> readPipeline(std::string_view json,
     invalid("tokenizer '" + name + "', byte " +
             str(error.byte ? error.byte - 1 : 0) +
             ": expected JSON: " + error.what());
+  } catch (const nlohmann::json::exception &error) {
+    // Numbers that are too large have no position.
+    invalid("tokenizer '" + name + "': expected JSON: " + error.what());
   }
   readAll(JsonNode(value, "tokenizer '" + name + "'"), *result);
   return result;

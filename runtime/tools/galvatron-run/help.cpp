@@ -153,8 +153,15 @@ constexpr OptionHelp table[] = {
      "how many (default 3); the summary's shares are theirs; 0: no step is "
      "recorded"},
     {nullptr, "--dump-gradients=FILE", "gradients of step 1 as safetensors"},
-    {nullptr, "--generate=TEXT", "prints a greedy continuation of TEXT"},
+    {nullptr, "--generate=TEXT",
+     "prints a continuation of TEXT: of the likeliest tokens, or drawn ones"},
     {nullptr, "--tokens=N", "its length (default 64)"},
+    {nullptr, "--temperature=X",
+     "draws tokens, from logits divided by X; 0: the likeliest"},
+    {nullptr, "--top-k=N", "from the N likeliest tokens"},
+    {nullptr, "--top-p=X",
+     "from the likeliest ones that have X of the probability"},
+    {nullptr, "--sampling-seed=N", "of these draws (default 0)"},
     {nullptr, "--version, --help", ""}};
 
 constexpr const char *head =

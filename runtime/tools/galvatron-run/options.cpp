@@ -295,6 +295,18 @@ std::map<std::string, Action> valueOptions(Options &o) {
        integer(1, [&](uint64_t v) { o.validationBatches = v; })},
       {"--generate", text([&](const std::string &v) { o.generate = v; })},
       {"--tokens", integer(1, [&](uint64_t v) { o.tokens = v; })},
+      {"--temperature",
+       real(0, false, [&](double v) { o.sampling.temperature = v; })},
+      {"--top-k", integer(1, [&](uint64_t v) { o.sampling.topK = v; })},
+      {"--top-p",
+       [&](const std::string &option, const std::string &v) {
+         double value = 0;
+         if (!parseReal(v, value) || value <= 0 || value > 1)
+           return wrong(option, "a number above 0, at most 1", v);
+         o.sampling.topP = value;
+         return Status();
+       }},
+      {"--sampling-seed", integer(0, [&](uint64_t v) { o.sampling.seed = v; })},
   };
 }
 
@@ -424,6 +436,12 @@ Status parseOptions(int count, char **arguments, Options &options) {
         return Status(2, "--describe runs nothing: leave " + name + " out");
     return Status();
   }
+  for (const char *name : {"--top-k", "--top-p", "--sampling-seed"})
+    if (options.given.count(name) && !options.given.count("--temperature"))
+      return Status(2, std::string(name) + " is of --temperature=X; without "
+                                           "it the likeliest token is taken");
+  if (options.given.count("--temperature") && !options.generate)
+    return Status(2, "--temperature is of --generate=TEXT");
   if (options.tokenizer.empty())
     for (const char *name : {"--documents", "--text-key", "--end-token"})
       if (options.given.count(name))

@@ -11,6 +11,7 @@
 #include "grt/checkpoint.h"
 #include "grt/data.h"
 #include "grt/session.h"
+#include "sampling.h"
 
 #include <cstdint>
 #include <map>
@@ -81,6 +82,7 @@ struct Options {
   uint64_t validateEvery = 0, validationBatches = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;
+  Sampling sampling;
 
   bool wantsRecording() const {
     return traceSteps > 0 && (!trace.empty() || !summary.empty() ||

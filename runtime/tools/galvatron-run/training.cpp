@@ -48,14 +48,23 @@ Status generate(const Options &options, const TextCoding &text,
   size_t given = tokens.size();
   size_t window = size_t(session.program().sequenceLength());
   std::vector<int32_t> predicted;
+  std::vector<double> scores;
   for (uint64_t i = 0; i < options.tokens; ++i) {
     size_t seen = std::min(window, tokens.size());
     std::span<const int32_t> tail(tokens.data() + tokens.size() - seen, seen);
-    if (Status status = session.predict(tail, predicted); !status)
-      return status;
-    if (predicted.back() == text.end())
+    int32_t next = 0;
+    if (options.sampling.isGreedy()) {
+      if (Status status = session.predict(tail, predicted); !status)
+        return status;
+      next = predicted.back();
+    } else {
+      if (Status status = session.predictScores(tail, scores); !status)
+        return status;
+      next = sampleToken(scores, options.sampling, i);
+    }
+    if (next == text.end())
       break;
-    tokens.push_back(predicted.back());
+    tokens.push_back(next);
   }
   std::string all = text.decode(tokens);
   if (all.starts_with(before))

@@ -101,8 +101,8 @@ private:
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
                      uint64_t batches, double &loss, uint64_t &values);
 
-/// The likeliest tokens after the prompt's, one after the other, as the text
-/// that they add; the model sees the last ones that fit its sequence length.
+/// The tokens that follow the prompt's, one after the other, as the text that
+/// they add; the model sees the last ones that fit its sequence length.
 /// Every token is computed from all of these: no keys and values are kept.
 grt::Status generate(const Options &options, const TextCoding &text,
                      std::vector<int32_t> tokens, grt::Session &session,
