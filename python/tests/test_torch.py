@@ -23,7 +23,7 @@ import galvatron
 from galvatron import tools
 
 from .support import FolderTest
-from .torch_modules import (GPT, MLP, Encoder, FusedGPT, HandLlama, InPlaceMLP,
+from .torch_modules import (GPT, MLP, Around, Encoder, FusedGPT, HandLlama, InPlaceMLP,
                             PaddedEncoder, PictureNet)
 
 LENGTH, VOCAB, BATCH = 16, 61, 8
@@ -210,6 +210,63 @@ class EagerTest(Comparison):
             plans=PLANS[:3],
             data={"tokens": tokens, "mask": mask, "labels": labels})
         self.assertGreaterEqual(len(model.layers), 4)
+
+    def test_ways_of_writing(self):
+        """Each is another way to write what nn has."""
+        def split_heads(x):
+            return x.view(*x.shape[:2], 4, 4).transpose(1, 2)
+
+        def attend(q, k, v, **options):
+            y = F.scaled_dot_product_attention(
+                split_heads(q), split_heads(k), split_heads(v), **options)
+            return y.transpose(1, 2).flatten(2)
+
+        ways = {
+            "a matrix of the module": lambda s, x: x @ s.inner[0].weight.t(),
+            "rows flattened": lambda s, x: s.inner[0](x.flatten(0, 1)).view(x.shape),
+            "positions first": lambda s, x: x + s.inner[0](
+                x.transpose(0, 1)).transpose(0, 1),
+            "halves added": lambda s, x: sum(s.inner[1](x).chunk(2, -1)),
+            "functions of parts": lambda s, x: F.gelu(s.inner[1](x)[..., :16])
+            + F.gelu(s.inner[1](x)[..., 16:], approximate="tanh"),
+            "a value and its function": lambda s, x: x + F.gelu(x),
+            "a gate behind": lambda s, x: (lambda a, b: F.silu(b) * a)(
+                *s.inner[1](x).chunk(2, -1)),
+            "a gate between": lambda s, x: (lambda p: F.silu(p[..., 0]) * p[..., 1])(
+                s.inner[1](x).view(*x.shape, 2)),
+            "a sigmoid as gate": lambda s, x: (lambda p: p[..., 0] * torch.sigmoid(
+                p[..., 0]) * p[..., 1])(s.inner[1](x).view(*x.shape, 2)),
+            "one value thrice": lambda s, x: attend(*[s.inner[0](x)] * 3, scale=0.3),
+            "keys as values": lambda s, x: attend(
+                s.inner[1](x)[..., :16], *[s.inner[1](x)[..., 16:]] * 2,
+                is_causal=True),
+            "a norm by roots": lambda s, x: s.weight * (x * torch.rsqrt(
+                x.pow(2).mean(-1, keepdim=True) + 1e-3)),
+            "a norm without weight": lambda s, x: F.layer_norm(x, (16,)),
+            "a weight used twice": lambda s, x: s.inner[0](s.inner[0](x)),
+            "a constant": lambda s, x: x + torch.arange(16.0).to(x.dtype),
+            "a tied product": lambda s, x: F.linear(
+                F.linear(x, s.embed.weight), s.embed.weight.t()),
+        }
+        words, x, y = batch_of(vocab=32)
+        for name, way in ways.items():
+            with self.subTest(name):
+                module = Around(way, torch.nn.Linear(16, 16), torch.nn.Linear(16, 32))
+                model = galvatron.from_torch(perturbed(module.double()), (TOKENS,))
+                program = model.compile(cluster="2xcpu", batch=BATCH, clip=False,
+                                        strategy="tp2", pipeline_degree=1)
+                path = self.folder / "gradients.safetensors"
+                found = program.gradients(words, path, init=model.weights)
+                expected = logits_loss(module, x, y)
+                expected.backward()
+                self.assertAlmostEqual(found, expected.item(), places=10)
+                gradients = model.named(galvatron.Weights(path), gradients=True)
+                for key, parameter in module.named_parameters():
+                    if parameter.grad is None:
+                        self.assertNotIn(key, gradients)
+                        continue
+                    self.assertTrue(torch.allclose(gradients[key], parameter.grad,
+                                                   atol=1e-10), key)
 
     def test_random_plans(self):
         """Every layer with a strategy of its own, on four and eight ranks."""

@@ -313,3 +313,18 @@ class InPlaceMLP(MLP):
             change += x
             x = alias
         return self.out(x)
+
+
+class Around(nn.Module):
+    """An embedding, something in the middle, a head."""
+
+    def __init__(self, middle, *modules, vocab=32, width=16):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.head = nn.Linear(width, vocab)
+        self.inner = nn.ModuleList(modules)
+        self.weight = nn.Parameter(torch.randn(width))
+        self.middle = middle
+
+    def forward(self, tokens):
+        return self.head(self.middle(self, self.embed(tokens)))
