@@ -160,8 +160,8 @@ Makes files of tokens that galvatron-run trains on: --data='DIR/*.u16'.
 
 tokenize: text through a Hugging Face tokenizer.json
   --tokenizer=FILE          the tokenizer
-  -o DIR, --output=DIR      where shards and their indices go, a new folder or
-                            an empty one
+  --output=DIR              or -o DIR: where shards and their indices go, a new
+                            folder or an empty one
   --documents=HOW           what is a document: file (the default), line, or
                             jsonl (that of .jsonl): a JSON object a line
   --text-key=NAME           the text of a JSON object (default text)
