@@ -128,7 +128,8 @@ class Model:
         return self._compiled().evaluate(data, **{"init": self.weights, **options})
 
     def generate(self, prompt: str, tokens: int = 64, **options: Any) -> str:
-        """The greedy continuation of a text, a token a byte."""
+        """The continuation of a text, a token a byte; greedy, unless `temperature`
+        is given."""
         return self._compiled().generate(prompt, tokens,
                                          **{"init": self.weights, **options})
 

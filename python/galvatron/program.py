@@ -78,7 +78,8 @@ class Program:
 
     def generate(self, prompt: str, tokens: int = 64, *,
                  init: Optional[Path] = None, **options: Any) -> str:
-        """The greedy continuation of a text, a token a byte."""
+        """The continuation of a text, a token a byte; greedy, unless `temperature`
+        is given."""
         if not prompt:
             raise errors.InvalidInput("expected a text to continue, found none")
         with tempfile.TemporaryDirectory(prefix="galvatron-") as folder:
