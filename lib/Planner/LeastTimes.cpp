@@ -229,7 +229,7 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
                              (shape.degree() > 1 || shape.microBatches >= many);
   // Where sums take long the ends of all of the first stages come late. More
   // weights make the search slower: as few and as seldom as was seen to help.
-  constexpr size_t spread = 8;
+  constexpr size_t spread = 4;
   constexpr double spreadAbove = 6.5;
   if (hasWeights(shape) && least.sumsLongerThan(spreadAbove)) {
     size_t stages = std::min(form.weights.size(), spread);
