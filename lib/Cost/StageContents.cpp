@@ -95,8 +95,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                                       const Plan &plan, int64_t stage) {
   const PlanStage &at = plan.stages[stage];
   StageContents contents;
-  for (int64_t i = 0; i < at.layerCount; ++i) {
-    size_t l = at.firstLayer + i;
+  for (size_t l : at.layers()) {
     const Strategy &strategy = plan.layers[l].strategy;
     int64_t local = plan.microBatchSamples() / strategy.sampleShards();
     Expected<LayerFootprint> footprint =
@@ -108,30 +107,48 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     contents.layers.push_back(
         makeStageLayer(*footprint, local, model.dataOf(l), strategy));
   }
-  std::vector<Strategy> strategies;
-  for (int64_t i = 0; i < at.layerCount; ++i)
-    strategies.push_back(plan.layers[at.firstLayer + i].strategy);
-  connectLayers(contents.layers, strategies, model, at.firstLayer);
-  auto stages = static_cast<int64_t>(plan.stages.size());
   StageShape &shape = contents.shape;
-  shape.inFlight = plan.schedule->slots({stages, plan.microBatches}, stage);
+  ScheduleShape scheduled = plan.shape();
+  shape.inFlight = 0;
+  MutableArrayRef<StageLayer> rest = contents.layers;
+  std::vector<LayerRange> ranges = at.ranges();
+  size_t seen = 0;
+  for (int64_t chunk = 0; chunk < scheduled.allChunks(); ++chunk) {
+    if (plan.schedule->home(scheduled, chunk) != stage)
+      continue;
+    const LayerRange &range = ranges[seen++];
+    std::vector<Strategy> strategies;
+    for (int64_t l = range.first; l < range.end(); ++l)
+      strategies.push_back(plan.layers[l].strategy);
+    connectLayers(rest.take_front(strategies.size()), strategies, model,
+                  range.first);
+    rest = rest.drop_front(strategies.size());
+    StageChunk held{strategies.size(), plan.schedule->slots(scheduled, chunk),
+                    chunk + 1 == scheduled.allChunks()};
+    shape.inFlight += held.inFlight;
+    shape.lastStage |= held.last;
+    if (scheduled.chunks > 1)
+      shape.chunks.push_back(held);
+  }
   shape.microBatches = plan.microBatches;
-  shape.lastStage = stage + 1 == stages;
   shape.backend = backendTraits(cluster.backendOf(at.devices));
   return contents;
 }
 
 void markGathersAhead(StageContents &contents, const Plan &plan,
                       int64_t stage) {
-  const PlanStage &at = plan.stages[stage];
-  std::vector<Strategy> strategies;
-  for (int64_t i = 0; i < at.layerCount; ++i)
-    strategies.push_back(plan.layers[at.firstLayer + i].strategy);
-  for (auto [layer, ahead] :
-       zip_equal(contents.layers, gathersAhead(strategies))) {
-    layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
-    layer.backwardAhead =
-        ahead.backward && layer.footprint.backwardGathered > 0;
+  MutableArrayRef<StageLayer> rest = contents.layers;
+  for (const LayerRange &range : plan.stages[stage].ranges()) {
+    std::vector<Strategy> strategies;
+    for (int64_t l = range.first; l < range.end(); ++l)
+      strategies.push_back(plan.layers[l].strategy);
+    for (auto [layer, ahead] : zip_equal(rest.take_front(strategies.size()),
+                                         gathersAhead(strategies))) {
+      layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;
+      layer.backwardAhead =
+          ahead.backward && layer.footprint.backwardGathered > 0;
+    }
+    rest = rest.drop_front(strategies.size());
   }
 }
 

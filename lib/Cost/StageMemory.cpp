@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 using namespace llvm;
 
@@ -189,6 +190,82 @@ std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers) {
   return result;
 }
 
+namespace {
+/// A chunk with its layers.
+struct ChunkOfStage {
+  ArrayRef<StageLayer> layers;
+  bool last;
+};
+} // namespace
+
+static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
+                                          const StageShape &shape) {
+  if (shape.chunks.empty())
+    return {{layers, shape.lastStage}};
+  std::vector<ChunkOfStage> chunks;
+  for (const StageChunk &chunk : shape.chunks) {
+    chunks.push_back({layers.take_front(chunk.layers), chunk.last});
+    layers = layers.drop_front(chunk.layers);
+  }
+  return chunks;
+}
+
+std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
+                                               const StageShape &shape) {
+  std::vector<LayerTemporaries> all;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    append_range(all, placeTemporaries(chunk.layers));
+  return all;
+}
+
+/// What a micro-batch keeps in a slot for the layers of a chunk.
+static int64_t keptBytes(ArrayRef<StageLayer> layers) {
+  int64_t sum = 0;
+  for (const StageLayer &layer : layers)
+    sum =
+        addBytes(sum, layer.heldBytes() + align64(layer.footprint.stashBytes));
+  return sum;
+}
+
+namespace {
+/// Bytes of the places between layers.
+struct BetweenLayers {
+  int64_t boundary = 0, received = 0, sent = 0;
+
+  int64_t total() const { return boundary + received + sent; }
+};
+} // namespace
+
+static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
+                                   const StageShape &shape) {
+  BetweenLayers bytes;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
+    for (auto [l, layer] : enumerate(chunk.layers)) {
+      bytes.boundary =
+          std::max(bytes.boundary, layerMemory(layer.footprint, layer.samples,
+                                               shape.microBatches)
+                                       .boundary);
+      if (!layer.resharded)
+        continue;
+      int64_t before = chunk.layers[l - 1].behind;
+      bytes.boundary = std::max(bytes.boundary, before + layer.front);
+      bytes.sent = std::max(bytes.sent, before);
+    }
+    if (chunk.last)
+      continue;
+    int64_t behind = chunk.layers.back().behind;
+    bytes.received = std::max(bytes.received, behind);
+    bytes.sent = std::max(bytes.sent, behind);
+  }
+  if (shape.chunks.empty()) {
+    // One region has them all; what is sent and received lives at one time.
+    if (!shape.lastStage)
+      bytes.boundary = std::max(bytes.boundary, 2 * layers.back().behind);
+    bytes.received = bytes.sent = 0;
+  }
+  return bytes;
+}
+
 StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
                             const StageShape &shape, int64_t available) {
   StageLedger ledger = stageLedger(layers, shape);
@@ -201,32 +278,24 @@ StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
 
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
-  int64_t keptSum = 0, boundary = 0;
-  for (auto [l, layer] : enumerate(layers)) {
+  for (const StageLayer &layer : layers) {
     const LayerFootprint &footprint = layer.footprint;
-    LayerMemory memory =
-        layerMemory(footprint, layer.samples, shape.microBatches);
     auto add = [](int64_t &sum, int64_t bytes) {
       sum = addBytes(sum, align64(bytes));
     };
     add(ledger.parameters, footprint.parameterBytes);
     add(ledger.gradients, footprint.gradientBytes);
     add(ledger.optimizer, footprint.optimizerBytes);
-    add(keptSum, memory.kept);
-    add(keptSum, layer.entering);
-    boundary = std::max(boundary, memory.boundary);
-    if (layer.resharded)
-      boundary = std::max(boundary, layers[l - 1].behind + layer.front);
   }
-  ledger.activations = multiplyBytes(shape.inFlight, keptSum);
+  int64_t slot = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    slot = std::max(slot, keptBytes(chunk.layers));
+  ledger.activations = multiplyBytes(shape.inFlight, slot);
   // A layer's temporaries may use what later layers keep.
-  for (const LayerTemporaries &layer : placeTemporaries(layers))
-    ledger.backward =
-        std::max(ledger.backward,
-                 std::max(layer.forwardEnd, layer.backwardEnd) - keptSum);
-  if (!shape.lastStage)
-    boundary = std::max(boundary, 2 * layers.back().behind);
-  ledger.communication = boundary;
+  for (const LayerTemporaries &layer : placeTemporaries(layers, shape))
+    ledger.backward = std::max(
+        ledger.backward, std::max(layer.forwardEnd, layer.backwardEnd) - slot);
+  ledger.communication = betweenLayers(layers, shape).total();
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime = addBytes(stageData(layers).bytes(shape.microBatches),
                             stageConstantBytes(shape) - ledger.workspace);
@@ -264,7 +333,12 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.parameters, ledger.parameters);
   place(layout.gradients, ledger.gradients);
   place(layout.optimizer, ledger.optimizer);
-  place(layout.boundary, ledger.communication);
+  BetweenLayers between = betweenLayers(layers, shape);
+  place(layout.boundary, between.boundary);
+  if (!shape.chunks.empty()) {
+    place(layout.received, between.received);
+    place(layout.sent, between.sent);
+  }
   StageData data = stageData(layers);
   int64_t copyBegin = at;
   place(layout.data, data.bytes(shape.microBatches));
@@ -287,9 +361,17 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
   int64_t stash = 0;
-  std::vector<LayerTemporaries> temporaries = placeTemporaries(layers);
+  std::vector<LayerTemporaries> temporaries = placeTemporaries(layers, shape);
+  std::set<size_t> begins; // the first layers of chunks
+  size_t begin = 0;
+  for (const StageChunk &chunk : shape.chunks) {
+    begins.insert(begin);
+    begin += chunk.layers;
+  }
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
+    if (begins.count(l))
+      stash = 0;
     StageLayout::LayerPlacement &placement = layout.layers[l];
     placement.parameters = parameters;
     placement.gradients = gradients;

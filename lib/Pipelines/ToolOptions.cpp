@@ -159,7 +159,9 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("FILE"), cl::cat(tool.category())),
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
-      schedule("schedule", cl::desc("force a schedule: 1f1b or gpipe"),
+      schedule("schedule",
+               cl::desc("force a schedule: 1f1b, gpipe or interleaved; any: "
+                        "the fastest of them"),
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
@@ -204,6 +206,10 @@ PlanOptions::PlanOptions(Tool &tool)
                      cl::cat(tool.category())),
       microBatches("micro-batches", cl::desc("force the micro-batches"),
                    cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      chunks("chunks",
+             cl::desc("chunks of layers of every stage, where the schedule has "
+                      "several (default: 2)"),
+             cl::value_desc("V"), cl::cat(tool.category())),
       placementSeed("placement-seed", cl::desc("seed of --placement=anneal"),
                     cl::value_desc("N"), cl::init(1), cl::cat(tool.category())),
       gap("gap", cl::desc("accept a plan proven within so many percent"),
@@ -410,7 +416,15 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     options.pipelineDegree = pipelineDegree;
   if (microBatches.getNumOccurrences())
     options.microBatches = microBatches;
-  if (schedule.getNumOccurrences()) {
+  options.chunks = 0;
+  if (chunks.getNumOccurrences()) {
+    if (chunks < 1)
+      return makeError("option --chunks: expected at least 1, found " +
+                       llvm::Twine(chunks));
+    options.chunks = chunks;
+  }
+  options.anySchedule = schedule == "any";
+  if (schedule.getNumOccurrences() && !options.anySchedule) {
     llvm::Expected<const Schedule *> kind = parseSchedule(schedule);
     if (!kind)
       return makeError("option --schedule: " +
@@ -507,10 +521,10 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 
 std::string PlanOptions::searchOption() const {
   const cl::Option *search[] = {
-      &space,          &schedule, &strategy,     &layers,         &partition,
-      &batch,          &maxBatch, &batchStep,    &pipelineDegree, &microBatches,
-      &microBatchRule, &gap,      &timeLimit,    &searchLimit,    &keepDpSdp,
-      &placement,      &ringLink, &placementSeed};
+      &space,     &schedule,       &strategy,  &layers,         &partition,
+      &batch,     &maxBatch,       &batchStep, &pipelineDegree, &microBatches,
+      &chunks,    &microBatchRule, &gap,       &timeLimit,      &searchLimit,
+      &keepDpSdp, &placement,      &ringLink,  &placementSeed};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -5,10 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChunkedSearch.h"
 #include "Spaces.h"
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include <algorithm>
 #include <numeric>
@@ -70,6 +72,19 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                        " layers, but model '" + model.name() + "' has " +
                        Twine(layers));
   }
+  const Schedule &schedule =
+      options.schedule ? *options.schedule : defaultSchedule();
+  if (options.chunks < 0)
+    return makeError("expected at least one chunk a stage, found " +
+                     Twine(options.chunks));
+  // Of a pipeline: which degrees there are is the space's matter.
+  if (Error error = schedule.check(
+          {2, 1, options.chunks ? options.chunks : chunksOf(options)}))
+    return error;
+  if (chunksOf(options) > 1 && options.objective == Objective::Paper)
+    return makeError("objective 'paper' is of whole stages: expected objective "
+                     "'executed' for schedule '" +
+                     schedule.name() + "'");
   if (options.placement || options.ring)
     return makeError("space '" + options.space +
                      "': expected neither "

@@ -144,8 +144,7 @@ void Comparison::print(raw_ostream &os) const {
       return;
     }
     const PlanStage &stage = plan.stages[s];
-    cells.push_back(std::to_string(stage.firstLayer) + "-" +
-                    std::to_string(stage.firstLayer + stage.layerCount - 1));
+    cells.push_back(stage.layerText());
     cells.push_back(printMilliseconds(stage.timeNosyncMs));
     cells.push_back(printBytesRounded(stage.peakBytes));
   };

@@ -55,8 +55,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       return contents.takeError();
     std::vector<StageLayer> &memoryLayers = contents->layers;
     const StageShape &shape = contents->shape;
-    for (int64_t i = 0; i < stage.layerCount; ++i) {
-      size_t l = stage.firstLayer + i;
+    for (auto [i, l] : enumerate(stage.layers())) {
       const Strategy &strategy = plan.layers[l].strategy;
       LayerTimeParts parts =
           layerTimeParts(memoryLayers[i].footprint, strategy,
@@ -82,21 +81,19 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       // The boundary to the next layer, both directions.
       int64_t bytes = model.boundaryBytesPerSample(l);
       const Strategy &next = plan.layers[l + 1].strategy;
-      bool cut = i + 1 == stage.layerCount;
-      const std::vector<int64_t> &nextDevices =
-          cut ? plan.stages[s + 1].devices : stage.devices;
+      int64_t nextStage = plan.layers[l + 1].stage;
+      const std::vector<int64_t> &nextDevices = plan.stages[nextStage].devices;
       Picoseconds activation = transferPicoseconds(
           reshardRate(cluster, strategy, next, stage.devices, nextDevices),
           bytes, samples);
       Picoseconds gradient = transferPicoseconds(
           reshardRate(cluster, next, strategy, nextDevices, stage.devices),
           bytes, samples);
-      int64_t gradientStage = cut ? s + 1 : s;
       add(time[s], activation);
       add(nosync[s], activation);
       add(forward[s], activation);
-      add(time[gradientStage], gradient);
-      add(nosync[gradientStage], gradient);
+      add(time[nextStage], gradient);
+      add(nosync[nextStage], gradient);
     }
 
     int64_t available = cluster.budgetOf(stage.devices, memory);
@@ -106,11 +103,16 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       return layer.forwardAhead || layer.backwardAhead;
     });
     stage.peakBytes = stage.ledger.total();
-    for (int64_t i = 0; i < stage.layerCount; ++i) {
-      LayerMemory own = layerMemory(memoryLayers[i].footprint,
-                                    memoryLayers[i].samples, plan.microBatches);
-      plan.layers[stage.firstLayer + i].memoryBytes =
-          own.state + shape.inFlight * own.kept;
+    size_t i = 0;
+    for (auto [k, range] : enumerate(stage.ranges())) {
+      int64_t inFlight =
+          shape.chunks.empty() ? shape.inFlight : shape.chunks[k].inFlight;
+      for (int64_t l = range.first; l < range.end(); ++l, ++i) {
+        LayerMemory own =
+            layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples,
+                        plan.microBatches);
+        plan.layers[l].memoryBytes = own.state + inFlight * own.kept;
+      }
     }
     stage.availableBytes = available;
     stage.reservedBytes = cluster.memoryFor(stage.devices, 0);

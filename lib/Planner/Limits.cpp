@@ -67,9 +67,10 @@ public:
     for (size_t s = 0; s < plan.stages.size(); ++s) {
       if (Error error = seeRings(s, contention[s]))
         return std::move(error);
-      if (s + 1 < plan.stages.size())
-        seeCut(s);
     }
+    std::vector<PlanChunk> chunks = plan.chunks();
+    for (size_t c = 0; c + 1 < chunks.size(); ++c)
+      seeCut(chunks[c], chunks[c + 1]);
     return std::move(limits);
   }
 
@@ -94,8 +95,8 @@ private:
     auto m = static_cast<double>(plan.microBatches);
     double data = 0, sharded = 0, tensor = 0;
     std::map<Paradigm, const Strategy *> last;
-    for (int64_t i = 0; i < stage.layerCount; ++i) {
-      const Strategy &strategy = plan.layers[stage.firstLayer + i].strategy;
+    for (auto [i, l] : enumerate(stage.layers())) {
+      const Strategy &strategy = plan.layers[l].strategy;
       LayerTimeParts parts =
           layerTimeParts(contents->layers[i].footprint, strategy,
                          linksOf(cluster, strategy, stage.devices), cluster,
@@ -118,13 +119,14 @@ private:
     return Error::success();
   }
 
-  /// Activations to the next stage, and their gradients back.
-  void seeCut(size_t s) {
-    const PlanStage &stage = plan.stages[s], &next = plan.stages[s + 1];
-    const Strategy &from = plan.layers[next.firstLayer - 1].strategy;
-    const Strategy &to = plan.layers[next.firstLayer].strategy;
-    auto bytes =
-        static_cast<double>(model.boundaryBytesPerSample(next.firstLayer - 1));
+  /// Activations to the next chunk, and their gradients back.
+  void seeCut(const PlanChunk &chunk, const PlanChunk &behind) {
+    const PlanStage &stage = plan.stages[chunk.stage];
+    const PlanStage &next = plan.stages[behind.stage];
+    size_t last = behind.layers.first - 1;
+    const Strategy &from = plan.layers[last].strategy;
+    const Strategy &to = plan.layers[last + 1].strategy;
+    auto bytes = static_cast<double>(model.boundaryBytesPerSample(last));
     auto samples = static_cast<double>(plan.microBatchSamples());
     double seconds = reshardRate(cluster, from, to, stage.devices, next.devices)
                          .seconds(bytes, samples) +
@@ -137,7 +139,8 @@ private:
              .transfers)
       if (!transfer.isLocal())
         pair.see(cluster, transfer.srcRank, transfer.dstRank);
-    offer("transfers between stages " + Twine(s) + " and " + Twine(s + 1),
+    offer("transfers between stages " + Twine(chunk.stage) + " and " +
+              Twine(behind.stage),
           seconds * static_cast<double>(plan.microBatches), pair);
   }
 

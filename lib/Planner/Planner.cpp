@@ -5,8 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChunkedSearch.h"
 #include "PlanSearch.h"
 #include "PlannedOnly.h"
+
+#include "galvatron/Schedule/Schedule.h"
 
 #include <numeric>
 
@@ -32,10 +35,71 @@ std::vector<std::vector<int64_t>> stageDevices(int64_t devices,
   return groups;
 }
 
+/// Every schedule by itself; the plan that is executed fastest is taken.
+static Expected<PlannerResult> planAny(LayerModel &model,
+                                       const Cluster &cluster,
+                                       const PlannerOptions &options) {
+  if (options.objective != Objective::Executed)
+    return makeError("schedules are compared by the time that is executed, "
+                     "which objective '" +
+                     objectiveName(options.objective) + "' is not");
+  // What whole stages give is there in any case: an error of theirs is one of
+  // the options.
+  std::optional<PlannerResult> best;
+  std::vector<std::string> decisions;
+  for (const auto &schedule : ScheduleRegistry::get().all()) {
+    PlannerOptions one = options;
+    one.anySchedule = false;
+    one.schedule = schedule.get();
+    bool whole = planner::chunksOf(one) == 1;
+    std::vector<int64_t> counts = {0};
+    if (!whole)
+      counts = options.chunks ? std::vector<int64_t>{options.chunks}
+                              : std::vector<int64_t>{2, 3, 4};
+    for (int64_t chunks : counts) {
+      one.chunks = chunks;
+      std::string name = schedule->name().str();
+      if (!whole)
+        name += " with " + std::to_string(chunks) + " chunks a stage";
+      Expected<PlannerResult> result = plan(model, cluster, one);
+      if (!result && whole)
+        return result.takeError();
+      if (!result) {
+        decisions.push_back(name + ": " + toString(result.takeError()));
+        continue;
+      }
+      for (const std::string &decision : result->decisions)
+        decisions.push_back(name + ": " + decision);
+      bool better =
+          !best || (result->feasible() && !best->feasible()) ||
+          (result->feasible() && best->feasible() &&
+           result->plan().samplesPerSecond > best->plan().samplesPerSecond);
+      if (better)
+        best = std::move(*result);
+    }
+  }
+  best->decisions = std::move(decisions);
+  // What is proven is proven of plans of one schedule.
+  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
+    plan->gapPercent.reset();
+    plan->provenGapPercent.reset();
+  }
+  return std::move(*best);
+}
+
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
-  if (isExecutedSpace(options.space))
+  if (isExecutedSpace(options.space)) {
+    if (options.anySchedule || planner::chunksOf(options) > 1)
+      return makeError("space '" + options.space +
+                       "' has whole stages, found schedule '" +
+                       (options.anySchedule ? std::string("any")
+                                            : options.schedule->name().str()) +
+                       "'");
     return planner::planAmpExecuted(model, cluster, options);
+  }
+  if (options.anySchedule)
+    return planAny(model, cluster, options);
   Expected<planner::Space> space =
       planner::getSpace(options, cluster.deviceCount());
   if (!space)
@@ -45,6 +109,8 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
     return error;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
+  if (planner::chunksOf(options) > 1)
+    return planner::planChunked(model, cluster, options, *space);
   return planner::PlanSearch(model, cluster, options, std::move(*space)).run();
 }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Spaces.h"
+#include "ChunkedSearch.h"
 
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
@@ -125,6 +126,12 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   std::optional<int64_t> forcedDegree = options.pipelineDegree;
   if (!options.partition.empty()) {
     auto stages = static_cast<int64_t>(options.partition.size());
+    int64_t chunks = chunksOf(options);
+    if (stages % chunks)
+      return makeError("the partition has " + Twine(stages) +
+                       " numbers, expected a multiple of the " + Twine(chunks) +
+                       " chunks of a stage");
+    stages /= chunks;
     if (forcedDegree.value_or(stages) != stages)
       return makeError("the partition has " + Twine(stages) +
                        " stages, but the pipeline degree is " +

@@ -106,8 +106,13 @@ size_t StrategyColours::colourOf(const Strategy &strategy) const {
 
 std::string layerChart(const Plan &plan, const StrategyColours &colours) {
   int64_t most = 0;
-  for (const PlanStage &stage : plan.stages)
-    most = std::max(most, stage.layerCount);
+  // Of every layer: which one of its stage's it is.
+  std::vector<int64_t> position(plan.layers.size());
+  std::vector<int64_t> held(plan.stages.size());
+  for (size_t l = 0; l < plan.layers.size(); ++l) {
+    position[l] = held[plan.layers[l].stage]++;
+    most = std::max(most, position[l] + 1);
+  }
   Rows rows(plan.stages.size());
   double room = pageWidth - labelWidth - 80;
   double cell = std::min(90.0, room / static_cast<double>(most));
@@ -116,9 +121,7 @@ std::string layerChart(const Plan &plan, const StrategyColours &colours) {
   bool recomputes = false;
   for (LayerRun run : plan.runs()) {
     const PlanLayer &first = plan.layers[run.begin];
-    const PlanStage &stage = plan.stages[first.stage];
-    auto offset =
-        static_cast<double>(static_cast<int64_t>(run.begin) - stage.firstLayer);
+    auto offset = static_cast<double>(position[run.begin]);
     double x = labelWidth + offset * cell;
     double y = rows.top(first.stage);
     double width = static_cast<double>(run.size()) * cell;
@@ -147,13 +150,9 @@ std::string layerChart(const Plan &plan, const StrategyColours &colours) {
     }
   }
   for (size_t s = 0; s < plan.stages.size(); s += rows.labelEvery) {
-    const PlanStage &stage = plan.stages[s];
-    double end = labelWidth + static_cast<double>(stage.layerCount) * cell;
+    double end = labelWidth + static_cast<double>(held[s]) * cell;
     svg.line(end, rows.top(s) - 1, end, rows.top(s) + rows.height + 1, "edge");
-    svg.text(end + 8, rows.middle(s),
-             std::to_string(stage.firstLayer) + "-" +
-                 std::to_string(stage.firstLayer + stage.layerCount - 1),
-             "muted");
+    svg.text(end + 8, rows.middle(s), plan.stages[s].layerText(), "muted");
   }
   std::string items;
   for (size_t c = 0; c < colours.size(); ++c)

@@ -52,8 +52,7 @@ public:
       input.ties.push_back(makeTie(owner, borrower, tie.bytes));
     }
     auto stages = static_cast<int64_t>(plan.stages.size());
-    input.program =
-        plan.schedule->build({stages, plan.microBatches}, std::move(ties));
+    input.program = plan.schedule->build(plan.shape(), std::move(ties));
     for (int64_t s = 0; s < stages; ++s) {
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)
@@ -62,9 +61,10 @@ public:
           whyNotSyncBehind(strategiesOf(s)).empty())
         setSyncBehind(input.program.roles[s]);
       input.roles.push_back(std::move(*role));
-      if (s + 1 < stages)
-        input.cuts.push_back(makeCut(s));
     }
+    std::vector<PlanChunk> chunks = plan.chunks();
+    for (size_t c = 0; c + 1 < chunks.size(); ++c)
+      input.cuts.push_back(makeCut(chunks[c], chunks[c + 1]));
     return input;
   }
 
@@ -155,12 +155,13 @@ private:
   }
 
   std::vector<Strategy> strategiesOf(int64_t number) const {
-    const PlanStage &stage = plan.stages[number];
     std::vector<Strategy> strategies;
-    for (int64_t i = 0; i < stage.layerCount; ++i)
-      strategies.push_back(plan.layers[stage.firstLayer + i].strategy);
+    for (size_t l : plan.stages[number].layers())
+      strategies.push_back(plan.layers[l].strategy);
     return strategies;
   }
+
+  int64_t stageOf(size_t layer) const { return plan.layers[layer].stage; }
 
   Expected<SimulatedRole> makeRole(int64_t number) {
     const PlanStage &stage = plan.stages[number];
@@ -170,15 +171,14 @@ private:
         stageContents(model, cluster, plan, number);
     if (!contents)
       return contents.takeError();
-    for (int64_t i = 0; i < stage.layerCount; ++i) {
-      size_t l = stage.firstLayer + i;
+    for (auto [i, l] : enumerate(stage.layers())) {
       const Strategy &strategy = plan.layers[l].strategy;
       SimulatedLayer layer =
           makeLayer(strategy, stage.devices, contents->layers[i].footprint,
                     contention[number]);
       layer.name = plan.layers[l].name;
       layer.inputBytes = contents->layers[i].heldBytes();
-      if (i > 0) {
+      if (i > 0 && stageOf(l - 1) == number) {
         const Strategy &before = plan.layers[l - 1].strategy;
         int64_t bytes = model.boundaryBytesPerSample(l - 1);
         role.layers.back().reshardForward =
@@ -187,6 +187,8 @@ private:
             makeReshard(strategy, before, stage.devices, stage.devices, bytes);
       }
       role.layers.push_back(std::move(layer));
+      if (l + 1 == plan.layers.size() || stageOf(l + 1) != number)
+        role.chunkEnds.push_back(role.layers.size());
     }
     if (stage.gathersAhead)
       markGathersAhead(*contents, plan, number);
@@ -196,8 +198,14 @@ private:
     }
     role.ledger = stageLedger(contents->layers, contents->shape);
     int64_t kept = 0;
+    size_t position = 0, chunk = 0;
     for (auto [layer, temporaries] :
-         zip_equal(role.layers, placeTemporaries(contents->layers))) {
+         zip_equal(role.layers,
+                   placeTemporaries(contents->layers, contents->shape))) {
+      if (position++ == role.chunkEnds[chunk]) {
+        ++chunk;
+        kept = 0;
+      }
       kept += layer.inputBytes + layer.stashBytes;
       layer.forwardTransient = temporaries.forwardEnd - kept;
       layer.backwardTransient = temporaries.backwardEnd - kept;
@@ -228,10 +236,10 @@ private:
     return layer;
   }
 
-  SimulatedCut makeCut(int64_t number) const {
-    const PlanStage &stage = plan.stages[number];
-    const PlanStage &next = plan.stages[number + 1];
-    size_t last = next.firstLayer - 1;
+  SimulatedCut makeCut(const PlanChunk &chunk, const PlanChunk &behind) const {
+    const PlanStage &stage = plan.stages[chunk.stage];
+    const PlanStage &next = plan.stages[behind.stage];
+    size_t last = behind.layers.first - 1;
     const Strategy &from = plan.layers[last].strategy;
     const Strategy &to = plan.layers[last + 1].strategy;
     int64_t bytes = model.boundaryBytesPerSample(last);

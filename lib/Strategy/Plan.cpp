@@ -117,6 +117,59 @@ std::string StageLedger::str() const {
   return text.empty() ? "nothing" : text;
 }
 
+std::string LayerRange::str() const {
+  std::string text = std::to_string(first);
+  return count > 1 ? text + "-" + std::to_string(end() - 1) : text;
+}
+
+std::vector<LayerRange> PlanStage::ranges() const {
+  return chunks.empty() ? std::vector<LayerRange>{{firstLayer, layerCount}}
+                        : chunks;
+}
+
+std::vector<size_t> PlanStage::layers() const {
+  std::vector<size_t> numbers;
+  for (const LayerRange &range : ranges())
+    for (int64_t l = range.first; l < range.end(); ++l)
+      numbers.push_back(static_cast<size_t>(l));
+  return numbers;
+}
+
+std::string PlanStage::layerText() const {
+  std::vector<std::string> parts;
+  for (const LayerRange &range : ranges())
+    parts.push_back(range.str());
+  return join(parts, ", ");
+}
+
+void PlanStage::setRanges(ArrayRef<LayerRange> ranges) {
+  firstLayer = ranges.front().first;
+  layerCount = ranges.front().count;
+  chunks.clear();
+  if (ranges.size() > 1)
+    chunks = ranges.vec();
+}
+
+int64_t Plan::chunksPerStage() const {
+  return stages.empty() ? 1
+                        : static_cast<int64_t>(stages.front().ranges().size());
+}
+
+ScheduleShape Plan::shape() const {
+  return {pipelineDegree, microBatches, chunksPerStage()};
+}
+
+std::vector<PlanChunk> Plan::chunks() const {
+  std::vector<PlanChunk> list;
+  for (size_t s = 0; s < stages.size(); ++s)
+    for (const LayerRange &range : stages[s].ranges())
+      list.push_back({static_cast<int64_t>(s), range});
+  llvm::sort(list, [](const PlanChunk &a, const PlanChunk &b) {
+    return a.layers.first < b.layers.first;
+  });
+  return list;
+}
+
 Error Plan::check() const {
   auto number = [](int64_t value) { return std::to_string(value); };
   if (batch < 1 || batch > kMostBatch)
@@ -131,7 +184,14 @@ Error Plan::check() const {
                      ", but " + number(stages.size()) + " stages");
   if (stages.empty())
     return makeError("plan: expected at least one stage");
-  if (Error error = schedule->check({pipelineDegree, microBatches}))
+  for (size_t i = 0; i < stages.size(); ++i)
+    if (int64_t found = stages[i].ranges().size(); found != chunksPerStage())
+      return makeError("plan: stage " + number(i) + ": expected " +
+                       number(chunksPerStage()) +
+                       " chunks as stage 0 has, "
+                       "found " +
+                       number(found));
+  if (Error error = schedule->check(shape()))
     return makeError("plan: " + toString(std::move(error)));
   std::set<int64_t> seen;
   int64_t next = 0;
@@ -144,22 +204,32 @@ Error Plan::check() const {
       if (device < 0 || !seen.insert(device).second)
         return makeError(where + "device " + number(device) +
                          (device < 0 ? " does not exist" : " is used twice"));
-    if (stage.layerCount < 1)
+  }
+  // Chunk by chunk, in the order of the model.
+  std::vector<size_t> seenOf(stages.size(), 0);
+  for (int64_t c = 0, all = shape().allChunks(); c < all; ++c) {
+    int64_t i = schedule->home(shape(), c);
+    const PlanStage &stage = stages[i];
+    LayerRange range = stage.ranges()[seenOf[i]++];
+    std::string where = "plan: stage " + number(i) + ": ";
+    if (chunksPerStage() > 1)
+      where = "plan: chunk " + number(c) + " (stage " + number(i) + "): ";
+    if (range.count < 1)
       return makeError(where + "expected at least one layer, found " +
-                       number(stage.layerCount));
-    if (stage.layerCount > static_cast<int64_t>(layers.size()))
-      return makeError(where + "has " + number(stage.layerCount) +
+                       number(range.count));
+    if (range.count > static_cast<int64_t>(layers.size()))
+      return makeError(where + "has " + number(range.count) +
                        " layers, but only " + number(layers.size()) +
                        " are listed");
-    if (stage.firstLayer != next)
+    if (range.first != next)
       return makeError(where + "expected its first layer to be " +
-                       number(next) + ", found " + number(stage.firstLayer));
-    next += stage.layerCount;
-    for (int64_t l = stage.firstLayer;
+                       number(next) + ", found " + number(range.first));
+    next += range.count;
+    for (int64_t l = range.first;
          l < next && l < static_cast<int64_t>(layers.size()); ++l) {
       const PlanLayer &layer = layers[l];
       std::string which = "plan: layer '" + layer.name + "': ";
-      if (layer.stage != static_cast<int64_t>(i))
+      if (layer.stage != i)
         return makeError(which + "expected stage " + number(i) + ", found " +
                          number(layer.stage));
       if (layer.strategy.devices() !=
@@ -237,6 +307,13 @@ json::Value Plan::toJson() const {
           stage.reservedBytes;
     if (stage.gathersAhead)
       (*stageArray.back().getAsObject())["gathers-ahead"] = true;
+    if (stage.chunks.empty())
+      continue;
+    json::Array chunkArray;
+    for (const LayerRange &range : stage.chunks)
+      chunkArray.push_back(json::Object{{"first-layer", range.first},
+                                        {"layer-count", range.count}});
+    (*stageArray.back().getAsObject())["chunks"] = std::move(chunkArray);
   }
   json::Array layerArray;
   for (const PlanLayer &layer : layers)
@@ -326,6 +403,29 @@ double Plan::alphaMemory() const {
   });
 }
 
+/// Its chunks, of which the first one is given by itself as well.
+static void readChunks(ObjectReader &reader, const std::string &path,
+                       PlanStage &stage) {
+  const json::Array *array = reader.array("chunks");
+  for (size_t i = 0; array && i < array->size(); ++i) {
+    ObjectReader item((*array)[i], path + ".chunks[" + std::to_string(i) + "]");
+    stage.chunks.push_back(
+        {item.natural("first-layer"), item.natural("layer-count")});
+    if (Error error = item.finish(/*rejectUnknown=*/false))
+      reader.fail(toString(std::move(error)));
+  }
+  if (reader.failed() || stage.chunks.empty())
+    return;
+  const LayerRange &first = stage.chunks.front();
+  if (first.first != stage.firstLayer || first.count != stage.layerCount)
+    reader.fail("'" + path +
+                ".chunks': expected the first one to have layers " +
+                LayerRange{stage.firstLayer, stage.layerCount}.str() +
+                ", found " + first.str());
+  if (stage.chunks.size() == 1)
+    stage.chunks.clear();
+}
+
 Expected<Plan> Plan::fromJson(const json::Value &value) {
   ObjectReader reader(value, "");
   Plan plan;
@@ -397,6 +497,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
         }
       stage.firstLayer = item.natural("first-layer");
       stage.layerCount = item.natural("layer-count");
+      if (item.has("chunks"))
+        readChunks(item, path, stage);
       stage.timeMs = item.numberOr("time-ms", 0);
       stage.timeNosyncMs = item.numberOr("time-nosync-ms", 0);
       stage.forwardMs = item.numberOr("forward-ms", 0);

@@ -259,14 +259,11 @@ void Plan::print(raw_ostream &os) const {
     auto share = [&](double part) {
       return printPercent(iterationMs > 0 ? part / iterationMs : 0, 0);
     };
-    std::string range = std::to_string(stage.firstLayer);
-    if (stage.layerCount > 1)
-      range += "-" + std::to_string(stage.firstLayer + stage.layerCount - 1);
     std::string memory = printBytesRounded(stage.peakBytes);
     if (stage.availableBytes > 0)
       memory = "[" + printBar(memoryFill(s)) + "] " + memory + " of " +
                printBytesRounded(stage.availableBytes);
-    stageTable.row({std::to_string(s), deviceRange(stage.devices), range,
+    stageTable.row({std::to_string(s), deviceRange(stage.devices), stage.layerText(),
                     printMilliseconds(stage.timeMs),
                     printMilliseconds(stage.timeNosyncMs),
                     share(split.computeMs), share(split.communicationMs),

@@ -286,17 +286,14 @@ private:
       json.attribute(key, nullptr);
   }
 
-  /// A role has one chunk, of its number.
-  void writeChunk(RoleOp role) {
-    json.attribute("number", role.getStage());
-    auto layers = role.getLayers().getOps<LayerOp>();
-    json.attribute("layer-count",
-                   int64_t(std::distance(layers.begin(), layers.end())));
-    json.attribute("slots", role.getSlots());
-    writeExchangeRef("send-activation", role.getSendActivationAttr());
-    writeExchangeRef("recv-activation", role.getRecvActivationAttr());
-    writeExchangeRef("send-gradient", role.getSendGradientAttr());
-    writeExchangeRef("recv-gradient", role.getRecvGradientAttr());
+  void writeChunk(const RoleChunk &chunk) {
+    json.attribute("number", chunk.number);
+    json.attribute("layer-count", int64_t(chunk.layers.size()));
+    json.attribute("slots", chunk.slots);
+    writeExchangeRef("send-activation", chunk.sendActivation);
+    writeExchangeRef("recv-activation", chunk.recvActivation);
+    writeExchangeRef("send-gradient", chunk.sendGradient);
+    writeExchangeRef("recv-gradient", chunk.recvGradient);
   }
 
   void writeRole(RoleOp role) {
@@ -315,13 +312,14 @@ private:
         for (StringRef name : {"window", "workspace"})
           if (arena.contains(name))
             writeNumbers(name, range(name));
-        // Both buffers have the same bytes, from either end.
+        // The first two have the same bytes, from either end.
         json.attributeArray("boundary", [&] {
-          for (int buffer = 0; buffer < 2; ++buffer)
-            json.array([&] {
-              for (int64_t number : range("boundary"))
-                json.value(number);
-            });
+          for (StringRef name : {"boundary", "boundary", "received", "sent"})
+            if (arena.contains(name))
+              json.array([&] {
+                for (int64_t number : range(name))
+                  json.value(number);
+              });
         });
         for (StringRef name : {"data", "loss", "step"})
           writeNumbers(name, range(name));
@@ -350,8 +348,10 @@ private:
         for (auto layer : role.getLayers().getOps<LayerOp>())
           json.object([&] { writeLayer(layer, number++); });
       });
-      json.attributeArray("chunks",
-                          [&] { json.object([&] { writeChunk(role); }); });
+      json.attributeArray("chunks", [&] {
+        for (const RoleChunk &chunk : getChunks(role))
+          json.object([&] { writeChunk(chunk); });
+      });
     });
   }
 
@@ -477,13 +477,15 @@ private:
 
     auto data = placement.getAs<DenseI64ArrayAttr>("data");
     writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());
+    bool hasSeveral =
+        layer->getParentOfType<RoleOp>().getArena()->contains("sent");
     json.attributeObject("output", [&] {
       StringRef kind = placement.getAs<StringAttr>("output").getValue();
       json.attribute("kind", kind);
       if (kind == "slot")
         json.attribute("layer", number + 1);
       else if (kind == "boundary")
-        json.attribute("buffer", 1);
+        json.attribute("buffer", hasSeveral ? kSentBuffer : 1);
     });
     for (auto [key, name] :
          {std::pair("grad-in", "grad_in"), std::pair("grad-out", "grad_out")}) {

@@ -251,10 +251,26 @@ TEST(Manifest, WrongChunksAreRefused) {
        "expected the next layer of the chunk, found 1"},
       {[](Json &m) {
          Json &boundary = m["roles"][0]["arena"]["boundary"];
-         Json half = {boundary[0], boundary[1].get<int64_t>() / 2};
-         boundary = {half, half};
+         boundary = {boundary[0], boundary[1]};
        },
-       "bytes of boundary buffer 0 meet"},
+       "boundary: expected 4 buffers, as the role has several chunks"},
+      // A gradient that comes where outputs wait, or gradients are worked on.
+      {[](Json &m) {
+         Json &boundary = m["roles"][0]["arena"]["boundary"];
+         boundary[2] = boundary[3];
+       },
+       "bytes of boundary buffer 2 meet"},
+      {[](Json &m) {
+         Json &boundary = m["roles"][0]["arena"]["boundary"];
+         boundary[2] = boundary[0];
+       },
+       "bytes of boundary buffer 2 meet"},
+      // Outputs that wait while another chunk runs backward.
+      {[](Json &m) {
+         Json &boundary = m["roles"][0]["arena"]["boundary"];
+         boundary[3] = boundary[0];
+       },
+       "bytes of boundary buffer 3 meet"},
   };
   for (const Case &test : cases) {
     Json manifest = good;

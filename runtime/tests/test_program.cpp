@@ -520,12 +520,15 @@ Json Builder::layerJson(int number, const StagePlan &stage,
   };
   // Gradient buffers, from the last layer down: each layer writes the other
   // one, and a reshard moves it once more.
-  int buffer = 0;
+  // Where the stage has several chunks, what comes and what is sent have
+  // buffers of their own.
+  bool several = chunk.layers.size() < stage.layers.size();
+  int buffer = several ? 2 : 0;
   for (size_t i = chunk.layers.size(); i-- > 0;) {
     int at = chunk.layers[i];
     int in = buffer;
     bool isLoss = at == 2;
-    int out = isLoss ? 0 : 1 - in;
+    int out = isLoss || in == 2 ? 0 : 1 - in;
     if (at == number) {
       json["grad-in"] = isLoss ? Json() : Json(in);
       json["grad-out"] = at == 0 ? Json() : Json(out);
@@ -546,7 +549,7 @@ Json Builder::layerJson(int number, const StagePlan &stage,
                                           stage.layers.end(), number + 1) -
                                     stage.layers.begin()}};
   else
-    json["output"] = {{"kind", "boundary"}, {"buffer", 1}};
+    json["output"] = {{"kind", "boundary"}, {"buffer", several ? 3 : 1}};
   if (!last && differs(number, number + 1))
     json["forward-reshard"] =
         exchange(number, stage.devices, number + 1, stage.devices);
@@ -783,6 +786,7 @@ void Builder::build() {
                            {"layer-count", chunks[c].layers.size()},
                            {"slots", slots}});
     }
+    bool several = chunkList.size() > 1;
     Json arena;
     uint64_t at = 0;
     auto place = [&](const char *name, uint64_t bytes) {
@@ -798,7 +802,12 @@ void Builder::build() {
     uint64_t slotBytes = slot + alignUp(transient);
     place("slots", slotBytes * uint64_t(slots) * chunkList.size());
     place("transient", 0);
-    place("boundary", 2 * boundary);
+    uint64_t between = place("boundary", (several ? 4 : 2) * boundary);
+    if (several) {
+      arena["boundary"] = Json::array();
+      for (uint64_t i = 0; i < 4; ++i)
+        arena["boundary"].push_back({between + i * boundary, boundary});
+    }
     Json copyList = Json::array();
     uint64_t copyBase = place("data", data);
     for (int layer : stage.layers)

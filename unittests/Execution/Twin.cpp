@@ -89,7 +89,7 @@ std::string TwinModel::config() const {
 
 int64_t TwinPlan::world() const {
   if (devices.empty())
-    return devicesPerStage * int64_t(stageLayers.size());
+    return devicesPerStage * stages();
   int64_t count = 0;
   for (const std::vector<int64_t> &stage : devices)
     count += int64_t(stage.size());
@@ -184,8 +184,7 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   llvm::raw_string_ostream stream(text);
   stream << "#galvatron.plan<batch = " << plan.batch
          << ", micro_batches = " << plan.microBatches << ", schedule = \""
-         << plan.schedule
-         << "\", pipeline_degree = " << plan.stageLayers.size();
+         << plan.schedule << "\", pipeline_degree = " << plan.stages();
   if (!plan.devices.empty()) {
     stream << ", devices = [";
     llvm::interleaveComma(plan.devices, stream, [&](auto &stage) {

@@ -48,12 +48,16 @@ struct TwinModel {
 struct TwinPlan {
   int64_t batch = 16, microBatches = 2;
   std::string schedule = "1f1b";
-  std::vector<int64_t> stageLayers; ///< layers of each stage
+  /// Layers of each stage; of each chunk in the order of the model, where
+  /// stages have several.
+  std::vector<int64_t> stageLayers;
+  int64_t chunks = 1;               ///< of a stage
   std::vector<Strategy> strategies; ///< one a layer
   /// Stages are consecutive, equal groups of so many devices,
   int64_t devicesPerStage = 1;
   /// or these groups.
   std::vector<std::vector<int64_t>> devices;
+  int64_t stages() const { return int64_t(stageLayers.size()) / chunks; }
   int64_t world() const;
   /// `[2,4,2] 1f1b m4: dp2.tp2 | sdp4.ckpt x3 | ...`, to reproduce a failure.
   std::string str() const;

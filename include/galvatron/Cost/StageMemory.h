@@ -46,6 +46,12 @@
 // turns. The search does not know of this: what a plan leaves of the budget
 // decides whether its stages gather ahead (fitGathersAhead).
 //
+// A stage of several chunks has the states and data of all of them; slots are
+// of one size, the largest that a chunk needs, and every chunk has its own.
+// Temporaries overlay what later layers of the same chunk keep. Between layers
+// it has a region each for an output that waits, a gradient that came and the
+// gradients of the chunk that runs (Schedule/Accesses.h says why).
+//
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
@@ -127,11 +133,20 @@ StageData stageData(llvm::ArrayRef<StageLayer> layers);
 int64_t dataBytesPerMicroBatch(const LayerFootprint &footprint,
                                int64_t samples);
 
-struct StageShape {
+/// Layers of a stage that run as one.
+struct StageChunk {
+  size_t layers = 0; ///< behind those of the chunks before it
   int64_t inFlight = 1;
+  bool last = false; ///< of the model
+};
+
+struct StageShape {
+  int64_t inFlight = 1; ///< of all chunks together
   int64_t microBatches = 1;
   bool lastStage = false; ///< has the loss block
   BackendTraits backend;  ///< of the stage's devices
+  /// Empty if it has one.
+  std::vector<StageChunk> chunks;
 };
 
 /// What one layer adds to the formula.
@@ -163,8 +178,12 @@ struct LayerTemporaries {
   /// Where everything that lives ends, what the layer keeps included.
   int64_t forwardEnd = 0, backwardEnd = 0;
 };
+/// Of the layers of one chunk.
 std::vector<LayerTemporaries>
 placeTemporaries(llvm::ArrayRef<StageLayer> layers);
+/// Of all chunks of a stage.
+std::vector<LayerTemporaries>
+placeTemporaries(llvm::ArrayRef<StageLayer> layers, const StageShape &shape);
 
 /// A byte range of the arena.
 struct ArenaRegion {
@@ -194,6 +213,9 @@ struct StageLayout {
   ArenaRegion parameters, gradients, optimizer;
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
+  /// Of a stage with several chunks: a gradient that came, and an output that
+  /// waits to be sent or resharded. Else these are in `boundary`.
+  ArenaRegion received, sent;
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's

@@ -97,7 +97,7 @@ struct PlanOptions {
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
       placement, ringLink;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
-      microBatches, placementSeed;
+      microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<int64_t> searchLimit; ///< million steps
   llvm::cl::opt<bool> keepDpSdp, decisions;

@@ -48,6 +48,9 @@ llvm::StringRef placementName(Placement placement);
 /// Reads a name; the error lists all.
 llvm::Expected<Placement> parsePlacement(llvm::StringRef text);
 
+/// Chunks of a stage, if a schedule with several is asked for and no number is.
+constexpr int64_t kDefaultChunks = 2;
+
 /// Some seconds of search (docs/search.md, "Order").
 constexpr uint64_t kDefaultMostSteps = 50'000'000;
 
@@ -76,7 +79,14 @@ struct PlannerOptions {
   std::optional<int64_t> pipelineDegree;
   std::optional<int64_t> microBatches;
   const Schedule *schedule = nullptr; ///< null: the default one
-  std::vector<int64_t> partition;     ///< layers per stage
+  /// Tries all schedules that change nothing but time and memory, and takes the
+  /// plan that is executed fastest; `schedule` is null.
+  bool anySchedule = false;
+  /// Of a stage, where the schedule has several; 0: kDefaultChunks.
+  int64_t chunks = 0;
+  /// Layers per stage; per chunk in the order of the model, where stages have
+  /// several.
+  std::vector<int64_t> partition;
   /// The one strategy of all layers; replaces the space's strategies.
   std::optional<Strategy> strategy;
   /// Layers whose strategy is given, be it of the space or not; all others have

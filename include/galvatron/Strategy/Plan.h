@@ -24,6 +24,7 @@
 namespace galvatron {
 
 class Schedule;
+struct ScheduleShape;
 const Schedule &defaultSchedule();
 
 /// Options that change bytes or code and are therefore fixed at compile time.
@@ -66,10 +67,22 @@ struct StageLedger {
   std::string str() const;
 };
 
+/// Neighbouring layers.
+struct LayerRange {
+  int64_t first = 0, count = 0;
+
+  int64_t end() const { return first + count; }
+  /// "3-5", or "3".
+  std::string str() const;
+};
+
 struct PlanStage {
   std::vector<int64_t> devices; ///< global ranks, by local rank
+  /// Of its first chunk.
   int64_t firstLayer = 0;
   int64_t layerCount = 0;
+  /// Of a stage that has several chunks all of them, in the order of the model.
+  std::vector<LayerRange> chunks;
   /// Time of one micro-batch with and without gradient synchronisation: C and
   /// C_nosync of arXiv 2307.02031, Eq. 9. Transfers to neighbouring stages are
   /// added to the sending stage, tied parameters to their owner's stage. C has
@@ -90,6 +103,20 @@ struct PlanStage {
   /// where that is sound; the ledger has room for it.
   bool gathersAhead = false;
   StageLedger ledger;
+
+  /// The layers of each of its chunks.
+  std::vector<LayerRange> ranges() const;
+  /// Of all chunks, ascending.
+  std::vector<size_t> layers() const;
+  /// "0-3", or "0-3, 8-11".
+  std::string layerText() const;
+  void setRanges(llvm::ArrayRef<LayerRange> ranges);
+};
+
+/// Layers that a stage runs as one, by their number in the order of the model.
+struct PlanChunk {
+  int64_t stage = 0;
+  LayerRange layers;
 };
 
 struct PlanLayer {
@@ -197,6 +224,11 @@ struct Plan {
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
+
+  /// What its schedule is made for; every stage has as many chunks.
+  ScheduleShape shape() const;
+  int64_t chunksPerStage() const;
+  std::vector<PlanChunk> chunks() const;
 
   /// 1 - max C / sum C over the stages, and the same of peak bytes: how well
   /// time and memory are balanced (arXiv 2307.02031, Eq. 6-8).

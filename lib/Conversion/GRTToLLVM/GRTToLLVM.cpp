@@ -39,6 +39,11 @@ static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
               offsetof(grt_task, micro_batch) == 8 &&
               offsetof(grt_task, first) == 12 &&
               offsetof(grt_task, count) == 16);
+static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
+              int(::galvatron::TransferValue::Gradient) == GRT_GRADIENT &&
+              int(::galvatron::TaskKind::TieBroadcast) ==
+                  GRT_TASK_TIE_BROADCAST &&
+              int(::galvatron::SyncBehind) == GRT_SYNC_BEHIND);
 static_assert(sizeof(grt_transfer_part) == 16 &&
               offsetof(grt_transfer_part, value) == 1 &&
               offsetof(grt_transfer_part, chunk) == 2 &&
@@ -438,34 +443,20 @@ private:
   static constexpr int64_t kTaskWords = sizeof(grt_task) / 4;
   static constexpr int64_t kPartWords = sizeof(grt_transfer_part) / 4;
 
-  /// Appends a task of the chunk; parts of transfers to their own table.
-  static void appendTask(TaskOp task, uint32_t chunk, Words &table,
+  /// Appends a task; parts of transfers to their own table.
+  static void appendTask(const ::galvatron::Task &task, Words &table,
                          Words &transfers) {
     uint32_t first = transfers.size() / kPartWords;
-    auto part = [&](std::optional<int64_t> microBatch, grt_direction direction,
-                    grt_value value, uint32_t peer, uint32_t slot) {
-      if (!microBatch)
-        return;
-      transfers.append({int32_t(direction | value << 8 | chunk << 16),
-                        int32_t((peer & 0xffff) | slot << 16),
-                        int32_t(*microBatch), 0});
-    };
-    uint32_t slot = task.getSlot().value_or(0);
-    part(task.getSendActivation(), GRT_SEND, GRT_ACTIVATION, chunk + 1, 0);
-    part(task.getSendGradient(), GRT_SEND, GRT_GRADIENT, chunk - 1, 0);
-    part(task.getRecvActivation(), GRT_RECEIVE, GRT_ACTIVATION, chunk - 1,
-         slot);
-    part(task.getRecvGradient(), GRT_RECEIVE, GRT_GRADIENT, chunk + 1, 0);
-    uint32_t count = transfers.size() / kPartWords - first;
-    bool computes = task.getKind() == TaskKind::Forward ||
-                    task.getKind() == TaskKind::Backward;
-    bool ofChunk = computes || task.getKind() == TaskKind::SyncGradients ||
-                   task.getKind() == TaskKind::Update;
-    uint32_t flags = task.getSyncBehind() ? GRT_SYNC_BEHIND : 0;
-    table.append({int32_t(uint32_t(task.getKind()) | flags << 8 |
-                          (ofChunk ? chunk : 0) << 16),
-                  int32_t(computes ? slot : 0),
-                  int32_t(task.getMicroBatch().value_or(0)),
+    for (const ::galvatron::TransferPart &part : task.parts)
+      transfers.append(
+          {int32_t(uint32_t(part.direction) | uint32_t(part.value) << 8 |
+                   uint32_t(part.chunk) << 16),
+           int32_t(part.peerChunk | uint32_t(part.slot) << 16),
+           int32_t(part.microBatch), 0});
+    uint32_t count = task.parts.size();
+    table.append({int32_t(uint32_t(task.kind) | uint32_t(task.flags) << 8 |
+                          uint32_t(task.chunk) << 16),
+                  int32_t(task.slot), int32_t(task.microBatch),
                   int32_t(count ? first : 0), int32_t(count), 0});
   }
 
@@ -508,11 +499,10 @@ private:
                << "expected a schedule of role '" << roleOp.getSymName()
                << "': run 'galvatron-schedule-tasks' first";
       Words transfers;
-      // A role has one chunk, of its number.
       for (auto part : it->second.getParts().getOps<PartOp>()) {
         Words words;
         for (auto task : part.getTasks().getOps<TaskOp>())
-          appendTask(task, number, words, transfers);
+          appendTask(readTask(task, /*only=*/number), words, transfers);
         Table &table = tables[number][static_cast<size_t>(part.getPart())];
         table.name =
             (it->second.getSymName() + "." + stringifyPart(part.getPart()))

@@ -427,6 +427,37 @@ TEST_P(Comm, OppositeTransfersInOneGroupedOperation) {
   });
 }
 
+/// Two stages with two chunks each send each other activations and gradients.
+TEST_P(Comm, SeveralMessagesBetweenTwoRanksComeInOrder) {
+  if (size() < 2)
+    GTEST_SKIP() << "needs two ranks";
+  Manifest manifest;
+  manifest.world = size();
+  Exchange ring;
+  for (int rank = 0; rank < size(); ++rank)
+    ring.transfers.push_back({rank, (rank + 1) % size(), 0, 0, 1});
+  auto tables = exchangeTables(manifest, ring);
+  // More than a packet, and little; either one first.
+  const size_t large = size_t(1) << 20;
+  run([&](Communicator &comm) {
+    std::vector<double> sent = values<double>(large + 1, comm.rank());
+    std::vector<double> received(large + 1);
+    int before = (comm.rank() + comm.size() - 1) % comm.size();
+    std::vector<double> expected = values<double>(large + 1, before);
+    for (int round = 0; round < 6; ++round) {
+      std::fill(received.begin(), received.end(), -1);
+      ExchangeCall calls[2] = {{&tables[comm.rank()], &sent[0], &received[0],
+                                large * sizeof(double)},
+                               {&tables[comm.rank()], &sent[large],
+                                &received[large], sizeof(double)}};
+      if (round % 2)
+        std::swap(calls[0], calls[1]);
+      comm.exchange(calls);
+      ASSERT_EQ(received, expected) << "round " << round;
+    }
+  });
+}
+
 TEST_P(Comm, ARankWithoutTransfersReturnsAtOnce) {
   run([&](Communicator &comm) {
     ExchangeTable nothing;

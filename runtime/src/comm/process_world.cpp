@@ -163,6 +163,8 @@ struct Stream {
   const ExchangePeer *side = nullptr;
   bool sends = false;
   bool done = false;
+  /// Of an earlier call with the same peer: messages come one after the other.
+  int before = -1;
   size_t row = 0;      ///< of the next message
   uint64_t offset = 0; ///< bytes of that row that are done
   char *buffer = nullptr;
@@ -535,6 +537,10 @@ private:
     stream.call = &call;
     stream.side = &side;
     stream.sends = sends;
+    for (size_t i = 0; i < streams.size(); ++i)
+      if (streams[i].call != &call && streams[i].sends == sends &&
+          streams[i].side->peer == side.peer)
+        stream.before = int(i);
     stream.buffer = scratch.data() + streams.size() * packet;
     if ((streams.size() + 1) * packet > scratch.size())
       fail("rank " + std::to_string(self) +
@@ -555,6 +561,7 @@ private:
         bool blocked = !stream.sends && stream.call->add && i > 0 &&
                        streams[i - 1].call == stream.call &&
                        !streams[i - 1].sends && !streams[i - 1].done;
+        blocked |= stream.before >= 0 && !streams[size_t(stream.before)].done;
         if (!blocked)
           moved |= advance(stream);
         if (!stream.done && !waiting)

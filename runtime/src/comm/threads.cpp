@@ -201,25 +201,32 @@ public:
   }
 
   void exchange(std::span<const ExchangeCall> calls) override {
-    for (const ExchangeCall &call : calls)
-      for (const ExchangePeer &send : call.table->sends)
-        if (send.peer != self) {
-          Mailbox &box = shared.mailbox(self, send.peer);
-          box.state.waitFor(Mailbox::empty);
-          box.base = static_cast<const char *>(call.source);
-          box.state.store(Mailbox::posted);
-        }
-    for (const ExchangeCall &call : calls)
-      for (const ExchangePeer &receive : call.table->receives) {
-        if (receive.peer == self) {
-          takeRows(call, receive, static_cast<const char *>(call.source));
-          continue;
-        }
-        Mailbox &box = shared.mailbox(receive.peer, self);
-        box.state.waitFor(Mailbox::posted);
-        takeRows(call, receive, box.base);
-        box.state.store(Mailbox::empty);
-      }
+    // A mailbox holds one message: of several calls with one peer the next are
+    // posted when the peer has taken those before, as it does on its side.
+    bool more = true;
+    for (size_t round = 0; more; ++round) {
+      more =
+          visitRound(calls, round, &ExchangeTable::sends,
+                     [&](const ExchangeCall &call, const ExchangePeer &send) {
+                       if (send.peer == self)
+                         return;
+                       Mailbox &box = shared.mailbox(self, send.peer);
+                       box.state.waitFor(Mailbox::empty);
+                       box.base = static_cast<const char *>(call.source);
+                       box.state.store(Mailbox::posted);
+                     });
+      more |= visitRound(
+          calls, round, &ExchangeTable::receives,
+          [&](const ExchangeCall &call, const ExchangePeer &receive) {
+            if (receive.peer == self)
+              return takeRows(call, receive,
+                              static_cast<const char *>(call.source));
+            Mailbox &box = shared.mailbox(receive.peer, self);
+            box.state.waitFor(Mailbox::posted);
+            takeRows(call, receive, box.base);
+            box.state.store(Mailbox::empty);
+          });
+    }
     for (const ExchangeCall &call : calls)
       for (const ExchangePeer &send : call.table->sends)
         if (send.peer != self)
@@ -233,6 +240,26 @@ public:
   void abort() override { shared.abort(); }
 
 private:
+  /// Visits what calls have for their peers: of each peer the first call's in
+  /// round 0, the second one's in round 1. Whether later rounds have any.
+  template <typename Visit>
+  static bool visitRound(std::span<const ExchangeCall> calls, size_t round,
+                         std::vector<ExchangePeer> ExchangeTable::*sides,
+                         Visit visit) {
+    bool later = false;
+    for (size_t c = 0; c < calls.size(); ++c)
+      for (const ExchangePeer &side : calls[c].table->*sides) {
+        size_t before = 0;
+        for (size_t e = 0; e < c; ++e)
+          for (const ExchangePeer &earlier : calls[e].table->*sides)
+            before += earlier.peer == side.peer;
+        if (before == round)
+          visit(calls[c], side);
+        later |= before > round;
+      }
+    return later;
+  }
+
   ThreadsWorld::Shared &shared;
   int self;
   std::vector<char *> places; ///< where a part goes; never grows

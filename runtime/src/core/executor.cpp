@@ -274,11 +274,13 @@ void Rank::beforeBoundary(int buffer, const Extent &extent) {
   if (buffer < 0 || !*device)
     return;
   // What is still sent from the other end of the region may reach as far.
-  Meeting &other = meetings[meetingOfBuffer(1 - buffer)];
-  bool meets = extent.offset < other.extent.offset + other.extent.bytes &&
-               other.extent.offset < extent.offset + extent.bytes;
-  if (meets && std::exchange(other.transferred, false))
-    device->wait(GRT_STREAM_COMPUTE, other.transferEvent);
+  if (buffer < endsOfRegion) {
+    Meeting &other = meetings[meetingOfBuffer(1 - buffer)];
+    bool meets = extent.offset < other.extent.offset + other.extent.bytes &&
+                 other.extent.offset < extent.offset + extent.bytes;
+    if (meets && std::exchange(other.transferred, false))
+      device->wait(GRT_STREAM_COMPUTE, other.transferEvent);
+  }
   beforeFunction(meetingOfBuffer(buffer));
 }
 
@@ -295,9 +297,9 @@ void Rank::beforeTransfer(size_t number, const Extent &extent) {
     return;
   // Functions may have used what a boundary buffer covers from its other end.
   size_t first = number, last = number;
-  if (number >= meetingOfBuffer(0)) {
+  if (number >= meetingOfBuffer(0) && number < meetingOfBuffer(endsOfRegion)) {
     first = meetingOfBuffer(0);
-    last = meetingOfBuffer(1);
+    last = meetingOfBuffer(endsOfRegion - 1);
   }
   for (size_t i = first; i <= last; ++i)
     if (std::exchange(meetings[i].computed, false))

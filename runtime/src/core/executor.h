@@ -300,6 +300,8 @@ private:
   void beforeBoundary(int buffer, const Extent &extent);
   void afterTransfer(size_t meeting);
   void afterFunctions();
+  /// Boundary buffers 0 and 1 may be ends of one region.
+  static constexpr int endsOfRegion = 2;
   size_t meetingOfBuffer(int buffer) const {
     return size_t(roleData->slotCount) + size_t(buffer);
   }

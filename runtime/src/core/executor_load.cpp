@@ -149,7 +149,7 @@ void Rank::joinDevices() {
   uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
   firstMark = table.event_count - Activity::mostMarks;
   uint32_t pairs = (firstMark - first) / 2;
-  meetings.resize(size_t(role.slotCount) + 2);
+  meetings.resize(size_t(role.slotCount) + role.boundary.size());
   for (size_t i = 0; i < meetings.size(); ++i) {
     meetings[i].transferEvent = first + 2 * uint32_t(i % pairs);
     meetings[i].computeEvent = meetings[i].transferEvent + 1;

@@ -157,6 +157,30 @@ void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
   }
 }
 
+/// The gradient that comes into a chunk lies there while any chunk of the role
+/// runs forward, and while the gradient of an input is sent.
+void checkArrival(const Manifest &manifest, const Role &role, size_t number) {
+  const Layer &layer = role.layers[number];
+  uint64_t bytes = outputBytes(manifest, role, number);
+  std::string place = "manifest: layer '" + layer.name + "': ";
+  for (size_t i = 0; i < role.layers.size(); ++i)
+    checkApart(role, place, layer.gradIn, bytes, role.layers[i].outputBuffer,
+               outputBytes(manifest, role, i));
+  for (const Chunk &chunk : role.chunks) {
+    const Layer &first = role.layers[chunk.firstLayer];
+    checkApart(role, place, layer.gradIn, bytes, first.gradOut,
+               first.frontBytes);
+  }
+  // An output of any chunk waits while another one runs backward.
+  for (const Chunk &chunk : role.chunks) {
+    size_t last = chunk.endLayer() - 1;
+    for (const Layer &other : role.layers)
+      checkApart(role, place, role.layers[last].outputBuffer,
+                 outputBytes(manifest, role, last), other.gradOut,
+                 other.frontBytes);
+  }
+}
+
 void checkInsideChunk(const Manifest &manifest, const Role &role,
                       const Chunk &chunk) {
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
@@ -167,8 +191,8 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
                layer.frontBytes);
     if (i + 1 < chunk.endLayer()) {
       if (role.layers[i + 1].backwardReshard >= 0)
-        checkApart(role, place, layer.gradIn, bytes,
-                   role.layers[i + 1].gradOut, role.layers[i + 1].frontBytes);
+        checkApart(role, place, layer.gradIn, bytes, role.layers[i + 1].gradOut,
+                   role.layers[i + 1].frontBytes);
       continue;
     }
     // A gradient comes while an output, of whichever chunk, waits to be sent.
@@ -178,6 +202,8 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
                  role.layers[last].outputBuffer,
                  outputBytes(manifest, role, last));
     }
+    if (role.chunks.size() > 1)
+      checkArrival(manifest, role, i);
   }
   for (size_t i = chunk.firstLayer; i + 1 < chunk.endLayer(); ++i) {
     const Layer &layer = role.layers[i], &next = role.layers[i + 1];
@@ -274,9 +300,9 @@ uint64_t outputBytes(const Manifest &manifest, const Role &role,
 Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes) {
   if (buffer < 0)
     return {};
-  const Extent &region = role.boundary[buffer];
-  return {buffer == 0 ? region.offset
-                      : region.offset + region.bytes - alignUp(bytes),
+  const Extent &region = role.boundary[size_t(buffer)];
+  return {buffer == 1 ? region.offset + region.bytes - alignUp(bytes)
+                      : region.offset,
           bytes};
 }
 

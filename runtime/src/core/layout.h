@@ -66,9 +66,9 @@ TieTables tieTables(const Manifest &manifest, const Tie &tie);
 /// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
 
-/// Where a set of tensors between two layers lies in the arena: from the
-/// beginning of boundary buffer 0, or up to the end of buffer 1. Nothing if
-/// `buffer` is negative.
+/// Where a set of tensors between two layers lies in the arena: up to the end
+/// of boundary buffer 1, from the beginning of the others. Nothing if `buffer`
+/// is negative.
 Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes);
 
 /// Checks that exchanges stay inside the buffers they are used with and that

@@ -511,15 +511,16 @@ void parseLayerWiring(const Node &node, const Manifest &manifest,
       output.error("expected the next layer of the chunk, found " + str(next));
   } else if (kind == "boundary") {
     layer.output = OutputKind::Boundary;
-    layer.outputBuffer = int(output.at("buffer").integer(0, 1));
+    layer.outputBuffer =
+        int(output.at("buffer").integer(0, int64_t(role.boundary.size()) - 1));
   } else if (kind == "loss") {
     layer.output = OutputKind::Loss;
   } else {
     output.error("expected kind 'slot', 'boundary' or 'loss', found '" + kind +
                  "'");
   }
-  layer.gradIn = optionalIndex(node, "grad-in", 2);
-  layer.gradOut = optionalIndex(node, "grad-out", 2);
+  layer.gradIn = optionalIndex(node, "grad-in", role.boundary.size());
+  layer.gradOut = optionalIndex(node, "grad-out", role.boundary.size());
   layer.forwardReshard =
       optionalIndex(node, "forward-reshard", manifest.exchanges.size());
   layer.backwardReshard =
@@ -611,16 +612,19 @@ void parseArena(const Node &node, Role &role) {
   // Both buffers as one extent of two halves, or each with its own extent.
   Node boundary = node.at("boundary");
   std::vector<Node> entries = boundary.list();
-  if (entries.size() == 2 && entries[0].json().is_array()) {
-    role.boundary[0] = parseExtent(entries[0]);
-    role.boundary[1] = parseExtent(entries[1]);
+  const size_t needed = role.chunks.size() > 1 ? 4 : 2;
+  if (entries.size() == needed && entries[0].json().is_array()) {
+    for (const Node &entry : entries)
+      role.boundary.push_back(parseExtent(entry));
+  } else if (needed > 2) {
+    boundary.error("expected 4 buffers, as the role has several chunks");
   } else {
     Extent both = parseExtent(boundary);
     if (both.bytes % (2 * GRT_ALIGNMENT))
       boundary.error("expected two halves of a multiple of " +
                      str(GRT_ALIGNMENT) + " bytes");
-    role.boundary[0] = {both.offset, both.bytes / 2};
-    role.boundary[1] = {both.offset + both.bytes / 2, both.bytes / 2};
+    role.boundary = {{both.offset, both.bytes / 2},
+                     {both.offset + both.bytes / 2, both.bytes / 2}};
   }
   for (const Extent &extent : role.boundary)
     if (!contains(whole, extent.offset, extent.bytes))

@@ -186,8 +186,10 @@ struct Role {
   int stage = 0;
   std::vector<int> devices; ///< global ranks; the position is the local rank
   uint64_t arenaBytes = 0;
-  Extent parameters, gradients, optimizer, slots, transient, boundary[2], data,
-      loss, step;
+  Extent parameters, gradients, optimizer, slots, transient, data, loss, step;
+  /// Sets of tensors between layers: two that may be the ends of one region,
+  /// and where the role has several chunks what was received and what is sent.
+  std::vector<Extent> boundary;
   /// For the libraries of the backend; no bytes: they want none.
   Extent workspace;
   std::map<std::string, uint64_t> ledger;

@@ -218,8 +218,8 @@ grt.schedule @s role @nobody {
 
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected at most one send and one receive in a transfer}}
-    grt.task transfer send_activation 0 send_gradient 0
+    // expected-error @+1 {{expected a chunk for each of 2 messages, found 1}}
+    grt.task transfer send_activation 0 send_gradient 0 chunks [0]
   }
 }
 
@@ -333,3 +333,221 @@ grt.role @r stage 0 devices [0] slots 1 {
 // grt.exchange C5
 // expected-error @+1 {{expected tensors of 3 numbers, none negative, whose bytes add up to 96, found 6 numbers and 64 bytes}}
 grt.exchange @e bytes_per_unit 96 transfers [] {tensors = array<i64: 32, 0, 0, 32, 64, 64>}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Chunks
+//===----------------------------------------------------------------------===//
+
+// C6
+grt.func @f {}
+// expected-error @+1 {{expected a 'grt.chunk' in front of all layers}}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 0 slots 2
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C6
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 2 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{expected chunk numbers to ascend, found 0 after 2}}
+  grt.chunk 0 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C6
+grt.func @f {}
+// expected-error @+1 {{expected 3 slots as its chunks have, found 2}}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 2
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C6
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{expected at least one layer behind it}}
+  grt.chunk 2 slots 1
+}
+
+// -----
+
+// C6
+grt.exchange @x bytes_per_unit 4 transfers []
+grt.func @f {}
+// expected-error @+1 {{expected exchanges of its chunks, found its own 'x'}}
+grt.role @r stage 0 devices [0] slots 2 attributes {send_activation = @x} {
+  grt.chunk 0 slots 2
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// grt.chunk C1
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a number below 65536, found 65536}}
+  grt.chunk 65536 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// grt.chunk C1
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected at least one slot, found 0}}
+  grt.chunk 0 slots 0
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// grt.chunk C2
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected send_activation to name a 'grt.exchange', found 'f'}}
+  grt.chunk 0 slots 1 {send_activation = @f}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// grt.schedule C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected a chunk of 'r', found 1}}
+    grt.task forward chunk 1 micro_batch 0 slot 0
+  }
+}
+
+// -----
+
+// grt.schedule C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected the chunk of 'r' that it is of}}
+    grt.task forward micro_batch 0 slot 0
+  }
+}
+
+// -----
+
+// grt.schedule C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected a chunk of 'r', found 3}}
+    grt.task transfer send_activation 0 chunks [3]
+  }
+}
+
+// -----
+
+// grt.task C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected no chunk for 'norm'}}
+    grt.task norm chunk 0
+  }
+}
+
+// -----
+
+// grt.task C7
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 2 {
+  grt.chunk 0 slots 1
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+  grt.chunk 2 slots 1
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @s role @r {
+  grt.part steady {
+    // expected-error @+1 {{expected chunks of messages in a transfer only, found them in 'forward'}}
+    grt.task forward chunk 0 micro_batch 0 slot 0 chunks [0]
+  }
+}

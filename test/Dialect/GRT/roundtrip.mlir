@@ -119,3 +119,33 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task tie_broadcast
   }
 }
+
+// CHECK: grt.role @chunked stage 0 devices [0, 1] slots 3 {
+grt.role @chunked stage 0 devices [0, 1] slots 3 {
+  // CHECK-NEXT: grt.chunk 0 slots 2 {send_activation = @nothing}
+  grt.chunk 0 slots 2 {send_activation = @nothing}
+  grt.layer "h.0" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
+    forward = @block.forward, backward = @gathered.backward, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
+  // CHECK: grt.chunk 2 slots 1 {recv_activation = @nothing}
+  grt.chunk 2 slots 1 {recv_activation = @nothing}
+  grt.layer "h.4" {index = 5 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
+    forward = @block.forward, backward = @gathered.backward, tensors = [],
+    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
+}
+
+grt.schedule @chunked.schedule role @chunked {
+  // CHECK: grt.part steady {
+  grt.part steady {
+    // CHECK-NEXT: grt.task forward chunk 0 micro_batch 1 slot 1
+    grt.task forward chunk 0 micro_batch 1 slot 1
+    // CHECK-NEXT: grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
+    grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
+    // CHECK-NEXT: grt.task backward chunk 2 micro_batch 0 slot 0 sync_behind
+    grt.task backward chunk 2 micro_batch 0 slot 0 sync_behind
+    // CHECK-NEXT: grt.task update chunk 2
+    grt.task update chunk 2
+  }
+}

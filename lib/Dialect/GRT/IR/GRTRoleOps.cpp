@@ -124,9 +124,72 @@ static LogicalResult verifyRows(LayerOp layer, int64_t number) {
       succeeded(verify(layer.getPassRows(), LayerOp::kPassRow, "passes")));
 }
 
+/// Where a role has `grt.chunk`s: that they make sense of all its layers.
+static LogicalResult verifyChunks(RoleOp role) {
+  SmallVector<ChunkOp> chunks(role.getLayers().getOps<ChunkOp>());
+  if (chunks.empty())
+    return success();
+  if (!isa<ChunkOp>(role.getLayers().front().front()))
+    return role.emitOpError("expected a 'grt.chunk' in front of all layers");
+  for (FlatSymbolRefAttr exchange :
+       {role.getSendActivationAttr(), role.getRecvActivationAttr(),
+        role.getSendGradientAttr(), role.getRecvGradientAttr()})
+    if (exchange)
+      return role.emitOpError()
+             << "expected exchanges of its chunks, found its own '"
+             << exchange.getValue() << "'";
+  int64_t slots = 0, last = -1;
+  for (ChunkOp chunk : chunks) {
+    if (chunk.getNumber() <= last)
+      return chunk.emitOpError() << "expected chunk numbers to ascend, found "
+                                 << chunk.getNumber() << " after " << last;
+    last = chunk.getNumber();
+    slots += chunk.getSlots();
+    Operation *next = chunk->getNextNode();
+    if (!next || isa<ChunkOp>(next))
+      return chunk.emitOpError("expected at least one layer behind it");
+  }
+  if (slots != role.getSlots())
+    return role.emitOpError()
+           << "expected " << slots << " slots as its chunks have, found "
+           << role.getSlots();
+  return success();
+}
+
+LogicalResult ChunkOp::verify() {
+  if (getNumber() < 0 || getNumber() > UINT16_MAX)
+    return emitOpError() << "expected a number below 65536, found "
+                         << getNumber();
+  if (getSlots() < 1)
+    return emitOpError() << "expected at least one slot, found " << getSlots();
+  return success();
+}
+
+/// That the exchanges of a role or of a chunk are there.
+template <typename Op>
+static LogicalResult verifyExchanges(Op op, SymbolTableCollection &tables) {
+  return success(
+      succeeded(verifySymbol<ExchangeOp>(op, op.getSendActivationAttr(),
+                                         "send_activation", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(op, op.getRecvActivationAttr(),
+                                         "recv_activation", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(op, op.getSendGradientAttr(),
+                                         "send_gradient", tables)) &&
+      succeeded(verifySymbol<ExchangeOp>(op, op.getRecvGradientAttr(),
+                                         "recv_gradient", tables)));
+}
+
+LogicalResult ChunkOp::verifySymbolUses(SymbolTableCollection &tables) {
+  return verifyExchanges(*this, tables);
+}
+
 LogicalResult RoleOp::verifyRegions() {
   int64_t last = -1, number = 0;
+  if (failed(verifyChunks(*this)))
+    return failure();
   for (Operation &op : getLayers().front()) {
+    if (isa<ChunkOp>(op))
+      continue;
     auto layer = dyn_cast<LayerOp>(op);
     if (!layer)
       return op.emitOpError("expected only 'grt.layer' in a role");
@@ -143,15 +206,7 @@ LogicalResult RoleOp::verifyRegions() {
 }
 
 LogicalResult RoleOp::verifySymbolUses(SymbolTableCollection &tables) {
-  return success(
-      succeeded(verifySymbol<ExchangeOp>(*this, getSendActivationAttr(),
-                                         "send_activation", tables)) &&
-      succeeded(verifySymbol<ExchangeOp>(*this, getRecvActivationAttr(),
-                                         "recv_activation", tables)) &&
-      succeeded(verifySymbol<ExchangeOp>(*this, getSendGradientAttr(),
-                                         "send_gradient", tables)) &&
-      succeeded(verifySymbol<ExchangeOp>(*this, getRecvGradientAttr(),
-                                         "recv_gradient", tables)));
+  return verifyExchanges(*this, tables);
 }
 
 /// The integer `name` of a dictionary, which must be there.
@@ -287,12 +342,34 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
   if (!role)
     return emitOpError() << "expected role to name a 'grt.role', found '"
                          << getRole() << "'";
+  llvm::SmallDenseSet<int64_t> numbers;
+  for (auto chunk : role.getLayers().getOps<ChunkOp>())
+    numbers.insert(chunk.getNumber());
+  if (numbers.empty())
+    numbers.insert(role.getStage());
   for (auto part : getParts().getOps<PartOp>())
-    for (auto task : part.getTasks().getOps<TaskOp>())
+    for (auto task : part.getTasks().getOps<TaskOp>()) {
       if (task.getSlot() && *task.getSlot() >= role.getSlots())
         return task.emitOpError()
                << "expected one of the " << role.getSlots() << " slots of '"
                << getRole() << "', found " << *task.getSlot();
+      SmallVector<int64_t> named(
+          task.getChunks().value_or(ArrayRef<int64_t>()));
+      if (task.getChunk())
+        named.push_back(*task.getChunk());
+      for (int64_t number : named)
+        if (!numbers.contains(number))
+          return task.emitOpError() << "expected a chunk of '" << getRole()
+                                    << "', found " << number;
+      bool ofChunk = task.getKind() == TaskKind::Forward ||
+                     task.getKind() == TaskKind::Backward ||
+                     task.getKind() == TaskKind::Transfer ||
+                     task.getKind() == TaskKind::SyncGradients ||
+                     task.getKind() == TaskKind::Update;
+      if (ofChunk && named.empty() && numbers.size() > 1)
+        return task.emitOpError()
+               << "expected the chunk of '" << getRole() << "' that it is of";
+    }
   return success();
 }
 
@@ -325,6 +402,15 @@ LogicalResult TaskOp::verify() {
       return emitOpError() << "expected a micro-batch and a slot for '"
                            << stringifyTaskKind(getKind()) << "'";
   }
+  if (getChunk() &&
+      (getKind() == TaskKind::Transfer || getKind() == TaskKind::Norm ||
+       getKind() == TaskKind::TieReduce || getKind() == TaskKind::TieBroadcast))
+    return emitOpError() << "expected no chunk for '"
+                         << stringifyTaskKind(getKind()) << "'";
+  if (getChunks() && getKind() != TaskKind::Transfer)
+    return emitOpError() << "expected chunks of messages in a transfer only, "
+                            "found them in '"
+                         << stringifyTaskKind(getKind()) << "'";
   if (getKind() != TaskKind::Transfer) {
     if (sends || receives)
       return emitOpError() << "expected sends and receives in a transfer only, "
@@ -334,10 +420,14 @@ LogicalResult TaskOp::verify() {
   }
   if (!sends && !receives)
     return emitOpError("expected a transfer to send or to receive");
-  if ((getSendActivation() && getSendGradient()) ||
-      (getRecvActivation() && getRecvGradient()))
-    return emitOpError("expected at most one send and one receive in a "
-                       "transfer");
+  size_t messages = llvm::count_if(
+      SmallVector<std::optional<int64_t>>{
+          getSendActivation(), getSendGradient(), getRecvActivation(),
+          getRecvGradient()},
+      [](std::optional<int64_t> batch) { return batch.has_value(); });
+  if (getChunks() && getChunks()->size() != messages)
+    return emitOpError() << "expected a chunk for each of " << messages
+                         << " messages, found " << getChunks()->size();
   if (getRecvActivation() && !getSlot())
     return emitOpError("expected a slot for the received activation");
   return success();

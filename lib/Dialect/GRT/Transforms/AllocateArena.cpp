@@ -60,16 +60,26 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
 /// What the layers of a role need and where it goes.
 class RoleAllocator {
 public:
-  RoleAllocator(RoleOp role, const ProgramFacts &facts, bool isLast)
+  /// There are `chunkCount` chunks in all roles.
+  RoleAllocator(RoleOp role, const ProgramFacts &facts, int64_t chunkCount)
       : role(role), facts(facts), module(role->getParentOfType<ModuleOp>()),
-        layers(role.getLayers().getOps<LayerOp>()), isLast(isLast) {}
+        layers(role.getLayers().getOps<LayerOp>()), chunks(getChunks(role)),
+        lastChunk(chunkCount - 1),
+        isLast(chunks.back().number == chunkCount - 1) {}
 
   LogicalResult run() {
-    for (LayerOp layer : layers)
-      if (failed(collect(layer)))
-        return failure();
-    StageShape shape{role.getSlots(), facts.microBatches, isLast,
-                     facts.backend};
+    for (const RoleChunk &chunk : chunks) {
+      resharded = false;
+      for (LayerOp layer : chunk.layers)
+        if (failed(collect(layer)))
+          return failure();
+    }
+    StageShape shape{
+        role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
+    if (hasSeveral())
+      for (const RoleChunk &chunk : chunks)
+        shape.chunks.push_back(
+            {chunk.layers.size(), chunk.slots, chunk.number == lastChunk});
     FailureOr<std::optional<int64_t>> available = getAvailable();
     if (failed(available))
       return failure();
@@ -88,6 +98,8 @@ public:
   }
 
 private:
+  bool hasSeveral() const { return chunks.size() > 1; }
+
   FuncOp lookup(FlatSymbolRefAttr symbol) {
     return symbol ? module.lookupSymbol<FuncOp>(symbol.getAttr()) : FuncOp();
   }
@@ -239,6 +251,10 @@ private:
       arena.push_back(
           builder.getNamedAttr("copies", builder.getArrayAttr(copies)));
     }
+    if (hasSeveral()) {
+      arena.push_back(builder.getNamedAttr("received", range(layout.received)));
+      arena.push_back(builder.getNamedAttr("sent", range(layout.sent)));
+    }
     if (layout.windowBytes > 0)
       arena.push_back(builder.getNamedAttr(
           "window", builder.getDenseI64ArrayAttr({layout.transient.offset,
@@ -261,14 +277,24 @@ private:
                                    bytes("workspace", ledger.workspace),
                                    bytes("runtime", ledger.runtime)}));
 
-    // The gradient that comes into the last layer lies at the beginning of the
-    // boundary region, buffer 0, since a forward output may wait at its end,
-    // buffer 1, to be sent. From there the two take turns; a reshard between
-    // two layers is one turn more.
-    bool isFirst = role.getStage() == 0;
-    int64_t incoming = 0;
-    for (size_t i = layers.size(); i-- > 0;) {
-      LayerOp layer = layers[i];
+    for (const RoleChunk &chunk : chunks)
+      applyChunk(chunk, layout, bytes);
+  }
+
+  /// The gradient that comes into the last layer lies at the beginning of the
+  /// boundary region, buffer 0, since a forward output may wait at its end,
+  /// buffer 1, to be sent. From there the two take turns; a reshard between two
+  /// layers is one turn more. Where the role has several chunks, what comes and
+  /// what waits have buffers of their own.
+  void
+  applyChunk(const RoleChunk &chunk, const StageLayout &layout,
+             llvm::function_ref<NamedAttribute(StringRef, int64_t)> bytes) {
+    Builder builder(role.getContext());
+    bool isFirst = chunk.number == 0;
+    int64_t incoming = hasSeveral() ? kReceivedBuffer : 0;
+    for (size_t l = chunk.layers.size(); l-- > 0;) {
+      LayerOp layer = chunk.layers[l];
+      size_t i = chunk.firstLayer + l;
       const StageLayout::LayerPlacement &at = layout.layers[i];
       SmallVector<NamedAttribute> entries = {
           bytes("parameter", at.parameters),
@@ -285,18 +311,19 @@ private:
       if (!layout.layerData[i].empty())
         entries.push_back(builder.getNamedAttr(
             "data", builder.getDenseI64ArrayAttr(layout.layerData[i])));
-      bool isLoss = isLast && i + 1 == layers.size();
+      bool isEnd = l + 1 == chunk.layers.size();
+      bool isLoss = chunk.number == lastChunk && isEnd;
       if (!isLoss)
         entries.push_back(bytes("grad_in", incoming));
-      if (!(isFirst && i == 0)) {
-        int64_t outgoing = 1 - incoming;
+      if (!(isFirst && l == 0)) {
+        int64_t outgoing = incoming == 0 ? 1 : 0;
         entries.push_back(bytes("grad_out", outgoing));
         incoming = layer.getBackwardReshard() ? 1 - outgoing : outgoing;
       }
       if (isLoss)
         entries.push_back(
             builder.getNamedAttr("output", builder.getStringAttr("loss")));
-      else if (layer.getForwardReshard() || i + 1 == layers.size())
+      else if (layer.getForwardReshard() || isEnd)
         entries.push_back(
             builder.getNamedAttr("output", builder.getStringAttr("boundary")));
       else
@@ -310,8 +337,10 @@ private:
   const ProgramFacts &facts;
   ModuleOp module;
   SmallVector<LayerOp> layers;
+  SmallVector<RoleChunk> chunks;
   std::vector<StageLayer> stageLayers;
-  bool isLast;
+  int64_t lastChunk; ///< of the model
+  bool isLast;       ///< has it
   /// The layer collected next holds samples in another layout.
   bool resharded = false;
 };
@@ -331,8 +360,11 @@ class AllocateArenaPass
     FailureOr<ProgramFacts> facts = getFacts(module);
     if (failed(roles) || failed(facts))
       return signalPassFailure();
+    FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(*roles);
+    if (failed(chunks))
+      return signalPassFailure();
     for (RoleOp role : *roles)
-      if (failed(RoleAllocator(role, *facts, role == roles->back()).run()))
+      if (failed(RoleAllocator(role, *facts, chunks->size()).run()))
         return signalPassFailure();
   }
 };

@@ -110,17 +110,20 @@ class ScheduleTasksPass
     if (stages.empty())
       return model.emitOpError("expected the layers in stages: run "
                                "'galvatron-split-stages' first");
-    if (int64_t(stages.size()) != plan.getPipelineDegree())
+    // Stages of the same devices are chunks of one role.
+    int64_t degree = plan.getPipelineDegree();
+    if (stages.size() % degree)
       return model.emitOpError()
-             << "expected " << plan.getPipelineDegree()
-             << " stages as the plan says, found " << stages.size();
+             << "expected " << degree
+             << " stages as the plan says, or a multiple, found "
+             << stages.size();
     samples = plan.getBatch() / plan.getMicroBatches();
     llvm::Expected<const ::galvatron::Schedule *> parsed =
         ::galvatron::parseSchedule(plan.getSchedule());
     if (!parsed)
       return module.emitOpError(llvm::toString(parsed.takeError()));
     schedule = *parsed;
-    shape = {plan.getPipelineDegree(), plan.getMicroBatches()};
+    shape = {degree, plan.getMicroBatches(), int64_t(stages.size()) / degree};
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     liveSets = mlir::galvatron::getLiveSets(model);
@@ -128,18 +131,28 @@ class ScheduleTasksPass
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     ExchangeMaker exchanges(builder, module);
     SmallVector<RoleOp> roles;
-    int64_t index = 0;
-    SmallVector<int64_t> ends;
+    SmallVector<int64_t> begins; // the first layers of stages, in the model
+    int64_t layerCount = 0;
     for (mlir::galvatron::StageOp stage : stages) {
-      FailureOr<RoleOp> role = buildRole(builder, exchanges, stage, index);
+      begins.push_back(layerCount);
+      layerCount += stage.getLayers().size();
+    }
+    for (int64_t number = 0; number < degree; ++number) {
+      SmallVector<ChunkSource> chunks;
+      for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+        if (schedule->home(shape, chunk) == number)
+          chunks.push_back({stages[chunk], chunk, begins[chunk]});
+      FailureOr<RoleOp> role = buildRole(builder, exchanges, number, chunks);
       if (failed(role))
         return failure();
       roles.push_back(*role);
-      ends.push_back(index);
     }
     for (size_t i = 0; i + 1 < stages.size(); ++i)
-      if (failed(connect(exchanges, stages[i], roles[i], stages[i + 1],
-                         roles[i + 1], liveSets[ends[i]])))
+      if (failed(connect(exchanges, stages[i],
+                         getChunkOp(roles[schedule->home(shape, i)], i),
+                         stages[i + 1],
+                         getChunkOp(roles[schedule->home(shape, i + 1)], i + 1),
+                         liveSets[begins[i + 1]])))
         return failure();
 
     FailureOr<SmallVector<TiedTensor>> ties = getTies(roles);
@@ -173,12 +186,20 @@ class ScheduleTasksPass
     return success();
   }
 
-  FailureOr<RoleOp> buildRole(OpBuilder &builder, ExchangeMaker &exchanges,
-                              mlir::galvatron::StageOp stage, int64_t &index) {
-    OpBuilder::InsertionGuard guard(builder);
-    int64_t number = stage.getIndex();
-    int64_t slots = schedule->slots(shape, /*chunk=*/number);
-    // Exchanges go in front of the roles that name them.
+  /// A stage of the model that becomes a chunk.
+  struct ChunkSource {
+    mlir::galvatron::StageOp stage;
+    int64_t number;
+    int64_t firstLayer; ///< in the model
+  };
+
+  struct Reshards {
+    FlatSymbolRefAttr forward, backward;
+  };
+
+  FailureOr<SmallVector<Reshards>> buildReshards(ExchangeMaker &exchanges,
+                                                 const ChunkSource &chunk) {
+    mlir::galvatron::StageOp stage = chunk.stage;
     SmallVector<mlir::galvatron::LayerOp> layers = stage.getLayers();
     SmallVector<Reshards> reshards(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -186,9 +207,26 @@ class ScheduleTasksPass
         return failure();
       if (i > 0 &&
           failed(buildReshards(exchanges, stage, layers[i - 1], layers[i],
-                               liveSets[index + i], reshards[i - 1].forward,
-                               reshards[i].backward)))
+                               liveSets[chunk.firstLayer + i],
+                               reshards[i - 1].forward, reshards[i].backward)))
         return failure();
+    }
+    return reshards;
+  }
+
+  FailureOr<RoleOp> buildRole(OpBuilder &builder, ExchangeMaker &exchanges,
+                              int64_t number, ArrayRef<ChunkSource> chunks) {
+    OpBuilder::InsertionGuard guard(builder);
+    mlir::galvatron::StageOp stage = chunks.front().stage;
+    // Exchanges go in front of the roles that name them.
+    SmallVector<SmallVector<Reshards>> reshards;
+    int64_t slots = 0;
+    for (const ChunkSource &chunk : chunks) {
+      FailureOr<SmallVector<Reshards>> made = buildReshards(exchanges, chunk);
+      if (failed(made))
+        return failure();
+      reshards.push_back(std::move(*made));
+      slots += schedule->slots(shape, chunk.number);
     }
     auto role =
         RoleOp::create(builder, stage.getLoc(), ("stage" + Twine(number)).str(),
@@ -201,14 +239,34 @@ class ScheduleTasksPass
                        /*slot_bytes=*/IntegerAttr(), /*arena=*/DictionaryAttr(),
                        /*ledger=*/DictionaryAttr());
     builder.createBlock(&role.getLayers());
-    // By value: the layer of the role that holds it, and where there.
-    llvm::DenseMap<Value, std::pair<int64_t, int64_t>> holders;
-    for (auto [number, layer] : llvm::enumerate(layers)) {
-      LayerOp made = buildLayer(builder, layer, index, reshards[number]);
-      bool holdsAll = number == 0 || reshards[number - 1].forward;
-      placeTensors(made, layer, index++, int64_t(number), holdsAll, holders);
+    int64_t position = 0; // of a layer in the role
+    for (auto [chunk, reshardsOf] : llvm::zip_equal(chunks, reshards)) {
+      if (chunks.size() > 1)
+        ChunkOp::create(builder, ChunkSource(chunk).stage.getLoc(),
+                        chunk.number, schedule->slots(shape, chunk.number),
+                        /*send_activation=*/FlatSymbolRefAttr(),
+                        /*recv_activation=*/FlatSymbolRefAttr(),
+                        /*send_gradient=*/FlatSymbolRefAttr(),
+                        /*recv_gradient=*/FlatSymbolRefAttr());
+      // By value: the layer of the role that holds it, and where there.
+      llvm::DenseMap<Value, std::pair<int64_t, int64_t>> holders;
+      for (auto [i, layer] :
+           llvm::enumerate(ChunkSource(chunk).stage.getLayers())) {
+        int64_t index = chunk.firstLayer + int64_t(i);
+        LayerOp made = buildLayer(builder, layer, index, reshardsOf[i]);
+        bool holdsAll = i == 0 || reshardsOf[i - 1].forward;
+        placeTensors(made, layer, index, position++, holdsAll, holders);
+      }
     }
     return role;
+  }
+
+  /// What names the exchanges of a chunk: a `grt.chunk`, or its role.
+  static Operation *getChunkOp(RoleOp role, int64_t number) {
+    for (const RoleChunk &chunk : getChunks(role))
+      if (chunk.number == number)
+        return chunk.op;
+    llvm_unreachable("the role has the chunk");
   }
 
   /// Marks the layers whose parameters may be gathered ahead.
@@ -218,19 +276,16 @@ class ScheduleTasksPass
                          : FuncOp();
       return func && func.getGatheredBytes().value_or(0) > 0;
     };
-    for (auto [layer, ahead] :
-         llvm::zip_equal(role.getLayers().getOps<LayerOp>(),
-                         ::galvatron::gathersAhead(getStrategies(role)))) {
-      LayerOp op = layer;
-      op.setForwardAhead(ahead.forward && gathers(op.getForwardAttr()));
-      op.setBackwardAhead(ahead.backward && (gathers(op.getRecomputeAttr()) ||
-                                             gathers(op.getBackwardAttr())));
-    }
+    for (const RoleChunk &chunk : getChunks(role))
+      for (auto [layer, ahead] : llvm::zip_equal(
+               chunk.layers,
+               ::galvatron::gathersAhead(getStrategies(chunk.layers)))) {
+        LayerOp op = layer;
+        op.setForwardAhead(ahead.forward && gathers(op.getForwardAttr()));
+        op.setBackwardAhead(ahead.backward && (gathers(op.getRecomputeAttr()) ||
+                                               gathers(op.getBackwardAttr())));
+      }
   }
-
-  struct Reshards {
-    FlatSymbolRefAttr forward, backward;
-  };
 
   /// What convert-nn-to-grt must have left on the layer.
   LogicalResult check(mlir::galvatron::LayerOp layer) {
@@ -403,10 +458,10 @@ class ScheduleTasksPass
     return success();
   }
 
-  /// Exchanges of both directions between neighbouring stages.
+  /// Exchanges of both directions between neighbouring chunks.
   LogicalResult connect(ExchangeMaker &exchanges,
-                        mlir::galvatron::StageOp stage, RoleOp role,
-                        mlir::galvatron::StageOp nextStage, RoleOp next,
+                        mlir::galvatron::StageOp stage, Operation *chunk,
+                        mlir::galvatron::StageOp nextStage, Operation *next,
                         const LiveSet &set) {
     mlir::galvatron::LayerOp from = stage.getLayers().back();
     mlir::galvatron::LayerOp to = nextStage.getLayers().front();
@@ -426,10 +481,11 @@ class ScheduleTasksPass
         ::galvatron::reshardPlan(after, before, nextStage.getDevices(),
                                  stage.getDevices(), samples),
         *bytes, getTensors(set, after, before), cut + ".gradient");
-    role.setSendActivationAttr(activation);
-    next.setRecvActivationAttr(activation);
-    next.setSendGradientAttr(gradient);
-    role.setRecvGradientAttr(gradient);
+    // The same names on both kinds of operations.
+    chunk->setAttr("send_activation", activation);
+    next->setAttr("recv_activation", activation);
+    next->setAttr("send_gradient", gradient);
+    chunk->setAttr("recv_gradient", gradient);
     return success();
   }
 

@@ -29,7 +29,15 @@ static_assert(uint32_t(TaskKind::TieBroadcast) ==
               uint32_t(::galvatron::TaskKind::TieBroadcast));
 static_assert(uint32_t(Part::Evaluate) == uint32_t(SchedulePart::Evaluate));
 
-TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task) {
+/// Messages in the order in which tasks have them.
+constexpr std::pair<TransferDirection, TransferValue> kMessages[] = {
+    {TransferDirection::Send, TransferValue::Activation},
+    {TransferDirection::Send, TransferValue::Gradient},
+    {TransferDirection::Receive, TransferValue::Activation},
+    {TransferDirection::Receive, TransferValue::Gradient}};
+
+TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
+                 bool several) {
   auto kind = static_cast<TaskKind>(task.kind);
   auto number = [&](bool there, int64_t value) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
@@ -39,50 +47,26 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task) {
     const TransferPart *part = task.part(direction, value);
     return number(part, part ? part->microBatch : 0);
   };
+  SmallVector<int64_t> chunks;
+  for (auto [direction, value] : kMessages)
+    if (const TransferPart *part = task.part(direction, value))
+      chunks.push_back(part->chunk);
   const TransferPart *filled =
       task.part(TransferDirection::Receive, TransferValue::Activation);
   bool behind =
       kind == TaskKind::Backward && (task.flags & ::galvatron::SyncBehind);
   return TaskOp::create(
       builder, loc, TaskKindAttr::get(builder.getContext(), kind),
+      number(several && task.isOfChunk(), task.chunk),
       number(runs, task.microBatch),
       batchOf(TransferDirection::Send, TransferValue::Activation),
       batchOf(TransferDirection::Receive, TransferValue::Activation),
       batchOf(TransferDirection::Send, TransferValue::Gradient),
       batchOf(TransferDirection::Receive, TransferValue::Gradient),
       number(runs || filled, filled ? filled->slot : task.slot),
+      several && !chunks.empty() ? builder.getDenseI64ArrayAttr(chunks)
+                                 : DenseI64ArrayAttr(),
       behind ? builder.getUnitAttr() : UnitAttr());
-}
-
-/// Of a role that is one chunk, of its number.
-Task readTask(TaskOp op, uint16_t chunk) {
-  Task task;
-  task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
-  task.microBatch = op.getMicroBatch().value_or(0);
-  if (op.getSyncBehind())
-    task.flags |= ::galvatron::SyncBehind;
-  if (task.isOfChunk()) {
-    task.chunk = chunk;
-    task.slot = op.getSlot().value_or(0);
-  }
-  auto read = [&](std::optional<int64_t> number, TransferDirection direction,
-                  TransferValue value, int64_t peer) {
-    if (number)
-      task.parts.push_back({direction, value, chunk,
-                            static_cast<uint16_t>(peer), /*slot=*/0,
-                            static_cast<uint32_t>(*number)});
-  };
-  read(op.getSendActivation(), TransferDirection::Send,
-       TransferValue::Activation, chunk + 1);
-  read(op.getSendGradient(), TransferDirection::Send, TransferValue::Gradient,
-       chunk - 1);
-  read(op.getRecvActivation(), TransferDirection::Receive,
-       TransferValue::Activation, chunk - 1);
-  if (op.getRecvActivation())
-    task.parts.back().slot = op.getSlot().value_or(0);
-  read(op.getRecvGradient(), TransferDirection::Receive,
-       TransferValue::Gradient, chunk + 1);
-  return task;
 }
 
 /// Highest micro-batch that any task of the program runs, plus one.
@@ -149,11 +133,91 @@ FailureOr<SmallVector<RoleOp>> mlir::grt::getRoles(ModuleOp module) {
   return roles;
 }
 
-std::vector<::galvatron::Strategy> mlir::grt::getStrategies(RoleOp role) {
+Task mlir::grt::readTask(TaskOp op, int64_t only) {
+  Task task;
+  task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
+  task.microBatch = op.getMicroBatch().value_or(0);
+  if (op.getSyncBehind())
+    task.flags |= ::galvatron::SyncBehind;
+  if (task.isOfChunk()) {
+    task.chunk = op.getChunk().value_or(only);
+    task.slot = op.getSlot().value_or(0);
+  }
+  const std::optional<int64_t> batches[] = {
+      op.getSendActivation(), op.getSendGradient(), op.getRecvActivation(),
+      op.getRecvGradient()};
+  std::optional<ArrayRef<int64_t>> chunks = op.getChunks();
+  for (auto [message, batch] : llvm::zip_equal(kMessages, batches)) {
+    if (!batch)
+      continue;
+    TransferPart part;
+    std::tie(part.direction, part.value) = message;
+    part.chunk = chunks ? (*chunks)[task.parts.size()] : only;
+    part.peerChunk =
+        part.sends() != part.isGradient() ? part.chunk + 1 : part.chunk - 1;
+    part.microBatch = *batch;
+    if (!part.sends() && !part.isGradient())
+      part.slot = op.getSlot().value_or(0);
+    task.parts.push_back(part);
+  }
+  return task;
+}
+
+SmallVector<RoleChunk> mlir::grt::getChunks(RoleOp role) {
+  SmallVector<RoleChunk> chunks;
+  auto begin = [&](auto op, int64_t number, size_t firstLayer) {
+    chunks.push_back({op,
+                      number,
+                      op.getSlots(),
+                      op.getSendActivationAttr(),
+                      op.getRecvActivationAttr(),
+                      op.getSendGradientAttr(),
+                      op.getRecvGradientAttr(),
+                      firstLayer,
+                      {}});
+  };
+  if (role.getLayers().getOps<ChunkOp>().empty())
+    begin(role, role.getStage(), 0);
+  size_t layers = 0;
+  for (Operation &op : role.getLayers().front()) {
+    if (auto chunk = dyn_cast<ChunkOp>(op)) {
+      begin(chunk, chunk.getNumber(), layers);
+      continue;
+    }
+    chunks.back().layers.push_back(cast<LayerOp>(op));
+    ++layers;
+  }
+  return chunks;
+}
+
+FailureOr<SmallVector<PlacedChunk>>
+mlir::grt::getChunks(ArrayRef<RoleOp> roles) {
+  SmallVector<PlacedChunk> chunks;
+  for (auto [number, role] : llvm::enumerate(roles))
+    for (RoleChunk &chunk : getChunks(role))
+      chunks.push_back({std::move(chunk), number});
+  llvm::stable_sort(chunks, [](const PlacedChunk &a, const PlacedChunk &b) {
+    return a.chunk.number < b.chunk.number;
+  });
+  for (auto [number, placed] : llvm::enumerate(chunks))
+    if (placed.chunk.number != int64_t(number))
+      return placed.chunk.op->emitOpError()
+             << "expected chunks 0 to " << chunks.size() - 1
+             << ", each once, found " << placed.chunk.number;
+  return chunks;
+}
+
+std::vector<::galvatron::Strategy>
+mlir::grt::getStrategies(ArrayRef<LayerOp> layers) {
   std::vector<::galvatron::Strategy> strategies;
-  for (auto layer : role.getLayers().getOps<LayerOp>())
+  for (LayerOp layer : layers)
     strategies.push_back(layer.getStrategy().toStrategy());
   return strategies;
+}
+
+std::vector<::galvatron::Strategy> mlir::grt::getStrategies(RoleOp role) {
+  return getStrategies(
+      SmallVector<LayerOp>(role.getLayers().getOps<LayerOp>()));
 }
 
 FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
@@ -214,7 +278,7 @@ void mlir::grt::buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
       OpBuilder::InsertionGuard partGuard(builder);
       builder.createBlock(&part.getTasks());
       for (const Task &task : list)
-        buildTask(builder, loc, task);
+        buildTask(builder, loc, task, program.hasSeveralChunks());
     }
   }
 }
@@ -231,9 +295,11 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   result.schedules.resize(roles->size());
   result.tasks.resize(roles->size());
   result.program.roles.resize(roles->size());
-  for (auto [number, role] : llvm::enumerate(result.roles))
-    result.program.chunks.push_back(
-        {static_cast<int64_t>(number), role.getSlots()});
+  FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(result.roles);
+  if (failed(chunks))
+    return failure();
+  for (const PlacedChunk &placed : *chunks)
+    result.program.chunks.push_back({int64_t(placed.role), placed.chunk.slots});
   for (const TiedTensor &tie : *ties)
     result.program.ties.push_back({tie.owner.role, tie.borrower.role});
 

@@ -111,8 +111,11 @@ class VerifySchedulePass
   }
 
   LogicalResult verifyGathers(ArrayRef<RoleOp> roles) {
-    for (RoleOp role : roles) {
-      SmallVector<LayerOp> layers(role.getLayers().getOps<LayerOp>());
+    FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(roles);
+    if (failed(chunks))
+      return failure();
+    for (const PlacedChunk &placed : *chunks) {
+      SmallVector<LayerOp> layers = placed.chunk.layers;
       for (size_t i = 0; i < layers.size(); ++i)
         if (failed(verifyGather(layers[i], layers[i].getForwardAhead(),
                                 i > 0 ? layers[i - 1] : LayerOp(), "forward",
@@ -150,15 +153,14 @@ class VerifySchedulePass
     return getOperation().lookupSymbol<ExchangeOp>(symbol.getAttr());
   }
 
-  LogicalResult verifyReshards(RoleOp role) {
-    SmallVector<LayerOp> layers(role.getLayers().getOps<LayerOp>());
+  LogicalResult verifyReshards(RoleOp role, SmallVector<LayerOp> layers) {
     for (size_t i = 0; i < layers.size(); ++i) {
       LayerOp layer = layers[i];
       bool hasNext = i + 1 < layers.size();
       if (FlatSymbolRefAttr reshard = layer.getForwardReshardAttr()) {
         if (!hasNext)
           return layer.emitOpError("expected no forward reshard on the last "
-                                   "layer of a role");
+                                   "layer of a chunk");
         if (failed(verifyExchange(layer, lookup(reshard), role, role,
                                   layer.getSamples(),
                                   layers[i + 1].getSamples())))
@@ -171,7 +173,7 @@ class VerifySchedulePass
       if (FlatSymbolRefAttr reshard = layer.getBackwardReshardAttr()) {
         if (i == 0)
           return layer.emitOpError("expected no backward reshard on the first "
-                                   "layer of a role");
+                                   "layer of a chunk");
         if (failed(verifyExchange(layer, lookup(reshard), role, role,
                                   layer.getSamples(),
                                   layers[i - 1].getSamples())))
@@ -185,42 +187,56 @@ class VerifySchedulePass
     return success();
   }
 
-  /// One direction of a cut: both roles must name one exchange.
-  LogicalResult verifyCut(RoleOp from, FlatSymbolRefAttr send,
-                          StringRef sendName, int64_t fromUnits, RoleOp to,
-                          FlatSymbolRefAttr recv, StringRef recvName,
-                          int64_t toUnits) {
-    if (!send)
-      return from.emitOpError()
-             << "expected '" << sendName << "' to name the exchange with role '"
-             << to.getSymName() << "'";
-    if (send != recv) {
-      InFlightDiagnostic diagnostic = to.emitOpError();
-      diagnostic << "expected '" << recvName << "' to name '" << send.getValue()
-                 << "' as '" << sendName << "' of role '" << from.getSymName()
-                 << "' does";
-      if (recv)
-        diagnostic << ", found '" << recv.getValue() << "'";
-      diagnostic.attachNote(from.getLoc()) << "which stands here";
+  /// One end of a cut: a chunk, and what it names for a direction.
+  struct CutEnd {
+    RoleOp role;
+    Operation *op;
+    FlatSymbolRefAttr exchange;
+    StringRef name; ///< of the attribute
+    int64_t units;  ///< samples
+  };
+
+  /// One direction of a cut: both chunks must name one exchange.
+  LogicalResult verifyCut(CutEnd from, CutEnd to) {
+    if (!from.exchange)
+      return from.op->emitOpError() << "expected '" << from.name
+                                    << "' to name the exchange with role '"
+                                    << to.role.getSymName() << "'";
+    if (from.exchange != to.exchange) {
+      InFlightDiagnostic diagnostic = to.op->emitOpError();
+      diagnostic << "expected '" << to.name << "' to name '"
+                 << from.exchange.getValue() << "' as '" << from.name
+                 << "' of role '" << from.role.getSymName() << "' does";
+      if (to.exchange)
+        diagnostic << ", found '" << to.exchange.getValue() << "'";
+      diagnostic.attachNote(from.op->getLoc()) << "which stands here";
       return diagnostic;
     }
-    return verifyExchange(from, lookup(send), from, to, fromUnits, toUnits);
+    return verifyExchange(from.op, lookup(from.exchange), from.role, to.role,
+                          from.units, to.units);
   }
 
   LogicalResult verifyExchanges(ArrayRef<RoleOp> roles) {
-    for (RoleOp role : roles)
-      if (failed(verifyReshards(role)))
+    FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(roles);
+    if (failed(chunks))
+      return failure();
+    for (const PlacedChunk &placed : *chunks)
+      if (failed(verifyReshards(roles[placed.role], placed.chunk.layers)))
         return failure();
-    for (size_t i = 0; i + 1 < roles.size(); ++i) {
-      RoleOp role = roles[i], next = roles[i + 1];
-      int64_t out = cast<LayerOp>(role.getLayers().front().back()).getSamples();
-      int64_t in = cast<LayerOp>(next.getLayers().front().front()).getSamples();
+    for (size_t i = 0; i + 1 < chunks->size(); ++i) {
+      const RoleChunk &chunk = (*chunks)[i].chunk,
+                      &next = (*chunks)[i + 1].chunk;
+      RoleOp role = roles[(*chunks)[i].role];
+      RoleOp nextRole = roles[(*chunks)[i + 1].role];
+      int64_t out = LayerOp(chunk.layers.back()).getSamples();
+      int64_t in = LayerOp(next.layers.front()).getSamples();
       if (failed(verifyCut(
-              role, role.getSendActivationAttr(), "send_activation", out, next,
-              next.getRecvActivationAttr(), "recv_activation", in)) ||
-          failed(verifyCut(next, next.getSendGradientAttr(), "send_gradient",
-                           in, role, role.getRecvGradientAttr(),
-                           "recv_gradient", out)))
+              {role, chunk.op, chunk.sendActivation, "send_activation", out},
+              {nextRole, next.op, next.recvActivation, "recv_activation",
+               in})) ||
+          failed(verifyCut(
+              {nextRole, next.op, next.sendGradient, "send_gradient", in},
+              {role, chunk.op, chunk.recvGradient, "recv_gradient", out})))
         return failure();
     }
     return success();

@@ -230,13 +230,27 @@ LogicalResult verifyElementTypes(ModelOp model) {
 }
 
 /// The stages that are there already have the devices from 0 on, as the ranks
-/// of a program are numbered. The model's verifier sees to it that none has
-/// two.
+/// of a program are numbered. The model's verifier sees to it that no two have
+/// one in part. Stages with the same devices are chunks of one: they take the
+/// groups in turns.
 LogicalResult verifyDevices(ModelOp model) {
   SmallVector<StageOp, 8> stages = model.getStages();
   int64_t count = 0;
-  for (StageOp stage : stages)
-    count += stage.getDevices().size();
+  size_t groups = 0; // before the first one comes again
+  for (auto [number, stage] : llvm::enumerate(stages)) {
+    if (number > 0 && groups == 0 &&
+        stage.getDevices() == stages.front().getDevices())
+      groups = number;
+    if (groups == 0) {
+      count += stage.getDevices().size();
+      continue;
+    }
+    StageOp first = stages[number % groups];
+    if (stage.getDevices() != first.getDevices())
+      return stage.emitOpError()
+             << "expected the devices of stage " << first.getIndex()
+             << ": the groups of devices come in one order, chunk by chunk";
+  }
   for (StageOp stage : stages)
     for (int64_t device : stage.getDevices())
       if (device >= count)

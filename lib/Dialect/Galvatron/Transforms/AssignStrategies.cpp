@@ -8,6 +8,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -115,10 +116,18 @@ private:
     std::vector<int64_t> sizes(stages.begin(), stages.end());
     if (sizes.empty())
       sizes = ::galvatron::evenPartition(count, degree);
-    if (int64_t(sizes.size()) != degree)
+    // Chunk by chunk, where stages have several.
+    if (sizes.size() % degree)
       return module.emitError()
              << "expected " << degree
-             << " numbers of layers in 'stages', found " << sizes.size();
+             << " numbers of layers in 'stages', or a multiple of that, found "
+             << sizes.size();
+    auto kind = ::galvatron::parseSchedule(newSchedule);
+    if (llvm::Error error =
+            kind ? (*kind)->check({degree, newMicroBatches,
+                                   int64_t(sizes.size()) / degree})
+                 : kind.takeError())
+      return module.emitError(llvm::toString(std::move(error)));
     if (llvm::any_of(sizes, [](int64_t size) { return size < 1; }) ||
         std::accumulate(sizes.begin(), sizes.end(), int64_t(0)) != count)
       return module.emitError()

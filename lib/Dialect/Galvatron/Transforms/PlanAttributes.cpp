@@ -207,6 +207,43 @@ static ArrayAttr convertDevices(MLIRContext *context,
   return ArrayAttr::get(context, stages);
 }
 
+FailureOr<::galvatron::ScheduleShape>
+mlir::galvatron::getScheduleShape(ModuleOp module) {
+  ModelOp model = getModel(module);
+  PlanAttr plan = getPlan(module);
+  if (!model || !plan)
+    return failure();
+  int64_t degree = plan.getPipelineDegree(), count = degree;
+  LayerOp last;
+  for (LayerOp layer : model.getLayers())
+    if (IntegerAttr stage = layer.getStageAttr();
+        stage && (!last || stage.getInt() + 1 > count)) {
+      last = layer;
+      count = std::max(count, stage.getInt() + 1);
+    }
+  // Stages that go on behind the last group of devices begin with the first
+  // group again.
+  auto schedule =
+      llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
+  ::galvatron::ScheduleShape shape{degree, plan.getMicroBatches(),
+                                   (count + degree - 1) / degree};
+  llvm::Error error = schedule->check(shape);
+  if (error && count > degree) {
+    last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "
+                       << degree << ": " << llvm::toString(std::move(error));
+    return failure();
+  }
+  if (error)
+    return module.emitError(llvm::toString(std::move(error))), failure();
+  if (count % degree)
+    return module.emitError()
+               << "expected a multiple of " << degree
+               << " stages, as many chunks of each device group, found "
+               << count,
+           failure();
+  return shape;
+}
+
 FailureOr<::galvatron::Plan>
 mlir::galvatron::readPlan(ModuleOp module,
                           const ::galvatron::Cluster &cluster) {
@@ -234,14 +271,19 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.schedule =
       llvm::cantFail(::galvatron::parseSchedule(attribute.getSchedule()));
   plan.pipelineDegree = stageCount;
+  FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
+  if (failed(shape))
+    return failure();
+  std::vector<::galvatron::LayerRange> ranges(shape->allChunks());
   for (std::vector<int64_t> &group : *groups) {
     ::galvatron::PlanStage stage;
     stage.devices = group;
     plan.stages.push_back(std::move(stage));
   }
   for (StageOp stage : model.getStages())
-    if (int64_t(stage.getIndex()) < stageCount)
-      plan.stages[stage.getIndex()].devices = stage.getDevices().vec();
+    if (int64_t(stage.getIndex()) < shape->allChunks())
+      plan.stages[plan.schedule->home(*shape, stage.getIndex())].devices =
+          stage.getDevices().vec();
 
   for (auto [index, layer] : llvm::enumerate(model.getLayers())) {
     if (!layer.getStrategyAttr())
@@ -253,17 +295,17 @@ mlir::galvatron::readPlan(ModuleOp module,
                                  << layer.getLayerName() << "', found none",
              failure();
     int64_t number = layer.getStageAttr() ? layer.getStageAttr().getInt() : 0;
-    if (number >= stageCount)
-      return layer.emitOpError()
-                 << "expected a stage below the pipeline degree " << stageCount
-                 << ", found " << number,
-             failure();
-    ::galvatron::PlanStage &stage = plan.stages[number];
-    if (stage.layerCount++ == 0)
-      stage.firstLayer = index;
-    plan.layers.push_back({layer.getLayerName().str(), number,
+    if (ranges[number].count++ == 0)
+      ranges[number].first = index;
+    plan.layers.push_back({layer.getLayerName().str(),
+                           plan.schedule->home(*shape, number),
                            layer.getStrategyAttr().toStrategy()});
   }
+  std::vector<std::vector<::galvatron::LayerRange>> ofStage(stageCount);
+  for (auto [number, range] : llvm::enumerate(ranges))
+    ofStage[plan.schedule->home(*shape, number)].push_back(range);
+  for (auto [stage, chunks] : llvm::zip_equal(plan.stages, ofStage))
+    stage.setRanges(chunks);
   for (auto check :
        {&::galvatron::Plan::check, &::galvatron::Plan::checkDevices})
     if (llvm::Error error = (plan.*check)())
@@ -312,10 +354,11 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
     module->setAttr(GalvatronDialect::kTrainingAttr,
                     getTrainingAttr(context, plan.training));
   Builder builder(context);
-  for (auto [layer, entry] : llvm::zip_equal(layers, plan.layers)) {
+  for (auto [number, chunk] : llvm::enumerate(plan.chunks()))
+    for (int64_t l = chunk.layers.first; l < chunk.layers.end(); ++l)
+      layers[l].setStageAttr(builder.getI64IntegerAttr(number));
+  for (auto [layer, entry] : llvm::zip_equal(layers, plan.layers))
     layer.setStrategyAttr(StrategyAttr::get(context, entry.strategy));
-    layer.setStageAttr(builder.getI64IntegerAttr(entry.stage));
-  }
 }
 
 void mlir::galvatron::removePlan(ModuleOp module) {

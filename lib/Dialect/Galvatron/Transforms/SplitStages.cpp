@@ -9,6 +9,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 
 #include "mlir/IR/Builders.h"
@@ -47,12 +48,16 @@ struct SplitStagesPass
     if (!cluster)
       return module.emitError(
           "expected a 'galvatron.cluster' attribute to split stages by");
-    int64_t stageCount = plan.getPipelineDegree();
     auto groups = getStageDevices(module, plan, cluster.getDeviceCount());
     if (failed(groups))
       return failure();
     if (!model.getStages().empty())
       return model.emitOpError("is split into stages already");
+    FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
+    if (failed(shape))
+      return failure();
+    // Each chunk of a device group is a stage of its own here.
+    int64_t stageCount = shape->allChunks();
 
     SmallVector<SmallVector<LayerOp>> layers(stageCount);
     for (LayerOp layer : model.getLayers()) {
@@ -72,10 +77,13 @@ struct SplitStagesPass
         return model.emitOpError()
                << "has no layer in stage " << stage << " of " << stageCount;
 
+    const ::galvatron::Schedule &schedule =
+        *llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
     SmallVector<StageOp> stages;
     for (int64_t stage = 0; stage < stageCount; ++stage)
-      stages.push_back(
-          makeStage(model, stage, (*groups)[stage], layers[stage]));
+      stages.push_back(makeStage(model, stage,
+                                 (*groups)[schedule.home(*shape, stage)],
+                                 layers[stage]));
     SmallVector<Value> alive;
     for (int64_t stage = 0; stage + 1 < stageCount; ++stage) {
       alive.append(stages[stage]->result_begin(), stages[stage]->result_end());

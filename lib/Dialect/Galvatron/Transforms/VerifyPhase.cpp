@@ -106,7 +106,10 @@ private:
   }
 
   LogicalResult verifySplit(ModelOp model) {
-    int64_t expected = getPlan(module).getPipelineDegree();
+    FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
+    if (failed(shape))
+      return failure();
+    int64_t expected = shape->allChunks();
     int64_t found = model.getStages().size();
     if (found != expected)
       return model.emitOpError() << "expected " << expected

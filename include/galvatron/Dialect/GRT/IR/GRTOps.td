@@ -383,6 +383,9 @@ def GRT_RoleOp : GRT_Op<"role", [
   let description = [{
     `devices` are global ranks; the position in the list is the local rank.
     `slots` is the number of stash slots, that is of micro-batches in flight.
+    The layers are one chunk, of the stage's number, and the exchanges are its
+    own; or every run of layers that is a chunk has a `grt.chunk` in front, which
+    names its exchanges and slots, and `slots` is their sum.
     `arena` and `ledger` are set by `galvatron-allocate-arena`: the byte ranges
     `[offset, bytes]` of the arena's regions, and the arena's bytes by purpose.
     A `window` in `arena`, `[offset, bytes, stride]`, is memory mapped once
@@ -391,9 +394,13 @@ def GRT_RoleOp : GRT_Op<"role", [
     Constraints:
     - (C1) at least one device, none twice, none negative.
     - (C2) at least one slot.
-    - (C3) holds `grt.layer` ops only, at least one, with ascending indices.
+    - (C3) holds `grt.layer` and `grt.chunk` ops only, at least one layer, with
+      ascending indices.
     - (C4) every exchange named is a `grt.exchange`.
     - (C5) the name is not empty.
+    - (C6) with chunks: the first operation is one, each has a layer, their
+      numbers ascend, their slots add up to `slots`, and the role itself names
+      no exchange.
   }];
   let arguments = (ins
     Galvatron_NameAttr:$sym_name, GRT_Int:$stage, DenseI64ArrayAttr:$devices,
@@ -413,6 +420,32 @@ def GRT_RoleOp : GRT_Op<"role", [
   }];
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
+}
+
+def GRT_ChunkOp : GRT_Op<"chunk", [
+    HasParent<"RoleOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Begins a run of layers that a role runs as one";
+  let description = [{
+    The chunk's layers stand behind it, up to the next one. Its number counts
+    the chunks of all roles in the order of the model: its neighbours there,
+    which are other roles' chunks, share its exchanges.
+
+    Constraints:
+    - (C1) the number is 0 to 65535, and there is at least one slot.
+    - (C2) every exchange named is a `grt.exchange`.
+
+    ```mlir
+    grt.chunk 3 slots 2 {recv_activation = @cut2.activation, send_gradient = @cut2.gradient}
+    ```
+  }];
+  let arguments = (ins
+    GRT_Int:$number, GRT_Int:$slots,
+    OptionalAttr<FlatSymbolRefAttr>:$send_activation,
+    OptionalAttr<FlatSymbolRefAttr>:$recv_activation,
+    OptionalAttr<FlatSymbolRefAttr>:$send_gradient,
+    OptionalAttr<FlatSymbolRefAttr>:$recv_gradient);
+  let assemblyFormat = "$number `slots` $slots attr-dict";
+  let hasVerifier = 1;
 }
 
 def GRT_LayerOp : GRT_Op<"layer", [
@@ -516,7 +549,8 @@ def GRT_ScheduleOp : GRT_Op<"schedule", [
     - (C1) `role` names a `grt.role`.
     - (C2) holds `grt.part` ops only, each part at most once, in the order of
       the C ABI.
-    - (C3) a task's slot is one of the role's slots.
+    - (C3) a task's slot is one of the role's slots, and the chunks that it
+      names are the role's.
     - (C4) the name is not empty.
   }];
   let arguments = (ins Galvatron_NameAttr:$sym_name, FlatSymbolRefAttr:$role);
@@ -541,39 +575,47 @@ def GRT_PartOp : GRT_Op<"part", [
 def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
   let summary = "One task of a role";
   let description = [{
-    A transfer combines at most one send and one receive into one grouped
-    operation; the numbers are micro-batches, `slot` is the stash slot of the
-    received activation. With `sync_behind` the all-reduce of a layer's gradients
+    A transfer is one grouped operation of up to four messages; the numbers are
+    micro-batches, `slot` is the stash slot of the received activation. Where the
+    role has several chunks, `chunk` is the one that a task runs, and a transfer
+    has `chunks`: those of its messages, in the order sent activation, sent
+    gradient, received activation, received gradient. With `sync_behind` the all-reduce of a layer's gradients
     over its dp axis starts behind the layer's backward function, on the stream
     `gradient`, and `sync_gradients` only waits for it.
 
     Constraints:
     - (C1) forward and backward have a micro-batch and a slot.
-    - (C2) a transfer has at least one, and at most one send and one receive.
+    - (C2) a transfer has at least one message.
     - (C3) only a transfer sends or receives.
     - (C4) a received activation has a slot.
     - (C5) no number is negative; the slot is below 65536.
     - (C6) only a backward task has `sync_behind`.
+    - (C7) only forward, backward, sync_gradients and update have a `chunk`, and
+      only a transfer has `chunks`: one for every message.
 
     ```mlir
     grt.task forward micro_batch 0 slot 0
     grt.task transfer send_activation 0 recv_gradient 0
+    grt.task forward chunk 2 micro_batch 1 slot 0
+    grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
     ```
   }];
   let arguments = (ins
-    GRT_TaskKindAttr:$kind, OptionalAttr<GRT_Int>:$micro_batch,
+    GRT_TaskKindAttr:$kind, OptionalAttr<GRT_Int>:$chunk,
+    OptionalAttr<GRT_Int>:$micro_batch,
     OptionalAttr<GRT_Int>:$send_activation,
     OptionalAttr<GRT_Int>:$recv_activation,
     OptionalAttr<GRT_Int>:$send_gradient,
     OptionalAttr<GRT_Int>:$recv_gradient,
-    OptionalAttr<GRT_Int>:$slot, UnitAttr:$sync_behind);
+    OptionalAttr<GRT_Int>:$slot, OptionalAttr<DenseI64ArrayAttr>:$chunks,
+    UnitAttr:$sync_behind);
   let assemblyFormat = [{
-    $kind (`micro_batch` $micro_batch^)?
+    $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
     (`recv_activation` $recv_activation^)?
     (`send_gradient` $send_gradient^)?
     (`recv_gradient` $recv_gradient^)?
-    (`slot` $slot^)? (`sync_behind` $sync_behind^)? attr-dict
+    (`slot` $slot^)? (`chunks` $chunks^)? (`sync_behind` $sync_behind^)? attr-dict
   }];
   let hasVerifier = 1;
 }

@@ -30,11 +30,39 @@ SmallVector<mlir::galvatron::DataAttr> getModelData(ModuleOp module);
 FailureOr<SmallVector<int64_t>>
 getLayerData(LayerOp layer, ArrayRef<mlir::galvatron::DataAttr> data);
 
+/// Boundary buffers beyond the two ends of the region between layers, of roles
+/// with several chunks: a gradient that came, an output that waits. Without
+/// them these are buffers 0 and 1.
+inline constexpr int64_t kReceivedBuffer = 2, kSentBuffer = 3;
+
 /// All roles by stage. Fails, with a diagnostic, unless stages are numbered
 /// from 0 without gaps and no device belongs to two.
 FailureOr<SmallVector<RoleOp>> getRoles(ModuleOp module);
 
-/// The strategies of a role's layers, in order.
+/// A run of a role's layers with what it exchanges.
+struct RoleChunk {
+  Operation *op; ///< the `grt.chunk`, or the role that is one chunk
+  int64_t number, slots;
+  FlatSymbolRefAttr sendActivation, recvActivation, sendGradient, recvGradient;
+  size_t firstLayer = 0; ///< among those of the role
+  SmallVector<LayerOp> layers;
+};
+SmallVector<RoleChunk> getChunks(RoleOp role);
+
+/// The chunks of all roles by number, and which role has them. Fails, with a
+/// diagnostic, unless they are numbered from 0 without gaps.
+struct PlacedChunk {
+  RoleChunk chunk;
+  size_t role;
+};
+FailureOr<SmallVector<PlacedChunk>> getChunks(ArrayRef<RoleOp> roles);
+
+/// A task as plain data; `only` is the chunk of roles that are one.
+::galvatron::Task readTask(TaskOp op, int64_t only);
+
+/// The strategies of a chunk's layers, in order.
+std::vector<::galvatron::Strategy> getStrategies(ArrayRef<LayerOp> layers);
+/// Of all layers of a role.
 std::vector<::galvatron::Strategy> getStrategies(RoleOp role);
 
 /// One tensor of one layer: positions among the roles, the role's layers and

@@ -17,6 +17,7 @@
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
 
 #include <memory>
@@ -48,6 +49,12 @@ getStageDevices(ModuleOp module, PlanAttr plan, int64_t deviceCount);
 
 /// Whether the module has a complete or partial plan.
 bool hasPlan(ModuleOp module);
+
+/// What the plan's schedule is made for. Layers name the chunk that runs them
+/// as their stage: where there are more of those than the pipeline has stages,
+/// stages have several chunks. Fails, with a diagnostic, if the schedule cannot
+/// have that shape.
+FailureOr<::galvatron::ScheduleShape> getScheduleShape(ModuleOp module);
 
 /// The plan of the module for `cluster`: batch, schedule, stages with their
 /// devices, and strategies; times and bytes are zero. Fails, with a diagnostic,

@@ -1,0 +1,183 @@
+//===- ChunkedTest.cpp - Plans with several chunks a stage ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "../TestSchedule.h"
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Simulate/Simulate.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+Cluster chunkCluster(int64_t devices, double bandwidth = 2e11) {
+  DeviceType type;
+  type.name = "device";
+  type.backend = "cuda";
+  type.memory = int64_t(1) << 34;
+  type.flops = {{"f32", 1e13}};
+  type.memoryBandwidth = 1e12;
+  type.overlapSlowdown = 1.3;
+  return llvm::cantFail(
+      Cluster::get("test", {type}, {{1, "device", devices, {bandwidth, 1e-6}}},
+                   Link{bandwidth, 1e-6}));
+}
+
+std::unique_ptr<ProfileLayerModel> equalLayers(int64_t count) {
+  std::vector<ProfileLayer> layers;
+  for (int64_t l = 0; l < count; ++l) {
+    ProfileLayer layer;
+    layer.name = "l" + std::to_string(l);
+    layer.forwardFlops = 4e11;
+    layer.forwardMovedBytes = 1e7;
+    layer.parameterBytes = int64_t(64) << 20;
+    layer.boundaryBytes = int64_t(1) << 20;
+    layer.intermediateBytes = int64_t(32) << 20;
+    layer.tpAllReduceBytes = int64_t(2) << 20;
+    layers.push_back(layer);
+  }
+  return llvm::cantFail(
+      ProfileLayerModel::get("equal", "f32", std::move(layers)));
+}
+
+PlannerOptions chunkOptions(int64_t batch, int64_t chunks = 0) {
+  PlannerOptions options;
+  options.batch = batch;
+  options.schedule = &scheduleNamed("interleaved");
+  options.chunks = chunks;
+  return options;
+}
+
+std::string errorOf(const PlannerOptions &options) {
+  auto model = equalLayers(8);
+  auto result = plan(*model, chunkCluster(4), options);
+  return result ? "" : llvm::toString(result.takeError());
+}
+
+TEST(Chunked, plans_are_sound_and_simulated) {
+  auto model = equalLayers(13);
+  Cluster cluster = chunkCluster(4);
+  for (int64_t chunks : {2, 3})
+    for (int64_t microBatches : {4, 6}) {
+      PlannerOptions options = chunkOptions(24, chunks);
+      options.microBatches = microBatches;
+      Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
+      EXPECT_EQ(llvm::toString(found.check()), "");
+      EXPECT_EQ(found.chunksPerStage(), chunks);
+      EXPECT_EQ(found.foundBy, "heuristic");
+      EXPECT_FALSE(found.gapPercent.has_value());
+      SimulationInput input =
+          llvm::cantFail(simulationInput(*model, cluster, found));
+      double simulated = llvm::cantFail(simulate(input)).seconds * 1e3;
+      EXPECT_NEAR(found.iterationMs, simulated, 1e-6 * simulated);
+      StepBounds bounds = stepBounds(input);
+      EXPECT_LE(bounds.lower * 1e3, simulated * (1 + 1e-9));
+      EXPECT_GE(bounds.upper * 1e3, simulated * (1 - 1e-9));
+      for (const PlanStage &stage : found.stages)
+        EXPECT_EQ(stage.peakBytes, stage.ledger.total());
+      // Written and read again it is the same.
+      Plan read = llvm::cantFail(Plan::fromJson(found.toJson()));
+      ASSERT_EQ(read.stages.size(), found.stages.size());
+      for (size_t s = 0; s < read.stages.size(); ++s)
+        EXPECT_EQ(read.stages[s].layers(), found.stages[s].layers());
+    }
+}
+
+/// With as many micro-batches as stages half of 1F1B's bubble is left.
+TEST(Chunked, fewer_bubbles_are_found) {
+  auto model = equalLayers(16);
+  Cluster cluster = chunkCluster(4);
+  PlannerOptions options = chunkOptions(4);
+  options.pipelineDegree = 4;
+  options.microBatches = 4;
+  double interleaved =
+      llvm::cantFail(plan(*model, cluster, options)).plan().iterationMs;
+  options.schedule = nullptr;
+  double whole =
+      llvm::cantFail(plan(*model, cluster, options)).plan().iterationMs;
+  EXPECT_LT(interleaved, 0.85 * whole);
+  options.anySchedule = true;
+  PlannerResult any = llvm::cantFail(plan(*model, cluster, options));
+  EXPECT_LE(any.plan().iterationMs, interleaved);
+  EXPECT_EQ(any.plan().schedule->name(), "interleaved");
+  EXPECT_FALSE(any.plan().gapPercent.has_value());
+}
+
+TEST(Chunked, memory_is_kept) {
+  auto model = equalLayers(16);
+  Cluster cluster = chunkCluster(4);
+  PlannerOptions options = chunkOptions(16);
+  options.pipelineDegree = 4;
+  options.microBatches = 16;
+  Plan rich = llvm::cantFail(plan(*model, cluster, options)).plan();
+  int64_t needed = 0;
+  for (const PlanStage &stage : rich.stages)
+    needed = std::max(needed, stage.peakBytes);
+  options.memory = needed * 3 / 4;
+  PlannerResult poor = llvm::cantFail(plan(*model, cluster, options));
+  ASSERT_TRUE(poor.feasible());
+  int recomputed = 0;
+  for (const PlanLayer &layer : poor.plan().layers)
+    recomputed += layer.strategy.checkpoint();
+  EXPECT_GT(recomputed, 0);
+  for (const PlanStage &stage : poor.plan().stages)
+    EXPECT_LE(stage.peakBytes, *options.memory);
+  options.memory = int64_t(1) << 20;
+  PlannerResult none = llvm::cantFail(plan(*model, cluster, options));
+  ASSERT_FALSE(none.feasible());
+  EXPECT_GT(none.infeasible().neededBytes, *options.memory);
+}
+
+TEST(Chunked, what_cannot_be_is_refused) {
+  PlannerOptions options = chunkOptions(8, 1);
+  EXPECT_EQ(errorOf(options),
+            "schedule 'interleaved' needs at least 2 chunks a stage, found 1");
+  options = chunkOptions(8, 2);
+  options.schedule = nullptr;
+  EXPECT_EQ(errorOf(options), "schedule '1f1b' has one chunk a stage, found 2");
+  options = chunkOptions(8, -1);
+  EXPECT_EQ(errorOf(options), "expected at least one chunk a stage, found -1");
+  options = chunkOptions(8, 2);
+  options.partition = {3, 3, 2};
+  EXPECT_EQ(errorOf(options), "the partition has 3 numbers, expected a "
+                              "multiple of the 2 chunks of a stage");
+  options = chunkOptions(8, 3);
+  options.pipelineDegree = 4;
+  EXPECT_EQ(errorOf(options),
+            "no pipeline degree and number of micro-batches of the space can "
+            "have schedule 'interleaved' with 3 chunks a stage: model 'equal' "
+            "has 8 layers, fewer than the 12 chunks");
+  options = chunkOptions(8, 2);
+  options.pipelineDegree = 1;
+  EXPECT_NE(errorOf(options).find("needs at least 2 stages, found 1"),
+            std::string::npos);
+  options = chunkOptions(8);
+  options.objective = Objective::Paper;
+  EXPECT_EQ(errorOf(options),
+            "objective 'paper' is of whole stages: expected "
+            "objective 'executed' for schedule 'interleaved'");
+  options.schedule = nullptr;
+  options.anySchedule = true;
+  options.objective = Objective::Paper;
+  EXPECT_EQ(errorOf(options), "schedules are compared by the time that is "
+                              "executed, which objective 'paper' is not");
+}
+
+/// A partition that is given is chunk by chunk.
+TEST(Chunked, partitions_are_obeyed) {
+  auto model = equalLayers(8);
+  PlannerOptions options = chunkOptions(8);
+  options.partition = {1, 2, 4, 1};
+  Plan found = llvm::cantFail(plan(*model, chunkCluster(4), options)).plan();
+  ASSERT_EQ(found.pipelineDegree, 2);
+  EXPECT_EQ(found.stages[0].layerText(), "0, 3-6");
+  EXPECT_EQ(found.stages[1].layerText(), "1-2, 7");
+}
+
+} // namespace
