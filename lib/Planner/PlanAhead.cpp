@@ -28,7 +28,7 @@ constexpr double kWorthwhileGap = 2;
 /// Part of the steps of a search that this one may take after it, 2 million.
 constexpr uint64_t kAheadPart = 25;
 /// So many plans are simulated, each in up to a tenth of a second.
-constexpr size_t kMostSimulated = 4;
+constexpr size_t kMostAheadSimulated = 4;
 /// Neighbours of different sizes need more memory than the formula says: what
 /// was missing is held back, so many times.
 constexpr int kMostTries = 3;
@@ -49,7 +49,8 @@ public:
 
 private:
   bool ended() const {
-    return steps >= mostSteps || simulated >= kMostSimulated || plans.late();
+    return steps >= mostSteps || simulated >= kMostAheadSimulated ||
+           plans.late();
   }
   Picoseconds limit() const {
     return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
