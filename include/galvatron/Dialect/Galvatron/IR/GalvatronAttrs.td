@@ -136,7 +136,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
   let summary = "the part of a plan that holds for the whole model";
   let description = [{
     `batch` samples a step are cut into `micro_batches` equal micro-batches that
-    pass `pipeline_degree` stages in the order of `schedule` (`1f1b` or `gpipe`).
+    pass `pipeline_degree` stages in the order of `schedule` (`1f1b`, `gpipe` or
+    `interleaved`).
     `memory`, if given, replaces the memory budget of every device, in bytes.
     `devices` are those of every stage, in the order of its local ranks; without
     it stages are equal groups of consecutive devices.
@@ -149,7 +150,7 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     Constraints:
     - (C1) every number is at least 1 (`memory`: 0 stands for "the device's");
     - (C2) `micro_batches` divides `batch`;
-    - (C3) `schedule` is `1f1b` or `gpipe`;
+    - (C3) `schedule` is a registered one: `1f1b`, `gpipe` or `interleaved`;
     - (C4) `devices` has a list for each of `pipeline_degree` stages;
     - (C5) no list is empty, and together they have the numbers from 0 on, each
       once.
