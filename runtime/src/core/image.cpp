@@ -27,11 +27,11 @@ namespace grt {
 namespace {
 
 #if defined(__aarch64__)
-constexpr uint32_t relativeType = 1027, dataTypes[] = {257, 1025, 1026};
+constexpr uint32_t relativeType = 1027, dataRelocations[] = {257, 1025, 1026};
 #else
 constexpr uint32_t relativeType = R_X86_64_RELATIVE,
-                   dataTypes[] = {R_X86_64_64, R_X86_64_GLOB_DAT,
-                                  R_X86_64_JUMP_SLOT};
+                   dataRelocations[] = {R_X86_64_64, R_X86_64_GLOB_DAT,
+                                        R_X86_64_JUMP_SLOT};
 #endif
 
 /// Larger numbers are not those of a program; sums of some stay far from
@@ -347,7 +347,7 @@ private:
     uint32_t type = uint32_t(ELF64_R_TYPE(relocation.r_info));
     uint64_t index = ELF64_R_SYM(relocation.r_info);
     bool known = type == relativeType;
-    for (uint32_t other : dataTypes)
+    for (uint32_t other : dataRelocations)
       known |= type == other;
     if (!known)
       invalid("it has a relocation of type " + str(type) +
