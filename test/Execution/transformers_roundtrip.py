@@ -10,8 +10,7 @@ LLaMA kind that the installed version has, a BERT and a ViT, are trained for a f
 steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
 must load in transformers, with the same validation loss and, of decoders, the same
 greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
-or transformers is missing. One way to have them on Debian 12: python3-torch, and
-`pip install transformers==4.38.2` in a venv with --system-site-packages.
+or transformers is missing: `scripts/test --pypi` installs them.
 """
 
 import argparse
