@@ -349,5 +349,9 @@ llvm::Error ConfigReader::finish() {
   for (llvm::StringRef field : rest)
     fail(field, "not known for the model type '" + modelType + "', found " +
                     print(field));
+  return firstError();
+}
+
+llvm::Error ConfigReader::firstError() const {
   return error.empty() ? llvm::Error::success() : makeError(error);
 }

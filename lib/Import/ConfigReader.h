@@ -97,6 +97,7 @@ public:
 
   bool has(llvm::StringRef field) const { return object.get(field) != nullptr; }
 
+  llvm::Error firstError() const;
   /// The first error; or the first field that was not asked for, holds
   /// something, and is not known to be harmless.
   llvm::Error finish();

@@ -30,11 +30,23 @@ constexpr FamilyEntry kFamilies[] = {
     {"mistral", readLlama}, {"qwen2", readLlama}, {"qwen3", readLlama},
     {"vit", readVit}};
 
+const FamilyEntry *findFamily(llvm::StringRef modelType) {
+  const auto *family = llvm::find_if(kFamilies, [&](const auto &entry) {
+    return entry.modelType == modelType;
+  });
+  return family == std::end(kFamilies) ? nullptr : family;
+}
+
 } // namespace
 
 void galvatron::loadImportDialects(mlir::MLIRContext &context) {
   context.loadDialect<mlir::func::FuncDialect, mlir::nn::NNDialect,
                       mlir::galvatron::GalvatronDialect>();
+}
+
+bool galvatron::isImportedFamily(const llvm::json::Object &config) {
+  auto modelType = config.getString("model_type");
+  return modelType && findFamily(*modelType);
 }
 
 bool galvatron::isHuggingFaceConfig(const llvm::json::Value &value) {
@@ -59,10 +71,8 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   auto modelType = object->getString("model_type");
   if (!modelType)
     return makeError(fileName + ": field 'model_type': expected a string");
-  const auto *family = llvm::find_if(kFamilies, [&](const auto &entry) {
-    return entry.modelType == *modelType;
-  });
-  if (family == std::end(kFamilies)) {
+  const FamilyEntry *family = findFamily(*modelType);
+  if (!family) {
     std::string known;
     llvm::raw_string_ostream stream(known);
     llvm::interleaveComma(kFamilies, stream, [&](const auto &entry) {

@@ -147,9 +147,8 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 //===----------------------------------------------------------------------===//
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp(
-          "search space: " + llvm::join(plannerSpaces(), ", ") +
-          "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
+    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ") +
+                "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
@@ -256,9 +255,9 @@ llvm::Expected<std::optional<Plan>> PlanOptions::givenPlan() const {
   return std::optional(std::move(*plan));
 }
 
-llvm::Expected<LoadedModel>
-PlanOptions::load(const ModelOptions &options,
-                  mlir::MLIRContext &context) const {
+llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
+                                              mlir::MLIRContext &context,
+                                              bool estimate) const {
   if (options.model.empty())
     return makeError("expected a model: a '.mlir' file, a 'config.json' or a "
                      "layer profile");
@@ -275,13 +274,26 @@ PlanOptions::load(const ModelOptions &options,
     if (!value)
       return value.takeError();
     // A profile lists layers, a configuration describes them.
-    if (value->getAsObject()->get("layers") && !isHuggingFaceConfig(*value)) {
-      if (options.seqLen.getNumOccurrences())
-        return makeError("option --seq-len: a layer profile has its own "
-                         "sequence length");
+    bool isConfig = isHuggingFaceConfig(*value);
+    bool isProfile = value->getAsObject()->get("layers") && !isConfig;
+    bool isEstimated =
+        estimate && isConfig && !isImportedFamily(*value->getAsObject());
+    if (isProfile && options.seqLen.getNumOccurrences())
+      return makeError("option --seq-len: a layer profile has its own "
+                       "sequence length");
+    if (isProfile || isEstimated) {
       llvm::Expected<TrainingOptions> requested = training({});
       if (!requested)
         return requested.takeError();
+      if (isEstimated) {
+        llvm::Expected<EstimatedProfile> estimated = estimateHuggingFaceConfig(
+            *value->getAsObject(), path, requested->dtype,
+            elementBytes(requested->dtype), import->seqLen);
+        if (!estimated)
+          return estimated.takeError();
+        value = llvm::json::Value(std::move(estimated->profile));
+        loaded.notice = std::move(estimated->notice);
+      }
       auto profile = ProfileLayerModel::fromJson(*value, path, *requested);
       if (!profile)
         return profile.takeError();

@@ -158,7 +158,8 @@ int main(int argc, char **argv) {
       return tool.report(std::move(error));
 
   auto context = createCompilerContext();
-  llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
+  llvm::Expected<LoadedModel> loaded =
+      options.load(modelOptions, *context, /*estimate=*/false);
   if (!loaded)
     return tool.report(loaded.takeError());
   if (loaded->profile)

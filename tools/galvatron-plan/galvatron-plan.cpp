@@ -146,9 +146,12 @@ int main(int argc, char **argv) {
     if (llvm::Error error = checkOutput(*path))
       return tool.report(std::move(error));
   auto context = createCompilerContext();
-  llvm::Expected<LoadedModel> loaded = options.load(modelOptions, *context);
+  llvm::Expected<LoadedModel> loaded =
+      options.load(modelOptions, *context, /*estimate=*/true);
   if (!loaded)
     return tool.report(loaded.takeError());
+  if (!loaded->notice.empty())
+    llvm::errs() << "galvatron-plan: warning: " << loaded->notice << "\n";
 
   if (loaded->profile) {
     if (keepPlan || !output.empty())

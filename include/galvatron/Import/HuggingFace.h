@@ -43,6 +43,26 @@ importHuggingFaceConfig(llvm::StringRef text, llvm::StringRef fileName,
                         const ImportOptions &options,
                         mlir::MLIRContext &context);
 
+/// The layers of a model whose family cannot be imported, by the sizes that its
+/// configuration gives.
+struct EstimatedProfile {
+  llvm::json::Object profile; ///< a layer profile JSON
+  std::string notice;         ///< what was assumed, in a line for the user
+};
+
+/// Whether a model of the configuration's `model_type` can be imported.
+bool isImportedFamily(const llvm::json::Object &config);
+
+/// Estimates FLOPs and bytes of a configuration of another family, as a stack
+/// of equal transformer blocks between an embedding and a head. `elementBytes`
+/// are those of one element of `dtype`; `seqLen` is in tokens a sample, 0 takes
+/// as many as there are positions. Errors name the field that is missing, or
+/// that says that the model is something else: experts, images, two stacks.
+llvm::Expected<EstimatedProfile>
+estimateHuggingFaceConfig(const llvm::json::Object &config,
+                          llvm::StringRef fileName, llvm::StringRef dtype,
+                          int64_t elementBytes, int64_t seqLen);
+
 /// Whether `value` looks like a Hugging Face configuration (it has a
 /// `model_type`), as opposed to a layer profile.
 bool isHuggingFaceConfig(const llvm::json::Value &value);

@@ -62,6 +62,7 @@ llvm::Error checkOutput(llvm::StringRef path);
 struct LoadedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::unique_ptr<ProfileLayerModel> profile;
+  std::string notice; ///< what the user should know of it, or empty
 };
 
 /// Options for where a model comes from.
@@ -109,9 +110,12 @@ struct PlanOptions {
   /// The plan of --plan, which is then obeyed instead of searched for; nothing
   /// if the option was not given.
   llvm::Expected<std::optional<Plan>> givenPlan() const;
-  /// Reads the model; `training` gets what the command line says of it.
+  /// Reads the model; `training` gets what the command line says of it. With
+  /// `estimate`, a configuration of a family that cannot be imported gives a
+  /// profile estimated from its sizes.
   llvm::Expected<LoadedModel> load(const ModelOptions &options,
-                                   mlir::MLIRContext &context) const;
+                                   mlir::MLIRContext &context,
+                                   bool estimate) const;
   /// The training options of the command line on top of `base`.
   llvm::Expected<TrainingOptions> training(TrainingOptions base) const;
   /// Gives a module its training options. With `keep` they are those it was
