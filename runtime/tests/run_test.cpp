@@ -171,11 +171,16 @@ TEST(Run, DescribesAProgramWithoutRunningIt) {
                 .exitCode,
             0);
   // The same bytes that a run plans for.
-  for (const Json &rank : Json::parse(readAll(summary))["ranks"])
+  Json summarized = Json::parse(readAll(summary));
+  int compared = 0;
+  for (const Json &rank : summarized["ranks"])
     for (const Json &stage : json["stages"])
       for (const Json &number : stage["ranks"])
-        if (number == rank["rank"])
+        if (number == rank["rank"]) {
           EXPECT_EQ(stage["arena-bytes"], rank["planned-peak-bytes"]);
+          ++compared;
+        }
+  EXPECT_EQ(compared, 2);
   result = runTool("--describe --steps=3 " + program(2));
   EXPECT_EQ(result.exitCode, 2);
   EXPECT_NE(result.output.find("--describe runs nothing: leave --steps out"),
