@@ -20,13 +20,19 @@ using namespace galvatron;
 
 namespace {
 
+/// Sizes of random pipelines.
+struct Sizes {
+  int64_t fewestStages = 1, mostStages = 3, mostLayers = 5;
+};
+
 /// A small pipeline. Kinds, places, ties, lengths and numbers of micro-batches
 /// in flight vary; few distinct values make ties and equal layers likely; the
 /// budget lies between the least and one at which nothing binds.
-PipelineProblem randomProblem(std::mt19937_64 &random) {
+PipelineProblem randomProblem(std::mt19937_64 &random, Sizes sizes = {}) {
   PipelineProblem problem;
-  auto stages = static_cast<size_t>(pick(random, 1, 3));
-  auto count = static_cast<size_t>(pick(random, stages, 5));
+  auto stages =
+      static_cast<size_t>(pick(random, sizes.fewestStages, sizes.mostStages));
+  auto count = static_cast<size_t>(pick(random, stages, sizes.mostLayers));
   int64_t kinds = pick(random, 1, 3);
   int64_t places = pick(random, 0, 2) ? 1 : pick(random, 1, 2);
   problem.classes = pick(random, 1, 3);
@@ -139,11 +145,12 @@ struct Outcome {
   int mismatches = 0, feasible = 0, pipelines = 0, uneven = 0;
 };
 
-Outcome compare(int count, uint64_t seed, PipelineFault fault) {
+Outcome compare(int count, uint64_t seed, PipelineFault fault,
+                Sizes sizes = {}) {
   std::mt19937_64 random(seed);
   Outcome outcome;
   for (int i = 0; i < count; ++i) {
-    PipelineProblem problem = randomProblem(random);
+    PipelineProblem problem = randomProblem(random, sizes);
     if (llvm::Error error = problem.check()) {
       ADD_FAILURE() << llvm::toString(std::move(error));
       return outcome;
@@ -180,6 +187,17 @@ TEST(PipelineSearch, agrees_with_brute_force) {
   EXPECT_GT(outcome.feasible, 1000);
   EXPECT_GT(outcome.pipelines, 500);
   EXPECT_GT(outcome.uneven, 200);
+}
+
+/// Two and three stages that are neither first nor last: what passes through
+/// them, and ties that reach over them.
+TEST(PipelineSearch, agrees_with_brute_force_on_four_and_five_stages) {
+  Outcome outcome = compare(instances(600), 2025, PipelineFault::None,
+                            {/*fewestStages=*/4, /*mostStages=*/5,
+                             /*mostLayers=*/7});
+  EXPECT_EQ(outcome.mismatches, 0);
+  EXPECT_GT(outcome.feasible, 400);
+  EXPECT_GT(outcome.uneven, 80);
 }
 
 TEST(PipelineSearch, faults_are_seen) {
