@@ -18,14 +18,14 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
   Plan ahead = plan;
   for (PlanStage &stage : ahead.stages)
     stage.gathersAhead = true;
-  Expected<SimulationInput> input = simulationInput(model, cluster, ahead);
+  Expected<SimulationInput> input = simulationOutline(model, cluster, ahead);
   if (!input)
     return input.takeError();
   return stepBounds(*input).lower * 1e3;
 }
 
 Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan) {
-  Expected<SimulationInput> input = simulationInput(model, cluster, plan);
+  Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();
   // A tenth of a second. Beyond, the slowdown of a last backward pass beside

@@ -16,12 +16,12 @@ namespace galvatron::planner {
 
 /// What a step of a plan takes at least when it is executed, ms, whether its
 /// stages gather ahead or not; of the plan only what checkPlan() reads. Errors:
-/// those of simulationInput().
+/// those of simulationOutline().
 llvm::Expected<double>
 leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
 /// Sets iteration, throughput and bound of a priced plan to what the simulator
-/// says of its step. Errors: those of simulationInput() and simulate().
+/// says of its step. Errors: those of simulationOutline() and simulate().
 llvm::Error priceExecuted(LayerModel &model, const Cluster &cluster,
                           Plan &plan);
 

@@ -31,6 +31,9 @@ constexpr size_t kStages = 4;
 /// So many plans that it finds are simulated, each in up to a tenth of a
 /// second. Most that are worth it are among the first.
 constexpr size_t kMostSimulated = 3;
+/// Problems with their searches that are kept, a MiB each on a thousand
+/// devices. Those furthest from having a turn are made again should it come.
+constexpr size_t kMostOpen = 16;
 
 namespace {
 
@@ -70,6 +73,7 @@ private:
   }
   void advance(Least &entry, Picoseconds enough);
   bool open(Least &entry, bool transfers);
+  void closeSome(MutableArrayRef<Least> entries);
   void simulate(Incumbent plan);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
@@ -111,6 +115,24 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   entry.tightened = false;
   entry.level = transfers ? Least::Opened : Least::Relaxed;
   return true;
+}
+
+/// Drops the problems of the entries that are the last to have a turn; what was
+/// proven of them stays.
+void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
+  std::vector<Least *> opened;
+  for (Least &entry : entries)
+    if (entry.search)
+      opened.push_back(&entry);
+  if (opened.size() <= kMostOpen)
+    return;
+  llvm::sort(opened, [](const Least *a, const Least *b) {
+    return std::tie(a->bound, a) < std::tie(b->bound, b);
+  });
+  for (Least *entry : ArrayRef(opened).drop_front(kMostOpen)) {
+    entry->search.reset();
+    entry->candidate.reset();
+  }
 }
 
 /// Simulates a plan; it is the best one if it is executed faster.
@@ -213,6 +235,9 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
         plans.cluster.deviceCount() / entry.shape.degree() <= kFewDevices;
     if (plans.tables.incomplete() || !open(entry, /*transfers=*/cheap))
       return;
+  } else if (!entry.search &&
+             !open(entry, /*transfers=*/entry.level == Least::Opened)) {
+    return;
   }
   if (!entry.tightened) {
     Picoseconds most = std::min(limit(), enough);
@@ -223,8 +248,8 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   }
   entry.slack =
       std::max<Picoseconds>({16, entry.bound / 2000, 2 * entry.slack});
-  Picoseconds guess =
-      std::min(limit(), entry.search->lowerBound() + entry.slack);
+  Picoseconds guess = std::min(
+      limit(), std::max(entry.bound, entry.search->lowerBound()) + entry.slack);
   std::optional<PipelineSolution> found = inSearchOf(
       entry, [&](PipelineSearch &search) { return search.attempt(guess); });
   if (found && !entry.search->stopped())
@@ -266,6 +291,7 @@ std::optional<double> PlanSearch::Proof::run() {
         second = std::min(second, other.bound);
     // By a little more than needed, or two shapes take many turns.
     advance(next, second / 100 * 104);
+    closeSome(entries);
   }
 }
 

@@ -104,4 +104,10 @@ void setSyncBehind(RoleProgram &role) {
       task->flags |= SyncBehind;
 }
 
+bool syncsBehind(const RoleProgram &role) {
+  return any_of(role.part(SchedulePart::Steady), [](const Task &task) {
+    return task.kind == TaskKind::Backward && (task.flags & SyncBehind);
+  });
+}
+
 } // namespace galvatron

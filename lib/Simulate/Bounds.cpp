@@ -43,7 +43,7 @@ public:
   StepBounds make() const {
     const Schedule &schedule = *input.program.schedule;
     auto stages = static_cast<int64_t>(count);
-    ScheduleShape shape{stages, input.program.microBatches,
+    ScheduleShape shape{stages, input.microBatches(),
                         static_cast<int64_t>(input.program.chunks.size()) /
                             stages};
     StepBounds bounds;
@@ -98,11 +98,7 @@ private:
   }
 
   bool syncsBehind(size_t role) const {
-    return any_of(input.program.roles[role].part(SchedulePart::Steady),
-                  [](const Task &task) {
-                    return task.kind == TaskKind::Backward &&
-                           (task.flags & SyncBehind);
-                  });
+    return galvatron::syncsBehind(input.program.roles[role]);
   }
 
   double shared(double seconds, const std::vector<int32_t> &uplinks) const {

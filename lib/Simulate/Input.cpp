@@ -17,6 +17,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <cmath>
+#include <utility>
 #include <map>
 #include <numeric>
 
@@ -27,9 +28,10 @@ namespace {
 
 class InputMaker {
 public:
-  InputMaker(LayerModel &model, const Cluster &cluster, const Plan &plan)
+  InputMaker(LayerModel &model, const Cluster &cluster, const Plan &plan,
+             bool outline)
       : model(model), cluster(cluster), plan(plan),
-        samples(plan.microBatchSamples()) {}
+        samples(plan.microBatchSamples()), outline(outline) {}
 
   Expected<SimulationInput> make() {
     if (Error error = checkPlan(model, cluster, plan))
@@ -52,7 +54,10 @@ public:
       input.ties.push_back(makeTie(owner, borrower, tie.bytes));
     }
     auto stages = static_cast<int64_t>(plan.stages.size());
-    input.program = plan.schedule->build(plan.shape(), std::move(ties));
+    ScheduleShape shape = plan.shape();
+    if (outline)
+      input.outlineOf = std::exchange(shape.microBatches, 1);
+    input.program = plan.schedule->build(shape, std::move(ties));
     for (int64_t s = 0; s < stages; ++s) {
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)
@@ -282,6 +287,7 @@ private:
   const Cluster &cluster;
   const Plan &plan;
   int64_t samples;
+  bool outline;
   std::vector<CoreContention> contention; ///< by stage
   /// By first device of the stage and strategy.
   std::map<std::pair<int64_t, std::string>, Placement> placements;
@@ -349,7 +355,12 @@ json::Value predictedTimes(const SimulationInput &input) {
 
 Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan) {
-  return InputMaker(model, cluster, plan).make();
+  return InputMaker(model, cluster, plan, /*outline=*/false).make();
+}
+
+Expected<SimulationInput>
+simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan) {
+  return InputMaker(model, cluster, plan, /*outline=*/true).make();
 }
 
 } // namespace galvatron

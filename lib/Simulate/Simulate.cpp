@@ -152,6 +152,7 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
 
 Expected<Simulation> simulate(const SimulationInput &input,
                               const SimulationOptions &options) {
+  assert(!input.outlineOf && "an outline has not all tasks");
   if (input.program.roles.size() != input.roles.size() ||
       input.cuts.size() + 1 != input.program.chunks.size() ||
       input.program.ties.size() != input.ties.size())
@@ -260,11 +261,25 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
       return simulation.takeError();
     return simulation->seconds;
   };
-  int64_t count = input.program.microBatches;
-  if (each * static_cast<size_t>(count) <= mostOperations)
-    return seconds(input);
+  auto roles = static_cast<int64_t>(input.roles.size());
+  int64_t chunks = static_cast<int64_t>(input.program.chunks.size()) / roles;
+  int64_t count = input.microBatches();
+  if (each * static_cast<size_t>(count) <= mostOperations) {
+    if (!input.outlineOf)
+      return seconds(input);
+    SimulationInput whole = input;
+    whole.outlineOf = 0;
+    whole.program = input.program.schedule->build({roles, count, chunks},
+                                                  input.program.ties);
+    for (auto [all, outlined] :
+         zip_equal(whole.program.roles, input.program.roles))
+      if (syncsBehind(outlined))
+        setSyncBehind(all);
+    return seconds(whole);
+  }
 
   SimulationInput coarse = input;
+  coarse.outlineOf = 0;
   for (SimulatedRole &role : coarse.roles) {
     role.layers.clear();
     role.chunkEnds.clear();
@@ -277,8 +292,6 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     role.layers.push_back(std::move(*layer));
     role.chunkEnds.push_back(role.layers.size());
   }
-  auto roles = static_cast<int64_t>(input.roles.size());
-  int64_t chunks = static_cast<int64_t>(input.program.chunks.size()) / roles;
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
         {roles, microBatches, chunks}, input.program.ties);

@@ -525,6 +525,14 @@ TEST(Executed, long_steps_continue_as_they_began) {
       EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input, 4000)), whole,
                   1e-2 * whole);
       EXPECT_EQ(llvm::cantFail(simulatedSeconds(input, 1 << 30)), whole);
+      // The tasks of one micro-batch say all there is to know.
+      SimulationInput outline =
+          llvm::cantFail(simulationOutline(*model, cluster, plan));
+      EXPECT_EQ(outline.program.microBatches, 1);
+      EXPECT_EQ(outline.microBatches(), 256);
+      for (size_t most : {4000, 1 << 30})
+        EXPECT_EQ(llvm::cantFail(simulatedSeconds(outline, most)),
+                  llvm::cantFail(simulatedSeconds(input, most)));
     }
 }
 

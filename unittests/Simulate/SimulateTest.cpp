@@ -317,6 +317,12 @@ TEST(Simulate, bounds_hold_for_random_plans) {
     EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9)) << "plan " << i;
     EXPECT_GE(bounds.upper, simulation.seconds * (1 - 1e-9)) << "plan " << i;
     widest = std::max(widest, bounds.upper / bounds.lower);
+    SimulationInput outline =
+        llvm::cantFail(simulationOutline(*plan.model, cluster, plan.plan));
+    EXPECT_EQ(stepBounds(outline).lower, bounds.lower) << "plan " << i;
+    EXPECT_EQ(stepBounds(outline).upper, bounds.upper) << "plan " << i;
+    EXPECT_EQ(llvm::cantFail(simulatedSeconds(outline)), simulation.seconds)
+        << "plan " << i;
     // With gradients summed after the backward passes, as on CPUs.
     for (RoleProgram &role : input.program.roles)
       for (Task &task : role.part(SchedulePart::Steady))

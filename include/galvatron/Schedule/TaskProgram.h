@@ -142,6 +142,8 @@ struct TaskProgram {
 /// Sets SyncBehind on the last backward task of every chunk of a role; a role
 /// without one is left as it is.
 void setSyncBehind(RoleProgram &role);
+/// Whether the role's program has SyncBehind somewhere.
+bool syncsBehind(const RoleProgram &role);
 
 } // namespace galvatron
 

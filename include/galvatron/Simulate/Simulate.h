@@ -87,10 +87,19 @@ struct SimulationInput {
   /// As the compiler makes it for the stages' backends: with SyncBehind where
   /// gradients are summed behind the last backward pass.
   TaskProgram program;
+  /// Micro-batches of the step where `program` has the tasks of fewer, 0 where
+  /// it has all: tasks of thousands of micro-batches take hundreds of MiB.
+  /// simulatedSeconds() and stepBounds() take such an input, simulate() does
+  /// not.
+  int64_t outlineOf = 0;
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
   std::vector<SimulatedTie> ties; ///< as in the program
   double predictedSeconds = 0;    ///< Eq. 9
+
+  int64_t microBatches() const {
+    return outlineOf ? outlineOf : program.microBatches;
+  }
 };
 
 /// A role's layers that one of its chunks runs.
@@ -104,6 +113,9 @@ std::vector<ChunkLayers> chunkLayers(const SimulationInput &input);
 /// match the model or the cluster.
 llvm::Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
+/// The same with the tasks of one micro-batch only (`outlineOf`).
+llvm::Expected<SimulationInput>
+simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
 /// The durations as JSON, in microseconds, for the manifest of a program: the
 /// runtime lays them out along the program's tasks. Equal neighbouring layers
