@@ -120,6 +120,32 @@ TEST_F(ChunkTwinTest, UnevenChunksOfMixedStrategies) {
   }
 }
 
+/// As many stages as there are ranks, sixteen chunks.
+TEST_F(ChunkTwinTest, EightStages) {
+  TwinModel model;
+  model.layers = 14;
+  for (int64_t microBatches : {5, 8})
+    expectTwins(model,
+                chunked(model, 8, 2, Strategy(), microBatches, microBatches));
+}
+
+TEST_F(ChunkTwinTest, OtherTypesAndOptimizers) {
+  TwinModel model;
+  for (auto [dtype, optimizer] : {std::pair("f32", "adamw"),
+                                  {"bf16", "adamw"},
+                                  {"f64", "sgd"},
+                                  {"f64", "adam"}}) {
+    TwinOptions options;
+    options.dtype = dtype;
+    options.optimizer = optimizer;
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    for (const char *text : {"dp2", "sdp2.ckpt", "tp2"}) {
+      Strategy strategy = llvm::cantFail(Strategy::parse(text));
+      expectTwins(model, chunked(model, 2, 2, strategy, 6, 3), options);
+    }
+  }
+}
+
 /// Order and lifetimes of every access, on the backend that checks them.
 TEST_F(ChunkTwinTest, WithStreams) {
   TwinModel model;

@@ -66,6 +66,24 @@ TEST_F(ResumeTest, BitwiseUnderTheSamePlan) {
   }
 }
 
+/// From stages of several chunks to stages of one, and back.
+TEST_F(ResumeTest, SeveralChunksAStage) {
+  TwinPlan chunked = uniformPlan(model, 4, Strategy(), 16, 4, "interleaved");
+  chunked.chunks = 2;
+  TwinPlan plain = uniformPlan(
+      model, 2, llvm::cantFail(Strategy::parse("sdp2")), 16, 4, "1f1b");
+  TwinOptions options;
+  TwinRun expected = runTwin(context, model, singleRank(model, 16), options);
+  ASSERT_EQ(expected.error, "");
+  for (const auto &[from, to] :
+       {std::pair(chunked, plain), {plain, chunked}, {chunked, chunked}}) {
+    SCOPED_TRACE(from.str() + " to " + to.str());
+    TwinRun resumed = runResumed(from, to, options);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+  }
+}
+
 TEST_F(ResumeTest, AnyOtherPlan) {
   std::mt19937 generator(11);
   bool isLong = std::getenv("GALVATRON_LONG");
