@@ -269,10 +269,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
       return beforeLast[k] - before[k] + ofLast[k] -
              curve.multipliers[k] * memory;
     };
-    size_t best = 0;
-    for (size_t k = 1; k < count; ++k)
-      if (at(k) > at(best))
-        best = k;
+    size_t best = curve.peakOf(at);
     rests.emplace_back();
     for (size_t k = best > 0 ? best - 1 : 0; k <= best + 1 && k < count; ++k) {
       double scale = beforeLast[k] + ofLast[k];

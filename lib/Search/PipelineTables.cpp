@@ -17,43 +17,29 @@ using namespace llvm;
 namespace galvatron::search {
 
 double Curve::bound(size_t begin, size_t end, double memory) const {
-  size_t count = multipliers.size();
   Prefix from = before(begin), to = before(end);
-  double best = 0, scale = 0;
-  for (size_t k = 0; k < count; ++k) {
-    double value = to[k] - from[k] - multipliers[k] * memory;
-    if (value > best) {
-      best = value;
-      scale = to[k];
-    }
-  }
+  auto at = [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; };
+  size_t best = peakOf(at);
   // Prefix sums carry the rounding of all layers before.
-  return best - 2 - 1e-12 * scale;
+  return std::max(0.0, at(best)) - 2 - 1e-12 * to[best];
 }
 
 double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
-  size_t count = multipliers.size();
   Prefix from = before(begin), to = before(end - 1);
   const double *own = lastOf(end - 1);
-  double best = 0, scale = 0;
-  for (size_t k = 0; k < count; ++k) {
-    double value = to[k] - from[k] + own[k] - multipliers[k] * memory;
-    if (value > best) {
-      best = value;
-      scale = to[k] + own[k];
-    }
-  }
-  return best - 2 - 1e-12 * scale;
+  auto at = [&](size_t k) {
+    return to[k] - from[k] + own[k] - multipliers[k] * memory;
+  };
+  size_t best = peakOf(at);
+  return std::max(0.0, at(best)) - 2 - 1e-12 * (to[best] + own[best]);
 }
 
 void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
                    std::vector<double> &chosen) const {
-  size_t count = multipliers.size(), best = 0;
+  size_t count = multipliers.size();
   Prefix from = before(begin), to = before(end);
-  auto at = [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; };
-  for (size_t k = 1; k < count; ++k)
-    if (at(k) > at(best))
-      best = k;
+  size_t best = peakOf(
+      [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; });
   chosen.push_back(0);
   for (size_t k = best > reach ? best - reach : 0;
        k <= best + reach && k < count; ++k)

@@ -54,6 +54,21 @@ struct Curve {
     return &last[runOf[layer] * multipliers.size()];
   }
 
+  /// The multiplier at which the dual function `at` is greatest. It is concave,
+  /// so it rises up to there and falls behind; where rounding says otherwise
+  /// another multiplier is found, whose bound is as true.
+  template <typename Dual> size_t peakOf(Dual at) const {
+    size_t low = 0, high = multipliers.size() - 1;
+    while (low < high) {
+      size_t middle = (low + high) / 2;
+      if (at(middle) < at(middle + 1))
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+
   /// A lower bound for layers [begin, end) with `memory` bytes. Does not fall
   /// as runs grow.
   double bound(size_t begin, size_t end, double memory) const;
