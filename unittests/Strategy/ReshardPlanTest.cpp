@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
+#include <tuple>
 
 using namespace galvatron;
 
@@ -84,6 +86,58 @@ void simulate(const Strategy &from, const Strategy &to,
       }
   if (plan.kind == ReshardKind::Slice) {
     EXPECT_EQ(plan.totalUnits(), 0);
+  }
+}
+
+/// Each sender is the owner that has sent least so far, of these the nearest to
+/// the receiver, of these the first: looked for among all owners.
+void checkSenders(const Strategy &from, const Strategy &to,
+                  const std::vector<int64_t> &fromDevices,
+                  const std::vector<int64_t> &toDevices) {
+  int64_t samples = 2 * std::lcm(from.sampleShards(), to.sampleShards());
+  ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
+  SCOPED_TRACE(from.str() + " -> " + to.str());
+  std::vector<int64_t> layout = from.sampleLayout();
+  std::map<int64_t, size_t> rankOf;
+  for (size_t rank = 0; rank < fromDevices.size(); ++rank)
+    rankOf[fromDevices[rank]] = rank;
+  std::map<int64_t, int64_t> sent;
+  for (const ReshardTransfer &transfer : plan.transfers) {
+    if (transfer.isLocal())
+      continue;
+    int64_t block = layout[rankOf.at(transfer.srcRank)];
+    std::tuple<int64_t, int64_t, int64_t> least(INT64_MAX, 0, 0);
+    for (size_t rank = 0; rank < fromDevices.size(); ++rank)
+      if (layout[rank] == block)
+        least =
+            std::min(least, {sent[fromDevices[rank]],
+                             std::llabs(fromDevices[rank] - transfer.dstRank),
+                             fromDevices[rank]});
+    ASSERT_EQ(transfer.srcRank, std::get<2>(least));
+    sent[transfer.srcRank] += transfer.units;
+  }
+}
+
+TEST(ReshardPlan, the_idlest_and_nearest_owner_sends) {
+  SpaceOptions all;
+  all.keepDpSdp = true;
+  all.checkpoint = CheckpointChoice::Never;
+  std::mt19937 random(3);
+  for (auto [before, after] :
+       {std::pair<int64_t, int64_t>{8, 8}, {4, 8}, {12, 6}, {16, 16}}) {
+    std::vector<int64_t> devices = ranks(0, before + after);
+    for (int round = 0; round < 2; ++round) {
+      std::vector<int64_t> first(devices.begin(), devices.begin() + before);
+      std::vector<int64_t> second(devices.begin() + before, devices.end());
+      for (const Strategy &from : enumerateStrategies(before, all))
+        for (const Strategy &to : enumerateStrategies(after, all)) {
+          checkSenders(from, to, first, second);
+          if (before == after)
+            checkSenders(from, to, first, first);
+        }
+      // Devices of nodes in turn.
+      std::shuffle(devices.begin(), devices.end(), random);
+    }
   }
 }
 
