@@ -12,6 +12,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
+#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -34,7 +35,36 @@ static constexpr int64_t kStepsOfLimit = 1'000'000;
 
 Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {}
 
+/// Reports the first argument that names no option. The parser would say the
+/// same in two lines, after a third where the name begins like an option of one
+/// letter, and suggest options that are hidden.
+static bool areOptionsKnown(const Tool &tool, cl::OptionCategory &category,
+                            llvm::ArrayRef<char *> arguments) {
+  const auto &known = cl::getRegisteredOptions();
+  for (llvm::StringRef argument : arguments) {
+    if (argument == "--")
+      break;
+    if (!argument.consume_front("--"))
+      continue;
+    llvm::StringRef option = argument.split('=').first;
+    if (known.contains(option))
+      continue;
+    std::vector<std::string> names;
+    for (const auto &[name, entry] : known)
+      if (llvm::is_contained(entry->Categories, &category))
+        names.push_back("--" + name.str());
+    llvm::sort(names);
+    std::string found = ("--" + option).str();
+    tool.report("unknown option '" + found + "'" + didYouMean(found, names),
+                kExitInvalid);
+    return false;
+  }
+  return true;
+}
+
 bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
+  if (!areOptionsKnown(*this, options, llvm::ArrayRef(argv, argc).drop_front()))
+    return false;
   cl::HideUnrelatedOptions(options);
   cl::SetVersionPrinter([tool = name](llvm::raw_ostream &os) {
     os << tool << " " << GALVATRON_VERSION << "\n";
