@@ -131,6 +131,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
       shape.chunks.push_back(held);
   }
   shape.microBatches = plan.microBatches;
+  shape.setVersions(*plan.schedule, scheduled);
   shape.backend = backendTraits(cluster.backendOf(at.devices));
   return contents;
 }

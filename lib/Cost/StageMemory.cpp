@@ -78,8 +78,7 @@ int64_t StageData::bytes(int64_t microBatches) const {
   return sum;
 }
 
-LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
-                        int64_t microBatches) {
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples) {
   LayerMemory memory;
   memory.kept = align64(footprint.inputBytes) + align64(footprint.stashBytes);
   memory.transient = std::max(align64(footprint.backwardTransient),
@@ -87,10 +86,10 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                                   ? 0
                                   : align64(footprint.forwardTransient) +
                                         align64(footprint.outputBytes));
-  memory.state =
-      align64(footprint.parameterBytes) + align64(footprint.gradientBytes) +
-      align64(footprint.optimizerBytes) +
-      multiplyBytes(microBatches, dataBytesPerMicroBatch(footprint, samples));
+  memory.parameters = align64(footprint.parameterBytes);
+  memory.otherState =
+      align64(footprint.gradientBytes) + align64(footprint.optimizerBytes);
+  memory.dataBytes = dataBytesPerMicroBatch(footprint, samples);
   memory.boundary =
       align64(footprint.inputBytes) + align64(footprint.outputBytes) +
       align64(footprint.passingInBytes) + align64(footprint.passingOutBytes);
@@ -107,8 +106,22 @@ static int64_t workspaceBytes(const StageShape &shape) {
          granules * shape.backend.mappingGranule;
 }
 
+void StageShape::setVersions(const Schedule &schedule,
+                             const ScheduleShape &shape) {
+  weightVersions = schedule.weightVersions(shape);
+  batches = schedule.delay(shape) + 1;
+}
+
+int64_t StageShape::stateBytes(const LayerMemory &memory) const {
+  int64_t data =
+      multiplyBytes(batches, multiplyBytes(microBatches, memory.dataBytes));
+  return addBytes(addBytes(multiplyBytes(weightVersions, memory.parameters),
+                           memory.otherState),
+                  data);
+}
+
 int64_t stageConstantBytes(const StageShape &shape) {
-  return kStepBlockBytes + workspaceBytes(shape) +
+  return shape.batches * kStepBlockBytes + workspaceBytes(shape) +
          (shape.lastStage ? align64(8 * shape.microBatches) : 0);
 }
 
@@ -241,10 +254,8 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
   BetweenLayers bytes;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
     for (auto [l, layer] : enumerate(chunk.layers)) {
-      bytes.boundary =
-          std::max(bytes.boundary, layerMemory(layer.footprint, layer.samples,
-                                               shape.microBatches)
-                                       .boundary);
+      bytes.boundary = std::max(
+          bytes.boundary, layerMemory(layer.footprint, layer.samples).boundary);
       if (!layer.resharded)
         continue;
       int64_t before = chunk.layers[l - 1].behind;
@@ -287,6 +298,7 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     add(ledger.gradients, footprint.gradientBytes);
     add(ledger.optimizer, footprint.optimizerBytes);
   }
+  ledger.parameters = multiplyBytes(shape.weightVersions, ledger.parameters);
   int64_t slot = 0;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
     slot = std::max(slot, keptBytes(chunk.layers));
@@ -297,8 +309,9 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
         ledger.backward, std::max(layer.forwardEnd, layer.backwardEnd) - slot);
   ledger.communication = betweenLayers(layers, shape).total();
   ledger.workspace = workspaceBytes(shape);
-  ledger.runtime = addBytes(stageData(layers).bytes(shape.microBatches),
-                            stageConstantBytes(shape) - ledger.workspace);
+  ledger.runtime = addBytes(
+      multiplyBytes(shape.batches, stageData(layers).bytes(shape.microBatches)),
+      stageConstantBytes(shape) - ledger.workspace);
   return ledger;
 }
 
@@ -341,7 +354,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   }
   StageData data = stageData(layers);
   int64_t copyBegin = at;
-  place(layout.data, data.bytes(shape.microBatches));
+  place(layout.data, shape.batches * data.bytes(shape.microBatches));
   for (const DataCopy &copy : data.copies) {
     int64_t bytes = shape.microBatches * copy.bytesPerMicroBatch;
     layout.copies.push_back({copy, {copyBegin, bytes}});
@@ -349,7 +362,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   }
   layout.layerData = std::move(data.byLayer);
   place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
-  place(layout.step, kStepBlockBytes);
+  place(layout.step, shape.batches * kStepBlockBytes);
   layout.bytes = ledger.total();
   // What is left of the reserved granules stays here.
   layout.workspace = {at, layout.addressBytes() - at};

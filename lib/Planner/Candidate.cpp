@@ -56,8 +56,10 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
 
 StageShape Candidate::stageShape(size_t stage) const {
   StageShape shape;
-  shape.inFlight = theShape.schedule->slots(
-      {theShape.degree(), memoryMicroBatches}, static_cast<int64_t>(stage));
+  ScheduleShape scheduled{theShape.degree(), memoryMicroBatches};
+  shape.inFlight =
+      theShape.schedule->slots(scheduled, static_cast<int64_t>(stage));
+  shape.setVersions(*theShape.schedule, scheduled);
   shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];
@@ -134,7 +136,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
         option.nosync = from.nosync;
         option.kept = from.memory.kept;
         option.transient = from.memory.transient;
-        option.state = from.state(memoryMicroBatches);
+        option.state = from.state(shape);
         option.boundary = from.memory.boundary;
         theProblem.optionSets.back().push_back(option);
         strategyOf.back().push_back(from.strategy);

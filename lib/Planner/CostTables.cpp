@@ -178,8 +178,7 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                           endPicoseconds(time, parts, layout.degree, objective),
                       layerNosyncPicoseconds(time),
                       LeastParts::of(parts, *footprint),
-                      layerMemory(*footprint, local, /*microBatches=*/0),
-                      dataBytesPerMicroBatch(*footprint, local)};
+                      layerMemory(*footprint, local)};
     if (ahead)
       option.memory.transient =
           std::max(option.memory.transient, transientGatheredAhead(*footprint));

@@ -123,18 +123,17 @@ struct LeastParts {
                        const LayerFootprint &footprint);
 };
 
-/// One kind of layer under one strategy. Memory is that of layerMemory()
-/// without the data of the micro-batches.
+/// One kind of layer under one strategy. Memory is that of layerMemory() with
+/// no micro-batch.
 struct KindOption {
   size_t strategy;
   int64_t samples; ///< local
   Picoseconds time, nosync;
   LeastParts least;
   LayerMemory memory;
-  int64_t dataBytesPerMicroBatch;
 
-  int64_t state(int64_t microBatches) const {
-    return memory.state + microBatches * dataBytesPerMicroBatch;
+  int64_t state(const StageShape &shape) const {
+    return shape.stateBytes(memory);
   }
 };
 

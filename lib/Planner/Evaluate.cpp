@@ -109,9 +109,9 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
           shape.chunks.empty() ? shape.inFlight : shape.chunks[k].inFlight;
       for (int64_t l = range.first; l < range.end(); ++l, ++i) {
         LayerMemory own =
-            layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples,
-                        plan.microBatches);
-        plan.layers[l].memoryBytes = own.state + inFlight * own.kept;
+            layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples);
+        plan.layers[l].memoryBytes =
+            shape.stateBytes(own) + inFlight * own.kept;
       }
     }
     stage.availableBytes = available;

@@ -354,7 +354,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
                                     weights.later * time.backward));
         option.kept = from.memory.kept;
         option.transient = from.memory.transient;
-        option.state = from.state(memoryMicroBatches);
+        option.state = from.state(stageShape(s));
         option.boundary = from.memory.boundary;
         Priced priced{
             option, from.strategy, {time.backward * 1e12, end * 1e12}};

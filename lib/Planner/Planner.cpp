@@ -48,6 +48,9 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   for (const auto &schedule : ScheduleRegistry::get().all()) {
+    // Other mathematics, so never unasked.
+    if (schedule->delay({}) > 0)
+      continue;
     PlannerOptions one = options;
     one.anySchedule = false;
     one.schedule = schedule.get();
@@ -98,6 +101,12 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                        "'");
     return planner::planAmpExecuted(model, cluster, options);
   }
+  if (options.schedule && options.schedule->delay({}) > 0 &&
+      options.objective != Objective::Executed)
+    return makeError("schedule '" + options.schedule->name() +
+                     "' is not what objective '" +
+                     objectiveName(options.objective) +
+                     "' says the time of: expected objective 'executed'");
   if (options.anySchedule)
     return planAny(model, cluster, options);
   Expected<planner::Space> space =

@@ -24,13 +24,16 @@ std::vector<std::string> plannerSpaces() {
 }
 
 std::vector<std::string> plannedOnlySpaces() {
-  std::vector<std::string> names = {"amp", "megatron-heuristic"};
+  std::vector<std::string> names = {"amp", "megatron-heuristic", "2bw"};
   for (StringRef schedule : plannedOnlySchedules())
     names.push_back(schedule.str());
   return names;
 }
 
 std::string notExecutedSpace(StringRef space) {
+  // The schedule is, as other spaces plan it.
+  if (ScheduleRegistry::get().find(space))
+    return ("its plans are not compiled, expected --schedule=" + space).str();
   return notExecuted(space);
 }
 

@@ -147,8 +147,8 @@ private:
            (s > 0 ? backwardCut[s - 1][begin - 1] : 0);
   }
 
-  /// A stage's ledger as 1F1B has it (the same micro-batches are in flight),
-  /// with a second version of the weights.
+  /// A stage's ledger, with a second version of the weights and the data of two
+  /// batches.
   int64_t stageBytes(size_t s, int64_t begin, int64_t end) const {
     std::vector<StageLayer> contents;
     for (int64_t l = begin; l < end; ++l)
@@ -160,8 +160,8 @@ private:
     shape.microBatches = microBatches;
     shape.lastStage = s + 1 == devices.size();
     shape.backend = backendTraits(cluster.backendOf(devices[s]));
-    StageLedger ledger = stageLedger(contents, shape);
-    return ledger.total() + ledger.parameters;
+    shape.weightVersions = shape.batches = 2;
+    return stageLedger(contents, shape).total();
   }
 
   /// Layers per stage with the least time of the slowest stage among those that
@@ -283,7 +283,7 @@ std::string table(const Plan &plan, const DelayedPlanner &planner,
   const Strategy &strategy = plan.layers.front().strategy;
   auto width = static_cast<int64_t>(plan.stages.front().devices.size());
   os << "plan for '" << plan.model << "' on '" << plan.cluster
-     << "', schedule 2bw: planned, not executed yet\n"
+     << "', space 2bw: planned, not executed yet\n"
      << "  depth " << plan.pipelineDegree << ", width " << width
      << ", micro-batches " << plan.microBatches << " of "
      << plan.microBatchSamples() / width << " samples a replica, "

@@ -34,16 +34,17 @@ public:
       ofChunk(Place::Sum, AccessMode::Reduce);
       break;
     case TaskKind::TieReduce:
-      // What arrives waits where the first slot is, or between layers.
-      list.push_back({Place::Slot, AccessMode::Work,
-                      static_cast<uint16_t>(program.chunksOf(role).front()), 0,
-                      0});
-      list.push_back({Place::GradientOut, AccessMode::Work, 0, 0, 0});
+      // What arrives waits where the first slot is, or between layers. Where
+      // batches go on slots are in use.
+      if (!program.goesOn() || program.roles.size() == 1)
+        list.push_back({Place::Slot, AccessMode::Work,
+                        static_cast<uint16_t>(program.chunksOf(role).front())});
+      list.push_back({Place::GradientOut, AccessMode::Work});
       break;
     case TaskKind::Norm:
       for (int64_t chunk : program.chunksOf(role))
         list.push_back(
-            {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk), 0, 0});
+            {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk)});
       break;
     case TaskKind::Update:
       ofChunk(Place::Sum, AccessMode::Take);
@@ -57,10 +58,12 @@ public:
 
 private:
   void ofChunk(Place place, AccessMode mode) {
-    list.push_back({place, mode, task.chunk, task.slot, task.microBatch});
+    list.push_back(
+        {place, mode, task.chunk, task.slot, task.generation, task.microBatch});
   }
   void ofPart(Place place, AccessMode mode, const TransferPart &part) {
-    list.push_back({place, mode, part.chunk, part.slot, part.microBatch});
+    list.push_back(
+        {place, mode, part.chunk, part.slot, part.generation, part.microBatch});
   }
 
   void forward() {

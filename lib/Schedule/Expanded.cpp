@@ -46,12 +46,14 @@ public:
   }
 
   std::string run() {
-    for (SchedulePart part : {SchedulePart::Prologue, SchedulePart::Steady,
-                              SchedulePart::StepEnd, SchedulePart::Drain})
+    // Of batches that go on: one that begins, one between, one that ends.
+    for (SchedulePart part : trainingParts(program, program.goesOn() ? 3 : 1)) {
       for (size_t role = 0; role < program.roles.size(); ++role)
         for (const Task &task : program.roles[role].part(part))
           for (int64_t local = 0; local < ranksPerRole[role]; ++local)
             expand(role, local, task);
+      batch += part == SchedulePart::StepEnd;
+    }
     return execute();
   }
 
@@ -84,9 +86,11 @@ private:
     bool known = part.peerChunk < program.chunks.size();
     int64_t peer = known ? program.chunks[part.peerChunk].role : -1;
     int64_t chunk = part.sends() ? part.chunk : part.peerChunk;
+    int64_t sets = static_cast<int64_t>(program.chunks.size()) * 2;
     int64_t content =
-        (chunk * 2 + static_cast<int64_t>(part.value)) * program.microBatches +
-        part.microBatch;
+        ((batch + part.generation) * program.microBatches + part.microBatch) *
+            sets +
+        chunk * 2 + static_cast<int64_t>(part.value);
     int64_t rank = firstRank[role] + local;
     for (int64_t other : overlapping(role, local, peer))
       meet(rank, operation, other,
@@ -192,6 +196,7 @@ private:
   const TaskProgram &program;
   ArrayRef<int64_t> ranksPerRole;
   std::vector<int64_t> firstRank;
+  int64_t batch = 0; ///< that parts are run for
   std::vector<std::vector<RankOperation>> operations; ///< by rank
   /// By rank and channel: (operation index, content) of each occurrence.
   std::vector<std::map<std::string, std::vector<std::pair<int64_t, int64_t>>>>

@@ -21,6 +21,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeOneForwardOneBackward());
   add(makeAllForwardsFirst());
   add(makeInterleaved());
+  add(makeTwoBuffers());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {
@@ -45,7 +46,7 @@ const Schedule &defaultSchedule() {
 }
 
 ArrayRef<StringLiteral> plannedOnlySchedules() {
-  static constexpr StringLiteral names[] = {"2bw", "harmony-pp", "harmony-dp"};
+  static constexpr StringLiteral names[] = {"harmony-pp", "harmony-dp"};
   return names;
 }
 

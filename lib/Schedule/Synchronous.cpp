@@ -75,7 +75,8 @@ Task computeTask(const TaskProgram &program, TaskKind kind, int64_t chunk,
   task.kind = kind;
   task.chunk = static_cast<uint16_t>(chunk);
   task.slot = static_cast<uint16_t>(microBatch % program.chunks[chunk].slots);
-  task.microBatch = static_cast<uint32_t>(microBatch);
+  task.generation = static_cast<uint8_t>(microBatch / program.microBatches);
+  task.microBatch = static_cast<uint32_t>(microBatch % program.microBatches);
   return task;
 }
 
@@ -89,7 +90,8 @@ TransferPart transferPart(const TaskProgram &program,
   part.value = value;
   part.chunk = static_cast<uint16_t>(chunk);
   part.peerChunk = static_cast<uint16_t>(toNext ? chunk + 1 : chunk - 1);
-  part.microBatch = static_cast<uint32_t>(microBatch);
+  part.generation = static_cast<uint8_t>(microBatch / program.microBatches);
+  part.microBatch = static_cast<uint32_t>(microBatch % program.microBatches);
   if (!sends && value == TransferValue::Activation)
     part.slot = static_cast<uint16_t>(microBatch % program.chunks[chunk].slots);
   return part;
@@ -144,40 +146,63 @@ void PartWriter::transfer(std::vector<TransferPart> parts) {
   tasks.push_back(std::move(task));
 }
 
-TaskProgram SynchronousSchedule::build(const ScheduleShape &shape,
-                                       std::vector<TieRoles> ties) const {
+TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
+                         std::vector<TieRoles> ties) {
   assert(shape.roles >= 1 && shape.microBatches >= 1 && "an empty schedule");
   TaskProgram program;
-  program.schedule = this;
+  program.schedule = &schedule;
   program.microBatches = shape.microBatches;
+  program.weightVersions = schedule.weightVersions(shape);
+  program.delay = schedule.delay(shape);
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
-    program.chunks.push_back({home(shape, chunk), slots(shape, chunk)});
+    program.chunks.push_back(
+        {schedule.home(shape, chunk), schedule.slots(shape, chunk)});
   program.roles.resize(shape.roles);
-  for (int64_t number = 0; number < shape.roles; ++number) {
-    buildPasses(program, shape, number);
+  return program;
+}
 
-    bool tied = false;
-    for (const TieRoles &tie : program.ties)
-      tied |= tie.owner == number || tie.borrower == number;
-    std::vector<Task> &end = program.roles[number].part(SchedulePart::StepEnd);
-    auto append = [&](TaskKind kind, int64_t chunk = 0) {
-      Task task;
-      task.kind = kind;
-      task.chunk = static_cast<uint16_t>(chunk);
-      end.push_back(task);
-    };
-    std::vector<int64_t> chunks = program.chunksOf(number);
-    // The last chunk ends its backward passes first.
-    for (int64_t chunk : reverse(chunks))
-      append(TaskKind::SyncGradients, chunk);
-    if (tied)
-      append(TaskKind::TieReduce);
+void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
+  bool tied = any_of(program.ties, [role](const TieRoles &tie) {
+    return tie.owner == role || tie.borrower == role;
+  });
+  std::vector<Task> &end = program.roles[role].part(SchedulePart::StepEnd);
+  auto append = [&](TaskKind kind, int64_t chunk = 0) {
+    Task task;
+    task.kind = kind;
+    task.chunk = static_cast<uint16_t>(chunk);
+    end.push_back(task);
+  };
+  std::vector<int64_t> chunks = program.chunksOf(role);
+  // The last chunk ends its backward passes first.
+  for (int64_t chunk : reverse(chunks))
+    append(TaskKind::SyncGradients, chunk);
+  if (tied)
+    append(TaskKind::TieReduce);
+  if (withNorm)
     append(TaskKind::Norm);
-    for (int64_t chunk : chunks)
-      append(TaskKind::Update, chunk);
-    if (tied)
-      append(TaskKind::TieBroadcast);
+  for (int64_t chunk : chunks)
+    append(TaskKind::Update, chunk);
+  if (tied)
+    append(TaskKind::TieBroadcast);
+}
+
+void buildEvaluate(TaskProgram &program, int64_t role) {
+  PartWriter evaluate(program, program.roles[role].part(SchedulePart::Evaluate),
+                      role);
+  for (int64_t mb = 0; mb < program.microBatches; ++mb) {
+    evaluate.recvActivation(mb);
+    evaluate.forward(mb);
+    evaluate.sendActivation(mb);
+  }
+}
+
+TaskProgram SynchronousSchedule::build(const ScheduleShape &shape,
+                                       std::vector<TieRoles> ties) const {
+  TaskProgram program = emptyProgram(*this, shape, std::move(ties));
+  for (int64_t role = 0; role < shape.roles; ++role) {
+    buildPasses(program, shape, role);
+    buildStepEnd(program, role, /*withNorm=*/true);
   }
   return program;
 }
@@ -195,12 +220,7 @@ void WholeStageSchedule::buildPasses(TaskProgram &program,
   RoleProgram &role = program.roles[number];
   PartWriter steady(program, role.part(SchedulePart::Steady), number);
   buildSteady(steady, shape, number);
-  PartWriter evaluate(program, role.part(SchedulePart::Evaluate), number);
-  for (int64_t mb = 0; mb < shape.microBatches; ++mb) {
-    evaluate.recvActivation(mb);
-    evaluate.forward(mb);
-    evaluate.sendActivation(mb);
-  }
+  buildEvaluate(program, number);
 }
 
 //===----------------------------------------------------------------------===//

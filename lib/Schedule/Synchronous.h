@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Schedules that run all micro-batches of a step and then update: they differ
-// in the order of their steady part.
+// in the order of their steady part. What others have in common with them, too.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,6 +31,16 @@ protected:
 /// The largest over all roles of the same form.
 TimeMaximum largestOf(RoleForm form);
 
+/// Chunks and parameters of the shape, roles without tasks.
+TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
+                         std::vector<TieRoles> ties);
+/// The part StepEnd of a role. With a norm every update waits for all ranks.
+void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm);
+/// The part Evaluate of a role of one chunk.
+void buildEvaluate(TaskProgram &program, int64_t role);
+
+// Micro-batches go on counting with those of the next batch; slots are taken in
+// turns.
 Task computeTask(const TaskProgram &program, TaskKind kind, int64_t chunk,
                  int64_t microBatch);
 /// A message to, or from the neighbour of `chunk` in the order of the model.
@@ -92,6 +102,7 @@ protected:
 std::unique_ptr<Schedule> makeAllForwardsFirst();
 std::unique_ptr<Schedule> makeOneForwardOneBackward();
 std::unique_ptr<Schedule> makeInterleaved();
+std::unique_ptr<Schedule> makeTwoBuffers();
 
 } // namespace galvatron
 

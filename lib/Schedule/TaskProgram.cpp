@@ -48,9 +48,13 @@ std::string Task::str(bool withChunks) const {
   auto ofChunk = [&](uint16_t number) {
     return withChunks ? " chunk " + std::to_string(number) : std::string();
   };
+  auto ofBatch = [](uint32_t microBatch, uint8_t generation) {
+    return " mb " + std::to_string(microBatch) +
+           (generation > 0 ? " of next batch" : "");
+  };
   auto onSlot = [&](const std::string &name) {
-    return name + ofChunk(chunk) + " mb " + std::to_string(microBatch) +
-           " slot " + std::to_string(slot);
+    return name + ofChunk(chunk) + ofBatch(microBatch, generation) + " slot " +
+           std::to_string(slot);
   };
   switch (kind) {
   case TaskKind::Forward:
@@ -63,7 +67,7 @@ std::string Task::str(bool withChunks) const {
       text += std::string(text.empty() ? " " : ", ") +
               (part.sends() ? "send-" : "recv-") +
               (part.isGradient() ? "gradient" : "activation") +
-              ofChunk(part.chunk) + " mb " + std::to_string(part.microBatch);
+              ofChunk(part.chunk) + ofBatch(part.microBatch, part.generation);
     return "transfer" + text;
   }
   case TaskKind::SyncGradients:
@@ -96,12 +100,27 @@ std::vector<int64_t> TaskProgram::chunksOf(int64_t role) const {
   return numbers;
 }
 
+std::vector<SchedulePart> trainingParts(const TaskProgram &program,
+                                        int64_t batches) {
+  std::vector<SchedulePart> parts;
+  if (program.goesOn())
+    parts.push_back(SchedulePart::Prologue);
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    bool drains = program.goesOn() && batch + 1 == batches;
+    parts.push_back(drains ? SchedulePart::Drain : SchedulePart::Steady);
+    parts.push_back(SchedulePart::StepEnd);
+  }
+  return parts;
+}
+
 void setSyncBehind(RoleProgram &role) {
-  std::vector<Task> &steady = role.part(SchedulePart::Steady);
-  std::set<uint16_t> done;
-  for (auto task = steady.rbegin(); task != steady.rend(); ++task)
-    if (task->kind == TaskKind::Backward && done.insert(task->chunk).second)
-      task->flags |= SyncBehind;
+  for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain}) {
+    std::vector<Task> &tasks = role.part(part);
+    std::set<uint16_t> done;
+    for (auto task = tasks.rbegin(); task != tasks.rend(); ++task)
+      if (task->kind == TaskKind::Backward && done.insert(task->chunk).second)
+        task->flags |= SyncBehind;
+  }
 }
 
 bool syncsBehind(const RoleProgram &role) {

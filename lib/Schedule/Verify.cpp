@@ -10,6 +10,11 @@
 // a run over the roles in which every operation is visited once. Memory is a
 // role's own, so it is looked at in the order of the role's tasks.
 //
+// Batches without end are proven by induction. Every part is matched by itself,
+// so parts that end one by one end behind one another. And a batch that goes on
+// leaves a role as it found it: everything that is in use is that of the batch
+// behind. So three batches stand for any number.
+//
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/Verify.h"
@@ -95,6 +100,7 @@ private:
     bool received = false, forwarded = false, backwarded = false;
   };
 
+  /// Micro-batches are counted over all batches that are run.
   struct Holder {
     int64_t chunk = -1, microBatch = -1; ///< -1: nothing that is needed
     bool isFree() const { return chunk < 0; }
@@ -104,18 +110,26 @@ private:
     bool isHere = false;
     std::vector<Holder> slots;
     std::vector<PassState> passes;
-    int64_t added = -1; ///< the last micro-batch in the sum of gradients
-    bool reduced = false, updated = false;
+    int64_t slotShift = 0; ///< of a batch
+    int64_t added = -1;    ///< the last micro-batch in the sum of gradients
+    bool reduced = false;
+    int64_t version = 0; ///< updates of the weights
+
+    size_t slotAt(int64_t slot, int64_t batch) const {
+      return static_cast<size_t>(slot + batch * slotShift) % slots.size();
+    }
   };
 
   struct RoleState {
     std::vector<ChunkState> chunks; ///< of all roles
     Holder output, gradientIn, gradientOut;
+    int64_t batch = 0; ///< that parts are run for
 
     Holder &holder(const Access &access) {
+      ChunkState &chunk = chunks[access.chunk];
       switch (access.place) {
       case Place::Slot:
-        return chunks[access.chunk].slots[access.slot];
+        return chunk.slots[chunk.slotAt(access.slot, batch)];
       case Place::Output:
         return output;
       case Place::GradientIn:
@@ -126,9 +140,22 @@ private:
     }
   };
 
-  /// "micro-batch 3", or "micro-batch 3 of chunk 2".
+  /// Its number over all batches.
+  int64_t countedOver(const RoleState &state, int64_t generation,
+                      int64_t microBatch) const {
+    return (state.batch + generation) * program.microBatches + microBatch;
+  }
+  int64_t countedOver(const RoleState &state, const Access &access) const {
+    return countedOver(state, access.generation, access.microBatch);
+  }
+
+  /// "micro-batch 3", or "micro-batch 3 of chunk 2"; where batches go on
+  /// "micro-batch 3 of batch 1".
   std::string passName(int64_t chunk, int64_t microBatch) const {
-    std::string text = "micro-batch " + std::to_string(microBatch);
+    std::string text =
+        "micro-batch " + std::to_string(microBatch % program.microBatches);
+    if (program.goesOn())
+      text += " of batch " + std::to_string(microBatch / program.microBatches);
     if (program.hasSeveralChunks())
       text += " of chunk " + std::to_string(chunk);
     return text;
@@ -144,8 +171,8 @@ private:
 
   /// A task that names what does not exist is skipped after the report: the
   /// state has no place for it.
-  bool inRange(TaskRef ref, int64_t chunk, int64_t mb, int64_t slot,
-               const RoleState &state) {
+  bool inRange(TaskRef ref, int64_t chunk, int64_t generation, int64_t mb,
+               int64_t slot, const RoleState &state) {
     if (chunk >= static_cast<int64_t>(state.chunks.size()) ||
         !state.chunks[chunk].isHere) {
       report(ScheduleFaultKind::WrongChunk, ref,
@@ -156,6 +183,18 @@ private:
       report(ScheduleFaultKind::TaskOrder, ref,
              "micro-batch " + Twine(mb) + " does not exist, there are " +
                  Twine(program.microBatches));
+      return false;
+    }
+    if (generation > program.delay) {
+      report(ScheduleFaultKind::TaskOrder, ref,
+             "generation " + Twine(generation) + ", expected at most " +
+                 Twine(program.delay) + " as gradients are so late");
+      return false;
+    }
+    if (countedOver(state, generation, mb) >=
+        static_cast<int64_t>(state.chunks[chunk].passes.size())) {
+      report(ScheduleFaultKind::TaskOrder, ref,
+             "there is no next batch behind a drain");
       return false;
     }
     size_t slots = state.chunks[chunk].slots.size();
@@ -170,9 +209,11 @@ private:
 
   bool inRange(TaskRef ref, const Task &task, const RoleState &state) {
     if (task.isOfChunk())
-      return inRange(ref, task.chunk, task.microBatch, task.slot, state);
+      return inRange(ref, task.chunk, task.generation, task.microBatch,
+                     task.slot, state);
     for (const TransferPart &part : task.parts)
-      if (!inRange(ref, part.chunk, part.microBatch, part.slot, state))
+      if (!inRange(ref, part.chunk, part.generation, part.microBatch, part.slot,
+                   state))
         return false;
     return true;
   }
@@ -201,12 +242,12 @@ private:
   /// That a place holds what is read there.
   void requireHeld(TaskRef ref, const Access &access, const Holder &held,
                    const RoleState &state) {
-    if (held.chunk == access.chunk && held.microBatch == access.microBatch)
+    int64_t number = countedOver(state, access);
+    if (held.chunk == access.chunk && held.microBatch == number)
       return;
     const Task &task = tasksOf(ref.role)[ref.index];
-    const PassState &pass =
-        state.chunks[access.chunk].passes[access.microBatch];
-    std::string what = passName(access.chunk, access.microBatch);
+    const PassState &pass = state.chunks[access.chunk].passes[number];
+    std::string what = passName(access.chunk, number);
     switch (access.place) {
     case Place::Slot:
       if (task.kind == TaskKind::Forward && !pass.received)
@@ -229,6 +270,8 @@ private:
 
   void addToSum(TaskRef ref, const Access &access, ChunkState &chunk) {
     auto mb = static_cast<int64_t>(access.microBatch);
+    order(ref, access.generation == 0,
+          "gradients of the next batch do not belong in this one's sum");
     order(ref, !chunk.reduced,
           "gradients were already reduced behind a backward task before");
     order(ref, mb > chunk.added,
@@ -237,13 +280,27 @@ private:
     chunk.added = std::max(chunk.added, mb);
   }
 
-  void apply(TaskRef ref, const Access &access, RoleState &state) {
-    ChunkState &chunk = state.chunks[access.chunk];
-    if (access.place == Place::Weights) {
-      order(ref, !chunk.updated, "its weights have been updated already");
-      chunk.updated |= access.mode == AccessMode::Replace;
+  /// A batch uses the weights that all updates but the last `delay` ones before
+  /// it have made; as many versions are kept as the program says.
+  void useWeights(TaskRef ref, const Access &access, int64_t batch,
+                  ChunkState &chunk) {
+    if (access.mode == AccessMode::Replace) {
+      order(ref, chunk.version == batch,
+            "its weights have been updated already");
+      ++chunk.version;
       return;
     }
+    int64_t wanted =
+        std::max<int64_t>(batch + access.generation - program.delay, 0);
+    order(ref, wanted > chunk.version - program.weightVersions,
+          "its weights have been updated already");
+    order(ref, wanted <= chunk.version, "its weights are not made yet");
+  }
+
+  void apply(TaskRef ref, const Access &access, RoleState &state) {
+    ChunkState &chunk = state.chunks[access.chunk];
+    if (access.place == Place::Weights)
+      return useWeights(ref, access, state.batch, chunk);
     if (access.place == Place::Sum) {
       if (access.mode == AccessMode::Add)
         return addToSum(ref, access, chunk);
@@ -264,19 +321,26 @@ private:
     else
       requireHeld(ref, access, held, state);
     if (access.mode == AccessMode::Fill)
-      held = {access.chunk, static_cast<int64_t>(access.microBatch)};
+      held = {access.chunk, countedOver(state, access)};
     else if (access.mode != AccessMode::Read)
       held = {};
+  }
+
+  /// Of a task or a part of one.
+  template <typename Named>
+  PassState &passOf(RoleState &state, const Named &named) const {
+    return state.chunks[named.chunk]
+        .passes[countedOver(state, named.generation, named.microBatch)];
   }
 
   /// That everything is done once, and forward first.
   void follow(TaskRef ref, const Task &task, RoleState &state, bool training) {
     if (task.kind == TaskKind::Forward) {
-      PassState &pass = state.chunks[task.chunk].passes[task.microBatch];
+      PassState &pass = passOf(state, task);
       order(ref, !pass.forwarded, "the micro-batch was already run forward");
       pass.forwarded = true;
     } else if (task.kind == TaskKind::Backward) {
-      PassState &pass = state.chunks[task.chunk].passes[task.microBatch];
+      PassState &pass = passOf(state, task);
       order(ref, training, "a backward task has no place here");
       order(ref, pass.forwarded, "the micro-batch was not run forward yet");
       order(ref, !pass.backwarded, "the micro-batch was already run backward");
@@ -285,7 +349,7 @@ private:
     for (const TransferPart &message : task.parts) {
       if (message.sends() || message.isGradient())
         continue;
-      PassState &pass = state.chunks[message.chunk].passes[message.microBatch];
+      PassState &pass = passOf(state, message);
       order(ref, !pass.received, "the activation was already received");
       pass.received = true;
     }
@@ -322,7 +386,7 @@ private:
     follow(ref, task, state, training);
   }
 
-  RoleState freshState(int64_t role) const {
+  RoleState freshState(int64_t role, int64_t batches) const {
     RoleState state;
     state.chunks.resize(program.chunks.size());
     for (size_t number = 0; number < program.chunks.size(); ++number) {
@@ -331,7 +395,10 @@ private:
         continue;
       state.chunks[number].isHere = true;
       state.chunks[number].slots.resize(std::max<int64_t>(chunk.slots, 0));
-      state.chunks[number].passes.resize(program.microBatches);
+      state.chunks[number].passes.resize(batches * program.microBatches);
+      if (chunk.slots > 0)
+        state.chunks[number].slotShift =
+            program.slotShift(static_cast<int64_t>(number));
     }
     return state;
   }
@@ -359,14 +426,59 @@ private:
                  " is never sent");
   }
 
+  /// What of a role is in use, in the numbers of the batch that comes.
+  std::vector<int64_t> inUse(const RoleState &state) const {
+    std::vector<int64_t> numbers;
+    int64_t first = state.batch * program.microBatches;
+    auto add = [&](const Holder &held) {
+      numbers.push_back(held.chunk);
+      numbers.push_back(held.isFree() ? -1 : held.microBatch - first);
+    };
+    for (const Holder *held :
+         {&state.output, &state.gradientIn, &state.gradientOut})
+      add(*held);
+    for (const ChunkState &chunk : state.chunks) {
+      for (size_t slot = 0; slot < chunk.slots.size(); ++slot)
+        add(chunk.slots[chunk.slotAt(static_cast<int64_t>(slot), state.batch)]);
+      // Of the batch that comes and the one behind it.
+      auto end = std::min<int64_t>(first + 2 * program.microBatches,
+                                   chunk.passes.size());
+      for (int64_t pass = first; pass < end; ++pass)
+        numbers.push_back(chunk.passes[pass].received +
+                          2 * chunk.passes[pass].forwarded +
+                          4 * chunk.passes[pass].backwarded);
+    }
+    return numbers;
+  }
+
   void checkTraining() {
+    // A batch without one behind it; and one with two, of which the first finds
+    // what the prologue left and the second what the first did.
+    checkTraining(1);
+    if (program.goesOn() && faults.empty())
+      checkTraining(3);
+  }
+
+  void checkTraining(int64_t batches) {
     for (int64_t role = 0; role < roleCount; ++role) {
-      RoleState state = freshState(role);
-      for (SchedulePart which : {SchedulePart::Prologue, SchedulePart::Steady,
-                                 SchedulePart::Drain, SchedulePart::StepEnd}) {
+      RoleState state = freshState(role, batches);
+      std::vector<int64_t> begun = inUse(state);
+      for (SchedulePart which : trainingParts(program, batches)) {
         part = which;
         for (size_t i = 0; i < tasksOf(role).size(); ++i)
           step({role, static_cast<int64_t>(i)}, state, /*training=*/true);
+        if (part == SchedulePart::Prologue)
+          begun = inUse(state);
+        if (part != SchedulePart::StepEnd)
+          continue;
+        ++state.batch;
+        for (ChunkState &chunk : state.chunks) {
+          chunk.added = -1;
+          chunk.reduced = false;
+        }
+        if (state.batch + 1 < batches && inUse(state) != begun)
+          report(ScheduleFaultKind::TaskOrder, {role, -1},
+                 "a batch does not leave to the one behind it what it found");
       }
       part = SchedulePart::Steady;
       finishRole(role, state, /*training=*/true);
@@ -376,7 +488,7 @@ private:
   void checkEvaluate() {
     part = SchedulePart::Evaluate;
     for (int64_t role = 0; role < roleCount; ++role) {
-      RoleState state = freshState(role);
+      RoleState state = freshState(role, /*batches=*/1);
       for (size_t i = 0; i < tasksOf(role).size(); ++i)
         step({role, static_cast<int64_t>(i)}, state, /*training=*/false);
       if (!tasksOf(role).empty())
@@ -434,8 +546,8 @@ private:
   struct TransferEnd {
     TaskRef ref;
     TransferValue value;
-    int64_t chunk; ///< that it comes from
-    int64_t microBatch;
+    int64_t chunk;      ///< that it comes from
+    int64_t microBatch; ///< from the batch on that the part is run for
 
     auto key() const { return std::tuple(value, chunk, microBatch); }
   };
@@ -463,7 +575,8 @@ private:
           TransferEnd end{{role, static_cast<int64_t>(i)},
                           message.value,
                           message.sends() ? message.chunk : message.peerChunk,
-                          message.microBatch};
+                          message.generation * program.microBatches +
+                              message.microBatch};
           int64_t peer = homeOf(message.peerChunk);
           if (message.sends())
             list[{role, peer}].first.push_back(end);

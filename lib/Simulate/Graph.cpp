@@ -15,11 +15,6 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// Parts in the order of a step; `evaluate` is none of it.
-static constexpr SchedulePart stepParts[] = {
-    SchedulePart::Prologue, SchedulePart::Steady, SchedulePart::StepEnd,
-    SchedulePart::Drain};
-
 std::vector<ChunkLayers> chunkLayers(const SimulationInput &input) {
   std::vector<ChunkLayers> chunks;
   std::vector<size_t> seen(input.roles.size(), 0);
@@ -77,7 +72,7 @@ void Graph::buildRole(size_t number) {
   groupings.clear();
   wholeRole.groupOf.assign(roles[role].actors, 0);
   const RoleProgram &program = input.program.roles[role];
-  for (SchedulePart part : stepParts)
+  for (SchedulePart part : trainingParts(input.program, options.batches))
     for (const Task &task : program.part(part)) {
       microBatch = -1;
       switch (task.kind) {
@@ -276,7 +271,7 @@ void Graph::backward(const Task &task) {
 void Graph::syncGradients(const Task &task) {
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
   const ChunkLayers &chunk = chunks[task.chunk];
-  bool summed = reduced.count(task.chunk) > 0;
+  bool summed = reduced.erase(task.chunk) > 0;
   for (size_t number = chunk.end; !summed && number-- > chunk.begin;)
     reduce(Activity::GradientSync, layers[number].time.sync, number, tail);
   if (collective >= 0)
@@ -338,7 +333,9 @@ void Graph::tie(const Task &task) {
       continue;
     const SimulatedExchange &exchange =
         reduce ? input.ties[number].reduce : input.ties[number].broadcast;
-    Meeting met = meeting(TieMeeting, static_cast<int64_t>(number), reduce, 1);
+    auto place = static_cast<int64_t>(number);
+    Meeting met =
+        meeting(TieMeeting, place, occurrences[{TieMeeting, place}]++, 1);
     tail = {emit(Stream::Exchange,
                  reduce ? Activity::TieReduce : Activity::TieBroadcast,
                  exchange.seconds, -1, tail, exchange.uplinks, &wholeRole,
@@ -359,7 +356,7 @@ void Graph::touchStates(Activity activity, double LayerTimeParts::*part,
 void Graph::norm() {
   touchStates(Activity::Norm, &LayerTimeParts::norm, 0,
               input.roles[role].layers.size());
-  Meeting met = meeting(NormMeeting, 0, 0, 1);
+  Meeting met = meeting(NormMeeting, 0, occurrences[{NormMeeting, 0}]++, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};
 }

@@ -248,6 +248,38 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   return layer;
 }
 
+/// Of batches that go on: from the end of one to that of the next, on the role
+/// where that takes longest, once the pipeline is full.
+static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
+  constexpr int64_t full = 3, measured = 2;
+  SimulationOptions options;
+  options.batches = full + measured + 1; // the last one drains
+  Expected<Simulation> simulation = simulate(input, options);
+  if (!simulation)
+    return simulation.takeError();
+  double longest = 0;
+  for (const SimulatedActor &actor : simulation->actors) {
+    double begin = 0, end = 0;
+    size_t tasks = 0;
+    int64_t batch = 0;
+    std::vector<size_t> behind; // tasks up to the end of each batch
+    for (SchedulePart part : trainingParts(input.program, options.batches)) {
+      tasks += input.program.roles[actor.role].part(part).size();
+      if (part == SchedulePart::StepEnd && ++batch <= full + measured)
+        behind.push_back(tasks);
+    }
+    for (const SimulatedSpan &span : actor.spans) {
+      auto task = static_cast<size_t>(span.task);
+      if (task < behind[full - 1])
+        begin = std::max(begin, span.finish);
+      if (task < behind.back())
+        end = std::max(end, span.finish);
+    }
+    longest = std::max(longest, (end - begin) / measured);
+  }
+  return longest;
+}
+
 Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
@@ -256,6 +288,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   for (const SimulatedRole &role : input.roles)
     each += ofLayer * role.layers.size();
   auto seconds = [](const SimulationInput &what) -> Expected<double> {
+    if (what.program.goesOn())
+      return secondsBetweenSteps(what);
     Expected<Simulation> simulation = simulate(what);
     if (!simulation)
       return simulation.takeError();
@@ -315,11 +349,11 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
 
 std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
                                           const SimulatedActor &actor,
-                                          bool withCollectives) {
+                                          bool withCollectives,
+                                          int64_t batches) {
   std::vector<SimulatedTask> tasks;
   const RoleProgram &program = input.program.roles[actor.role];
-  for (SchedulePart part : {SchedulePart::Prologue, SchedulePart::Steady,
-                            SchedulePart::StepEnd, SchedulePart::Drain})
+  for (SchedulePart part : trainingParts(input.program, batches))
     for (const Task &task : program.part(part))
       tasks.push_back({task, -1, -1});
   for (const SimulatedSpan &span : actor.spans) {

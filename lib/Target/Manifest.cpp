@@ -8,6 +8,7 @@
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "grt/abi.h"
 
@@ -188,6 +189,15 @@ private:
     json.attribute("batch", plan.getBatch());
     json.attribute("micro-batches", plan.getMicroBatches());
     json.attribute("schedule", plan.getSchedule());
+    // What a schedule that drains after every batch has needs no words.
+    const ::galvatron::Schedule &schedule =
+        *llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
+    ::galvatron::ScheduleShape shape{plan.getPipelineDegree(),
+                                     plan.getMicroBatches()};
+    if (int64_t delay = schedule.delay(shape); delay > 0) {
+      json.attribute("weight-versions", schedule.weightVersions(shape));
+      json.attribute("delay", delay);
+    }
     json.attributeObject("training", [&] {
       json.attribute("optimizer", training.getOptimizer());
       json.attribute("dtype", training.getDtype());

@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Units.h"
 #include "llvm/Support/raw_ostream.h"
@@ -85,6 +86,14 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report("dtype '" + dtype +
                            "' is planned, not executed: expected 'f32', "
                            "'bf16' or 'f64'",
+                       kExitInvalid);
+  const Schedule *schedule = *given ? (*given)->schedule : planner->schedule;
+  if (to > Phase::Plan && schedule && schedule->delay({}) > 0 &&
+      ir::getTrainingOptions(module).clip)
+    return tool.report("schedule '" + schedule->name().str() +
+                           "' updates a stage without a look at the others, so "
+                           "gradients cannot be clipped by their global norm: "
+                           "expected --clip=off",
                        kExitInvalid);
   if (!keep) {
     if (!*given)

@@ -407,8 +407,7 @@ TEST(StageMemory, sums_beyond_64_bits_fit_nowhere) {
   EXPECT_EQ(ledger.activations, kBeyondMemory);
   EXPECT_GE(ledger.runtime, kBeyondMemory);
   EXPECT_GT(ledger.total(), 3 * kBeyondMemory);
-  EXPECT_EQ(layerMemory(layer.footprint, 1, shape.microBatches).state,
-            kMostLayerBytes + kBeyondMemory);
+  EXPECT_GE(shape.stateBytes(layerMemory(layer.footprint, 1)), kBeyondMemory);
 }
 
 } // namespace

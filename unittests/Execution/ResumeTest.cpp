@@ -66,6 +66,44 @@ TEST_F(ResumeTest, BitwiseUnderTheSamePlan) {
   }
 }
 
+/// Two versions of the weights, while the next batch is under way: what was
+/// begun is begun again.
+TEST_F(ResumeTest, BitwiseWhereGradientsAreLate) {
+  for (auto [dtype, optimizer] :
+       {std::pair("f32", "adamw"), {"f64", "sgd"}, {"bf16", "adamw"}})
+    for (const char *strategy : {"dp2", "sdp2.ckpt", "tp2"}) {
+      TwinOptions options;
+      options.clip = false;
+      options.dtype = dtype;
+      options.optimizer = optimizer;
+      TwinPlan plan = uniformPlan(
+          model, 4, llvm::cantFail(Strategy::parse(strategy)), 16, 4, "2bw");
+      SCOPED_TRACE(plan.str() + " " + dtype);
+      TwinRun whole = runTwin(context, model, plan, options);
+      TwinRun resumed = runResumed(plan, plan, options);
+      ASSERT_EQ(whole.error, "");
+      ASSERT_EQ(resumed.error, "");
+      EXPECT_EQ(resumed.losses, whole.losses);
+      for (const auto &[name, tensor] : whole.parameters)
+        EXPECT_EQ(resumed.parameters[name].values, tensor.values) << name;
+    }
+}
+
+/// Under another plan of the same schedule the rule is the same.
+TEST_F(ResumeTest, LateUnderAnotherPlan) {
+  TwinOptions options;
+  options.clip = false;
+  TwinPlan one = uniformPlan(model, 4, llvm::cantFail(Strategy::parse("sdp2")),
+                             16, 8, "2bw");
+  TwinPlan other = uniformPlan(
+      model, 2, llvm::cantFail(Strategy::parse("tp2.dp2")), 16, 2, "2bw");
+  TwinRun expected = runTwin(context, model, one, options);
+  TwinRun resumed = runResumed(one, other, options);
+  ASSERT_EQ(expected.error, "");
+  ASSERT_EQ(resumed.error, "");
+  EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+}
+
 /// From stages of several chunks to stages of one, and back.
 TEST_F(ResumeTest, SeveralChunksAStage) {
   TwinPlan chunked = uniformPlan(model, 4, Strategy(), 16, 4, "interleaved");

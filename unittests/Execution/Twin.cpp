@@ -370,8 +370,11 @@ public:
       sessionOptions.backend = options.keepWait
                                    ? faultyBackend(options.keepWait)
                                    : recordingBackend();
-    if (!check(::grt::Program::loadMemory(bytes, "twin", program)) ||
-        !check(::grt::Session::create(program, sessionOptions, session)))
+    if (!check(::grt::Program::loadMemory(bytes, "twin", program)))
+      return;
+    if (program->gradientDelay() > 0)
+      sessionOptions.onNan = ::grt::OnNan::Late;
+    if (!check(::grt::Session::create(program, sessionOptions, session)))
       return;
     ::grt::Hyperparameters &h = session->hyperparameters();
     h.eps = options.eps;
@@ -386,7 +389,10 @@ public:
     return status.ok();
   }
 
-  void disturbVectors();
+  void disturb() {
+    if (ok())
+      check(disturbVectors(*session));
+  }
   void step(int64_t step);
   void finish() {
     if (ok())
@@ -403,12 +409,11 @@ private:
   TwinRun &result;
 };
 
-/// Biases and norms start at zero and one; there they would hide faults (a bias
-/// added once a rank) and make relative distances of key biases meaningless.
-void Running::disturbVectors() {
+} // namespace
+
+::grt::Status disturbVectors(::grt::Session &session) {
   ::grt::TensorMap initial;
-  if (!ok() || !check(session->parameters(initial)))
-    return;
+  ::grt::Status status = session.parameters(initial);
   for (auto &[name, tensor] : initial) {
     if (tensor.shape.size() != 1)
       continue;
@@ -417,12 +422,12 @@ void Running::disturbVectors() {
       state = state * 1664525u + 1013904223u;
       value += 0.1 * (double(state >> 8) / double(1 << 24) - 0.5);
     }
-    if (!check(session->setParameter(name, tensor.values)))
-      return;
+    if (status)
+      status = session.setParameter(name, tensor.values);
   }
+  return status;
 }
 
-/// Numbers that depend on nothing but the datum, the step and their place.
 /// Some values of the counted datum are left out, of one sample more than of
 /// another: a mean of means would show.
 static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
@@ -456,30 +461,42 @@ static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
   return bytes;
 }
 
+::grt::DataBatch twinBatch(const ::grt::Program &program, int64_t batch,
+                           int64_t step) {
+  ::grt::DataBatch values;
+  for (const ::grt::Datum &datum : program.data())
+    values.push_back(makeValues(datum, batch, step));
+  return values;
+}
+
 /// One step, counted from 0.
 void Running::step(int64_t step) {
+  auto batchOf = [&](int64_t number) {
+    return twinBatch(session->program(), plan.batch,
+                     options.sameBatch ? 0 : number);
+  };
   if (!ok())
     return;
-  ::grt::DataBatch batch;
-  for (const ::grt::Datum &datum : session->program().data())
-    batch.push_back(
-        makeValues(datum, plan.batch, options.sameBatch ? 0 : step));
+  bool late = session->program().gradientDelay() > 0;
+  bool goesOn = late && step + 1 < options.steps &&
+                !(options.drainsBehind && options.drainsBehind(step));
   ::grt::StepResult out;
-  if (!check(session->setBatch(batch)) || !check(session->step(out)))
+  if ((!session->hasBegun() && !check(session->setBatch(batchOf(step)))) ||
+      (goesOn && !check(session->setNextBatch(batchOf(step + 1)))) ||
+      !check(session->step(out)))
     return;
   result.losses.push_back(out.loss);
-  result.norms.push_back(out.gradientNorm);
+  if (!late)
+    result.norms.push_back(out.gradientNorm);
   if (step == 0)
     check(session->gradients(result.gradients));
 }
-
-} // namespace
 
 TwinRun runTwin(MLIRContext &context, const TwinModel &model,
                 const TwinPlan &plan, const TwinOptions &options) {
   TwinRun result;
   Running run(context, model, plan, options, result);
-  run.disturbVectors();
+  run.disturb();
   for (int64_t step = 0; step < options.steps; ++step)
     run.step(step);
   run.finish();
@@ -494,7 +511,7 @@ TwinRun runResumedTwin(MLIRContext &context, const TwinModel &model,
   std::unique_ptr<::grt::CheckpointFolder> checkpoints;
   {
     Running run(context, model, plan, options, result);
-    run.disturbVectors();
+    run.disturb();
     for (int64_t step = 0; step < before; ++step)
       run.step(step);
     ::grt::TrainingState state;
@@ -598,7 +615,9 @@ std::string compareRuns(const TwinRun &run, const TwinRun &reference,
     double loss = std::abs(run.losses[i] / reference.losses[i] - 1);
     if (!(loss <= bounds.losses))
       stream << "loss of step " << i + 1 << " differs by " << loss << "\n";
-    double norm = std::abs(run.norms[i] / reference.norms[i] - 1);
+    double norm = reference.norms.empty()
+                      ? 0
+                      : std::abs(run.norms[i] / reference.norms[i] - 1);
     if (!(norm <= bounds.gradients))
       stream << "gradient norm of step " << i + 1 << " differs by " << norm
              << "\n";

@@ -80,6 +80,9 @@ struct TwinOptions {
   double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
   int64_t steps = 5;
   bool sameBatch = false; ///< every step on the first step's batch
+  /// Of a program whose gradients are late: steps behind which nothing is
+  /// begun. Behind others the next batch is.
+  std::function<bool(int64_t step)> drainsBehind = {};
   uint64_t seed = 7;
   bool poison = true;
   /// Of the devices that the program is compiled for. What is compiled for
@@ -104,11 +107,21 @@ struct TwinOptions {
 /// What a run leaves to compare.
 struct TwinRun {
   std::string error; ///< empty if it ran
-  std::vector<double> losses, norms;
+  std::vector<double> losses;
+  std::vector<double> norms; ///< empty where gradients are late
   grt::TensorMap gradients;  ///< of step 1
   grt::TensorMap parameters; ///< after the last step
   std::vector<grt::RankMemory> memory;
 };
+
+/// The batch of a step, counted from 0: numbers that depend on nothing but the
+/// datum, the step and their place.
+::grt::DataBatch twinBatch(const ::grt::Program &program, int64_t batch,
+                           int64_t step);
+
+/// Biases and norms start at zero and one; there they would hide faults (a bias
+/// added once a rank) and make relative distances of key biases meaningless.
+::grt::Status disturbVectors(::grt::Session &session);
 
 /// Compiles to a program in a temporary file; returns an error message.
 std::string compileTwin(mlir::MLIRContext &context, const TwinModel &model,

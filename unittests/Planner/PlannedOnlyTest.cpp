@@ -213,7 +213,8 @@ TEST(PlannedOnly, refusesWhatHasNoMeaning) {
             "space 'bmw': expected one of those that are planned only");
   // The ordinary planner, and with it the compiler, refuses them by name.
   EXPECT_EQ(llvm::toString(plan(*layers, cluster, asked("2bw", 4)).takeError()),
-            "space '2bw': schedule '2bw' is planned, not executed yet");
+            "space '2bw': its plans are not compiled, expected "
+            "--schedule=2bw");
   EXPECT_EQ(llvm::toString(parseSchedule("harmony-dp").takeError()),
             "schedule 'harmony-dp' is planned, not executed yet");
 }

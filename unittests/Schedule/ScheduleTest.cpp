@@ -75,14 +75,14 @@ TEST(Schedule, slots_are_what_is_in_flight) {
           int64_t slots = schedule.slots(shape, chunk);
           EXPECT_EQ(program.chunks[chunk].slots, slots);
           int64_t alive = 0, most = 0;
-          for (const Task &task :
-               program.roles[home].part(SchedulePart::Steady)) {
-            if (task.chunk != chunk)
-              continue;
-            alive += task.kind == TaskKind::Forward;
-            alive -= task.kind == TaskKind::Backward;
-            most = std::max(most, alive);
-          }
+          for (SchedulePart part : trainingParts(program, 3))
+            for (const Task &task : program.roles[home].part(part)) {
+              if (task.chunk != chunk)
+                continue;
+              alive += task.kind == TaskKind::Forward;
+              alive -= task.kind == TaskKind::Backward;
+              most = std::max(most, alive);
+            }
           EXPECT_EQ(alive, 0);
           EXPECT_EQ(most, slots)
               << schedule.name().str() << " " << shape.roles << " stages, "
@@ -97,12 +97,55 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_EQ(schedule.slots(fewer, chunk),
                       schedule.slots(shape, chunk));
         }
-        // None keeps weights from one step to the next yet.
-        EXPECT_EQ(schedule.weightVersions(shape), 1);
+        // A gradient that is late is one of weights that are kept.
+        int64_t delay = schedule.name() == "2bw" ? 1 : 0;
+        EXPECT_EQ(schedule.weightVersions(shape), delay + 1);
         EXPECT_EQ(schedule.gradientBuffers(shape), 1);
-        EXPECT_EQ(schedule.delay(shape), 0);
+        EXPECT_EQ(schedule.delay(shape), delay);
+        EXPECT_EQ(program.weightVersions, delay + 1);
+        EXPECT_EQ(program.delay, delay);
+        for (const RoleProgram &role : program.roles) {
+          EXPECT_EQ(role.part(SchedulePart::Drain).empty(), !delay);
+          for (const Task &task : role.part(SchedulePart::StepEnd))
+            EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
+        }
       });
-  EXPECT_EQ(shapes, 2 * 8 * 18 + 7 * 18 * 3);
+  EXPECT_EQ(shapes, 3 * 8 * 18 + 7 * 18 * 3);
+}
+
+/// Two stages, three micro-batches, by hand: the first stage begins with the
+/// next batch before it ends one.
+TEST(Schedule, batches_go_on) {
+  TaskProgram program = makeSchedule(scheduleNamed("2bw"), 2, 3);
+  auto lines = [&](size_t role, SchedulePart part) {
+    std::vector<std::string> lines;
+    for (const Task &task : program.roles[role].part(part))
+      lines.push_back(task.str());
+    return lines;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines(0, SchedulePart::Prologue),
+            (Lines{"forward mb 0 slot 0", "transfer send-activation mb 0"}));
+  EXPECT_EQ(lines(0, SchedulePart::Steady),
+            (Lines{"forward mb 1 slot 1",
+                   "transfer send-activation mb 1, recv-gradient mb 0",
+                   "backward mb 0 slot 0", "forward mb 2 slot 0",
+                   "transfer send-activation mb 2, recv-gradient mb 1",
+                   "backward mb 1 slot 1", "forward mb 0 of next batch slot 1",
+                   "transfer send-activation mb 0 of next batch, recv-gradient "
+                   "mb 2",
+                   "backward mb 2 slot 0"}));
+  EXPECT_EQ(lines(0, SchedulePart::Drain),
+            (Lines{"forward mb 1 slot 1",
+                   "transfer send-activation mb 1, recv-gradient mb 0",
+                   "backward mb 0 slot 0", "forward mb 2 slot 0",
+                   "transfer send-activation mb 2, recv-gradient mb 1",
+                   "backward mb 1 slot 1", "transfer recv-gradient mb 2",
+                   "backward mb 2 slot 0"}));
+  EXPECT_EQ(lines(1, SchedulePart::Prologue),
+            (Lines{"transfer recv-activation mb 0"}));
+  EXPECT_EQ(lines(1, SchedulePart::StepEnd),
+            (Lines{"sync-gradients", "update"}));
 }
 
 /// Two stages with two chunks each, by hand.
@@ -152,11 +195,12 @@ TEST(Schedule, names_are_known_or_refused) {
     return llvm::toString(parseSchedule(name).takeError());
   };
   EXPECT_EQ(reason("1F1B"),
-            "unknown schedule '1F1B', expected '1f1b', 'gpipe' or "
-            "'interleaved'");
-  EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe' or "
-                        "'interleaved'");
-  EXPECT_EQ(reason("2bw"), "schedule '2bw' is planned, not executed yet");
+            "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved' "
+            "or '2bw'");
+  EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe', "
+                        "'interleaved' or '2bw'");
+  EXPECT_EQ(reason("harmony-pp"),
+            "schedule 'harmony-pp' is planned, not executed yet");
 }
 
 TEST(Schedule, shapes_that_no_task_can_name_are_refused) {

@@ -215,6 +215,114 @@ TEST(Verify, an_output_that_is_overwritten_is_found) {
                "the output of micro-batch 0 has not been sent yet");
 }
 
+/// Single faults in a schedule that goes on.
+TEST(Verify, faults_between_batches_are_found) {
+  auto made = [] { return makeSchedule(scheduleNamed("2bw"), 3, 4, {{0, 2}}); };
+  auto tasksOf = [](TaskProgram &program, size_t role,
+                    SchedulePart part) -> std::vector<Task> & {
+    return program.roles[role].part(part);
+  };
+  // A pass of the next batch with the weights of this one.
+  TaskProgram program = made();
+  for (Task &task : tasksOf(program, 1, SchedulePart::Steady))
+    task.generation = 0;
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // One version too few, and more ahead than there are versions for.
+  program = made();
+  program.weightVersions = 1;
+  EXPECT_FAULT(program, TaskOrder, "its weights have been updated already");
+  program = made();
+  program.delay = 0;
+  EXPECT_FALSE(verifySchedule(program).empty());
+  program = made();
+  tasksOf(program, 0, SchedulePart::Steady).front().generation = 2;
+  EXPECT_FAULT(program, TaskOrder, "generation 2, expected at most 1");
+  // A drain that begins with a batch, and a prologue that does not.
+  program = made();
+  tasksOf(program, 0, SchedulePart::Drain) =
+      tasksOf(program, 0, SchedulePart::Steady);
+  EXPECT_FAULT(program, TaskOrder, "there is no next batch behind a drain");
+  program = made();
+  tasksOf(program, 2, SchedulePart::Prologue).clear();
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A slot too few, a slot that does not move with the batches.
+  program = made();
+  program.chunks[0].slots = 2;
+  EXPECT_FAULT(program, SlotConflict, "slot 2 does not exist");
+  program = made();
+  program.chunks[1].slots = 3;
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // An update before the last backward pass of its batch.
+  program = made();
+  auto &steady = tasksOf(program, 1, SchedulePart::Steady);
+  for (auto task = steady.rbegin(); task != steady.rend(); ++task)
+    if (task->kind == TaskKind::Backward) {
+      steady.erase(std::next(task).base());
+      break;
+    }
+  EXPECT_FAULT(program, TaskOrder, "gradients are reduced before micro-batch");
+  program = made();
+  auto &end = tasksOf(program, 1, SchedulePart::StepEnd);
+  std::swap(end.front(), end.back());
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A gradient of the next batch in this one's sum.
+  program = made();
+  for (Task &task : tasksOf(program, 2, SchedulePart::Steady))
+    if (task.kind == TaskKind::Backward && task.microBatch == 3)
+      task.generation = 1;
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A send to the next batch that meets one of this batch.
+  program = made();
+  for (Task &task : tasksOf(program, 0, SchedulePart::Steady))
+    for (TransferPart &part : task.parts)
+      part.generation = 0;
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A batch that leaves more begun than it found.
+  program = made();
+  Task more = tasksOf(program, 2, SchedulePart::Steady).back();
+  tasksOf(program, 2, SchedulePart::Steady).push_back(more);
+  EXPECT_FALSE(verifySchedule(program).empty());
+}
+
+/// Random changes of a schedule that goes on: proof and expanded run agree in
+/// what never ends.
+TEST(Verify, proof_and_expanded_run_agree_where_batches_go_on) {
+  std::mt19937 random(12);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int stuck = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    int64_t stages = pick(2, 4);
+    TaskProgram program = makeSchedule(scheduleNamed("2bw"), stages, pick(1, 5),
+                                       {{0, stages - 1}});
+    std::vector<int64_t> ranks;
+    for (int64_t s = 0; s < stages; ++s)
+      ranks.push_back(pick(1, 3));
+    for (int64_t change = pick(0, 2); change > 0; --change) {
+      SchedulePart parts[] = {SchedulePart::Prologue, SchedulePart::Steady,
+                              SchedulePart::Drain};
+      auto &tasks = program.roles[pick(0, stages - 1)].part(parts[pick(0, 2)]);
+      if (tasks.empty())
+        continue;
+      size_t a = pick(0, tasks.size() - 1), b = pick(0, tasks.size() - 1);
+      if (pick(0, 1))
+        std::swap(tasks[a], tasks[b]);
+      else
+        tasks.erase(tasks.begin() + a);
+    }
+    bool sound = verifySchedule(program).empty();
+    std::string expanded = runExpanded(program, ranks);
+    stuck += !expanded.empty();
+    // What is proven ends; what does not end is not proven.
+    if (sound)
+      EXPECT_EQ(expanded, "");
+    if (!expanded.empty())
+      EXPECT_FALSE(sound);
+  }
+  EXPECT_GT(stuck, 300);
+}
+
 TEST(Verify, step_end_needs_its_tasks) {
   TaskProgram program = make1F1B(1, 1, {{0, 0}});
   program.roles[0].part(SchedulePart::StepEnd).clear();

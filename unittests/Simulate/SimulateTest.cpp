@@ -337,6 +337,51 @@ TEST(Simulate, bounds_hold_for_random_plans) {
   EXPECT_LT(widest, 6);
 }
 
+/// Of batches that go on, a step is what one more takes.
+TEST(Simulate, bounds_hold_where_batches_go_on) {
+  std::mt19937_64 random(16);
+  const Cluster clusters[] = {clusterOf(1, 8, 1.3), clusterOf(2, 4, 1.7, 1e9),
+                              clusterOf(4, 3, 1.1, 3e9)};
+  double widest = 1;
+  for (int i = 0; i < instances(300, 20); ++i) {
+    const Cluster &cluster = clusters[i % std::size(clusters)];
+    RandomPlan plan = makeRandomPlan(random, cluster, "2bw");
+    SimulationInput input = inputOf(plan, cluster);
+    for (bool behind : {true, false}) {
+      StepBounds bounds = stepBounds(input);
+      double seconds = llvm::cantFail(simulatedSeconds(input));
+      EXPECT_LE(bounds.lower, seconds * (1 + 1e-9)) << "plan " << i;
+      EXPECT_GE(bounds.upper, seconds * (1 - 1e-9)) << "plan " << i;
+      // Fewer micro-batches are in lockstep, which the lower bound does not
+      // see.
+      if (plan.plan.microBatches + 1 >= plan.plan.pipelineDegree)
+        widest = std::max(widest, bounds.upper / bounds.lower);
+      if (behind)
+        EXPECT_EQ(llvm::cantFail(simulatedSeconds(llvm::cantFail(
+                      simulationOutline(*plan.model, cluster, plan.plan)))),
+                  seconds)
+            << "plan " << i;
+      for (RoleProgram &role : input.program.roles)
+        for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain})
+          for (Task &task : role.part(part))
+            task.flags = 0;
+    }
+  }
+  EXPECT_LT(widest, 6);
+}
+
+/// Equal stages whose messages take no time are never idle from as many
+/// micro-batches on as there are stages less one.
+TEST(Simulate, batches_that_go_on_leave_no_bubble) {
+  for (int64_t stages : {1, 2, 4, 8})
+    for (int64_t microBatches : {8, 16}) {
+      SimulationInput input = byHand(
+          "2bw", microBatches, std::vector<HandStage>(stages, {0.7, 1.9, 0.0}));
+      double busy = static_cast<double>(microBatches) * (0.7 + 1.9);
+      EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input)), busy, 1e-9);
+    }
+}
+
 TEST(Simulate, bounds_meet_where_nothing_is_hidden) {
   for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t stages : {1, 2, 3, 4, 5, 8})

@@ -125,8 +125,8 @@ TEST(Plan, structure_is_checked) {
   EXPECT_EQ(checkOf(plan), "plan: pipeline degree 4, but 2 stages");
 }
 
-/// Stages may have any of the devices from 0 on. Plans on others are priced, but
-/// neither read from files nor executed.
+/// Stages may have any of the devices from 0 on. Plans on others are priced,
+/// but neither read from files nor executed.
 TEST(Plan, devices_are_those_of_the_stages) {
   auto errorOf = [](auto change) {
     Plan plan = smallPlan();
@@ -179,8 +179,8 @@ TEST(Plan, wrong_json_is_refused) {
   EXPECT_EQ(errorOf([](Object &o) { o.erase("schedule"); }),
             "missing key 'schedule'");
   EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
-            "'schedule': unknown schedule 'zigzag', expected '1f1b', 'gpipe' "
-            "or 'interleaved'");
+            "'schedule': unknown schedule 'zigzag', expected '1f1b', 'gpipe', "
+            "'interleaved' or '2bw'");
   EXPECT_EQ(errorOf([](Object &o) {
               (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
             }),

@@ -29,6 +29,11 @@
 //
 //   data        = micro-batches * sum over copies of align64(their samples)
 //
+// A schedule that goes on with the next batch while one is under way
+// (Schedule::delay) has the data and a step block of each of them, and the
+// parameters in as many versions as it says. Versions and batches lie behind
+// one another, each as a stage with one would have it.
+//
 // A datum that several layers of a stage read is there once for each way in
 // which samples are dealt to ranks (StageData). The search, which sees layers
 // one by one, counts a copy for each: it never promises too little.
@@ -65,6 +70,7 @@
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
 
 #include <utility>
@@ -140,6 +146,17 @@ struct StageChunk {
   bool last = false; ///< of the model
 };
 
+/// What one layer adds to the formula.
+struct LayerMemory {
+  int64_t kept = 0;       ///< f_l
+  int64_t transient = 0;  ///< b_l
+  int64_t parameters = 0; ///< one version
+  int64_t otherState = 0; ///< gradients and optimizer
+  int64_t dataBytes = 0;  ///< of a micro-batch, if it shares nothing
+  int64_t boundary = 0;   ///< g_l
+};
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples);
+
 struct StageShape {
   int64_t inFlight = 1; ///< of all chunks together
   int64_t microBatches = 1;
@@ -147,17 +164,14 @@ struct StageShape {
   BackendTraits backend;  ///< of the stage's devices
   /// Empty if it has one.
   std::vector<StageChunk> chunks;
-};
+  /// Versions of the parameters, and batches that are under way at once.
+  int64_t weightVersions = 1, batches = 1;
 
-/// What one layer adds to the formula.
-struct LayerMemory {
-  int64_t kept = 0;      ///< f_l
-  int64_t transient = 0; ///< b_l
-  int64_t state = 0;     ///< parameters, gradients, optimizer and data
-  int64_t boundary = 0;  ///< g_l
+  /// What a layer's states and data take.
+  int64_t stateBytes(const LayerMemory &memory) const;
+  /// Takes both from a schedule.
+  void setVersions(const Schedule &schedule, const ScheduleShape &shape);
 };
-LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
-                        int64_t microBatches);
 
 /// Bytes of a stage besides its layers: loss block, step block, the runtime's
 /// scratch, the backend's workspace and the granules of the window.
@@ -205,7 +219,7 @@ struct StageLayout {
   };
   /// Where a copy of data lies, all micro-batches.
   struct DataPlacement {
-    DataCopy copy;
+    DataCopy copy; ///< of the first batch
     ArenaRegion region;
   };
 

@@ -51,6 +51,7 @@ struct Access {
   /// Whose content it is; also which of the places of Slot, Sum and Weights.
   uint16_t chunk = 0;
   uint16_t slot = 0;       ///< of Slot
+  uint8_t generation = 0;  ///< of the batch whose content it is
   uint32_t microBatch = 0; ///< content of places that hold one at a time
 };
 

@@ -93,10 +93,10 @@ private:
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
-/// "2bw", "harmony-pp", "harmony-dp": spaces of the planner (Planner/
-/// PlannedOnly.h) whose schedules nothing can compile or run.
+/// "harmony-pp", "harmony-dp": spaces of the planner (Planner/PlannedOnly.h)
+/// whose schedules nothing can compile or run.
 llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
-/// "schedule '2bw' is planned, not executed yet".
+/// "schedule 'harmony-pp' is planned, not executed yet".
 std::string notExecuted(llvm::StringRef schedule);
 
 } // namespace galvatron

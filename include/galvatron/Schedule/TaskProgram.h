@@ -11,6 +11,12 @@
 // numbered over all roles, in the order of the model. Numbers and fields match
 // the task table of a compiled program.
 //
+// A schedule that drains runs `steady` and `step-end` for every batch. One that
+// goes on begins with the prologue, in which the first micro-batches of a batch
+// go forward; `steady` is a batch that does the same for the one behind it,
+// `drain` a batch with none behind it. A task's batch is the one that the part
+// is run for, plus its generation.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef GALVATRON_SCHEDULE_TASKPROGRAM_H
@@ -51,6 +57,7 @@ struct TransferPart {
   uint16_t chunk = 0;
   uint16_t peerChunk = 0;
   uint16_t slot = 0; ///< of the chunk: where a received activation goes
+  uint8_t generation = 0;
   uint32_t microBatch = 0;
 
   bool sends() const { return direction == TransferDirection::Send; }
@@ -71,6 +78,8 @@ struct Task {
   uint8_t flags = 0;  ///< set of BackwardFlag
   uint16_t chunk = 0; ///< Forward, Backward, SyncGradients, Update
   uint16_t slot = 0;  ///< of the chunk
+  /// Forward: batches behind the one that the part is run for.
+  uint8_t generation = 0;
   uint32_t microBatch = 0;
   /// Of a transfer: one grouped operation. At most one of each direction and
   /// value.
@@ -83,7 +92,7 @@ struct Task {
   bool isOfChunk() const;
   /// "forward mb 3 slot 1", "backward mb 3 slot 1 sync-behind", "transfer
   /// send-activation mb 3, recv-gradient mb 0"; with chunks "forward chunk 2 mb
-  /// 3 slot 1".
+  /// 3 slot 1"; of a later batch "forward mb 3 of next batch slot 1".
   std::string str(bool withChunks = false) const;
   bool operator==(const Task &other) const = default;
 };
@@ -125,6 +134,8 @@ struct TaskProgram {
   /// That made it; null if the tasks come from elsewhere.
   const Schedule *schedule = nullptr;
   int64_t microBatches = 1;
+  /// Schedule::weightVersions, Schedule::delay.
+  int64_t weightVersions = 1, delay = 0;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -132,12 +143,25 @@ struct TaskProgram {
   size_t taskCount() const;
   /// Numbers of a role's chunks, ascending.
   std::vector<int64_t> chunksOf(int64_t role) const;
+  /// Whether batches follow each other without a drain. Gradients are those of
+  /// older weights then, and only then.
+  bool goesOn() const { return delay > 0; }
+  /// What is added to the slots of a chunk, modulo their number, with every
+  /// batch that goes on: micro-batches take the slots in turns.
+  int64_t slotShift(int64_t chunk) const {
+    return goesOn() ? microBatches % chunks[chunk].slots : 0;
+  }
   /// Whether some role has more than one.
   bool hasSeveralChunks() const { return chunks.size() > roles.size(); }
   bool isLastChunk(int64_t chunk) const {
     return chunk + 1 == static_cast<int64_t>(chunks.size());
   }
 };
+
+/// The parts that so many batches run, one after the other. The batch that
+/// parts are run for changes behind every `step-end`.
+std::vector<SchedulePart> trainingParts(const TaskProgram &program,
+                                        int64_t batches);
 
 /// Sets SyncBehind on the last backward task of every chunk of a role; a role
 /// without one is left as it is.

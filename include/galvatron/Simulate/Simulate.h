@@ -131,6 +131,9 @@ struct SimulationOptions {
   bool expandRanks = false;
   /// Operations of several stages at one node's uplink share its bandwidth.
   bool shareUplinks = true;
+  /// So many, one behind the other; the schedule says whether the pipeline
+  /// drains between them.
+  int64_t batches = 1;
 };
 
 enum class Activity : uint8_t {
@@ -230,7 +233,8 @@ struct SimulatedTask {
 /// (SyncBehind) and count only if asked for.
 std::vector<SimulatedTask> simulatedTasks(const SimulationInput &input,
                                           const SimulatedActor &actor,
-                                          bool withCollectives);
+                                          bool withCollectives,
+                                          int64_t batches = 1);
 
 /// A table: one line per stage, the iteration beside Eq. 9's.
 void printSimulation(llvm::raw_ostream &os, const SimulationInput &input,

@@ -36,6 +36,7 @@ static_assert(sizeof(grt_buffer) == 24 && offsetof(grt_buffer, dtype) == 4 &&
               offsetof(grt_buffer, bytes) == 16);
 static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
               offsetof(grt_task, chunk) == 2 && offsetof(grt_task, slot) == 4 &&
+              offsetof(grt_task, generation) == 6 &&
               offsetof(grt_task, micro_batch) == 8 &&
               offsetof(grt_task, first) == 12 &&
               offsetof(grt_task, count) == 16);
@@ -49,7 +50,8 @@ static_assert(sizeof(grt_transfer_part) == 16 &&
               offsetof(grt_transfer_part, chunk) == 2 &&
               offsetof(grt_transfer_part, peer_chunk) == 4 &&
               offsetof(grt_transfer_part, slot) == 6 &&
-              offsetof(grt_transfer_part, micro_batch) == 8);
+              offsetof(grt_transfer_part, micro_batch) == 8 &&
+              offsetof(grt_transfer_part, generation) == 12);
 static_assert(sizeof(grt_kernel_op) == 48 &&
               offsetof(grt_kernel_op, buffers) == 16);
 static_assert(sizeof(grt_collective_op) == 72 &&
@@ -452,12 +454,13 @@ private:
           {int32_t(uint32_t(part.direction) | uint32_t(part.value) << 8 |
                    uint32_t(part.chunk) << 16),
            int32_t(part.peerChunk | uint32_t(part.slot) << 16),
-           int32_t(part.microBatch), 0});
+           int32_t(part.microBatch), int32_t(part.generation)});
     uint32_t count = task.parts.size();
     table.append({int32_t(uint32_t(task.kind) | uint32_t(task.flags) << 8 |
                           uint32_t(task.chunk) << 16),
-                  int32_t(task.slot), int32_t(task.microBatch),
-                  int32_t(count ? first : 0), int32_t(count), 0});
+                  int32_t(task.slot | uint32_t(task.generation) << 16),
+                  int32_t(task.microBatch), int32_t(count ? first : 0),
+                  int32_t(count), 0});
   }
 
   /// A constant table of rows of 32-bit words; returns how many rows.

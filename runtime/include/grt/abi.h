@@ -352,7 +352,7 @@ typedef struct grt_task {
   uint8_t flags;        ///< grt_backward_flag set
   uint16_t chunk;       ///< FORWARD, BACKWARD, SYNC_GRADIENTS, UPDATE
   uint16_t slot;        ///< FORWARD, BACKWARD: stash slot of the chunk
-  uint8_t generation;   ///< batches behind the schedule's first; 0
+  uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< what a swap moves; 0
   uint32_t micro_batch; ///< FORWARD, BACKWARD
   uint32_t first;       ///< TRANSFER: the first part
@@ -380,7 +380,7 @@ typedef struct grt_transfer_part {
   uint16_t peer_chunk;
   uint16_t slot; ///< of the chunk, where a received activation goes
   uint32_t micro_batch;
-  uint8_t generation; ///< 0
+  uint8_t generation; ///< batches behind the part's
   uint8_t reserved[3];
 } grt_transfer_part;
 
@@ -388,7 +388,12 @@ typedef struct grt_transfer_part {
 #define GRT_TRANSFER_PARTS 4
 
 /// Parts of a schedule. Synchronous schedules have an empty prologue and drain
-/// and run `steady` once a step; `evaluate` is forward only.
+/// and run `steady` once a step; `evaluate` is forward only. Others run the
+/// prologue before a batch that nothing was done for yet, then `steady` if
+/// another batch follows and `drain` if none does; `step end` behind either. A
+/// batch behind the part's is the next one. Slots of a chunk are counted from
+/// the prologue on: with every batch since they shift by the number of
+/// micro-batches, modulo their own.
 typedef enum grt_part {
   GRT_PART_PROLOGUE = 0,
   GRT_PART_STEADY = 1,

@@ -132,6 +132,8 @@ public:
   int64_t worldSize() const;
   int64_t batchSize() const;
   const std::vector<Datum> &data() const;
+  /// How many batches gradients are late: 0, or 1 under schedule 2bw.
+  int64_t gradientDelay() const;
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
@@ -172,10 +174,11 @@ struct Hyperparameters {
 };
 
 /// What to do when the loss or the gradient norm of a step is not finite. The
-/// step's update is left out on all ranks in either case.
+/// step's update is left out on all ranks, unless it is late.
 enum class OnNan {
   Stop, ///< the step is an error that names the first layer with such a value
-  Skip  ///< the session goes on, see StepResult::skipped
+  Skip, ///< the session goes on, see StepResult::skipped
+  Late  ///< the step is an error behind its update: weights are of no use then
 };
 
 /// Parameters that learn differently (parameter_groups.h). A parameter is of
@@ -208,8 +211,8 @@ struct SessionOptions {
   /// together; 0: what is available, as the system and the control groups of
   /// the process say. More is ExitMemory before any is taken.
   uint64_t hostMemoryBytes = 0;
-  /// Leaves host memory for the copies that beginCheckpoint() makes, if there is
-  /// room for them on every machine: see Session::writesBehind.
+  /// Leaves host memory for the copies that beginCheckpoint() makes, if there
+  /// is room for them on every machine: see Session::writesBehind.
   bool checkpointCopies = false;
   /// Folder of the backend's library; empty: beside the runtime's own, then the
   /// system's search path.
@@ -325,13 +328,24 @@ public:
   /// The same of a batch in which only samplesRead() need be there; `counted`
   /// values of the whole batch, which is the same in all processes, count.
   Status setBatch(const DataBatch &batch, uint64_t counted);
+  /// Sets the batch of the step behind the next one, for programs whose
+  /// gradients are late (Program::gradientDelay): the next step begins with it,
+  /// which then is the batch that is set. Without one a step leaves nothing
+  /// begun. What was begun can be given up, by another setBatch() or an
+  /// evaluation: it was time, nothing else.
+  Status setNextBatch(const DataBatch &batch);
+  Status setNextBatch(const DataBatch &batch, uint64_t counted);
+  /// Whether the batch that is set was begun.
+  bool hasBegun() const;
   /// Which samples the ranks of this process read.
   const SamplesRead &samplesRead() const;
   /// The same for programs with two data of 32-bit integers, such as tokens and
   /// labels.
   Status setBatch(std::span<const int32_t> first,
                   std::span<const int32_t> second);
-  /// One training step on the batch that was set last. A loss that is not
+  /// One training step on the batch that was set last. Programs whose gradients
+  /// are late need OnNan::Late, and have no gradient norm (it is 0): their
+  /// updates do not wait for all ranks. A loss that is not
   /// finite under OnNan::Stop is ExitNumerics and leaves the session as it was
   /// before the step.
   Status step(StepResult &result);
@@ -372,8 +386,9 @@ public:
   Status writeCheckpoint(const CheckpointFolder &folder,
                          const TrainingState &state,
                          std::string *warning = nullptr);
-  /// Whether there was room for SessionOptions::checkpointCopies: what the ranks
-  /// of a process own, parameters and optimizer state, once more in its memory.
+  /// Whether there was room for SessionOptions::checkpointCopies: what the
+  /// ranks of a process own, parameters and optimizer state, once more in its
+  /// memory.
   bool writesBehind() const;
   /// Copies what writeCheckpoint() writes; a thread of every process writes the
   /// copies while the ranks go on, until endCheckpoint(). `folder` must live
@@ -387,8 +402,10 @@ public:
   /// Loads weights and optimizer state of a checkpoint (`step-...`), written
   /// under any plan, and goes on from its step. Every rank reads what it holds
   /// straight into its arena. Hyperparameters are the caller's to restore, see
-  /// readTrainingState.
-  Status resume(const std::string &checkpoint);
+  /// readTrainingState. Where gradients are late a checkpoint has two versions
+  /// of the parameters. A program that wants two and finds one goes on from two
+  /// that are equal; one that wants one drops the older: `note` says so.
+  Status resume(const std::string &checkpoint, std::string *note = nullptr);
   /// Loads the weights of a Hugging Face model: a safetensors file, or a folder
   /// with `model.safetensors` or its index (checkpoints are such folders).
   /// Every tensor of the program must be there with its shape.

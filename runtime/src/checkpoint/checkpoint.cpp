@@ -286,6 +286,28 @@ CheckpointReader::checkpoint(const Manifest &manifest,
               "in " +
               stateFileName);
   }
+  bool there = std::any_of(
+      description.sums.begin(), description.sums.end(), [](const auto &sum) {
+        return std::string_view(sum.first).ends_with(olderSuffix);
+      });
+  bool wanted = manifest.weightVersions > 1;
+  reader.readsOlder = there && wanted;
+  if (wanted && !there) {
+    std::erase_if(reader.places, [](const TensorPlace &place) {
+      return place.kind == Held::Older;
+    });
+    reader.sums = emptySums(manifest, ranks, reader.places.size());
+    reader.versionsNote = "checkpoint '" + path +
+                          "' has one version of the weights: the first step "
+                          "uses it for both that schedule '" +
+                          manifest.schedule + "' has";
+  } else if (there && !wanted) {
+    reader.versionsNote = "checkpoint '" + path +
+                          "' has an older version of the weights, whose "
+                          "gradients would have come "
+                          "next: schedule '" +
+                          manifest.schedule + "' goes on from the newest alone";
+  }
   reader.locate(std::move(opened), /*exact=*/true);
   for (const TensorPlace &place : reader.places)
     if (!description.sums.count(place.entry.name))
@@ -348,6 +370,7 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
     aliases.insert(parameter.alias);
   for (const auto &[name, where] : found)
     if (!used.count(name) &&
+        !(exact && !readsOlder && name.ends_with(olderSuffix)) &&
         (exact || (!aliases.count(name) && !isPassedOver(name))))
       invalid("'" + path + "' has tensor '" + name +
               "', which the program does not know");

@@ -88,6 +88,10 @@ public:
                                   const std::string &path);
 
   const TrainingState &state() const { return training; }
+  /// Whether it reads an older version of the parameters, too.
+  bool hasOlderWeights() const { return readsOlder; }
+  /// What becomes of versions that program and checkpoint do not both have.
+  const std::string &note() const { return versionsNote; }
   void read(Rank &rank);
   /// Compares the sums with the checkpoint's.
   void check() const;
@@ -98,11 +102,14 @@ private:
                    const std::string &path, bool states);
   /// Finds every place in the files and takes them over. Unless `exact`, types
   /// that lose nothing are converted, names may lack the model's prefix, and
-  /// what other programs store besides the parameters is passed over.
+  /// what other programs store besides the parameters is passed over. Of older
+  /// versions either may have what the other has not.
   void locate(std::vector<SafetensorsFile> opened, bool exact);
 
   const Manifest &manifest;
   std::string path;
+  std::string versionsNote;
+  bool readsOlder = false;
   TrainingState training;
   std::vector<TensorPlace> places;
   std::vector<File> files;

@@ -14,7 +14,9 @@
 
 namespace grt {
 
-grt_dtype heldType(const Manifest &manifest, Held) {
+grt_dtype heldType(const Manifest &manifest, Held kind) {
+  if (kind == Held::Older)
+    return manifest.dtype;
   // Of parameters that are rounded copies the master weights are the value.
   return manifest.accumulatorType();
 }
@@ -42,6 +44,9 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
     return rank.memory() + layer.gradient;
   case Held::FirstState:
     return rank.memory() + layer.optimizer;
+  case Held::Older:
+    return rank.memory() + layer.parameter +
+           manifest.versionStride(rank.role());
   case Held::SecondState:
     break;
   }

@@ -19,8 +19,9 @@ namespace grt {
 enum class Held {
   Parameter,
   Gradient,
-  FirstState, ///< m, or the momentum
-  SecondState ///< v
+  FirstState,  ///< m, or the momentum
+  SecondState, ///< v
+  Older        ///< the parameter, a version before the newest
 };
 
 /// Element type of a kind of tensor.
@@ -30,6 +31,8 @@ grt_dtype heldType(const Manifest &manifest, Held kind);
 /// parameter's name in theirs: ".m", ".v", ".momentum".
 std::vector<Held> stateKinds(const Manifest &manifest);
 const char *stateSuffix(const Manifest &manifest, Held kind);
+/// What follows the name of a parameter in that of Held::Older.
+inline constexpr const char *olderSuffix = ".older";
 
 /// Where the rank keeps the tensors of a kind of one of its layers; runs count
 /// elements of `heldType` from there.

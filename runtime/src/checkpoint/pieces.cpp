@@ -42,7 +42,8 @@ void forEachPlace(const Manifest &manifest, const Rank &rank,
       for (size_t i = 0; i < places.size(); ++i)
         // Borrowers hold values only.
         if (places[i].parameter == tensor.parameter &&
-            (tensor.group == 0 || places[i].kind == Held::Parameter))
+            (tensor.group == 0 || places[i].kind == Held::Parameter ||
+             places[i].kind == Held::Older))
           visit(i, layer, tensor);
 }
 
@@ -126,6 +127,9 @@ std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states) {
   for (int index : states ? stored : std::vector<int>())
     for (Held kind : stateKinds(manifest))
       add(index, kind, stateSuffix(manifest, kind));
+  for (int index :
+       states &&manifest.weightVersions > 1 ? stored : std::vector<int>())
+    add(index, Held::Older, olderSuffix);
   return places;
 }
 

@@ -54,7 +54,9 @@ Rank::~Rank() {
 // A step
 //===----------------------------------------------------------------------===//
 
-void Rank::fillData() {
+void Rank::fillData(unsigned generation,
+                    const std::vector<std::vector<char>> &data) {
+  turnTo(generation);
   const int64_t first = int64_t(part) * manifest.batch;
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
     const DataCopy &copy = roleData->copies[i];
@@ -64,15 +66,26 @@ void Rank::fillData() {
       uint64_t sample = uint64_t(first + m * manifest.samplesPerMicroBatch() +
                                  samplesHeld[i].first);
       device->upload(arena->base() + to.offset,
-                     state.data[copy.datum].data() + sample * sampleBytes,
+                     data[copy.datum].data() + sample * sampleBytes,
                      uint64_t(samplesHeld[i].count) * sampleBytes);
     }
   }
 }
 
-void Rank::beginStep() {
+void Rank::turnTo(unsigned generation) {
+  batchPlace = (batchesSince + generation) % manifest.batchesAtOnce();
+  bool late = manifest.delay && state.mode == GRT_MODE_TRAIN && generation == 0;
+  weightsOffset = late ? manifest.versionStride(*roleData) : 0;
+  deviceStep = reinterpret_cast<grt_step *>(
+      arena->base() + roleData->step.offset + batchOffset(roleData->step));
+  step = *device ? &hostStep : deviceStep;
+}
+
+void Rank::fillStep(unsigned generation, uint64_t number,
+                    uint64_t countedValues) {
+  turnTo(generation);
   const Hyperparameters &h = state.hyperparameters;
-  step->step = state.step;
+  step->step = number;
   step->seed = state.options.seed;
   step->mode = state.mode;
   step->learning_rate = h.learningRate;
@@ -82,11 +95,17 @@ void Rank::beginStep() {
   step->weight_decay = h.weightDecay;
   step->momentum = h.momentum;
   step->clip_factor = 1;
-  step->inverse_tokens =
-      state.countedValues ? 1.0 / double(state.countedValues) : 0.0;
+  step->inverse_tokens = countedValues ? 1.0 / double(countedValues) : 0.0;
   step->local_norm_squared = 0;
+  if (*device)
+    device->upload(reinterpret_cast<char *>(deviceStep), step,
+                   sizeof(grt_step));
+}
+
+void Rank::beginStep() {
   part = 0;
   earlierLosses = 0;
+  batchesSince = 0;
   live.rewind(0);
   for (ChunkState &chunk : chunks)
     chunk.backwardSeen = chunk.reduced = false;
@@ -95,20 +114,21 @@ void Rank::beginStep() {
   device->note(GRT_NOTE_FORGET, nullptr, tracks());
   runningLayer = nullptr;
   notePlace("batch and step block");
-  if (*device)
-    device->upload(reinterpret_cast<char *>(deviceStep), step,
-                   sizeof(grt_step));
-  fillData();
+  fillStep(0, state.step, state.countedValues);
+  fillData(0, state.data);
 }
 
 void Rank::train() {
   if (recorder)
     recorder->beginStep(state.step);
-  beginStep();
   stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
     stepKind = StepKind::Recorded;
-  if (stepsByGraphs()) {
+  if (!manifest.delay)
+    beginStep();
+  if (manifest.delay) {
+    trainLate();
+  } else if (stepsByGraphs()) {
     stepKind = StepKind::Graphs;
     trainByGraphs();
   } else {
@@ -188,6 +208,10 @@ Rank::ChunkState &Rank::chunkOf(uint16_t number) {
 void Rank::runTask(const grt_task &task, unsigned parts) {
   activity.setLayer(nullptr);
   TraceSpan span(recorder, task);
+  // Updates and sums of gradients are of the newest weights.
+  turnTo(task.generation);
+  if (task.kind >= GRT_TASK_SYNC_GRADIENTS)
+    weightsOffset = 0;
   switch (task.kind) {
   case GRT_TASK_FORWARD: {
     const ChunkState &chunk = chunkOf(task.chunk);
@@ -345,7 +369,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   dataRegions.clear();
   uint64_t owned = uint64_t(layer.groups[0].shardElements);
   uint64_t held = owned + uint64_t(layer.groups[1].shardElements);
-  set(GRT_REGION_PARAMETER, layer.parameter, held * manifest.elementBytes());
+  set(GRT_REGION_PARAMETER, layer.parameter + weightsOffset,
+      held * manifest.elementBytes());
   set(GRT_REGION_GRADIENT, layer.gradient, held * manifest.accumulatorBytes());
   set(GRT_REGION_OPTIMIZER, layer.optimizer, manifest.optimizerBytes(layer));
 
@@ -729,6 +754,8 @@ void Rank::gatherResults() {
 void Rank::update(const Chunk &chunk) {
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
+    if (manifest.delay)
+      keepWeights(layer);
     if (layer.update < 0)
       continue;
     bind(i, 0, 0, Phase::Update);

@@ -79,6 +79,11 @@ struct RunState {
   /// the loss is a mean: those of the counted datum that are not negative.
   std::vector<std::vector<char>> data = {};
   uint64_t countedValues = 0;
+  /// The same of the batch behind, if its forward passes are to begin; only
+  /// where gradients are late.
+  std::vector<std::vector<char>> nextData = {};
+  uint64_t nextCountedValues = 0;
+  bool begun = false; ///< forward passes of `data` were done ahead
   /// The global batch is so many of the program's.
   uint64_t parts = 1;
   /// By parameter what the run's groups say; empty without groups.
@@ -103,8 +108,14 @@ public:
 
   /// Called once, on the rank's own thread: arena, groups, initial weights.
   void load();
-  /// One training step.
+  /// One training step. Where gradients are late it also does forward passes
+  /// of the next batch, if there is one.
   void train();
+  /// The newest weights were not made by the last step. Without an older
+  /// version of them that is a copy.
+  void changedWeights(bool olderToo) { hasOlderWeights = olderToo; }
+  /// Makes older versions, where there are any, if they are not there.
+  void completeWeights();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
   /// Returns when all that this rank was asked for is done.
@@ -221,13 +232,30 @@ private:
   /// Walks every function of the role without running it: the backend takes
   /// what memory its kernels need outside the arena.
   void prepareKernels();
-  void fillData();
-  /// Where one micro-batch of a copy lies.
+  /// Puts a global batch where tasks of the generation read it.
+  void fillData(unsigned generation,
+                const std::vector<std::vector<char>> &data);
+  /// Where one micro-batch of a copy lies, of the batch that tasks are run for.
   Extent microBatchExtent(const DataCopy &copy, uint64_t microBatch) const {
     uint64_t bytes = copy.extent.bytes / uint64_t(manifest.microBatches);
-    return {copy.extent.offset + microBatch * bytes, bytes};
+    return {copy.extent.offset + batchOffset(roleData->data) +
+                microBatch * bytes,
+            bytes};
   }
+  /// Batches that are under way at once take turns in a region's parts.
+  uint64_t batchOffset(const Extent &region) const {
+    return region.bytes / manifest.batchesAtOnce() * batchPlace;
+  }
+  /// What follows is for the batch that a part is run for, or one behind it:
+  /// its data, its step block and its version of the weights.
+  void turnTo(unsigned generation);
+  /// The step block of a generation, as kernels are to read it.
+  void fillStep(unsigned generation, uint64_t number, uint64_t countedValues);
   void beginStep();
+  /// Executes a batch whose gradients are late.
+  void trainLate();
+  /// Copies the newest parameters of a layer over older ones.
+  void keepWeights(const Layer &layer);
   void runPart(grt_part part, bool firstMicroBatchOnly);
   /// Tasks [from, to) of a part, all micro-batches.
   void runTasks(grt_part part, size_t from, size_t to);
@@ -258,8 +286,10 @@ private:
   void transfer(const grt_task &task, unsigned parts);
   /// What the chunk of a task is, and its slot among those of the role.
   ChunkState &chunkOf(uint16_t number);
-  static uint32_t slotOf(const Chunk &chunk, uint16_t slot) {
-    return chunk.firstSlot + slot;
+  uint32_t slotOf(const Chunk &chunk, uint16_t slot) const {
+    // Only of a schedule that goes on batches shift slots.
+    uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
+    return chunk.firstSlot + uint32_t((slot + shift) % chunk.slots);
   }
   void reduceGradients(size_t layer);
   /// Gradients of what passes a layer: from behind it to what it has written in
@@ -352,6 +382,11 @@ private:
   /// As the host has it and as kernels see it; on a device two copies.
   grt_step *step = nullptr, *deviceStep = nullptr;
   grt_step hostStep = {};
+  /// Since the prologue, and the part of the batch's regions that tasks use.
+  uint64_t batchesSince = 0, batchPlace = 0;
+  /// From the newest parameters to those that tasks read.
+  uint64_t weightsOffset = 0;
+  bool hasOlderWeights = false;
   std::vector<LayerState> layers;
   Region regions[GRT_REGION_COUNT];
   /// Where the bound layer's inputs lie if they are not one region, and their

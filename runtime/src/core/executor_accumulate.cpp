@@ -27,7 +27,7 @@ bool Rank::toNextPart() {
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
     earlierLosses += fetchedLosses[m];
   ++part;
-  fillData();
+  fillData(0, state.data);
   return true;
 }
 

@@ -72,7 +72,11 @@ void Rank::joinDevices() {
   for (const Layer &layer : role.layers) {
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    keep("parameters", layer.parameter, held * manifest.elementBytes());
+    for (uint64_t version = 0; version < uint64_t(manifest.weightVersions);
+         ++version)
+      keep(version ? "older parameters" : "parameters",
+           layer.parameter + version * manifest.versionStride(role),
+           held * manifest.elementBytes());
     keep("gradients", layer.gradient, held * manifest.accumulatorBytes());
     keep("optimizer state", layer.optimizer, manifest.optimizerBytes(layer));
   }
@@ -122,9 +126,12 @@ void Rank::joinDevices() {
   // Gradients of tied parameters arrive where the first slot is, or a boundary
   // buffer, which hold nothing at the end of a step; the same room on all
   // ranks.
+  // Where batches go on slots hold what the next one has begun with.
+  bool slotsAreFree = !manifest.delay || manifest.roles.size() == 1;
   uint64_t room = UINT64_MAX;
   for (const Role &other : manifest.roles)
-    room = std::min(room, std::max(other.slotBytes, other.boundary[0].bytes));
+    room = std::min(room, std::max(slotsAreFree ? other.slotBytes : 0,
+                                   other.boundary[0].bytes));
   for (const TieTables &tables : state.ties) {
     count(tables.broadcast[self]);
     for (const ExchangeTable &table : tables.reduce)
@@ -138,8 +145,9 @@ void Rank::joinDevices() {
   mine.reserveRows(rows);
   if (peers) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
-    tieScratch = {role.slotBytes >= room ? role.slots.offset
-                                         : role.boundary[0].offset,
+    tieScratch = {slotsAreFree && role.slotBytes >= room
+                      ? role.slots.offset
+                      : role.boundary[0].offset,
                   each * peers};
     mine.useScratch(arena->base() + tieScratch.offset, each, peers);
   }
@@ -185,8 +193,10 @@ void Rank::clearMemory() {
   // The first micro-batch of a step writes gradients; poison shows if not.
   if (!state.poison)
     clear(role.gradients);
-  deviceStep = reinterpret_cast<grt_step *>(base + role.step.offset);
-  step = *device ? &hostStep : new (deviceStep) grt_step();
+  for (uint64_t i = 0; !*device && i < manifest.batchesAtOnce(); ++i)
+    new (base + role.step.offset +
+         role.step.bytes / manifest.batchesAtOnce() * i) grt_step();
+  turnTo(0);
   for (const Extent &extent : {role.parameters, role.gradients, role.optimizer,
                                role.data, role.loss, role.step, role.workspace})
     staticBytes += extent.bytes;

@@ -209,9 +209,12 @@ void parseCopies(const Node &node, const Manifest &manifest, Role &role) {
     copy.datum =
         int(entry.at("datum").integer(0, int64_t(manifest.data.size()) - 1));
     copy.extent = parseExtent(entry.at("extent"));
-    if (!contains(role.data, copy.extent.offset, copy.extent.bytes))
+    // Further batches lie behind the first as it does itself.
+    Extent first = role.data;
+    first.bytes /= manifest.batchesAtOnce();
+    if (!contains(first, copy.extent.offset, copy.extent.bytes))
       entry.at("extent").error("leaves the data region of " +
-                               str(int64_t(role.data.bytes)) + " bytes");
+                               str(int64_t(first.bytes)) + " bytes");
     if (copy.extent.bytes % uint64_t(manifest.microBatches))
       entry.at("extent").error(
           "expected as many bytes for each of " + str(manifest.microBatches) +
@@ -388,8 +391,10 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.parameter = node.at("parameter").offset();
   layer.gradient = node.at("gradient").offset();
   layer.optimizer = node.at("optimizer").offset();
-  if (held && !contains(role.parameters, layer.parameter,
-                        held * manifest.elementBytes()))
+  Extent newest = role.parameters;
+  newest.bytes = manifest.versionStride(role);
+  if (held &&
+      !contains(newest, layer.parameter, held * manifest.elementBytes()))
     node.at("parameter").error("parameters leave their region");
   if (held && !contains(role.gradients, layer.gradient,
                         held * manifest.accumulatorBytes()))
@@ -587,7 +592,7 @@ void parseWindow(const Node &node, Role &role) {
                  " bytes");
 }
 
-void parseArena(const Node &node, Role &role) {
+void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   role.arenaBytes = uint64_t(node.at("bytes").integer(1));
   const std::pair<const char *, Extent *> regions[] = {
       {"parameters", &role.parameters},
@@ -630,9 +635,20 @@ void parseArena(const Node &node, Role &role) {
     if (!contains(whole, extent.offset, extent.bytes))
       boundary.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
                      " bytes");
-  if (role.step.bytes < sizeof(grt_step))
-    node.at("step").error("expected at least " + str(sizeof(grt_step)) +
-                          " bytes");
+  uint64_t batches = manifest.batchesAtOnce();
+  if (role.step.bytes / batches < sizeof(grt_step))
+    node.at("step").error("expected at least " +
+                          str(batches * sizeof(grt_step)) + " bytes");
+  const std::pair<const char *, uint64_t> equal[] = {
+      {"parameters", uint64_t(manifest.weightVersions)},
+      {"data", batches},
+      {"step", batches}};
+  for (const auto &[name, count] : equal)
+    if (uint64_t bytes = parseExtent(node.at(name)).bytes;
+        bytes % (count * GRT_ALIGNMENT) && count > 1)
+      node.at(name).error("expected " + str(count) +
+                          " parts of a multiple of " + str(GRT_ALIGNMENT) +
+                          " bytes, found " + str(bytes));
 }
 
 /// Boundary buffers must hold what the layers put into them.
@@ -702,7 +718,7 @@ Role parseRole(const Node &node, const Manifest &manifest) {
   role.slotBytes = node.at("slot-bytes").offset();
   if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
     node.error("slots are too large");
-  parseArena(node.at("arena"), role);
+  parseArena(node.at("arena"), manifest, role);
   if (node.has("ledger")) {
     uint64_t sum = 0;
     for (const auto &[key, value] : node.at("ledger").json().items()) {
@@ -970,6 +986,16 @@ Manifest parseManifest(std::string_view text) {
                              str(manifest.batch));
   parseData(root.at("data"), manifest);
   manifest.schedule = root.at("schedule").string();
+  if (root.has("delay"))
+    manifest.delay = root.at("delay").integer(0, 1);
+  if (root.has("weight-versions"))
+    manifest.weightVersions = root.at("weight-versions").integer(1, 2);
+  // The older version is what gradients that are late are those of.
+  if (manifest.weightVersions != manifest.delay + 1)
+    bad("weight-versions", "expected " + str(manifest.delay + 1) +
+                               " as gradients are " + str(manifest.delay) +
+                               " batches late, found " +
+                               str(manifest.weightVersions));
   Node training = root.at("training");
   manifest.optimizer = training.at("optimizer").string();
   if (manifest.optimizer != "adamw" && manifest.optimizer != "adam" &&
@@ -978,6 +1004,9 @@ Manifest parseManifest(std::string_view text) {
         .error("expected 'adamw', 'adam' or 'sgd', found '" +
                manifest.optimizer + "'");
   manifest.clip = training.at("clip").boolean();
+  if (manifest.clip && manifest.delay)
+    training.at("clip").error("expected no clipping by the global norm where "
+                              "updates do not wait for all ranks");
   manifest.modelConfig = root.at("model-config").json().dump(2);
   if (root.has("predicted-step-ms"))
     manifest.predictedStepMs = root.at("predicted-step-ms").number();
@@ -1007,7 +1036,9 @@ Manifest parseManifest(std::string_view text) {
   checkWorld(manifest);
   if (root.has("plan") && root.at("plan").has("nominal-cluster"))
     manifest.nominal = root.at("plan").at("nominal-cluster").boolean();
-  if (root.has("plan") && root.at("plan").has("predicted-us"))
+  // Laid out along a step that ends before the next begins.
+  if (!manifest.delay && root.has("plan") &&
+      root.at("plan").has("predicted-us"))
     manifest.predicted =
         parsePredicted(root.at("plan").at("predicted-us"), manifest);
   return manifest;

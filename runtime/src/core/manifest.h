@@ -230,6 +230,9 @@ struct Manifest {
   int64_t world = 0, batch = 0, microBatches = 0;
   std::vector<Datum> data;
   std::string schedule;
+  /// How many batches gradients are late; the schedule goes on without a drain
+  /// then. Versions of the parameters: the newest, and behind it older ones.
+  int64_t delay = 0, weightVersions = 1;
   std::string optimizer; ///< adamw, adam or sgd
   bool clip = true;
   std::string modelConfig; ///< JSON text, keys in the order of the file
@@ -259,6 +262,13 @@ struct Manifest {
   uint64_t optimizerBytes(const Layer &layer) const;
   uint64_t masterOffset(const Layer &layer) const;
   int64_t samplesPerMicroBatch() const { return batch / microBatches; }
+  /// Batches that are under way at once: each has its part of the regions
+  /// `data` and `step`.
+  uint64_t batchesAtOnce() const { return uint64_t(delay) + 1; }
+  /// From a parameter to the same one a version older.
+  uint64_t versionStride(const Role &role) const {
+    return role.parameters.bytes / uint64_t(weightVersions);
+  }
   /// The datum of kind "tokens" that the samples' length is counted in, the
   /// first; null if the model has none.
   const Datum *tokens() const;

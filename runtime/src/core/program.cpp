@@ -175,18 +175,20 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
     const char *name;
     uint32_t value;
     bool named;
-  } fields[] = {{"flags", task.flags & ~uint32_t(GRT_SYNC_BEHIND), false},
-                {"flags", task.flags, task.kind == GRT_TASK_BACKWARD},
-                {"chunk", task.chunk, ofChunk},
-                {"slot", task.slot, computes},
-                {"micro-batch", task.micro_batch, computes},
-                {"first part", task.first, isTransfer},
-                {"count of parts", task.count, isTransfer},
-                {"generation", task.generation, false},
-                {"classes", task.classes, false},
-                {"stream", task.stream, false},
-                {"tiers", task.tiers, false},
-                {"reserved field", task.reserved, false}};
+  } fields[] = {
+      {"flags", task.flags & ~uint32_t(GRT_SYNC_BEHIND), false},
+      {"flags", task.flags, task.kind == GRT_TASK_BACKWARD},
+      {"chunk", task.chunk, ofChunk},
+      {"slot", task.slot, computes},
+      {"micro-batch", task.micro_batch, computes},
+      {"first part", task.first, isTransfer},
+      {"count of parts", task.count, isTransfer},
+      {"generation", task.generation,
+       task.kind == GRT_TASK_FORWARD && task.generation <= manifest.delay},
+      {"classes", task.classes, false},
+      {"stream", task.stream, false},
+      {"tiers", task.tiers, false},
+      {"reserved field", task.reserved, false}};
   for (const auto &field : fields)
     if (!field.named && field.value)
       invalid(place + ": expected " + field.name + " 0, found " +
@@ -223,9 +225,10 @@ void checkPart(const grt_transfer_part &part, const Manifest &manifest,
   if (fills ? part.slot >= chunk->slots : part.slot != 0)
     invalid(place + ": slot " + str(part.slot) + " of " +
             str(fills ? chunk->slots : 1u));
-  if (part.generation || part.reserved[0] || part.reserved[1] ||
-      part.reserved[2])
-    invalid(place + ": expected generation 0, found " + str(part.generation) +
+  if (part.generation > manifest.delay || part.reserved[0] ||
+      part.reserved[1] || part.reserved[2])
+    invalid(place + ": expected a generation of at most " +
+            str(uint64_t(manifest.delay)) + ", found " + str(part.generation) +
             ", or a reserved field that is not 0");
 }
 
@@ -241,15 +244,18 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
   for (int part = 0; part < GRT_PART_COUNT; ++part) {
     const grt_task_list &list = schedule.parts[part];
     std::string where = name + ", " + parts[part];
-    if (list.count && (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
+    if (list.count && !manifest.delay &&
+        (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
       invalid(where + ": expected no tasks, found " + str(list.count) +
-              "; this runtime runs synchronous schedules only");
+              ", as gradients are not late");
     if (list.count && !list.tasks)
       invalid(where + ": tasks are missing");
     for (uint64_t i = 0; i < list.count; ++i) {
       const grt_task &task = list.tasks[i];
       std::string place = where + ", task " + str(i);
       checkTask(task, manifest, role, schedule.transfer_count, place);
+      if (task.kind == GRT_TASK_NORM && manifest.delay)
+        invalid(place + ": a norm, where updates do not wait for all ranks");
       unsigned seen = 0;
       for (uint32_t p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count;
            ++p) {
@@ -394,6 +400,7 @@ Status Program::fromTable(const grt_program *table, const std::string &name,
 int64_t Program::worldSize() const { return parsed->world; }
 int64_t Program::batchSize() const { return parsed->batch; }
 const std::vector<Datum> &Program::data() const { return parsed->data; }
+int64_t Program::gradientDelay() const { return parsed->delay; }
 int64_t Program::sequenceLength() const { return parsed->sequenceLength(); }
 int64_t Program::vocabularySize() const {
   const Datum *tokens = parsed->tokens();

@@ -360,14 +360,16 @@ static uint64_t checkIntegers(const Datum &datum, const char *bytes,
   return values;
 }
 
-void Session::Implementation::setBatch(const DataBatch &batch,
-                                       std::optional<uint64_t> counted) {
+uint64_t Session::Implementation::copyBatch(const DataBatch &batch,
+                                            std::optional<uint64_t> counted,
+                                            std::vector<std::vector<char>> &to,
+                                            uint64_t &parts) {
   checkUsable();
   const Manifest &manifest = program->manifest();
   if (batch.size() != manifest.data.size())
     invalid("batch: expected values of " + str(manifest.data.size()) +
             " data, found " + str(batch.size()));
-  uint64_t values = 0, parts = 0;
+  uint64_t values = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const Datum &datum = manifest.data[i];
     uint64_t expected = uint64_t(manifest.batch) * datum.bytesPerSample;
@@ -388,18 +390,68 @@ void Session::Implementation::setBatch(const DataBatch &batch,
              datum.counted)
       values = all;
   }
-  state.data.resize(batch.size());
+  if (manifest.delay && parts > 1)
+    invalid("batch: expected one batch of the program, as its schedule '" +
+            manifest.schedule + "' updates after each, found " + str(parts));
+  to.resize(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     uint64_t bytes = manifest.data[i].bytesPerSample;
-    state.data[i].resize(batch[i].size());
+    to[i].resize(batch[i].size());
     forEachRangeRead(i, parts, [&](SampleRange range) {
-      std::memcpy(state.data[i].data() + uint64_t(range.first) * bytes,
+      std::memcpy(to[i].data() + uint64_t(range.first) * bytes,
                   batch[i].data() + uint64_t(range.first) * bytes,
                   uint64_t(range.count) * bytes);
     });
   }
+  return counted.value_or(values);
+}
+
+void Session::Implementation::setBatch(const DataBatch &batch,
+                                       std::optional<uint64_t> counted) {
+  uint64_t parts = 1;
+  uint64_t values = copyBatch(batch, counted, state.data, parts);
   state.parts = parts;
-  state.countedValues = counted.value_or(values);
+  state.countedValues = values;
+  state.begun = false;
+  state.nextData.clear();
+}
+
+void Session::Implementation::setNextBatch(const DataBatch &batch,
+                                           std::optional<uint64_t> counted) {
+  if (!program->manifest().delay)
+    invalid("schedule '" + program->manifest().schedule +
+            "' does not begin with a batch before it has ended the one before "
+            "it");
+  if (state.data.empty())
+    invalid("no batch was set");
+  uint64_t parts = 1;
+  state.nextCountedValues = copyBatch(batch, counted, state.nextData, parts);
+}
+
+void Session::Implementation::toNextBatch() {
+  state.begun = !state.nextData.empty();
+  if (!state.begun)
+    return;
+  state.data.swap(state.nextData);
+  state.nextData.clear();
+  state.countedValues = state.nextCountedValues;
+}
+
+void Session::Implementation::checkLate() const {
+  const std::string &schedule = program->manifest().schedule;
+  bool late = program->manifest().delay > 0;
+  if (late && state.options.onNan != OnNan::Late)
+    invalid("schedule '" + schedule +
+            "' updates before all ranks know whether values are finite: "
+            "stopping or leaving out the update is not possible, expected "
+            "--on-nan=late");
+  if (!late && state.options.onNan == OnNan::Late)
+    invalid("--on-nan=late is for schedules whose updates are late, found '" +
+            schedule + "'");
+  if (late && state.hyperparameters.skipNorm > 0)
+    invalid("schedule '" + schedule +
+            "' has no gradient norm over all ranks, so no update can be left "
+            "out for it");
 }
 
 void Session::Implementation::findSamplesRead() {
@@ -528,6 +580,16 @@ Status Session::setBatch(const DataBatch &batch, uint64_t counted) {
   return guarded([&] { impl->setBatch(batch, counted); });
 }
 
+Status Session::setNextBatch(const DataBatch &batch) {
+  return guarded([&] { impl->setNextBatch(batch, std::nullopt); });
+}
+
+Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
+  return guarded([&] { impl->setNextBatch(batch, counted); });
+}
+
+bool Session::hasBegun() const { return impl->state.begun; }
+
 const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
 
 Status Session::setBatch(std::span<const int32_t> first,
@@ -541,6 +603,7 @@ Status Session::step(StepResult &result) {
     if (impl->state.data.empty())
       invalid("no batch was set");
     impl->checkUsable();
+    impl->checkLate();
     auto begin = std::chrono::steady_clock::now();
     ++impl->state.step;
     impl->state.mode = GRT_MODE_TRAIN;
@@ -551,6 +614,13 @@ Status Session::step(StepResult &result) {
     result.skipped = first.updateLeftOut;
     double loss = first.lossSum, norm = first.gradientNorm;
     bool finite = std::isfinite(loss) && std::isfinite(norm);
+    if (!finite && impl->state.options.onNan == OnNan::Late)
+      fail(ExitNumerics, "step " + std::to_string(impl->state.step) +
+                             ": the loss is " +
+                             (std::isnan(loss) ? "nan" : "infinite") +
+                             ", and was so before anybody could look: weights "
+                             "are of no use any more, a checkpoint of before "
+                             "is");
     if (!finite && impl->state.options.onNan == OnNan::Stop) {
       impl->runAll([](Rank &rank) { rank.inspect(); });
       uint64_t number = impl->state.step--;
@@ -569,6 +639,7 @@ Status Session::step(StepResult &result) {
         milliseconds(std::chrono::steady_clock::now() - begin);
     result.countedValues = valid;
     result.kind = first.stepKind;
+    impl->toNextBatch();
   });
 }
 
@@ -584,6 +655,7 @@ Status Session::evaluate(double &loss, uint64_t &countedValues) {
       invalid("evaluation: expected one batch of the program, found " +
               std::to_string(impl->state.parts));
     impl->state.mode = GRT_MODE_EVALUATE;
+    impl->state.begun = false;
     impl->runAll([](Rank &rank) { rank.evaluate(false); });
     countedValues = impl->state.countedValues;
     loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;

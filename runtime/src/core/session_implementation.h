@@ -71,6 +71,15 @@ struct Session::Implementation {
   /// gone, while the rank's thread waits for it.
   void lookAtDevices();
   void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
+  void setNextBatch(const DataBatch &batch, std::optional<uint64_t> counted);
+  /// Checks a batch and copies what this process's ranks read of it, and how
+  /// many of the program's batches it is; returns the counted values.
+  uint64_t copyBatch(const DataBatch &batch, std::optional<uint64_t> counted,
+                     std::vector<std::vector<char>> &to, uint64_t &parts);
+  /// The batch that a step has begun with becomes the one that is set.
+  void toNextBatch();
+  /// Refuses what cannot be had where updates do not wait for all ranks.
+  void checkLate() const;
   void findSamplesRead();
   /// Of a datum in a batch of so many of the program's.
   template <typename Visit>

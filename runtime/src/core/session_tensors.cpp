@@ -14,7 +14,13 @@
 namespace grt {
 
 void Session::Implementation::load(CheckpointReader reader) {
-  runAll([&](Rank &rank) { reader.read(rank); }, /*mayStand=*/true);
+  runAll(
+      [&](Rank &rank) {
+        reader.read(rank);
+        rank.changedWeights(reader.hasOlderWeights());
+      },
+      /*mayStand=*/true);
+  state.begun = false;
   reader.check();
 }
 
@@ -118,8 +124,11 @@ Status Session::setParameter(const std::string &name,
         invalid("parameter '" + name + "': expected " +
                 std::to_string(parameter.elements()) + " values, found " +
                 std::to_string(values.size()));
-      return impl->runAll(
-          [&](Rank &rank) { scatterTensor(manifest, rank, int(i), values); });
+      impl->state.begun = false;
+      return impl->runAll([&](Rank &rank) {
+        scatterTensor(manifest, rank, int(i), values);
+        rank.changedWeights(/*olderToo=*/false);
+      });
     }
     invalid("the program has no parameter '" + name + "'");
   });
@@ -198,7 +207,12 @@ Status Session::writeCheckpoint(const CheckpointFolder &folder,
   return guarded([&] {
     std::unique_ptr<CheckpointWriter> writer =
         impl->openCheckpoint(folder, state);
-    impl->runAll([&](Rank &rank) { writer->write(rank); }, /*mayStand=*/true);
+    impl->runAll(
+        [&](Rank &rank) {
+          rank.completeWeights();
+          writer->write(rank);
+        },
+        /*mayStand=*/true);
     impl->together([&] { writer->flush(); });
     std::string problem = impl->commit(*writer);
     if (warning)
@@ -222,6 +236,7 @@ Status Session::beginCheckpoint(const CheckpointFolder &folder,
     impl->runAll(
         [&](Rank &rank) {
           int local = rank.globalRank() - impl->world.firstLocal();
+          rank.completeWeights();
           impl->copies[size_t(local)].take(manifest, rank, writer->tensors());
         },
         /*mayStand=*/true);
@@ -259,7 +274,7 @@ Status Session::endCheckpoint(CheckpointEnd &end) {
   });
 }
 
-Status Session::resume(const std::string &checkpoint) {
+Status Session::resume(const std::string &checkpoint, std::string *note) {
   return guarded([&] {
     std::optional<CheckpointReader> reader;
     impl->together([&] {
@@ -267,6 +282,8 @@ Status Session::resume(const std::string &checkpoint) {
                                                   impl->ranks, checkpoint));
     });
     uint64_t step = reader->state().step;
+    if (note)
+      *note = reader->note();
     impl->load(std::move(*reader));
     impl->state.step = step;
   });

@@ -85,9 +85,10 @@ constexpr OptionHelp table[] = {
      "where the last operations of each rank go when a run fails (default "
      "galvatron-flight.json; none: nowhere)"},
     {nullptr, "--core-dumps", "a crash leaves a core"},
-    {nullptr, "--on-nan=stop|skip",
+    {nullptr, "--on-nan=stop|skip|late",
      "when a loss or gradient norm is not finite: stop and name the layer, or "
-     "leave the step's update out"},
+     "leave the step's update out; late: stop behind the update, for schedules "
+     "in which that waits for nobody"},
     {nullptr, "--check-replicas=N",
      "every N steps, and before a checkpoint, compares what data-parallel "
      "replicas hold, and ends the run where it differs"},

@@ -275,8 +275,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   status = report.open(beginning.checkpoint.has_value());
   if (status)
     status = Session::create(program, sessionOptions, session);
+  std::string versions;
   if (status && beginning.checkpoint)
-    status = session->resume(*beginning.checkpoint);
+    status = session->resume(*beginning.checkpoint, &versions);
   else if (status && !options.init.empty())
     status = session->loadWeights(options.init);
   if (!status)
@@ -284,6 +285,8 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   report.header(*session, data.get(), state);
   for (const std::string &note : beginning.notes)
     report.note(note);
+  if (!versions.empty())
+    report.warn(versions);
   if (sessionOptions.checkpointCopies && !session->writesBehind())
     report.note("no memory for copies of the state: steps wait while "
                 "checkpoints are written");

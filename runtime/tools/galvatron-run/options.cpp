@@ -218,9 +218,11 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--timeout", real(0, false, [&](double v) { o.timeout = v; })},
       {"--on-nan",
        [&](const std::string &option, const std::string &v) {
-         if (v != "stop" && v != "skip")
-           return wrong(option, "stop or skip", v);
-         o.onNan = v == "stop" ? grt::OnNan::Stop : grt::OnNan::Skip;
+         if (v != "stop" && v != "skip" && v != "late")
+           return wrong(option, "stop, skip or late", v);
+         o.onNan = v == "stop"   ? grt::OnNan::Stop
+                   : v == "skip" ? grt::OnNan::Skip
+                                 : grt::OnNan::Late;
          return Status();
        }},
       {"--save", text([&](const std::string &v) { o.save = v; })},

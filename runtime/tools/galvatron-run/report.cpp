@@ -305,6 +305,8 @@ void Report::step(const grt::StepResult &result,
     }
   }
   milliseconds[result.kind].push_back(result.milliseconds);
+  // Late updates do not wait for a norm over all ranks.
+  bool hasNorm = program.gradientDelay() == 0;
   // The first step that takes samples of a second pass says so.
   if (trainingSamples && lastSamples <= trainingSamples &&
       samples > trainingSamples)
@@ -314,7 +316,8 @@ void Report::step(const grt::StepResult &result,
   if (!options.report.empty()) {
     page.losses.add(result.step, result.loss);
     page.milliseconds.add(result.step, result.milliseconds);
-    page.norms.add(result.step, result.gradientNorm);
+    if (hasNorm)
+      page.norms.add(result.step, result.gradientNorm);
     page.rates.add(result.step, result.learningRate);
     if (validationLoss)
       page.validations.emplace_back(double(result.step), *validationLoss);
@@ -332,9 +335,10 @@ void Report::step(const grt::StepResult &result,
 
   if (printed(result, validationLoss.has_value())) {
     std::string line = "step " + std::to_string(result.step) + " loss " +
-                       format("%.4f", result.loss) + " norm " +
-                       format("%.3g", result.gradientNorm) + " lr " +
-                       scientific(result.learningRate) + " " +
+                       format("%.4f", result.loss) +
+                       (hasNorm ? " norm " + format("%.3g", result.gradientNorm)
+                                : std::string()) +
+                       " lr " + scientific(result.learningRate) + " " +
                        format(result.milliseconds < 10 ? "%.2f" : "%.0f",
                               result.milliseconds) +
                        " ms " +
@@ -354,7 +358,7 @@ void Report::step(const grt::StepResult &result,
     return;
   Json entry = {{"step", result.step},
                 {"loss", result.loss},
-                {"grad-norm", result.gradientNorm},
+                {"grad-norm", hasNorm ? Json(result.gradientNorm) : Json()},
                 {"lr", result.learningRate},
                 {"ms", result.milliseconds},
                 {"tokens-per-second", length ? Json(rate * length) : Json()},

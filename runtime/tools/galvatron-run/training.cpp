@@ -97,23 +97,35 @@ Status BatchReader::read(uint64_t first, Batch &batch) const {
                             &batch.counted);
 }
 
+Status BatchReader::turnTo(uint64_t first) {
+  if (!next.values.empty() && next.first == first) {
+    std::swap(current, next);
+    return Status();
+  }
+  return read(first, current);
+}
+
 Status BatchReader::give(uint64_t first, bool more, Session &to) {
   Status status;
   if (ahead.valid())
     status = ahead.get();
-  if (!status)
-    return status;
-  if (next.values.empty() || next.first != first)
-    status = read(first, next);
-  if (!status)
-    return status;
-  std::swap(current, next);
+  if (status && !to.hasBegun()) {
+    status = turnTo(first);
+    if (status)
+      status = to.setBatch(current.values, current.counted);
+  }
+  uint64_t behind = first + uint64_t(samples);
+  if (status && more && to.program().gradientDelay() > 0) {
+    status = turnTo(behind);
+    if (status)
+      status = to.setNextBatch(current.values, current.counted);
+    behind += uint64_t(samples);
+  }
   // Nothing is read by two at once: what the session takes, it copies.
-  if (more)
-    ahead = std::async(std::launch::async, [this, first] {
-      return read(first + uint64_t(samples), next);
-    });
-  return to.setBatch(current.values, current.counted);
+  if (status && more)
+    ahead = std::async(std::launch::async,
+                       [this, behind] { return read(behind, next); });
+  return status;
 }
 
 /// Steps in a row that --skip-norm leaves out before a run ends: a few are
@@ -199,7 +211,12 @@ Status Training::step(uint64_t number, bool last) {
   int64_t batch = session.program().batchSize() * int64_t(state.accumulate);
   session.hyperparameters() = state.hyperparameters;
   session.hyperparameters().learningRate = state.schedule.at(number);
-  Status status = batches.give(state.samples, number < *options.steps, session);
+  // What a late session begins before a validation it would have to give up.
+  bool validates =
+      options.validateEvery && (number % options.validateEvery == 0 || last);
+  bool more = number < *options.steps &&
+              !(validates && session.program().gradientDelay() > 0);
+  Status status = batches.give(state.samples, more, session);
   StepResult result;
   if (status && options.wantsRecording() && state.accumulate == 1)
     status = session.record(number + options.traceSteps > *options.steps);
@@ -222,8 +239,7 @@ Status Training::step(uint64_t number, bool last) {
   }
   std::optional<double> validation;
   uint64_t values = 0;
-  if (status && options.validateEvery &&
-      (number % options.validateEvery == 0 || last))
+  if (status && validates)
     status = validate(data, session, options.validationBatches,
                       validation.emplace(), values);
   if (status)

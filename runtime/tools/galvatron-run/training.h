@@ -25,8 +25,9 @@ public:
   BatchReader(const grt::Dataset &data, const grt::Session &session,
               uint64_t parts);
 
-  /// Gives the session the batch that begins with training sample `first`; the
-  /// next one begins behind it if `more`.
+  /// Gives the session the batch that begins with training sample `first`,
+  /// unless it has begun with it; the next one begins behind it if `more`, and
+  /// the session gets that too if its gradients are late.
   grt::Status give(uint64_t first, bool more, grt::Session &to);
 
 private:
@@ -36,6 +37,8 @@ private:
     uint64_t counted = 0;
   };
   grt::Status read(uint64_t first, Batch &batch) const;
+  /// Makes the batch the current one; it may have been read ahead.
+  grt::Status turnTo(uint64_t first);
 
   const grt::Dataset &data;
   const int64_t samples; ///< of a step

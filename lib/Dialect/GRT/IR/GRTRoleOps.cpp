@@ -395,6 +395,22 @@ LogicalResult TaskOp::verify() {
                             "found it on '"
                          << stringifyTaskKind(getKind()) << "'";
 
+  if (getGeneration() && getKind() != TaskKind::Forward)
+    return emitOpError() << "expected a generation of a forward task only, "
+                            "found it on '"
+                         << stringifyTaskKind(getKind()) << "'";
+  if (getGenerations() && getKind() != TaskKind::Transfer)
+    return emitOpError() << "expected generations of messages in a transfer "
+                            "only, found them in '"
+                         << stringifyTaskKind(getKind()) << "'";
+  SmallVector<int64_t> generations(
+      getGenerations().value_or(ArrayRef<int64_t>()));
+  generations.push_back(getGeneration().value_or(0));
+  for (int64_t generation : generations)
+    if (generation < 0 || generation > UINT8_MAX)
+      return emitOpError() << "expected generations of 0 to " << UINT8_MAX
+                           << ", found " << generation;
+
   bool sends = getSendActivation() || getSendGradient();
   bool receives = getRecvActivation() || getRecvGradient();
   if (getKind() == TaskKind::Forward || getKind() == TaskKind::Backward) {
@@ -425,6 +441,9 @@ LogicalResult TaskOp::verify() {
           getSendActivation(), getSendGradient(), getRecvActivation(),
           getRecvGradient()},
       [](std::optional<int64_t> batch) { return batch.has_value(); });
+  if (getGenerations() && getGenerations()->size() != messages)
+    return emitOpError() << "expected a generation for each of " << messages
+                         << " messages, found " << getGenerations()->size();
   if (getChunks() && getChunks()->size() != messages)
     return emitOpError() << "expected a chunk for each of " << messages
                          << " messages, found " << getChunks()->size();

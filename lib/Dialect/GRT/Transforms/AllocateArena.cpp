@@ -31,6 +31,8 @@ namespace {
 /// Sizes that hold for the whole module.
 struct ProgramFacts {
   int64_t microBatches = 1;
+  int64_t degree = 1;
+  const ::galvatron::Schedule *schedule = nullptr;
   SmallVector<mlir::galvatron::DataAttr> data;
   int64_t elementBytes = 4;
   int64_t accumulatorBytes = 4;
@@ -47,6 +49,10 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
            << "expected 'galvatron.plan', 'galvatron.training' and '"
            << kModelAttr << "' attributes on a module with roles";
   facts.microBatches = plan.getMicroBatches();
+  facts.degree = plan.getPipelineDegree();
+  // The attribute's verifier has parsed it.
+  facts.schedule =
+      llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
   facts.data = getModelData(module);
   StringRef dtype = training.getDtype();
   facts.elementBytes = dtype == "f64" ? 8 : (dtype == "bf16" ? 2 : 4);
@@ -76,6 +82,8 @@ public:
     }
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
+    shape.setVersions(*facts.schedule, {facts.degree, facts.microBatches,
+                                        (lastChunk + 1) / facts.degree});
     if (hasSeveral())
       for (const RoleChunk &chunk : chunks)
         shape.chunks.push_back(

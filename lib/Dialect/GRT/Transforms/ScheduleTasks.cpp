@@ -126,6 +126,13 @@ class ScheduleTasksPass
     shape = {degree, plan.getMicroBatches(), int64_t(stages.size()) / degree};
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
+    auto training = mlir::galvatron::getTraining(module);
+    if (schedule->delay(shape) > 0 && training && training.getClip())
+      return module.emitOpError()
+             << "schedule '" << schedule->name()
+             << "' updates a stage without a look at the others, so gradients "
+                "cannot be clipped by their global norm: expected training "
+                "without clipping ('--clip=off')";
     liveSets = mlir::galvatron::getLiveSets(model);
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());

@@ -47,10 +47,14 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
     const TransferPart *part = task.part(direction, value);
     return number(part, part ? part->microBatch : 0);
   };
-  SmallVector<int64_t> chunks;
+  SmallVector<int64_t> chunks, generations;
   for (auto [direction, value] : kMessages)
-    if (const TransferPart *part = task.part(direction, value))
+    if (const TransferPart *part = task.part(direction, value)) {
       chunks.push_back(part->chunk);
+      generations.push_back(part->generation);
+    }
+  bool goesOn = llvm::any_of(generations,
+                             [](int64_t generation) { return generation > 0; });
   const TransferPart *filled =
       task.part(TransferDirection::Receive, TransferValue::Activation);
   bool behind =
@@ -66,6 +70,8 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
       number(runs || filled, filled ? filled->slot : task.slot),
       several && !chunks.empty() ? builder.getDenseI64ArrayAttr(chunks)
                                  : DenseI64ArrayAttr(),
+      number(task.generation > 0, task.generation),
+      goesOn ? builder.getDenseI64ArrayAttr(generations) : DenseI64ArrayAttr(),
       behind ? builder.getUnitAttr() : UnitAttr());
 }
 
@@ -137,6 +143,7 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
   Task task;
   task.kind = static_cast<::galvatron::TaskKind>(op.getKind());
   task.microBatch = op.getMicroBatch().value_or(0);
+  task.generation = op.getGeneration().value_or(0);
   if (op.getSyncBehind())
     task.flags |= ::galvatron::SyncBehind;
   if (task.isOfChunk()) {
@@ -147,6 +154,7 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
       op.getSendActivation(), op.getSendGradient(), op.getRecvActivation(),
       op.getRecvGradient()};
   std::optional<ArrayRef<int64_t>> chunks = op.getChunks();
+  std::optional<ArrayRef<int64_t>> generations = op.getGenerations();
   for (auto [message, batch] : llvm::zip_equal(kMessages, batches)) {
     if (!batch)
       continue;
@@ -156,6 +164,8 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
     part.peerChunk =
         part.sends() != part.isGradient() ? part.chunk + 1 : part.chunk - 1;
     part.microBatch = *batch;
+    if (generations)
+      part.generation = (*generations)[task.parts.size()];
     if (!part.sends() && !part.isGradient())
       part.slot = op.getSlot().value_or(0);
     task.parts.push_back(part);
@@ -333,6 +343,13 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     // The attribute's verifier has parsed it.
     result.program.schedule =
         llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
+    auto degree = int64_t(result.roles.size());
+    ::galvatron::ScheduleShape shape{degree, result.program.microBatches,
+                                     int64_t(result.program.chunks.size()) /
+                                         degree};
+    result.program.weightVersions =
+        result.program.schedule->weightVersions(shape);
+    result.program.delay = result.program.schedule->delay(shape);
   }
   return result;
 }

@@ -579,9 +579,12 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     micro-batches, `slot` is the stash slot of the received activation. Where the
     role has several chunks, `chunk` is the one that a task runs, and a transfer
     has `chunks`: those of its messages, in the order sent activation, sent
-    gradient, received activation, received gradient. With `sync_behind` the all-reduce of a layer's gradients
-    over its dp axis starts behind the layer's backward function, on the stream
-    `gradient`, and `sync_gradients` only waits for it.
+    gradient, received activation, received gradient. Micro-batches are those of
+    the batch that the part is run for; a forward task of a later one says by its
+    `generation` how many batches behind it that is, a transfer by `generations`,
+    one for every message. With `sync_behind` the all-reduce of a layer's
+    gradients over its dp axis starts behind the layer's backward function, on
+    the stream `gradient`, and `sync_gradients` only waits for it.
 
     Constraints:
     - (C1) forward and backward have a micro-batch and a slot.
@@ -592,12 +595,16 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C6) only a backward task has `sync_behind`.
     - (C7) only forward, backward, sync_gradients and update have a `chunk`, and
       only a transfer has `chunks`: one for every message.
+    - (C8) only forward has a `generation`, and only a transfer `generations`:
+      one for every message. They are from 0 to 255.
 
     ```mlir
     grt.task forward micro_batch 0 slot 0
     grt.task transfer send_activation 0 recv_gradient 0
     grt.task forward chunk 2 micro_batch 1 slot 0
     grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
+    grt.task forward micro_batch 0 slot 1 generation 1
+    grt.task transfer send_activation 0 recv_gradient 3 generations [1, 0]
     ```
   }];
   let arguments = (ins
@@ -608,14 +615,16 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$send_gradient,
     OptionalAttr<GRT_Int>:$recv_gradient,
     OptionalAttr<GRT_Int>:$slot, OptionalAttr<DenseI64ArrayAttr>:$chunks,
-    UnitAttr:$sync_behind);
+    OptionalAttr<GRT_Int>:$generation,
+    OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind);
   let assemblyFormat = [{
     $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
     (`recv_activation` $recv_activation^)?
     (`send_gradient` $send_gradient^)?
     (`recv_gradient` $recv_gradient^)?
-    (`slot` $slot^)? (`chunks` $chunks^)? (`sync_behind` $sync_behind^)? attr-dict
+    (`slot` $slot^)? (`chunks` $chunks^)? (`generation` $generation^)?
+    (`generations` $generations^)? (`sync_behind` $sync_behind^)? attr-dict
   }];
   let hasVerifier = 1;
 }

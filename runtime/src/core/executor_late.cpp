@@ -1,0 +1,73 @@
+//===- executor_late.cpp - Steps whose gradients are late -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A schedule that goes on (docs/2bw.md) begins with the next batch while it
+// ends one: forward passes of the next batch use the newest weights W(t), what
+// is left of batch t uses W(t-1), and the update makes W(t+1) of W(t). Newest
+// parameters always lie in front, where checkpoints, ties and evaluations look;
+// before an update makes them newer they are copied over those a version older,
+// which nobody needs any more.
+//
+// What was begun of a batch is nothing but time: it can be given up at any
+// moment and done again.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/executor.h"
+
+namespace grt {
+
+void Rank::keepWeights(const Layer &layer) {
+  uint64_t held =
+      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+  const char *newest = arena->base() + layer.parameter;
+  device->copy(GRT_STREAM_COMPUTE,
+               arena->base() + layer.parameter +
+                   manifest.versionStride(*roleData),
+               newest, held * manifest.elementBytes());
+}
+
+void Rank::completeWeights() {
+  if (!manifest.delay || hasOlderWeights)
+    return;
+  for (const Layer &layer : roleData->layers)
+    keepWeights(layer);
+  hasOlderWeights = true;
+}
+
+void Rank::trainLate() {
+  // The host writes where an earlier batch has been read.
+  device->waitForAll();
+  leaveGraphs();
+  if (state.begun) {
+    ++batchesSince;
+    updateLeftOut = false;
+    for (ChunkState &chunk : chunks)
+      chunk.backwardSeen = chunk.reduced = false;
+    activity.setStep(state.step);
+  } else {
+    beginStep();
+  }
+  completeWeights();
+  // Hyperparameters may have changed since the batch was begun.
+  fillStep(0, state.step, state.countedValues);
+  bool goesOn = !state.nextData.empty();
+  if (goesOn) {
+    fillStep(1, state.step + 1, state.nextCountedValues);
+    fillData(1, state.nextData);
+  }
+  if (!state.begun)
+    runPart(GRT_PART_PROLOGUE, false);
+  runPart(goesOn ? GRT_PART_STEADY : GRT_PART_DRAIN, false);
+  runPart(GRT_PART_STEP_END, false);
+  joinStreams();
+  turnTo(0);
+  fetchResults(/*withNorm=*/false);
+  gatherResults();
+}
+
+} // namespace grt
