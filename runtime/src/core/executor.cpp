@@ -54,8 +54,7 @@ Rank::~Rank() {
 // A step
 //===----------------------------------------------------------------------===//
 
-void Rank::fillData(unsigned generation,
-                    const std::vector<std::vector<char>> &data) {
+void Rank::fillData(unsigned generation, const GlobalBatch &batch) {
   turnTo(generation);
   const int64_t first = int64_t(part) * manifest.batch;
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
@@ -66,7 +65,7 @@ void Rank::fillData(unsigned generation,
       uint64_t sample = uint64_t(first + m * manifest.samplesPerMicroBatch() +
                                  samplesHeld[i].first);
       device->upload(arena->base() + to.offset,
-                     data[copy.datum].data() + sample * sampleBytes,
+                     batch.values[copy.datum].data() + sample * sampleBytes,
                      uint64_t(samplesHeld[i].count) * sampleBytes);
     }
   }
@@ -74,7 +73,8 @@ void Rank::fillData(unsigned generation,
 
 void Rank::turnTo(unsigned generation) {
   batchPlace = (batchesSince + generation) % manifest.batchesAtOnce();
-  bool late = manifest.delay && state.mode == GRT_MODE_TRAIN && generation == 0;
+  bool late =
+      manifest.delay && input->mode == GRT_MODE_TRAIN && generation == 0;
   weightsOffset = late ? manifest.versionStride(*roleData) : 0;
   deviceStep = reinterpret_cast<grt_step *>(
       arena->base() + roleData->step.offset + batchOffset(roleData->step));
@@ -84,10 +84,10 @@ void Rank::turnTo(unsigned generation) {
 void Rank::fillStep(unsigned generation, uint64_t number,
                     uint64_t countedValues) {
   turnTo(generation);
-  const Hyperparameters &h = state.hyperparameters;
+  const Hyperparameters &h = input->hyperparameters;
   step->step = number;
   step->seed = state.options.seed;
-  step->mode = state.mode;
+  step->mode = input->mode;
   step->learning_rate = h.learningRate;
   step->beta1 = h.beta1;
   step->beta2 = h.beta2;
@@ -110,17 +110,19 @@ void Rank::beginStep() {
   for (ChunkState &chunk : chunks)
     chunk.backwardSeen = chunk.reduced = false;
   updateLeftOut = false;
-  activity.setStep(state.step);
+  activity.setStep(input->step);
   device->note(GRT_NOTE_FORGET, nullptr, tracks());
   runningLayer = nullptr;
   notePlace("batch and step block");
-  fillStep(0, state.step, state.countedValues);
-  fillData(0, state.data);
+  fillStep(0, input->step, input->batch->countedValues);
+  fillData(0, *input->batch);
 }
 
 void Rank::train() {
-  if (recorder)
-    recorder->beginStep(state.step);
+  if (recorder) {
+    recorder->setRecording(input->recorded);
+    recorder->beginStep(input->step);
+  }
   stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
     stepKind = StepKind::Recorded;
@@ -279,7 +281,7 @@ LiveSet::Dead Rank::poisonDead() {
 void Rank::notePlace(const char *what) {
   if (!device->isChecked())
     return;
-  std::string text = "step " + std::to_string(state.step);
+  std::string text = "step " + std::to_string(input->step);
   if (runningLayer)
     text += ", layer '" + runningLayer->name + "'";
   device->note(GRT_NOTE_PLACE, nullptr, 0, (text + ", " + what).c_str());
@@ -707,7 +709,7 @@ void Rank::sumNorm() {
 void Rank::decideUpdate() {
   gatherResults();
   // The same numbers on all ranks, so the same decision.
-  const Hyperparameters &h = state.hyperparameters;
+  const Hyperparameters &h = input->hyperparameters;
   updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm) ||
                   (h.skipNorm > 0 && gradientNorm > h.skipNorm);
   step->clip_factor = 1;
@@ -722,12 +724,14 @@ void Rank::decideUpdate() {
                    &step->clip_factor, sizeof(double));
 }
 
+bool Rank::hasLoss() const {
+  return roleData->layers.back().output == OutputKind::Loss &&
+         layers.back().coordinates.tp_index == 0;
+}
+
 void Rank::fetchResults(bool withNorm) {
-  const Layer &last = roleData->layers.back();
-  bool hasLoss = last.output == OutputKind::Loss &&
-                 layers.back().coordinates.tp_index == 0;
   fetchedLosses = fetchedNorm = nullptr;
-  if (hasLoss)
+  if (hasLoss())
     fetchedLosses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
@@ -738,9 +742,12 @@ void Rank::fetchResults(bool withNorm) {
 
 void Rank::gatherResults() {
   device->wait();
-  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, earlierLosses};
+  ownLoss = earlierLosses;
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
-    mine[1] += fetchedLosses[m];
+    ownLoss += fetchedLosses[m];
+  if (state.ahead() && input->mode == GRT_MODE_TRAIN)
+    return;
+  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, ownLoss};
   host.gather(mine, gathered);
   double squares = 0;
   lossSum = 0;

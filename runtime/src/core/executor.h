@@ -62,36 +62,48 @@ private:
 
 class Workers;
 
+/// A global batch: of each of the program's data the values, and over how many
+/// of them the loss is a mean: those of the counted datum that are not
+/// negative.
+struct GlobalBatch {
+  std::vector<std::vector<char>> values;
+  uint64_t countedValues = 0;
+};
+
+/// What a pass over a batch is told. It does not change while ranks run: those
+/// that are late with one pass are not disturbed by what is set for the next.
+struct PassInput {
+  uint64_t step = 0; ///< of the running or last step, from 1
+  grt_mode mode = GRT_MODE_TRAIN;
+  Hyperparameters hyperparameters = {};
+  std::shared_ptr<const GlobalBatch> batch = {};
+  /// The batch behind it, if its forward passes are to begin; only where
+  /// gradients are late.
+  std::shared_ptr<const GlobalBatch> next = {};
+  bool begun = false;    ///< forward passes of `batch` were done ahead
+  bool recorded = false; ///< a trace is taken of the step
+  /// The global batch is so many of the program's.
+  uint64_t parts = 1;
+  /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
+  int64_t scoredToken = -1;
+};
+
 /// What all ranks of a session share; read-only while ranks run.
 struct RunState {
   const Program &program;
   const Manifest &manifest;
   const grt_backend &backend;
   SessionOptions options;
-  Hyperparameters hyperparameters;
   bool poison = false;
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
+  /// Ranks do not meet at the end of a step.
+  bool ahead() const { return oneProcess && manifest.delay > 0; }
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
   std::vector<TieTables> ties = {};
-  /// The global batch of each of the program's data, and over how many values
-  /// the loss is a mean: those of the counted datum that are not negative.
-  std::vector<std::vector<char>> data = {};
-  uint64_t countedValues = 0;
-  /// The same of the batch behind, if its forward passes are to begin; only
-  /// where gradients are late.
-  std::vector<std::vector<char>> nextData = {};
-  uint64_t nextCountedValues = 0;
-  bool begun = false; ///< forward passes of `data` were done ahead
-  /// The global batch is so many of the program's.
-  uint64_t parts = 1;
   /// By parameter what the run's groups say; empty without groups.
   std::vector<ParameterRule> rules = {};
-  uint64_t step = 0; ///< of the running or last step, from 1
-  grt_mode mode = GRT_MODE_TRAIN;
-  /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
-  int64_t scoredToken = -1;
   /// Set when a rank has failed; the others stop at their next operation.
   std::atomic<bool> failed = false;
 };
@@ -108,6 +120,8 @@ public:
 
   /// Called once, on the rank's own thread: arena, groups, initial weights.
   void load();
+  /// What the next pass is of.
+  void take(std::shared_ptr<const PassInput> pass) { input = std::move(pass); }
   /// One training step. Where gradients are late it also does forward passes
   /// of the next batch, if there is one.
   void train();
@@ -129,7 +143,14 @@ public:
   void inspect();
   std::string describeNotFinite() const;
 
-  /// Results of the last `train` or `evaluate`, the same on all ranks.
+  /// Whether losses are computed here, so that the loss of a step is known as
+  /// soon as all such ranks have done it.
+  bool hasLoss() const;
+  /// What the last `train` or `evaluate` added to the loss here.
+  double ownLoss = 0;
+  /// Results of the last `train` or `evaluate`, the same on all ranks; only
+  /// `ownLoss` where ranks go on without waiting for each other: see
+  /// RunState::ahead.
   double lossSum = 0;
   double gradientNorm = 0;
   /// The loss or the norm is not finite, so nothing was updated.
@@ -149,13 +170,11 @@ public:
   Device &access() const { return *device; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
-  uint64_t measuredPeakBytes() const;
-  uint64_t outsideArenaBytes() const { return outsideBytes; }
-  uint64_t deviceBytes() const { return deviceBytesSeen; }
+  RankMemory memoryUse() const;
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
-  /// Logits of RunState::scoredToken: those of the vocabulary from `first` on.
+  /// Logits of PassInput::scoredToken: those of the vocabulary from `first` on.
   struct Scores {
     int64_t first = 0;
     std::vector<double> values;
@@ -190,6 +209,7 @@ public:
 
 private:
   using Phase = LayerPhase;
+  std::shared_ptr<const PassInput> input = std::make_shared<PassInput>();
   struct Region {
     char *base = nullptr;
     uint64_t bytes = 0;
@@ -233,8 +253,7 @@ private:
   /// what memory its kernels need outside the arena.
   void prepareKernels();
   /// Puts a global batch where tasks of the generation read it.
-  void fillData(unsigned generation,
-                const std::vector<std::vector<char>> &data);
+  void fillData(unsigned generation, const GlobalBatch &batch);
   /// Where one micro-batch of a copy lies, of the batch that tasks are run for.
   Extent microBatchExtent(const DataCopy &copy, uint64_t microBatch) const {
     uint64_t bytes = copy.extent.bytes / uint64_t(manifest.microBatches);
@@ -354,7 +373,7 @@ private:
   void inspectLayer(size_t layer);
   bool isFinite(const char *values, uint64_t bytes, grt_dtype dtype);
   /// Life of buffers that the executor itself hands on; training only.
-  bool tracks() const { return state.mode == GRT_MODE_TRAIN && !inspecting; }
+  bool tracks() const { return input->mode == GRT_MODE_TRAIN && !inspecting; }
   void begin(const Extent &extent);
   /// `sent`: it may still be on its way on another stream.
   void end(const Extent &extent, bool sent = false);

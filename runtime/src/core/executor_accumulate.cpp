@@ -18,7 +18,7 @@
 namespace grt {
 
 bool Rank::toNextPart() {
-  if (part + 1 >= state.parts)
+  if (part + 1 >= input->parts)
     return false;
   // What is under way still reads the data of this part, and adds its loss.
   joinStreams();
@@ -27,14 +27,14 @@ bool Rank::toNextPart() {
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
     earlierLosses += fetchedLosses[m];
   ++part;
-  fillData(0, state.data);
+  fillData(0, *input->batch);
   return true;
 }
 
 void Rank::runSteadyParts() {
   do {
     // Gradients are summed over ranks once, behind the last part.
-    leavesSums = part + 1 < state.parts;
+    leavesSums = part + 1 < input->parts;
     runPart(GRT_PART_STEADY, false);
   } while (toNextPart());
   leavesSums = false;

@@ -26,7 +26,7 @@ const char *regionName(uint32_t region) {
 
 void Rank::failHere(const std::string &what) const {
   fail("rank " + std::to_string(self) +
-       (state.step && !preparing ? ", step " + str(state.step) : "") +
+       (input->step && !preparing ? ", step " + str(input->step) : "") +
        (runningLayer ? ", layer '" + runningLayer->name + "'" : "") + ": " +
        what);
 }
@@ -151,7 +151,7 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
                   block, accumulate, backendState};
     status = state.backend.kernels[op.kernel](&call, message, sizeof(message));
     if (status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY &&
-        state.scoredToken >= 0)
+        input->scoredToken >= 0)
       keepScores(op, buffers[0]);
   }
   if (status != 0) {
@@ -168,8 +168,8 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
   const LayerState &last = layers.back();
   if (last.block != 0)
     return;
-  if (op.int_count < Numbers || state.scoredToken >= op.ints[Rows])
-    failHere("cross-entropy has no row " + str(state.scoredToken));
+  if (op.int_count < Numbers || input->scoredToken >= op.ints[Rows])
+    failHere("cross-entropy has no row " + str(input->scoredToken));
   int64_t columns = op.ints[LocalColumns];
   scored.first =
       op.ints[IsSharded] ? running->coordinates.tp_index * columns : 0;
@@ -177,7 +177,7 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
       std::clamp<int64_t>(op.ints[GlobalColumns] - scored.first, 0, columns)));
   uint32_t dtype = op.buffers[0].dtype;
   loadValues(static_cast<const char *>(logits) +
-                 uint64_t(state.scoredToken * columns) * dtypeBytes(dtype),
+                 uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
              int64_t(scored.values.size()), grt_dtype(dtype),
              scored.values.data());
 }

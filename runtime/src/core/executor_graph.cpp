@@ -23,7 +23,7 @@
 namespace grt {
 
 bool Rank::stepsByGraphs() const {
-  return warm && inGraphs && state.parts == 1 &&
+  return warm && inGraphs && input->parts == 1 &&
          !(recorder && recorder->isActive());
 }
 

@@ -43,24 +43,24 @@ void Rank::trainLate() {
   // The host writes where an earlier batch has been read.
   device->waitForAll();
   leaveGraphs();
-  if (state.begun) {
+  if (input->begun) {
     ++batchesSince;
     updateLeftOut = false;
     for (ChunkState &chunk : chunks)
       chunk.backwardSeen = chunk.reduced = false;
-    activity.setStep(state.step);
+    activity.setStep(input->step);
   } else {
     beginStep();
   }
   completeWeights();
   // Hyperparameters may have changed since the batch was begun.
-  fillStep(0, state.step, state.countedValues);
-  bool goesOn = !state.nextData.empty();
+  fillStep(0, input->step, input->batch->countedValues);
+  bool goesOn = input->next != nullptr;
   if (goesOn) {
-    fillStep(1, state.step + 1, state.nextCountedValues);
-    fillData(1, state.nextData);
+    fillStep(1, input->step + 1, input->next->countedValues);
+    fillData(1, *input->next);
   }
-  if (!state.begun)
+  if (!input->begun)
     runPart(GRT_PART_PROLOGUE, false);
   runPart(goesOn ? GRT_PART_STEADY : GRT_PART_DRAIN, false);
   runPart(GRT_PART_STEP_END, false);

@@ -346,8 +346,10 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
       });
 }
 
-uint64_t Rank::measuredPeakBytes() const {
-  return staticBytes + live.peakBytes() + outsideBytes;
+RankMemory Rank::memoryUse() const {
+  return {self, roleData->arenaBytes,
+          staticBytes + live.peakBytes() + outsideBytes, outsideBytes,
+          deviceBytesSeen};
 }
 
 bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {

@@ -10,7 +10,6 @@
 #include "core/failure_numbers.h"
 #include "core/replicas.h"
 #include "core/session_implementation.h"
-#include "core/watchdog.h"
 
 #include <algorithm>
 #include <chrono>
@@ -54,7 +53,8 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                               options.backendFolder)),
       traced(tracedBackend(*backend)),
       state{*program, program->manifest(), options.trace ? *traced : *backend,
-            options, Hyperparameters::defaults(*program)},
+            options},
+      set{.hyperparameters = Hyperparameters::defaults(*program)},
       owner(options.world
                 ? options.world
                 : std::make_shared<ThreadsWorld>(int(program->worldSize()))),
@@ -95,6 +95,8 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
         options.trace ? recorders.back().get() : nullptr));
   }
   world.watch(activities);
+  ended.resize(ranks.size());
+  memories.resize(ranks.size());
   try {
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([this, rank] { serve(rank); });
@@ -103,182 +105,6 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
     fail("cannot start " + std::to_string(size) +
          " rank threads: " + problem.what());
   }
-}
-
-Session::Implementation::~Implementation() { stop(); }
-
-void Session::Implementation::stop() {
-  world.watch({});
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    stopping = true;
-  }
-  wake.notify_all();
-  for (std::thread &thread : threads)
-    thread.join();
-}
-
-std::string Session::Implementation::takeFlight(std::string reason) {
-  std::lock_guard<std::mutex> once(flightMutex);
-  if (std::exchange(flightTaken, true) || state.options.flightFile.empty())
-    return "";
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (error)
-      reason = error->what();
-  }
-  std::vector<RankFlight> flights;
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    flights.push_back(rank->flight());
-  return flightText(reason, flights);
-}
-
-void Session::Implementation::writeFlight(const std::string &text) {
-  if (text.empty())
-    return;
-  // The failure itself is what has to be told, whatever comes of this.
-  Status written = guarded([&] {
-    AtomicFile file(state.options.flightFile);
-    file.write(text);
-    file.commit();
-  });
-  std::lock_guard<std::mutex> lock(mutex);
-  flightNote = written ? "the last operations of the ranks are in '" +
-                             state.options.flightFile + "'"
-                       : "the last operations of the ranks are lost: " +
-                             written.message();
-}
-
-void Session::Implementation::record(int exitCode, const std::string &message) {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!error)
-      error = std::make_unique<Error>(exitCode, message);
-  }
-  // Taken before anything is ended, as it would look different then; written
-  // after that, as storage may be slow, or the very thing that failed.
-  std::string flight = takeFlight(message);
-  state.failed = true;
-  world.abort({exitCode, message});
-  abortDevices();
-  writeFlight(flight);
-}
-
-void Session::Implementation::abortDevices() {
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    rank->abortDevice();
-}
-
-void Session::Implementation::lookAtDevices() {
-  std::string problem;
-  if (std::optional<Failure> elsewhere = world.failure()) {
-    std::string flight = takeFlight(elsewhere->message);
-    state.failed = true;
-    abortDevices();
-    writeFlight(flight);
-  }
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    if (rank->hasFailed(problem))
-      return record(ExitFailed, problem);
-}
-
-void Session::Implementation::serve(int number) {
-  Rank *rank = ranks[number].get();
-  Activity &activity = *activities[number];
-  currentActivity = &activity;
-  uint64_t served = 0;
-  while (true) {
-    {
-      std::unique_lock<std::mutex> lock(mutex);
-      wake.wait(lock, [&] { return stopping || commandNumber != served; });
-      if (stopping)
-        break;
-      served = commandNumber;
-    }
-    try {
-      command(*rank);
-    } catch (const Aborted &) {
-      // The rank that failed has said why.
-    } catch (const Error &problem) {
-      record(problem.exitCode(), problem.what());
-    } catch (const std::exception &problem) {
-      bool memory = dynamic_cast<const std::bad_alloc *>(&problem);
-      record(memory ? ExitMemory : ExitFailed,
-             "rank " + std::to_string(rank->globalRank()) + ", " +
-                 activity.describe() + ": " +
-                 (memory ? "out of host memory" : problem.what()));
-    }
-    std::lock_guard<std::mutex> lock(mutex);
-    activity.busy = false;
-    if (--working == 0)
-      done.notify_one();
-  }
-  // A backend's state belongs to the thread that made it.
-  ranks[number].reset();
-}
-
-void Session::Implementation::checkUsable() const {
-  if (error)
-    throw Error(error->exitCode(),
-                "the session has failed before: " + std::string(error->what()));
-}
-
-void Session::Implementation::runAll(const std::function<void(Rank &)> &body,
-                                     bool mayStand) {
-  std::unique_lock<std::mutex> lock(mutex);
-  checkUsable();
-  command = body;
-  working = int(threads.size());
-  for (const std::unique_ptr<Activity> &activity : activities)
-    activity->busy = !mayStand;
-  ++commandNumber;
-  wake.notify_all();
-  wait(lock, mayStand);
-  std::optional<Failure> elsewhere = world.failure();
-  if (elsewhere && !error)
-    error = std::make_unique<Error>(elsewhere->exitCode, elsewhere->message);
-  if (error && elsewhere) {
-    lock.unlock();
-    writeFlight(takeFlight(elsewhere->message));
-    lock.lock();
-  }
-  if (error)
-    throw Error(*error);
-}
-
-void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
-                                   bool mayStand) {
-  auto finished = [&] { return working == 0; };
-  double seconds = mayStand ? 0 : state.options.timeoutSeconds;
-  bool hasDevice = state.backend.device;
-  if (seconds <= 0 && !hasDevice)
-    return done.wait(lock, finished);
-  std::optional<Watchdog> watchdog;
-  if (seconds > 0)
-    watchdog.emplace(activities, seconds);
-  std::optional<std::string> problem;
-  auto interval =
-      watchdog ? watchdog->interval() : std::chrono::milliseconds(100);
-  while (!problem && !done.wait_for(lock, interval, finished)) {
-    if (hasDevice) {
-      lock.unlock();
-      lookAtDevices();
-      lock.lock();
-    }
-    if (watchdog)
-      problem = watchdog->look(Watchdog::Clock::now());
-  }
-  if (!problem)
-    return;
-  lock.unlock();
-  record(ExitPeerLost, *problem);
-  lock.lock();
-  std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));
-  if (done.wait_for(lock, grace, finished))
-    return;
-  abandoned = true;
-  for (std::thread &thread : threads)
-    thread.detach();
 }
 
 void Session::Implementation::together(const std::function<void()> &body) {
@@ -360,10 +186,8 @@ static uint64_t checkIntegers(const Datum &datum, const char *bytes,
   return values;
 }
 
-uint64_t Session::Implementation::copyBatch(const DataBatch &batch,
-                                            std::optional<uint64_t> counted,
-                                            std::vector<std::vector<char>> &to,
-                                            uint64_t &parts) {
+std::shared_ptr<const GlobalBatch> Session::Implementation::copyBatch(
+    const DataBatch &batch, std::optional<uint64_t> counted, uint64_t &parts) {
   checkUsable();
   const Manifest &manifest = program->manifest();
   if (batch.size() != manifest.data.size())
@@ -393,27 +217,30 @@ uint64_t Session::Implementation::copyBatch(const DataBatch &batch,
   if (manifest.delay && parts > 1)
     invalid("batch: expected one batch of the program, as its schedule '" +
             manifest.schedule + "' updates after each, found " + str(parts));
-  to.resize(batch.size());
+  // Ranks may still read what was set before.
+  auto copy = std::make_shared<GlobalBatch>();
+  copy->countedValues = counted.value_or(values);
+  copy->values.resize(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     uint64_t bytes = manifest.data[i].bytesPerSample;
-    to[i].resize(batch[i].size());
+    std::vector<char> &to = copy->values[i];
+    to.resize(batch[i].size());
     forEachRangeRead(i, parts, [&](SampleRange range) {
-      std::memcpy(to[i].data() + uint64_t(range.first) * bytes,
+      std::memcpy(to.data() + uint64_t(range.first) * bytes,
                   batch[i].data() + uint64_t(range.first) * bytes,
                   uint64_t(range.count) * bytes);
     });
   }
-  return counted.value_or(values);
+  return copy;
 }
 
 void Session::Implementation::setBatch(const DataBatch &batch,
                                        std::optional<uint64_t> counted) {
   uint64_t parts = 1;
-  uint64_t values = copyBatch(batch, counted, state.data, parts);
-  state.parts = parts;
-  state.countedValues = values;
-  state.begun = false;
-  state.nextData.clear();
+  set.batch = copyBatch(batch, counted, parts);
+  set.parts = parts;
+  set.begun = false;
+  set.next.reset();
 }
 
 void Session::Implementation::setNextBatch(const DataBatch &batch,
@@ -422,19 +249,16 @@ void Session::Implementation::setNextBatch(const DataBatch &batch,
     invalid("schedule '" + program->manifest().schedule +
             "' does not begin with a batch before it has ended the one before "
             "it");
-  if (state.data.empty())
+  if (!set.batch)
     invalid("no batch was set");
   uint64_t parts = 1;
-  state.nextCountedValues = copyBatch(batch, counted, state.nextData, parts);
+  set.next = copyBatch(batch, counted, parts);
 }
 
 void Session::Implementation::toNextBatch() {
-  state.begun = !state.nextData.empty();
-  if (!state.begun)
-    return;
-  state.data.swap(state.nextData);
-  state.nextData.clear();
-  state.countedValues = state.nextCountedValues;
+  set.begun = set.next != nullptr;
+  if (set.begun)
+    set.batch = std::move(set.next);
 }
 
 void Session::Implementation::checkLate() const {
@@ -448,7 +272,7 @@ void Session::Implementation::checkLate() const {
   if (!late && state.options.onNan == OnNan::Late)
     invalid("--on-nan=late is for schedules whose updates are late, found '" +
             schedule + "'");
-  if (late && state.hyperparameters.skipNorm > 0)
+  if (late && set.hyperparameters.skipNorm > 0)
     invalid("schedule '" + schedule +
             "' has no gradient norm over all ranks, so no update can be left "
             "out for it");
@@ -525,6 +349,8 @@ Session::Session() = default;
 
 Session::~Session() {
   // A stuck thread cannot be ended; what it uses is left to it.
+  if (impl)
+    impl->end();
   if (impl && impl->abandoned) [[maybe_unused]]
     Implementation *left = impl.release();
 }
@@ -562,7 +388,7 @@ Status Session::create(std::shared_ptr<const Program> program,
 const Program &Session::program() const { return *impl->program; }
 
 Hyperparameters &Session::hyperparameters() {
-  return impl->state.hyperparameters;
+  return impl->set.hyperparameters;
 }
 
 /// The bytes of 32-bit integers.
@@ -588,7 +414,7 @@ Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
   return guarded([&] { impl->setNextBatch(batch, counted); });
 }
 
-bool Session::hasBegun() const { return impl->state.begun; }
+bool Session::hasBegun() const { return impl->set.begun; }
 
 const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
 
@@ -600,22 +426,31 @@ Status Session::setBatch(std::span<const int32_t> first,
 
 Status Session::step(StepResult &result) {
   return guarded([&] {
-    if (impl->state.data.empty())
+    if (!impl->set.batch)
       invalid("no batch was set");
     impl->checkUsable();
     impl->checkLate();
     auto begin = std::chrono::steady_clock::now();
-    ++impl->state.step;
-    impl->state.mode = GRT_MODE_TRAIN;
-    impl->runAll([](Rank &rank) { rank.train(); });
-    impl->gradientsKnown = true;
+    ++impl->set.step;
+    impl->set.mode = GRT_MODE_TRAIN;
     const Rank &first = *impl->ranks[0];
-    uint64_t valid = impl->state.countedValues;
-    result.skipped = first.updateLeftOut;
-    double loss = first.lossSum, norm = first.gradientNorm;
+    double loss = 0, norm = 0;
+    result.skipped = false;
+    result.kind = StepKind::Calls;
+    if (impl->state.ahead()) {
+      loss = impl->runStepAhead();
+    } else {
+      impl->runPass([](Rank &rank) { rank.train(); });
+      loss = first.lossSum;
+      norm = first.gradientNorm;
+      result.skipped = first.updateLeftOut;
+      result.kind = first.stepKind;
+    }
+    impl->gradientsKnown = true;
+    uint64_t valid = impl->set.batch->countedValues;
     bool finite = std::isfinite(loss) && std::isfinite(norm);
     if (!finite && impl->state.options.onNan == OnNan::Late)
-      fail(ExitNumerics, "step " + std::to_string(impl->state.step) +
+      fail(ExitNumerics, "step " + std::to_string(impl->set.step) +
                              ": the loss is " +
                              (std::isnan(loss) ? "nan" : "infinite") +
                              ", and was so before anybody could look: weights "
@@ -623,7 +458,7 @@ Status Session::step(StepResult &result) {
                              "is");
     if (!finite && impl->state.options.onNan == OnNan::Stop) {
       impl->runAll([](Rank &rank) { rank.inspect(); });
-      uint64_t number = impl->state.step--;
+      uint64_t number = impl->set.step--;
       bool lossFinite = std::isfinite(loss);
       fail(ExitNumerics,
            "step " + std::to_string(number) + ": the " +
@@ -631,14 +466,13 @@ Status Session::step(StepResult &result) {
                (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") +
                "; " + first.describeNotFinite());
     }
-    result.step = impl->state.step;
-    result.loss = valid ? first.lossSum / double(valid) : 0;
-    result.gradientNorm = first.gradientNorm;
-    result.learningRate = impl->state.hyperparameters.learningRate;
+    result.step = impl->set.step;
+    result.loss = valid ? loss / double(valid) : 0;
+    result.gradientNorm = norm;
+    result.learningRate = impl->set.hyperparameters.learningRate;
     result.milliseconds =
         milliseconds(std::chrono::steady_clock::now() - begin);
     result.countedValues = valid;
-    result.kind = first.stepKind;
     impl->toNextBatch();
   });
 }
@@ -649,15 +483,15 @@ Status Session::finish() {
 
 Status Session::evaluate(double &loss, uint64_t &countedValues) {
   return guarded([&] {
-    if (impl->state.data.empty())
+    if (!impl->set.batch)
       invalid("no batch was set");
-    if (impl->state.parts > 1)
+    if (impl->set.parts > 1)
       invalid("evaluation: expected one batch of the program, found " +
-              std::to_string(impl->state.parts));
-    impl->state.mode = GRT_MODE_EVALUATE;
-    impl->state.begun = false;
-    impl->runAll([](Rank &rank) { rank.evaluate(false); });
-    countedValues = impl->state.countedValues;
+              std::to_string(impl->set.parts));
+    impl->set.mode = GRT_MODE_EVALUATE;
+    impl->set.begun = false;
+    impl->runPass([](Rank &rank) { rank.evaluate(false); });
+    countedValues = impl->set.batch->countedValues;
     loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;
   });
 }
@@ -680,7 +514,7 @@ void Session::Implementation::setPrompt(std::span<const int32_t> tokens) {
                     uint64_t(sample) * read->bytesPerSample,
                 tokens.data(), tokens.size_bytes());
   setBatch(batch, std::nullopt);
-  state.mode = GRT_MODE_GENERATE;
+  set.mode = GRT_MODE_GENERATE;
 }
 
 Status Session::predict(std::span<const int32_t> tokens,
@@ -688,7 +522,7 @@ Status Session::predict(std::span<const int32_t> tokens,
   return guarded([&] {
     impl->setPrompt(tokens);
     std::vector<int32_t> predicted(tokens.size());
-    impl->runAll([&](Rank &rank) {
+    impl->runPass([&](Rank &rank) {
       rank.evaluate(true);
       if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
         fail("the program's last layer reads no labels");
@@ -697,7 +531,7 @@ Status Session::predict(std::span<const int32_t> tokens,
       if (rank->isFirstOfLastLayer())
         result = predicted;
     impl->sharePrediction(result, tokens.size());
-    impl->state.data.clear();
+    impl->set.batch.reset();
   });
 }
 
@@ -708,12 +542,12 @@ Status Session::predictScores(std::span<const int32_t> tokens,
     if (impl->state.backend.device)
       invalid("logits of a device are not implemented");
     impl->setPrompt(tokens);
-    impl->state.scoredToken = int64_t(tokens.size()) - 1;
+    impl->set.scoredToken = int64_t(tokens.size()) - 1;
     struct Reset {
       int64_t &token;
       ~Reset() { token = -1; }
-    } reset{impl->state.scoredToken};
-    impl->runAll([](Rank &rank) { rank.evaluate(true); });
+    } reset{impl->set.scoredToken};
+    impl->runPass([](Rank &rank) { rank.evaluate(true); });
     size_t words = size_t(impl->program->vocabularySize());
     // Of each rank where its part begins, how long it is, and the part.
     size_t each = words + 2;
@@ -739,7 +573,7 @@ Status Session::predictScores(std::span<const int32_t> tokens,
       for (size_t at = 0; at < all.size(); at += each)
         take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
     }
-    impl->state.data.clear();
+    impl->set.batch.reset();
   });
 }
 
@@ -747,8 +581,7 @@ Status Session::record(bool on) {
   return guarded([&] {
     if (impl->recorders.empty())
       invalid("the session was made without a trace");
-    for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
-      recorder->setRecording(on);
+    impl->set.recorded = on;
   });
 }
 
@@ -765,9 +598,12 @@ Status Session::writeTrace(const std::string &path) const {
   return guarded([&] { impl->report().write(path); });
 }
 
-uint64_t Session::stepsDone() const { return impl->state.step; }
+uint64_t Session::stepsDone() const { return impl->set.step; }
 
-bool Session::usable() const { return !impl->error && !impl->abandoned; }
+bool Session::usable() const {
+  std::lock_guard<std::mutex> lock(impl->mutex);
+  return !impl->error && !impl->abandoned;
+}
 
 int Session::threadsPerRank() const { return impl->state.threadsPerRank; }
 
@@ -797,7 +633,7 @@ Status Session::checkReplicas() {
     if (difference.empty())
       return;
     // What any rank holds may be wrong: nothing of it is to be had any more.
-    std::string text = "step " + std::to_string(impl->state.step) +
+    std::string text = "step " + std::to_string(impl->set.step) +
                        ": replicas hold different parameters: " + difference;
     impl->runAll([&](Rank &) { fail(text); });
   });
@@ -819,27 +655,27 @@ std::vector<RankWork> Session::takeWork() {
 }
 
 std::vector<RankMemory> Session::memory() {
-  auto mine = [](Rank &rank, double *to) {
-    to[0] = double(rank.role().arenaBytes);
-    to[1] = double(rank.measuredPeakBytes());
-    to[2] = double(rank.outsideArenaBytes());
-    to[3] = double(rank.deviceBytes());
-  };
-  constexpr size_t each = 4;
-  std::vector<double> all(impl->ranks.size() * each);
-  int first = impl->world.firstLocal();
-  for (const std::unique_ptr<Rank> &rank : impl->ranks)
-    mine(*rank, &all[size_t(rank->globalRank() - first) * each]);
-  // Of a run that failed, this process's own are all that can be known.
-  if (!impl->isAlone() &&
-      guarded([&] { all = impl->gatherNumbers(each, mine); }))
-    first = 0;
   std::vector<RankMemory> result;
-  for (size_t i = 0; i < all.size(); i += each)
-    result.push_back({first + int(i / each), uint64_t(all[i]),
-                      uint64_t(all[i + 1]), uint64_t(all[i + 2]),
-                      uint64_t(all[i + 3])});
-  return result;
+  constexpr size_t each = 4;
+  std::vector<double> all;
+  auto mine = [](Rank &rank, double *to) {
+    RankMemory memory = rank.memoryUse();
+    to[0] = double(memory.plannedPeakBytes);
+    to[1] = double(memory.measuredPeakBytes);
+    to[2] = double(memory.outsideArenaBytes);
+    to[3] = double(memory.deviceBytes);
+  };
+  if (!impl->isAlone() &&
+      guarded([&] { all = impl->gatherNumbers(each, mine); })) {
+    for (size_t i = 0; i < all.size(); i += each)
+      result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
+                        uint64_t(all[i + 2]), uint64_t(all[i + 3])});
+    return result;
+  }
+  // Ranks may be at work: what they had behind their last command. Of a run of
+  // several processes that failed, this one's are all that can be known.
+  std::lock_guard<std::mutex> lock(impl->mutex);
+  return impl->memories;
 }
 
 } // namespace grt

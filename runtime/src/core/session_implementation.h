@@ -24,6 +24,7 @@
 #include "grt/session.h"
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -37,11 +38,15 @@ struct Session::Implementation {
                  const SessionOptions &options);
   ~Implementation();
 
-  /// Runs `command` on every rank's thread and waits. The first error of any
-  /// rank wakes all others and is thrown here. Of a command that may wait for
-  /// storage (`mayStand`) nobody expects progress.
-  void runAll(const std::function<void(Rank &)> &command,
-              bool mayStand = false);
+  /// Runs `body` on every rank's thread and waits until all commands have
+  /// ended. The first error of any rank wakes all others and is thrown here. Of
+  /// a command that may wait for storage (`mayStand`) nobody expects progress.
+  void runAll(std::function<void(Rank &)> body, bool mayStand = false);
+  /// The same with what is set as the pass's input.
+  void runPass(const std::function<void(Rank &)> &body);
+  /// Begins a step and returns the sum of its losses as soon as it is known;
+  /// other ranks may go on with it. Where RunState::ahead.
+  double runStepAhead();
   /// Refuses arenas that the machines or their control groups have no room for.
   void checkMemory();
   /// Runs `body` here, where it may fail, and lets the ranks of all processes
@@ -56,11 +61,23 @@ struct Session::Implementation {
   void load(CheckpointReader reader);
   void serve(int rank);
   /// Throws if a rank has failed before: another may still be at work.
-  void checkUsable() const;
+  void checkUsable();
   void stop();
-  /// Waits, with `lock` held, until no rank works. If the watchdog finds one
-  /// stuck, the others get some seconds to end, then it is abandoned.
-  void wait(std::unique_lock<std::mutex> &lock, bool mayStand);
+  /// Waits until all commands have ended, before the session does.
+  void end();
+  // What follows is called with `mutex` held by `lock`.
+  /// Throws the error, if there is one; the second time it says so.
+  void throwError();
+  /// One more command for every rank.
+  void ask(std::function<void(Rank &)> body, bool mayStand = false);
+  /// How many commands there have been, ended or not.
+  uint64_t asked() const { return allEnded + commands.size(); }
+  /// Waits until all commands have ended, and hears of failures elsewhere.
+  void settle(std::unique_lock<std::mutex> &lock, bool mayStand = false);
+  /// Waits. If the watchdog finds a rank stuck, the others get some seconds to
+  /// end, then it is abandoned.
+  void wait(std::unique_lock<std::mutex> &lock,
+            const std::function<bool()> &finished, bool mayStand = false);
   void record(int exitCode, const std::string &message);
   /// Takes down what the ranks did last, the first time; empty later.
   std::string takeFlight(std::string reason);
@@ -72,10 +89,11 @@ struct Session::Implementation {
   void lookAtDevices();
   void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
   void setNextBatch(const DataBatch &batch, std::optional<uint64_t> counted);
-  /// Checks a batch and copies what this process's ranks read of it, and how
-  /// many of the program's batches it is; returns the counted values.
-  uint64_t copyBatch(const DataBatch &batch, std::optional<uint64_t> counted,
-                     std::vector<std::vector<char>> &to, uint64_t &parts);
+  /// Checks a batch and copies what this process's ranks read of it; it is
+  /// `parts` of the program's batches.
+  std::shared_ptr<const GlobalBatch> copyBatch(const DataBatch &batch,
+                                               std::optional<uint64_t> counted,
+                                               uint64_t &parts);
   /// The batch that a step has begun with becomes the one that is set.
   void toNextBatch();
   /// Refuses what cannot be had where updates do not wait for all ranks.
@@ -121,6 +139,8 @@ struct Session::Implementation {
   BackendTable traced;
   std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
+  /// Of the next pass.
+  PassInput set;
   std::shared_ptr<World> owner; ///< of `world`
   World &world;
   std::vector<std::unique_ptr<Activity>> activities;
@@ -131,14 +151,17 @@ struct Session::Implementation {
 
   std::mutex mutex;
   std::condition_variable wake, done;
-  /// Kept here, as a rank that is stuck may use it for ever.
-  std::function<void(Rank &)> command;
-  uint64_t commandNumber = 0;
-  int working = 0;
+  /// Those that some rank has not ended. Kept here, as a rank that is stuck may
+  /// use its own for ever.
+  std::deque<std::function<void(Rank &)>> commands;
+  std::vector<uint64_t> ended;      ///< how many commands, by local rank
+  std::vector<RankMemory> memories; ///< behind the last of them
+  uint64_t allEnded = 0;
   bool stopping = false;
   /// A rank did not come back; its thread still uses this object.
   bool abandoned = false;
   std::unique_ptr<Error> error;
+  bool errorTold = false;
   std::mutex flightMutex; ///< taken before `mutex`
   bool flightTaken = false;
   std::string flightNote; ///< see Session::flightNote

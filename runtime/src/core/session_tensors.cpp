@@ -20,7 +20,7 @@ void Session::Implementation::load(CheckpointReader reader) {
         rank.changedWeights(reader.hasOlderWeights());
       },
       /*mayStand=*/true);
-  state.begun = false;
+  set.begun = false;
   reader.check();
 }
 
@@ -124,7 +124,7 @@ Status Session::setParameter(const std::string &name,
         invalid("parameter '" + name + "': expected " +
                 std::to_string(parameter.elements()) + " values, found " +
                 std::to_string(values.size()));
-      impl->state.begun = false;
+      impl->set.begun = false;
       return impl->runAll([&](Rank &rank) {
         scatterTensor(manifest, rank, int(i), values);
         rank.changedWeights(/*olderToo=*/false);
@@ -176,9 +176,9 @@ void Session::Implementation::checkCopies(
 std::unique_ptr<CheckpointWriter>
 Session::Implementation::openCheckpoint(const CheckpointFolder &folder,
                                         const TrainingState &training) {
-  if (training.step != state.step)
+  if (training.step != set.step)
     invalid("checkpoint: expected the state of step " +
-            std::to_string(state.step) + ", found step " +
+            std::to_string(set.step) + ", found step " +
             std::to_string(training.step));
   if (behind)
     invalid("checkpoint: another one is being written, expected its end");
@@ -285,7 +285,7 @@ Status Session::resume(const std::string &checkpoint, std::string *note) {
     if (note)
       *note = reader->note();
     impl->load(std::move(*reader));
-    impl->state.step = step;
+    impl->set.step = step;
   });
 }
 

@@ -1,0 +1,262 @@
+//===- session_commands.cpp - What a session asks of its ranks ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every rank has a thread that does one command after the other. Most commands
+// are waited for, by all that the session does next. Steps of a schedule that
+// never drains are not: their ranks end a batch one after the other, and those
+// that are through go on with the next while others are at work on the last.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/session_implementation.h"
+#include "core/watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace grt {
+
+Session::Implementation::~Implementation() { stop(); }
+
+void Session::Implementation::end() {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (!abandoned)
+    settle(lock);
+}
+
+void Session::Implementation::stop() {
+  world.watch({});
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    stopping = true;
+  }
+  wake.notify_all();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+std::string Session::Implementation::takeFlight(std::string reason) {
+  std::lock_guard<std::mutex> once(flightMutex);
+  if (std::exchange(flightTaken, true) || state.options.flightFile.empty())
+    return "";
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (error)
+      reason = error->what();
+  }
+  std::vector<RankFlight> flights;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    flights.push_back(rank->flight());
+  return flightText(reason, flights);
+}
+
+void Session::Implementation::writeFlight(const std::string &text) {
+  if (text.empty())
+    return;
+  // The failure itself is what has to be told, whatever comes of this.
+  Status written = guarded([&] {
+    AtomicFile file(state.options.flightFile);
+    file.write(text);
+    file.commit();
+  });
+  std::lock_guard<std::mutex> lock(mutex);
+  flightNote = written ? "the last operations of the ranks are in '" +
+                             state.options.flightFile + "'"
+                       : "the last operations of the ranks are lost: " +
+                             written.message();
+}
+
+void Session::Implementation::record(int exitCode, const std::string &message) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!error)
+      error = std::make_unique<Error>(exitCode, message);
+  }
+  // Taken before anything is ended, as it would look different then; written
+  // after that, as storage may be slow, or the very thing that failed.
+  std::string flight = takeFlight(message);
+  state.failed = true;
+  world.abort({exitCode, message});
+  abortDevices();
+  writeFlight(flight);
+}
+
+void Session::Implementation::abortDevices() {
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    rank->abortDevice();
+}
+
+void Session::Implementation::lookAtDevices() {
+  std::string problem;
+  if (std::optional<Failure> elsewhere = world.failure()) {
+    std::string flight = takeFlight(elsewhere->message);
+    state.failed = true;
+    abortDevices();
+    writeFlight(flight);
+  }
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    if (rank->hasFailed(problem))
+      return record(ExitFailed, problem);
+}
+
+void Session::Implementation::serve(int number) {
+  Rank *rank = ranks[number].get();
+  Activity &activity = *activities[number];
+  currentActivity = &activity;
+  while (true) {
+    const std::function<void(Rank &)> *body = nullptr;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      wake.wait(lock, [&] { return stopping || ended[number] != asked(); });
+      if (ended[number] == asked())
+        break;
+      // Others may be added meanwhile; that moves none of those that are there.
+      if (!error)
+        body = &commands[ended[number] - allEnded];
+    }
+    try {
+      if (body)
+        (*body)(*rank);
+    } catch (const Aborted &) {
+      // The rank that failed has said why.
+    } catch (const Error &problem) {
+      record(problem.exitCode(), problem.what());
+    } catch (const std::exception &problem) {
+      bool memory = dynamic_cast<const std::bad_alloc *>(&problem);
+      record(memory ? ExitMemory : ExitFailed,
+             "rank " + std::to_string(rank->globalRank()) + ", " +
+                 activity.describe() + ": " +
+                 (memory ? "out of host memory" : problem.what()));
+    }
+    RankMemory memory = rank->memoryUse();
+    std::lock_guard<std::mutex> lock(mutex);
+    memories[number] = memory;
+    activity.busy = ++ended[number] != asked();
+    while (allEnded < *std::min_element(ended.begin(), ended.end())) {
+      commands.pop_front();
+      ++allEnded;
+    }
+    done.notify_one();
+  }
+  // A backend's state belongs to the thread that made it.
+  ranks[number].reset();
+}
+
+void Session::Implementation::throwError() {
+  if (error && std::exchange(errorTold, true))
+    throw Error(error->exitCode(),
+                "the session has failed before: " + std::string(error->what()));
+  if (error)
+    throw Error(*error);
+}
+
+void Session::Implementation::checkUsable() {
+  std::lock_guard<std::mutex> lock(mutex);
+  throwError();
+}
+
+void Session::Implementation::ask(std::function<void(Rank &)> body,
+                                  bool mayStand) {
+  commands.push_back(std::move(body));
+  for (const std::unique_ptr<Activity> &activity : activities)
+    activity->busy = !mayStand;
+  wake.notify_all();
+}
+
+void Session::Implementation::settle(std::unique_lock<std::mutex> &lock,
+                                     bool mayStand) {
+  wait(lock, [&] { return commands.empty(); }, mayStand);
+  std::optional<Failure> elsewhere = world.failure();
+  if (elsewhere && !error)
+    error = std::make_unique<Error>(elsewhere->exitCode, elsewhere->message);
+  if (error && elsewhere) {
+    lock.unlock();
+    writeFlight(takeFlight(elsewhere->message));
+    lock.lock();
+  }
+}
+
+void Session::Implementation::runAll(std::function<void(Rank &)> body,
+                                     bool mayStand) {
+  std::unique_lock<std::mutex> lock(mutex);
+  settle(lock);
+  throwError();
+  ask(std::move(body), mayStand);
+  settle(lock, mayStand);
+  throwError();
+}
+
+void Session::Implementation::runPass(const std::function<void(Rank &)> &body) {
+  runAll([&, pass = std::make_shared<const PassInput>(set)](Rank &rank) {
+    rank.take(pass);
+    body(rank);
+  });
+}
+
+double Session::Implementation::runStepAhead() {
+  std::unique_lock<std::mutex> lock(mutex);
+  // Who is at the end of one batch needs others not to be far behind.
+  wait(lock, [&] { return commands.size() < 2; });
+  if (!error)
+    ask([pass = std::make_shared<const PassInput>(set)](Rank &rank) {
+      rank.take(pass);
+      rank.train();
+    });
+  const uint64_t number = asked();
+  auto hasLosses = [&] {
+    for (size_t i = 0; i < ranks.size(); ++i)
+      if (ended[i] < number && ranks[i]->hasLoss())
+        return false;
+    return true;
+  };
+  wait(lock, hasLosses);
+  if (error)
+    settle(lock);
+  throwError();
+  double sum = 0;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    if (rank->hasLoss())
+      sum += rank->ownLoss;
+  return sum;
+}
+
+void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
+                                   const std::function<bool()> &finished,
+                                   bool mayStand) {
+  double seconds = mayStand ? 0 : state.options.timeoutSeconds;
+  bool hasDevice = state.backend.device;
+  if (seconds <= 0 && !hasDevice)
+    return done.wait(lock, finished);
+  std::optional<Watchdog> watchdog;
+  if (seconds > 0)
+    watchdog.emplace(activities, seconds);
+  std::optional<std::string> problem;
+  auto interval =
+      watchdog ? watchdog->interval() : std::chrono::milliseconds(100);
+  while (!problem && !done.wait_for(lock, interval, finished)) {
+    if (hasDevice) {
+      lock.unlock();
+      lookAtDevices();
+      lock.lock();
+    }
+    if (watchdog)
+      problem = watchdog->look(Watchdog::Clock::now());
+  }
+  if (!problem)
+    return;
+  lock.unlock();
+  record(ExitPeerLost, *problem);
+  lock.lock();
+  std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));
+  if (done.wait_for(lock, grace, [&] { return commands.empty(); }))
+    return;
+  abandoned = true;
+  for (std::thread &thread : threads)
+    thread.detach();
+}
+
+} // namespace grt
