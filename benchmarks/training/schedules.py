@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""Schedules of a pipeline against each other, and against one rank.
+
+    benchmarks/training/schedules.py [--stages=P] [--micro-batches=LIST]
+                                     [--rounds=N] [--steps=N] [--build=DIR]
+
+Stages are ranks with a core each, so that P cores are needed. The same model
+and batch is compiled under every schedule and for one rank with one core; the
+programs run in turn, round by round. Printed are medians of the rounds' median
+steps, their ratio to 1F1B, and P times their ratio to one rank: 1 would be P
+times as fast as one rank. The order that the planner predicts stands beside it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = {
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "initializer_range": 0.02,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "vocab_size": 256,
+    "n_positions": 128,
+    "n_embd": 256,
+    "n_layer": 8,
+    "n_head": 8,
+}
+
+
+def tool(build, *command):
+    done = subprocess.run([str(build / "bin" / command[0]), *command[1:]],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"schedules.py: {' '.join(command)}:\n{done.stderr}")
+
+
+def compiled(build, folder, name, batch, stages, options):
+    config = folder / "config.json"
+    config.write_text(json.dumps(MODEL))
+    program, plan = folder / f"{name}.gvx", folder / f"{name}.json"
+    tool(build, "galvatron-compile", str(config), f"--cluster={stages}xcpu",
+         f"--batch={batch}", "--strategy=single", f"--json={plan}", "-o",
+         str(program), f"--pipeline-degree={stages}", "--clip=off", *options)
+    return program, json.loads(plan.read_text())["iteration-ms"]
+
+
+def median_step(build, folder, program, late, steps):
+    summary = folder / "summary.json"
+    tool(build, "galvatron-run", str(program), f"--summary={summary}",
+         f"--data={ROOT / 'docs' / 'architecture.md'}", "--data-format=text",
+         f"--steps={steps}", "--threads-per-rank=1",
+         *(["--on-nan=late"] if late else []))
+    return json.loads(summary.read_text())["median-step-ms"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--micro-batches", default="2,4,8")
+    parser.add_argument("--samples", type=int, default=2,
+                        help="of a micro-batch")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    if cores < options.stages:
+        sys.exit(f"schedules.py: expected a core for each of "
+                 f"{options.stages} stages, found {cores}")
+    print("| micro-batches | schedule | ms | to 1F1B | to one rank | predicted "
+          "to 1F1B |\n|---|---|---|---|---|---|")
+    for count in map(int, options.micro_batches.split(",")):
+        run_count(options, count)
+
+
+def run_count(options, count):
+    build, stages = options.build, options.stages
+    batch = count * options.samples
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        programs, predicted = {}, {}
+        for schedule in ["one rank", "gpipe", "1f1b", "interleaved", "2bw"]:
+            chosen = [f"--schedule={schedule}", f"--micro-batches={count}"]
+            ranks = stages
+            if schedule == "one rank":
+                chosen, ranks = [f"--micro-batches={count}"], 1
+            programs[schedule], predicted[schedule] = compiled(
+                build, folder, schedule.replace(" ", "-"), batch, ranks, chosen)
+        times = {schedule: [] for schedule in programs}
+        for _ in range(options.rounds):
+            for schedule, program in programs.items():
+                times[schedule].append(
+                    median_step(build, folder, program, schedule == "2bw",
+                                options.steps))
+        medians = {s: statistics.median(t) for s, t in times.items()}
+        for schedule, ms in medians.items():
+            print(f"| {count} | {schedule} | {ms:.1f} | "
+                  f"{ms / medians['1f1b']:.3f} | "
+                  f"{stages * ms / medians['one rank']:.3f} | "
+                  f"{predicted[schedule] / predicted['1f1b']:.3f} |",
+                  flush=True)
+
+
+if __name__ == "__main__":
+    main()
