@@ -47,7 +47,7 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
       return cluster.lowestLinkOfGroups(groupsOf(strategy, paradigm, devices));
     return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
   };
-  return {link(Paradigm::DP), link(Paradigm::SDP), link(Paradigm::TP)};
+  return {link(strategy.summedOnce()), link(Paradigm::SDP), link(Paradigm::TP)};
 }
 
 /// Seconds of `calls` all-reduces of `bytes` bytes in sum.
@@ -221,8 +221,12 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       collective(links.sdp, Collective::AllGather, footprint.gatherBytes);
   parts.scatter =
       collective(links.sdp, Collective::ReduceScatter, footprint.scatterBytes);
-  parts.sync =
-      collective(links.dp, Collective::AllReduce, footprint.gradientSyncBytes);
+  parts.sync = collective(links.once, Collective::AllReduce,
+                          footprint.gradientSyncBytes) +
+               collective(links.once, Collective::ReduceScatter,
+                          footprint.gradientScatterBytes);
+  parts.update += collective(links.once, Collective::AllGather,
+                             footprint.updateGatherBytes);
   parts.tpForward = allReduceCalls(links.tp, footprint.tpForwardBytes,
                                    footprint.tpForwardCalls);
   parts.tpBackward = allReduceCalls(links.tp, footprint.tpBackwardBytes,

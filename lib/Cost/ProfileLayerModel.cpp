@@ -326,6 +326,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                                       int64_t samples) {
   const ProfileLayer &layer = profile[kind];
   int64_t dp = strategy.degree(Paradigm::DP);
+  int64_t zdp = strategy.degree(Paradigm::ZDP);
   int64_t sdp = strategy.degree(Paradigm::SDP);
   int64_t tp = strategy.degree(Paradigm::TP);
   bool checkpoint = strategy.checkpoint();
@@ -350,12 +351,16 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   auto states = [&](int64_t bytesPerElement) {
     return divided(elements * bytesPerElement, tp * sdp);
   };
+  // What is read and written by updates alone.
+  auto owned = [&](int64_t bytesPerElement) {
+    return divided(elements * bytesPerElement, tp * sdp * zdp);
+  };
   out.parameterBytes = states(width);
   out.gradientBytes = states(accumulator);
   // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
   int64_t moments = optimizer == "sgd" ? 1 : 2;
   out.optimizerBytes =
-      states(moments * accumulator + (isHalf(elementType) ? 4 : 0));
+      owned(moments * accumulator + (isHalf(elementType) ? 4 : 0));
 
   int64_t gathered = sdp > 1 ? local : 0;
   int64_t fullGradients = sdp > 1 ? divided(elements * accumulator, tp) : 0;
@@ -452,9 +457,13 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   out.scatterBytes = fullGradients;
   if (dp > 1)
     out.gradientSyncBytes = states(accumulator);
-  out.normBytes = out.gradientBytes;
+  if (zdp > 1) {
+    out.gradientScatterBytes = states(accumulator);
+    out.updateGatherBytes = states(width);
+  }
+  out.normBytes = owned(accumulator);
   out.updateBytes =
-      states(updateTraffic(width, accumulator, moments + isHalf(elementType)));
+      owned(updateTraffic(width, accumulator, moments + isHalf(elementType)));
   return out;
 }
 

@@ -50,14 +50,17 @@ struct TiePlace {
   std::vector<int64_t> sites, sorts;
 };
 
-/// Which shard of the tensor every rank of a place holds under a strategy.
+/// Which shard of the tensor every rank of a place holds under a strategy; of
+/// an owner the shard that it updates.
 struct TieShards {
-  TieShards(const TiePlace &place, const Strategy &strategy)
-      : count(strategy.degree(Paradigm::TP) * strategy.degree(Paradigm::SDP)),
-        copies(strategy.degree(Paradigm::DP)), ofRank(place.devices.size()),
-        bySite(place.devices.size()) {
-    int64_t inner = strategy.degree(Paradigm::SDP);
-    int64_t innerStride = strategy.stride(Paradigm::SDP);
+  TieShards(const TiePlace &place, const Strategy &strategy, bool owns)
+      : ofRank(place.devices.size()), bySite(place.devices.size()) {
+    bool updatesPart = owns && strategy.degree(Paradigm::ZDP) > 1;
+    Paradigm sharded = updatesPart ? Paradigm::ZDP : Paradigm::SDP;
+    int64_t inner = strategy.degree(sharded);
+    count = strategy.degree(Paradigm::TP) * inner;
+    copies = strategy.devices() / count;
+    int64_t innerStride = strategy.stride(sharded);
     int64_t outerStride = strategy.stride(Paradigm::TP);
     for (size_t rank = 0; rank < ofRank.size(); ++rank) {
       auto number = static_cast<int64_t>(rank);
@@ -238,9 +241,9 @@ std::vector<TieTime> tieTimes(const Cluster &cluster, ArrayRef<Strategy> owners,
   TiePlace borrowerPlace(cluster, borrowerDevices);
   std::vector<TieShards> ownerShards, borrowerShards;
   for (const Strategy &owner : owners)
-    ownerShards.emplace_back(ownerPlace, owner);
+    ownerShards.emplace_back(ownerPlace, owner, /*owns=*/true);
   for (const Strategy &borrower : borrowers)
-    borrowerShards.emplace_back(borrowerPlace, borrower);
+    borrowerShards.emplace_back(borrowerPlace, borrower, /*owns=*/false);
   std::vector<int64_t> ownerOf = sameDevice(ownerDevices, borrowerDevices);
   std::vector<int64_t> borrowerOf = sameDevice(borrowerDevices, ownerDevices);
   auto size = static_cast<double>(bytes);

@@ -153,7 +153,8 @@ private:
   };
   /// Footprints do not depend on the order of levels, nor on the DP degree
   /// beyond whether there is one.
-  using Key = std::tuple<size_t, int64_t, int64_t, bool, int64_t, bool>;
+  using Key =
+      std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool>;
 
   llvm::Error build(ModuleOp module);
   llvm::Expected<LayerFootprint>
@@ -312,6 +313,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
              strategy.degree(Paradigm::TP),
              strategy.degree(Paradigm::SDP),
              strategy.degree(Paradigm::DP) > 1,
+             strategy.degree(Paradigm::ZDP),
              samples,
              strategy.checkpoint()};
   if (auto found = footprints.find(key); found != footprints.end())
@@ -426,8 +428,15 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   }
   if (strategy.degree(Paradigm::DP) > 1)
     footprint.gradientSyncBytes = layout.gradientBytes();
+  if (layout.stateShards > 1) {
+    footprint.gradientScatterBytes =
+        layout.shardElements[0] * layout.accumulatorBytes;
+    footprint.gradientSyncBytes =
+        layout.shardElements[1] * layout.accumulatorBytes;
+    footprint.updateGatherBytes = layout.shardElements[0] * layout.elementBytes;
+  }
   // Borrowed parameters are updated by their owner.
-  int64_t owned = layout.shardElements[0];
+  int64_t owned = layout.ownedElements();
   footprint.normBytes = owned * layout.accumulatorBytes;
   footprint.updateBytes =
       owned * ::galvatron::updateTraffic(

@@ -224,6 +224,10 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::desc("what a ring of --space=amp has: the slowest link "
                         "between its neighbours, or the lowest in the group"),
                cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
+      paradigms("paradigms",
+                cl::desc("what strategies are made of (default: "
+                         "dp,zdp,sdp,tp; dp,sdp,tp under --objective=paper)"),
+                cl::value_desc("LIST"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -542,11 +546,24 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
+  llvm::Expected<std::vector<Paradigm>> allowed = givenParadigms();
+  if (!allowed)
+    return allowed.takeError();
+  options.paradigms = std::move(*allowed);
   options.toolVersion = GALVATRON_VERSION;
   watch.begin(options, timeLimit.getNumOccurrences()
                            ? std::optional<double>(timeLimit)
                            : std::nullopt);
   return options;
+}
+
+llvm::Expected<std::vector<Paradigm>> PlanOptions::givenParadigms() const {
+  if (!paradigms.getNumOccurrences())
+    return std::vector<Paradigm>();
+  llvm::Expected<std::vector<Paradigm>> list = parseParadigms(paradigms);
+  if (!list)
+    return makeError("option --paradigms: " + llvm::toString(list.takeError()));
+  return list;
 }
 
 void PlanOptions::keepBatch(mlir::ModuleOp module,
@@ -566,7 +583,7 @@ std::string PlanOptions::searchOption() const {
       &space,     &schedule,       &strategy,  &layers,         &partition,
       &batch,     &maxBatch,       &batchStep, &pipelineDegree, &microBatches,
       &chunks,    &microBatchRule, &gap,       &timeLimit,      &searchLimit,
-      &keepDpSdp, &placement,      &ringLink,  &placementSeed};
+      &keepDpSdp, &placement,      &ringLink,  &placementSeed,  &paradigms};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

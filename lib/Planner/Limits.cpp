@@ -104,12 +104,12 @@ private:
       data += parts.sync;
       sharded += m * (2 * parts.gather + parts.scatter);
       tensor += m * (parts.tpForward + parts.tpBackward + parts.tpRecompute);
-      for (Paradigm paradigm : {Paradigm::DP, Paradigm::SDP, Paradigm::TP})
-        if (strategy.degree(paradigm) > 1)
-          last[paradigm] = &strategy;
+      for (const Level &level : strategy.levels())
+        last[level.paradigm] = &strategy;
     }
     for (auto [paradigm, seconds, what] :
          {std::tuple(Paradigm::DP, data, "sums of gradients"),
+          std::tuple(Paradigm::ZDP, data, "sums of gradients"),
           std::tuple(Paradigm::SDP, sharded,
                      "gathers and sums of sharded parameters"),
           std::tuple(Paradigm::TP, tensor, "tensor parallelism")})

@@ -72,6 +72,12 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     space.trees.tp = tp;
     space.trees.checkpoint = CheckpointChoice::Never;
   };
+  // The spaces of the paper's tables have the paper's paradigms.
+  bool isWhole = is_contained({"bmw", "base"}, options.space);
+  if (!options.paradigms.empty())
+    space.trees.allowOnly(options.paradigms);
+  else
+    space.trees.zdp = isWhole && options.objective == Objective::Executed;
   std::vector<int64_t> allDegrees = divisors(devices);
   space.pipelineDegrees = allDegrees;
   StringRef name = options.space;
@@ -80,12 +86,17 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   } else if (name == "base") {
     // The whole tree, even partitions: the defaults.
   } else if (name == "no-ckpt") {
-    only(true, true, true);
+    space.trees.checkpoint = CheckpointChoice::Never;
   } else if (name == "bi-obj" || name == "1f1b-mem" || name == "1f1b-time") {
-    only(true, true, true);
+    space.trees.checkpoint = CheckpointChoice::Never;
     space.partition = name == "bi-obj"     ? PartitionMode::BiObjective
                       : name == "1f1b-mem" ? PartitionMode::MemoryBalanced
                                            : PartitionMode::TimeBalanced;
+  } else if (!options.paradigms.empty()) {
+    return makeError("space '" + name +
+                     "' fixes the paradigms, expected one "
+                     "of the spaces bmw, base, no-ckpt, bi-obj, 1f1b-mem and "
+                     "1f1b-time with a list of them");
   } else if (name == "dp" || name == "sdp" || name == "tp") {
     only(name == "dp", name == "sdp", name == "tp");
     space.pipelineDegrees = {1};

@@ -174,11 +174,11 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
     return -1;
   const SimulatedLayer &layer = input.roles[role].layers[number];
   auto l = static_cast<int32_t>(number);
-  Paradigm paradigm =
-      activity == Activity::GradientSync ? Paradigm::DP : Paradigm::SDP;
-  return emit(Stream::Collective, activity, seconds, l, after,
-              paradigm == Paradigm::DP ? layer.dpUplinks : layer.sdpUplinks,
-              groupingOf(l, paradigm));
+  bool once = activity == Activity::GradientSync;
+  return emit(
+      Stream::Collective, activity, seconds, l, after,
+      once ? layer.dpUplinks : layer.sdpUplinks,
+      groupingOf(l, once ? layer.strategy.summedOnce() : Paradigm::SDP));
 }
 
 void Graph::forward(const Task &task) {

@@ -17,9 +17,9 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <cmath>
-#include <utility>
 #include <map>
 #include <numeric>
+#include <utility>
 
 using namespace llvm;
 
@@ -226,7 +226,7 @@ private:
     if (!placement.known) {
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
-      placement.dp = ringUplinks(strategy, Paradigm::DP, devices);
+      placement.dp = ringUplinks(strategy, strategy.summedOnce(), devices);
       placement.sdp = ringUplinks(strategy, Paradigm::SDP, devices);
       placement.tp = ringUplinks(strategy, Paradigm::TP, devices);
     }

@@ -36,31 +36,33 @@ std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
 }
 
 std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
-  constexpr Paradigm others[] = {Paradigm::SDP, Paradigm::TP};
   for (size_t l = 0; l < layers.size(); ++l) {
     const Strategy &layer = layers[l];
-    if (layer.degree(Paradigm::DP) == 1)
+    Paradigm summed = layer.summedOnce();
+    if (layer.degree(summed) == 1)
       continue;
     // What runs after the layer's backward pass: the layers before it.
     for (size_t j = l; j-- > 0;) {
       auto clash = [&](StringRef what) {
-        return ("the all-reduce of layer " + Twine(l) + " (" + layer.str() +
-                ") would run beside " + what + " of layer " + Twine(j) + " (" +
-                layers[j].str() + ")")
+        return ("the sum of gradients of layer " + Twine(l) + " (" +
+                layer.str() + ") would run beside " + what + " of layer " +
+                Twine(j) + " (" + layers[j].str() + ")")
             .str();
       };
       if (layers[j].sampleLayout() != layers[j + 1].sampleLayout())
         return clash("the reshard");
-      for (Paradigm paradigm : others)
+      for (Paradigm paradigm : allParadigms()) {
+        if (traitsOf(paradigm).sum == GradientSum::Once)
+          continue;
         for (int64_t rank = 0; rank < layer.devices(); ++rank) {
-          auto reduced = layer.group(rank, Paradigm::DP);
+          auto reduced = layer.group(rank, summed);
           auto beside = layers[j].group(rank, paradigm);
           if (count_if(reduced, [&](int64_t member) {
                 return is_contained(beside, member);
               }) > 1)
-            return clash(paradigm == Paradigm::TP ? "tensor parallelism"
-                                                  : "sharded parameters");
+            return clash(traitsOf(paradigm).what);
         }
+      }
     }
   }
   return "";

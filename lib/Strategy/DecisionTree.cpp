@@ -6,12 +6,51 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/ErrorHandling.h"
 
 using namespace llvm;
 
 namespace galvatron {
+
+bool SpaceOptions::allows(Paradigm paradigm) const {
+  switch (paradigm) {
+  case Paradigm::DP:
+    return dp;
+  case Paradigm::SDP:
+    return sdp;
+  case Paradigm::TP:
+    return tp;
+  case Paradigm::ZDP:
+    return zdp;
+  }
+  llvm_unreachable("all paradigms are handled");
+}
+
+void SpaceOptions::allowOnly(ArrayRef<Paradigm> paradigms) {
+  dp = is_contained(paradigms, Paradigm::DP);
+  sdp = is_contained(paradigms, Paradigm::SDP);
+  tp = is_contained(paradigms, Paradigm::TP);
+  zdp = is_contained(paradigms, Paradigm::ZDP);
+}
+
+Expected<std::vector<Paradigm>> parseParadigms(StringRef list) {
+  SmallVector<StringRef, 4> names;
+  list.split(names, ',');
+  std::vector<Paradigm> paradigms;
+  for (StringRef name : names) {
+    std::optional<Paradigm> paradigm = paradigmNamed(name.trim());
+    if (!paradigm)
+      return makeError("expected " + paradigmNames() +
+                       ", separated by commas, found '" + name.trim() + "'");
+    if (is_contained(paradigms, *paradigm))
+      return makeError("'" + name.trim() + "' stands twice");
+    paradigms.push_back(*paradigm);
+  }
+  return paradigms;
+}
 
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> low, high;
@@ -37,15 +76,16 @@ static void grow(int64_t remaining, const SpaceOptions &options,
     out.push_back(cantFail(Strategy::get(levels, /*checkpoint=*/false)));
     return;
   }
-  for (Paradigm paradigm : {Paradigm::DP, Paradigm::SDP, Paradigm::TP}) {
-    bool allowed = paradigm == Paradigm::DP    ? options.dp
-                   : paradigm == Paradigm::SDP ? options.sdp
-                                               : options.tp;
-    if (!allowed || has(paradigm))
+  for (Paradigm paradigm : allParadigms()) {
+    if (!options.allows(paradigm) || has(paradigm))
       continue;
-    if (!options.keepDpSdp &&
-        ((paradigm == Paradigm::DP && has(Paradigm::SDP)) ||
-         (paradigm == Paradigm::SDP && has(Paradigm::DP))))
+    // Two levels that cut the samples: none with ZDP, DP and SDP if asked for.
+    bool second =
+        traitsOf(paradigm).samples && any_of(levels, [](const Level &level) {
+          return traitsOf(level.paradigm).samples;
+        });
+    if (second &&
+        (!options.keepDpSdp || paradigm == Paradigm::ZDP || has(Paradigm::ZDP)))
       continue;
     for (int64_t degree : divisors(remaining)) {
       if (degree == 1)

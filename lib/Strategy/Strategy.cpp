@@ -18,16 +18,44 @@ using namespace llvm;
 
 namespace galvatron {
 
-StringRef paradigmName(Paradigm paradigm) {
-  switch (paradigm) {
-  case Paradigm::DP:
-    return "dp";
-  case Paradigm::SDP:
-    return "sdp";
-  case Paradigm::TP:
-    return "tp";
+const ParadigmTraits &traitsOf(Paradigm paradigm) {
+  // By number.
+  static constexpr ParadigmTraits traits[] = {
+      {"dp", "sums of gradients", /*samples=*/true, /*parameters=*/false,
+       /*state=*/false, /*factor=*/false, GradientSum::Once},
+      {"sdp", "sharded parameters", /*samples=*/true, /*parameters=*/true,
+       /*state=*/true, /*factor=*/false, GradientSum::EachMicroBatch},
+      {"tp", "tensor parallelism", /*samples=*/false, /*parameters=*/false,
+       /*state=*/false, /*factor=*/true, GradientSum::None},
+      {"zdp", "sums of gradients", /*samples=*/true, /*parameters=*/false,
+       /*state=*/true, /*factor=*/false, GradientSum::Once},
+  };
+  return traits[static_cast<size_t>(paradigm)];
+}
+
+ArrayRef<Paradigm> allParadigms() {
+  static constexpr Paradigm all[] = {Paradigm::DP, Paradigm::SDP, Paradigm::TP,
+                                     Paradigm::ZDP};
+  return all;
+}
+
+StringRef paradigmName(Paradigm paradigm) { return traitsOf(paradigm).name; }
+
+std::optional<Paradigm> paradigmNamed(StringRef name) {
+  for (Paradigm paradigm : allParadigms())
+    if (paradigmName(paradigm) == name)
+      return paradigm;
+  return std::nullopt;
+}
+
+std::string paradigmNames() {
+  std::string text;
+  for (auto [index, paradigm] : enumerate(allParadigms())) {
+    if (index > 0)
+      text += index + 1 < allParadigms().size() ? ", " : " or ";
+    text += ("'" + paradigmName(paradigm) + "'").str();
   }
-  llvm_unreachable("all paradigms are handled");
+  return text;
 }
 
 Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
@@ -37,10 +65,21 @@ Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
     if (levels[i].degree < 2)
       return makeError("level '" + name + Twine(levels[i].degree) +
                        "': expected a degree of at least 2");
-    for (size_t j = 0; j < i; ++j)
+    for (size_t j = 0; j < i; ++j) {
       if (levels[j].paradigm == levels[i].paradigm)
         return makeError("paradigm '" + name +
                          "' occurs twice, expected at most one level each");
+      const ParadigmTraits &one = traitsOf(levels[i].paradigm);
+      const ParadigmTraits &other = traitsOf(levels[j].paradigm);
+      if (one.samples && other.samples &&
+          (levels[i].paradigm == Paradigm::ZDP ||
+           levels[j].paradigm == Paradigm::ZDP))
+        return makeError(
+            "'zdp' is data parallelism whose optimizer state is "
+            "sharded, expected no '" +
+            (levels[i].paradigm == Paradigm::ZDP ? other.name : one.name) +
+            "' beside it");
+    }
     if (levels[i].degree > (int64_t(1) << 31) / product)
       return makeError("the degrees multiply to more than 2^31 devices");
     product *= levels[i].degree;
@@ -67,28 +106,24 @@ Expected<Strategy> Strategy::parse(StringRef text) {
   SmallVector<Level, 3> levels;
   if (!(parts.size() == 1 && parts.front() == "single")) {
     for (StringRef part : parts) {
-      StringRef digits = part;
-      Paradigm paradigm;
-      // "sdp" is tried before "dp" would match nothing of it: prefixes differ.
-      if (digits.consume_front("sdp"))
-        paradigm = Paradigm::SDP;
-      else if (digits.consume_front("dp"))
-        paradigm = Paradigm::DP;
-      else if (digits.consume_front("tp"))
-        paradigm = Paradigm::TP;
-      else if (part == "ckpt")
+      if (part == "ckpt")
         return invalid("'ckpt' comes last");
-      else if (part == "single")
+      if (part == "single")
         return invalid("'single' stands alone");
-      else
-        return invalid("expected a level like 'dp2', 'sdp4' or 'tp8', found '" +
+      // A name's letters, then digits; what is neither is told with the digits.
+      StringRef name = part.take_while(isAlpha);
+      StringRef digits = part.drop_front(name.size());
+      std::optional<Paradigm> paradigm = paradigmNamed(name);
+      if (!paradigm)
+        return invalid("expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', "
+                       "found '" +
                        part + "'");
       int64_t degree = 0;
       if (digits.empty() || !all_of(digits, isDigit) || digits[0] == '0' ||
           digits.getAsInteger(10, degree))
-        return invalid("expected a degree after '" + paradigmName(paradigm) +
-                       "', found '" + digits + "'");
-      levels.push_back({paradigm, degree});
+        return invalid("expected a degree after '" + name + "', found '" +
+                       digits + "'");
+      levels.push_back({*paradigm, degree});
     }
   }
   Expected<Strategy> strategy = get(levels, checkpoint);
@@ -160,14 +195,29 @@ SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
   return members;
 }
 
+int64_t Strategy::ways(bool ParadigmTraits::*trait) const {
+  int64_t product = 1;
+  for (const Level &level : levelList)
+    if (traitsOf(level.paradigm).*trait)
+      product *= level.degree;
+  return product;
+}
+
+Paradigm Strategy::summedOnce() const {
+  for (const Level &level : levelList)
+    if (traitsOf(level.paradigm).sum == GradientSum::Once)
+      return level.paradigm;
+  return Paradigm::DP;
+}
+
 int64_t Strategy::sampleShards() const {
-  return degree(Paradigm::DP) * degree(Paradigm::SDP);
+  return ways(&ParadigmTraits::samples);
 }
 
 int64_t Strategy::sampleBlock(int64_t localRank) const {
   int64_t block = 0;
   for (const Level &level : levelList)
-    if (level.paradigm != Paradigm::TP)
+    if (traitsOf(level.paradigm).samples)
       block = block * level.degree + coordinate(localRank, level.paradigm);
   return block;
 }

@@ -125,7 +125,7 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["stride"] = 1; },
        "expected stride 2, found 1"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "ep"; },
-       "expected kind 'dp', 'sdp' or 'tp', found 'ep'"},
+       "expected kind 'dp', 'sdp', 'tp' or 'zdp', found 'ep'"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "tp"; },
        "kind 'tp' stands twice"},
       {[&](Json &m) { layer(m, 0, 0)["samples"] = 1; },

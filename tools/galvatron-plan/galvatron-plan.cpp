@@ -32,6 +32,11 @@ static int listAll(const Tool &tool, const PlanOptions &options,
                        kExitInvalid);
   SpaceOptions space;
   space.keepDpSdp = options.keepDpSdp;
+  llvm::Expected<std::vector<Paradigm>> paradigms = options.givenParadigms();
+  if (!paradigms)
+    return tool.report(llvm::toString(paradigms.takeError()), kExitInvalid);
+  if (!paradigms->empty())
+    space.allowOnly(*paradigms);
   llvm::json::Array list;
   std::string text;
   for (const PipelineStrategy &strategy : listStrategies(devices, space)) {

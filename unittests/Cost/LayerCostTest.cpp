@@ -100,9 +100,10 @@ TEST(LayerCost, innermost_levels_sit_on_the_fast_links) {
   std::vector<int64_t> devices = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).tp.bandwidth, 1e9);
   // Four rings of two cross between the nodes, over one network link.
-  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).dp.bandwidth, 0.25e9 / 4);
-  EXPECT_EQ(linksOf(cluster, get("tp2.dp4"), devices).dp.bandwidth, 1e9);
-  EXPECT_EQ(linksOf(cluster, get("dp8"), devices).dp.bandwidth, 0.25e9);
+  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).once.bandwidth,
+            0.25e9 / 4);
+  EXPECT_EQ(linksOf(cluster, get("tp2.dp4"), devices).once.bandwidth, 1e9);
+  EXPECT_EQ(linksOf(cluster, get("dp8"), devices).once.bandwidth, 0.25e9);
 }
 
 TEST(LayerCost, measured_times_replace_the_model) {

@@ -67,7 +67,7 @@ bool isSoundWithout(mlir::grt::FuncOp func, size_t left) {
 TEST_F(StreamTest, EveryEventIsNeeded) {
   std::mt19937 generator(7);
   int64_t events = 0, onGradient = 0;
-  for (int trial = 0; trial < 12; ++trial)
+  for (int trial = 0; trial < 30; ++trial)
     compile(randomPlan(model, generator), trial % 2 ? "bf16" : "f32",
             [&](ModuleOp module) {
               for (auto func : module.getOps<mlir::grt::FuncOp>()) {

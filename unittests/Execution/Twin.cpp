@@ -130,6 +130,12 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
   return plan;
 }
 
+SpaceOptions allStrategies() {
+  SpaceOptions space;
+  space.zdp = true;
+  return space;
+}
+
 TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(generator);
@@ -146,7 +152,7 @@ TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
   plan.stageLayers.assign(size_t(stages), 1);
   for (int64_t left = layers - stages; left > 0; --left)
     ++plan.stageLayers[size_t(pick(0, stages - 1))];
-  SpaceOptions space;
+  SpaceOptions space = allStrategies();
   space.keepDpSdp = true;
   std::vector<Strategy> all = enumerateStrategies(plan.devicesPerStage, space);
   int64_t shards = 1;

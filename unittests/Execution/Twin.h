@@ -15,7 +15,7 @@
 #ifndef GALVATRON_UNITTESTS_EXECUTION_TWIN_H
 #define GALVATRON_UNITTESTS_EXECUTION_TWIN_H
 
-#include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Strategy/DecisionTree.h"
 #include "grt/session.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
@@ -73,6 +73,9 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
 
 /// A different strategy on every layer, uneven stages, 2 to 8 ranks.
 TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator);
+
+/// All that is executed, not only what the paper has.
+::galvatron::SpaceOptions allStrategies();
 
 struct TwinOptions {
   std::string dtype = "f64", optimizer = "adamw";

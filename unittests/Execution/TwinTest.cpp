@@ -71,7 +71,8 @@ std::vector<std::string> sweptTypes() {
 TEST_F(TwinTest, EveryStrategyOfEightRanks) {
   TwinModel model;
   for (int64_t stages : {8, 4, 2, 1})
-    for (const Strategy &strategy : enumerateStrategies(8 / stages, {}))
+    for (const Strategy &strategy :
+         enumerateStrategies(8 / stages, allStrategies()))
       for (const char *schedule : {"1f1b", "gpipe"}) {
         if (stages == 1 && std::string(schedule) == "gpipe")
           continue;

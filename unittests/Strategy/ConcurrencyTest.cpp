@@ -27,18 +27,20 @@ TEST(Concurrency, gradients_are_reduced_behind_what_shares_one_rank) {
     EXPECT_EQ(syncBehindReason({one, one, one}), "") << one;
   // The layers below run beside the all-reduce, those above are done.
   EXPECT_EQ(syncBehindReason({"sdp4", "dp4"}),
-            "the all-reduce of layer 1 (dp4) would run beside sharded "
+            "the sum of gradients of layer 1 (dp4) would run beside sharded "
             "parameters of layer 0 (sdp4)");
   EXPECT_EQ(syncBehindReason({"dp4", "sdp4"}), "");
   // Ranks 0 and 2 in both: dp2.tp2 reduces {0, 2}, tp2.dp2 exchanges {0, 2}.
   // They hold different samples as well.
-  EXPECT_EQ(syncBehindReason({"tp2.dp2", "dp2.tp2"}),
-            "the all-reduce of layer 1 (dp2.tp2) would run beside the reshard "
-            "of layer 0 (tp2.dp2)");
+  EXPECT_EQ(
+      syncBehindReason({"tp2.dp2", "dp2.tp2"}),
+      "the sum of gradients of layer 1 (dp2.tp2) would run beside the reshard "
+      "of layer 0 (tp2.dp2)");
   // The same samples, cut by sharding instead of copying.
-  EXPECT_EQ(syncBehindReason({"sdp2.tp2", "dp2.tp2"}),
-            "the all-reduce of layer 1 (dp2.tp2) would run beside sharded "
-            "parameters of layer 0 (sdp2.tp2)");
+  EXPECT_EQ(
+      syncBehindReason({"sdp2.tp2", "dp2.tp2"}),
+      "the sum of gradients of layer 1 (dp2.tp2) would run beside sharded "
+      "parameters of layer 0 (sdp2.tp2)");
   // Nothing is reduced above the reshard.
   EXPECT_EQ(syncBehindReason({"dp4", "tp4"}), "");
   EXPECT_NE(syncBehindReason({"tp4", "dp4", "dp4"}), "");

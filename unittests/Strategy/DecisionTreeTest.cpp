@@ -46,6 +46,38 @@ TEST(DecisionTree, counts_of_the_paper) {
   EXPECT_EQ(listStrategies(8, dp).size(), 4u);
 }
 
+TEST(DecisionTree, zdp_stands_in_the_place_of_dp) {
+  SpaceOptions with;
+  with.zdp = true;
+  // Trees of dp and tp once more, with zdp.
+  EXPECT_EQ(listStrategies(8, with).size(), 62u);
+  with.keepDpSdp = true;
+  for (const Strategy &strategy : enumerateStrategies(16, with)) {
+    if (strategy.degree(Paradigm::ZDP) > 1) {
+      EXPECT_EQ(strategy.degree(Paradigm::DP), 1) << strategy.str();
+      EXPECT_EQ(strategy.degree(Paradigm::SDP), 1) << strategy.str();
+    }
+  }
+  SpaceOptions alone;
+  alone.allowOnly(llvm::cantFail(parseParadigms("zdp")));
+  alone.checkpoint = CheckpointChoice::Never;
+  ASSERT_EQ(enumerateStrategies(8, alone).size(), 1u);
+  EXPECT_EQ(enumerateStrategies(8, alone)[0].str(), "zdp8");
+}
+
+TEST(DecisionTree, lists_of_paradigms_are_read) {
+  EXPECT_EQ(llvm::cantFail(parseParadigms("zdp, tp")),
+            (std::vector<Paradigm>{Paradigm::ZDP, Paradigm::TP}));
+  auto errorOf = [](const char *text) {
+    return llvm::toString(parseParadigms(text).takeError());
+  };
+  EXPECT_EQ(errorOf("dp,ep"), "expected 'dp', 'sdp', 'tp' or 'zdp', separated "
+                              "by commas, found 'ep'");
+  EXPECT_EQ(errorOf("dp,tp,dp"), "'dp' stands twice");
+  EXPECT_EQ(errorOf(""), "expected 'dp', 'sdp', 'tp' or 'zdp', separated by "
+                         "commas, found ''");
+}
+
 TEST(DecisionTree, strategies_are_distinct_sorted_and_fill_the_group) {
   SpaceOptions full;
   full.keepDpSdp = true;

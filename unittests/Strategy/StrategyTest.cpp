@@ -25,14 +25,21 @@ std::string errorOf(const char *text) {
 }
 
 TEST(Strategy, notation_round_trips) {
-  for (const char *text : {"single", "single.ckpt", "dp2.tp4", "sdp8",
-                           "tp2.sdp4.ckpt", "dp2.sdp3.tp5", "tp12"})
+  for (const char *text :
+       {"single", "single.ckpt", "dp2.tp4", "sdp8", "tp2.sdp4.ckpt",
+        "dp2.sdp3.tp5", "tp12", "zdp4", "zdp2.tp2.ckpt", "tp2.zdp8"})
     EXPECT_EQ(get(text).str(), text);
 }
 
 TEST(Strategy, wrong_notation_is_refused) {
   EXPECT_EQ(errorOf(""), "invalid strategy '': expected a level like 'dp2', "
-                         "'sdp4' or 'tp8', found ''");
+                         "'sdp4', 'zdp4' or 'tp8', found ''");
+  EXPECT_EQ(errorOf("zdp2.tp2.dp2"),
+            "invalid strategy 'zdp2.tp2.dp2': 'zdp' is data parallelism whose "
+            "optimizer state is sharded, expected no 'dp' beside it");
+  EXPECT_EQ(errorOf("sdp2.zdp2"),
+            "invalid strategy 'sdp2.zdp2': 'zdp' is data parallelism whose "
+            "optimizer state is sharded, expected no 'sdp' beside it");
   EXPECT_EQ(errorOf("dp2.dp4"),
             "invalid strategy 'dp2.dp4': paradigm 'dp' "
             "occurs twice, expected at most one level each");

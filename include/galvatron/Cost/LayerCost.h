@@ -26,9 +26,10 @@ namespace galvatron {
 /// all pairs of the group, as AMP has it (docs/amp.md).
 enum class RingLink : uint8_t { Neighbours, Lowest };
 
-/// What each paradigm's collectives meet on given devices.
+/// What collectives meet on given devices: those that sum gradients once a step
+/// (DP or ZDP), of sharded and of tensor parallelism.
 struct StrategyLinks {
-  GroupLink dp, sdp, tp;
+  GroupLink once, sdp, tp;
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       llvm::ArrayRef<int64_t> devices,
@@ -43,10 +44,10 @@ struct LayerTimeParts {
   double backward = 0; ///< computation, without the recomputation
   double tpForward = 0, tpRecompute = 0, tpBackward = 0;
   double gather = 0, scatter = 0;
-  double sync = 0;     ///< the DP all-reduce, once a step
+  double sync = 0;     ///< sums of gradients once a step
   double slowdown = 1; ///< of both sides while they overlap
   /// Once a step, on all ranks of the pipeline at the same time: the squares of
-  /// the gradients, and the optimizer's update.
+  /// the gradients, and the optimizer's update with the gather behind it.
   double norm = 0, update = 0;
 };
 

@@ -112,8 +112,12 @@ struct LayerFootprint {
   /// Gradients reduce-scattered in every micro-batch have `scatterBytes`.
   int64_t gatherBytes = 0;
   int64_t scatterBytes = 0;
-  /// Payload of the DP all-reduce once a step; 0 without DP.
+  /// Payload of the all-reduce of gradients once a step; 0 without DP, under
+  /// ZDP of the borrowed parameters only.
   int64_t gradientSyncBytes = 0;
+  /// Gradients that ZDP reduce-scatters once a step, and parameters that it
+  /// gathers behind the update.
+  int64_t gradientScatterBytes = 0, updateGatherBytes = 0;
 
   // Once a step, of the rank's own states: bytes that the optimizer's update
   // reads and writes, and that the gradient's norm reads.

@@ -96,7 +96,7 @@ struct PlanOptions {
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
-      placement, ringLink;
+      placement, ringLink, paradigms;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
@@ -110,6 +110,8 @@ struct PlanOptions {
   /// The plan of --plan, which is then obeyed instead of searched for; nothing
   /// if the option was not given.
   llvm::Expected<std::optional<Plan>> givenPlan() const;
+  /// Those of --paradigms; empty if the option was not given.
+  llvm::Expected<std::vector<Paradigm>> givenParadigms() const;
   /// Reads the model; `training` gets what the command line says of it. With
   /// `estimate`, a configuration of a family that cannot be imported gives a
   /// profile estimated from its sizes.

@@ -93,6 +93,10 @@ struct PlannerOptions {
   /// those of the space, or `strategy`.
   std::vector<LayerPin> pins;
   bool keepDpSdp = false;
+  /// What strategies are made of, in spaces that leave it open; empty: all
+  /// there are under Objective::Executed, those of the paper under
+  /// Objective::Paper.
+  std::vector<Paradigm> paradigms;
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.
   double gapPercent = 0;

@@ -8,7 +8,8 @@
 // The search space of arXiv 2307.02031, Sec. III-B: pipeline degree first, then
 // inside a stage every ordered choice of distinct paradigms with degrees whose
 // product is the group size, each with and without recomputation. Takeaway 3
-// drops trees that hold both DP and SDP. Degrees are the divisors greater than
+// drops trees that hold both DP and SDP; ZDP, which the paper does not have,
+// stands in the place of DP. Degrees are the divisors greater than
 // one; on powers of two that is the paper's space: 68 strategies on 8 devices,
 // 44 after Takeaway 3.
 //
@@ -29,12 +30,19 @@ struct SpaceOptions {
   bool dp = true;
   bool sdp = true;
   bool tp = true;
+  bool zdp = false;
   /// Keep trees with both DP and SDP (against Takeaway 3).
   bool keepDpSdp = false;
   /// TP only as the innermost level (the variants `dp+tp` and `3d`).
   bool tpInnermostOnly = false;
   CheckpointChoice checkpoint = CheckpointChoice::Both;
+
+  bool allows(Paradigm paradigm) const;
+  void allowOnly(llvm::ArrayRef<Paradigm> paradigms);
 };
+
+/// Reads "dp,zdp,sdp,tp"; an error names the entry.
+llvm::Expected<std::vector<Paradigm>> parseParadigms(llvm::StringRef list);
 
 /// All divisors of `number` in ascending order.
 std::vector<int64_t> divisors(int64_t number);

@@ -9,7 +9,8 @@
 // a degree, and a checkpoint bit (arXiv 2307.02031, Sec. III-B). The innermost
 // level sits on neighbouring ranks. A paradigm occurs at most once, every
 // degree is at least 2, and the product of the degrees is the number of devices
-// of the stage; no level at all is `single`.
+// of the stage; no level at all is `single`. `zdp` stands in the place of `dp`
+// and beside neither it nor `sdp`: what it cuts they hold whole, or have cut.
 //
 // Ranks here are local: positions 0..devices()-1 in the stage's device list.
 //
@@ -24,16 +25,45 @@
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace galvatron {
 
-/// Data parallel; sharded data parallel (ZeRO-3); tensor parallel.
-enum class Paradigm : uint8_t { DP, SDP, TP };
+/// Data parallel; sharded data parallel (ZeRO-3); tensor parallel; data
+/// parallel with a sharded optimizer (ZeRO-1).
+enum class Paradigm : uint8_t { DP, SDP, TP, ZDP };
 
-/// "dp", "sdp", "tp".
+/// How gradients of a layer's parameters are summed over the ranks of a level.
+enum class GradientSum : uint8_t {
+  None,           ///< ranks work on the same samples
+  Once,           ///< at the end of a step
+  EachMicroBatch, ///< every rank keeps a shard of the sum
+};
+
+/// What a paradigm does with the ranks of its level. All that is asked of a
+/// strategy follows from this.
+struct ParadigmTraits {
+  llvm::StringLiteral name;
+  /// In words, for refusals and reports: "sharded parameters".
+  llvm::StringLiteral what;
+  bool samples;    ///< every rank has samples of its own
+  bool parameters; ///< parameters and gradients are cut
+  bool state;      ///< optimizer state is cut, and so is the update
+  bool factor;     ///< a factor of the layer's body is cut
+  GradientSum sum;
+};
+const ParadigmTraits &traitsOf(Paradigm paradigm);
+/// In the order of their numbers.
+llvm::ArrayRef<Paradigm> allParadigms();
+
+/// "dp", "sdp", "tp", "zdp".
 llvm::StringRef paradigmName(Paradigm paradigm);
+/// The paradigm of a name.
+std::optional<Paradigm> paradigmNamed(llvm::StringRef name);
+/// "'dp', 'sdp', 'tp' or 'zdp'", for messages.
+std::string paradigmNames();
 
 struct Level {
   Paradigm paradigm;
@@ -81,10 +111,16 @@ public:
   llvm::SmallVector<int64_t, 8> group(int64_t localRank,
                                       Paradigm paradigm) const;
 
-  /// Number of blocks a micro-batch is cut into: dp * sdp.
+  /// Product of the degrees of the levels whose paradigm has a trait.
+  int64_t ways(bool ParadigmTraits::*trait) const;
+  /// The paradigm whose ranks sum gradients once a step; DP if none does. At
+  /// most one does.
+  Paradigm summedOnce() const;
+
+  /// Number of blocks a micro-batch is cut into.
   int64_t sampleShards() const;
-  /// The block a local rank holds: mixed radix of its DP and SDP coordinates,
-  /// the outermost level most significant.
+  /// The block a local rank holds: mixed radix of its coordinates on the levels
+  /// that cut samples, the outermost most significant.
   int64_t sampleBlock(int64_t localRank) const;
   /// sampleBlock of every local rank. Two strategies with equal layouts need no
   /// reshard between them.
@@ -95,7 +131,7 @@ public:
   }
   bool operator!=(const Strategy &other) const { return !(*this == other); }
   /// The order of the decision trees: plain before checkpointed, fewer levels
-  /// first, then level by level DP < SDP < TP, larger degrees first.
+  /// first, then level by level DP < SDP < TP < ZDP, larger degrees first.
   bool operator<(const Strategy &other) const;
 
 private:

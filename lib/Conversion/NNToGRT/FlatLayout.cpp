@@ -26,7 +26,7 @@ int64_t FlatLayout::gradientBytes() const {
   return (shardElements[0] + shardElements[1]) * accumulatorBytes;
 }
 int64_t FlatLayout::optimizerBytes(StringRef optimizer) const {
-  return shardElements[0] * accumulatorBytes *
+  return ownedElements() * accumulatorBytes *
          getOptimizerValues(optimizer, elementBytes, accumulatorBytes);
 }
 
@@ -35,6 +35,9 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
   if (auto shards = function->getAttrOfType<IntegerAttr>(
           mlir::galvatron::kShardedDataAttr))
     layout.shards = shards.getInt();
+  if (auto shards = function->getAttrOfType<IntegerAttr>(
+          mlir::galvatron::kShardedStateAttr))
+    layout.stateShards = shards.getInt();
   ArrayRef<int64_t> borrowed;
   if (auto attr = function->getAttrOfType<DenseI64ArrayAttr>(
           mlir::galvatron::kBorrowedAttr))
@@ -70,8 +73,10 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     end += llvm::alignTo(tensor.elements(), unit);
   }
   for (int group : {0, 1}) {
+    // Borrowed parameters are updated by nobody.
+    int64_t parts = layout.shards * (group == 0 ? layout.stateShards : 1);
     layout.elements[group] =
-        llvm::alignTo(layout.elements[group], unit * layout.shards);
+        llvm::alignTo(layout.elements[group], unit * parts);
     layout.shardElements[group] = layout.elements[group] / layout.shards;
   }
   return layout;

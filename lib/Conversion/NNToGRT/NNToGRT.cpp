@@ -92,7 +92,7 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   Type accumulator = accumulatorElement(&getContext(), layout);
   Type element =
       layout.elementBytes == 2 ? BFloat16Type::get(&getContext()) : accumulator;
-  int64_t n = layout.shardElements[0];
+  int64_t n = layout.ownedElements();
   auto buffer = [&](int64_t elements, Type type, MemoryRegion region) -> Value {
     return BufferOp::create(builder, layer.getLoc(),
                             MemRefType::get(elements, type), region, 0);
@@ -122,7 +122,7 @@ FuncOp ConvertNNToGRTPass::buildNorm(mlir::galvatron::LayerOp layer,
   OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
   auto function = FuncOp::create(builder, layer.getLoc(), name);
   builder.setInsertionPointToStart(&function.getBody().front());
-  int64_t n = layout.shardElements[0];
+  int64_t n = layout.ownedElements();
   Value gradient = BufferOp::create(
       builder, layer.getLoc(),
       MemRefType::get(n, accumulatorElement(&getContext(), layout)),

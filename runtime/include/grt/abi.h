@@ -159,7 +159,8 @@ typedef enum grt_kernel {
   /// adamw),
   /// shardElements, segments, then per segment: begin, length, decay (0/1).
   /// The buffers hold elements [i*shardElements, (i+1)*shardElements) of the
-  /// layer's owned flat parameters, i = the rank's sdp index; segments are in
+  /// layer's owned flat parameters, i = the rank's sdp (or zdp) index; segments
+  /// are in
   /// elements of the whole flat. state is m then v (adam), or the momentum
   /// (sgd), shardElements each, accumulator type. If the parameter is BF16 the
   /// master weights follow (f32, shardElements): they are updated, and the
@@ -323,14 +324,15 @@ typedef enum grt_task_kind {
   /// `count` name rows of the schedule's table of parts.
   GRT_TASK_TRANSFER = 2,
   /// All-reduces the gradients of each layer of a chunk over its dp axis
-  /// (layers descending).
+  /// (layers descending). Layers of level `zdp` reduce-scatter them.
   GRT_TASK_SYNC_GRADIENTS = 3,
   /// Borrowers' gradients of tied parameters go to their owners and are added.
   GRT_TASK_TIE_REDUCE = 4,
   /// Global gradient norm (and loss): gathered over all ranks, added in rank
   /// order.
   GRT_TASK_NORM = 5,
-  /// Runs the update function of each layer of a chunk.
+  /// Runs the update function of each layer of a chunk; with level `zdp`, then
+  /// gathers the layer's parameters.
   GRT_TASK_UPDATE = 6,
   /// Owners' new values of tied parameters go to the borrowers.
   GRT_TASK_TIE_BROADCAST = 7

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /// Where the running rank stands for the running layer. Indices are 0 and sizes
-/// 1 on axes that the layer's strategy lacks.
+/// 1 on axes that the layer's strategy lacks; a level `zdp` is an sdp axis.
 typedef struct grt_coordinates {
   int64_t dp_index, dp_size;
   int64_t sdp_index, sdp_size;

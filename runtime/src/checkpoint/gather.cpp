@@ -35,24 +35,26 @@ const char *stateSuffix(const Manifest &manifest, Held kind) {
 
 char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
                Held kind) {
+  // Runs count elements of the PARAMETER region.
+  int64_t shift = stateShift(layer, rank.localRank()) *
+                  int64_t(dtypeBytes(heldType(manifest, kind)));
   switch (kind) {
   case Held::Parameter:
     return rank.memory() + (manifest.hasMasterWeights()
-                                ? manifest.masterOffset(layer)
-                                : layer.parameter);
+                                ? int64_t(manifest.masterOffset(layer)) + shift
+                                : int64_t(layer.parameter));
   case Held::Gradient:
     return rank.memory() + layer.gradient;
   case Held::FirstState:
-    return rank.memory() + layer.optimizer;
+    return rank.memory() + int64_t(layer.optimizer) + shift;
   case Held::Older:
     return rank.memory() + layer.parameter +
            manifest.versionStride(rank.role());
   case Held::SecondState:
     break;
   }
-  return rank.memory() + layer.optimizer +
-         uint64_t(layer.groups[0].shardElements) *
-             dtypeBytes(heldType(manifest, kind));
+  return rank.memory() + int64_t(layer.optimizer) + shift +
+         layer.ownedElements() * int64_t(dtypeBytes(heldType(manifest, kind)));
 }
 
 bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank) {
@@ -89,7 +91,8 @@ GatherPart gatherPart(const Manifest &manifest, int rank, int parameter) {
             continue;
           ExchangePeer send{0, {}};
           forEachRun(layer, tensor, int(local), [&](const TensorRun &run) {
-            send.rows.push_back({run.held, run.global, run.count});
+            if (run.owned)
+              send.rows.push_back({run.held, run.global, run.count});
           });
           if (send.rows.empty())
             continue;
@@ -117,18 +120,20 @@ void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
       if (tensor.parameter != parameter)
         continue;
       forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
-        auto store = [&](grt_dtype dtype, uint64_t base) {
+        auto store = [&](grt_dtype dtype, uint64_t base, int64_t shift) {
           uint64_t width = dtypeBytes(dtype);
-          rank.access().write(rank.memory() + base + uint64_t(run.held) * width,
+          rank.access().write(rank.memory() + base +
+                                  uint64_t(run.held + shift) * width,
                               uint64_t(run.count), width,
                               [&](char *to, uint64_t first, uint64_t count) {
                                 storeValues(values.data() + run.global + first,
                                             int64_t(count), dtype, to);
                               });
         };
-        store(manifest.dtype, layer.parameter);
-        if (tensor.group == 0 && manifest.hasMasterWeights())
-          store(manifest.accumulatorType(), manifest.masterOffset(layer));
+        store(manifest.dtype, layer.parameter, 0);
+        if (tensor.group == 0 && run.owned && manifest.hasMasterWeights())
+          store(manifest.accumulatorType(), manifest.masterOffset(layer),
+                stateShift(layer, rank.localRank()));
       });
     }
 }

@@ -79,6 +79,16 @@ void forEachOwned(const Manifest &manifest, const Rank &rank,
       });
 }
 
+/// The runs of such a tensor that the rank is to write.
+template <typename Visit>
+void forEachOwnedRun(const Layer &layer, const LayerTensor &tensor,
+                     const Rank &rank, Visit visit) {
+  forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+    if (run.owned)
+      visit(run);
+  });
+}
+
 /// Calls `visit(elements on the host, first, count)` for all of a run, counted
 /// in the place's tensor, in their order.
 template <typename Visit>
@@ -158,7 +168,7 @@ void writePieces(const Manifest &manifest, const Rank &rank,
         const TensorPlace &place = places[number];
         rank.note("writing of tensor", place.entry.name.c_str());
         uint64_t sum = 0;
-        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+        forEachOwnedRun(layer, tensor, rank, [&](const TensorRun &run) {
           rank.advance();
           readHeld(manifest, rank, layer, place, run,
                    [&](const char *from, int64_t first, int64_t count) {
@@ -176,7 +186,7 @@ uint64_t PieceCopies::bytes(const Manifest &manifest, const Rank &rank,
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         uint64_t width = dtypeBytes(places[number].entry.dtype);
-        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
+        forEachOwnedRun(layer, tensor, rank, [&](const TensorRun &run) {
           bytes += uint64_t(run.count) * width;
         });
       });
@@ -192,7 +202,7 @@ void PieceCopies::prepare(const Manifest &manifest, const Rank &from,
       manifest, from, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         uint64_t width = dtypeBytes(places[number].entry.dtype);
-        forEachRun(layer, tensor, from.localRank(), [&](const TensorRun &run) {
+        forEachOwnedRun(layer, tensor, from, [&](const TensorRun &run) {
           pieces.push_back({number, run.global, run.count, end});
           end += uint64_t(run.count) * width;
         });
@@ -212,7 +222,7 @@ void PieceCopies::take(const Manifest &manifest, const Rank &from,
         const TensorPlace &place = places[number];
         uint64_t width = dtypeBytes(place.entry.dtype);
         from.note("copying of tensor", place.entry.name.c_str());
-        forEachRun(layer, tensor, from.localRank(), [&](const TensorRun &run) {
+        forEachOwnedRun(layer, tensor, from, [&](const TensorRun &run) {
           from.advance();
           readHeld(manifest, from, layer, place, run,
                    [&](const char *elements, int64_t, int64_t count) {
@@ -251,6 +261,8 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
         char *copy = rank.memory() + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
+        bool isState =
+            place.kind == Held::FirstState || place.kind == Held::SecondState;
         uint64_t sum = 0;
         forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
           rank.advance();
@@ -260,7 +272,8 @@ void readPieces(const Manifest &manifest, const Rank &rank,
                 to + uint64_t(run.held) * bytes, uint64_t(run.count), bytes,
                 [&](char *piece, uint64_t first, uint64_t count) {
                   TensorRun part{run.global + int64_t(first),
-                                 run.held + int64_t(first), int64_t(count)};
+                                 run.held + int64_t(first), int64_t(count),
+                                 run.owned};
                   readRun(files[place.file], place, part, dtype, piece);
                   if (sums)
                     sum += elementSum(piece, part.global, part.count, bytes);
@@ -268,8 +281,10 @@ void readPieces(const Manifest &manifest, const Rank &rank,
           };
           if (rounded)
             read(copy, manifest.dtype, false);
-          if (!rounded || tensor.group == 0)
-            read(base, held, owned);
+          // What another rank updates is here as a copy without a state.
+          bool ofOwner = rounded || isState;
+          if (!ofOwner || (tensor.group == 0 && run.owned))
+            read(base, held, owned && run.owned);
         });
         if (owned)
           addHalves(sums, number, sum);

@@ -369,11 +369,19 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   };
   std::fill(std::begin(regions), std::end(regions), Region{});
   dataRegions.clear();
-  uint64_t owned = uint64_t(layer.groups[0].shardElements);
-  uint64_t held = owned + uint64_t(layer.groups[1].shardElements);
-  set(GRT_REGION_PARAMETER, layer.parameter + weightsOffset,
+  uint64_t held =
+      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+  // Updates and norms are of what the rank owns, be the others here or not.
+  uint64_t first = 0;
+  if (phase == Phase::Update && layer.cutsStateOnly) {
+    first = uint64_t(-stateShift(layer, local));
+    held = uint64_t(layer.ownedElements());
+  }
+  set(GRT_REGION_PARAMETER,
+      layer.parameter + weightsOffset + first * manifest.elementBytes(),
       held * manifest.elementBytes());
-  set(GRT_REGION_GRADIENT, layer.gradient, held * manifest.accumulatorBytes());
+  set(GRT_REGION_GRADIENT, layer.gradient + first * manifest.accumulatorBytes(),
+      held * manifest.accumulatorBytes());
   set(GRT_REGION_OPTIMIZER, layer.optimizer, manifest.optimizerBytes(layer));
 
   uint64_t slotBase = role.slots.offset + slot * role.slotStride;
@@ -627,7 +635,8 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
 
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
-  Group *group = layers[number].groups[GRT_AXIS_DP];
+  Group *group =
+      layers[number].groups[layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP];
   activity.setLayer(&layer);
   runningLayer = &layer;
   if (recorder)
@@ -639,8 +648,25 @@ void Rank::reduceGradients(size_t number) {
   notePlace("sum of gradients");
   device->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
   communicator->onStream(GRT_STREAM_GRADIENT);
-  communicator->allReduce(*group, arena->base() + layer.gradient, held,
-                          manifest.accumulatorType());
+  char *gradient = arena->base() + layer.gradient;
+  const grt_dtype dtype = manifest.accumulatorType();
+  if (layer.cutsStateOnly) {
+    // Of what it does not update a rank needs no sum; borrowers' gradients go
+    // to the owner, whole from any of them.
+    uint64_t owned = uint64_t(layer.ownedElements());
+    uint64_t borrowed = uint64_t(layer.groups[1].shardElements);
+    if (owned)
+      communicator->reduceScatter(*group, gradient,
+                                  gradient - stateShift(layer, local) *
+                                                 int64_t(dtypeBytes(dtype)),
+                                  owned, dtype, /*accumulate=*/false);
+    if (borrowed)
+      communicator->allReduce(*group,
+                              gradient + (held - borrowed) * dtypeBytes(dtype),
+                              borrowed, dtype);
+  } else {
+    communicator->allReduce(*group, gradient, held, dtype);
+  }
   communicator->onStream(GRT_STREAM_COMPUTE);
   leaveMark(GRT_STREAM_GRADIENT);
   reducing = true;
@@ -767,7 +793,22 @@ void Rank::update(const Chunk &chunk) {
       continue;
     bind(i, 0, 0, Phase::Update);
     call(layer.update, layer, Phase::Update);
+    if (layer.cutsStateOnly)
+      gatherUpdated(i);
   }
+}
+
+void Rank::gatherUpdated(size_t number) {
+  const Layer &layer = roleData->layers[number];
+  Group *group = layers[number].groups[GRT_AXIS_SDP];
+  if (!group)
+    return;
+  uint64_t width = manifest.elementBytes();
+  char *parameters = arena->base() + layer.parameter;
+  notePlace("gather of updated parameters");
+  communicator->allGather(
+      *group, parameters - stateShift(layer, local) * int64_t(width),
+      parameters, uint64_t(layer.ownedElements()) * width);
 }
 
 } // namespace grt

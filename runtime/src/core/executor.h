@@ -332,6 +332,8 @@ private:
   void tie(bool reduce);
   void norm();
   void update(const Chunk &chunk);
+  /// Brings what each rank has updated to those that hold all of it.
+  void gatherUpdated(size_t layer);
   /// The norm in its parts: what the device does, and what the host does with
   /// it.
   void sumNorm();

@@ -287,7 +287,8 @@ void Rank::initialiseWeights() {
         runs.clear();
       };
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        if (!runs.empty() && runs.back().held + runs.back().count != run.held)
+        if (!runs.empty() && (runs.back().owned != run.owned ||
+                              runs.back().held + runs.back().count != run.held))
           make();
         runs.push_back(run);
       });
@@ -324,7 +325,7 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
   char *to = arena->base() + layer.parameter + uint64_t(begin) * width;
-  if (tensor.group != 0 || !manifest.hasMasterWeights())
+  if (tensor.group != 0 || !runs.front().owned || !manifest.hasMasterWeights())
     return device->write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
@@ -335,7 +336,7 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
   device->write(
       to, width,
       arena->base() + manifest.masterOffset(layer) +
-          uint64_t(begin) * wideWidth,
+          uint64_t(begin + stateShift(layer, local)) * wideWidth,
       wideWidth, count,
       [&](char *memory, char *master, uint64_t first, uint64_t n) {
         fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {

@@ -30,8 +30,9 @@ std::vector<Holding> holdings(const Manifest &manifest, const TieEnd &end) {
   for (size_t local = 0; local < role.devices.size(); ++local)
     forEachRun(layer, layer.tensors[end.tensor], int(local),
                [&](const TensorRun &run) {
-                 result.push_back({role.devices[local], run.global,
-                                   run.global + run.count, run.held});
+                 if (run.owned)
+                   result.push_back({role.devices[local], run.global,
+                                     run.global + run.count, run.held});
                });
   return result;
 }
@@ -353,6 +354,12 @@ groupRounds(const Manifest &manifest) {
   return rounds;
 }
 
+int64_t stateShift(const Layer &layer, int localRank) {
+  return layer.cutsStateOnly ? -axisIndex(layer, localRank, GRT_AXIS_SDP) *
+                                   layer.ownedElements()
+                             : 0;
+}
+
 int64_t sampleBlock(const Layer &layer, int localRank) {
   int64_t block = 0;
   for (const Level &level : layer.levels)
@@ -379,17 +386,27 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
   // The last shards may be short or empty.
   int64_t valid = std::clamp<int64_t>(dim - tp * localDim, 0, localDim) * inner;
   const FlatGroup &group = layer.groups[tensor.group];
-  int64_t shardBegin =
-      axisIndex(layer, localRank, GRT_AXIS_SDP) * group.shardElements;
+  int64_t index = axisIndex(layer, localRank, GRT_AXIS_SDP);
+  int64_t shardBegin = layer.cutsStateOnly ? 0 : index * group.shardElements;
   int64_t shardEnd = shardBegin + group.shardElements;
+  // Of what is held, and where it is cut for it.
+  int64_t ownedBegin = shardBegin, ownedEnd = shardEnd;
+  if (layer.cutsStateOnly && tensor.group == 0) {
+    ownedBegin = index * layer.ownedElements();
+    ownedEnd = ownedBegin + layer.ownedElements();
+  }
   int64_t regionBegin = tensor.group ? layer.groups[0].shardElements : 0;
   for (int64_t o = 0; o < outer; ++o) {
     int64_t flat = tensor.offset + o * localDim * inner;
     int64_t begin = std::max(flat, shardBegin);
     int64_t end = std::min(flat + valid, shardEnd);
-    if (begin < end)
-      visit({(o * dim + tp * localDim) * inner + begin - flat,
-             regionBegin + begin - shardBegin, end - begin});
+    const int64_t cuts[] = {begin, std::clamp(ownedBegin, begin, end),
+                            std::clamp(ownedEnd, begin, end), end};
+    for (int part = 0; part < 3; ++part)
+      if (cuts[part] < cuts[part + 1])
+        visit({(o * dim + tp * localDim) * inner + cuts[part] - flat,
+               regionBegin + cuts[part] - shardBegin,
+               cuts[part + 1] - cuts[part], part == 1});
   }
 }
 

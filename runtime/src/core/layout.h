@@ -43,7 +43,14 @@ struct TensorRun {
   int64_t global; ///< element of the parameter, Hugging Face layout
   int64_t held;   ///< element of the region
   int64_t count;
+  /// The rank has the optimizer state of these elements and the sum of their
+  /// gradients; else it has a copy of what another rank updates.
+  bool owned = true;
 };
+
+/// Where element 0 of the PARAMETER region would have its state in arrays of
+/// the elements that the rank owns: minus the first of them.
+int64_t stateShift(const Layer &layer, int localRank);
 
 /// Calls `visit` for every run that the rank holds; padding is in none.
 void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
@@ -54,10 +61,10 @@ std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
                                           const Exchange &exchange);
 
 /// Tables of the two transfers of a tie, one per global rank, in elements of
-/// the layers' regions: `reduce` brings the borrower's gradient to the owner,
-/// `broadcast` the owner's value to the borrower. Every element that a
-/// destination holds comes from one source: itself if it can, else the holders
-/// take turns.
+/// the layers' regions: `reduce` brings the borrower's gradient to the ranks
+/// that update it, `broadcast` their value to the borrower. Every element that
+/// a destination holds comes from one source: itself if it can, else the
+/// holders take turns.
 struct TieTables {
   std::vector<ExchangeTable> reduce, broadcast;
 };

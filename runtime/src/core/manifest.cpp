@@ -289,8 +289,10 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
   return tensor;
 }
 
-std::vector<Level> parseLevels(const Node &node, size_t devices) {
+std::vector<Level> parseLevels(const Node &node, size_t devices,
+                               bool &cutsStateOnly) {
   std::vector<Level> levels;
+  bool cutsSamples = false;
   bool seen[3] = {};
   for (const Node &entry : node.list()) {
     Level level;
@@ -301,10 +303,18 @@ std::vector<Level> parseLevels(const Node &node, size_t devices) {
       level.axis = GRT_AXIS_SDP;
     else if (kind == "tp")
       level.axis = GRT_AXIS_TP;
+    else if (kind == "zdp")
+      level.axis = GRT_AXIS_SDP;
     else
-      entry.error("expected kind 'dp', 'sdp' or 'tp', found '" + kind + "'");
-    if (seen[level.axis])
-      entry.error("kind '" + kind + "' stands twice");
+      entry.error("expected kind 'dp', 'sdp', 'tp' or 'zdp', found '" + kind +
+                  "'");
+    if (seen[level.axis] || (cutsSamples && kind == "zdp") ||
+        (cutsStateOnly && kind == "dp"))
+      entry.error("kind '" + kind +
+                  "' stands twice, or beside one that it "
+                  "cannot stand beside");
+    cutsStateOnly |= kind == "zdp";
+    cutsSamples |= kind == "dp";
     seen[level.axis] = true;
     level.degree = entry.at("degree").integer(1, int64_t(devices));
     level.stride = entry.at("stride").integer(1, int64_t(devices));
@@ -333,6 +343,7 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
   layer.norm = optionalIndex(node, "norm", functions);
 
   int64_t sdp = layer.degree(GRT_AXIS_SDP);
+  int64_t held = layer.cutsStateOnly ? 1 : sdp;
   std::vector<Node> groups = node.at("groups").list();
   if (groups.size() > 2)
     node.at("groups").error("expected at most two groups");
@@ -340,11 +351,14 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
     FlatGroup &group = layer.groups[g];
     group.elements = groups[g].at("elements").integer();
     group.shardElements = groups[g].at("shard-elements").integer();
-    if (group.shardElements * sdp != group.elements)
-      groups[g].error("expected " + str(sdp) + " shards of " +
+    if (group.shardElements * held != group.elements)
+      groups[g].error("expected " + str(held) + " shards of " +
                       str(group.shardElements) + " elements to make " +
                       str(group.elements));
-    if (uint64_t(group.shardElements) * manifest.elementBytes() % GRT_ALIGNMENT)
+    // Of borrowed parameters nobody has a part to update.
+    int64_t parts = g == 0 ? sdp / held : 1;
+    uint64_t shard = uint64_t(group.shardElements) * manifest.elementBytes();
+    if (group.shardElements % parts || shard / uint64_t(parts) % GRT_ALIGNMENT)
       groups[g].error("shard is not a multiple of " + str(GRT_ALIGNMENT) +
                       " bytes");
   }
@@ -370,7 +384,7 @@ void parseGathered(const Node &layerNode, const char *key,
   if (!layerNode.has(key))
     return;
   Node node = layerNode.at(key);
-  if (layer.degree(GRT_AXIS_SDP) == 1)
+  if (layer.degree(GRT_AXIS_SDP) == 1 || layer.cutsStateOnly)
     node.error("nothing of the layer is sharded");
   gathered.offset = node.at("offset").offset();
   gathered.ahead = node.at("ahead").boolean();
@@ -551,7 +565,8 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   layer.name = node.at("name").string();
   layer.index = node.at("index").integer();
   layer.strategy = node.at("strategy").string();
-  layer.levels = parseLevels(node.at("levels"), role.devices.size());
+  layer.levels =
+      parseLevels(node.at("levels"), role.devices.size(), layer.cutsStateOnly);
   layer.samples = node.at("samples").integer(1);
   int64_t blocks = layer.degree(GRT_AXIS_DP) * layer.degree(GRT_AXIS_SDP);
   if (blocks * layer.samples != manifest.samplesPerMicroBatch())
@@ -926,12 +941,12 @@ int64_t Manifest::sequenceLength() const {
 uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }
 
 uint64_t Manifest::optimizerBytes(const Layer &layer) const {
-  return uint64_t(layer.groups[0].shardElements) * accumulatorBytes() *
+  return uint64_t(layer.ownedElements()) * accumulatorBytes() *
          uint64_t(optimizerStates() + (hasMasterWeights() ? 1 : 0));
 }
 
 uint64_t Manifest::masterOffset(const Layer &layer) const {
-  return layer.optimizer + uint64_t(layer.groups[0].shardElements) *
+  return layer.optimizer + uint64_t(layer.ownedElements()) *
                                accumulatorBytes() * uint64_t(optimizerStates());
 }
 

@@ -103,7 +103,7 @@ struct LayerTensor {
 
 struct FlatGroup {
   int64_t elements = 0;      ///< whole flat, padded
-  int64_t shardElements = 0; ///< elements / SDP degree
+  int64_t shardElements = 0; ///< that a rank holds
 };
 
 enum class OutputKind { Slot, Boundary, Loss };
@@ -135,7 +135,10 @@ struct Layer {
   int64_t index = 0; ///< in the model
   std::string strategy;
   std::vector<Level> levels; ///< outermost first
-  int64_t samples = 0;       ///< of one micro-batch on one rank
+  /// The SDP axis cuts the optimizer state of group 0 only (ZeRO-1, level
+  /// `zdp`): parameters and gradients are whole on each of its ranks.
+  bool cutsStateOnly = false;
+  int64_t samples = 0; ///< of one micro-batch on one rank
   int forward = 0;
   int recompute = -1;
   int backward = 0;
@@ -167,6 +170,10 @@ struct Layer {
   int forwardReshard = -1, backwardReshard = -1;
 
   int64_t degree(grt_axis axis) const;
+  /// Of what a rank holds of group 0, the elements that it updates.
+  int64_t ownedElements() const {
+    return groups[0].shardElements / (cutsStateOnly ? degree(GRT_AXIS_SDP) : 1);
+  }
 };
 
 /// A run of layers of a role, with what its neighbours in the model exchange

@@ -64,7 +64,9 @@ std::string compareReplicas(const Manifest &manifest,
       for (size_t local = 0; local < role.devices.size(); ++local) {
         int rank = role.devices[local];
         holders[{axisIndex(layer, int(local), GRT_AXIS_TP),
-                 axisIndex(layer, int(local), GRT_AXIS_SDP)}]
+                 layer.cutsStateOnly
+                     ? 0
+                     : axisIndex(layer, int(local), GRT_AXIS_SDP)}]
                [sums[size_t(rank) * each + l]]
                    .push_back(rank);
       }

@@ -698,7 +698,7 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task forward micro_batch 0 slot 0
     grt.task forward micro_batch 1 slot 1
     grt.task backward micro_batch 0 slot 0
-    // expected-error @+1 {{expected gradients that can be reduced behind backward passes: the all-reduce of layer 1 (dp4) would run beside sharded parameters of layer 0 (sdp4)}}
+    // expected-error @+1 {{expected gradients that can be reduced behind backward passes: the sum of gradients of layer 1 (dp4) would run beside sharded parameters of layer 0 (sdp4)}}
     grt.task backward micro_batch 1 slot 1 sync_behind
   }
   grt.part step_end {

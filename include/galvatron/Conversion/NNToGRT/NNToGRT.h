@@ -42,11 +42,15 @@ struct FlatLayout {
   int64_t elementBytes = 4;     ///< compute type
   int64_t accumulatorBytes = 4; ///< gradients and optimizer state
   int64_t shards = 1;
+  /// Of what a rank holds of group 0 so many ranks update a part each.
+  int64_t stateShards = 1;
 
   /// States held by one rank.
   int64_t parameterBytes() const;
   int64_t gradientBytes() const;
   int64_t optimizerBytes(StringRef optimizer) const;
+  /// Of group 0, which one rank updates.
+  int64_t ownedElements() const { return shardElements[0] / stateShards; }
 };
 
 /// Reads the layout off a partitioned function with local types.

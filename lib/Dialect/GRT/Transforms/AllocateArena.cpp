@@ -128,8 +128,10 @@ private:
       footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
       footprint.gradientBytes += alignBytes(elements * facts.accumulatorBytes);
       if (number == 0)
-        footprint.optimizerBytes = alignBytes(elements * facts.optimizerValues *
-                                              facts.accumulatorBytes);
+        footprint.optimizerBytes = alignBytes(
+            elements /
+            layer.getStrategy().getDegree(mlir::galvatron::Paradigm::ZDP) *
+            facts.optimizerValues * facts.accumulatorBytes);
     }
     FailureOr<SmallVector<int64_t>> data = getLayerData(layer, facts.data);
     if (failed(data))

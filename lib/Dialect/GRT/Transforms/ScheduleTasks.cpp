@@ -174,7 +174,7 @@ class ScheduleTasksPass
         gatherAhead(role);
         std::vector<Strategy> strategies = getStrategies(role);
         bool reduces = llvm::any_of(strategies, [](const Strategy &strategy) {
-          return strategy.degree(::galvatron::Paradigm::DP) > 1;
+          return strategy.degree(strategy.summedOnce()) > 1;
         });
         if (reduces && ::galvatron::whyNotSyncBehind(strategies).empty())
           ::galvatron::setSyncBehind(tasks);

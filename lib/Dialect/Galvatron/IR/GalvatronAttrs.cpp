@@ -44,8 +44,8 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
     std::optional<Paradigm> paradigm = symbolizeParadigm(keyword);
     if (!paradigm)
       return parser.emitError(loc)
-             << "expected a paradigm 'dp', 'sdp' or 'tp', found '" << keyword
-             << "'";
+             << "expected a paradigm " << ::galvatron::paradigmNames()
+             << ", found '" << keyword << "'";
     level.paradigm = *paradigm;
     if (parser.parseEqual() || parser.parseInteger(level.degree))
       return failure();
@@ -86,7 +86,7 @@ int64_t StrategyAttr::getDegree(Paradigm paradigm) const {
 }
 
 int64_t StrategyAttr::getSampleShards() const {
-  return getDegree(Paradigm::DP) * getDegree(Paradigm::SDP);
+  return toStrategy().sampleShards();
 }
 
 std::string StrategyAttr::getNotation() const { return toStrategy().str(); }
@@ -96,7 +96,9 @@ static_assert(static_cast<int>(Paradigm::DP) ==
                   static_cast<int>(Paradigm::SDP) ==
                       static_cast<int>(::galvatron::Paradigm::SDP) &&
                   static_cast<int>(Paradigm::TP) ==
-                      static_cast<int>(::galvatron::Paradigm::TP),
+                      static_cast<int>(::galvatron::Paradigm::TP) &&
+                  static_cast<int>(Paradigm::ZDP) ==
+                      static_cast<int>(::galvatron::Paradigm::ZDP),
               "the dialect and the planner number paradigms alike");
 
 StrategyAttr StrategyAttr::get(MLIRContext *context,

@@ -252,6 +252,8 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
                     builder.getI64IntegerAttr(strategy.degree(Paradigm::TP)));
   function->setAttr(kShardedDataAttr,
                     builder.getI64IntegerAttr(strategy.degree(Paradigm::SDP)));
+  if (int64_t degree = strategy.degree(Paradigm::ZDP); degree > 1)
+    function->setAttr(kShardedStateAttr, builder.getI64IntegerAttr(degree));
   function->setAttr(kDirectionAttr, builder.getStringAttr(direction));
   if (!borrowed.empty())
     function->setAttr(kBorrowedAttr, builder.getDenseI64ArrayAttr(borrowed));
@@ -296,7 +298,7 @@ std::string mlir::galvatron::partitionedName(StringRef body,
                                              ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
   llvm::raw_string_ostream stream(name);
-  for (Paradigm paradigm : {Paradigm::TP, Paradigm::SDP})
+  for (Paradigm paradigm : {Paradigm::TP, Paradigm::SDP, Paradigm::ZDP})
     if (int64_t degree = strategy.degree(paradigm); degree > 1)
       stream << '.' << ::galvatron::paradigmName(paradigm) << degree;
   stream << ".b" << samples;

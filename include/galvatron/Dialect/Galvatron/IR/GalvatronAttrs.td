@@ -31,14 +31,16 @@ class Galvatron_Attr<string name, string attrMnemonic, list<Trait> traits = []>
 def Galvatron_DP : I32EnumCase<"DP", 0, "dp">;
 def Galvatron_SDP : I32EnumCase<"SDP", 1, "sdp">;
 def Galvatron_TP : I32EnumCase<"TP", 2, "tp">;
+def Galvatron_ZDP : I32EnumCase<"ZDP", 3, "zdp">;
 def Galvatron_Paradigm
     : I32Enum<"Paradigm", "a way to use several devices for one layer",
-              [Galvatron_DP, Galvatron_SDP, Galvatron_TP]> {
+              [Galvatron_DP, Galvatron_SDP, Galvatron_TP, Galvatron_ZDP]> {
   let cppNamespace = "::mlir::galvatron";
   let description = [{
     `dp`: data parallelism, parameters replicated. `sdp`: sharded data
     parallelism (ZeRO-3), parameters, gradients and optimizer state sharded.
-    `tp`: tensor parallelism along the body's factors.
+    `tp`: tensor parallelism along the body's factors. `zdp`: data parallelism
+    with sharded optimizer state (ZeRO-1), parameters and gradients replicated.
   }];
 }
 def Galvatron_AxisAttr

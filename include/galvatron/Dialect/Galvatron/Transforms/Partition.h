@@ -35,6 +35,8 @@ namespace mlir::galvatron {
 /// Attributes of partitioned functions.
 inline constexpr llvm::StringLiteral kTensorParallelAttr = "nn.tp";
 inline constexpr llvm::StringLiteral kShardedDataAttr = "nn.sdp";
+/// Set where only the optimizer state is sharded.
+inline constexpr llvm::StringLiteral kShardedStateAttr = "nn.zdp";
 inline constexpr llvm::StringLiteral kDirectionAttr = "nn.direction";
 inline constexpr llvm::StringLiteral kShardAttr = "nn.shard";
 inline constexpr llvm::StringLiteral kViewAttr = "nn.view";
