@@ -188,6 +188,13 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       touch(parts.norm, footprint.normBytes);
       touch(parts.update, footprint.updateBytes);
     }
+    // A copy reads and writes what it moves.
+    auto copied = [&](double &part, int64_t bytes) {
+      part = std::max(part, full * 2 * static_cast<double>(bytes) /
+                                type.memoryBandwidth);
+    };
+    copied(parts.swapParameters, footprint.parameterBytes);
+    copied(parts.swapGradients, footprint.gradientBytes);
     const MeasuredSeconds *own =
         find_if(footprint.measuredOn, [&](const MeasuredSeconds &measured) {
           return measured.deviceType == type.name;

@@ -110,11 +110,15 @@ void StageShape::setVersions(const Schedule &schedule,
                              const ScheduleShape &shape) {
   weightVersions = schedule.weightVersions(shape);
   batches = schedule.delay(shape) + 1;
+  residentChunks = shape.residentChunks;
 }
 
 int64_t StageShape::stateBytes(const LayerMemory &memory) const {
   int64_t data =
       multiplyBytes(batches, multiplyBytes(microBatches, memory.dataBytes));
+  // States at home on the host take turns in the arena.
+  if (residentChunks > 0)
+    return data;
   return addBytes(addBytes(multiplyBytes(weightVersions, memory.parameters),
                            memory.otherState),
                   data);
@@ -277,6 +281,49 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
   return bytes;
 }
 
+namespace {
+/// A place for one chunk's states while they are on the devices.
+struct Residence {
+  int64_t parameters = 0, gradients = 0;
+};
+} // namespace
+
+static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
+                                         const StageShape &shape) {
+  std::vector<Residence> places(static_cast<size_t>(shape.residentChunks));
+  if (places.empty())
+    return places;
+  for (auto [number, chunk] : enumerate(chunksOf(layers, shape))) {
+    Residence own;
+    for (const StageLayer &layer : chunk.layers) {
+      own.parameters =
+          addBytes(own.parameters, align64(layer.footprint.parameterBytes));
+      own.gradients =
+          addBytes(own.gradients, align64(layer.footprint.gradientBytes));
+    }
+    Residence &place = places[number % places.size()];
+    place.parameters = std::max(place.parameters, own.parameters);
+    place.gradients = std::max(place.gradients, own.gradients);
+  }
+  return places;
+}
+
+StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  StageLedger ledger;
+  if (shape.residentChunks == 0)
+    return ledger;
+  for (const StageLayer &layer : layers) {
+    const LayerFootprint &footprint = layer.footprint;
+    auto add = [](int64_t &sum, int64_t bytes) {
+      sum = addBytes(sum, align64(bytes));
+    };
+    add(ledger.parameters, footprint.parameterBytes);
+    add(ledger.gradients, footprint.gradientBytes);
+    add(ledger.optimizer, footprint.optimizerBytes);
+  }
+  return ledger;
+}
+
 StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
                             const StageShape &shape, int64_t available) {
   StageLedger ledger = stageLedger(layers, shape);
@@ -299,6 +346,13 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     add(ledger.optimizer, footprint.optimizerBytes);
   }
   ledger.parameters = multiplyBytes(shape.weightVersions, ledger.parameters);
+  if (shape.residentChunks > 0) {
+    ledger.parameters = ledger.gradients = ledger.optimizer = 0;
+    for (const Residence &place : residences(layers, shape)) {
+      ledger.parameters = addBytes(ledger.parameters, place.parameters);
+      ledger.gradients = addBytes(ledger.gradients, place.gradients);
+    }
+  }
   int64_t slot = 0;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
     slot = std::max(slot, keptBytes(chunk.layers));
@@ -343,9 +397,19 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.slots, ledger.activations);
     place(layout.transient, ledger.backward);
   }
-  place(layout.parameters, ledger.parameters);
-  place(layout.gradients, ledger.gradients);
-  place(layout.optimizer, ledger.optimizer);
+  StageLedger home = hostLedger(layers, shape);
+  layout.homeBytes = home.total();
+  if (layout.homeBytes > 0) {
+    place(layout.residentParameters, ledger.parameters);
+    place(layout.residentGradients, ledger.gradients);
+    layout.parameters = {0, home.parameters};
+    layout.gradients = {home.parameters, home.gradients};
+    layout.optimizer = {home.parameters + home.gradients, home.optimizer};
+  } else {
+    place(layout.parameters, ledger.parameters);
+    place(layout.gradients, ledger.gradients);
+    place(layout.optimizer, ledger.optimizer);
+  }
   BetweenLayers between = betweenLayers(layers, shape);
   place(layout.boundary, between.boundary);
   if (!shape.chunks.empty()) {
@@ -381,11 +445,29 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     begins.insert(begin);
     begin += chunk.layers;
   }
+  std::vector<Residence> places = residences(layers, shape);
+  size_t chunk = 0;
+  int64_t residentParameters = 0, residentGradients = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
     if (begins.count(l))
       stash = 0;
     StageLayout::LayerPlacement &placement = layout.layers[l];
+    if (!places.empty()) {
+      if (l == 0 || begins.count(l)) {
+        residentParameters = layout.residentParameters.offset;
+        residentGradients = layout.residentGradients.offset;
+        for (const Residence &before :
+             ArrayRef(places).take_front(chunk++ % places.size())) {
+          residentParameters += before.parameters;
+          residentGradients += before.gradients;
+        }
+      }
+      placement.residentParameters = residentParameters;
+      placement.residentGradients = residentGradients;
+      residentParameters += align64(footprint.parameterBytes);
+      residentGradients += align64(footprint.gradientBytes);
+    }
     placement.parameters = parameters;
     placement.gradients = gradients;
     placement.optimizer = optimizer;

@@ -228,6 +228,10 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::desc("what strategies are made of (default: "
                          "dp,zdp,sdp,tp; dp,sdp,tp under --objective=paper)"),
                 cl::value_desc("LIST"), cl::cat(tool.category())),
+      offload("offload",
+              cl::desc("states with their home on the host: off (default), "
+                       "optimizer, all"),
+              cl::value_desc("STATES"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -258,6 +262,10 @@ PlanOptions::PlanOptions(Tool &tool)
                   cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
+      allowDelayed("allow-delayed",
+                   cl::desc("--schedule=any looks at 2bw too, whose gradients "
+                            "are one batch late"),
+                   cl::cat(tool.category())),
       decisions("decisions", cl::desc("print what the planner chose and why"),
                 cl::cat(tool.category())),
       optimizer("optimizer", cl::desc("adamw, adam or sgd"),
@@ -546,6 +554,17 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
+  if (allowDelayed && !options.anySchedule)
+    return makeError("option --allow-delayed: expected --schedule=any, which "
+                     "looks at synchronous schedules alone without it");
+  options.allowDelayed = allowDelayed;
+  if (offload.getNumOccurrences()) {
+    llvm::Expected<Offload> states = parseOffload(offload);
+    if (!states)
+      return makeError("option --offload: " +
+                       llvm::toString(states.takeError()));
+    options.offload = *states;
+  }
   llvm::Expected<std::vector<Paradigm>> allowed = givenParadigms();
   if (!allowed)
     return allowed.takeError();
@@ -583,7 +602,8 @@ std::string PlanOptions::searchOption() const {
       &space,     &schedule,       &strategy,  &layers,         &partition,
       &batch,     &maxBatch,       &batchStep, &pipelineDegree, &microBatches,
       &chunks,    &microBatchRule, &gap,       &timeLimit,      &searchLimit,
-      &keepDpSdp, &placement,      &ringLink,  &placementSeed,  &paradigms};
+      &keepDpSdp, &placement,      &ringLink,  &placementSeed,  &paradigms,
+      &offload,   &allowDelayed};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

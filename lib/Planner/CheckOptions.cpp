@@ -78,9 +78,21 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
     return makeError("expected at least one chunk a stage, found " +
                      Twine(options.chunks));
   // Of a pipeline: which degrees there are is the space's matter.
+  int64_t chunks = options.chunks ? options.chunks : chunksOf(options);
   if (Error error = schedule.check(
-          {2, 1, options.chunks ? options.chunks : chunksOf(options)}))
+          {2, 1, chunks, residentChunks(options.offload, chunks)}))
     return error;
+  if (options.offload != Offload::Off) {
+    if (options.objective == Objective::Paper)
+      return makeError("objective 'paper' has all states on the devices: "
+                       "expected objective 'executed' for offload '" +
+                       offloadName(options.offload) + "'");
+    if (StringRef backend = cluster.backendOf(all);
+        backendTraits(backend).streams)
+      return makeError("offload '" + offloadName(options.offload) +
+                       "' is not compiled for backend '" + backend +
+                       "' yet, expected 'cpu'");
+  }
   if (chunksOf(options) > 1 && options.objective == Objective::Paper)
     return makeError("objective 'paper' is of whole stages: expected objective "
                      "'executed' for schedule '" +

@@ -115,14 +115,16 @@ private:
     for (int64_t microBatches : divisors(batch)) {
       if (options.microBatches && microBatches != *options.microBatches)
         continue;
-      if (Error refused =
-              options.schedule->check({degree, microBatches, chunks})) {
+      if (Error refused = options.schedule->check(
+              {degree, microBatches, chunks,
+               residentChunks(options.offload, chunks)})) {
         reason = toString(std::move(refused));
         continue;
       }
       Plan plan;
       plan.objective = options.objective;
       plan.schedule = options.schedule;
+      plan.offload = options.offload;
       plan.batch = batch;
       plan.microBatches = microBatches;
       plan.pipelineDegree = degree;

@@ -102,6 +102,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
       return layer.forwardAhead || layer.backwardAhead;
     });
+    stage.hostLedger = hostLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
     size_t i = 0;
     for (auto [k, range] : enumerate(stage.ranges())) {

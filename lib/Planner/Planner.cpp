@@ -49,8 +49,14 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   std::vector<std::string> decisions;
   for (const auto &schedule : ScheduleRegistry::get().all()) {
     // Other mathematics, so never unasked.
-    if (schedule->delay({}) > 0)
+    bool late = schedule->delay({}) > 0;
+    if (late && !options.allowDelayed)
       continue;
+    if (late && options.training.clip) {
+      decisions.push_back(schedule->name().str() +
+                          ": gradients cannot be clipped by their global norm");
+      continue;
+    }
     PlannerOptions one = options;
     one.anySchedule = false;
     one.schedule = schedule.get();
@@ -73,6 +79,11 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       }
       for (const std::string &decision : result->decisions)
         decisions.push_back(name + ": " + decision);
+      // One stage never drains anyway: gradients would be late for nothing.
+      if (late && result->feasible() && result->plan().pipelineDegree == 1) {
+        decisions.push_back(name + ": its best plan has no pipeline");
+        continue;
+      }
       bool better =
           !best || (result->feasible() && !best->feasible()) ||
           (result->feasible() && best->feasible() &&
@@ -93,6 +104,10 @@ static Expected<PlannerResult> planAny(LayerModel &model,
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
   if (isExecutedSpace(options.space)) {
+    if (options.offload != Offload::Off)
+      return makeError("space '" + options.space +
+                       "' has all states on the devices, found offload '" +
+                       offloadName(options.offload) + "'");
     if (options.anySchedule || planner::chunksOf(options) > 1)
       return makeError("space '" + options.space +
                        "' has whole stages, found schedule '" +
@@ -118,6 +133,12 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
     return error;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
+  if (options.offload != Offload::Off) {
+    PlannerOptions named = options;
+    if (!named.schedule)
+      named.schedule = &defaultSchedule();
+    return planner::planChunked(model, cluster, named, *space);
+  }
   if (planner::chunksOf(options) > 1)
     return planner::planChunked(model, cluster, options, *space);
   return planner::PlanSearch(model, cluster, options, std::move(*space)).run();

@@ -222,6 +222,10 @@ DrawnStages drawnStages(const SimulationInput &input,
         drawn.block = Block::Update;
         drawn.name = "update";
         break;
+      case TaskKind::Swap:
+        drawn.block = Block::Communication;
+        drawn.name = task.task.str();
+        break;
       }
       stages[actor.role].push_back(std::move(drawn));
     }

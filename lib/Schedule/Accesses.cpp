@@ -31,6 +31,7 @@ public:
       transfer();
       break;
     case TaskKind::SyncGradients:
+      ofResident(AccessMode::Reduce);
       ofChunk(Place::Sum, AccessMode::Reduce);
       break;
     case TaskKind::TieReduce:
@@ -49,8 +50,12 @@ public:
     case TaskKind::Update:
       ofChunk(Place::Sum, AccessMode::Take);
       ofChunk(Place::Weights, AccessMode::Replace);
+      ofResident(AccessMode::Replace);
       break;
     case TaskKind::TieBroadcast:
+      break;
+    case TaskKind::Swap:
+      swap();
       break;
     }
     return std::move(list);
@@ -61,13 +66,27 @@ private:
     list.push_back(
         {place, mode, task.chunk, task.slot, task.generation, task.microBatch});
   }
+  void ofResident(AccessMode mode) {
+    if (program.residentChunks > 0)
+      ofChunk(Place::Resident, mode);
+  }
   void ofPart(Place place, AccessMode mode, const TransferPart &part) {
     list.push_back(
         {place, mode, part.chunk, part.slot, part.generation, part.microBatch});
   }
 
+  void swap() {
+    if (task.out && (task.classes & SwapGradients))
+      ofChunk(Place::Resident, AccessMode::SendSum);
+    if (!task.out && (task.classes & SwapParameters))
+      ofChunk(Place::Resident, AccessMode::Bring);
+    if (!task.out && (task.classes & SwapGradients))
+      ofChunk(Place::Resident, AccessMode::BringSum);
+  }
+
   void forward() {
     ofChunk(Place::Weights, AccessMode::Read);
+    ofResident(AccessMode::Read);
     ofChunk(Place::Slot, task.chunk == 0 ? AccessMode::Fill : AccessMode::Read);
     if (shared) {
       ofChunk(Place::GradientIn, AccessMode::Work);
@@ -81,6 +100,7 @@ private:
 
   void backward() {
     ofChunk(Place::Weights, AccessMode::Read);
+    ofResident(AccessMode::Add);
     ofChunk(Place::Slot, AccessMode::Take);
     if (!program.isLastChunk(task.chunk))
       ofChunk(Place::GradientIn, AccessMode::Take);

@@ -151,6 +151,7 @@ private:
       }
       return;
     case TaskKind::Update:
+    case TaskKind::Swap:
       break;
     }
     operations[rank].push_back(std::move(operation));

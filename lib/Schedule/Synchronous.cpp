@@ -34,6 +34,10 @@ Error Schedule::check(const ScheduleShape &shape) const {
   if (shape.chunks < 1)
     return makeError("expected at least one chunk a stage, found " +
                      Twine(shape.chunks));
+  if (shape.residentChunks < 0 || shape.residentChunks > shape.chunks)
+    return makeError("expected 0 to " + Twine(shape.chunks) +
+                     " resident chunks of a stage, found " +
+                     Twine(shape.residentChunks));
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();
@@ -204,6 +208,8 @@ TaskProgram SynchronousSchedule::build(const ScheduleShape &shape,
     buildPasses(program, shape, role);
     buildStepEnd(program, role, /*withNorm=*/true);
   }
+  if (shape.residentChunks > 0)
+    insertSwaps(program, shape.residentChunks);
   return program;
 }
 

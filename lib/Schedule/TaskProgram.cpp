@@ -41,7 +41,8 @@ const TransferPart *Task::part(TransferDirection direction,
 
 bool Task::isOfChunk() const {
   return kind == TaskKind::Forward || kind == TaskKind::Backward ||
-         kind == TaskKind::SyncGradients || kind == TaskKind::Update;
+         kind == TaskKind::SyncGradients || kind == TaskKind::Update ||
+         kind == TaskKind::Swap;
 }
 
 std::string Task::str(bool withChunks) const {
@@ -80,6 +81,10 @@ std::string Task::str(bool withChunks) const {
     return "update" + ofChunk(chunk);
   case TaskKind::TieBroadcast:
     return "tie-broadcast";
+  case TaskKind::Swap:
+    return std::string("swap ") + (out ? "out" : "in") + ofChunk(chunk) +
+           (classes & SwapParameters ? " parameters" : "") +
+           (classes & SwapGradients ? " gradients" : "");
   }
   llvm_unreachable("all task kinds are handled");
 }
@@ -98,6 +103,13 @@ std::vector<int64_t> TaskProgram::chunksOf(int64_t role) const {
     if (chunks[chunk].role == role)
       numbers.push_back(static_cast<int64_t>(chunk));
   return numbers;
+}
+
+int64_t TaskProgram::residencyOf(int64_t chunk) const {
+  int64_t number = 0;
+  for (int64_t before = 0; before < chunk; ++before)
+    number += chunks[before].role == chunks[chunk].role;
+  return number % residentChunks;
 }
 
 std::vector<SchedulePart> trainingParts(const TaskProgram &program,

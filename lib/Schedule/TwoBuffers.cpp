@@ -44,6 +44,10 @@ public:
     if (shape.chunks > 1)
       return makeError("schedule '2bw' has one chunk a stage, found " +
                        Twine(shape.chunks));
+    if (shape.residentChunks > 0)
+      return makeError("schedule '2bw' needs all states on the devices: it "
+                       "goes on with weights of two versions, expected "
+                       "offload 'off'");
     return Schedule::check(shape);
   }
 

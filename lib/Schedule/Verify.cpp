@@ -120,8 +120,15 @@ private:
     }
   };
 
+  /// A place for a resident chunk.
+  struct Residency {
+    int64_t chunk = -1; ///< whose parameters are there
+    int64_t sumOf = -1; ///< whose gradients, which home does not have
+  };
+
   struct RoleState {
     std::vector<ChunkState> chunks; ///< of all roles
+    std::vector<Residency> residents;
     Holder output, gradientIn, gradientOut;
     int64_t batch = 0; ///< that parts are run for
 
@@ -297,8 +304,59 @@ private:
     order(ref, wanted <= chunk.version, "its weights are not made yet");
   }
 
+  /// Nothing is used that is not there, and nothing is lost that is needed.
+  void reside(TaskRef ref, const Access &access, RoleState &state) {
+    auto fault = [&](bool condition, const Twine &what) {
+      if (!condition)
+        report(ScheduleFaultKind::Residency, ref, what);
+    };
+    auto of = [](int64_t chunk) {
+      return " of chunk " + std::to_string(chunk);
+    };
+    if (program.residentChunks == 0)
+      return fault(false, "a swap where everything is on the devices");
+    int64_t number = access.chunk;
+    const ChunkState &chunk = state.chunks[number];
+    Residency &place = state.residents[program.residencyOf(number)];
+    bool isHere = place.chunk == number, sumHere = place.sumOf == number;
+    switch (access.mode) {
+    case AccessMode::Bring:
+      fault(place.sumOf < 0 || sumHere,
+            "gradients" + of(place.sumOf) + " have not gone home");
+      place.chunk = number;
+      break;
+    case AccessMode::BringSum:
+      fault(isHere && place.sumOf < 0 && chunk.added >= 0,
+            "there is no place for gradients" + of(number) +
+                ", or there are none");
+      place.sumOf = number;
+      break;
+    case AccessMode::SendSum:
+      fault(sumHere, "gradients" + of(number) + " are not on the device");
+      place.sumOf = -1;
+      break;
+    case AccessMode::Add:
+      fault(sumHere || (chunk.added < 0 && place.sumOf < 0),
+            "gradients" + of(number) + " are not on the device");
+      place.sumOf = number;
+      [[fallthrough]];
+    case AccessMode::Read:
+      fault(isHere, "parameters" + of(number) + " are not on the device");
+      break;
+    case AccessMode::Reduce:
+      fault(!sumHere, "gradients" + of(number) + " have not gone home");
+      break;
+    default:
+      // What is at home is newer.
+      if (isHere)
+        place.chunk = -1;
+    }
+  }
+
   void apply(TaskRef ref, const Access &access, RoleState &state) {
     ChunkState &chunk = state.chunks[access.chunk];
+    if (access.place == Place::Resident)
+      return reside(ref, access, state);
     if (access.place == Place::Weights)
       return useWeights(ref, access, state.batch, chunk);
     if (access.place == Place::Sum) {
@@ -375,7 +433,8 @@ private:
 
   void step(TaskRef ref, RoleState &state, bool training) {
     const Task &task = tasksOf(ref.role)[ref.index];
-    if (task.kind >= TaskKind::SyncGradients && part != SchedulePart::StepEnd)
+    if (task.kind >= TaskKind::SyncGradients && task.kind != TaskKind::Swap &&
+        part != SchedulePart::StepEnd)
       return order(ref, false, "the task belongs to step-end");
     if (!inRange(ref, task, state))
       return;
@@ -388,6 +447,7 @@ private:
 
   RoleState freshState(int64_t role, int64_t batches) const {
     RoleState state;
+    state.residents.resize(static_cast<size_t>(program.residentChunks));
     state.chunks.resize(program.chunks.size());
     for (size_t number = 0; number < program.chunks.size(); ++number) {
       const ProgramChunk &chunk = program.chunks[number];
@@ -512,7 +572,9 @@ private:
         const Task &task = tasksOf(role)[i];
         // The enum numbers step-end tasks in the order they must have.
         auto rank = static_cast<int64_t>(task.kind);
-        order(ref, task.kind >= TaskKind::SyncGradients,
+        order(ref,
+              task.kind >= TaskKind::SyncGradients &&
+                  task.kind != TaskKind::Swap,
               "the task does not belong to step-end");
         order(ref, rank >= previous,
               "expected the order sync-gradients, tie-reduce, norm, update, "

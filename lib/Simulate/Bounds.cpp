@@ -45,7 +45,8 @@ public:
     auto stages = static_cast<int64_t>(count);
     ScheduleShape shape{stages, input.microBatches(),
                         static_cast<int64_t>(input.program.chunks.size()) /
-                            stages};
+                            stages,
+                        input.program.residentChunks};
     StepBounds bounds;
     bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);
@@ -122,7 +123,18 @@ private:
   }
 
   RoleTimes timesOf(size_t number) const {
-    return timesOf(number, 0, input.roles[number].layers.size());
+    RoleTimes times = timesOf(number, 0, input.roles[number].layers.size());
+    // Whenever a role swaps, all may have to wait for it.
+    std::vector<ChunkLayers> chunks = chunkLayers(input);
+    for (const Task &task :
+         input.program.roles[number].part(SchedulePart::Steady))
+      if (task.kind == TaskKind::Swap)
+        times[RoleTime::Behind].upper +=
+            swapSeconds(task, ArrayRef(input.roles[number].layers)
+                                  .slice(chunks[task.chunk].begin,
+                                         chunks[task.chunk].end -
+                                             chunks[task.chunk].begin));
+    return times;
   }
   RoleTimes timesOf(size_t number, size_t begin, size_t end) const {
     const SimulatedRole &role = input.roles[number];

@@ -99,6 +99,9 @@ void Graph::buildRole(size_t number) {
         touchStates(Activity::Update, &LayerTimeParts::update,
                     chunks[task.chunk].begin, chunks[task.chunk].end);
         break;
+      case TaskKind::Swap:
+        swap(task);
+        break;
       }
       ++taskNumber;
     }
@@ -179,6 +182,15 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
       Stream::Collective, activity, seconds, l, after,
       once ? layer.dpUplinks : layer.sdpUplinks,
       groupingOf(l, once ? layer.strategy.summedOnce() : Paradigm::SDP));
+}
+
+void Graph::swap(const Task &task) {
+  const ChunkLayers &chunk = chunks[task.chunk];
+  double seconds =
+      swapSeconds(task, ArrayRef(input.roles[role].layers)
+                            .slice(chunk.begin, chunk.end - chunk.begin));
+  if (seconds > 0)
+    tail = {emit(Stream::Exchange, Activity::Swap, seconds, -1, tail)};
 }
 
 void Graph::forward(const Task &task) {

@@ -72,6 +72,7 @@ private:
   };
 
   void buildRole(size_t number);
+  void swap(const Task &task);
   void forward(const Task &task);
   void backward(const Task &task);
   OperationId gather(size_t layer, llvm::ArrayRef<OperationId> after);

@@ -56,10 +56,23 @@ StringRef activityName(Activity activity) {
     return "tie broadcast";
   case Activity::Norm:
     return "norm";
+  case Activity::Swap:
+    return "swap";
   case Activity::Update:
     return "update";
   }
   llvm_unreachable("all activities are handled");
+}
+
+double swapSeconds(const Task &task, ArrayRef<SimulatedLayer> layers) {
+  double seconds = 0;
+  for (const SimulatedLayer &layer : layers) {
+    if (task.classes & SwapParameters)
+      seconds += layer.time.swapParameters;
+    if (task.classes & SwapGradients)
+      seconds += layer.time.swapGradients;
+  }
+  return seconds;
 }
 
 /// Splits the iteration by what runs: computation, else communication, else
@@ -232,6 +245,10 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   layer.time.sync = lengthOf(*plain, TaskKind::SyncGradients);
   layer.time.norm = lengthOf(*plain, TaskKind::Norm);
   layer.time.update = lengthOf(*plain, TaskKind::Update);
+  for (const SimulatedLayer &each : alone.roles.front().layers) {
+    layer.time.swapParameters += each.time.swapParameters;
+    layer.time.swapGradients += each.time.swapGradients;
+  }
   if (any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
              [number](const Task &task) {
                return task.kind == TaskKind::Backward && task.chunk == number &&
@@ -303,8 +320,9 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
       return seconds(input);
     SimulationInput whole = input;
     whole.outlineOf = 0;
-    whole.program = input.program.schedule->build({roles, count, chunks},
-                                                  input.program.ties);
+    whole.program = input.program.schedule->build(
+        {roles, count, chunks, input.program.residentChunks},
+        input.program.ties);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
       if (syncsBehind(outlined))
@@ -328,7 +346,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   }
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
-        {roles, microBatches, chunks}, input.program.ties);
+        {roles, microBatches, chunks, input.program.residentChunks},
+        input.program.ties);
     return seconds(coarse);
   };
   // The pipeline is full and empties again well within these.

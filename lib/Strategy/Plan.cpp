@@ -156,7 +156,8 @@ int64_t Plan::chunksPerStage() const {
 }
 
 ScheduleShape Plan::shape() const {
-  return {pipelineDegree, microBatches, chunksPerStage()};
+  return {pipelineDegree, microBatches, chunksPerStage(),
+          residentChunks(offload, chunksPerStage())};
 }
 
 std::vector<PlanChunk> Plan::chunks() const {
@@ -305,6 +306,9 @@ json::Value Plan::toJson() const {
     if (stage.reservedBytes > 0)
       (*stageArray.back().getAsObject())["reserved-bytes"] =
           stage.reservedBytes;
+    if (offload != Offload::Off)
+      (*stageArray.back().getAsObject())["host-ledger"] =
+          stage.hostLedger.toJson();
     if (stage.gathersAhead)
       (*stageArray.back().getAsObject())["gathers-ahead"] = true;
     if (stage.chunks.empty())
@@ -353,6 +357,8 @@ json::Value Plan::toJson() const {
                       {"alpha-m", alphaMemory()},
                       {"stages", std::move(stageArray)},
                       {"layers", std::move(layerArray)}};
+  if (offload != Offload::Off)
+    object["offload"] = offloadName(offload);
   if (!foundBy.empty()) {
     object["found-by"] = foundBy;
     if (provenGapPercent)
@@ -475,6 +481,11 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
     else
       reader.fail("'schedule': " + toString(schedule.takeError()));
   }
+  if (Expected<Offload> offload =
+          parseOffload(reader.stringOr("offload", "off")))
+    plan.offload = *offload;
+  else
+    reader.fail("'offload': " + toString(offload.takeError()));
   if (reader.has("training")) {
     Expected<TrainingOptions> training =
         TrainingOptions::fromJson(*reader.value("training"));
@@ -513,6 +524,14 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");
         if (ledger)
           stage.ledger = *ledger;
+        else
+          item.fail(toString(ledger.takeError()));
+      }
+      if (item.has("host-ledger")) {
+        Expected<StageLedger> ledger = StageLedger::fromJson(
+            *item.value("host-ledger"), path + ".host-ledger");
+        if (ledger)
+          stage.hostLedger = *ledger;
         else
           item.fail(toString(ledger.takeError()));
       }

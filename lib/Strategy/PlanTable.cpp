@@ -206,7 +206,10 @@ void Plan::print(raw_ostream &os) const {
      << ", " << training.dtype << ", " << training.optimizer << ")\n";
   os << "  batch " << batch << " in " << microBatches << " micro-batch"
      << (microBatches == 1 ? "" : "es") << ", schedule " << schedule->name()
-     << ", pipeline degree " << pipelineDegree << "\n";
+     << ", pipeline degree " << pipelineDegree;
+  if (offload != Offload::Off)
+    os << ", offload " << offloadName(offload);
+  os << "\n";
   os << format(
             "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
             iterationMs, samplesPerSecond, searchMs)
@@ -263,12 +266,14 @@ void Plan::print(raw_ostream &os) const {
     if (stage.availableBytes > 0)
       memory = "[" + printBar(memoryFill(s)) + "] " + memory + " of " +
                printBytesRounded(stage.availableBytes);
-    stageTable.row({std::to_string(s), deviceRange(stage.devices), stage.layerText(),
-                    printMilliseconds(stage.timeMs),
+    stageTable.row({std::to_string(s), deviceRange(stage.devices),
+                    stage.layerText(), printMilliseconds(stage.timeMs),
                     printMilliseconds(stage.timeNosyncMs),
                     share(split.computeMs), share(split.communicationMs),
                     share(split.optimizerMs), share(split.bubbleMs), memory});
     stageTable.note("       " + stage.ledger.str());
+    if (offload != Offload::Off)
+      stageTable.note("       on the host " + stage.hostLedger.str());
     if (stage.reservedBytes > 0 && !alike)
       stageTable.note("       besides " + reserved(stage));
   }

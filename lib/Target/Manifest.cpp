@@ -316,8 +316,15 @@ private:
         auto range = [&](StringRef name) {
           return arena.getAs<DenseI64ArrayAttr>(name).asArrayRef();
         };
-        for (StringRef name :
-             {"parameters", "gradients", "optimizer", "slots", "transient"})
+        // Where home is the host the arena has what is resident.
+        if (arena.contains("home")) {
+          writeNumbers("parameters", range("resident_parameters"));
+          writeNumbers("gradients", range("resident_gradients"));
+        } else {
+          for (StringRef name : {"parameters", "gradients", "optimizer"})
+            writeNumbers(name, range(name));
+        }
+        for (StringRef name : {"slots", "transient"})
           writeNumbers(name, range(name));
         for (StringRef name : {"window", "workspace"})
           if (arena.contains(name))
@@ -334,6 +341,15 @@ private:
         for (StringRef name : {"data", "loss", "step"})
           writeNumbers(name, range(name));
       });
+      if (DictionaryAttr arena = *role.getArena(); arena.contains("home"))
+        json.attributeObject("home", [&] {
+          auto range = [&](StringRef name) {
+            return arena.getAs<DenseI64ArrayAttr>(name).asArrayRef();
+          };
+          json.attribute("bytes", range("home")[1]);
+          for (StringRef name : {"parameters", "gradients", "optimizer"})
+            writeNumbers(name, range(name));
+        });
       json.attributeObject("ledger", [&] {
         // In the order of the arena rather than of the alphabet.
         for (StringRef name :
@@ -468,6 +484,10 @@ private:
     json.attribute("parameter", offset("parameter"));
     json.attribute("gradient", offset("gradient"));
     json.attribute("optimizer", offset("optimizer"));
+    if (layer.getPlacement()->contains("resident_parameter")) {
+      json.attribute("resident-parameter", offset("resident_parameter"));
+      json.attribute("resident-gradient", offset("resident_gradient"));
+    }
     json.attribute("stash", offset("stash"));
     json.attribute("input-bytes", layer.getInputBytes());
     json.attribute("stash-bytes", layer.getStashBytes());

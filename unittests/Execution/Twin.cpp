@@ -106,6 +106,8 @@ std::string TwinPlan::str() const {
     stream << " x" << devicesPerStage;
   for (const std::vector<int64_t> &stage : devices)
     stream << ' ' << deviceRange(stage);
+  if (offload != Offload::Off)
+    stream << " offload " << offloadName(offload);
   stream << ' ' << schedule << " B" << batch << " m" << microBatches << ": ";
   llvm::interleave(
       strategies, stream, [&](const Strategy &s) { stream << s.str(); }, " ");
@@ -200,6 +202,8 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
     });
     stream << ']';
   }
+  if (plan.offload != Offload::Off)
+    stream << ", offload = \"" << offloadName(plan.offload) << "\"";
   stream << ">";
   module->setAttr("galvatron.plan", parseAttribute(text, context));
   text.clear();
@@ -405,6 +409,7 @@ public:
       check(session->parameters(result.parameters));
     if (ok())
       result.memory = session->memory();
+    result.swaps = session->swaps();
   }
 
   std::unique_ptr<::grt::Session> session;

@@ -15,6 +15,7 @@
 #ifndef GALVATRON_UNITTESTS_EXECUTION_TWIN_H
 #define GALVATRON_UNITTESTS_EXECUTION_TWIN_H
 
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/DecisionTree.h"
 #include "grt/session.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -51,7 +52,8 @@ struct TwinPlan {
   /// Layers of each stage; of each chunk in the order of the model, where
   /// stages have several.
   std::vector<int64_t> stageLayers;
-  int64_t chunks = 1;               ///< of a stage
+  int64_t chunks = 1; ///< of a stage
+  Offload offload = Offload::Off;
   std::vector<Strategy> strategies; ///< one a layer
   /// Stages are consecutive, equal groups of so many devices,
   int64_t devicesPerStage = 1;
@@ -115,6 +117,7 @@ struct TwinRun {
   grt::TensorMap gradients;  ///< of step 1
   grt::TensorMap parameters; ///< after the last step
   std::vector<grt::RankMemory> memory;
+  std::vector<grt::RankSwaps> swaps; ///< after the last step
 };
 
 /// The batch of a step, counted from 0: numbers that depend on nothing but the

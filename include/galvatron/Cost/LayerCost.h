@@ -49,6 +49,8 @@ struct LayerTimeParts {
   /// Once a step, on all ranks of the pipeline at the same time: the squares of
   /// the gradients, and the optimizer's update with the gather behind it.
   double norm = 0, update = 0;
+  /// A copy of what the rank holds between host and device, one way.
+  double swapParameters = 0, swapGradients = 0;
 };
 
 /// Seconds of one layer for one micro-batch.

@@ -57,6 +57,11 @@
 // it has a region each for an output that waits, a gradient that came and the
 // gradients of the chunk that runs (Schedule/Accesses.h says why).
 //
+// Where states have their home on the host (Plan::offload) the arena has the
+// parameters and gradients of as many chunks as may be there at once; a stage's
+// chunks take the places in turns, and a place is as large as the largest of
+// its chunks.
+//
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
@@ -169,7 +174,10 @@ struct StageShape {
 
   /// What a layer's states and data take.
   int64_t stateBytes(const LayerMemory &memory) const;
-  /// Takes both from a schedule.
+  /// How many of its chunks' parameters and gradients are on the devices at
+  /// once, where all states have their home on the host; 0: states are there.
+  int64_t residentChunks = 0;
+  /// Takes versions and batches from a schedule.
   void setVersions(const Schedule &schedule, const ScheduleShape &shape);
 };
 
@@ -179,6 +187,10 @@ int64_t stageConstantBytes(const StageShape &shape);
 
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
                         const StageShape &shape);
+/// What a rank of the stage has on the host: all states, where their home is
+/// there, else nothing.
+StageLedger hostLedger(llvm::ArrayRef<StageLayer> layers,
+                       const StageShape &shape);
 
 /// The same, but no layer gathers ahead any more if `available` bytes do not
 /// hold it.
@@ -210,6 +222,8 @@ struct ArenaRegion {
 struct StageLayout {
   struct LayerPlacement {
     int64_t parameters = 0, gradients = 0, optimizer = 0;
+    /// Where home is the host: in the arena, while the chunk is there.
+    int64_t residentParameters = 0, residentGradients = 0;
     int64_t stash = 0; ///< in the slot: the input, then the stash behind it
     /// In the slot: base of the temporaries of forward and of backward (and
     /// recompute).
@@ -224,7 +238,10 @@ struct StageLayout {
   };
 
   ArenaRegion slots, transient;
+  /// Of a rank's memory on the host, if `homeBytes` are there.
   ArenaRegion parameters, gradients, optimizer;
+  ArenaRegion residentParameters, residentGradients;
+  int64_t homeBytes = 0;
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that

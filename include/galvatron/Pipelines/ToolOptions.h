@@ -96,12 +96,12 @@ struct PlanOptions {
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
-      placement, ringLink, paradigms;
+      placement, ringLink, paradigms, offload;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<int64_t> searchLimit; ///< million steps
-  llvm::cl::opt<bool> keepDpSdp, decisions;
+  llvm::cl::opt<bool> keepDpSdp, allowDelayed, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
   llvm::cl::opt<std::string> json;

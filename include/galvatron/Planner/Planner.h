@@ -92,6 +92,11 @@ struct PlannerOptions {
   /// Layers whose strategy is given, be it of the space or not; all others have
   /// those of the space, or `strategy`.
   std::vector<LayerPin> pins;
+  /// Schedules whose gradients are late are looked at beside all others.
+  bool allowDelayed = false;
+  /// Which states have their home on the host. Plans are found by a heuristic
+  /// then, as for several chunks a stage.
+  Offload offload = Offload::Off;
   bool keepDpSdp = false;
   /// What strategies are made of, in spaces that leave it open; empty: all
   /// there are under Objective::Executed, those of the paper under

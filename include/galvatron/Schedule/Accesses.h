@@ -32,17 +32,21 @@ enum class Place : uint8_t {
   GradientIn,  ///< of a chunk's output, received
   GradientOut, ///< between layers, at last of a chunk's input
   Sum,         ///< of a chunk's gradients over micro-batches
-  Weights      ///< of a chunk
+  Weights,     ///< of a chunk
+  Resident     ///< parameters of a chunk on the device, and sums of gradients
 };
 
 enum class AccessMode : uint8_t {
-  Fill,   ///< writes what is not needed any more
-  Read,   ///< of what the access names
-  Take,   ///< reads it for the last time
-  Work,   ///< overwrites what is not needed any more, and leaves nothing
-  Add,    ///< to a sum, micro-batches ascending
-  Reduce, ///< of a sum over ranks: all micro-batches are in it
-  Replace ///< of weights, for the next step
+  Fill,     ///< writes what is not needed any more
+  Read,     ///< of what the access names
+  Take,     ///< reads it for the last time
+  Work,     ///< overwrites what is not needed any more, and leaves nothing
+  Add,      ///< to a sum, micro-batches ascending
+  Reduce,   ///< of a sum over ranks: all micro-batches are in it
+  Replace,  ///< of weights, for the next step
+  Bring,    ///< parameters from home
+  BringSum, ///< a sum of gradients that goes on, from home
+  SendSum   ///< it to its home
 };
 
 struct Access {

@@ -16,6 +16,7 @@
 #ifndef GALVATRON_SCHEDULE_SCHEDULE_H
 #define GALVATRON_SCHEDULE_SCHEDULE_H
 
+#include "galvatron/Schedule/Offload.h"
 #include "galvatron/Schedule/TaskProgram.h"
 #include "galvatron/Schedule/TimeForm.h"
 
@@ -32,7 +33,8 @@ namespace galvatron {
 struct ScheduleShape {
   int64_t roles = 1;
   int64_t microBatches = 1;
-  int64_t chunks = 1; ///< of a role
+  int64_t chunks = 1;         ///< of a role
+  int64_t residentChunks = 0; ///< see TaskProgram
 
   int64_t allChunks() const { return roles * chunks; }
 };

@@ -40,7 +40,8 @@ enum class TaskKind : uint8_t {
   TieReduce = 4,
   Norm = 5,
   Update = 6,
-  TieBroadcast = 7
+  TieBroadcast = 7,
+  Swap = 10
 };
 
 enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
@@ -72,15 +73,25 @@ enum BackwardFlag : uint8_t {
   SyncBehind = 1
 };
 
+/// What a swap moves between a chunk's home on the host and its device.
+enum SwapClass : uint8_t {
+  SwapParameters = 1,
+  SwapGradients = 2 ///< the sum over the micro-batches so far
+};
+
 /// Fields that a kind does not use are 0.
 struct Task {
   TaskKind kind = TaskKind::Forward;
-  uint8_t flags = 0;  ///< set of BackwardFlag
-  uint16_t chunk = 0; ///< Forward, Backward, SyncGradients, Update
-  uint16_t slot = 0;  ///< of the chunk
+  uint8_t flags = 0; ///< set of BackwardFlag
+  /// Forward, Backward, SyncGradients, Update, Swap.
+  uint16_t chunk = 0;
+  uint16_t slot = 0; ///< of the chunk
   /// Forward: batches behind the one that the part is run for.
   uint8_t generation = 0;
   uint32_t microBatch = 0;
+  /// Of a swap: a set of SwapClass, and whether it leaves the device.
+  uint8_t classes = 0;
+  bool out = false;
   /// Of a transfer: one grouped operation. At most one of each direction and
   /// value.
   std::vector<TransferPart> parts;
@@ -136,6 +147,9 @@ struct TaskProgram {
   int64_t microBatches = 1;
   /// Schedule::weightVersions, Schedule::delay.
   int64_t weightVersions = 1, delay = 0;
+  /// Chunks whose parameters and gradients a role's devices have at once, where
+  /// the home of all states is the host; 0: everything is on the devices.
+  int64_t residentChunks = 0;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -143,6 +157,9 @@ struct TaskProgram {
   size_t taskCount() const;
   /// Numbers of a role's chunks, ascending.
   std::vector<int64_t> chunksOf(int64_t role) const;
+  /// Which of the places for resident chunks one takes: a role's chunks take
+  /// turns.
+  int64_t residencyOf(int64_t chunk) const;
   /// Whether batches follow each other without a drain. Gradients are those of
   /// older weights then, and only then.
   bool goesOn() const { return delay > 0; }
@@ -166,6 +183,12 @@ std::vector<SchedulePart> trainingParts(const TaskProgram &program,
 /// Sets SyncBehind on the last backward task of every chunk of a role; a role
 /// without one is left as it is.
 void setSyncBehind(RoleProgram &role);
+/// Gives the states of all chunks a home on the host, of which so many chunks
+/// of a role are on its devices at once (at least one). Swaps are put in front
+/// of the tasks that need parameters, and gradients go home behind the last
+/// backward task of a chunk, or where another chunk takes its place.
+/// Synchronous schedules only.
+void insertSwaps(TaskProgram &program, int64_t residentChunks);
 /// Whether the role's program has SyncBehind somewhere.
 bool syncsBehind(const RoleProgram &role);
 

@@ -27,6 +27,7 @@ enum class ScheduleFaultKind : uint8_t {
   MissingTask,        ///< a micro-batch is not run forward or backward once
   TaskOrder,          ///< a task before what it needs
   SlotConflict,       ///< a slot that is in use, wrong or out of range
+  Residency,          ///< what is needed is not on the device, or is lost
   BufferConflict,     ///< memory between layers that is in use
   WrongChunk,         ///< a chunk of another role, or no neighbour
   UnmatchedTransfer,  ///< a send without a receive or the other way round

@@ -108,6 +108,8 @@ struct ChunkLayers {
 };
 /// By chunk of the program.
 std::vector<ChunkLayers> chunkLayers(const SimulationInput &input);
+/// How long a swap of a chunk of these layers takes.
+double swapSeconds(const Task &task, llvm::ArrayRef<SimulatedLayer> layers);
 
 /// The task program of a plan with its durations. Errors: the plan does not
 /// match the model or the cluster.
@@ -152,7 +154,8 @@ enum class Activity : uint8_t {
   TieReduce,
   TieBroadcast,
   Norm, ///< squares of the gradients, and their exchange
-  Update
+  Update,
+  Swap ///< between host and device
 };
 /// "forward", "gather", "send activation", ...
 llvm::StringRef activityName(Activity activity);

@@ -13,6 +13,7 @@
 #ifndef GALVATRON_STRATEGY_PLAN_H
 #define GALVATRON_STRATEGY_PLAN_H
 
+#include "galvatron/Schedule/Offload.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -97,6 +98,8 @@ struct PlanStage {
   double optimizerMs = 0;
   int64_t peakBytes = 0;
   int64_t availableBytes = 0; ///< the budget; 0 if it is not known
+  /// What its largest rank has on the host, where states have their home there.
+  StageLedger hostLedger;
   /// What the device types keep back besides: contexts, communicators.
   int64_t reservedBytes = 0;
   /// Sharded parameters are gathered while the layer before them computes,
@@ -175,6 +178,7 @@ struct Plan {
   int64_t batch = 0; ///< samples of one step over all ranks
   int64_t microBatches = 1;
   const Schedule *schedule = &defaultSchedule();
+  Offload offload = Offload::Off;
   int64_t pipelineDegree = 1;
   /// What was minimised, and what `iterationMs` is.
   Objective objective = Objective::Paper;

@@ -37,6 +37,8 @@ static_assert(sizeof(grt_buffer) == 24 && offsetof(grt_buffer, dtype) == 4 &&
 static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
               offsetof(grt_task, chunk) == 2 && offsetof(grt_task, slot) == 4 &&
               offsetof(grt_task, generation) == 6 &&
+              offsetof(grt_task, classes) == 7 &&
+              offsetof(grt_task, tiers) == 19 &&
               offsetof(grt_task, micro_batch) == 8 &&
               offsetof(grt_task, first) == 12 &&
               offsetof(grt_task, count) == 16);
@@ -44,6 +46,9 @@ static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
               int(::galvatron::TransferValue::Gradient) == GRT_GRADIENT &&
               int(::galvatron::TaskKind::TieBroadcast) ==
                   GRT_TASK_TIE_BROADCAST &&
+              int(::galvatron::TaskKind::Swap) == GRT_TASK_SWAP &&
+              int(::galvatron::SwapParameters) == GRT_SWAP_PARAMETERS &&
+              int(::galvatron::SwapGradients) == GRT_SWAP_GRADIENTS &&
               int(::galvatron::SyncBehind) == GRT_SYNC_BEHIND);
 static_assert(sizeof(grt_transfer_part) == 16 &&
               offsetof(grt_transfer_part, value) == 1 &&
@@ -445,6 +450,12 @@ private:
   static constexpr int64_t kTaskWords = sizeof(grt_task) / 4;
   static constexpr int64_t kPartWords = sizeof(grt_transfer_part) / 4;
 
+  static uint32_t tiersOf(const ::galvatron::Task &task) {
+    if (task.kind != ::galvatron::TaskKind::Swap)
+      return 0;
+    return task.out ? GRT_TO_HOST : GRT_TO_DEVICE;
+  }
+
   /// Appends a task; parts of transfers to their own table.
   static void appendTask(const ::galvatron::Task &task, Words &table,
                          Words &transfers) {
@@ -458,9 +469,10 @@ private:
     uint32_t count = task.parts.size();
     table.append({int32_t(uint32_t(task.kind) | uint32_t(task.flags) << 8 |
                           uint32_t(task.chunk) << 16),
-                  int32_t(task.slot | uint32_t(task.generation) << 16),
+                  int32_t(task.slot | uint32_t(task.generation) << 16 |
+                          uint32_t(task.classes) << 24),
                   int32_t(task.microBatch), int32_t(count ? first : 0),
-                  int32_t(count), 0});
+                  int32_t(count | tiersOf(task) << 24), 0});
   }
 
   /// A constant table of rows of 32-bit words; returns how many rows.

@@ -335,8 +335,23 @@ typedef enum grt_task_kind {
   /// gathers the layer's parameters.
   GRT_TASK_UPDATE = 6,
   /// Owners' new values of tied parameters go to the borrowers.
-  GRT_TASK_TIE_BROADCAST = 7
+  GRT_TASK_TIE_BROADCAST = 7,
+  /// Copies what `classes` says of all layers of a chunk between their home on
+  /// the host and the arena, which way `tiers` says.
+  GRT_TASK_SWAP = 10
 } grt_task_kind;
+
+/// `classes` of a SWAP task.
+typedef enum grt_swap_class {
+  GRT_SWAP_PARAMETERS = 1,
+  GRT_SWAP_GRADIENTS = 2 ///< the sum over the micro-batches so far
+} grt_swap_class;
+
+/// `tiers` of a SWAP task.
+typedef enum grt_swap_tiers {
+  GRT_TO_DEVICE = 1,
+  GRT_TO_HOST = 2
+} grt_swap_tiers;
 
 /// `flags` of a BACKWARD task.
 typedef enum grt_backward_flag {
@@ -352,15 +367,15 @@ typedef enum grt_backward_flag {
 typedef struct grt_task {
   uint8_t kind;         ///< grt_task_kind
   uint8_t flags;        ///< grt_backward_flag set
-  uint16_t chunk;       ///< FORWARD, BACKWARD, SYNC_GRADIENTS, UPDATE
+  uint16_t chunk;       ///< FORWARD, BACKWARD, SYNC_GRADIENTS, UPDATE, SWAP
   uint16_t slot;        ///< FORWARD, BACKWARD: stash slot of the chunk
   uint8_t generation;   ///< FORWARD: batches behind the part's
-  uint8_t classes;      ///< what a swap moves; 0
+  uint8_t classes;      ///< SWAP: grt_swap_class set
   uint32_t micro_batch; ///< FORWARD, BACKWARD
   uint32_t first;       ///< TRANSFER: the first part
   uint16_t count;       ///< TRANSFER: parts
   uint8_t stream;       ///< 0
-  uint8_t tiers;        ///< from and to which memory a swap goes; 0
+  uint8_t tiers;        ///< SWAP: grt_swap_tiers
   uint32_t reserved;
 } grt_task;
 

@@ -269,6 +269,15 @@ struct RankMemory {
   /// Most bytes of its device that were in use, by whomever, at the moments
   /// when the backend looked; 0 without a device.
   uint64_t deviceBytes = 0;
+  /// Of the host, where states have their home there; not in the arena.
+  uint64_t homeBytes = 0;
+};
+
+/// Bytes that a rank has copied of states between their home on the host and
+/// its device since it was loaded.
+struct RankSwaps {
+  int rank = 0;
+  uint64_t in = 0, out = 0;
 };
 
 /// How long a rank waited for others, in communication that its host waits for.
@@ -437,6 +446,8 @@ public:
   std::vector<RankWork> takeWork();
   /// Of all ranks of all processes, which make the call together.
   std::vector<RankMemory> memory();
+  /// Of the ranks of this process.
+  std::vector<RankSwaps> swaps();
 
   struct Implementation;
 

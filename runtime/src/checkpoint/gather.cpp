@@ -40,20 +40,19 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
                   int64_t(dtypeBytes(heldType(manifest, kind)));
   switch (kind) {
   case Held::Parameter:
-    return rank.memory() + (manifest.hasMasterWeights()
-                                ? int64_t(manifest.masterOffset(layer)) + shift
-                                : int64_t(layer.parameter));
+    return rank.home() + (manifest.hasMasterWeights()
+                              ? int64_t(manifest.masterOffset(layer)) + shift
+                              : int64_t(layer.parameter));
   case Held::Gradient:
-    return rank.memory() + layer.gradient;
+    return rank.home() + layer.gradient;
   case Held::FirstState:
-    return rank.memory() + int64_t(layer.optimizer) + shift;
+    return rank.home() + int64_t(layer.optimizer) + shift;
   case Held::Older:
-    return rank.memory() + layer.parameter +
-           manifest.versionStride(rank.role());
+    return rank.home() + layer.parameter + manifest.versionStride(rank.role());
   case Held::SecondState:
     break;
   }
-  return rank.memory() + int64_t(layer.optimizer) + shift +
+  return rank.home() + int64_t(layer.optimizer) + shift +
          layer.ownedElements() * int64_t(dtypeBytes(heldType(manifest, kind)));
 }
 
@@ -122,7 +121,7 @@ void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
       forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
         auto store = [&](grt_dtype dtype, uint64_t base, int64_t shift) {
           uint64_t width = dtypeBytes(dtype);
-          rank.access().write(rank.memory() + base +
+          rank.access().write(rank.home() + base +
                                   uint64_t(run.held + shift) * width,
                               uint64_t(run.count), width,
                               [&](char *to, uint64_t first, uint64_t count) {

@@ -259,7 +259,7 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         // What kernels read may be a copy of what is held, rounded; borrowers
         // have the copy alone.
         bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
-        char *copy = rank.memory() + layer.parameter;
+        char *copy = rank.home() + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
         bool isState =
             place.kind == Held::FirstState || place.kind == Held::SecondState;

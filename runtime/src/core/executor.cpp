@@ -214,6 +214,8 @@ void Rank::runTask(const grt_task &task, unsigned parts) {
   turnTo(task.generation);
   if (task.kind >= GRT_TASK_SYNC_GRADIENTS)
     weightsOffset = 0;
+  if (task.kind == GRT_TASK_SWAP)
+    return swap(task);
   switch (task.kind) {
   case GRT_TASK_FORWARD: {
     const ChunkState &chunk = chunkOf(task.chunk);
@@ -367,22 +369,33 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   auto set = [&](grt_region region, uint64_t offset, uint64_t bytes) {
     regions[region] = {base + offset, bytes};
   };
+  auto setHome = [&](grt_region region, uint64_t offset, uint64_t bytes) {
+    regions[region] = {home() + offset, bytes};
+  };
   std::fill(std::begin(regions), std::end(regions), Region{});
   dataRegions.clear();
   uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-  // Updates and norms are of what the rank owns, be the others here or not.
-  uint64_t first = 0;
-  if (phase == Phase::Update && layer.cutsStateOnly) {
-    first = uint64_t(-stateShift(layer, local));
-    held = uint64_t(layer.ownedElements());
+  const uint64_t width = manifest.elementBytes();
+  const uint64_t wide = manifest.accumulatorBytes();
+  if (phase == Phase::Update) {
+    // Updates and norms are done at home, and of what the rank owns, be the
+    // others here or not.
+    uint64_t first = 0;
+    if (layer.cutsStateOnly) {
+      first = uint64_t(-stateShift(layer, local));
+      held = uint64_t(layer.ownedElements());
+    }
+    setHome(GRT_REGION_PARAMETER, layer.parameter + first * width,
+            held * width);
+    setHome(GRT_REGION_GRADIENT, layer.gradient + first * wide, held * wide);
+    setHome(GRT_REGION_OPTIMIZER, layer.optimizer,
+            manifest.optimizerBytes(layer));
+  } else {
+    set(GRT_REGION_PARAMETER, layer.residentParameter + weightsOffset,
+        held * width);
+    set(GRT_REGION_GRADIENT, layer.residentGradient, held * wide);
   }
-  set(GRT_REGION_PARAMETER,
-      layer.parameter + weightsOffset + first * manifest.elementBytes(),
-      held * manifest.elementBytes());
-  set(GRT_REGION_GRADIENT, layer.gradient + first * manifest.accumulatorBytes(),
-      held * manifest.accumulatorBytes());
-  set(GRT_REGION_OPTIMIZER, layer.optimizer, manifest.optimizerBytes(layer));
 
   uint64_t slotBase = role.slots.offset + slot * role.slotStride;
   uint64_t transient = slotBase + layer.transient;
@@ -633,6 +646,32 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
       end(moved[i].extent, /*sent=*/true);
 }
 
+void Rank::swap(const grt_task &task) {
+  const Chunk &chunk = *chunkOf(task.chunk).chunk;
+  notePlace("swap");
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
+    const Layer &layer = roleData->layers[i];
+    uint64_t held =
+        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    activity.setLayer(&layer);
+    activity.begin("swap", nullptr);
+    auto move = [&](uint64_t atHome, uint64_t resident, uint64_t bytes) {
+      char *there = home() + atHome, *here = arena->base() + resident;
+      bool out = task.tiers == GRT_TO_HOST;
+      device->copy(GRT_STREAM_COMPUTE, out ? there : here, out ? here : there,
+                   bytes);
+      (out ? swappedOut : swappedIn) += bytes;
+    };
+    if (task.classes & GRT_SWAP_PARAMETERS)
+      move(layer.parameter, layer.residentParameter,
+           held * manifest.elementBytes());
+    if (task.classes & GRT_SWAP_GRADIENTS)
+      move(layer.gradient, layer.residentGradient,
+           held * manifest.accumulatorBytes());
+    activity.end();
+  }
+}
+
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
   Group *group =
@@ -648,7 +687,7 @@ void Rank::reduceGradients(size_t number) {
   notePlace("sum of gradients");
   device->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
   communicator->onStream(GRT_STREAM_GRADIENT);
-  char *gradient = arena->base() + layer.gradient;
+  char *gradient = home() + layer.gradient;
   const grt_dtype dtype = manifest.accumulatorType();
   if (layer.cutsStateOnly) {
     // Of what it does not update a rank needs no sum; borrowers' gradients go
@@ -701,7 +740,7 @@ void Rank::tie(bool reduce) {
       if (end.role != roleNumber)
         return arena->base();
       const Layer &layer = roleData->layers[end.layer];
-      return arena->base() + (reduce ? layer.gradient : layer.parameter);
+      return home() + (reduce ? layer.gradient : layer.parameter);
     };
     call.source = address(reduce ? tie.borrower : tie.owner);
     call.destination = address(reduce ? tie.owner : tie.borrower);
@@ -804,7 +843,7 @@ void Rank::gatherUpdated(size_t number) {
   if (!group)
     return;
   uint64_t width = manifest.elementBytes();
-  char *parameters = arena->base() + layer.parameter;
+  char *parameters = home() + layer.parameter;
   notePlace("gather of updated parameters");
   communicator->allGather(
       *group, parameters - stateShift(layer, local) * int64_t(width),

@@ -165,12 +165,15 @@ public:
   Communicator &peers() { return host; }
   int roleIndex() const { return roleNumber; }
   const Role &role() const { return *roleData; }
-  /// The arena; the host goes there through `access` only.
-  char *memory() const { return arena->base(); }
+  /// Where states have their home; if that is a device's memory, the host goes
+  /// there through `access` only.
+  char *home() const { return homeMemory ? homeMemory.get() : arena->base(); }
   Device &access() const { return *device; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
+  /// Of states that have their home on the host, bytes since loading.
+  RankSwaps swaps() const { return {self, swappedIn, swappedOut}; }
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
@@ -310,6 +313,8 @@ private:
     uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
     return chunk.firstSlot + uint32_t((slot + shift) % chunk.slots);
   }
+  /// Copies states of a chunk between their home and the arena.
+  void swap(const grt_task &task);
   void reduceGradients(size_t layer);
   /// Gradients of what passes a layer: from behind it to what it has written in
   /// front of it.
@@ -396,6 +401,12 @@ private:
   grt_context context;
   void *backendState = nullptr;
   std::unique_ptr<Arena> arena;
+  /// No memory where the arena is the states' home.
+  struct FreeMemory {
+    void operator()(char *memory) const { std::free(memory); }
+  };
+  std::unique_ptr<char, FreeMemory> homeMemory;
+  uint64_t swappedIn = 0, swappedOut = 0; ///< bytes since loading
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> aroundDevices;
   std::atomic<DeviceCommunicator *> devices = nullptr;

@@ -32,6 +32,19 @@ void Rank::load() {
                                   self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
+  if (role.homeBytes > 0) {
+    if (state.backend.device)
+      invalid(std::string("the program's states have their home on the host, "
+                          "which backend '") +
+              state.backend.name + "' does not have yet: expected 'cpu'");
+    homeMemory.reset(static_cast<char *>(
+        std::aligned_alloc(GRT_ALIGNMENT, alignUp(role.homeBytes))));
+    if (!homeMemory)
+      throw Error(ExitMemory, "rank " + std::to_string(self) +
+                                  ": no memory of " +
+                                  std::to_string(role.homeBytes) +
+                                  " bytes for states on the host");
+  }
   device = std::make_unique<Device>(state.backend, backendState, activity,
                                     host.size(), lossBytes + GRT_ALIGNMENT,
                                     state.failed);
@@ -182,24 +195,35 @@ bool Rank::canHoldStep() const {
 void Rank::clearMemory() {
   const Role &role = *roleData;
   char *base = arena->base();
-  auto clear = [&](const Extent &extent) {
-    device->fill(GRT_STREAM_COMPUTE, base + extent.offset, 0, extent.bytes);
+  auto fill = [&](char *memory, int byte, const Extent &extent) {
+    device->fill(GRT_STREAM_COMPUTE, memory + extent.offset, byte,
+                 extent.bytes);
   };
   if (state.poison)
     device->fill(GRT_STREAM_COMPUTE, base, poisonByte, role.addressBytes());
-  for (const Extent &extent :
-       {role.parameters, role.optimizer, role.loss, role.step, role.data})
-    clear(extent);
+  for (const Extent &extent : {role.loss, role.step, role.data})
+    fill(base, 0, extent);
+  for (const Extent &extent : {role.parameters, role.optimizer})
+    fill(home(), 0, extent);
   // The first micro-batch of a step writes gradients; poison shows if not.
-  if (!state.poison)
-    clear(role.gradients);
+  if (!state.poison || homeMemory)
+    fill(home(), state.poison ? poisonByte : 0, role.gradients);
+  // What comes there is written before it is read.
+  if (!state.poison && homeMemory)
+    for (const Extent &extent :
+         {role.residentParameters, role.residentGradients})
+      fill(base, 0, extent);
   for (uint64_t i = 0; !*device && i < manifest.batchesAtOnce(); ++i)
     new (base + role.step.offset +
          role.step.bytes / manifest.batchesAtOnce() * i) grt_step();
   turnTo(0);
-  for (const Extent &extent : {role.parameters, role.gradients, role.optimizer,
-                               role.data, role.loss, role.step, role.workspace})
+  for (const Extent &extent : {role.data, role.loss, role.step, role.workspace})
     staticBytes += extent.bytes;
+  if (homeMemory)
+    staticBytes += role.residentParameters.bytes + role.residentGradients.bytes;
+  else
+    staticBytes +=
+        role.parameters.bytes + role.gradients.bytes + role.optimizer.bytes;
 }
 
 void Rank::prepareKernels() {
@@ -324,7 +348,7 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
   const uint64_t count = uint64_t(runs.back().held + runs.back().count - begin);
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
-  char *to = arena->base() + layer.parameter + uint64_t(begin) * width;
+  char *to = home() + layer.parameter + uint64_t(begin) * width;
   if (tensor.group != 0 || !runs.front().owned || !manifest.hasMasterWeights())
     return device->write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
@@ -335,7 +359,7 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
         });
   device->write(
       to, width,
-      arena->base() + manifest.masterOffset(layer) +
+      home() + manifest.masterOffset(layer) +
           uint64_t(begin + stateShift(layer, local)) * wideWidth,
       wideWidth, count,
       [&](char *memory, char *master, uint64_t first, uint64_t n) {
@@ -348,9 +372,12 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
 }
 
 RankMemory Rank::memoryUse() const {
-  return {self, roleData->arenaBytes,
-          staticBytes + live.peakBytes() + outsideBytes, outsideBytes,
-          deviceBytesSeen};
+  return {self,
+          roleData->arenaBytes,
+          staticBytes + live.peakBytes() + outsideBytes,
+          outsideBytes,
+          deviceBytesSeen,
+          roleData->homeBytes};
 }
 
 bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {

@@ -95,7 +95,7 @@ void Rank::inspect() {
     uint64_t width = dtypeBytes(dtype);
     for (const LayerTensor &tensor : layer.tensors)
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        finite &= isFinite(arena->base() + base + uint64_t(run.held) * width,
+        finite &= isFinite(home() + base + uint64_t(run.held) * width,
                            uint64_t(run.count) * width, dtype);
       });
     return finite;

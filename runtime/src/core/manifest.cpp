@@ -417,6 +417,19 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   if (state && !contains(role.optimizer, layer.optimizer, state))
     node.at("optimizer").error("optimizer state leaves its region");
 
+  layer.residentParameter = layer.parameter;
+  layer.residentGradient = layer.gradient;
+  if (role.homeBytes > 0) {
+    layer.residentParameter = node.at("resident-parameter").offset();
+    layer.residentGradient = node.at("resident-gradient").offset();
+    if (held && !contains(role.residentParameters, layer.residentParameter,
+                          held * manifest.elementBytes()))
+      node.at("resident-parameter").error("parameters leave their region");
+    if (held && !contains(role.residentGradients, layer.residentGradient,
+                          held * manifest.accumulatorBytes()))
+      node.at("resident-gradient").error("gradients leave their region");
+  }
+
   layer.stash = node.at("stash").offset();
   layer.inputBytes = uint64_t(node.at("input-bytes").integer());
   layer.stashBytes = uint64_t(node.at("stash-bytes").integer());
@@ -624,6 +637,8 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   for (const auto &[name, extent] : regions) {
     if (extent == &role.workspace && !node.has(name))
       continue;
+    if (extent == &role.optimizer && role.homeBytes > 0)
+      continue;
     *extent = parseExtent(node.at(name));
     if (!contains(whole, extent->offset, extent->bytes))
       node.at(name).error("leaves the arena of " +
@@ -715,6 +730,24 @@ void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
   role.chunks.push_back(chunk);
 }
 
+/// The arena has what is resident, and the home the states.
+void parseHome(const Node &node, const Manifest &manifest, Role &role) {
+  role.residentParameters = role.parameters;
+  role.residentGradients = role.gradients;
+  Extent whole{0, role.homeBytes};
+  for (const auto &[name, extent] : {std::pair("parameters", &role.parameters),
+                                     {"gradients", &role.gradients},
+                                     {"optimizer", &role.optimizer}}) {
+    *extent = parseExtent(node.at(name));
+    if (!contains(whole, extent->offset, extent->bytes))
+      node.at(name).error("leaves the home of " + str(int64_t(role.homeBytes)) +
+                          " bytes");
+  }
+  if (manifest.delay)
+    node.error("schedule '" + manifest.schedule +
+               "' needs all states in the arena");
+}
+
 Role parseRole(const Node &node, const Manifest &manifest) {
   Role role;
   role.stage = int(node.at("stage").integer(0, manifest.world));
@@ -733,7 +766,11 @@ Role parseRole(const Node &node, const Manifest &manifest) {
   role.slotBytes = node.at("slot-bytes").offset();
   if (role.slotBytes && uint64_t(role.slotCount) > largest / role.slotBytes)
     node.error("slots are too large");
+  if (node.has("home"))
+    role.homeBytes = uint64_t(node.at("home").at("bytes").integer(1));
   parseArena(node.at("arena"), manifest, role);
+  if (role.homeBytes > 0)
+    parseHome(node.at("home"), manifest, role);
   if (node.has("ledger")) {
     uint64_t sum = 0;
     for (const auto &[key, value] : node.at("ledger").json().items()) {

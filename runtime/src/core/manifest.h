@@ -146,7 +146,11 @@ struct Layer {
   int norm = -1; ///< adds to step.local_norm_squared
   std::vector<LayerTensor> tensors;
   FlatGroup groups[2];
+  /// In the rank's home, see Role.
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
+  /// Where functions of forward and backward find them in the arena: the same,
+  /// or while the chunk is there.
+  uint64_t residentParameter = 0, residentGradient = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
   /// Of all tensors alive in front of the layer; behind it, 0: not said.
@@ -193,6 +197,12 @@ struct Role {
   int stage = 0;
   std::vector<int> devices; ///< global ranks; the position is the local rank
   uint64_t arenaBytes = 0;
+  /// States have their home in so much memory of the host, and come to the
+  /// arena for forward and backward; 0: the arena is their home. All that
+  /// happens once a step is done at home.
+  uint64_t homeBytes = 0;
+  Extent residentParameters, residentGradients;
+  /// Of the home: `parameters`, `gradients`, `optimizer`.
   Extent parameters, gradients, optimizer, slots, transient, data, loss, step;
   /// Sets of tensors between layers: two that may be the ends of one region,
   /// and where the role has several chunks what was received and what is sent.

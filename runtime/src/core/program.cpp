@@ -149,13 +149,21 @@ void publishEntryPoints() {
 /// What a row may say, from what its kind names.
 void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
                uint64_t partCount, const std::string &place) {
-  if (task.kind > GRT_TASK_TIE_BROADCAST)
+  bool swaps = task.kind == GRT_TASK_SWAP;
+  if (task.kind > GRT_TASK_TIE_BROADCAST && !swaps)
     invalid(place + ": unknown kind " + str(task.kind));
   bool computes =
       task.kind == GRT_TASK_FORWARD || task.kind == GRT_TASK_BACKWARD;
   bool isTransfer = task.kind == GRT_TASK_TRANSFER;
   bool ofChunk = computes || task.kind == GRT_TASK_SYNC_GRADIENTS ||
-                 task.kind == GRT_TASK_UPDATE;
+                 task.kind == GRT_TASK_UPDATE || swaps;
+  if (swaps && (role.homeBytes == 0 || task.tiers < GRT_TO_DEVICE ||
+                task.tiers > GRT_TO_HOST || task.classes == 0 ||
+                task.classes > (GRT_SWAP_PARAMETERS | GRT_SWAP_GRADIENTS)))
+    invalid(place + ": a swap of classes " + str(task.classes) + ", tiers " +
+            str(task.tiers) +
+            ", expected 1 to 3 and 1 or 2, and a role whose "
+            "states have their home on the host");
   const Chunk *chunk = ofChunk ? role.chunk(task.chunk) : nullptr;
   if (ofChunk && !chunk)
     invalid(place + ": chunk " + str(task.chunk) + " is not the role's");
@@ -185,9 +193,9 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
       {"count of parts", task.count, isTransfer},
       {"generation", task.generation,
        task.kind == GRT_TASK_FORWARD && task.generation <= manifest.delay},
-      {"classes", task.classes, false},
+      {"classes", task.classes, swaps},
       {"stream", task.stream, false},
-      {"tiers", task.tiers, false},
+      {"tiers", task.tiers, swaps},
       {"reserved field", task.reserved, false}};
   for (const auto &field : fields)
     if (!field.named && field.value)

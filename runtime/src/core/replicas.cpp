@@ -38,7 +38,7 @@ void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
         continue;
       forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
         const char *from =
-            rank.memory() + layer.parameter + uint64_t(run.held) * width;
+            rank.home() + layer.parameter + uint64_t(run.held) * width;
         rank.access().read(
             from, uint64_t(run.count), width,
             [&](const char *piece, uint64_t first, uint64_t count) {

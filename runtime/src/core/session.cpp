@@ -149,7 +149,8 @@ void Session::Implementation::checkMemory() {
   if (state.options.hostMemoryBytes)
     group.reset();
   std::vector<double> all = gatherNumbers(3, [&](Rank &rank, double *to) {
-    to[0] = onHost ? double(rank.role().arenaBytes) : 0;
+    to[0] = double(rank.role().homeBytes) +
+            (onHost ? double(rank.role().arenaBytes) : 0);
     to[1] = machine ? double(machine->scope) : 0;
     to[2] = group ? double(group->scope) : 0;
   });
@@ -264,6 +265,11 @@ void Session::Implementation::toNextBatch() {
 void Session::Implementation::checkLate() const {
   const std::string &schedule = program->manifest().schedule;
   bool late = program->manifest().delay > 0;
+  for (const Role &role : program->manifest().roles)
+    if (role.homeBytes > 0 && set.parts > 1)
+      invalid("states have their home on the host, so gradients of a batch are "
+              "summed in one part: expected one batch of the program, found " +
+              str(set.parts));
   if (late && state.options.onNan != OnNan::Late)
     invalid("schedule '" + schedule +
             "' updates before all ranks know whether values are finite: "
@@ -477,6 +483,18 @@ Status Session::step(StepResult &result) {
   });
 }
 
+std::vector<RankSwaps> Session::swaps() {
+  std::vector<RankSwaps> all(impl->ranks.size());
+  if (!guarded([&] {
+        impl->runAll([&](Rank &rank) {
+          all[size_t(rank.globalRank() - impl->world.firstLocal())] =
+              rank.swaps();
+        });
+      }))
+    all.clear();
+  return all;
+}
+
 Status Session::finish() {
   return guarded([&] { impl->runAll([](Rank &rank) { rank.finish(); }); });
 }
@@ -656,7 +674,7 @@ std::vector<RankWork> Session::takeWork() {
 
 std::vector<RankMemory> Session::memory() {
   std::vector<RankMemory> result;
-  constexpr size_t each = 4;
+  constexpr size_t each = 5;
   std::vector<double> all;
   auto mine = [](Rank &rank, double *to) {
     RankMemory memory = rank.memoryUse();
@@ -664,12 +682,14 @@ std::vector<RankMemory> Session::memory() {
     to[1] = double(memory.measuredPeakBytes);
     to[2] = double(memory.outsideArenaBytes);
     to[3] = double(memory.deviceBytes);
+    to[4] = double(memory.homeBytes);
   };
   if (!impl->isAlone() &&
       guarded([&] { all = impl->gatherNumbers(each, mine); })) {
     for (size_t i = 0; i < all.size(); i += each)
       result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
-                        uint64_t(all[i + 2]), uint64_t(all[i + 3])});
+                        uint64_t(all[i + 2]), uint64_t(all[i + 3]),
+                        uint64_t(all[i + 4])});
     return result;
   }
   // Ranks may be at work: what they had behind their last command. Of a run of

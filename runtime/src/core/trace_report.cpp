@@ -154,6 +154,10 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
     return "norm";
   case GRT_TASK_UPDATE:
     return "update" + ofChunk;
+  case GRT_TASK_SWAP:
+    return (task.tiers == GRT_TO_HOST ? "swap out" : "swap in") + ofChunk +
+           (task.classes & GRT_SWAP_PARAMETERS ? " parameters" : "") +
+           (task.classes & GRT_SWAP_GRADIENTS ? " gradients" : "");
   default:
     return "tie-broadcast";
   }

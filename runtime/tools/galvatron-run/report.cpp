@@ -438,6 +438,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                      {"planned-peak-bytes", rank.plannedPeakBytes},
                      {"measured-peak-bytes", rank.measuredPeakBytes},
                      {"outside-arena-bytes", rank.outsideArenaBytes},
+                     {"host-bytes", rank.homeBytes},
                      {"device-peak-bytes",
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   double median = medianMilliseconds();
@@ -534,6 +535,8 @@ void Report::finish(const std::vector<RankMemory> &memory,
     say("memory, largest rank: planned " + mebibytes(planned) +
         " MiB, measured " + mebibytes(measured) + " MiB (process " +
         mebibytes(processPeakBytes()) + " MiB)");
+  if (uint64_t home = largest(memory, &RankMemory::homeBytes))
+    say("states on the host, largest rank: " + mebibytes(home) + " MiB");
   if (steps) {
     std::string predicted =
         predictedMilliseconds() > 0

@@ -262,6 +262,36 @@ grt.schedule @s role @nobody {
 
 // -----
 
+// C6
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected 'out', 'parameters' and 'gradients' on a swap only, found one on 'forward'}}
+    grt.task forward micro_batch 0 slot 0 parameters
+  }
+}
+
+// -----
+
+// C6
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or to take 'gradients' out}}
+    grt.task swap out parameters
+  }
+}
+
+// -----
+
+// C6
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or to take 'gradients' out}}
+    grt.task swap
+  }
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Module attributes
 //===----------------------------------------------------------------------===//

@@ -93,6 +93,7 @@ SAME(TaskKind, TieReduce, GRT_TASK_TIE_REDUCE);
 SAME(TaskKind, Norm, GRT_TASK_NORM);
 SAME(TaskKind, Update, GRT_TASK_UPDATE);
 SAME(TaskKind, TieBroadcast, GRT_TASK_TIE_BROADCAST);
+SAME(TaskKind, Swap, GRT_TASK_SWAP);
 
 static_assert(getMaxEnumValForPart() + 1 == GRT_PART_COUNT);
 SAME(Part, Prologue, GRT_PART_PROLOGUE);

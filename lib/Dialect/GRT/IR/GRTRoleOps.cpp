@@ -365,7 +365,8 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
                      task.getKind() == TaskKind::Backward ||
                      task.getKind() == TaskKind::Transfer ||
                      task.getKind() == TaskKind::SyncGradients ||
-                     task.getKind() == TaskKind::Update;
+                     task.getKind() == TaskKind::Update ||
+                     task.getKind() == TaskKind::Swap;
       if (ofChunk && named.empty() && numbers.size() > 1)
         return task.emitOpError()
                << "expected the chunk of '" << getRole() << "' that it is of";
@@ -410,6 +411,17 @@ LogicalResult TaskOp::verify() {
     if (generation < 0 || generation > UINT8_MAX)
       return emitOpError() << "expected generations of 0 to " << UINT8_MAX
                            << ", found " << generation;
+
+  // (C9)
+  bool moves = getParameters() || getGradients();
+  if ((moves || getOut()) && getKind() != TaskKind::Swap)
+    return emitOpError() << "expected 'out', 'parameters' and 'gradients' on a "
+                            "swap only, found one on '"
+                         << stringifyTaskKind(getKind()) << "'";
+  if (getKind() == TaskKind::Swap &&
+      (!moves || (getOut() && (getParameters() || !getGradients()))))
+    return emitOpError("expected a swap to bring 'parameters', 'gradients' or "
+                       "both, or to take 'gradients' out");
 
   bool sends = getSendActivation() || getSendGradient();
   bool receives = getRecvActivation() || getRecvGradient();

@@ -32,6 +32,7 @@ namespace {
 struct ProgramFacts {
   int64_t microBatches = 1;
   int64_t degree = 1;
+  ::galvatron::Offload offload = ::galvatron::Offload::Off;
   const ::galvatron::Schedule *schedule = nullptr;
   SmallVector<mlir::galvatron::DataAttr> data;
   int64_t elementBytes = 4;
@@ -50,6 +51,7 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
            << kModelAttr << "' attributes on a module with roles";
   facts.microBatches = plan.getMicroBatches();
   facts.degree = plan.getPipelineDegree();
+  facts.offload = plan.getOffloaded();
   // The attribute's verifier has parsed it.
   facts.schedule =
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
@@ -82,8 +84,10 @@ public:
     }
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
-    shape.setVersions(*facts.schedule, {facts.degree, facts.microBatches,
-                                        (lastChunk + 1) / facts.degree});
+    int64_t each = (lastChunk + 1) / facts.degree;
+    shape.setVersions(*facts.schedule,
+                      {facts.degree, facts.microBatches, each,
+                       ::galvatron::residentChunks(facts.offload, each)});
     if (hasSeveral())
       for (const RoleChunk &chunk : chunks)
         shape.chunks.push_back(
@@ -261,6 +265,14 @@ private:
       arena.push_back(
           builder.getNamedAttr("copies", builder.getArrayAttr(copies)));
     }
+    if (layout.homeBytes > 0) {
+      arena.push_back(builder.getNamedAttr(
+          "home", builder.getDenseI64ArrayAttr({0, layout.homeBytes})));
+      arena.push_back(builder.getNamedAttr("resident_parameters",
+                                           range(layout.residentParameters)));
+      arena.push_back(builder.getNamedAttr("resident_gradients",
+                                           range(layout.residentGradients)));
+    }
     if (hasSeveral()) {
       arena.push_back(builder.getNamedAttr("received", range(layout.received)));
       arena.push_back(builder.getNamedAttr("sent", range(layout.sent)));
@@ -313,6 +325,10 @@ private:
           bytes("stash", at.stash),
           bytes("forward_transient", at.forwardTransient),
           bytes("backward_transient", at.backwardTransient)};
+      if (layout.homeBytes > 0) {
+        entries.push_back(bytes("resident_parameter", at.residentParameters));
+        entries.push_back(bytes("resident_gradient", at.residentGradients));
+      }
       const LayerFootprint &footprint = stageLayers[i].footprint;
       if (footprint.forwardGathered > 0)
         entries.push_back(bytes("forward_gathered", at.forwardGathered));

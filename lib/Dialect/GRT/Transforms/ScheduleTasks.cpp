@@ -123,7 +123,9 @@ class ScheduleTasksPass
     if (!parsed)
       return module.emitOpError(llvm::toString(parsed.takeError()));
     schedule = *parsed;
-    shape = {degree, plan.getMicroBatches(), int64_t(stages.size()) / degree};
+    int64_t chunksEach = int64_t(stages.size()) / degree;
+    shape = {degree, plan.getMicroBatches(), chunksEach,
+             plan.getResidentChunks(chunksEach)};
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     auto training = mlir::galvatron::getTraining(module);

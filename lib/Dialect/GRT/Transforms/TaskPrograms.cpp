@@ -27,6 +27,8 @@ namespace {
 // ABI in both.
 static_assert(uint32_t(TaskKind::TieBroadcast) ==
               uint32_t(::galvatron::TaskKind::TieBroadcast));
+static_assert(uint32_t(TaskKind::Swap) ==
+              uint32_t(::galvatron::TaskKind::Swap));
 static_assert(uint32_t(Part::Evaluate) == uint32_t(SchedulePart::Evaluate));
 
 /// Messages in the order in which tasks have them.
@@ -72,7 +74,12 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
                                  : DenseI64ArrayAttr(),
       number(task.generation > 0, task.generation),
       goesOn ? builder.getDenseI64ArrayAttr(generations) : DenseI64ArrayAttr(),
-      behind ? builder.getUnitAttr() : UnitAttr());
+      behind ? builder.getUnitAttr() : UnitAttr(),
+      task.out ? builder.getUnitAttr() : UnitAttr(),
+      task.classes & ::galvatron::SwapParameters ? builder.getUnitAttr()
+                                                 : UnitAttr(),
+      task.classes & ::galvatron::SwapGradients ? builder.getUnitAttr()
+                                                : UnitAttr());
 }
 
 /// Highest micro-batch that any task of the program runs, plus one.
@@ -146,6 +153,11 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
   task.generation = op.getGeneration().value_or(0);
   if (op.getSyncBehind())
     task.flags |= ::galvatron::SyncBehind;
+  task.out = op.getOut();
+  if (op.getParameters())
+    task.classes |= ::galvatron::SwapParameters;
+  if (op.getGradients())
+    task.classes |= ::galvatron::SwapGradients;
   if (task.isOfChunk()) {
     task.chunk = op.getChunk().value_or(only);
     task.slot = op.getSlot().value_or(0);
@@ -344,9 +356,10 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     result.program.schedule =
         llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
     auto degree = int64_t(result.roles.size());
+    int64_t chunks = int64_t(result.program.chunks.size()) / degree;
     ::galvatron::ScheduleShape shape{degree, result.program.microBatches,
-                                     int64_t(result.program.chunks.size()) /
-                                         degree};
+                                     chunks, plan.getResidentChunks(chunks)};
+    result.program.residentChunks = shape.residentChunks;
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
     result.program.delay = result.program.schedule->delay(shape);

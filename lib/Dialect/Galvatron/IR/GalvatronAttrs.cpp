@@ -119,6 +119,21 @@ StrategyAttr StrategyAttr::get(MLIRContext *context,
 }
 
 //===----------------------------------------------------------------------===//
+// PlanAttr
+//===----------------------------------------------------------------------===//
+
+::galvatron::Offload PlanAttr::getOffloaded() const {
+  // The attribute's verifier has parsed it.
+  return getOffload()
+             ? cantFail(::galvatron::parseOffload(getOffload().getValue()))
+             : ::galvatron::Offload::Off;
+}
+
+int64_t PlanAttr::getResidentChunks(int64_t chunks) const {
+  return ::galvatron::residentChunks(getOffloaded(), chunks);
+}
+
+//===----------------------------------------------------------------------===//
 // ClusterAttr
 //===----------------------------------------------------------------------===//
 

@@ -66,7 +66,7 @@ LogicalResult StrategyAttr::verify(EmitError emitError,
 LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
                                int64_t pipelineDegree, int64_t memory,
-                               ArrayAttr devices) {
+                               ArrayAttr devices, StringAttr offload) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -86,6 +86,15 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
   auto kind = ::galvatron::parseSchedule(schedule);
   if (!kind)
     return emitError() << llvm::toString(kind.takeError());
+  // (C6)
+  if (offload) {
+    auto kept = ::galvatron::parseOffload(offload.getValue());
+    if (!kept)
+      return emitError() << llvm::toString(kept.takeError());
+    if (*kept == ::galvatron::Offload::Off)
+      return emitError() << "expected 'offload' of a plan to be 'optimizer' or "
+                            "'all', found 'off', which no plan says";
+  }
   if (!devices)
     return success();
   // (C4)

@@ -99,7 +99,8 @@ private:
     auto plan = PlanAttr::getChecked(
         [&]() { return module.emitError(); }, module.getContext(), newBatch,
         newMicroBatches, StringRef(newSchedule), degree,
-        old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr());
+        old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr(),
+        old ? old.getOffload() : StringAttr());
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

@@ -80,7 +80,8 @@ struct BalancePipelinePass
       module->setAttr(GalvatronDialect::kPlanAttr,
                       PlanAttr::get(module.getContext(), plan.getBatch(),
                                     plan.getMicroBatches(), plan.getSchedule(),
-                                    count, plan.getMemory(), ArrayAttr()));
+                                    count, plan.getMemory(), ArrayAttr(),
+                                    plan.getOffload()));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

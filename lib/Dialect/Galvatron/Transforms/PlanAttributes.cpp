@@ -225,8 +225,9 @@ mlir::galvatron::getScheduleShape(ModuleOp module) {
   // group again.
   auto schedule =
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
-  ::galvatron::ScheduleShape shape{degree, plan.getMicroBatches(),
-                                   (count + degree - 1) / degree};
+  int64_t chunks = (count + degree - 1) / degree;
+  ::galvatron::ScheduleShape shape{degree, plan.getMicroBatches(), chunks,
+                                   plan.getResidentChunks(chunks)};
   llvm::Error error = schedule->check(shape);
   if (error && count > degree) {
     last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "
@@ -270,6 +271,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.microBatches = attribute.getMicroBatches();
   plan.schedule =
       llvm::cantFail(::galvatron::parseSchedule(attribute.getSchedule()));
+  plan.offload = attribute.getOffloaded();
   plan.pipelineDegree = stageCount;
   FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
   if (failed(shape))
@@ -331,10 +333,14 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
                                 int64_t memory,
                                 const llvm::json::Value *predictedTimes) {
   MLIRContext *context = module.getContext();
+  StringAttr offload;
+  if (plan.offload != ::galvatron::Offload::Off)
+    offload = StringAttr::get(context, ::galvatron::offloadName(plan.offload));
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
-                                memory, convertDevices(context, plan)));
+                                memory, convertDevices(context, plan),
+                                offload));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

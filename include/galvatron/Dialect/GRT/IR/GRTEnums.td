@@ -98,7 +98,8 @@ def GRT_TaskKindAttr : GRT_Enum<"TaskKind", "what a role does in one task", [
   GRT_Case<"TieReduce", 4, "tie_reduce">,
   GRT_Case<"Norm", 5, "norm">,
   GRT_Case<"Update", 6, "update">,
-  GRT_Case<"TieBroadcast", 7, "tie_broadcast">
+  GRT_Case<"TieBroadcast", 7, "tie_broadcast">,
+  GRT_Case<"Swap", 10, "swap">
 ]>;
 
 def GRT_PartAttr : GRT_Enum<"Part", "a part of a schedule", [

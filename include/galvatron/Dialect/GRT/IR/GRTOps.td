@@ -584,7 +584,9 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     `generation` how many batches behind it that is, a transfer by `generations`,
     one for every message. With `sync_behind` the all-reduce of a layer's
     gradients over its dp axis starts behind the layer's backward function, on
-    the stream `gradient`, and `sync_gradients` only waits for it.
+    the stream `gradient`, and `sync_gradients` only waits for it. A swap brings
+    parameters, or a sum of gradients that goes on, of a chunk from their home on
+    the host to where its functions find them, or with `out` gradients home.
 
     Constraints:
     - (C1) forward and backward have a micro-batch and a slot.
@@ -593,8 +595,10 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C4) a received activation has a slot.
     - (C5) no number is negative; the slot is below 65536.
     - (C6) only a backward task has `sync_behind`.
-    - (C7) only forward, backward, sync_gradients and update have a `chunk`, and
+    - (C7) only forward, backward, sync_gradients, update and swap have a `chunk`, and
       only a transfer has `chunks`: one for every message.
+    - (C9) only a swap has `out`, `parameters` and `gradients`; with `out` it has
+      `gradients` alone, else one of them at least.
     - (C8) only forward has a `generation`, and only a transfer `generations`:
       one for every message. They are from 0 to 255.
 
@@ -605,6 +609,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
     grt.task forward micro_batch 0 slot 1 generation 1
     grt.task transfer send_activation 0 recv_gradient 3 generations [1, 0]
+    grt.task swap chunk 2 parameters
+    grt.task swap chunk 2 out gradients
     ```
   }];
   let arguments = (ins
@@ -616,7 +622,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$recv_gradient,
     OptionalAttr<GRT_Int>:$slot, OptionalAttr<DenseI64ArrayAttr>:$chunks,
     OptionalAttr<GRT_Int>:$generation,
-    OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind);
+    OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind,
+    UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients);
   let assemblyFormat = [{
     $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
@@ -624,7 +631,9 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     (`send_gradient` $send_gradient^)?
     (`recv_gradient` $recv_gradient^)?
     (`slot` $slot^)? (`chunks` $chunks^)? (`generation` $generation^)?
-    (`generations` $generations^)? (`sync_behind` $sync_behind^)? attr-dict
+    (`generations` $generations^)? (`sync_behind` $sync_behind^)?
+    (`out` $out^)? (`parameters` $parameters^)? (`gradients` $gradients^)?
+    attr-dict
   }];
   let hasVerifier = 1;
 }

@@ -143,6 +143,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `memory`, if given, replaces the memory budget of every device, in bytes.
     `devices` are those of every stage, in the order of its local ranks; without
     it stages are equal groups of consecutive devices.
+    `offload` says which states have their home on the host (`optimizer` or
+    `all`); without it none has.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -155,14 +157,22 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C3) `schedule` is a registered one: `1f1b`, `gpipe` or `interleaved`;
     - (C4) `devices` has a list for each of `pipeline_degree` stages;
     - (C5) no list is empty, and together they have the numbers from 0 on, each
-      once.
+      once;
+    - (C6) `offload` is `optimizer` or `all`.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
                         "int64_t":$pipeline_degree,
                         DefaultValuedParameter<"int64_t", "0">:$memory,
-                        OptionalParameter<"::mlir::ArrayAttr">:$devices);
+                        OptionalParameter<"::mlir::ArrayAttr">:$devices,
+                        OptionalParameter<"::mlir::StringAttr">:$offload);
   let assemblyFormat = "`<` struct(params) `>`";
+  let extraClassDeclaration = [{
+    /// Which states have their home on the host.
+    ::galvatron::Offload getOffloaded() const;
+    /// See ScheduleShape, for stages of so many chunks.
+    int64_t getResidentChunks(int64_t chunks) const;
+  }];
   let genVerifyDecl = 1;
 }
 

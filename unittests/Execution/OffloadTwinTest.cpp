@@ -1,0 +1,187 @@
+//===- OffloadTwinTest.cpp - States at home on the host -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Where states have their home on the host and come to the devices for a pass,
+// losses, gradients and parameters are those of one rank that has everything.
+// What is copied is counted by the runtime and held against the schedule.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "gtest/gtest.h"
+
+#include <filesystem>
+#include <unistd.h>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+class OffloadTwinTest : public ::testing::Test {
+protected:
+  OffloadTwinTest() { loadTwinDialects(context); }
+
+  const TwinRun &reference(const TwinModel &model, const TwinOptions &options,
+                           int64_t batch) {
+    std::string key = model.config() + options.dtype + options.optimizer +
+                      std::to_string(batch);
+    auto [entry, inserted] = references.try_emplace(key);
+    if (inserted)
+      entry->second =
+          runTwin(context, model, singleRank(model, batch), options);
+    return entry->second;
+  }
+
+  TwinRun expectTwins(const TwinModel &model, const TwinPlan &plan,
+                      const TwinOptions &options = {}) {
+    SCOPED_TRACE(plan.str() + " " + options.dtype);
+    const TwinRun &expected = reference(model, options, plan.batch);
+    EXPECT_EQ(expected.error, "");
+    TwinRun run = runTwin(context, model, plan, options);
+    EXPECT_EQ(run.error, "");
+    EXPECT_EQ(
+        compareRuns(run, expected, getBounds(options.dtype, options.optimizer)),
+        "");
+    for (const ::grt::RankMemory &rank : run.memory) {
+      EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes) << rank.rank;
+      EXPECT_GT(rank.homeBytes, 0u);
+    }
+    return run;
+  }
+
+  static TwinPlan offloaded(const TwinModel &model, Offload offload,
+                            int64_t stages, int64_t chunks,
+                            const Strategy &strategy, int64_t batch,
+                            int64_t microBatches) {
+    TwinPlan plan =
+        uniformPlan(model, stages * chunks, strategy, batch, microBatches,
+                    chunks > 1 ? "interleaved" : "1f1b");
+    plan.chunks = chunks;
+    plan.offload = offload;
+    return plan;
+  }
+
+  mlir::MLIRContext context;
+  std::map<std::string, TwinRun> references;
+};
+
+/// Ties, recomputation, shards of all kinds; one group of micro-batches, a part
+/// of one and several.
+TEST_F(OffloadTwinTest, StrategiesOfFourRanks) {
+  TwinModel model;
+  model.layers = 6;
+  bool all = std::getenv("GALVATRON_LONG");
+  int64_t number = 0;
+  for (Offload offload : {Offload::All, Offload::Optimizer})
+    for (auto [stages, chunks] :
+         {std::pair(1, 1), {2, 1}, {4, 1}, {2, 2}, {2, 3}, {4, 2}})
+      for (const Strategy &strategy :
+           enumerateStrategies(4 / stages, allStrategies()))
+        for (int64_t microBatches : {1, 2, 4, 5}) {
+          // A sample of them; all in the long run.
+          if (!all && number++ % 7)
+            continue;
+          int64_t batch = microBatches * strategy.sampleShards();
+          expectTwins(model, offloaded(model, offload, stages, chunks, strategy,
+                                       batch, microBatches));
+        }
+}
+
+TEST_F(OffloadTwinTest, OtherTypesAndOptimizers) {
+  TwinModel model;
+  model.layers = 6;
+  for (auto [dtype, optimizer] : {std::pair("f32", "adamw"),
+                                  {"bf16", "adamw"},
+                                  {"f64", "sgd"},
+                                  {"f64", "adam"}}) {
+    TwinOptions options;
+    options.dtype = dtype;
+    options.optimizer = optimizer;
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    expectTwins(model, offloaded(model, Offload::All, 2, 2, Strategy(), 8, 4),
+                options);
+  }
+}
+
+/// Where a pipeline takes a batch in one group of micro-batches every chunk's
+/// parameters come once for forward and once for backward, the last of a stage
+/// for both at once, and gradients leave once (docs/offload.md).
+TEST_F(OffloadTwinTest, BytesAreThoseOfTheSchedule) {
+  TwinModel model;
+  model.layers = 6;
+  for (int64_t chunks : {1, 2, 4}) {
+    TwinPlan plan = offloaded(model, Offload::All, 2, chunks, Strategy(), 4, 2);
+    TwinOptions options;
+    TwinRun run = expectTwins(model, plan, options);
+    ASSERT_EQ(run.swaps.size(), 2u);
+    for (const ::grt::RankSwaps &rank : run.swaps) {
+      // What leaves is all gradients of the rank, once a step.
+      ASSERT_EQ(rank.out % uint64_t(options.steps), 0u);
+      uint64_t gradients = rank.out / uint64_t(options.steps);
+      EXPECT_GT(gradients, 0u);
+      EXPECT_LT(gradients, run.memory[size_t(rank.rank)].homeBytes / 3);
+      // In f64 parameters are as many bytes; of the last chunk they come once.
+      uint64_t in = rank.in / uint64_t(options.steps);
+      EXPECT_LE(in, 2 * gradients);
+      EXPECT_GE(in, gradients);
+      if (chunks == 1) {
+        EXPECT_EQ(in, gradients);
+      }
+    }
+  }
+}
+
+/// A device holds a part of the states: with more chunks a smaller one.
+TEST_F(OffloadTwinTest, ArenasAreSmallerThanStates) {
+  TwinModel model;
+  model.layers = 14;
+  TwinPlan plain = uniformPlan(model, 2, Strategy(), 2, 2, "1f1b");
+  TwinRun whole = runTwin(context, model, plain, {});
+  ASSERT_EQ(whole.error, "");
+  uint64_t before = 0;
+  for (int64_t chunks : {1, 2, 4, 8}) {
+    TwinRun run = expectTwins(
+        model, offloaded(model, Offload::All, 2, chunks, Strategy(), 2, 2));
+    uint64_t arena = 0, home = 0;
+    for (const ::grt::RankMemory &rank : run.memory) {
+      arena += rank.plannedPeakBytes;
+      home += rank.homeBytes;
+    }
+    // As much as all ranks had of states on their devices.
+    EXPECT_GT(home, 0u);
+    if (before) {
+      EXPECT_LT(arena, before);
+    }
+    before = arena;
+  }
+}
+
+/// Checkpoints are of what is at home, so any plan goes on from them.
+TEST_F(OffloadTwinTest, ResumedUnderAnotherPlan) {
+  TwinModel model;
+  model.layers = 6;
+  TwinOptions options;
+  TwinRun expected = runTwin(context, model, singleRank(model, 8), options);
+  ASSERT_EQ(expected.error, "");
+  std::string folder =
+      ::testing::TempDir() + "offload-twin-" + std::to_string(getpid());
+  TwinPlan away = offloaded(model, Offload::All, 2, 2, Strategy(), 8, 4);
+  TwinPlan here = uniformPlan(model, 2, llvm::cantFail(Strategy::parse("zdp2")),
+                              8, 2, "1f1b");
+  for (auto [from, to] : {std::pair(away, here), {here, away}, {away, away}}) {
+    std::filesystem::remove_all(folder);
+    TwinRun resumed =
+        runResumedTwin(context, model, from, to, /*before=*/3, folder, options);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+  }
+  std::filesystem::remove_all(folder);
+}
+
+} // namespace
