@@ -108,10 +108,7 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
                      "'" +
                      options.dtype + "'");
 
-  // One line, so that the text reads well as an attribute.
-  std::string compact;
-  llvm::raw_string_ostream(compact) << *value;
-  ModelBuilder writer(seqLen, elementType, compact, context);
+  ModelBuilder writer(seqLen, elementType, compactJson(text), context);
   model->build(writer);
   mlir::OwningOpRef<mlir::ModuleOp> module = writer.finish();
   if (mlir::failed(mlir::verify(*module)))
