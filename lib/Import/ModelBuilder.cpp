@@ -260,7 +260,7 @@ Value ModelBuilder::groupedAttention(Value q, Value k, Value v,
   return nn::GroupedAttentionOp::create(
              builder, loc,
              TypeRange{activation({heads * size}), statistics({heads, seqLen})},
-             q, k, v, options.mask,
+             q, k, v, options.mask, /*bias=*/Value(),
              options.causal ? builder.getUnitAttr() : UnitAttr(),
              builder.getF64FloatAttr(options.scale),
              builder.getI64IntegerAttr(options.window),
