@@ -122,13 +122,20 @@ int64_t ConfigReader::positive(llvm::StringRef field) {
   return 1;
 }
 
-int64_t ConfigReader::positive(Names fields) {
-  // All are asked for: the library drops the others where two are given.
+llvm::StringRef ConfigReader::givenOf(Names fields) {
   llvm::StringRef found;
   for (llvm::StringRef field : fields)
     if (get(field) && found.empty())
       found = field;
-  return positive(found.empty() ? llvm::StringRef(fields.front()) : found);
+  return found.empty() ? llvm::StringRef(fields.front()) : found;
+}
+
+int64_t ConfigReader::positive(Names fields) {
+  return positive(givenOf(fields));
+}
+
+int64_t ConfigReader::positiveOr(Names fields, int64_t fallback) {
+  return positiveOr(givenOf(fields), fallback);
 }
 
 std::optional<int64_t>

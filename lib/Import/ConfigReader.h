@@ -51,6 +51,7 @@ public:
   int64_t positive(Names fields);
   /// The same with a value for where it is absent or null.
   int64_t positiveOr(llvm::StringRef field, int64_t fallback);
+  int64_t positiveOr(Names fields, int64_t fallback);
   /// An integer of at least 1, `fallback` where it is absent, none where it is
   /// null.
   std::optional<int64_t> positiveOrNull(llvm::StringRef field,
@@ -104,6 +105,9 @@ public:
 
 private:
   const llvm::json::Value *get(llvm::StringRef field);
+  /// The first that is there, else the first. All are asked for: the library
+  /// drops the others where two are given.
+  llvm::StringRef givenOf(Names fields);
   std::string print(llvm::StringRef field) const;
   int64_t checkPositive(llvm::StringRef field, const llvm::json::Value &value);
   double numberOr(llvm::StringRef field, double fallback);

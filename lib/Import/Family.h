@@ -22,8 +22,11 @@ public:
   /// The longest sequence, and the field that says so.
   virtual int64_t positions() const = 0;
   virtual llvm::StringRef positionsField() const = 0;
-  /// Whether sequences have no other length.
-  virtual bool hasFixedLength() const { return false; }
+  /// Which lengths sequences may have.
+  enum class LengthRule { AtMost, Exactly, Free };
+  virtual LengthRule lengthRule() const { return LengthRule::AtMost; }
+  /// Whether there are sequences of a second length.
+  virtual bool hasDecoder() const { return false; }
   /// Declares parameters, writes bodies and the layers that call them.
   virtual void build(ModelBuilder &builder) const = 0;
 };
@@ -35,6 +38,7 @@ std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
 } // namespace galvatron

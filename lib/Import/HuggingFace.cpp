@@ -28,7 +28,10 @@ struct FamilyEntry {
 constexpr FamilyEntry kFamilies[] = {
     {"bert", readBert},     {"gpt2", readGpt2},   {"llama", readLlama},
     {"mistral", readLlama}, {"qwen2", readLlama}, {"qwen3", readLlama},
-    {"vit", readVit}};
+    {"t5", readT5},         {"vit", readVit}};
+
+/// What an i32 counts, with distances both ways.
+constexpr int64_t kLongestSequence = int64_t(1) << 30;
 
 const FamilyEntry *findFamily(llvm::StringRef modelType) {
   const auto *family = llvm::find_if(kFamilies, [&](const auto &entry) {
@@ -87,16 +90,28 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   if (llvm::Error error = reader.finish())
     return error;
   int64_t seqLen = options.seqLen ? options.seqLen : model->positions();
-  if (model->hasFixedLength() && seqLen != model->positions())
+  using LengthRule = FamilyModel::LengthRule;
+  LengthRule rule = model->lengthRule();
+  if (rule == LengthRule::Exactly && seqLen != model->positions())
     return makeError(fileName + ": expected no sequence length for '" +
                      *modelType + "', whose field '" + model->positionsField() +
                      "' makes it " + llvm::Twine(model->positions()) +
                      ", found " + llvm::Twine(seqLen));
-  if (seqLen > model->positions())
+  if (rule == LengthRule::AtMost && seqLen > model->positions())
     return makeError(fileName + ": field '" + model->positionsField() +
                      "': expected at least the sequence length " +
                      llvm::Twine(seqLen) + ", found " +
                      llvm::Twine(model->positions()));
+  if (seqLen > kLongestSequence || options.decoderSeqLen > kLongestSequence)
+    return makeError(fileName + ": expected sequences of at most " +
+                     llvm::Twine(kLongestSequence) + " tokens, found " +
+                     llvm::Twine(std::max(seqLen, options.decoderSeqLen)));
+  if (options.decoderSeqLen && !model->hasDecoder())
+    return makeError(fileName +
+                     ": expected no sequence length of a decoder "
+                     "for '" +
+                     *modelType + "', which has one stack of layers, found " +
+                     llvm::Twine(options.decoderSeqLen));
   mlir::Builder builder(&context);
   mlir::Type elementType = llvm::StringSwitch<mlir::Type>(options.dtype)
                                .Case("f32", builder.getF32Type())
@@ -108,10 +123,9 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
                      "'" +
                      options.dtype + "'");
 
-  // One line, so that the text reads well as an attribute.
-  std::string compact;
-  llvm::raw_string_ostream(compact) << *value;
-  ModelBuilder writer(seqLen, elementType, compact, context);
+  ModelBuilder writer(seqLen,
+                      options.decoderSeqLen ? options.decoderSeqLen : seqLen,
+                      elementType, compactJson(text), context);
   model->build(writer);
   mlir::OwningOpRef<mlir::ModuleOp> module = writer.finish();
   if (mlir::failed(mlir::verify(*module)))

@@ -13,9 +13,10 @@
 using namespace galvatron;
 using namespace mlir;
 
-ModelBuilder::ModelBuilder(int64_t seqLen, Type elementType,
-                           StringRef configText, MLIRContext &context)
-    : seqLen(seqLen), elementType(elementType),
+ModelBuilder::ModelBuilder(int64_t seqLen, int64_t decoderSeqLen,
+                           Type elementType, StringRef configText,
+                           MLIRContext &context)
+    : seqLen(seqLen), decoderSeqLen(decoderSeqLen), elementType(elementType),
       statisticsType(nn::accumulatorElement(elementType)),
       configText(configText), builder(&context), loc(builder.getUnknownLoc()),
       module(ModuleOp::create(loc)) {
@@ -26,15 +27,21 @@ ModelBuilder::ModelBuilder(int64_t seqLen, Type elementType,
 // Types
 //===----------------------------------------------------------------------===//
 
-RankedTensorType ModelBuilder::activation(ArrayRef<int64_t> dims) {
-  SmallVector<int64_t> shape = {ShapedType::kDynamic, seqLen};
+RankedTensorType ModelBuilder::activation(ArrayRef<int64_t> dims,
+                                          int64_t length) {
+  SmallVector<int64_t> shape = {ShapedType::kDynamic, length ? length : seqLen};
   shape.append(dims.begin(), dims.end());
   return RankedTensorType::get(shape, elementType);
 }
 
-RankedTensorType ModelBuilder::tokens() {
-  return RankedTensorType::get({ShapedType::kDynamic, seqLen},
+RankedTensorType ModelBuilder::tokens(int64_t length) {
+  return RankedTensorType::get({ShapedType::kDynamic, length ? length : seqLen},
                                builder.getI32Type());
+}
+
+RankedTensorType ModelBuilder::relativeBias(int64_t heads, int64_t length) {
+  return RankedTensorType::get({ShapedType::kDynamic, heads, 2 * length - 1},
+                               elementType);
 }
 
 RankedTensorType ModelBuilder::classes() {
@@ -85,12 +92,22 @@ void ModelBuilder::body(StringRef name, ArrayRef<Type> inputs,
                         const BodyParameters &parameters, Type result,
                         ArrayRef<BodyFactor> factors,
                         function_ref<Value(ValueRange, ValueRange)> write) {
+  bodyOfSeveral(name, inputs, parameters, result, factors,
+                [&](ValueRange values, ValueRange parameterValues) {
+                  return Values{write(values, parameterValues)};
+                });
+}
+
+void ModelBuilder::bodyOfSeveral(
+    StringRef name, ArrayRef<Type> inputs, const BodyParameters &parameters,
+    ArrayRef<Type> results, ArrayRef<BodyFactor> factors,
+    function_ref<Values(ValueRange, ValueRange)> write) {
   OpBuilder::InsertionGuard guard(builder);
   SmallVector<Type> types(inputs);
   for (const BodyParameter &parameter : parameters)
     types.push_back(RankedTensorType::get(parameter.shape(), elementType));
   auto function = func::FuncOp::create(builder, loc, name,
-                                       builder.getFunctionType(types, result));
+                                       builder.getFunctionType(types, results));
   function.setPrivate();
   for (auto [index, parameter] : llvm::enumerate(parameters))
     if (!parameter.factors.empty())
@@ -125,7 +142,8 @@ void ModelBuilder::model(StringRef name, ArrayRef<ModelDatum> data,
   SmallVector<mlir::galvatron::DataAttr> declared;
   for (const ModelDatum &datum : data)
     declared.push_back(mlir::galvatron::DataAttr::get(
-        builder.getContext(), datum.kind, datum.kind, datum.below, datum.type));
+        builder.getContext(), datum.kind,
+        datum.name.empty() ? datum.kind : datum.name, datum.below, datum.type));
   auto model = mlir::galvatron::ModelOp::create(builder, loc, name, declared,
                                                 configText);
   builder.setInsertionPointToStart(&model.getBlock());
@@ -136,16 +154,23 @@ void ModelBuilder::model(StringRef name, ArrayRef<ModelDatum> data,
 Value ModelBuilder::layer(const Twine &name, StringRef callee,
                           ValueRange inputs, Type result, const Twine &prefix,
                           const BodyParameters &parameters) {
+  return layerOfSeveral(name, callee, inputs, result, prefix, parameters)[0];
+}
+
+ModelBuilder::Values
+ModelBuilder::layerOfSeveral(const Twine &name, StringRef callee,
+                             ValueRange inputs, ArrayRef<Type> results,
+                             const Twine &prefix,
+                             const BodyParameters &parameters) {
   std::string front = prefix.str();
   std::vector<std::string> names;
   for (const BodyParameter &parameter : parameters)
     names.push_back(parameter.borrowed ? parameter.name
                                        : front + parameter.name);
   SmallVector<StringRef> references(names.begin(), names.end());
-  return mlir::galvatron::LayerOp::create(builder, loc, TypeRange{result},
-                                          name.str(), callee, inputs,
-                                          references)
-      ->getResult(0);
+  auto layer = mlir::galvatron::LayerOp::create(
+      builder, loc, results, name.str(), callee, inputs, references);
+  return Values(layer->getResults());
 }
 
 //===----------------------------------------------------------------------===//
@@ -164,9 +189,11 @@ static RankedTensorType withLast(Value x, ArrayRef<int64_t> last,
 Value ModelBuilder::embedding(Value tokens, Value table,
                               std::optional<int64_t> padding) {
   int64_t width = cast<RankedTensorType>(table.getType()).getDimSize(1);
-  return nn::EmbeddingOp::create(
-      builder, loc, activation({width}), tokens, table, /*sharded=*/UnitAttr(),
-      padding ? builder.getI64IntegerAttr(*padding) : IntegerAttr());
+  int64_t length = cast<RankedTensorType>(tokens.getType()).getDimSize(1);
+  return nn::EmbeddingOp::create(builder, loc, activation({width}, length),
+                                 tokens, table, /*sharded=*/UnitAttr(),
+                                 padding ? builder.getI64IntegerAttr(*padding)
+                                         : IntegerAttr());
 }
 
 Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns) {
@@ -237,6 +264,26 @@ Value ModelBuilder::gelu(Value x, bool tanh) {
                             tanh ? builder.getUnitAttr() : UnitAttr());
 }
 
+Value ModelBuilder::relu(Value x) {
+  return nn::ReluOp::create(builder, loc, x.getType(), x);
+}
+
+Value ModelBuilder::gatedGelu(Value gate, Value up) {
+  return nn::GatedGeluOp::create(builder, loc, gate.getType(), gate, up);
+}
+
+Value ModelBuilder::relativeBias(Value table, RankedTensorType type,
+                                 int64_t maxDistance, bool bidirectional) {
+  return nn::RelativeBiasOp::create(
+      builder, loc, type, table, builder.getI64IntegerAttr(maxDistance),
+      bidirectional ? builder.getUnitAttr() : UnitAttr());
+}
+
+Value ModelBuilder::scale(Value x, double factor) {
+  return nn::ScaleOp::create(builder, loc, x.getType(), x,
+                             builder.getF64FloatAttr(factor));
+}
+
 Value ModelBuilder::gatedSilu(Value gate, Value up) {
   return nn::GatedSiluOp::create(builder, loc, gate.getType(), gate, up);
 }
@@ -256,16 +303,18 @@ Value ModelBuilder::attention(Value qkv, int64_t heads, double scale,
 Value ModelBuilder::groupedAttention(Value q, Value k, Value v,
                                      const AttentionOptions &options) {
   auto type = cast<RankedTensorType>(q.getType());
-  int64_t heads = type.getDimSize(2), size = type.getDimSize(3);
+  int64_t queries = type.getDimSize(1), heads = type.getDimSize(2),
+          size = type.getDimSize(3);
   return nn::GroupedAttentionOp::create(
              builder, loc,
-             TypeRange{activation({heads * size}), statistics({heads, seqLen})},
-             q, k, v, options.mask,
+             TypeRange{activation({heads * size}, queries),
+                       statistics({heads, queries})},
+             q, k, v, options.mask, options.bias,
              options.causal ? builder.getUnitAttr() : UnitAttr(),
              builder.getF64FloatAttr(options.scale),
              builder.getI64IntegerAttr(options.window),
              builder.getF64FloatAttr(options.dropout),
-             builder.getI64IntegerAttr(0))
+             builder.getI64IntegerAttr(options.opIndex))
       .getO();
 }
 

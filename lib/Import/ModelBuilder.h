@@ -68,6 +68,7 @@ struct ModelDatum {
   llvm::StringRef kind;
   mlir::RankedTensorType type;
   int64_t below = 0;
+  llvm::StringRef name = {}; ///< empty: that of the kind
 };
 
 /// What a layer of attention does besides products.
@@ -77,23 +78,31 @@ struct AttentionOptions {
   int64_t window = 0; ///< 0: none
   bool causal = true;
   mlir::Value mask = {}; ///< [samples, keys]; null: none
+  mlir::Value bias = {}; ///< by head and distance; null: none
+  int64_t opIndex = 0;   ///< of its dropout
 };
 
 class ModelBuilder {
 public:
+  using Values = llvm::SmallVector<mlir::Value>;
+
   /// `configText` goes with the model.
-  ModelBuilder(int64_t seqLen, mlir::Type elementType,
+  ModelBuilder(int64_t seqLen, int64_t decoderSeqLen, mlir::Type elementType,
                llvm::StringRef configText, mlir::MLIRContext &context);
 
   int64_t getSeqLen() const { return seqLen; }
+  int64_t getDecoderSeqLen() const { return decoderSeqLen; }
   mlir::OpBuilder &getBuilder() { return builder; }
 
-  // Types.
+  // Types; `length` 0 is `getSeqLen()`.
 
   /// [samples, positions, dims..] of the element type.
-  mlir::RankedTensorType activation(llvm::ArrayRef<int64_t> dims);
+  mlir::RankedTensorType activation(llvm::ArrayRef<int64_t> dims,
+                                    int64_t length = 0);
   /// [samples, positions] of token numbers, or of a mask of positions.
-  mlir::RankedTensorType tokens();
+  mlir::RankedTensorType tokens(int64_t length = 0);
+  /// [samples, heads, distances] of the element type.
+  mlir::RankedTensorType relativeBias(int64_t heads, int64_t length);
   /// [samples] of class numbers.
   mlir::RankedTensorType classes();
   /// [samples, channels, rows, columns] of the element type.
@@ -126,6 +135,14 @@ public:
             llvm::function_ref<mlir::Value(mlir::ValueRange inputs,
                                            mlir::ValueRange parameters)>
                 write);
+  /// The same with several results.
+  void bodyOfSeveral(llvm::StringRef name, llvm::ArrayRef<mlir::Type> inputs,
+                     const BodyParameters &parameters,
+                     llvm::ArrayRef<mlir::Type> results,
+                     llvm::ArrayRef<BodyFactor> factors,
+                     llvm::function_ref<Values(mlir::ValueRange inputs,
+                                               mlir::ValueRange parameters)>
+                         write);
   /// Tokens, and the ones behind them as labels.
   std::vector<ModelDatum> nextTokenData(int64_t vocabulary);
   /// The model: `write` gets its data and returns the loss.
@@ -136,6 +153,12 @@ public:
                     mlir::ValueRange inputs, mlir::Type result,
                     const llvm::Twine &prefix,
                     const BodyParameters &parameters);
+  /// The same with several results.
+  Values layerOfSeveral(const llvm::Twine &name, llvm::StringRef callee,
+                        mlir::ValueRange inputs,
+                        llvm::ArrayRef<mlir::Type> results,
+                        const llvm::Twine &prefix,
+                        const BodyParameters &parameters);
   mlir::OwningOpRef<mlir::ModuleOp> finish() { return std::move(module); }
 
   // Operations, at the insertion point. Those with a probability of 0 are left
@@ -161,19 +184,25 @@ public:
   mlir::Value rotary(mlir::Value x, llvm::ArrayRef<double> frequencies,
                      double factor);
   mlir::Value gelu(mlir::Value x, bool tanh);
+  mlir::Value relu(mlir::Value x);
+  mlir::Value gatedGelu(mlir::Value gate, mlir::Value up);
   mlir::Value gatedSilu(mlir::Value gate, mlir::Value up);
   /// Causal; the heads side by side.
   mlir::Value attention(mlir::Value qkv, int64_t heads, double scale,
                         double dropout);
   mlir::Value groupedAttention(mlir::Value q, mlir::Value k, mlir::Value v,
                                const AttentionOptions &options);
+  /// What `AttentionOptions::bias` takes, from a table of buckets by heads.
+  mlir::Value relativeBias(mlir::Value table, mlir::RankedTensorType type,
+                           int64_t maxDistance, bool bidirectional);
+  mlir::Value scale(mlir::Value x, double factor);
   mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
   mlir::Value add(mlir::Value a, mlir::Value b);
   mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels,
                            int64_t classes);
 
 private:
-  int64_t seqLen;
+  int64_t seqLen, decoderSeqLen;
   mlir::Type elementType, statisticsType;
   std::string configText;
   mlir::OpBuilder builder;

@@ -34,7 +34,7 @@ public:
   /// Patches and the class token; no other length has position embeddings.
   int64_t positions() const override { return patches() + 1; }
   StringRef positionsField() const override { return "image_size"; }
-  bool hasFixedLength() const override { return true; }
+  LengthRule lengthRule() const override { return LengthRule::Exactly; }
   void build(ModelBuilder &builder) const override;
 
 private:

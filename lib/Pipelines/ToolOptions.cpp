@@ -161,14 +161,22 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
 ModelOptions::ModelOptions(Tool &tool)
     : model(cl::Positional, cl::desc("MODEL"), cl::cat(tool.category())),
       seqLen("seq-len", cl::desc("tokens of a sample"), cl::value_desc("N"),
-             cl::init(0), cl::cat(tool.category())) {}
+             cl::init(0), cl::cat(tool.category())),
+      decoderSeqLen("decoder-seq-len",
+                    cl::desc("tokens of a sample that a decoder reads; as many "
+                             "as its encoder unless given"),
+                    cl::value_desc("N"), cl::init(0),
+                    cl::cat(tool.category())) {}
 
 llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
+  for (const cl::opt<int64_t> *length : {&seqLen, &decoderSeqLen})
+    if (length->getNumOccurrences() && *length < 1)
+      return makeError("option --" + length->ArgStr +
+                       ": expected at least 1, found " +
+                       llvm::Twine(int64_t(*length)));
   ImportOptions options;
-  if (seqLen.getNumOccurrences() && seqLen < 1)
-    return makeError("option --seq-len: expected at least 1, found " +
-                     llvm::Twine(seqLen));
   options.seqLen = seqLen;
+  options.decoderSeqLen = decoderSeqLen;
   return options;
 }
 
@@ -323,6 +331,10 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     if (isProfile && options.seqLen.getNumOccurrences())
       return makeError("option --seq-len: a layer profile has its own "
                        "sequence length");
+    if ((isProfile || isEstimated) && options.decoderSeqLen.getNumOccurrences())
+      return makeError("option --decoder-seq-len: expected the configuration "
+                       "of a family with a decoder of its own, found '" +
+                       path + "'");
     if (isProfile || isEstimated) {
       llvm::Expected<TrainingOptions> requested = training({});
       if (!requested)
@@ -345,6 +357,9 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
   } else if (options.seqLen.getNumOccurrences()) {
     return makeError("option --seq-len: an imported model has its sequence "
                      "length already");
+  } else if (options.decoderSeqLen.getNumOccurrences()) {
+    return makeError("option --decoder-seq-len: an imported model has its "
+                     "sequence lengths already");
   }
   auto module = loadModel(*content, path, *import, context);
   if (!module)

@@ -34,6 +34,22 @@ Expected<json::Value> parseJson(StringRef text, StringRef name) {
                    "invalid JSON: " + lowered);
 }
 
+std::string compactJson(StringRef text) {
+  std::string result;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char letter = text[i];
+    if (!quoted && isSpace(letter))
+      continue;
+    result += letter;
+    if (quoted && letter == '\\' && i + 1 < text.size())
+      result += text[++i];
+    else if (letter == '"')
+      quoted = !quoted;
+  }
+  return result;
+}
+
 static StringRef kindName(const json::Value &value) {
   switch (value.kind()) {
   case json::Value::Null:

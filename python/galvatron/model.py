@@ -22,7 +22,7 @@ Path = Union[str, "os.PathLike[str]"]
 # What galvatron-compile wants again beside a plan, since it changes what the
 # plan costs.
 _WITH_A_PLAN = ("memory", "dtype", "optimizer", "clip", "dropout", "decay_all",
-                "seq_len")
+                "seq_len", "decoder_seq_len")
 
 
 class Model:
@@ -33,12 +33,13 @@ class Model:
     result there."""
 
     def __init__(self, path: Path, *, seq_len: Optional[int] = None,
+                 decoder_seq_len: Optional[int] = None,
                  weights: Optional[Path] = None):
         self.path = pathlib.Path(path)
         if not self.path.exists():
             raise errors.InvalidInput(f"{path}: expected a configuration or IR, "
                                       "found no file")
-        self.seq_len = seq_len
+        self._lengths = {"seq_len": seq_len, "decoder_seq_len": decoder_seq_len}
         self.weights: Optional[pathlib.Path] = pathlib.Path(weights) if weights \
             else None
         self.program: Optional[Program] = None
@@ -54,7 +55,7 @@ class Model:
         """The model in nn operations, as text."""
         if self.path.suffix == ".json":
             return tools.call("galvatron-import", [
-                str(self.path), *tools.arguments({"seq_len": self.seq_len})])
+                str(self.path), *tools.arguments(self._options())])
         return tools.call("galvatron-opt", [str(self.path)])
 
     def plan(self, cluster: Path, *, memory: Union[str, int, None] = None,
@@ -147,12 +148,12 @@ class Model:
         return self.program
 
     def _options(self, **options: Any) -> Dict[str, Any]:
-        if self.seq_len is not None:
-            options.setdefault("seq_len", self.seq_len)
+        options = {**self._lengths, **options}
         return {name: value for name, value in options.items() if value is not None}
 
 
 def from_config(path: Path, *, seq_len: Optional[int] = None,
+                decoder_seq_len: Optional[int] = None,
                 weights: Optional[Path] = None) -> Model:
     """A model from a Hugging Face `config.json`, or from the folder with it and,
     where it is there, `model.safetensors`."""
@@ -161,7 +162,8 @@ def from_config(path: Path, *, seq_len: Optional[int] = None,
         if weights is None and (path / "model.safetensors").exists():
             weights = path
         path = path / "config.json"
-    return Model(path, seq_len=seq_len, weights=weights)
+    return Model(path, seq_len=seq_len, decoder_seq_len=decoder_seq_len,
+                 weights=weights)
 
 
 def from_graph(graph: Graph, *, weights: Optional[Path] = None,

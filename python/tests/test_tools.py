@@ -172,6 +172,7 @@ class WrongInputTest(FolderTest):
         self.refused("seq", lambda: galvatron.from_config(
             TINY, seq_len=1000).plan("1xcpu", batch=1))
         self.refused("cluster", lambda: model.compile(batch=1))
+        self.refused("decoder", galvatron.from_config(TINY, decoder_seq_len=4).ir)
 
     def test_plans(self):
         self.refused("the JSON object of a plan", lambda: galvatron.Plan.load(

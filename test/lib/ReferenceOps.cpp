@@ -447,6 +447,82 @@ void geluGrad(nn::GeluGradOp op, Operands in, Results out, const Context &,
                        geluDerivative(in[0]->values[i], op.getApproximate());
 }
 
+void gatedGelu(nn::GatedGeluOp, Operands in, Results out, const Context &,
+               Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] =
+        gelu(in[0]->values[i], /*approximate=*/true) * in[1]->values[i];
+}
+
+void gatedGeluGrad(nn::GatedGeluGradOp, Operands in, Results out,
+                   const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    double gate = in[0]->values[i], up = in[1]->values[i];
+    double dy = in[2]->values[i];
+    out[0].values[i] = dy * up * geluDerivative(gate, /*approximate=*/true);
+    out[1].values[i] = dy * gelu(gate, /*approximate=*/true);
+  }
+}
+
+void relu(nn::ReluOp, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = std::max(in[0]->values[i], 0.0);
+}
+
+void reluGrad(nn::ReluGradOp, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[0]->values[i] > 0 ? in[1]->values[i] : 0;
+}
+
+void scale(nn::ScaleOp op, Operands in, Results out, const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = op.getFactor().convertToDouble() * in[0]->values[i];
+}
+
+/// Where the elements of a relative bias come from.
+template <typename OpTy>
+void forEachDistance(
+    OpTy op, const Tensor &bias, int64_t buckets,
+    llvm::function_ref<void(int64_t bucket, int64_t head, int64_t place)>
+        visit) {
+  int64_t heads = bias.shape[1], distances = bias.shape[2];
+  for (int64_t at = 0; at < bias.size(); ++at) {
+    int64_t distance = at % distances - distances / 2;
+    int64_t side = buckets, first = 0, size = std::max<int64_t>(-distance, 0);
+    if (op.getBidirectional()) {
+      side = buckets / 2;
+      first = distance > 0 ? side : 0;
+      size = std::abs(distance);
+    }
+    int64_t near = side / 2, bucket = size;
+    if (size >= near)
+      bucket = std::min(
+          side - 1,
+          near + int64_t(std::log(double(size) / double(near)) /
+                         std::log(double(op.getMaxDistance()) / double(near)) *
+                         double(side - near)));
+    visit(first + bucket, at / distances % heads, at);
+  }
+}
+
+void relativeBias(nn::RelativeBiasOp op, Operands in, Results out,
+                  const Context &, Rank) {
+  forEachDistance(op, out[0], in[0]->shape[0],
+                  [&](int64_t bucket, int64_t head, int64_t place) {
+                    out[0].values[place] =
+                        in[0]->values[bucket * in[0]->last() + head];
+                  });
+}
+
+void relativeBiasGrad(nn::RelativeBiasGradOp op, Operands in, Results out,
+                      const Context &, Rank) {
+  forEachDistance(op, *in[0], out[0].shape[0],
+                  [&](int64_t bucket, int64_t head, int64_t place) {
+                    out[0].values[bucket * out[0].last() + head] +=
+                        in[0]->values[place];
+                  });
+}
+
 void linearGelu(nn::LinearGeluOp op, Operands in, Results out, const Context &,
                 Rank) {
   multiply(*in[0], *in[1], op.getTransposeWeight(), in[2], out[0]);
@@ -615,14 +691,15 @@ struct GroupedHeads {
   int64_t samples, queries, keys, heads, keyHeads, size;
   bool causal;
   int64_t window;
-  const Tensor *mask; ///< null: none
+  const Tensor *mask, *bias; ///< null: none
   template <typename OpTy>
   GroupedHeads(OpTy op, Operands in)
       : samples(in[0]->shape[0]), queries(in[0]->shape[1]),
         keys(in[1]->shape[1]), heads(in[0]->shape[2]),
         keyHeads(in[1]->shape[2]), size(in[0]->shape[3]),
         causal(op.getCausal()), window(op.getWindow()),
-        mask(op.getMask() ? in.back() : nullptr) {}
+        mask(op.getMask() ? in[in.size() - (op.getBias() ? 2 : 1)] : nullptr),
+        bias(op.getBias() ? in.back() : nullptr) {}
   int64_t query(int64_t s, int64_t t, int64_t h, int64_t e) const {
     return ((s * queries + t) * heads + h) * size + e;
   }
@@ -639,12 +716,19 @@ struct GroupedHeads {
     return (!causal || k <= own) && (window == 0 || own - k < window) &&
            (!mask || mask->values[s * keys + k] != 0);
   }
-  double score(const Tensor &q, const Tensor &k, double scale, int64_t s,
-               int64_t h, int64_t t, int64_t at) const {
+  double score(const Tensor &q, const Tensor &k, double scale, Rank rank,
+               int64_t s, int64_t h, int64_t t, int64_t at) const {
     double sum = 0;
     for (int64_t e = 0; e < size; ++e)
       sum += q.values[query(s, t, h, e)] * k.values[key(s, at, h, e)];
-    return scale * sum;
+    return scale * sum +
+           (bias ? bias->values[biasPlace(rank, s, h, t, at)] : 0);
+  }
+  int64_t biasPlace(Rank rank, int64_t s, int64_t h, int64_t t,
+                    int64_t at) const {
+    int64_t head = rank.index * heads + h;
+    return (s * bias->shape[1] + head) * (queries + keys - 1) + at - t +
+           queries - 1;
   }
   int64_t maskRow(const Context &context, Rank rank, int64_t s, int64_t h,
                   int64_t t) const {
@@ -671,7 +755,7 @@ void groupedAttention(nn::GroupedAttentionOp op, Operands in, Results out,
     std::vector<double> weights(at.keys);
     for (int64_t j = 0; j < at.keys; ++j)
       if (at.sees(s, t, j))
-        sum += weights[j] = std::exp(at.score(q, k, scale, s, h, t, j));
+        sum += weights[j] = std::exp(at.score(q, k, scale, rank, s, h, t, j));
     out[1].values[at.row(s, h, t)] = std::log(sum);
     for (int64_t j = 0; j < at.keys; ++j) {
       double m = mask(at.maskRow(context, rank, s, h, t), j);
@@ -698,7 +782,7 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
     for (int64_t j = 0; j < at.keys; ++j) {
       if (!at.sees(s, t, j))
         continue;
-      double p = std::exp(at.score(q, k, scale, s, h, t, j) -
+      double p = std::exp(at.score(q, k, scale, rank, s, h, t, j) -
                           lse.values[at.row(s, h, t)]);
       double m = mask(at.maskRow(context, rank, s, h, t), j), dp = 0;
       for (int64_t e = 0; e < at.size; ++e) {
@@ -706,6 +790,8 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
         dp += m * g * v.values[at.key(s, j, h, e)];
         out[2].values[at.key(s, j, h, e)] += p * m * g;
       }
+      if (at.bias)
+        out[3].values[at.biasPlace(rank, s, h, t, j)] += p * (dp - delta);
       double ds = p * (dp - delta) * scale;
       for (int64_t e = 0; e < at.size; ++e) {
         out[0].values[at.query(s, t, h, e)] +=
@@ -814,6 +900,13 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::RotaryOp>(table, rotary);
   add<nn::GatedSiluOp>(table, gatedSilu);
   add<nn::GatedSiluGradOp>(table, gatedSiluGrad);
+  add<nn::GatedGeluOp>(table, gatedGelu);
+  add<nn::GatedGeluGradOp>(table, gatedGeluGrad);
+  add<nn::ReluOp>(table, relu);
+  add<nn::ReluGradOp>(table, reluGrad);
+  add<nn::ScaleOp>(table, scale);
+  add<nn::RelativeBiasOp>(table, relativeBias);
+  add<nn::RelativeBiasGradOp>(table, relativeBiasGrad);
   add<nn::GroupedAttentionOp>(table, groupedAttention);
   add<nn::GroupedAttentionGradOp>(table, groupedAttentionGrad);
   add<nn::GeluOp>(table, geluForward);

@@ -77,13 +77,14 @@ void makeBatch(int64_t vocabulary, int64_t seqLen, int64_t batch, int step,
     }
 }
 
-/// Draws numbers below `below` as encoders.py does.
+/// Draws numbers below `below` as encoders.py and encoder_decoders.py do.
 int64_t draw(StringRef name, int step, int64_t index, int64_t below) {
   std::string key = name.str() + "." + std::to_string(step);
   return int64_t(hashOf(key, uint64_t(index)) % uint64_t(below));
 }
 
-/// One value of a datum of an encoder: number `at` of `sample`, of `length`.
+/// One value of a datum of a model with an encoder: number `at` of `sample`, of
+/// `length`.
 double encoderValue(const llvm::json::Object &config, StringRef name,
                     int64_t sample, int64_t at, int64_t length, int step) {
   int64_t index = sample * length + at;
@@ -100,6 +101,14 @@ double encoderValue(const llvm::json::Object &config, StringRef name,
     return at >= draw("second", step, sample, length)
                ? double(field("type_vocab_size") - 1)
                : 0;
+  if (name == "decoder_tokens")
+    return double(at == 0
+                      ? field("decoder_start_token_id")
+                      : draw("labels", step, index - 1, field("vocab_size")));
+  if (name == "labels" && config.getString("model_type") == "t5")
+    return step > 1 && draw("skip", step, index, 5) == 0
+               ? -1
+               : double(draw("labels", step, index, field("vocab_size")));
   bool there = sample == 0 || at < draw("length", step, sample, length) + 1;
   if (name == "mask")
     return there;
@@ -110,7 +119,7 @@ double encoderValue(const llvm::json::Object &config, StringRef name,
   return counts ? double(draw("labels", step, index, field("vocab_size"))) : -1;
 }
 
-/// What a program of an encoder reads, in the types that it takes.
+/// What a program of a model with an encoder reads, in the types that it takes.
 grt::DataBatch makeEncoderBatch(const grt::Program &program,
                                 const llvm::json::Object &config,
                                 int64_t samples, int step) {
@@ -220,6 +229,7 @@ std::shared_ptr<const grt::Program> compileCase(const Case &c) {
       galvatron::createCompilerContext();
   galvatron::ImportOptions import;
   import.seqLen = *file.getInteger("seq-len");
+  import.decoderSeqLen = file.getInteger("decoder-seq-len").value_or(0);
   auto module = exitOnError(
       galvatron::loadModel(config, "config.json", import, *context));
 
@@ -335,7 +345,7 @@ TEST_P(Oracle, agrees) {
     const Object &config = *file.getObject("config");
     int64_t samples = *file.getInteger("batch");
     StringRef family = *config.getString("model_type");
-    if (family == "bert" || family == "vit") {
+    if (family == "bert" || family == "t5" || family == "vit") {
       status =
           session->setBatch(makeEncoderBatch(*program, config, samples, step));
     } else {
@@ -436,7 +446,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bert", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
         Case{"vit", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
         Case{"vit-oblong", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1, 1,
-             gpipe}),
+             gpipe},
+        // Encoders with a decoder: biases of relative positions, a second
+        // length, the three feed-forwards, both kinds of heads.
+        Case{"t5", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5-gated", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5-gated", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5-silu", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5-silu", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"t5", "adamw", "f64", "4xcpu", "tp4.ckpt", 1, 2, oneFOneB},
+        Case{"t5", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
+        Case{"t5-gated", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, gpipe},
+        Case{"t5-gated", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
+        Case{"t5-silu", "adamw", "f64", "4xcpu", "dp2", 2, 2, gpipe}),
     [](const auto &info) { return nameOf(info.param); });
 
 } // namespace

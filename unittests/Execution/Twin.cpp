@@ -64,6 +64,23 @@ std::string TwinModel::config() const {
              << ",\"num_channels\":2}";
     return text;
   }
+  if (hasDecoder()) {
+    // Odd numbers of stacks, buckets of several distances, and in v1.1 heads
+    // that do not add up to the width.
+    stream << "{\"model_type\":\"t5\",\"vocab_size\":" << vocabulary
+           << ",\"n_positions\":" << positions << ",\"d_model\":" << width
+           << ",\"num_layers\":" << layers / 2
+           << ",\"num_decoder_layers\":" << layers - layers / 2
+           << ",\"num_heads\":" << heads
+           << ",\"d_ff\":40,\"dropout_rate\":" << dropout
+           << ",\"relative_attention_max_distance\":7"
+           << (family == "t5"
+                   ? R"(,"relative_attention_num_buckets":6,"d_kv":4})"
+                   : R"(,"relative_attention_num_buckets":9,"d_kv":3,)"
+                     R"("feed_forward_proj":"gated-gelu",)"
+                     R"("tie_word_embeddings":false})");
+    return text;
+  }
   if (family != "gpt2") {
     stream << "{\"model_type\":\"" << family
            << "\",\"vocab_size\":" << vocabulary
@@ -261,6 +278,8 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   });
   ImportOptions import;
   import.dtype = options.dtype;
+  if (model.text.empty() && model.hasDecoder())
+    import.decoderSeqLen = model.positions - 3;
   TwinModel used = model;
   if (!options.dropout)
     used.dropout = 0;

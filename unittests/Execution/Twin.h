@@ -29,9 +29,9 @@
 
 namespace galvatron::test {
 
-/// A small model: a GPT-2, an encoder (`bert`, `vit`), or a decoder of another
-/// family with twice as many heads as `heads`, which are then those of the
-/// keys, or any other, given as text.
+/// A small model: a GPT-2, an encoder (`bert`, `vit`), an encoder-decoder
+/// (`t5`, `t5_v1_1`), or a decoder of another family with twice as many heads
+/// as `heads`, which are then those of the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   double dropout = 0.1;
@@ -41,8 +41,9 @@ struct TwinModel {
   std::string text;
   /// Hugging Face config.json text.
   std::string config() const;
-  /// Layers of the model: blocks, embedding and head.
-  int64_t modelLayers() const { return layers + 2; }
+  bool hasDecoder() const { return family.rfind("t5", 0) == 0; }
+  /// Layers of the model: blocks, embeddings and head.
+  int64_t modelLayers() const { return layers + (hasDecoder() ? 3 : 2); }
 };
 
 /// A plan by hand.

@@ -46,8 +46,12 @@ protected:
       TwinRun run = runTwin(context, model, plan, options);
       ASSERT_EQ(run.error, "");
       EXPECT_EQ(checkMemory(run), "");
-      EXPECT_EQ(compareRuns(run, expected, getBounds(dtype, optimizer)), "")
-          << "with " << optimizer;
+      Bounds bounds = getBounds(dtype, optimizer);
+      // One rank in bf16 is 9% from one in f32 there: embeddings start with
+      // deviation 1, and rounding decides on which side of 0 a ReLU is.
+      if (dtype == "bf16" && model.family == "t5")
+        bounds.gradients = 0.15;
+      EXPECT_EQ(compareRuns(run, expected, bounds), "") << "with " << optimizer;
     }
   }
 
@@ -170,7 +174,8 @@ TEST_F(TwinTest, BoundaryBuffersHoldTwoNeighbours) {
 
 /// Grouped heads, windows, biases, norms of heads and ties under plans whose
 /// tensor parallelism reaches the number of key heads; masks, token types and
-/// images.
+/// images; a decoder beside the encoder, biases that all blocks of a stack
+/// read.
 class FamilyTwinTest : public TwinTest,
                        public ::testing::WithParamInterface<const char *> {};
 
@@ -225,7 +230,7 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTwinTest,
                          ::testing::Values("bert", "llama", "mistral", "qwen2",
-                                           "qwen3", "vit"),
+                                           "qwen3", "t5", "t5_v1_1", "vit"),
                          [](const auto &info) {
                            return std::string(info.param);
                          });

@@ -66,6 +66,11 @@ TEST(Json, errors_name_the_path) {
   }
 }
 
+TEST(Json, compact_text_keeps_numbers_and_strings) {
+  EXPECT_EQ(compactJson("{ \"a b\" : 1.0,\n\t\"c\\\" d\": [1, 1e-05 ] }\n"),
+            "{\"a b\":1.0,\"c\\\" d\":[1,1e-05]}");
+}
+
 TEST(Json, syntax_errors_carry_name_and_line) {
   llvm::Expected<llvm::json::Value> value =
       parseJson("{\n  \"a\": }", "x.json");

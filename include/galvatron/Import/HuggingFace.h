@@ -30,6 +30,9 @@ struct ImportOptions {
   int64_t seqLen = 0;
   /// Element type of parameters and activations: f32, f64 or bf16.
   std::string dtype = "f32";
+  /// Tokens that a decoder beside the encoder reads and predicts; 0: as many
+  /// as the encoder's.
+  int64_t decoderSeqLen = 0;
 };
 
 /// Loads the dialects that an imported module needs.

@@ -71,6 +71,7 @@ struct ModelOptions {
 
   llvm::cl::opt<std::string> model;
   llvm::cl::opt<int64_t> seqLen;
+  llvm::cl::opt<int64_t> decoderSeqLen;
 
   llvm::Expected<ImportOptions> importOptions() const;
 };

@@ -26,6 +26,10 @@ namespace galvatron {
 llvm::Expected<llvm::json::Value> parseJson(llvm::StringRef text,
                                             llvm::StringRef name);
 
+/// JSON text on one line, with numbers as they were written: 1.0 is no 1 to
+/// readers that tell them apart.
+std::string compactJson(llvm::StringRef text);
+
 /// Reads the members of one JSON object. The first error sticks, later reads
 /// give zero values; call `finish` at the end.
 class ObjectReader {

@@ -68,16 +68,15 @@ public:
   Value scratch(StringRef name, ArrayRef<int64_t> ints, Type element,
                 Type result) override {
     std::optional<Kernel> kernel = symbolizeKernel(name);
-    assert((kernel == Kernel::Attention || kernel == Kernel::AttentionGrad ||
-            kernel == Kernel::Gemm) &&
+    assert(kernel &&
+           (kernel == Kernel::Gemm || getAttentionScratchPlace(*kernel)) &&
            "kernel takes no scratch");
     int64_t bytes =
         kernel == Kernel::Gemm
             ? getGemmScratchBytes(kernelTarget, ints, getElementBytes(element),
                                   getElementBytes(result))
-            : getAttentionScratchBytes(kernelTarget, ints,
-                                       getElementBytes(element),
-                                       kernel == Kernel::AttentionGrad);
+            : getAttentionScratchBytes(kernelTarget, *kernel, ints,
+                                       getElementBytes(element));
     if (bytes == 0)
       return nullptr;
     return newTransient(MemRefType::get(bytes, builder.getI8Type()));

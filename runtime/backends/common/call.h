@@ -72,6 +72,14 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"gated-silu", 3, 1, 0, 0},
     {"gated-silu-grad", 5, 1, 0, 0},
     {"patches", 2, 6, 0, 0},
+    {"relu", 2, 1, 0, 0},
+    {"relu-grad", 3, 1, 0, 0},
+    {"gated-gelu", 3, 1, 0, 0},
+    {"gated-gelu-grad", 5, 1, 0, 0},
+    {"relative-bias", 2, 6, 0, 0},
+    {"relative-bias-grad", 2, 7, 0, 0},
+    {"biased-attention", 7, 13, 2, 0},
+    {"biased-attention-grad", 12, 13, 2, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -124,11 +132,26 @@ inline const char *nameOf(const grt_kernel_op &op) {
   return op.name && *op.name ? op.name : kernelForms[op.kernel].name;
 }
 
-/// The scratch among the buffers of ATTENTION, or of its gradient.
+/// The four kernels of attention: whether they are gradients, and whether they
+/// have a bias.
+constexpr bool isAttentionGrad(uint32_t kernel) {
+  return kernel == GRT_KERNEL_ATTENTION_GRAD ||
+         kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD;
+}
+constexpr bool isBiasedAttention(uint32_t kernel) {
+  return kernel == GRT_KERNEL_BIASED_ATTENTION ||
+         kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD;
+}
+constexpr bool isAttention(uint32_t kernel) {
+  return kernel == GRT_KERNEL_ATTENTION || isAttentionGrad(kernel) ||
+         isBiasedAttention(kernel);
+}
+/// Among their buffers the scratch, behind which a bias and its gradient stand.
 constexpr int attentionScratch(bool backward) { return backward ? 9 : 5; }
-/// ATTENTION and its gradient: whether the buffer behind the scratch is there.
+/// Whether a mask is there, the last buffer.
 inline bool hasAttentionMask(const grt_kernel_op &op) {
-  return op.int_count > 12 && op.ints[12] != 0;
+  uint32_t flag = isBiasedAttention(op.kernel) ? 13 : 12;
+  return op.int_count > flag && op.ints[flag] != 0;
 }
 
 /// Reads the descriptor of one call. Counts were checked before.
@@ -165,14 +188,32 @@ public:
                       " with " + what + " takes " + std::to_string(count) +
                       " buffers, found " + std::to_string(bufferCount()));
   }
-  /// The mask of ATTENTION (`backward`: its gradient); null: there is none. It
-  /// stands behind the scratch.
-  const int32_t *attentionMask(bool backward) const {
+  /// The mask of a kernel of attention; null: there is none.
+  const int32_t *attentionMask() const {
     if (!hasAttentionMask(op()))
       return nullptr;
-    int place = attentionScratch(backward) + 1;
+    int place = kernelForms[op().kernel].buffers;
     checkBuffers(place + 1, "a mask");
     return buffer<const int32_t>(place);
+  }
+  /// BIASED_ATTENTION: the bias has the heads of all ranks.
+  void checkBiasHeads(int64_t globalHeads) const {
+    if (integer(12) != globalHeads)
+      throw CallError("a bias of attention is of all " +
+                      std::to_string(globalHeads) + " heads, found " +
+                      std::to_string(integer(12)));
+  }
+  /// RELATIVE_BIAS and its gradient.
+  void checkRelativeBias() const {
+    int64_t buckets = integer(3), distance = integer(4);
+    bool bidirectional = integer(5) != 0;
+    int64_t near = buckets / (bidirectional ? 4 : 2);
+    if (near < 1 || buckets > GRT_RELATIVE_BUCKETS || distance <= near)
+      throw CallError(
+          "relative positions take " + std::string(bidirectional ? "4" : "2") +
+          " to " + std::to_string(GRT_RELATIVE_BUCKETS) +
+          " buckets and a largest distance beyond the near ones, found " +
+          std::to_string(buckets) + " and " + std::to_string(distance));
   }
   /// The token that EMBEDDING_GRAD leaves out; -1: none.
   int64_t embeddingPadding() const {

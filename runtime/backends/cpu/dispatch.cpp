@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../common/relative.h"
 #include "call.h"
 
 #include "grt/philox.h"
@@ -67,10 +68,18 @@ uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads) {
 
 uint64_t attentionScratchBytes(const grt_kernel_op &op) {
   uint32_t dtype = op.buffers[0].dtype;
-  return (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
-         uint64_t(
-             attentionScratchElements(op.ints[2], op.ints[5], dtype == GRT_BF16,
-                                      op.kernel == GRT_KERNEL_ATTENTION_GRAD));
+  bool backward = isAttentionGrad(op.kernel);
+  uint64_t bytes = (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
+                   uint64_t(attentionScratchElements(
+                       op.ints[2], op.ints[5], dtype == GRT_BF16, backward));
+  if (isBiasedAttention(op.kernel))
+    bytes += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
+                                        dtype == GRT_BF16 ? 2 : 4, backward);
+  return bytes;
+}
+
+int32_t relativeBucket(const RelativeBuckets &rule, int64_t distance) {
+  return rule.of(distance);
 }
 
 namespace {
@@ -242,6 +251,42 @@ template <class T> void runGatedSiluGrad(const Call &call) {
       call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4));
 }
 
+template <class T> void runRelu(const Call &call) {
+  call.table<T>().relu(call.threads(), call.integer(0), call.buffer<T>(0),
+                       call.buffer<T>(1));
+}
+
+template <class T> void runReluGrad(const Call &call) {
+  call.table<T>().reluGrad(call.threads(), call.integer(0), call.buffer<T>(0),
+                           call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedGelu(const Call &call) {
+  call.table<T>().gatedGelu(call.threads(), call.integer(0), call.buffer<T>(0),
+                            call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedGeluGrad(const Call &call) {
+  call.table<T>().gatedGeluGrad(
+      call.threads(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
+      call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4));
+}
+
+/// RELATIVE_BIAS and its gradient.
+template <class T> void runRelativeBias(const Call &call) {
+  call.checkRelativeBias();
+  RelativeBuckets rule(call.integer(3), call.integer(4), call.integer(5) != 0);
+  RelativeBiasArguments a = {call.integer(0), call.integer(1), call.integer(2),
+                             call.integer(3), &rule};
+  if (call.op().kernel == GRT_KERNEL_RELATIVE_BIAS)
+    call.table<T>().relativeBias(call.threads(), a, call.buffer<T>(0),
+                                 call.buffer<T>(1));
+  else
+    call.table<T>().relativeBiasGrad(call.threads(), a, call.buffer<T>(0),
+                                     call.buffer<Accumulator<T>>(1),
+                                     call.add(call.integer(6)));
+}
+
 template <class T> void runGelu(const Call &call) {
   call.table<T>().biasGelu(call.threads(), 1, call.integer(0),
                            call.buffer<T>(0), nullptr, nullptr,
@@ -274,9 +319,10 @@ bool dropoutStream(const Call &call, double p, int64_t opIndex,
   return true;
 }
 
-/// ATTENTION (5 + 1 buffers) and ATTENTION_GRAD (9 + 1).
-template <class T> void runAttentionCall(const Call &call, bool backward) {
+/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
+template <class T> void runAttention(const Call &call) {
   using A = Accumulator<T>;
+  const bool backward = isAttentionGrad(call.op().kernel);
   AttentionArguments<T> a = {};
   a.q = call.buffer<T>(0);
   a.k = call.buffer<T>(1);
@@ -300,7 +346,7 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.vStride = call.integer(8);
   a.causal = call.integer(9) != 0;
   a.window = call.integer(11);
-  a.mask = call.attentionMask(backward);
+  a.mask = call.attentionMask();
   a.scale = call.real(0);
   call.checkHeads(a.heads, a.kvHeads);
   DropoutStream stream;
@@ -309,6 +355,12 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
+  if (isBiasedAttention(call.op().kernel)) {
+    call.checkBiasHeads(a.globalHeads);
+    a.bias = call.buffer<T>(attentionScratch(backward) + 1);
+    if (backward)
+      a.dbias = call.buffer<T>(attentionScratch(backward) + 2);
+  }
 
   // As many workers as there is scratch for.
   uint64_t bytes = attentionScratchBytes(call.op());
@@ -327,13 +379,6 @@ template <class T> void runAttentionCall(const Call &call, bool backward) {
     call.table<T>().attentionGrad(a);
   else
     call.table<T>().attention(a);
-}
-
-template <class T> void runAttention(const Call &call) {
-  runAttentionCall<T>(call, false);
-}
-template <class T> void runAttentionGrad(const Call &call) {
-  runAttentionCall<T>(call, true);
 }
 
 template <class T>
@@ -577,7 +622,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runBiasGrad)},      {GRT_ALL(runLayerNorm)},
     {GRT_ALL(runLayerNormGrad)}, {GRT_ALL(runGelu)},
     {GRT_ALL(runGeluGrad)},      {GRT_ALL(runBiasGelu)},
-    {GRT_ALL(runAttention)},     {GRT_ALL(runAttentionGrad)},
+    {GRT_ALL(runAttention)},     {GRT_ALL(runAttention)},
     {GRT_ALL(runDropout)},       {GRT_ALL(runDropoutAdd)},
     {GRT_ALL(runAdd)},           {GRT_ALL(runEmbedding)},
     {GRT_ALL(runEmbeddingGrad)}, {GRT_ALL(runPositionAdd)},
@@ -590,7 +635,11 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runGemmBiasGrad)},  {GRT_ALL(runRmsNorm)},
     {GRT_ALL(runRmsNormGrad)},   {GRT_ALL(runRotary)},
     {GRT_ALL(runGatedSilu)},     {GRT_ALL(runGatedSiluGrad)},
-    {GRT_ALL(runPatches)},
+    {GRT_ALL(runPatches)},       {GRT_ALL(runRelu)},
+    {GRT_ALL(runReluGrad)},      {GRT_ALL(runGatedGelu)},
+    {GRT_ALL(runGatedGeluGrad)}, {GRT_ALL(runRelativeBias)},
+    {GRT_ALL(runRelativeBias)},  {GRT_ALL(runAttention)},
+    {GRT_ALL(runAttention)},
 };
 
 #undef GRT_ALL

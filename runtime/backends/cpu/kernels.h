@@ -24,6 +24,10 @@
 
 #include <stdint.h>
 
+namespace grt {
+struct RelativeBuckets;
+}
+
 namespace grt::cpu {
 
 /// The bits of a bfloat16: the upper half of an f32. Stored and loaded, never
@@ -57,6 +61,7 @@ struct DropoutStream {
 
 /// Elements of one worker's scratch in the attention kernels: panels and tiles,
 /// and for a narrow storage type the rows at hand and the sums in the wide one.
+/// The sums of a bias' gradient stand behind.
 constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
                                            bool narrow, bool backward) {
   int64_t panel = attentionQueries * headDim;
@@ -66,7 +71,8 @@ constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
   return 2 * (panel + tile) + (narrow ? 5 * panel + 2 * keyRows * headDim : 0);
 }
 
-/// Arguments of ATTENTION and ATTENTION_GRAD; names as in abi.h.
+/// Arguments of ATTENTION, BIASED_ATTENTION and their gradients; names as in
+/// abi.h.
 template <class T> struct AttentionArguments {
   const T *q, *k, *v;
   T *o;
@@ -78,6 +84,9 @@ template <class T> struct AttentionArguments {
   bool causal;
   int64_t window;      ///< 0: none
   const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
+  const T
+      *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
+  T *dbias;  ///< the same, backward only
   double scale;
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
@@ -106,6 +115,15 @@ struct RotaryArguments {
 struct PatchArguments {
   int64_t samples, channels, rows, cols, patchRows, patchCols;
 };
+
+/// Arguments of RELATIVE_BIAS and its gradient.
+struct RelativeBiasArguments {
+  int64_t samples, heads, positions, buckets;
+  const RelativeBuckets *rule;
+};
+/// The bucket of a distance. Defined apart: what these units instantiate of
+/// shared headers would be linked into code for every processor.
+int32_t relativeBucket(const RelativeBuckets &rule, int64_t distance);
 
 /// Arguments of SOFTMAX_STATS and CROSS_ENTROPY.
 template <class T> struct LossArguments {
@@ -177,6 +195,11 @@ template <class T> struct KernelTable {
   void (*gatedSilu)(int threads, int64_t n, const T *gate, const T *up, T *y);
   void (*gatedSiluGrad)(int threads, int64_t n, const T *gate, const T *up,
                         const T *dy, T *dgate, T *dup);
+  void (*relu)(int threads, int64_t n, const T *x, T *y);
+  void (*reluGrad)(int threads, int64_t n, const T *y, const T *dy, T *dx);
+  void (*gatedGelu)(int threads, int64_t n, const T *gate, const T *up, T *y);
+  void (*gatedGeluGrad)(int threads, int64_t n, const T *gate, const T *up,
+                        const T *dy, T *dgate, T *dup);
   /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
   void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
                    const T *bias, T *pre, T *y, bool approximate);
@@ -184,6 +207,10 @@ template <class T> struct KernelTable {
                    bool approximate);
   void (*attention)(const AttentionArguments<T> &arguments);
   void (*attentionGrad)(const AttentionArguments<T> &arguments);
+  void (*relativeBias)(int threads, const RelativeBiasArguments &arguments,
+                       const T *table, T *bias);
+  void (*relativeBiasGrad)(int threads, const RelativeBiasArguments &arguments,
+                           const T *dbias, A *dtable, bool add);
   /// y = dropout(x) (+ residual, unless null).
   void (*dropout)(int threads, const DropoutArguments &arguments, const T *x,
                   const T *residual, T *y);

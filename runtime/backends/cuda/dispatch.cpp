@@ -280,6 +280,40 @@ template <class T> void runGatedSiluGrad(const Call &call) {
                    call.buffer<T>(4));
 }
 
+template <class T> void runRelu(const Call &call) {
+  relu<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1));
+}
+
+template <class T> void runReluGrad(const Call &call) {
+  reluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+              call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedGelu(const Call &call) {
+  gatedGelu<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+               call.buffer<T>(1), call.buffer<T>(2));
+}
+
+template <class T> void runGatedGeluGrad(const Call &call) {
+  gatedGeluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
+                   call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
+                   call.buffer<T>(4));
+}
+
+/// RELATIVE_BIAS and its gradient.
+template <class T> void runRelativeBias(const Call &call) {
+  call.checkRelativeBias();
+  RelativeBiasArguments a = {
+      call.integer(0), call.integer(1), call.integer(2), call.integer(3),
+      RelativeBuckets(call.integer(3), call.integer(4), call.integer(5) != 0)};
+  if (call.op().kernel == GRT_KERNEL_RELATIVE_BIAS)
+    relativeBias<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+  else
+    relativeBiasGrad<T>(call.queue(), a, call.buffer<T>(0),
+                        call.buffer<Accumulator<T>>(1),
+                        call.add(call.integer(6)));
+}
+
 template <class T> void runGelu(const Call &call) {
   biasGelu<T>(call.queue(), 1, call.integer(0), call.buffer<T>(0), nullptr,
               nullptr, call.buffer<T>(1), call.integer(1) != 0);
@@ -307,16 +341,22 @@ AttentionShape attentionShape(const grt_kernel_op &op) {
           i[6], i[7], i[8], i[9] != 0, i[11], float(op.reals[0])};
 }
 
-/// ATTENTION (5 + 1 buffers) and ATTENTION_GRAD (9 + 1).
+/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
 template <class T> void runAttention(const Call &call) {
   using A = Accumulator<T>;
   AttentionShape s = attentionShape(call.op());
   call.checkHeads(s.heads, s.kvHeads);
-  const bool backward = call.op().kernel == GRT_KERNEL_ATTENTION_GRAD;
+  const bool backward = isAttentionGrad(call.op().kernel);
+  const bool biased = isBiasedAttention(call.op().kernel);
   int scratch = attentionScratch(backward);
-  call.checkScratch(scratch, grt_cuda_attention_scratch_bytes(
-                                 s.samples, s.queryRows, s.keyRows, s.heads,
-                                 s.kvHeads, s.headDim, sizeof(T), backward));
+  uint64_t bytes = grt_cuda_attention_scratch_bytes(
+      s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,
+      sizeof(T), backward);
+  const uint64_t sums = bytes;
+  if (biased)
+    bytes += grt_cuda_bias_scratch_bytes(s.samples, s.queryRows, s.keyRows,
+                                         s.heads, sizeof(T), backward);
+  call.checkScratch(scratch, bytes);
   AttentionArguments<T> a = {};
   a.q = call.buffer<T>(0);
   a.k = call.buffer<T>(1);
@@ -341,19 +381,27 @@ template <class T> void runAttention(const Call &call) {
   a.vStride = s.vStride;
   a.causal = s.causal;
   a.window = s.window;
-  a.mask = call.attentionMask(backward);
+  a.mask = call.attentionMask();
   a.scale = call.real(0);
   a.dropout = dropoutKeyOf(call, call.real(1), call.integer(10));
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
+  if (biased) {
+    call.checkBiasHeads(a.globalHeads);
+    a.bias = call.buffer<T>(scratch + 1);
+    if (backward) {
+      a.dbias = call.buffer<T>(scratch + 2);
+      a.biasSums = reinterpret_cast<A *>(call.buffer<char>(scratch) + sums);
+    }
+  }
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && a.dropout.p == 0 && !a.mask &&
+    if (library && a.dropout.p == 0 && !a.mask && !biased &&
         library->run(queue, s, backward, a))
       return;
-    if (!call.rank().plainAttention && tensorAttentionTakes(a))
+    if (!call.rank().plainAttention && !biased && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
                       : tensorAttention(queue, a);
   }
@@ -560,6 +608,14 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runGatedSilu),
     GRT_ALL(runGatedSiluGrad),
     GRT_ALL(runPatches),
+    GRT_ALL(runRelu),
+    GRT_ALL(runReluGrad),
+    GRT_ALL(runGatedGelu),
+    GRT_ALL(runGatedGeluGrad),
+    GRT_ALL(runRelativeBias),
+    GRT_ALL(runRelativeBias),
+    GRT_ALL(runAttention),
+    GRT_ALL(runAttention),
 };
 
 #undef GRT_ALL

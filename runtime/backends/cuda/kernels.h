@@ -19,6 +19,7 @@
 #ifndef GRT_BACKENDS_CUDA_KERNELS_H
 #define GRT_BACKENDS_CUDA_KERNELS_H
 
+#include "../common/relative.h"
 #include "gpu.h"
 #include "types.h"
 
@@ -55,6 +56,14 @@ void biasGelu(const Queue &queue, int64_t rows, int64_t n, const T *x,
 template <class T>
 void geluGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
               bool approximate);
+template <class T> void relu(const Queue &queue, int64_t n, const T *x, T *y);
+template <class T>
+void reluGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx);
+template <class T>
+void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
+template <class T>
+void gatedGeluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
+                   const T *dy, T *dgate, T *dup);
 template <class T>
 void gatedSilu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
 template <class T>
@@ -78,6 +87,19 @@ void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor);
 template <class T>
 void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                  const T *x, const T *table, T *y);
+
+/// Arguments of RELATIVE_BIAS and its gradient.
+struct RelativeBiasArguments {
+  int64_t samples, heads, positions, buckets;
+  RelativeBuckets rule;
+};
+template <class T>
+void relativeBias(const Queue &queue, const RelativeBiasArguments &arguments,
+                  const T *table, T *bias);
+template <class T>
+void relativeBiasGrad(const Queue &queue,
+                      const RelativeBiasArguments &arguments, const T *dbias,
+                      Accumulator<T> *dtable, bool add);
 
 /// Arguments of PATCHES.
 struct PatchArguments {
@@ -223,6 +245,10 @@ template <class T> struct AttentionArguments {
   bool causal;
   int64_t window;      ///< 0: none
   const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
+  const T
+      *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
+  T *dbias;  ///< the same, backward only
+  Accumulator<T> *biasSums; ///< of this rank's heads, where T is narrower
   double scale;
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "accesses.h"
+#include "../common/call.h"
 #include "core/manifest.h"
 
 #include <span>
@@ -27,6 +28,9 @@ constexpr Access layerNormAddGrad[] = {R, R, R, R, R, W, A, A};
 constexpr Access biasGelu[] = {R, R, W, W};
 constexpr Access attention[] = {R, R, R, W, W, S, R};
 constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S, R};
+constexpr Access biasedAttention[] = {R, R, R, W, W, S, R, R};
+constexpr Access biasedAttentionGrad[] = {R, R, R, R, R, R, W,
+                                          W, W, S, R, W, R};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
 constexpr Access gemmGelu[] = {R, R, R, W, W, S};
@@ -83,7 +87,15 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},  // ROTARY
     {binary}, // GATED_SILU
     {gatedGrad},
-    {unary}, // PATCHES
+    {unary},  // PATCHES
+    {unary},  // RELU
+    {binary}, // RELU_GRAD
+    {binary}, // GATED_GELU
+    {gatedGrad},
+    {unary},    // RELATIVE_BIAS
+    {biasGrad}, // RELATIVE_BIAS_GRAD
+    {biasedAttention, StepUse::Reads, 7, 13},
+    {biasedAttentionGrad, StepUse::Reads, 12, 13},
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.
@@ -109,11 +121,11 @@ uint64_t touchedBytes(const grt_kernel_op &op, uint32_t buffer) {
   const int64_t *n = op.ints;
   if (op.kernel == GRT_KERNEL_COPY)
     return reach(n[0], n[buffer == 0 ? 2 : 3], n[1]);
-  bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
-  if (op.kernel != GRT_KERNEL_ATTENTION && !backward)
+  if (!isAttention(op.kernel))
     return named.bytes;
   // q, k, v and their gradients may be columns of one packed buffer.
-  uint32_t which = backward && buffer >= 6 ? buffer - 6 : buffer;
+  uint32_t which =
+      isAttentionGrad(op.kernel) && buffer >= 6 ? buffer - 6 : buffer;
   if (which > 2)
     return named.bytes;
   int64_t rows = n[0] * n[which == 0 ? 1 : 2];

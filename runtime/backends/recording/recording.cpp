@@ -212,17 +212,19 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         }
         if (use != StepUse::None)
           copy->step = reinterpret_cast<grt_step *>(step);
-        bool backward = Kernel == GRT_KERNEL_ATTENTION_GRAD;
-        if (Kernel == GRT_KERNEL_ATTENTION || backward) {
+        bool backward = isAttentionGrad(Kernel);
+        if (isAttention(Kernel)) {
           // Another device's scratch memory may be too little for the kernels
           // that are here.
           grt_buffer &scratch =
               copy->buffers[size_t(attentionScratch(backward))];
-          scratch.bytes = std::max(
-              scratch.bytes,
-              grt_cpu_attention_scratch_bytes(
-                  op.ints[1], op.ints[2], op.ints[5],
-                  uint32_t(dtypeBytes(op.buffers[0].dtype)), backward));
+          uint32_t element = uint32_t(dtypeBytes(op.buffers[0].dtype));
+          uint64_t needed = grt_cpu_attention_scratch_bytes(
+              op.ints[1], op.ints[2], op.ints[5], element, backward);
+          if (isBiasedAttention(Kernel))
+            needed += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
+                                                 element, backward);
+          scratch.bytes = std::max(scratch.bytes, needed);
           rank.scratch.resize(
               std::max(rank.scratch.size(), scratch.bytes + GRT_ALIGNMENT));
           // When it runs: it may yet grow.
@@ -232,8 +234,7 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
           copy->op.buffers = copy->buffers.data();
           copy->op.ints = copy->ints.data();
           copy->op.reals = copy->reals.data();
-          if (Kernel == GRT_KERNEL_ATTENTION ||
-              Kernel == GRT_KERNEL_ATTENTION_GRAD)
+          if (isAttention(Kernel))
             copy->addresses[size_t(attentionScratch(backward))] =
                 reinterpret_cast<void *>(
                     (reinterpret_cast<uintptr_t>(rank.scratch.data()) +

@@ -26,7 +26,9 @@ struct Problem {
   int64_t window = 0;
   /// By sample and key; empty: every key may be seen.
   Values mask = {};
+  bool biased = false;
 
+  int64_t distances() const { return tq + tk - 1; }
   bool hides(int64_t sample, int64_t key) const {
     return !mask.empty() && mask[size_t(sample * tk + key)] == 0;
   }
@@ -43,9 +45,10 @@ struct Problem {
 /// Plain matrices: q [samples, tq, heads, headDim] and so on.
 struct Operands {
   Values q, k, v, dout;
+  Values bias = {}; ///< [samples, heads of all ranks, distances]
 };
 struct Results {
-  Values o, lse, dq, dk, dv;
+  Values o, lse, dq, dk, dv, dbias = {};
 };
 
 class Attention : public KernelTest {
@@ -68,12 +71,23 @@ protected:
                : 0;
   }
 
+  /// Where the row of biases of a head begins.
+  int64_t biasPlace(const Problem &p, int64_t s, int64_t h) const {
+    return ((s * device.at.tp_size + device.at.tp_index) * p.heads + h) *
+           p.distances();
+  }
+  int64_t biases(const Problem &p) const {
+    return p.biased ? p.samples * device.at.tp_size * p.heads * p.distances()
+                    : 0;
+  }
+
   Results reference(const Problem &p, const Operands &x) const {
     Results r;
     r.o.assign(p.samples * p.tq * p.qWidth(), 0);
     r.dq = r.o;
     r.dk.assign(p.samples * p.tk * p.kvWidth(), 0);
     r.dv = r.dk;
+    r.dbias.assign(x.bias.size(), 0);
     for (int64_t s = 0; s < p.samples; ++s)
       for (int64_t h = 0; h < p.heads; ++h)
         for (int64_t i = 0; i < p.tq; ++i) {
@@ -90,6 +104,7 @@ protected:
             int64_t kvHead = h / (p.heads / p.kvHeads);
             return ((s * p.tk + j) * p.kvHeads + kvHead) * p.headDim;
           };
+          int64_t bias = biasPlace(p, s, h) - i + p.tq - 1;
           Values score, probability;
           double largest = -std::numeric_limits<double>::infinity(), sum = 0;
           for (int64_t j = 0; j < limit; ++j) {
@@ -98,7 +113,8 @@ protected:
               dot += x.q[query + d] * x.k[keyAt(j) + d];
             score.push_back(j < first || p.hides(s, j)
                                 ? -std::numeric_limits<double>::infinity()
-                                : dot * p.scale());
+                                : dot * p.scale() +
+                                      (p.biased ? x.bias[bias + j] : 0));
             largest = std::max(largest, score[j]);
           }
           for (double value : score)
@@ -122,7 +138,10 @@ protected:
             delta += probability[j] * kept * dot;
           }
           for (int64_t j = 0; j < limit; ++j) {
-            double ds = probability[j] * (gradient[j] - delta) * p.scale();
+            double ds = probability[j] * (gradient[j] - delta);
+            if (p.biased)
+              r.dbias[bias + j] += ds;
+            ds *= p.scale();
             for (int64_t d = 0; d < p.headDim; ++d) {
               r.dq[query + d] += ds * x.k[keyAt(j) + d];
               r.dk[keyAt(j) + d] += ds * x.q[query + d];
@@ -169,7 +188,7 @@ protected:
       uint32_t element = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
       uint64_t bytes =
           attentionScratchBytes(p.samples, p.tq, p.tk, p.heads, p.kvHeads,
-                                p.headDim, element, backward);
+                                p.headDim, element, backward, p.biased);
       return sums(int64_t(bytes / (dtype() == GRT_F64 ? 8 : 4)));
     };
     auto forwardScratch = scratch(false), backwardScratch = scratch(true);
@@ -185,23 +204,34 @@ protected:
                                       *dkv,
                                       {*dkv, p.kvWidth()},
                                       *backwardScratch};
+    auto bias = input(x.bias), dbias = output(biases(p));
+    if (p.biased) {
+      ints.push_back(device.at.tp_size * p.heads);
+      forward.push_back(*bias);
+      backward.push_back(*bias);
+      backward.push_back(*dbias);
+    }
     auto mask = integers(p.mask);
     if (!p.mask.empty()) {
       ints.push_back(1);
       forward.push_back(*mask);
       backward.push_back(*mask);
     }
-    device.run(GRT_KERNEL_ATTENTION, forward, ints, {p.scale(), p.dropout});
-    device.run(GRT_KERNEL_ATTENTION_GRAD, backward, ints,
-               {p.scale(), p.dropout});
+    device.run(p.biased ? GRT_KERNEL_BIASED_ATTENTION : GRT_KERNEL_ATTENTION,
+               forward, ints, {p.scale(), p.dropout});
+    device.run(p.biased ? GRT_KERNEL_BIASED_ATTENTION_GRAD
+                        : GRT_KERNEL_ATTENTION_GRAD,
+               backward, ints, {p.scale(), p.dropout});
     expectSame(cut(dq->read(), qStride, p.qWidth(), qRows, qPad),
                Values(qRows * qPad, 77.0), "pad of dq");
     expectSame(cut(dkv->read(), kvStride, 2 * p.kvWidth(), kvRows, kvPad),
                Values(kvRows * kvPad, 77.0), "pad of dk and dv");
-    return {o->read(), lse->read(),
+    return {o->read(),
+            lse->read(),
             cut(dq->read(), qStride, 0, qRows, p.qWidth()),
             cut(dkv->read(), kvStride, 0, kvRows, p.kvWidth()),
-            cut(dkv->read(), kvStride, p.kvWidth(), kvRows, p.kvWidth())};
+            cut(dkv->read(), kvStride, p.kvWidth(), kvRows, p.kvWidth()),
+            dbias->read()};
   }
 
   static Operands random(const Problem &p, uint64_t seed, double size = 1) {
@@ -217,9 +247,10 @@ protected:
         "samples " + std::to_string(p.samples) + " tq " + std::to_string(p.tq) +
         " tk " + std::to_string(p.tk) + " heads " + std::to_string(p.heads) +
         "/" + std::to_string(p.kvHeads) + " dim " + std::to_string(p.headDim) +
-        (p.causal ? " causal" : "") + " window " + std::to_string(p.window) +
-        " dropout " + std::to_string(p.dropout));
+        (p.causal ? " causal" : "") + (p.biased ? " biased" : "") + " window " +
+        std::to_string(p.window) + " dropout " + std::to_string(p.dropout));
     Operands x = random(p, seed, size);
+    x.bias = Random(seed + 1000).values(biases(p), 2);
     Results expected = reference(p, x), found = run(p, x);
     double f32 = 5e-6 * size * size;
     // Backward starts from the rounded o.
@@ -236,6 +267,7 @@ protected:
     expectNear(found.dq, expected.dq, "dq", rough, 1e-13, floor);
     expectNear(found.dk, expected.dk, "dk", rough, 1e-13, floor);
     expectNear(found.dv, expected.dv, "dv", weighed, 1e-13, weighedFloor);
+    expectNear(found.dbias, expected.dbias, "dbias", rough, 1e-13, floor);
   }
 };
 
@@ -333,6 +365,45 @@ TEST_P(Attention, a_mask_that_is_said_to_be_there_must_be) {
             std::string::npos);
 }
 
+TEST_P(Attention, biases_are_added_by_head_and_distance) {
+  uint64_t seed = 401;
+  auto biased = [&](Problem p) {
+    p.biased = true;
+    check(p, ++seed);
+  };
+  for (int64_t ranks : {1, 2}) {
+    device.at.tp_size = ranks;
+    device.at.tp_index = ranks - 1;
+    for (bool causal : {false, true}) {
+      biased({1, 1, 1, 1, 1, 1, causal});
+      biased({3, 9, 9, 2, 2, 7, causal, 0.3});
+      biased({2, 65, 65, 3, 1, 20, causal});
+      biased({1, 131, 131, 2, 2, 33, causal, 0.2});
+      biased({2, 140, 140, 2, 2, 64, causal, 0, 3, 8});
+    }
+    biased({2, 3, 90, 2, 2, 16, false, 0.1});
+    biased({1, 100, 30, 4, 2, 80, false});
+    biased({1, 200, 200, 1, 1, 20, true, 0, 3, 1, 70});
+    Problem padded = {2, 70, 70, 2, 2, 128, false, 0.2};
+    for (int64_t i = 0; i < 2 * 70; ++i)
+      padded.mask.push_back(i < 70 || i < 70 + 13);
+    biased(padded);
+  }
+}
+
+TEST_P(Attention, a_bias_of_other_heads_is_refused) {
+  auto q = input(Values(64, 0.5)), o = output(64),
+       bias = input(Values(45, 1.0));
+  auto lse = sums(8), scratch = sums(65536);
+  device.at.tp_size = 2;
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_BIASED_ATTENTION,
+                         {*q, *q, *q, *o, *lse, *scratch, *bias},
+                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 0, 0, 0, 3}, {1.0, 0.0})
+                .find("a bias of attention is of all 2 heads, found 3"),
+            std::string::npos);
+}
+
 TEST_P(Attention, grouped_and_multi_query_heads) {
   check({2, 37, 37, 6, 2, 16, true, 0.2}, 31);
   check({1, 70, 70, 4, 1, 12, false}, 32);
@@ -363,7 +434,9 @@ TEST_P(Attention, queries_that_see_no_key_give_zeros) {
 
 TEST_P(Attention, reference_gradient_agrees_with_differences) {
   Problem p = {1, 4, 4, 2, 1, 3, true, 0.4};
+  p.biased = true;
   Operands x = random(p, 71);
+  x.bias = Random(72).values(biases(p));
   Results r = reference(p, x);
   auto objective = [&] {
     Results moved = reference(p, x);
@@ -386,6 +459,7 @@ TEST_P(Attention, reference_gradient_agrees_with_differences) {
   compare(x.q, r.dq);
   compare(x.k, r.dk);
   compare(x.v, r.dv);
+  compare(x.bias, r.dbias);
 }
 
 TEST_P(Attention, samples_and_heads_may_be_split) {

@@ -295,12 +295,21 @@ std::string Device::refused(grt_kernel kernel,
 
 uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
                                int64_t heads, int64_t kvHeads, int64_t headDim,
-                               uint32_t elementBytes, bool backward) {
-  if (backend().device)
-    return grt_cuda_attention_scratch_bytes(samples, tq, tk, heads, kvHeads,
-                                            headDim, elementBytes, backward);
-  return mostThreads * grt_cpu_attention_scratch_bytes(tq, tk, headDim,
-                                                       elementBytes, backward);
+                               uint32_t elementBytes, bool backward,
+                               bool biased) {
+  if (backend().device) {
+    uint64_t bytes = grt_cuda_attention_scratch_bytes(
+        samples, tq, tk, heads, kvHeads, headDim, elementBytes, backward);
+    if (biased)
+      bytes += grt_cuda_bias_scratch_bytes(samples, tq, tk, heads, elementBytes,
+                                           backward);
+    return bytes;
+  }
+  uint64_t bytes =
+      grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes, backward);
+  if (biased)
+    bytes += grt_cpu_bias_scratch_bytes(tq, tk, elementBytes, backward);
+  return mostThreads * bytes;
 }
 
 std::unique_ptr<Buffer> KernelTest::input(const Values &values) const {

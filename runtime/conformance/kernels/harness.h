@@ -132,11 +132,12 @@ private:
 /// The most threads that the suites give a rank.
 inline constexpr int mostThreads = 3;
 
-/// Bytes of `scratch` that the backend under test asks of ATTENTION, or of
-/// ATTENTION_GRAD, with as many threads.
+/// Bytes of `scratch` that the backend under test asks of ATTENTION or, with
+/// `biased`, BIASED_ATTENTION, and of their gradients, with as many threads.
 uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
                                int64_t heads, int64_t kvHeads, int64_t headDim,
-                               uint32_t elementBytes, bool backward);
+                               uint32_t elementBytes, bool backward,
+                               bool biased);
 
 /// The suites run for every element type and for one and several threads.
 class KernelTest : public testing::TestWithParam<std::tuple<grt_dtype, int>> {

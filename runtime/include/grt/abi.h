@@ -221,8 +221,45 @@ typedef enum grt_kernel {
   /// images[s, c, a*patchRows+i, b*patchCols+j]. Rows and columns behind the
   /// last whole patch are left out.
   GRT_KERNEL_PATCHES = 34,
-  GRT_KERNEL_COUNT = 35
+  /// bufs: x, y; ints: n. y = x where x > 0, else 0; NaN stays. y may alias x.
+  GRT_KERNEL_RELU = 35,
+  /// bufs: y, dy, dx; ints: n. dx = dy where y > 0, else 0. dx may alias y or
+  /// dy.
+  GRT_KERNEL_RELU_GRAD = 36,
+  /// bufs: gate, up, y; ints: n. y = gelu(gate) * up, the GELU in its tanh
+  /// form; y may alias gate or up.
+  GRT_KERNEL_GATED_GELU = 37,
+  /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
+  /// may alias up or dy.
+  GRT_KERNEL_GATED_GELU_GRAD = 38,
+  /// bufs: table, bias; ints: samples, heads, T, buckets, maxDistance,
+  /// bidirectional. table is [buckets,heads]; bias is [samples,heads,2*T-1],
+  /// alike for all samples: element d of head h is table[b,h] where b is the
+  /// bucket of the distance d - (T-1). Negative distances lie before the query.
+  /// With n buckets (bidirectional: n = buckets/2, to which distances above 0
+  /// add n) and e = n/2, distance r (one way: max(-distance, 0); both ways: its
+  /// size) has bucket r below e, from there on
+  /// min(n-1, e + floor(ln(r/e) / ln(maxDistance/e) * (n-e))).
+  /// buckets is at most GRT_RELATIVE_BUCKETS.
+  GRT_KERNEL_RELATIVE_BIAS = 39,
+  /// bufs: dbias, dtable; ints: as above, then acc. dtable (accumulator type)
+  /// is summed over samples and distances in one order.
+  GRT_KERNEL_RELATIVE_BIAS_GRAD = 40,
+  /// bufs: q, k, v, o, lse, scratch, bias [, mask]; ints: the twelve of
+  /// ATTENTION, biasHeads [, hasMask]; reals as there. To the scaled score of
+  /// query r and key j of global head h bias[sample,h,j-r+Tq-1] is added; bias
+  /// is [samples,biasHeads,Tq+Tk-1], of all heads whatever this rank has. scale
+  /// is not 0.
+  GRT_KERNEL_BIASED_ATTENTION = 41,
+  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch, bias, dbias [, mask];
+  /// ints, reals as above. dbias gets zeros for heads of other ranks. scratch:
+  /// for each thread grt_cpu_bias_scratch_bytes() more.
+  GRT_KERNEL_BIASED_ATTENTION_GRAD = 42,
+  GRT_KERNEL_COUNT = 43
 } grt_kernel;
+
+/// Rows of the table of RELATIVE_BIAS, at most.
+#define GRT_RELATIVE_BUCKETS 256
 
 /// Pairs of elements that ROTARY turns in a head, at most.
 #define GRT_ROTARY_PAIRS 256

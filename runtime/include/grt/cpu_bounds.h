@@ -47,6 +47,16 @@ static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
   return elements * accumulator;
 }
 
+/// What a thread needs besides in BIASED_ATTENTION_GRAD: where elements are
+/// narrower than the accumulator type, the sums of one head's distances.
+static inline uint64_t grt_cpu_bias_scratch_bytes(int64_t tq, int64_t tk,
+                                                  uint32_t element_bytes,
+                                                  int backward) {
+  if (!backward || element_bytes >= 4)
+    return 0;
+  return (uint64_t)(tq + tk) * 4;
+}
+
 /// Rows and depth of the blocks in which the CPU backend's own products pack
 /// their operands; the bytes of a row of a block of op(b), at least, and enough
 /// for nearly their full speed.

@@ -51,10 +51,13 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
 /// of older ones, and heads that other classes of a family have.
 bool isPassedOver(const std::string &name) {
   constexpr std::string_view ends[] = {".attn.bias", ".attn.masked_bias",
-                                       "rotary_emb.inv_freq", "position_ids"};
+                                       "rotary_emb.inv_freq", "position_ids",
+                                       // Of T5: cross attention has none.
+                                       "EncDecAttention.relative_attention_bias"
+                                       ".weight"};
   constexpr std::string_view begins[] = {
       "bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder.",
-      "vit.pooler."};
+      "vit.pooler.",  "encoder.embed_tokens.", "decoder.embed_tokens."};
   return std::any_of(std::begin(ends), std::end(ends),
                      [&](auto end) { return name.ends_with(end); }) ||
          std::any_of(std::begin(begins), std::end(begins),

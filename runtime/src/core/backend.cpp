@@ -79,7 +79,15 @@ const char *kernelName(uint32_t kernel) {
                                                       "rotary",
                                                       "gated-silu",
                                                       "gated-silu-grad",
-                                                      "patches"};
+                                                      "patches",
+                                                      "relu",
+                                                      "relu-grad",
+                                                      "gated-gelu",
+                                                      "gated-gelu-grad",
+                                                      "relative-bias",
+                                                      "relative-bias-grad",
+                                                      "biased-attention",
+                                                      "biased-attention-grad"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

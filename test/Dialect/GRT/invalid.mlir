@@ -298,6 +298,38 @@ grt.func @f {
 
 // -----
 
+// C4: the bias of attention
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<2x4x8xf32>
+  %b = grt.buffer input at 256 : memref<2x2x6xf32>
+  %o = grt.buffer output at 0 : memref<2x4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
+  %s = grt.buffer transient : memref<65536xi8>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected at least 112 bytes in 'bias', found 96}}
+  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0] reals [1.0, 0.0]
+    : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<2x2x6xf32>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: scratch of attention with a bias
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<2x4x8xf32>
+  %b = grt.buffer input at 256 : memref<2x2x7xf32>
+  %o = grt.buffer output at 0 : memref<2x4x8xf32>
+  %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
+  %s = grt.buffer transient : memref<16xi8>
+  grt.begin %s : memref<16xi8>
+  // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
+  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0] reals [1.0, 0.0]
+    : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<16xi8>, memref<2x2x7xf32>
+  grt.end %s : memref<16xi8>
+}
+
+// -----
+
 // C4: elements of a mask
 grt.func @f {
   %q = grt.buffer input at 0 : memref<2x4x8xf32>

@@ -8,13 +8,13 @@
 
 GPT-2 is written out below in float64, in the layout of Hugging Face's
 checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
-projection), other decoders in decoders.py, encoders in encoders.py, so that
-nothing but PyTorch is needed. Weights and data come from an integer hash that any language reproduces exactly; no weight file is needed.
+projection), other decoders in decoders.py, encoders in encoders.py, what has both in
+encoder_decoders.py, so that nothing but PyTorch is needed. Weights and data come from an integer hash that any language reproduces exactly; no weight file is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
 compares.
 
 Contents of a file: `config` (the model as a Hugging Face config.json), `seq-len`,
-`batch`, `gradients` (of step 1, every parameter, little-endian float64 in
+`decoder-seq-len` of models with a decoder beside their encoder, `batch`, `gradients` (of step 1, every parameter, little-endian float64 in
 base64), and `runs`: optimizer, hyperparameters, `lr` per step, and what came out:
 `losses`, `gradient-norms` (before clipping), `parameters` after the last step as a
 digest: Euclidean norm, eight entries, four sums with signs from the hash, all with
@@ -28,6 +28,7 @@ import os
 import sys
 
 import decoders
+import encoder_decoders
 import encoders
 import numpy as np
 import torch
@@ -66,15 +67,18 @@ def initial(name, shape):
     return 1 + u / 4 if name.endswith(".weight") else u / 8
 
 
-def is_encoder(config):
-    return config["model_type"] in ("bert", "vit")
+def written_elsewhere(config):
+    """The module for a family whose data are more than tokens and labels."""
+    return {"bert": encoders, "t5": encoder_decoders, "vit": encoders}.get(
+        config["model_type"])
 
 
 def batch(config, seq_len, samples, step):
     """What the model takes: tokens and labels; from step 2 on some labels are -1,
     which do not count. Encoders take a dictionary."""
-    if is_encoder(config):
-        return encoders.batch(config, seq_len, samples, step, hashes, uniform)
+    family = written_elsewhere(config)
+    if family:
+        return family.batch(config, seq_len, samples, step, hashes, uniform)
     draws = hashes(f"tokens.{step}", samples * (seq_len + 1))
     row = (draws % np.uint64(config["vocab_size"])).astype(np.int64)
     row = row.reshape(samples, seq_len + 1)
@@ -86,8 +90,9 @@ def batch(config, seq_len, samples, step):
 
 
 def parameter_shapes(config):
-    if is_encoder(config):
-        return encoders.parameter_shapes(config)
+    family = written_elsewhere(config)
+    if family:
+        return family.parameter_shapes(config)
     if config["model_type"] != "gpt2":
         return decoders.parameter_shapes(config)
     width, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
@@ -202,7 +207,8 @@ def train(config, seq_len, samples, run):
     for step in range(1, STEPS + 1):
         data = batch(config, seq_len, samples, step)
         optimizer.zero_grad()
-        loss = (encoders.loss_of(config, p, data) if is_encoder(config)
+        family = written_elsewhere(config)
+        loss = (family.loss_of(config, p, data) if family
                 else loss_of(config, p, *data))
         loss.backward()
         if gradients is None:
@@ -259,6 +265,7 @@ CASES = {
         [ADAMW]),
     **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
+    **{name: (model, [ADAMW]) for name, model in encoder_decoders.CASES.items()},
 }
 
 
@@ -275,6 +282,8 @@ def main():
             "config": model,
             # Images make the length of their sequences.
             "seq-len": 0 if model["model_type"] == "vit" else seq_len,
+            **({"decoder-seq-len": encoder_decoders.DECODER_LENGTH}
+               if model["model_type"] == "t5" else {}),
             "batch": samples,
             "runs": [run for run, _ in results],
             "gradients": {

@@ -38,6 +38,14 @@ def encoder(model_type, count, width, inner, layers, heads, **rest):
         "num_attention_heads": heads, **rest}}
 
 
+def t5(count, width, inner, layers, heads, **rest):
+    return {"parameters": count, "config": {
+        "model_type": "t5", "vocab_size": 32128, "d_model": width, "d_ff": inner,
+        "num_layers": layers, "num_heads": heads, **rest}}
+
+
+# The 1.1 models have heads of their own.
+GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 MODELS = [
@@ -66,13 +74,23 @@ MODELS = [
     encoder("vit", 304326632, 1024, 4096, 24, 16, num_labels=1000),
     encoder("vit", 632045800, 1280, 5120, 32, 16, num_labels=1000,
             patch_size=[14, 14]),
+    t5(60506624, 512, 2048, 6, 8),
+    t5(222903552, 768, 3072, 12, 12),
+    t5(737668096, 1024, 4096, 24, 16),
+    t5(2851598336, 1024, 16384, 24, 32, d_kv=128),
+    t5(11307321344, 1024, 65536, 24, 128, d_kv=128),
+    t5(502746112, 1024, 4096, 16, 16),
+    t5(76961152, 512, 1024, 8, 6, **GATED),
+    t5(247577856, 768, 2048, 12, 12, **GATED),
+    t5(783150080, 1024, 2816, 24, 16, **GATED),
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
     {"parameters": 85800194, "config": {"model_type": "vit"}},
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
+    {"parameters": 60506624, "config": {"model_type": "t5"}},
 ]
-FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "vit"}
+FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "t5", "vit"}
 # Classes of a family that are other models.
 OTHERS = {"BertForPreTraining", "BertModel", "ViTModel"}
 
@@ -102,8 +120,12 @@ def main():
                 if (entry["model_type"] in FAMILIES | {"gpt2"}
                         and entry["class"] not in OTHERS):
                     entry["config"]["model_type"] = entry["model_type"]
+                    # Counted as the library makes it without a file, and as
+                    # files have it.
+                    own = "parameters_with_own_lm_head"
+                    entry["parameters"] = entry.get(own, entry["parameters"])
                     models.append(entry)
-        for name in FAMILIES:
+        for name in sorted(FAMILIES | {"t5-v1_1"}):
             with open(os.path.join(folder, name, "config.json"),
                       encoding="utf-8") as file:
                 config = json.load(file)

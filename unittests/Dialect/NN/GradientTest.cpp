@@ -223,6 +223,31 @@ func.func private @grouped_attention_with_a_mask(%q: tensor<?x5x4x3xf64>, %k: te
   %o, %l = nn.grouped_attention %q, %k, %v mask %m {scale = 6.0e-1 : f64, dropout = 2.0e-1 : f64, op_index = 3 : i64} : (tensor<?x5x4x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6xi32>) -> (tensor<?x5x12xf64>, tensor<?x4x5xf64>)
   return %o : tensor<?x5x12xf64>
 })"},
+    {"grouped_attention_with_a_bias", 5, R"(
+func.func private @grouped_attention_with_a_bias(%q: tensor<?x5x4x3xf64>, %k: tensor<?x6x2x3xf64>, %v: tensor<?x6x2x3xf64>, %m: tensor<?x6xi32>, %b: tensor<?x4x10xf64>) -> tensor<?x5x12xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v mask %m bias %b {scale = 6.0e-1 : f64, dropout = 2.0e-1 : f64, op_index = 3 : i64} : (tensor<?x5x4x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6x2x3xf64>, tensor<?x6xi32>, tensor<?x4x10xf64>) -> (tensor<?x5x12xf64>, tensor<?x4x5xf64>)
+  return %o : tensor<?x5x12xf64>
+})"},
+    {"relative_bias", 2, R"(
+func.func private @relative_bias(%q: tensor<?x7x2x3xf64>, %k: tensor<?x7x2x3xf64>, %near: tensor<3x2xf64>, %far: tensor<8x2xf64>) -> tensor<?x7x6xf64> {
+  %b = nn.relative_bias %near {max_distance = 4 : i64} : (tensor<3x2xf64>) -> tensor<?x2x13xf64>
+  %o, %l = nn.grouped_attention %q, %k, %k bias %b {causal, scale = 1.0 : f64} : (tensor<?x7x2x3xf64>, tensor<?x7x2x3xf64>, tensor<?x7x2x3xf64>, tensor<?x2x13xf64>) -> (tensor<?x7x6xf64>, tensor<?x2x7xf64>)
+  %c = nn.relative_bias %far {bidirectional, max_distance = 6 : i64} : (tensor<8x2xf64>) -> tensor<?x2x13xf64>
+  %p, %n = nn.grouped_attention %q, %k, %k bias %c {scale = 5.0e-1 : f64} : (tensor<?x7x2x3xf64>, tensor<?x7x2x3xf64>, tensor<?x7x2x3xf64>, tensor<?x2x13xf64>) -> (tensor<?x7x6xf64>, tensor<?x2x7xf64>)
+  %y = nn.add %o, %p : (tensor<?x7x6xf64>, tensor<?x7x6xf64>) -> tensor<?x7x6xf64>
+  return %y : tensor<?x7x6xf64>
+})"},
+    {"gated_gelu", 2, R"(
+func.func private @gated_gelu(%g: tensor<?x7xf64>, %u: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.gated_gelu %g, %u : (tensor<?x7xf64>, tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"relu_and_scale", 1, R"(
+func.func private @relu_and_scale(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.relu %x : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  %z = nn.scale %y {factor = -1.5 : f64} : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %z : tensor<?x7xf64>
+})"},
     {"prepend", 1, R"(
 func.func private @prepend(%x: tensor<?x3x4xf64>, %t: tensor<4xf64>) -> tensor<?x4x4xf64> {
   %y = nn.prepend %x, %t : (tensor<?x3x4xf64>, tensor<4xf64>) -> tensor<?x4x4xf64>
@@ -298,8 +323,8 @@ INSTANTIATE_TEST_SUITE_P(
     NN, BodyGradient,
     testing::Values(std::pair("embed", 1u), std::pair("block", 1u),
                     std::pair("head", 2u), std::pair("gated", 1u),
-                    std::pair("masked", 2u), std::pair("classes", 2u),
-                    std::pair("test", 1u)),
+                    std::pair("masked", 2u), std::pair("biased", 2u),
+                    std::pair("classes", 2u), std::pair("test", 1u)),
     [](const auto &info) { return std::string(info.param.first); });
 
 /// The text of the only error that differentiation reports.

@@ -141,6 +141,30 @@ func.func private @masked(%x: tensor<?x8x16xf64>, %mask: tensor<?x8xi32>,
   %n2, %s2 = nn.layer_norm %r2, %g2, %b2 {eps = 1.0e-5 : f64} : (tensor<?x8x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x2xf64>)
   return %n2 : tensor<?x8x16xf64>
 }
+func.func private @biased(%x: tensor<?x8x16xf64>, %bias: tensor<?x4x15xf64>,
+    %wq: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wk: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wv: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wo: tensor<16x16xf64> {nn.factors = ["", "heads"]},
+    %wg: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %wu: tensor<24x16xf64> {nn.factors = ["ffn", ""]},
+    %wf: tensor<16x24xf64> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {heads = 4 : i64, ffn = 24 : i64}} {
+  %q = nn.linear %x, %wq {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %k = nn.linear %x, %wk {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %v = nn.linear %x, %wv {transpose_weight} : (tensor<?x8x16xf64>, tensor<4x4x16xf64>) -> tensor<?x8x4x4xf64>
+  %o, %lse = nn.grouped_attention %q, %k, %v bias %bias {scale = 5.0e-1 : f64, dropout = 1.0e-1 : f64} : (tensor<?x8x4x4xf64>, tensor<?x8x4x4xf64>, tensor<?x8x4x4xf64>, tensor<?x4x15xf64>) -> (tensor<?x8x16xf64>, tensor<?x4x8xf64>)
+  %p = nn.linear %o, %wo {transpose_weight} : (tensor<?x8x16xf64>, tensor<16x16xf64>) -> tensor<?x8x16xf64>
+  %s = nn.scale %p {factor = 2.5e-1 : f64} : (tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %r = nn.add %x, %s : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %g = nn.linear %r, %wg {transpose_weight} : (tensor<?x8x16xf64>, tensor<24x16xf64>) -> tensor<?x8x24xf64>
+  %u0 = nn.linear %r, %wu {transpose_weight} : (tensor<?x8x16xf64>, tensor<24x16xf64>) -> tensor<?x8x24xf64>
+  %u = nn.relu %u0 : (tensor<?x8x24xf64>) -> tensor<?x8x24xf64>
+  %h = nn.gated_gelu %g, %u : (tensor<?x8x24xf64>, tensor<?x8x24xf64>) -> tensor<?x8x24xf64>
+  %f = nn.linear %h, %wf {transpose_weight} : (tensor<?x8x24xf64>, tensor<16x24xf64>) -> tensor<?x8x16xf64>
+  %y = nn.add %r, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  return %y : tensor<?x8x16xf64>
+}
 func.func private @classes(%x: tensor<?x8x16xf64>, %labels: tensor<?xi32>,
     %c: tensor<16xf64>, %g: tensor<16xf64>, %b: tensor<16xf64>,
     %w: tensor<33x16xf64> {nn.factors = ["classes", ""]},
@@ -234,12 +258,11 @@ galvatron::tests::resultsWith(mlir::func::FuncOp function,
   return found;
 }
 
-llvm::SmallVector<bool> galvatron::tests::integersOf(mlir::func::FuncOp function,
-                                                     unsigned count) {
+llvm::SmallVector<bool>
+galvatron::tests::integersOf(mlir::func::FuncOp function, unsigned count) {
   llvm::SmallVector<bool> result;
   for (mlir::Type type : function.getArgumentTypes().take_front(count))
-    result.push_back(llvm::cast<mlir::RankedTensorType>(type)
-                         .getElementType()
-                         .isInteger());
+    result.push_back(
+        llvm::cast<mlir::RankedTensorType>(type).getElementType().isInteger());
   return result;
 }

@@ -72,6 +72,14 @@ SAME(Kernel, Rotary, GRT_KERNEL_ROTARY);
 SAME(Kernel, GatedSilu, GRT_KERNEL_GATED_SILU);
 SAME(Kernel, GatedSiluGrad, GRT_KERNEL_GATED_SILU_GRAD);
 SAME(Kernel, Patches, GRT_KERNEL_PATCHES);
+SAME(Kernel, Relu, GRT_KERNEL_RELU);
+SAME(Kernel, ReluGrad, GRT_KERNEL_RELU_GRAD);
+SAME(Kernel, GatedGelu, GRT_KERNEL_GATED_GELU);
+SAME(Kernel, GatedGeluGrad, GRT_KERNEL_GATED_GELU_GRAD);
+SAME(Kernel, RelativeBias, GRT_KERNEL_RELATIVE_BIAS);
+SAME(Kernel, RelativeBiasGrad, GRT_KERNEL_RELATIVE_BIAS_GRAD);
+SAME(Kernel, BiasedAttention, GRT_KERNEL_BIASED_ATTENTION);
+SAME(Kernel, BiasedAttentionGrad, GRT_KERNEL_BIASED_ATTENTION_GRAD);
 
 SAME(Axis, DP, GRT_AXIS_DP);
 SAME(Axis, SDP, GRT_AXIS_SDP);
@@ -122,10 +130,26 @@ int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
          (elementBytes < accumulatorBytes ? 1 : 0);
 }
 
+static bool isBackward(Kernel kernel) {
+  return kernel == Kernel::AttentionGrad ||
+         kernel == Kernel::BiasedAttentionGrad;
+}
+static bool isBiased(Kernel kernel) {
+  return kernel == Kernel::BiasedAttention ||
+         kernel == Kernel::BiasedAttentionGrad;
+}
+
+std::optional<unsigned> mlir::grt::getAttentionScratchPlace(Kernel kernel) {
+  if (kernel != Kernel::Attention && !isBackward(kernel) && !isBiased(kernel))
+    return std::nullopt;
+  return isBackward(kernel) ? 9 : 5;
+}
+
 int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
+                                            Kernel kernel,
                                             ArrayRef<int64_t> ints,
-                                            int64_t elementBytes,
-                                            bool backward) {
+                                            int64_t elementBytes) {
+  bool backward = isBackward(kernel);
   int64_t samples = ints[0], tq = ints[1], tk = ints[2], heads = ints[3],
           kvHeads = ints[4], headDim = ints[5];
   uint64_t bytes = 0;
@@ -137,13 +161,20 @@ int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
     int64_t threads = operations < GRT_CPU_SERIAL_OPERATIONS
                           ? 1
                           : std::clamp(units, int64_t(1), target.threads);
-    bytes = uint64_t(threads) * grt_cpu_attention_scratch_bytes(
-                                    tq, tk, headDim, elementBytes, backward);
+    bytes = grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
+                                            backward);
+    if (isBiased(kernel))
+      bytes += grt_cpu_bias_scratch_bytes(tq, tk, elementBytes, backward);
+    bytes *= uint64_t(threads);
   }
-  if (target.backend != "cpu")
-    bytes = std::max(bytes, grt_cuda_attention_scratch_bytes(
-                                samples, tq, tk, heads, kvHeads, headDim,
-                                elementBytes, backward));
+  if (target.backend != "cpu") {
+    uint64_t onDevice = grt_cuda_attention_scratch_bytes(
+        samples, tq, tk, heads, kvHeads, headDim, elementBytes, backward);
+    if (isBiased(kernel))
+      onDevice += grt_cuda_bias_scratch_bytes(samples, tq, tk, heads,
+                                              elementBytes, backward);
+    bytes = std::max(bytes, onDevice);
+  }
   return int64_t(bytes);
 }
 

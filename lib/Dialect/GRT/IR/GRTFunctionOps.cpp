@@ -386,14 +386,13 @@ LogicalResult KernelOp::verify() {
       return emitOpError() << "expected at least " << needed
                            << " bytes in 'state', found " << found;
   }
-  bool backward = getKernel() == Kernel::AttentionGrad;
-  if (backward || getKernel() == Kernel::Attention) {
+  if (auto place = getAttentionScratchPlace(getKernel())) {
     ArrayRef<int64_t> ints = getInts();
     Type element = cast<MemRefType>(getBuffers()[0].getType()).getElementType();
     int64_t needed = getAttentionScratchBytes(
-        {getBackend((*this)->getParentOfType<ModuleOp>()), 1}, ints,
-        getElementBytes(element), backward);
-    Value scratch = getBuffers()[backward ? 9 : 5];
+        {getBackend((*this)->getParentOfType<ModuleOp>()), 1}, getKernel(),
+        ints, getElementBytes(element));
+    Value scratch = getBuffers()[*place];
     int64_t found = grt::getByteSize(cast<MemRefType>(scratch.getType()));
     if (found < needed)
       return emitOpError() << "expected at least " << needed

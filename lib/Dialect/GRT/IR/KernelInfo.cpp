@@ -115,13 +115,13 @@ constexpr Operand kRmsNormGradOperands[] = {{"dy", kRead},    {"x", kRead},
                                             {"dx", kWrite},   {"dgamma", kAcc}};
 constexpr Int kRotaryInts[] = {
     {"samples"}, {"T"}, {"heads"}, {"headDim"}, {"inverse", kFlag}, {"pairs"}};
-constexpr Operand kGatedSiluOperands[] = {
+constexpr Operand kGatedOperands[] = {
     {"gate", kRead}, {"up", kRead}, {"y", kWrite}};
-constexpr Operand kGatedSiluGradOperands[] = {{"gate", kRead},
-                                              {"up", kRead},
-                                              {"dy", kRead},
-                                              {"dgate", kWrite},
-                                              {"dup", kWrite}};
+constexpr Operand kGatedGradOperands[] = {{"gate", kRead},
+                                          {"up", kRead},
+                                          {"dy", kRead},
+                                          {"dgate", kWrite},
+                                          {"dup", kWrite}};
 
 constexpr Operand kUnaryOperands[] = {{"x", kRead}, {"y", kWrite}};
 constexpr Int kGeluInts[] = {{"n"}, {"approximate", kFlag}};
@@ -158,6 +158,50 @@ constexpr Int kAttentionInts[] = {{"samples"},       {"Tq"},      {"Tk"},
                                   {"causal", kFlag}, {"opIndex"}, {"window"},
                                   {"hasMask", kFlag}};
 constexpr StringLiteral kAttentionReals[] = {"scale", "dropout"};
+constexpr Operand kBiasedAttentionOperands[] = {
+    {"q", kRead, kFloat, true},
+    {"k", kRead, kFloat, true},
+    {"v", kRead, kFloat, true},
+    {"o", kWrite},
+    {"lse", kWrite},
+    {"scratch", Access::Scratch, kAny},
+    {"bias", kRead},
+    kAttentionMask};
+constexpr Operand kBiasedAttentionGradOperands[] = {
+    {"q", kRead, kFloat, true},
+    {"k", kRead, kFloat, true},
+    {"v", kRead, kFloat, true},
+    {"o", kRead},
+    {"lse", kRead},
+    {"dout", kRead},
+    {"dq", kWrite, kFloat, true},
+    {"dk", kWrite, kFloat, true},
+    {"dv", kWrite, kFloat, true},
+    {"scratch", Access::Scratch, kAny},
+    {"bias", kRead},
+    {"dbias", kWrite},
+    kAttentionMask};
+constexpr Int kBiasedAttentionInts[] = {{"samples"},   {"Tq"},
+                                        {"Tk"},        {"heads"},
+                                        {"kvHeads"},   {"headDim"},
+                                        {"qStride"},   {"kStride"},
+                                        {"vStride"},   {"causal", kFlag},
+                                        {"opIndex"},   {"window"},
+                                        {"biasHeads"}, {"hasMask", kFlag}};
+
+constexpr Operand kReluGradOperands[] = {
+    {"y", kRead}, {"dy", kRead}, {"dx", kWrite}};
+constexpr Operand kRelativeBiasOperands[] = {{"table", kRead},
+                                             {"bias", kWrite}};
+constexpr Operand kRelativeBiasGradOperands[] = {{"dbias", kRead},
+                                                 {"dtable", kAcc}};
+constexpr Int kRelativeBiasInts[] = {{"samples"},     {"heads"},
+                                     {"T"},           {"buckets"},
+                                     {"maxDistance"}, {"bidirectional", kFlag}};
+constexpr Int kRelativeBiasGradInts[] = {
+    {"samples"},           {"heads"},       {"T"},
+    {"buckets"},           {"maxDistance"}, {"bidirectional", kFlag},
+    {"acc", IntClass::Acc}};
 
 constexpr Operand kPatchesOperands[] = {{"images", kRead}, {"y", kWrite}};
 constexpr Int kPatchesInts[] = {{"samples"}, {"channels"},  {"rows"},
@@ -319,6 +363,26 @@ int64_t attentionElements(unsigned i, Ints n) {
 int64_t attentionGradElements(unsigned i, Ints n) {
   constexpr unsigned kLike[] = {0, 1, 2, 3, 4, 3, 0, 1, 2, 5, 6};
   return attentionElements(kLike[i], n);
+}
+
+int64_t biasedAttentionElements(unsigned i, Ints n) {
+  if (i < 6)
+    return attentionElements(i, n);
+  return i == 6 ? n[0] * n[12] * (n[1] + n[2] - 1) : n[0] * n[2];
+}
+
+int64_t biasedAttentionGradElements(unsigned i, Ints n) {
+  if (i < 10)
+    return attentionGradElements(i, n);
+  return biasedAttentionElements(i == 12 ? 7 : 6, n);
+}
+
+int64_t relativeBiasElements(unsigned i, Ints n) {
+  return i == 0 ? n[3] * n[1] : n[0] * n[1] * (2 * n[2] - 1);
+}
+
+int64_t relativeBiasGradElements(unsigned i, Ints n) {
+  return relativeBiasElements(1 - i, n);
 }
 
 int64_t patchesElements(unsigned i, Ints n) {
@@ -498,14 +562,9 @@ const KernelInfo kKernels[] = {
      rmsNormGradElements},
     {Kernel::Rotary, kUnaryOperands, kRotaryInts, kFactorReals, Tail::Pairs,
      rotaryElements},
-    {Kernel::GatedSilu,
-     kGatedSiluOperands,
-     kElementsInts,
-     {},
-     Tail::None,
-     allN},
+    {Kernel::GatedSilu, kGatedOperands, kElementsInts, {}, Tail::None, allN},
     {Kernel::GatedSiluGrad,
-     kGatedSiluGradOperands,
+     kGatedGradOperands,
      kElementsInts,
      {},
      Tail::None,
@@ -516,6 +575,32 @@ const KernelInfo kKernels[] = {
      {},
      Tail::None,
      patchesElements},
+    {Kernel::Relu, kUnaryOperands, kElementsInts, {}, Tail::None, allN},
+    {Kernel::ReluGrad, kReluGradOperands, kElementsInts, {}, Tail::None, allN},
+    {Kernel::GatedGelu, kGatedOperands, kElementsInts, {}, Tail::None, allN},
+    {Kernel::GatedGeluGrad,
+     kGatedGradOperands,
+     kElementsInts,
+     {},
+     Tail::None,
+     allN},
+    {Kernel::RelativeBias,
+     kRelativeBiasOperands,
+     kRelativeBiasInts,
+     {},
+     Tail::None,
+     relativeBiasElements},
+    {Kernel::RelativeBiasGrad,
+     kRelativeBiasGradOperands,
+     kRelativeBiasGradInts,
+     {},
+     Tail::None,
+     relativeBiasGradElements},
+    {Kernel::BiasedAttention, kBiasedAttentionOperands, kBiasedAttentionInts,
+     kAttentionReals, Tail::None, biasedAttentionElements},
+    {Kernel::BiasedAttentionGrad, kBiasedAttentionGradOperands,
+     kBiasedAttentionInts, kAttentionReals, Tail::None,
+     biasedAttentionGradElements},
 };
 
 } // namespace

@@ -168,6 +168,21 @@ double GatedSiluOp::getFlops(int64_t samples) {
 double GatedSiluGradOp::getFlops(int64_t samples) {
   return 18 * elements(getGate(), samples);
 }
+double GatedGeluOp::getFlops(int64_t samples) {
+  return 15 * elements(getGate(), samples);
+}
+double GatedGeluGradOp::getFlops(int64_t samples) {
+  return 27 * elements(getGate(), samples);
+}
+double ReluOp::getFlops(int64_t samples) { return elements(getX(), samples); }
+double ReluGradOp::getFlops(int64_t samples) {
+  return elements(getY(), samples);
+}
+// It moves data.
+double RelativeBiasOp::getFlops(int64_t samples) { return 0; }
+double RelativeBiasGradOp::getFlops(int64_t samples) {
+  return elements(getDbias(), samples);
+}
 double GeluOp::getFlops(int64_t samples) {
   return 14 * elements(getX(), samples);
 }

@@ -229,6 +229,25 @@ FactorRule RotaryOp::getFactorRule() {
 FactorRule GatedSiluOp::getFactorRule() { return elementwise(*this); }
 FactorRule GatedSiluGradOp::getFactorRule() { return elementwise(*this); }
 
+FactorRule GatedGeluOp::getFactorRule() { return elementwise(*this); }
+FactorRule GatedGeluGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule ReluOp::getFactorRule() { return elementwise(*this); }
+FactorRule ReluGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule ScaleOp::getFactorRule() { return elementwise(*this); }
+bool ScaleOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+
+// Every rank has the rows of all heads; attention takes those of its own.
+FactorRule RelativeBiasOp::getFactorRule() {
+  return {{{kNoFactor, kNoFactor}}, {{0, kNoFactor, kNoFactor}}};
+}
+FactorRule RelativeBiasGradOp::getFactorRule() {
+  return {{{0, kNoFactor, kNoFactor}}, {{kNoFactor, kNoFactor}}};
+}
+
 FactorRule GeluOp::getFactorRule() { return elementwise(*this); }
 FactorRule GeluGradOp::getFactorRule() { return elementwise(*this); }
 
@@ -270,18 +289,25 @@ bool AttentionGradOp::mayBeReplicated() {
   return getDropout().convertToDouble() == 0;
 }
 
+template <typename OpTy> static void addMaskAndBias(OpTy op, FactorRule &rule) {
+  if (op.getMask())
+    rule.operands.push_back({0, kNoFactor});
+  if (op.getBias())
+    rule.operands.push_back({0, kNoFactor, kNoFactor});
+}
+
 // Query heads and key heads are split alike: a rank has the key heads of its
 // query heads.
 FactorRule GroupedAttentionOp::getFactorRule() {
   SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
   FactorRule rule{{heads, heads, heads},
                   {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
-  if (getMask())
-    rule.operands.push_back({0, kNoFactor});
+  addMaskAndBias(*this, rule);
   return rule;
 }
+// The kernel finds the rows of its heads in the bias by their global numbers.
 bool GroupedAttentionOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+  return getDropout().convertToDouble() == 0 && !getBias();
 }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
@@ -289,12 +315,14 @@ FactorRule GroupedAttentionGradOp::getFactorRule() {
   SmallVector<int> o = {0, kNoFactor, kHeads};
   FactorRule rule{{heads, heads, heads, o, {0, kHeads, kNoFactor}, o},
                   {heads, heads, heads}};
-  if (getMask())
-    rule.operands.push_back({0, kNoFactor});
+  addMaskAndBias(*this, rule);
+  // Zeros where the heads are another rank's: a partial sum.
+  if (getBias())
+    rule.results.push_back({0, kNoFactor, kNoFactor});
   return rule;
 }
 bool GroupedAttentionGradOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+  return getDropout().convertToDouble() == 0 && !getBias();
 }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }

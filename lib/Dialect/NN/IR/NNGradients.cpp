@@ -118,6 +118,37 @@ void GatedSiluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
+void GatedGeluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  Type type = getGate().getType();
+  auto grad = GatedGeluGradOp::create(builder, getLoc(), TypeRange{type, type},
+                                      getGate(), getUp(), grads[0]);
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
+void ReluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                           ArrayRef<bool> needed,
+                           MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] =
+      ReluGradOp::create(builder, getLoc(), getX().getType(), getY(), grads[0]);
+}
+
+void ScaleOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                            ArrayRef<bool> needed,
+                            MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = ScaleOp::create(builder, getLoc(), getX().getType(),
+                                    grads[0], getFactorAttr());
+}
+
+void RelativeBiasOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                   ArrayRef<bool> needed,
+                                   MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = RelativeBiasGradOp::create(
+      builder, getLoc(), sumType(getTable()), grads[0], getMaxDistanceAttr(),
+      getBidirectionalAttr());
+}
+
 void GeluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                            ArrayRef<bool> needed,
                            MutableArrayRef<Value> operandGrads) {
@@ -139,11 +170,14 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
                                        ArrayRef<bool> needed,
                                        MutableArrayRef<Value> operandGrads) {
   auto grad = GroupedAttentionGradOp::create(
-      builder, getLoc(),
-      TypeRange{getQ().getType(), getK().getType(), getV().getType()}, getQ(),
-      getK(), getV(), getO(), getLse(), grads[0], getMask(), getCausalAttr(),
-      getScaleAttr(), getWindowAttr(), getDropoutAttr(), getOpIndexAttr());
-  llvm::copy(grad.getResults(), operandGrads.begin());
+      builder, getLoc(), getQ().getType(), getK().getType(), getV().getType(),
+      getBias() ? getBias().getType() : Type(), getQ(), getK(), getV(), getO(),
+      getLse(), grads[0], getMask(), getBias(), getCausalAttr(), getScaleAttr(),
+      getWindowAttr(), getDropoutAttr(), getOpIndexAttr());
+  llvm::copy(grad.getResults().take_front(3), operandGrads.begin());
+  // The last operand.
+  if (getBias())
+    operandGrads.back() = grad.getDbias();
 }
 
 // The mask is a function of the key and the element index, so the gradient is

@@ -49,17 +49,40 @@ AttentionShape attentionShape(Value queries, Value keys) {
           q[3], queryStride, keyStride, keyStride};
 }
 
+/// What stands behind the scratch of an attention kernel.
+struct MaskAndBias {
+  Value mask;              ///< null: none
+  SmallVector<Value> bias; ///< and its gradient
+  int64_t heads = 0;       ///< of the bias
+
+  MaskAndBias() = default;
+  /// `operands` end in those of `op` that may be missing.
+  template <typename OpTy> MaskAndBias(OpTy op, ArrayRef<Value> operands) {
+    if (op.getBias()) {
+      bias.push_back(operands.back());
+      heads = typeOf(op.getBias()).getDimSize(1);
+      operands = operands.drop_back();
+    }
+    if (op.getMask())
+      mask = operands.back();
+  }
+};
+
 /// Calls an attention kernel; `buffers` are those in front of its scratch,
 /// `like` has the type it computes in.
 template <typename OpTy>
 void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
                    Value like, SmallVector<Value> buffers, AttentionShape ints,
-                   int64_t window, Value mask) {
-  ints.append({op.getCausal(), int64_t(op.getOpIndex()), window, bool(mask)});
+                   int64_t window = 0, const MaskAndBias &besides = {}) {
+  ints.append({op.getCausal(), int64_t(op.getOpIndex()), window});
+  if (!besides.bias.empty())
+    ints.push_back(besides.heads);
+  ints.push_back(bool(besides.mask));
   buffers.push_back(
       emitter.scratch(kernel, ints, typeOf(like).getElementType()));
-  if (mask)
-    buffers.push_back(mask);
+  llvm::append_range(buffers, besides.bias);
+  if (besides.mask)
+    buffers.push_back(besides.mask);
   emitter.kernel(
       kernel, buffers, ints,
       {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
@@ -97,6 +120,18 @@ SmallVector<Value> unpack(KernelEmitter &emitter, Value packed,
   for (int64_t i = 0; i < 3; ++i)
     parts.push_back(emitter.view(packed, i * bytes, type));
   return parts;
+}
+
+/// The integers of the kernels of relative positions.
+template <typename OpTy>
+SmallVector<int64_t> relativeShape(Value bias, Value table, OpTy op) {
+  ArrayRef<int64_t> shape = typeOf(bias).getShape();
+  return {shape[0],
+          shape[1],
+          (shape[2] + 1) / 2,
+          typeOf(table).getDimSize(0),
+          int64_t(op.getMaxDistance()),
+          op.getBidirectional()};
 }
 
 /// Kernels with several accumulated results, numbers `indices`, have one mode
@@ -412,6 +447,61 @@ int GatedSiluGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 2 : 1;
 }
 
+void GatedGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  emitter.kernel("gated_gelu", {operands[0], operands[1], results[0]},
+                 {size(getGate())});
+}
+int GatedGeluOp::getReusableOperand(unsigned) { return 0; }
+
+void GatedGeluGradOp::emitKernels(KernelEmitter &emitter,
+                                  ArrayRef<Value> operands,
+                                  ArrayRef<Value> results) {
+  emitter.kernel(
+      "gated_gelu_grad",
+      {operands[0], operands[1], operands[2], results[0], results[1]},
+      {size(getGate())});
+}
+// As for the gated SiLU.
+int GatedGeluGradOp::getReusableOperand(unsigned index) {
+  return index == 0 ? 2 : 1;
+}
+
+void ReluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                         ArrayRef<Value> results) {
+  emitter.kernel("relu", {operands[0], results[0]}, {size(getX())});
+}
+int ReluOp::getReusableOperand(unsigned) { return 0; }
+
+void ReluGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  emitter.kernel("relu_grad", {operands[0], operands[1], results[0]},
+                 {size(getY())});
+}
+int ReluGradOp::getReusableOperand(unsigned) { return 1; }
+
+void ScaleOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                          ArrayRef<Value> results) {
+  emitter.kernel("scale", {operands[0], results[0]}, {size(getX())},
+                 {getFactor().convertToDouble()});
+}
+int ScaleOp::getReusableOperand(unsigned) { return 0; }
+
+void RelativeBiasOp::emitKernels(KernelEmitter &emitter,
+                                 ArrayRef<Value> operands,
+                                 ArrayRef<Value> results) {
+  emitter.kernel("relative_bias", {operands[0], results[0]},
+                 relativeShape(getBias(), getTable(), *this));
+}
+
+void RelativeBiasGradOp::emitKernels(KernelEmitter &emitter,
+                                     ArrayRef<Value> operands,
+                                     ArrayRef<Value> results) {
+  SmallVector<int64_t> ints = relativeShape(getDbias(), getDtable(), *this);
+  ints.push_back(emitter.accumulateMode(0));
+  emitter.kernel("relative_bias_grad", {operands[0], results[0]}, ints);
+}
+
 void GeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                          ArrayRef<Value> results) {
   emitter.kernel("gelu", {operands[0], results[0]},
@@ -442,8 +532,7 @@ void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append(results.begin(), results.end());
   emitAttention(emitter, "attention", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()), /*window=*/0,
-                /*mask=*/{});
+                attentionShape(getQkv(), getHeads()));
 }
 
 void AttentionGradOp::emitKernels(KernelEmitter &emitter,
@@ -453,8 +542,7 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   buffers.append({operands[1], operands[2], operands[3]});
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
   emitAttention(emitter, "attention_grad", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()), /*window=*/0,
-                /*mask=*/{});
+                attentionShape(getQkv(), getHeads()));
 }
 
 void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
@@ -462,19 +550,21 @@ void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
                                      ArrayRef<Value> results) {
   SmallVector<Value> buffers(operands.take_front(3));
   buffers.append(results.begin(), results.end());
-  emitAttention(emitter, "attention", *this, getQ(), std::move(buffers),
-                attentionShape(getQ(), getK()), getWindow(),
-                getMask() ? operands.back() : Value());
+  emitAttention(emitter, getBias() ? "biased_attention" : "attention", *this,
+                getQ(), std::move(buffers), attentionShape(getQ(), getK()),
+                getWindow(), MaskAndBias(*this, operands));
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
                                          ArrayRef<Value> operands,
                                          ArrayRef<Value> results) {
   SmallVector<Value> buffers(operands.take_front(6));
-  buffers.append(results.begin(), results.end());
-  emitAttention(emitter, "attention_grad", *this, getQ(), std::move(buffers),
-                attentionShape(getQ(), getK()), getWindow(),
-                getMask() ? operands.back() : Value());
+  llvm::append_range(buffers, results.take_front(3));
+  MaskAndBias besides(*this, operands);
+  llvm::append_range(besides.bias, results.drop_front(3));
+  emitAttention(emitter, getBias() ? "biased_attention_grad" : "attention_grad",
+                *this, getQ(), std::move(buffers),
+                attentionShape(getQ(), getK()), getWindow(), besides);
 }
 
 void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -535,6 +625,7 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
 }
 
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
+bool RelativeBiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool PrependGradOp::supportsAccumulation(unsigned index) { return index == 1; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }

@@ -47,6 +47,9 @@ ElementRole SoftmaxStatsOp::getElementRole(unsigned) {
 ElementRole EmbeddingGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }
+ElementRole RelativeBiasGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
 ElementRole PositionGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }

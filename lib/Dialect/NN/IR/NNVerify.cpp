@@ -181,8 +181,48 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
            << "expected 'window' to be 0 or positive, got " << window;
   if (window > 0 && !op.getCausal()) // 6
     return op.emitOpError() << "expected 'causal' beside a window";
-  if (op.getMask()) // 7
-    return expectShape(op, "mask", op.getMask(), {k[0], k[1]});
+  if (op.getMask() &&
+      failed(expectShape(op, "mask", op.getMask(), {k[0], k[1]}))) // 7
+    return failure();
+  if (!op.getBias())
+    return success();
+  if (failed(expectRank(op, "bias", op.getBias(), 3)) ||
+      failed(expectElements(op, op.getQ(), {{"bias", op.getBias()}})))
+    return failure();
+  int64_t whole = shapeOf(op.getBias())[1];
+  if (whole < 1 || whole % q[2] != 0) // 8
+    return op.emitOpError() << "expected 'bias' of a multiple of the " << q[2]
+                            << " heads, got " << whole;
+  if (op.getScale().isZero()) // 8
+    return op.emitOpError() << "expected a 'scale' other than 0 beside a bias";
+  return expectShape(op, "bias", op.getBias(),
+                     {q[0], whole, q[1] + k[1] - 1}); // 8
+}
+
+/// What `relative_bias` and its gradient share; the numbers are those of both.
+template <typename OpTy>
+LogicalResult verifyRelativeBias(OpTy op, StringRef tableName, Value table,
+                                 StringRef biasName, Value bias) {
+  if (failed(expectRank(op, tableName, table, 2)) ||
+      failed(expectRank(op, biasName, bias, 3)))
+    return failure();
+  int64_t buckets = shapeOf(table)[0], distances = shapeOf(bias)[2];
+  int64_t least = op.getBidirectional() ? 4 : 2;
+  if (buckets < least || buckets > kMostRelativeBuckets) // 1
+    return op.emitOpError()
+           << "expected " << least << " to " << kMostRelativeBuckets
+           << " buckets, got " << buckets;
+  if (failed(expectShape(op, biasName, bias,
+                         {shapeOf(bias)[0], shapeOf(table)[1], distances})))
+    return failure();     // 2
+  if (distances % 2 == 0) // 2
+    return op.emitOpError()
+           << "expected '" << biasName
+           << "' of an odd number of distances, got " << distances;
+  int64_t near = buckets / least;
+  if (int64_t(op.getMaxDistance()) <= near) // 3
+    return op.emitOpError() << "expected 'max_distance' of more than " << near
+                            << ", got " << op.getMaxDistance();
   return success();
 }
 
@@ -525,12 +565,59 @@ LogicalResult GroupedAttentionOp::verify() {
 }
 
 LogicalResult GroupedAttentionGradOp::verify() {
-  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7
+  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7, 8
       failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
       failed(expectType(*this, "dq", getDq(), getQ().getType())) ||
       failed(expectType(*this, "dk", getDk(), getK().getType())))
     return failure();
-  return expectType(*this, "dv", getDv(), getK().getType()); // 8
+  if (failed(expectType(*this, "dv", getDv(), getK().getType()))) // 9
+    return failure();
+  if (!getBias() != !getDbias()) // 9
+    return emitOpError() << "expected 'dbias' if and only if there is a 'bias'";
+  return getBias() ? expectType(*this, "dbias", getDbias(),
+                                getBias().getType()) // 9
+                   : success();
+}
+
+LogicalResult GatedGeluOp::verify() {
+  if (failed(expectType(*this, "up", getUp(), getGate().getType())))
+    return failure();
+  return expectType(*this, "y", getY(), getGate().getType()); // 1
+}
+
+LogicalResult GatedGeluGradOp::verify() {
+  Type type = getGate().getType();
+  if (failed(expectType(*this, "up", getUp(), type)) ||
+      failed(expectType(*this, "dy", getDy(), type)) ||
+      failed(expectType(*this, "dgate", getDgate(), type)))
+    return failure();
+  return expectType(*this, "dup", getDup(), type); // 1
+}
+
+LogicalResult ReluOp::verify() {
+  return expectType(*this, "y", getY(), getX().getType()); // 1
+}
+
+LogicalResult ReluGradOp::verify() {
+  if (failed(expectType(*this, "dy", getDy(), getY().getType())))
+    return failure();
+  return expectType(*this, "dx", getDx(), getY().getType()); // 1
+}
+
+LogicalResult ScaleOp::verify() {
+  return expectType(*this, "y", getY(), getX().getType()); // 1
+}
+
+LogicalResult RelativeBiasOp::verify() {
+  if (failed(expectElements(*this, getBias(), {{"table", getTable()}})))
+    return failure();
+  return verifyRelativeBias(*this, "table", getTable(), "bias", getBias());
+}
+
+LogicalResult RelativeBiasGradOp::verify() {
+  if (failed(expectElements(*this, getDbias(), {}, {{"dtable", getDtable()}})))
+    return failure();
+  return verifyRelativeBias(*this, "dtable", getDtable(), "dbias", getDbias());
 }
 
 LogicalResult GeluOp::verify() {

@@ -18,7 +18,8 @@
 // With causal set, query r sees keys 0 .. r + Tk - Tq; with a window none that
 // are `window` or more behind that; a mask takes keys from all queries of a
 // sample. Tiles that no query sees are left out, those of the padding behind a
-// sequence among them.
+// sequence among them. A bias depends on the distance from query to key alone:
+// a tile needs one number for each of its diagonals.
 //
 //===----------------------------------------------------------------------===//
 
@@ -108,6 +109,12 @@ template <class T> struct Head {
     return a.lse + (sample * a.heads + head) * a.queryRows;
   }
   int64_t diagonal() const { return a.keyRows - a.queryRows; }
+  int64_t distances() const { return a.queryRows + a.keyRows - 1; }
+  /// Of the head's row of biases, whose first element is the distance from the
+  /// last query to key 0.
+  int64_t biasOffset() const {
+    return (sample * a.globalHeads + a.firstHead + head) * distances();
+  }
   /// Keys that queries [i, i + count) see.
   int64_t keyLimit(int64_t i, int64_t count) const {
     if (!a.causal)
@@ -240,6 +247,59 @@ void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   }
 }
 
+/// One number for each diagonal of a tile, from the last key's at its first
+/// query to the first key's at its last: a row's lanes stand side by side.
+template <class A> struct Diagonals {
+  A values[queryTile + keyTile] = {};
+  A *ofKey(int64_t j) { return values + keyTile - 1 - j; }
+
+  /// Calls body(value, element of the row of biases) for all that are there.
+  template <class T, class Body>
+  void forEach(const Head<T> &head, int64_t i0, int64_t j0, Body body) {
+    for (int64_t n = 0; n < queryTile + keyTile - 1; ++n) {
+      int64_t place = j0 - i0 + head.a.queryRows - 1 + keyTile - 1 - n;
+      if (place >= 0 && place < head.distances())
+        body(values[n], place);
+    }
+  }
+};
+
+template <class T>
+void addBias(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+             Accumulator<T> *scores) {
+  using A = Accumulator<T>;
+  if (!head.a.bias)
+    return;
+  const T *row = head.a.bias + head.biasOffset();
+  Diagonals<A> diagonals;
+  diagonals.forEach(head, i0, j0,
+                    [&](A &value, int64_t place) { value = wide(row[place]); });
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < queryTile; i += lanes<A>) {
+      A *place = scores + j * queryTile + i;
+      storeWhole(place, loadWhole(place) + loadWhole(diagonals.ofKey(j) + i));
+    }
+}
+
+/// Adds to `sums`, a head's row, what a tile of the scores' gradient times
+/// `scale` gives.
+template <class T>
+void addBiasGrad(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+                 const Accumulator<T> *gradient, Accumulator<T> *sums) {
+  using A = Accumulator<T>;
+  Diagonals<A> diagonals;
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < queryTile; i += lanes<A>) {
+      A *place = diagonals.ofKey(j) + i;
+      storeWhole(place,
+                 loadWhole(place) + loadWhole(gradient + j * queryTile + i));
+    }
+  const A factor = A(1 / head.a.scale);
+  diagonals.forEach(head, i0, j0, [&](A &value, int64_t place) {
+    sums[place] += value * factor;
+  });
+}
+
 /// Multiplies a tile by `whenKept` or `whenDropped`, element by element.
 template <class T>
 void dropTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
@@ -306,6 +366,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     scoreTile(head, i0, j0, keys,
               wideRows(head.k(j0), a.kStride, keys, a.headDim, keyRows),
               queryPanel, scores);
+    addBias(head, i0, j0, keys, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> before = loadWhole(largest + i), now = before;
@@ -380,11 +441,12 @@ template <class A> struct KeySums {
   int64_t kStride, vStride;
 };
 
-/// Adds what queries [i0, ..) of one head give to dq, dk and dv.
+/// Adds what queries [i0, ..) of one head give to dq, dk and dv, and to
+/// `biasSums` unless that is null.
 template <class T>
 void attentionGradTile(const Head<T> &head, int64_t i0,
                        const KeySums<Accumulator<T>> &sums,
-                       Accumulator<T> *scratch) {
+                       Accumulator<T> *biasSums, Accumulator<T> *scratch) {
   using A = Accumulator<T>;
   constexpr int width = lanes<A>;
   const AttentionArguments<T> &a = head.a;
@@ -432,6 +494,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     Rows<A> v = wideRows(head.v(j0), a.vStride, keys, a.headDim,
                          wideBuffers + 3 * panelElements);
     scoreTile(head, i0, j0, keys, k, queryPanel, probability);
+    addBias(head, i0, j0, keys, probability);
     scoreTile(head, i0, j0, keys, v, doutPanel, gradient);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> shift = loadWhole(lse + i);
@@ -462,6 +525,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
         storeWhole(pPlace, p * d);
       }
     }
+    if (biasSums)
+      addBiasGrad(head, i0, j0, keys, gradient, biasSums);
     keyProducts(head, i0, queries, j0, keys, probability, doutRows,
                 sums.dv + j0 * sums.vStride, sums.vStride);
     keyProducts(head, i0, queries, j0, keys, gradient, queryRows,
@@ -476,9 +541,21 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
       });
 }
 
+/// Of the heads that other ranks have.
+template <class T> void zeroForeignBiasGrad(const AttentionArguments<T> &a) {
+  int64_t distances = a.queryRows + a.keyRows - 1;
+  for (int64_t s = 0; s < a.samples; ++s)
+    for (int64_t h = 0; h < a.globalHeads; ++h)
+      if (h < a.firstHead || h >= a.firstHead + a.heads)
+        __builtin_memset(a.dbias + (s * a.globalHeads + h) * distances, 0,
+                         size_t(distances) * sizeof(T));
+}
+
 template <class T> void attentionGrad(const AttentionArguments<T> &a) {
   using A = Accumulator<T>;
   int64_t group = a.heads / a.kvHeads;
+  if (a.dbias)
+    zeroForeignBiasGrad(a);
   // Query heads that share a key head are one unit: its sums have one order.
   parallelFor(
       threadsForOperations(a.workers, 5 * scoreOperations(a)),
@@ -500,9 +577,26 @@ template <class T> void attentionGrad(const AttentionArguments<T> &a) {
             __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
             __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
           }
-          for (int64_t member = 0; member < group; ++member, ++head.head)
+          for (int64_t member = 0; member < group; ++member, ++head.head) {
+            T *dbias = a.dbias ? a.dbias + head.biasOffset() : nullptr;
+            A *biasSums = nullptr;
+            if constexpr (sizeof(T) == sizeof(A))
+              biasSums = dbias;
+            else if (dbias)
+              biasSums =
+                  a.scratch[worker] +
+                  attentionScratchElements(a.keyRows, a.headDim, true, true);
+            if (dbias)
+              __builtin_memset(biasSums, 0,
+                               size_t(head.distances()) * sizeof(A));
             for (int64_t i0 = 0; i0 < a.queryRows; i0 += queryTile)
-              attentionGradTile(head, i0, sums, a.scratch[worker]);
+              attentionGradTile(head, i0, sums, biasSums, a.scratch[worker]);
+            if constexpr (sizeof(T) != sizeof(A))
+              if (dbias)
+                sweep<A>(0, head.distances(), [&](int64_t d, auto at) {
+                  at.store(dbias + d, at.load(biasSums + d));
+                });
+          }
           if constexpr (sizeof(T) != sizeof(A))
             for (int64_t j = 0; j < a.keyRows; ++j)
               sweep<A>(0, a.headDim, [&](int64_t d, auto at) {

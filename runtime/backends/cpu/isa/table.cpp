@@ -9,10 +9,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "activations.h"
 #include "attention.h"
 #include "loss.h"
 #include "patches.h"
 #include "products.h"
+#include "relative.h"
 #include "rms_norm.h"
 #include "rotary.h"
 #include "rows.h"
@@ -34,10 +36,16 @@ template <class T> constexpr KernelTable<T> makeTable() {
           rotary<T>,
           gatedSilu<T>,
           gatedSiluGrad<T>,
+          relu<T>,
+          reluGrad<T>,
+          gatedGelu<T>,
+          gatedGeluGrad<T>,
           biasGelu<T>,
           geluGrad<T>,
           attention<T>,
           attentionGrad<T>,
+          relativeBias<T>,
+          relativeBiasGrad<T>,
           dropout<T>,
           add<T>,
           scale<T>,

@@ -16,6 +16,10 @@
 // gradient of keys and values owns keys and walks over queries, of all heads of
 // the group in order, so that every sum has one order and nothing is atomic.
 //
+// A bias is added to scores where they are made. Where its gradient is wanted,
+// the blocks of queries of a head become one that has them in turn and adds up
+// the diagonals of its tiles: one order again, for a grid with fewer blocks.
+//
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S.
 // All are bound by shared memory, at about 5 operations for every word read.
@@ -195,6 +199,25 @@ __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
+/// The head's row of biases; null: none.
+template <class T>
+__device__ const T *biasRow(const AttentionArguments<T> &a, int64_t sample,
+                            int64_t head) {
+  int64_t distances = a.queryRows + a.keyRows - 1;
+  return a.bias ? a.bias +
+                      (sample * a.globalHeads + a.firstHead + head) * distances
+                : nullptr;
+}
+/// What it has for a query and a key; 0 past their ends.
+template <class T>
+__device__ Accumulator<T> biasOf(const AttentionArguments<T> &a, const T *row,
+                                 int64_t query, int64_t key) {
+  using A = Accumulator<T>;
+  return row && query < a.queryRows && key < a.keyRows
+             ? wide(row[key - query + a.queryRows - 1])
+             : A(0);
+}
+
 /// Shared memory, in elements of the accumulator type.
 template <int Parts> constexpr int ownElements = ownRows * Parts * partColumns;
 constexpr int tileElements = tileRows * tileStride;
@@ -213,6 +236,7 @@ __global__ void __launch_bounds__(attentionThreads)
   const int64_t begin = int64_t(blockIdx.x) * ownRows;
   const int64_t firstQuery = begin + warp * rowsPerWarp;
   const Mask mask = maskOf(a, head.sample, head.head);
+  const T *bias = biasRow(a, head.sample, head.head);
   const A keptScale = A(1 / (1 - a.dropout.p));
   loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, A(a.scale),
           own);
@@ -231,6 +255,7 @@ __global__ void __launch_bounds__(attentionThreads)
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
       bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
+      score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
       // Without a key so far there is nothing to weigh or to shrink.
       bool any = top > -infinity<A>();
@@ -287,7 +312,43 @@ __global__ void __launch_bounds__(attentionThreads)
     a.delta[head.statistics + query] = sum;
 }
 
-template <class T, int Parts>
+/// Where the sums of a head's distances stand: in dbias, or behind the rest of
+/// the scratch where that is too narrow. Null without a gradient of the bias.
+template <class T>
+__device__ Accumulator<T> *biasSumsOf(const AttentionArguments<T> &a,
+                                      int64_t index, T *dbias) {
+  using A = Accumulator<T>;
+  if (!dbias)
+    return nullptr;
+  if constexpr (sizeof(T) == sizeof(A))
+    return dbias;
+  else
+    return a.biasSums + index * (a.queryRows + a.keyRows - 1);
+}
+
+/// Adds the diagonals of a tile's weights, [ownRows, tileRows] of all warps, to
+/// the distances of a head; each has one thread. Weights carry the scale, which
+/// a bias does not see.
+template <class T>
+__device__ void addDiagonals(const AttentionArguments<T> &a,
+                             const Accumulator<T> *weights, int64_t begin,
+                             int64_t j0, Accumulator<T> *sums) {
+  using A = Accumulator<T>;
+  __syncthreads();
+  int diagonal = int(threadIdx.x) - (ownRows - 1);
+  int64_t place = j0 + diagonal - begin + a.queryRows - 1;
+  if (diagonal < tileRows && place >= 0 &&
+      place < a.queryRows + a.keyRows - 1) {
+    A sum = 0;
+    for (int row = 0; row < ownRows; ++row)
+      if (int key = row + diagonal; key >= 0 && key < tileRows)
+        sum += weights[row * tileRows + key];
+    sums[place] += sum / A(a.scale);
+  }
+  __syncthreads();
+}
+
+template <class T, int Parts, bool Biased>
 __global__ void __launch_bounds__(attentionThreads)
     queryGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -298,57 +359,77 @@ __global__ void __launch_bounds__(attentionThreads)
   const int lane = int(threadIdx.x) % warpSize_;
   A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
   const HeadOfQueries<T> head(a, blockIdx.y);
-  const int64_t begin = int64_t(blockIdx.x) * ownRows;
-  const int64_t firstQuery = begin + warp * rowsPerWarp;
   const Mask mask = maskOf(a, head.sample, head.head);
+  const T *bias = Biased ? biasRow(a, head.sample, head.head) : nullptr;
   const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
   const A scale = A(a.scale);
-  loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, scale, ownQ);
-  loadOwn(a.dout + head.out, a.heads * a.headDim, begin, a.queryRows, a.headDim,
-          width, A(1), ownDout);
-  A lse[rowsPerWarp], delta[rowsPerWarp];
-  for (int r = 0; r < rowsPerWarp; ++r) {
-    bool in = firstQuery + r < a.queryRows;
-    lse[r] = in ? a.lse[head.statistics + firstQuery + r] : A(0);
-    delta[r] = in ? a.delta[head.statistics + firstQuery + r] : A(0);
-  }
-  A sums[Parts][rowsPerWarp][laneColumns] = {};
-  const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
-    A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
-    for (int part = 0; part < Parts; ++part) {
-      loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
-      scorePart(ownDout, width, part, tile, gradient);
-    }
-    for (int part = 0; part < Parts; ++part) {
-      loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
-      scorePart(ownQ, width, part, tile, score);
-    }
-    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
-    __syncwarp();
+  T *dbias = Biased ? a.dbias + (bias - a.bias) : nullptr;
+  A *biasSums = biasSumsOf(a, blockIdx.y, dbias);
+  for (int64_t begin = int64_t(blockIdx.x) * ownRows; begin < a.queryRows;
+       begin += Biased ? ownRows : a.queryRows) {
+    const int64_t firstQuery = begin + warp * rowsPerWarp;
+    // Rows of the turn before may still be read.
+    if (Biased)
+      __syncthreads();
+    loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, scale,
+            ownQ);
+    loadOwn(a.dout + head.out, a.heads * a.headDim, begin, a.queryRows,
+            a.headDim, width, A(1), ownDout);
+    A lse[rowsPerWarp], delta[rowsPerWarp];
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
-      A p = seen ? exponential(score[r] - lse[r]) : A(0);
-      A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
-      weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
+      bool in = firstQuery + r < a.queryRows;
+      lse[r] = in ? a.lse[head.statistics + firstQuery + r] : A(0);
+      delta[r] = in ? a.delta[head.statistics + firstQuery + r] : A(0);
     }
-    __syncwarp();
-    for (int part = 0; part < Parts; ++part) {
-      // With one part its keys are there still.
-      if (Parts > 1)
-        loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
-      weighPart(weights, tile, sums[part]);
-    }
-  }
-  T *dq = a.dq + (head.q - a.q);
-  for (int r = 0; r < rowsPerWarp; ++r)
-    for (int part = 0; part < Parts; ++part)
-      for (int c = 0; c < laneColumns; ++c) {
-        int64_t column = part * partColumns + lane + c * warpSize_;
-        if (firstQuery + r < a.queryRows && column < a.headDim)
-          dq[(firstQuery + r) * a.qStride + column] =
-              narrow<T>(sums[part][r][c]);
+    A sums[Parts][rowsPerWarp][laneColumns] = {};
+    const int64_t keys = keysSeen(a, begin + ownRows);
+    for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
+      A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
+      for (int part = 0; part < Parts; ++part) {
+        loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
+        scorePart(ownDout, width, part, tile, gradient);
       }
+      for (int part = 0; part < Parts; ++part) {
+        loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+        scorePart(ownQ, width, part, tile, score);
+      }
+      uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+      __syncwarp();
+      for (int r = 0; r < rowsPerWarp; ++r) {
+        bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
+        if (Biased)
+          score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
+        A p = seen ? exponential(score[r] - lse[r]) : A(0);
+        A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
+        weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
+      }
+      __syncwarp();
+      if (Biased)
+        addDiagonals(a, tile + tileElements, begin, j0, biasSums);
+      for (int part = 0; part < Parts; ++part) {
+        // With one part its keys are there still.
+        if (Parts > 1)
+          loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+        weighPart(weights, tile, sums[part]);
+      }
+    }
+    T *dq = a.dq + (head.q - a.q);
+    for (int r = 0; r < rowsPerWarp; ++r)
+      for (int part = 0; part < Parts; ++part)
+        for (int c = 0; c < laneColumns; ++c) {
+          int64_t column = part * partColumns + lane + c * warpSize_;
+          if (firstQuery + r < a.queryRows && column < a.headDim)
+            dq[(firstQuery + r) * a.qStride + column] =
+                narrow<T>(sums[part][r][c]);
+        }
+  }
+  if constexpr (sizeof(T) < sizeof(A))
+    if (dbias) {
+      __syncthreads();
+      for (int64_t d = threadIdx.x; d < a.queryRows + a.keyRows - 1;
+           d += attentionThreads)
+        dbias[d] = narrow<T>(biasSums[d]);
+    }
 }
 
 template <class T, int Parts>
@@ -384,6 +465,7 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
+    const T *bias = biasRow(a, sample, head.head);
     const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
     const T *dout = a.dout + head.out;
     const int64_t doutStride = a.heads * a.headDim;
@@ -404,6 +486,7 @@ __global__ void __launch_bounds__(attentionThreads)
       uint32_t kept = mask.active ? keptOfKeys(mask, query, firstKey) : ~0u;
       __syncwarp();
       for (int r = 0; r < rowsPerWarp; ++r) {
+        score[r] += biasOf(a, bias, query, firstKey + r);
         A p = sees(a, sample, query, firstKey + r) ? exponential(score[r] - lse)
                                                    : A(0);
         A factor = kept >> r & 1u ? keptScale : A(0);
@@ -489,15 +572,27 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
   if (heads <= 0)
     return;
   attentionDelta(queue, a);
+  if (a.dbias) {
+    int64_t distances = a.queryRows + a.keyRows - 1;
+    gpu::fill(queue.stream, a.dbias, 0,
+              uint64_t(a.samples * a.globalHeads * distances) * sizeof(T));
+    if (sizeof(T) < sizeof(A))
+      gpu::fill(queue.stream, a.biasSums, 0,
+                uint64_t(heads * distances) * sizeof(A));
+  }
   inParts<T>(a.headDim, [&](auto number) {
     constexpr int parts = decltype(number)::value;
     int element = int(sizeof(A));
     int own = 2 * ownElements<parts> + tileElements;
     if (a.queryRows > 0) {
-      launch(queryGradKernel<T, parts>,
-             dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
-             dim3(attentionThreads), (own + weightElements) * element,
-             queue.stream, a);
+      int bytes = (own + weightElements) * element;
+      if (a.dbias)
+        launch(queryGradKernel<T, parts, true>, dim3(1, unsigned(heads)),
+               dim3(attentionThreads), bytes, queue.stream, a);
+      else
+        launch(queryGradKernel<T, parts, false>,
+               dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
+               dim3(attentionThreads), bytes, queue.stream, a);
     }
     if (a.keyRows > 0)
       launch(

@@ -156,6 +156,64 @@ template <class T> struct GatedSiluGrad {
   }
 };
 
+/// y = gelu(gate) up in the tanh form. 3w bytes an element, about 16
+/// operations.
+template <class T> struct GatedGelu {
+  const T *gate, *up;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> g = load<N>(gate + i), u = load<N>(up + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] =
+          narrow<T>(gelu<quick<T>>(wide(g.at[e]), true) * wide(u.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
+/// dup = dy gelu(gate), dgate = dy up gelu'(gate). 5w bytes an element, about
+/// 30 operations.
+template <class T> struct GatedGeluGrad {
+  const T *gate, *up, *dy;
+  T *dgate, *dup;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> g = load<N>(gate + i), u = load<N>(up + i), in = load<N>(dy + i);
+    Pack<T, N> left, right;
+    for (int e = 0; e < N; ++e) {
+      auto x = wide(g.at[e]), d = wide(in.at[e]);
+      left.at[e] = narrow<T>(d * wide(u.at[e]) * geluSlope<quick<T>>(x, true));
+      right.at[e] = narrow<T>(d * gelu<quick<T>>(x, true));
+    }
+    store<N>(dgate + i, left);
+    store<N>(dup + i, right);
+  }
+};
+
+/// y = max(x, 0); NaN stays. 2w bytes an element.
+template <class T> struct Relu {
+  const T *x;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), out;
+    for (int e = 0; e < N; ++e) {
+      auto value = wide(in.at[e]);
+      out.at[e] = narrow<T>(value < 0 ? Accumulator<T>(0) : value);
+    }
+    store<N>(y + i, out);
+  }
+};
+
+/// dx = dy where y > 0. 3w bytes an element.
+template <class T> struct ReluGrad {
+  const T *y, *dy;
+  T *dx;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> kept = load<N>(y + i), in = load<N>(dy + i), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = wide(kept.at[e]) > 0 ? in.at[e] : narrow<T>(0);
+    store<N>(dx + i, out);
+  }
+};
+
 /// What the kernel of ROTARY takes: frequencies go with the launch.
 template <class T> struct RotaryTurn {
   int64_t positions, heads, headDim, pairs;
@@ -356,6 +414,28 @@ void geluGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
     map<T>(queue, n, 0, {x, dy, dx}, GeluGrad<T, false>{x, dy, dx});
 }
 
+template <class T> void relu(const Queue &queue, int64_t n, const T *x, T *y) {
+  map<T>(queue, n, 0, {x, y}, Relu<T>{x, y});
+}
+
+template <class T>
+void reluGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx) {
+  map<T>(queue, n, 0, {y, dy, dx}, ReluGrad<T>{y, dy, dx});
+}
+
+template <class T>
+void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up,
+               T *y) {
+  map<T>(queue, n, 0, {gate, up, y}, GatedGelu<T>{gate, up, y});
+}
+
+template <class T>
+void gatedGeluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
+                   const T *dy, T *dgate, T *dup) {
+  map<T>(queue, n, 0, {gate, up, dy, dgate, dup},
+         GatedGeluGrad<T>{gate, up, dy, dgate, dup});
+}
+
 template <class T>
 void gatedSilu(const Queue &queue, int64_t n, const T *gate, const T *up,
                T *y) {
@@ -473,6 +553,11 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
                          const T *, T *, T *, bool);                           \
   template void geluGrad(const Queue &, int64_t, const T *, const T *, T *,    \
                          bool);                                                \
+  template void relu(const Queue &, int64_t, const T *, T *);                  \
+  template void reluGrad(const Queue &, int64_t, const T *, const T *, T *);   \
+  template void gatedGelu(const Queue &, int64_t, const T *, const T *, T *);  \
+  template void gatedGeluGrad(const Queue &, int64_t, const T *, const T *,    \
+                              const T *, T *, T *);                            \
   template void gatedSilu(const Queue &, int64_t, const T *, const T *, T *);  \
   template void gatedSiluGrad(const Queue &, int64_t, const T *, const T *,    \
                               const T *, T *, T *);                            \

@@ -68,11 +68,14 @@ struct KernelTarget {
 /// The target of the module's cluster; the default without a cluster.
 KernelTarget getKernelTarget(ModuleOp module);
 
-/// Bytes of `scratch` for a call of an attention kernel with these integers
+/// Of the kernels of attention: the place of the scratch among the buffers;
+/// none for others.
+std::optional<unsigned> getAttentionScratchPlace(Kernel kernel);
+
+/// Bytes of `scratch` for a call of a kernel of attention with these integers
 /// (the order of grt/abi.h).
-int64_t getAttentionScratchBytes(const KernelTarget &target,
-                                 ArrayRef<int64_t> ints, int64_t elementBytes,
-                                 bool backward);
+int64_t getAttentionScratchBytes(const KernelTarget &target, Kernel kernel,
+                                 ArrayRef<int64_t> ints, int64_t elementBytes);
 
 /// The same for a product whose operands and result have elements of so many
 /// bytes; 0 if it takes none.

@@ -73,7 +73,15 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"Rotary", 31, "rotary">,
   GRT_Case<"GatedSilu", 32, "gated_silu">,
   GRT_Case<"GatedSiluGrad", 33, "gated_silu_grad">,
-  GRT_Case<"Patches", 34, "patches">
+  GRT_Case<"Patches", 34, "patches">,
+  GRT_Case<"Relu", 35, "relu">,
+  GRT_Case<"ReluGrad", 36, "relu_grad">,
+  GRT_Case<"GatedGelu", 37, "gated_gelu">,
+  GRT_Case<"GatedGeluGrad", 38, "gated_gelu_grad">,
+  GRT_Case<"RelativeBias", 39, "relative_bias">,
+  GRT_Case<"RelativeBiasGrad", 40, "relative_bias_grad">,
+  GRT_Case<"BiasedAttention", 41, "biased_attention">,
+  GRT_Case<"BiasedAttentionGrad", 42, "biased_attention_grad">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

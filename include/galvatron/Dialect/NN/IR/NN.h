@@ -63,6 +63,8 @@ Type accumulatorElement(Type element);
 
 /// Frequencies of `nn.rotary`, at most (ABI: GRT_ROTARY_PAIRS).
 inline constexpr int64_t kMostRotaryPairs = 256;
+/// Rows of the table of `relative_bias`, at most (ABI: GRT_RELATIVE_BUCKETS).
+inline constexpr int64_t kMostRelativeBuckets = 256;
 
 /// Factors of one operation: for each operand and result one factor number a
 /// dimension, or kNoFactor for a dimension that may not be split.

@@ -8,69 +8,8 @@
 #ifndef GALVATRON_DIALECT_NN_IR_NNOPS_TD
 #define GALVATRON_DIALECT_NN_IR_NNOPS_TD
 
-include "mlir/IR/OpBase.td"
-include "mlir/Interfaces/SideEffectInterfaces.td"
-include "galvatron/Dialect/NN/IR/NNInterfaces.td"
-
-def NN_Dialect : Dialect {
-  let name = "nn";
-  let cppNamespace = "::mlir::nn";
-  let summary = "The mathematics inside a layer, forward and backward.";
-  let description = [{
-    A layer's body is a function of `nn` operations. A leading `?` dimension
-    counts samples and stands first in every activation; parameters have none.
-    Operations carry their cost, their gradient, the factors along which they
-    may be split, and the kernels they become as interfaces, so that a new
-    operation needs no change in any pass (docs/rationale-nn.md).
-
-    Floating-point operands and results of an operation have one element type;
-    statistics have its accumulator type, f64 for f64 and f32 for all others;
-    losses are f64. Every operation verifies this besides its own constraints.
-
-    Discardable attributes on body functions and their arguments:
-
-    - `nn.factors = ["", "heads"]` on a parameter argument: the factor each
-      dimension carries (`""` for none); at most one dimension carries one;
-    - `nn.factor_units = {heads = 12 : i64}` on the function: how many indivisible
-      units a factor has; a tensor-parallel degree must divide it;
-    - `nn.uneven = ["vocab"]`: factors that may be split into ceil-sized shards
-      with a short last one;
-    - `nn.role = "input"` on arguments and results after differentiation; the
-      roles are those of `ValueRole` (NN.h).
-  }];
-  let hasOperationAttrVerify = 1;
-  let hasRegionArgAttrVerify = 1;
-  let hasRegionResultAttrVerify = 1;
-}
-
-// Activations, gradients and parameters.
-def NN_Float : RankedTensorOf<[F32, F64, BF16]>;
-// Token numbers and labels.
-def NN_Integer : RankedTensorOf<[I32]>;
-// Row statistics, losses and gradients of parameters: accumulator type of the
-// body's element type.
-def NN_Statistics : RankedTensorOf<[F32, F64]>;
-
-// The lists name the interface methods with a default that the operation
-// overrides.
-class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
-            list<string> kernel = [], list<Trait> traits = [],
-            list<string> training = []>
-    : Op<NN_Dialect, mnemonic, traits # [
-          Pure,
-          DeclareOpInterfaceMethods<NN_TrainingOpInterface, training>,
-          DeclareOpInterfaceMethods<NN_CostOpInterface, cost>,
-          DeclareOpInterfaceMethods<NN_FactorOpInterface, factor>,
-          DeclareOpInterfaceMethods<NN_KernelOpInterface, kernel>]> {
-  let hasVerifier = 1;
-}
-
-// A forward operation: it can be differentiated.
-class NN_ForwardOp<string mnemonic, list<string> cost = [],
-                   list<string> factor = [], list<string> kernel = [],
-                   list<string> training = []>
-    : NN_Op<mnemonic, cost, factor, kernel,
-            [DeclareOpInterfaceMethods<NN_GradientOpInterface>], training>;
+include "galvatron/Dialect/NN/IR/NNActivationOps.td"
+include "galvatron/Dialect/NN/IR/NNBase.td"
 
 def NN_EmbeddingOp
     : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
@@ -518,60 +457,52 @@ def NN_RotaryOp
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_GatedSiluOp
-    : NN_ForwardOp<"gated_silu", ["getFlops"], [], ["getReusableOperand"]> {
-  let summary = "A sigmoid linear unit as gate of another value.";
+def NN_RelativeBiasOp : NN_ForwardOp<"relative_bias", ["getFlops"]> {
+  let summary = "Learnt biases of relative positions.";
   let description = [{
-    `y = gate / (1 + exp(-gate)) * up`, the activation of SwiGLU.
+    What `grouped_attention` takes as `bias`, alike for all samples: element `d` of a
+    row is what `table` has for the bucket of distance `d - (positions - 1)`, from
+    query to key. Without `bidirectional` distances above 0 are all in bucket 0,
+    below 0 their size counts. With it half of the buckets are for either. Of the `n`
+    buckets of a side the first `e = n / 2` have one distance each, `r` from there on
+    is in bucket `min(n - 1, e + floor(ln(r / e) / ln(max_distance / e) * (n - e)))`
+    (Raffel et al., arXiv 1910.10683, section 2.1).
 
     Constraints:
-    1. `up` and `y` have the type of `gate`.
+    1. `table` is `[buckets, heads]`, with 2 to 256 buckets, 4 at least with
+       `bidirectional`.
+    2. `bias` is `[samples, heads, 2 * positions - 1]`.
+    3. `max_distance` is more than `e`.
+
+    ```mlir
+    %bias = nn.relative_bias %table {bidirectional, max_distance = 128 : i64}
+      : (tensor<32x8xf32>) -> tensor<?x8x1023xf32>
+    ```
   }];
-  let arguments = (ins NN_Float:$gate, NN_Float:$up);
-  let results = (outs NN_Float:$y);
+  let arguments = (ins NN_Float:$table, I64Attr:$max_distance,
+                       UnitAttr:$bidirectional);
+  let results = (outs NN_Float:$bias);
   let assemblyFormat = [{
-    $gate `,` $up attr-dict `:` functional-type(operands, results)
+    $table attr-dict `:` functional-type(operands, results)
   }];
 }
 
-def NN_GatedSiluGradOp
-    : NN_Op<"gated_silu_grad", ["getFlops"], [], ["getReusableOperand"]> {
-  let summary = "Gradients of a gated sigmoid linear unit.";
+def NN_RelativeBiasGradOp
+    : NN_Op<"relative_bias_grad", ["getFlops"], [], ["supportsAccumulation"],
+            [], ["getElementRole"]> {
+  let summary = "Gradient of a table of relative positions.";
   let description = [{
     Constraints:
-    1. `up`, `dy`, `dgate` and `dup` have the type of `gate`.
+    1. `dtable` is `[buckets, heads]`, with 2 to 256 buckets, 4 at least with
+       `bidirectional`.
+    2. `dbias` is `[samples, heads, 2 * positions - 1]`.
+    3. `max_distance` is more than half of the buckets of a side.
   }];
-  let arguments = (ins NN_Float:$gate, NN_Float:$up, NN_Float:$dy);
-  let results = (outs NN_Float:$dgate, NN_Float:$dup);
+  let arguments = (ins NN_Float:$dbias, I64Attr:$max_distance,
+                       UnitAttr:$bidirectional);
+  let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = [{
-    $gate `,` $up `,` $dy attr-dict `:` functional-type(operands, results)
-  }];
-}
-
-def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
-  let summary = "Gaussian error linear unit.";
-  let description = [{
-    With `approximate` the tanh form (`gelu_new` of GPT-2), else the erf form.
-
-    Constraints:
-    1. `y` has the type of `x`.
-  }];
-  let arguments = (ins NN_Float:$x, UnitAttr:$approximate);
-  let results = (outs NN_Float:$y);
-  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
-}
-
-def NN_GeluGradOp
-    : NN_Op<"gelu_grad", ["getFlops"], [], ["getReusableOperand"]> {
-  let summary = "Gradient of a Gaussian error linear unit.";
-  let description = [{
-    Constraints:
-    1. `dy` and `dx` have the type of `x`.
-  }];
-  let arguments = (ins NN_Float:$x, NN_Float:$dy, UnitAttr:$approximate);
-  let results = (outs NN_Float:$dx);
-  let assemblyFormat = [{
-    $x `,` $dy attr-dict `:` functional-type(operands, results)
+    $dbias attr-dict `:` functional-type(operands, results)
   }];
 }
 
@@ -721,7 +652,8 @@ def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["mayBeReplicated"], [],
-                   ["getElementRole", "removeDropout", "getRandomKey"]> {
+                   ["getElementRole", "removeDropout", "getRandomKey"],
+                   [AttrSizedOperandSegments]> {
   let summary = "Attention of separate queries and keys, heads sharing keys.";
   let description = [{
     As `nn.attention`, with queries, keys and values apart, and as many keys as
@@ -729,8 +661,10 @@ def NN_GroupedAttentionOp
     `h / (heads / key heads)`. With `causal`, query `r` of `Tq` sees keys `0 .. r
     + Tk - Tq`; with `window` only the last `window` of these, its own among
     them. No query of a sample sees a key whose `mask` is 0; a query that sees
-    none gives zeros. The scores are never materialised, and keys outside the window are not
-    read.
+    none gives zeros. With `bias`, element `j - r + queries - 1` of its row of head `h` is
+    added to the scaled score of query `r` and key `j`. It has the heads of all ranks,
+    whichever of them the operation has. The scores are never materialised, and keys
+    outside the window are not read.
 
     Constraints:
     1. `q` is `[samples, queries, heads, head size]`, `k` and `v` have one type,
@@ -741,6 +675,8 @@ def NN_GroupedAttentionOp
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
     7. `mask`, if present, is `[samples, keys]`.
+    8. `bias`, if present, is `[samples, whole heads, queries + keys - 1]`, where
+       heads divide the whole heads, and `scale` is not 0.
 
     ```mlir
     %o, %lse = nn.grouped_attention %q, %k, %v
@@ -751,14 +687,15 @@ def NN_GroupedAttentionOp
     ```
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v,
-                       Optional<NN_Integer>:$mask, UnitAttr:$causal,
+                       Optional<NN_Integer>:$mask, Optional<NN_Float>:$bias,
+                       UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
-    $q `,` $k `,` $v (`mask` $mask^)? attr-dict `:`
+    $q `,` $k `,` $v (`mask` $mask^)? (`bias` $bias^)? attr-dict `:`
     functional-type(operands, results)
   }];
 }
@@ -766,7 +703,8 @@ def NN_GroupedAttentionOp
 def NN_GroupedAttentionGradOp
     : NN_Op<"grouped_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
-            ["mayBeReplicated"], [], [], ["removeDropout"]> {
+            ["mayBeReplicated"], [], [AttrSizedOperandSegments],
+            ["removeDropout"]> {
   let summary = "Gradients of attention of separate queries and keys.";
   let description = [{
     Constraints:
@@ -778,18 +716,24 @@ def NN_GroupedAttentionGradOp
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
     7. `mask`, if present, is `[samples, keys]`.
-    8. `dq` has the type of `q`, `dk` and `dv` have that of `k`.
+    8. `bias`, if present, is `[samples, whole heads, queries + keys - 1]`, where
+       heads divide the whole heads, and `scale` is not 0.
+    9. `dq` has the type of `q`, `dk` and `dv` have that of `k`. `dbias` is there
+       if `bias` is, with its type.
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, NN_Float:$o,
                        NN_Statistics:$lse, NN_Float:$dout,
-                       Optional<NN_Integer>:$mask, UnitAttr:$causal,
+                       Optional<NN_Integer>:$mask, Optional<NN_Float>:$bias,
+                       UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index);
-  let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv);
+  let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv,
+                      Optional<NN_Float>:$dbias);
   let assemblyFormat = [{
-    $q `,` $k `,` $v `,` $o `,` $lse `,` $dout (`mask` $mask^)? attr-dict `:`
+    $q `,` $k `,` $v `,` $o `,` $lse `,` $dout (`mask` $mask^)?
+    (`bias` $bias^)? attr-dict `:`
     functional-type(operands, results)
   }];
 }

@@ -1,0 +1,76 @@
+//===- NNBase.td - What nn operations are made of ----------*- tablegen -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_DIALECT_NN_IR_NNBASE_TD
+#define GALVATRON_DIALECT_NN_IR_NNBASE_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "galvatron/Dialect/NN/IR/NNInterfaces.td"
+
+def NN_Dialect : Dialect {
+  let name = "nn";
+  let cppNamespace = "::mlir::nn";
+  let summary = "The mathematics inside a layer, forward and backward.";
+  let description = [{
+    A layer's body is a function of `nn` operations. A leading `?` dimension
+    counts samples and stands first in every activation; parameters have none.
+    Operations carry their cost, their gradient, the factors along which they
+    may be split, and the kernels they become as interfaces, so that a new
+    operation needs no change in any pass (docs/rationale-nn.md).
+
+    Floating-point operands and results of an operation have one element type;
+    statistics have its accumulator type, f64 for f64 and f32 for all others;
+    losses are f64. Every operation verifies this besides its own constraints.
+
+    Discardable attributes on body functions and their arguments:
+
+    - `nn.factors = ["", "heads"]` on a parameter argument: the factor each
+      dimension carries (`""` for none); at most one dimension carries one;
+    - `nn.factor_units = {heads = 12 : i64}` on the function: how many indivisible
+      units a factor has; a tensor-parallel degree must divide it;
+    - `nn.uneven = ["vocab"]`: factors that may be split into ceil-sized shards
+      with a short last one;
+    - `nn.role = "input"` on arguments and results after differentiation; the
+      roles are those of `ValueRole` (NN.h).
+  }];
+  let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
+  let hasRegionResultAttrVerify = 1;
+}
+
+// Activations, gradients and parameters.
+def NN_Float : RankedTensorOf<[F32, F64, BF16]>;
+// Token numbers and labels.
+def NN_Integer : RankedTensorOf<[I32]>;
+// Row statistics, losses and gradients of parameters: accumulator type of the
+// body's element type.
+def NN_Statistics : RankedTensorOf<[F32, F64]>;
+
+// The lists name the interface methods with a default that the operation
+// overrides.
+class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
+            list<string> kernel = [], list<Trait> traits = [],
+            list<string> training = []>
+    : Op<NN_Dialect, mnemonic, traits # [
+          Pure,
+          DeclareOpInterfaceMethods<NN_TrainingOpInterface, training>,
+          DeclareOpInterfaceMethods<NN_CostOpInterface, cost>,
+          DeclareOpInterfaceMethods<NN_FactorOpInterface, factor>,
+          DeclareOpInterfaceMethods<NN_KernelOpInterface, kernel>]> {
+  let hasVerifier = 1;
+}
+
+// A forward operation: it can be differentiated.
+class NN_ForwardOp<string mnemonic, list<string> cost = [],
+                   list<string> factor = [], list<string> kernel = [],
+                   list<string> training = [], list<Trait> traits = []>
+    : NN_Op<mnemonic, cost, factor, kernel,
+            traits # [DeclareOpInterfaceMethods<NN_GradientOpInterface>],
+            training>;
+
+#endif // GALVATRON_DIALECT_NN_IR_NNBASE_TD

@@ -1,0 +1,366 @@
+//===- T5.cpp - The T5 family ---------------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// T5 (Raffel et al., arXiv 1910.10683), v1.0 and v1.1, in the layout of its
+// Hugging Face checkpoints. Decoder blocks read the encoder's output, which is
+// relayed past those in front.
+//
+// A stack has one table of biases for relative positions. The layer that embeds
+// makes rows of biases of it, which all blocks of the stack read: as a value
+// between layers, not as a parameter that each of them borrows. Its gradient is
+// then a sum along the stack, and the plans of blocks stay independent of each
+// other.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Encoder.h"
+#include "Family.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+#include <cmath>
+
+using namespace galvatron;
+using llvm::StringRef;
+using llvm::Twine;
+using mlir::RankedTensorType;
+using mlir::Value;
+using mlir::ValueRange;
+
+namespace {
+
+class T5 : public FamilyModel {
+public:
+  explicit T5(ConfigReader &reader);
+
+  /// Relative positions have no end; this is how long sequences are unless
+  /// another length is asked for.
+  int64_t positions() const override { return usualLength; }
+  StringRef positionsField() const override { return "n_positions"; }
+  LengthRule lengthRule() const override { return LengthRule::Free; }
+  bool hasDecoder() const override { return true; }
+  void build(ModelBuilder &builder) const override;
+
+private:
+  enum class Activation { Relu, Gelu, TanhGelu, GatedGelu, GatedSilu };
+  bool isGated() const { return activation >= Activation::GatedGelu; }
+  void readActivation(ConfigReader &reader);
+
+  Initial normal(int64_t fan) const {
+    return Initial::normal(std::pow(double(fan), -0.5));
+  }
+  BodyParameter norm(const Twine &name) const {
+    return {(name + ".weight").str(), {width}, Initial::ones()};
+  }
+  BodyParameter words(bool borrowed) const;
+  BodyParameter biasTable(StringRef stack) const;
+  /// `prefix` stands in front of `q`, `k`, `v` and `o`.
+  void addAttention(BodyParameters &list, StringRef prefix) const;
+  void addFeedForward(BodyParameters &list, StringRef prefix) const;
+  BodyParameters encoderParameters() const;
+  BodyParameters decoderParameters() const;
+
+  /// What attention sees.
+  struct Sight {
+    Value memory = {}; ///< where keys come from; null: `x` itself
+    Value mask = {}, bias = {};
+    bool causal = false;
+  };
+  // Both return `x` and what they add to it; `index` is that of the first
+  // dropout.
+  Value attention(ModelBuilder &b, Value x, const Sight &sight, int64_t index,
+                  ParameterCursor &p) const;
+  Value feedForward(ModelBuilder &b, Value x, int64_t index,
+                    ParameterCursor &p) const;
+
+  int64_t usualLength, vocabSize, width, headSize, heads, inner;
+  int64_t encoderLayers, decoderLayers, buckets, maxDistance;
+  double normEps, dropout;
+  Activation activation = Activation::Relu;
+  bool ownHead, scaledHead;
+};
+
+T5::T5(ConfigReader &reader) {
+  reader.expectArchitecture(
+      {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"});
+  usualLength = reader.positiveOr("n_positions", 512);
+  vocabSize = reader.positiveOr("vocab_size", 32128);
+  width = reader.positiveOr({"d_model", "hidden_size"}, 512);
+  headSize = reader.positiveOr({"d_kv", "head_dim"}, 64);
+  heads = reader.positiveOr({"num_heads", "num_attention_heads"}, 8);
+  inner = reader.positiveOr("d_ff", 2048);
+  encoderLayers = reader.positiveOr({"num_layers", "num_hidden_layers"}, 6);
+  decoderLayers = reader.positiveOr("num_decoder_layers", encoderLayers);
+  buckets = reader.positiveOr("relative_attention_num_buckets", 32);
+  if (buckets < 4 || buckets > mlir::nn::kMostRelativeBuckets)
+    reader.fail("relative_attention_num_buckets",
+                "expected 4 to " + Twine(mlir::nn::kMostRelativeBuckets) +
+                    ", found " + Twine(buckets));
+  maxDistance = reader.positiveOr("relative_attention_max_distance", 128);
+  if (maxDistance <= buckets / 2)
+    reader.fail("relative_attention_max_distance",
+                "expected more than " + Twine(buckets / 2) +
+                    ", half of 'relative_attention_num_buckets', found " +
+                    Twine(maxDistance));
+  normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-6);
+  dropout = reader.probabilityOr("dropout_rate", 0.1);
+  readActivation(reader);
+  ownHead = !reader.booleanOr("tie_word_embeddings", true);
+  scaledHead = reader.booleanOr("scale_decoder_outputs", !ownHead);
+  reader.expectPlain("is_encoder_decoder", true);
+  reader.expectPlain("is_decoder", false);
+  reader.expectPlain("initializer_factor", 1.0,
+                     "norms would start at another value than 1");
+  // Tokens that data begin and are filled up with, and the class for sentences.
+  reader.passOver({"decoder_start_token_id", "pad_token_id", "output_past",
+                   "classifier_dropout"});
+}
+
+/// `dense_act_fn` and `is_gated_act` say what `feed_forward_proj` says, and win
+/// where both are there, as they do in the library.
+void T5::readActivation(ConfigReader &reader) {
+  std::string whole = reader.stringOr("feed_forward_proj", "relu");
+  StringRef name = whole;
+  bool gated = name.consume_front("gated-");
+  if (gated && name == "gelu")
+    name = "gelu_new";
+  StringRef field =
+      reader.has("dense_act_fn") ? "dense_act_fn" : "feed_forward_proj";
+  std::string function = reader.stringOr("dense_act_fn", name);
+  gated = reader.booleanOr("is_gated_act", gated);
+  bool tanh = function == "gelu_new" || function == "gelu_pytorch_tanh";
+  if (gated && tanh)
+    activation = Activation::GatedGelu;
+  else if (gated && (function == "silu" || function == "swish"))
+    activation = Activation::GatedSilu;
+  else if (!gated && tanh)
+    activation = Activation::TanhGelu;
+  else if (!gated && function == "gelu")
+    activation = Activation::Gelu;
+  else if (gated || function != "relu")
+    reader.fail(field, "unsupported " + Twine(gated ? "gate" : "activation") +
+                           " '" + function + "', expected " +
+                           (gated ? "'gelu_new' or 'silu'"
+                                  : "'relu', 'gelu' or 'gelu_new'"));
+}
+
+BodyParameter T5::words(bool borrowed) const {
+  return {"shared.weight",    {vocabSize, width},
+          Initial::normal(1), {},
+          {"vocab", ""},      borrowed};
+}
+
+BodyParameter T5::biasTable(StringRef stack) const {
+  return {
+      (stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+          .str(),
+      {buckets, heads},
+      normal(width)};
+}
+
+void T5::addAttention(BodyParameters &list, StringRef prefix) const {
+  int64_t all = heads * headSize;
+  for (StringRef name : {"q", "k", "v"})
+    list.push_back({(prefix + name + ".weight").str(),
+                    {all, width},
+                    name == "q" ? normal(width * headSize) : normal(width),
+                    {heads, headSize, width},
+                    {"heads", "", ""}});
+  list.push_back({(prefix + "o.weight").str(),
+                  {width, all},
+                  normal(all),
+                  {},
+                  {"", "heads"}});
+}
+
+void T5::addFeedForward(BodyParameters &list, StringRef prefix) const {
+  auto in = [&](StringRef name) {
+    list.push_back({(prefix + name + ".weight").str(),
+                    {inner, width},
+                    normal(width),
+                    {},
+                    {"ffn", ""}});
+  };
+  if (isGated()) {
+    in("wi_0");
+    in("wi_1");
+  } else {
+    in("wi");
+  }
+  list.push_back({(prefix + "wo.weight").str(),
+                  {width, inner},
+                  normal(inner),
+                  {},
+                  {"", "ffn"}});
+}
+
+// In the order in which the body takes them.
+BodyParameters T5::encoderParameters() const {
+  BodyParameters list = {norm("layer.0.layer_norm")};
+  addAttention(list, "layer.0.SelfAttention.");
+  list.push_back(norm("layer.1.layer_norm"));
+  addFeedForward(list, "layer.1.DenseReluDense.");
+  return list;
+}
+
+BodyParameters T5::decoderParameters() const {
+  BodyParameters list = {norm("layer.0.layer_norm")};
+  addAttention(list, "layer.0.SelfAttention.");
+  list.push_back(norm("layer.1.layer_norm"));
+  addAttention(list, "layer.1.EncDecAttention.");
+  list.push_back(norm("layer.2.layer_norm"));
+  addFeedForward(list, "layer.2.DenseReluDense.");
+  return list;
+}
+
+Value T5::attention(ModelBuilder &b, Value x, const Sight &sight, int64_t index,
+                    ParameterCursor &p) const {
+  Value normed = b.rmsNorm(x, p.next(), normEps);
+  Value source = sight.memory ? sight.memory : normed;
+  auto project = [&](Value from) {
+    return b.linear(from, p.next(), {heads, headSize}, /*transpose=*/true);
+  };
+  Value q = project(normed), k = project(source), v = project(source);
+  // Its weights start small enough that scores need no scale.
+  Value o = b.groupedAttention(q, k, v,
+                               {.scale = 1,
+                                .dropout = dropout,
+                                .causal = sight.causal,
+                                .mask = sight.mask,
+                                .bias = sight.bias,
+                                .opIndex = index});
+  Value part = b.linear(o, p.next(), {width}, /*transpose=*/true);
+  return b.add(x, b.dropout(part, dropout, index + 1));
+}
+
+Value T5::feedForward(ModelBuilder &b, Value x, int64_t index,
+                      ParameterCursor &p) const {
+  Value normed = b.rmsNorm(x, p.next(), normEps);
+  auto in = [&] {
+    return b.linear(normed, p.next(), {inner}, /*transpose=*/true);
+  };
+  Value hidden = in();
+  switch (activation) {
+  case Activation::Relu:
+    hidden = b.relu(hidden);
+    break;
+  case Activation::Gelu:
+  case Activation::TanhGelu:
+    hidden = b.gelu(hidden, activation == Activation::TanhGelu);
+    break;
+  case Activation::GatedGelu:
+    hidden = b.gatedGelu(hidden, in());
+    break;
+  case Activation::GatedSilu:
+    hidden = b.gatedSilu(hidden, in());
+    break;
+  }
+  hidden = b.dropout(hidden, dropout, index);
+  Value part = b.linear(hidden, p.next(), {width}, /*transpose=*/true);
+  return b.add(x, b.dropout(part, dropout, index + 1));
+}
+
+void T5::build(ModelBuilder &b) const {
+  const int64_t length = b.getSeqLen(), decoderLength = b.getDecoderSeqLen();
+  const std::string encoderNorm = "encoder.final_layer_norm";
+  BodyParameters embed = {words(/*borrowed=*/false), biasTable("encoder")};
+  BodyParameters encoder = encoderParameters(), decoder = decoderParameters();
+  BodyParameters between = {norm(encoderNorm), words(/*borrowed=*/true),
+                            biasTable("decoder")};
+  BodyParameters head = {norm("decoder.final_layer_norm"),
+                         words(/*borrowed=*/true)};
+  if (ownHead)
+    head.back() = {"lm_head.weight",
+                   {vocabSize, width},
+                   Initial::normal(1),
+                   {},
+                   {"vocab", ""}};
+  auto prefix = [](StringRef stack, int64_t index) {
+    return (stack + ".block." + Twine(index) + ".").str();
+  };
+  b.declareBlocks(
+      "", embed, [&](int64_t index) { return prefix("encoder", index); },
+      encoderLayers, encoder, between);
+  b.declareBlocks(
+      "", {}, [&](int64_t index) { return prefix("decoder", index); },
+      decoderLayers, decoder, head);
+
+  RankedTensorType x = b.activation({width}),
+                   y = b.activation({width}, decoderLength);
+  RankedTensorType ids = b.tokens(), decoderIds = b.tokens(decoderLength);
+  RankedTensorType bias = b.relativeBias(heads, length),
+                   decoderBias = b.relativeBias(heads, decoderLength);
+  BodyFactor vocabulary = {"vocab", vocabSize, /*uneven=*/true};
+  BodyFactor attentionHeads = {"heads", heads}, ffn = {"ffn", inner};
+
+  b.bodyOfSeveral(
+      "t5.embed", {ids}, embed, {x, bias}, {vocabulary},
+      [&](ValueRange inputs, ValueRange p) -> ModelBuilder::Values {
+        Value words = b.dropout(b.embedding(inputs[0], p[0]), dropout, 0);
+        return {words, b.relativeBias(p[1], bias, maxDistance, true)};
+      });
+  b.body("t5.encoder", {x, bias, ids}, encoder, x, {attentionHeads, ffn},
+         [&](ValueRange inputs, ValueRange parameters) {
+           ParameterCursor p(parameters);
+           Sight sight = {.mask = inputs[2], .bias = inputs[1]};
+           return feedForward(b, attention(b, inputs[0], sight, 0, p), 2, p);
+         });
+  b.bodyOfSeveral(
+      "t5.between", {x, decoderIds}, between, {x, y, decoderBias}, {vocabulary},
+      [&](ValueRange inputs, ValueRange p) -> ModelBuilder::Values {
+        Value memory =
+            b.dropout(b.rmsNorm(inputs[0], p[0], normEps), dropout, 0);
+        Value words = b.dropout(b.embedding(inputs[1], p[1]), dropout, 1);
+        return {memory, words,
+                b.relativeBias(p[2], decoderBias, maxDistance, false)};
+      });
+  b.body("t5.decoder", {y, decoderBias, x, ids}, decoder, y,
+         {attentionHeads, ffn}, [&](ValueRange inputs, ValueRange parameters) {
+           ParameterCursor p(parameters);
+           Sight own = {.bias = inputs[1], .causal = true};
+           Sight cross = {.memory = inputs[2], .mask = inputs[3]};
+           Value z = attention(b, inputs[0], own, 0, p);
+           return feedForward(b, attention(b, z, cross, 2, p), 4, p);
+         });
+  b.body("t5.head", {y, decoderIds}, head, b.loss(), {vocabulary},
+         [&](ValueRange inputs, ValueRange p) {
+           Value z = b.dropout(b.rmsNorm(inputs[0], p[0], normEps), dropout, 0);
+           if (scaledHead)
+             z = b.scale(z, std::pow(double(width), -0.5));
+           Value logits = b.linear(z, p[1], {vocabSize}, /*transpose=*/true);
+           return b.crossEntropy(logits, inputs[1], vocabSize);
+         });
+  b.model("t5",
+          {{"tokens", ids, vocabSize},
+           {"mask", ids, /*below=*/2},
+           {"tokens", decoderIds, vocabSize, "decoder_tokens"},
+           {"labels", decoderIds, vocabSize}},
+          [&](ValueRange data) {
+            ModelBuilder::Values values = b.layerOfSeveral(
+                "embeddings", "t5.embed", data[0], {x, bias}, "", embed);
+            Value stream = values[0];
+            for (int64_t i = 0; i < encoderLayers; ++i)
+              stream = b.layer("encoder." + Twine(i), "t5.encoder",
+                               {stream, values[1], data[1]}, x,
+                               prefix("encoder", i), encoder);
+            values =
+                b.layerOfSeveral("between", "t5.between", {stream, data[2]},
+                                 {x, y, decoderBias}, "", between);
+            stream = values[1];
+            for (int64_t i = 0; i < decoderLayers; ++i)
+              stream = b.layer("decoder." + Twine(i), "t5.decoder",
+                               {stream, values[2], values[0], data[1]}, y,
+                               prefix("decoder", i), decoder);
+            return b.layer("head", "t5.head", {stream, data[3]}, b.loss(), "",
+                           head);
+          });
+}
+
+} // namespace
+
+std::unique_ptr<FamilyModel> galvatron::readT5(ConfigReader &reader) {
+  return std::make_unique<T5>(reader);
+}

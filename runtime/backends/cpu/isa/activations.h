@@ -1,0 +1,64 @@
+//===- activations.h - ReLU and gated GELU --------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CPU_ISA_ACTIVATIONS_H
+#define GRT_BACKENDS_CPU_ISA_ACTIVATIONS_H
+
+#include "math.h"
+
+namespace grt::cpu {
+namespace {
+
+template <class T>
+void gatedGelu(int threads, int64_t n, const T *gate, const T *up, T *y) {
+  using A = Accumulator<T>;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      at.store(y + i, gelu(at.load(gate + i), true) * at.load(up + i));
+    });
+  });
+}
+
+template <class T>
+void gatedGeluGrad(int threads, int64_t n, const T *gate, const T *up,
+                   const T *dy, T *dgate, T *dup) {
+  using A = Accumulator<T>;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      Vec<A> g = at.load(gate + i), u = at.load(up + i), d = at.load(dy + i);
+      at.store(dgate + i, d * u * geluSlope(g, true));
+      at.store(dup + i, d * gelu(g, true));
+    });
+  });
+}
+
+template <class T> void relu(int threads, int64_t n, const T *x, T *y) {
+  using A = Accumulator<T>;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      // So that NaN stays.
+      Vec<A> v = at.load(x + i);
+      at.store(y + i, v < A(0) ? splat(A(0)) : v);
+    });
+  });
+}
+
+template <class T>
+void reluGrad(int threads, int64_t n, const T *y, const T *dy, T *dx) {
+  using A = Accumulator<T>;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      Vec<A> d = at.load(dy + i);
+      at.store(dx + i, at.load(y + i) > A(0) ? d : splat(A(0)));
+    });
+  });
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_ACTIVATIONS_H
