@@ -18,6 +18,7 @@
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/TargetSelect.h"
@@ -216,10 +217,19 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
     return module.emitError()
            << "cannot write '" << outputPath << "': " << error.message();
   };
+  // A device or a pipe is written into: a new file must not take its place.
+  llvm::sys::fs::file_status status;
+  bool inPlace = !llvm::sys::fs::status(outputPath, status) &&
+                 status.type() != llvm::sys::fs::file_type::regular_file;
+  llvm::SmallString<128> beside(outputPath);
+  if (inPlace) {
+    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, beside);
+    llvm::sys::path::append(beside, "galvatron-program");
+  }
   TemporaryFile objectFile, program;
-  if (std::error_code error = objectFile.create(outputPath, ".o"))
+  if (std::error_code error = objectFile.create(beside, ".o"))
     return cannotWrite(error);
-  if (std::error_code error = program.create(outputPath, ".tmp"))
+  if (std::error_code error = program.create(beside, ".tmp"))
     return cannotWrite(error);
   if (std::error_code error =
           writeFile(objectFile.getPath(), *object, /*append=*/false))
@@ -231,6 +241,12 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
   if (!linked)
     return cannotWrite(linked.getError());
   std::string trailer = programTrailer((*linked)->getBuffer());
+  if (inPlace) {
+    std::string whole = ((*linked)->getBuffer() + trailer).str();
+    if (std::error_code error = writeFile(outputPath, whole, /*append=*/false))
+      return cannotWrite(error);
+    return success();
+  }
   linked->reset();
   if (std::error_code error =
           writeFile(program.getPath(), trailer, /*append=*/true))
