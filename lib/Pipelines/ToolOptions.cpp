@@ -20,6 +20,7 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;
@@ -125,8 +126,23 @@ llvm::Error galvatron::writeOutput(llvm::StringRef path,
     file.clear_error();
   }
   if (code)
-    return llvm::make_error<CompileError>((path + ": " + code.message()).str());
+    return llvm::make_error<CompileError>(
+        ("cannot write " +
+         (path == "-" ? "standard output" : "'" + path + "'") + ": " +
+         code.message())
+            .str());
   return llvm::Error::success();
+}
+
+llvm::Error galvatron::flushStandardOutput() {
+  llvm::outs().flush();
+  std::error_code code = llvm::outs().error();
+  if (!code)
+    return llvm::Error::success();
+  // Or the stream's destructor ends the process with words of its own.
+  llvm::outs().clear_error();
+  return llvm::make_error<CompileError>("cannot write standard output: " +
+                                        code.message());
 }
 
 llvm::Error galvatron::checkOutput(llvm::StringRef path) {
@@ -326,7 +342,7 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       }
       auto profile = ProfileLayerModel::fromJson(*value, path, *requested);
       if (!profile)
-        return profile.takeError();
+        return makeError(path + ": " + llvm::toString(profile.takeError()));
       loaded.profile = std::move(*profile);
       return loaded;
     }
@@ -573,6 +589,19 @@ std::string PlanOptions::searchOption() const {
   return "";
 }
 
+/// How the terminal that standard output (or standard error) may be wants its
+/// text.
+static TableStyle styleOf(bool standardError) {
+  using llvm::sys::Process;
+  bool colours = standardError ? Process::StandardErrHasColors()
+                               : Process::StandardOutHasColors();
+  // https://no-color.org: whoever sets it wants none.
+  std::optional<std::string> refused = Process::GetEnv("NO_COLOR");
+  return {standardError ? Process::StandardErrColumns()
+                        : Process::StandardOutColumns(),
+          colours && (!refused || refused->empty())};
+}
+
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
                              bool stdoutTaken, PlanAnswers answers) const {
   watch.end();
@@ -595,9 +624,10 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
   int exitCode = 0;
   if (feasible) {
     llvm::raw_ostream &os = stdoutTaken ? llvm::errs() : llvm::outs();
-    result.plan().print(os);
+    result.plan().print(os, styleOf(stdoutTaken));
     os << answers.text;
-    os.flush();
+    if (llvm::Error error = flushStandardOutput())
+      exitCode = tool.report(std::move(error));
     if (watch.interrupted())
       exitCode = tool.report("interrupted: the plan is the best so far, others "
                              "may be faster",

@@ -53,6 +53,8 @@ std::string modelFile(llvm::StringRef path);
 llvm::Expected<Plan> readPlanFile(llvm::StringRef path);
 /// Writes a file, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
+/// Flushes standard output; the error says why it did not take everything.
+llvm::Error flushStandardOutput();
 /// Tries whether `path` can be written, before the work whose result it is to
 /// hold: a search is not to be lost to a folder that does not exist. Leaves
 /// nothing behind and changes no file. "-" and "" are always fine.

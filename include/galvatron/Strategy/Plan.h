@@ -14,6 +14,7 @@
 #define GALVATRON_STRATEGY_PLAN_H
 
 #include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Support/TextTable.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -278,8 +279,9 @@ struct Plan {
   /// One sentence on what limits the plan, and how closely.
   std::string binding() const;
 
-  /// A table a person can read.
-  void print(llvm::raw_ostream &os) const;
+  /// A table a person can read. Three and more neighbouring stages that differ
+  /// in their place, their memory and a thousandth of their times are one row.
+  void print(llvm::raw_ostream &os, TableStyle style = {}) const;
 };
 
 /// "0-3" for consecutive devices, "0-1,4" otherwise.
