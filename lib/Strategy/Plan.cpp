@@ -170,6 +170,23 @@ std::vector<PlanChunk> Plan::chunks() const {
   return list;
 }
 
+Error Plan::checkLayer(size_t index) const {
+  const PlanLayer &layer = layers[index];
+  size_t devices = stages[layer.stage].devices.size();
+  std::string which = "plan: layer '" + layer.name + "': strategy '" +
+                      layer.strategy.str() + "' ";
+  if (layer.strategy.devices() != static_cast<int64_t>(devices))
+    return makeError(which + "is for " + Twine(layer.strategy.devices()) +
+                     " devices, but stage " + Twine(layer.stage) + " has " +
+                     Twine(devices));
+  if (microBatchSamples() % layer.strategy.sampleShards() != 0)
+    return makeError(which + "cuts a micro-batch into " +
+                     Twine(layer.strategy.sampleShards()) +
+                     " blocks, which does not divide its " +
+                     Twine(microBatchSamples()) + " samples");
+  return Error::success();
+}
+
 Error Plan::check() const {
   auto number = [](int64_t value) { return std::to_string(value); };
   if (batch < 1 || batch > kMostBatch)
@@ -232,18 +249,8 @@ Error Plan::check() const {
       if (layer.stage != i)
         return makeError(which + "expected stage " + number(i) + ", found " +
                          number(layer.stage));
-      if (layer.strategy.devices() !=
-          static_cast<int64_t>(stage.devices.size()))
-        return makeError(which + "strategy '" + layer.strategy.str() +
-                         "' is for " + number(layer.strategy.devices()) +
-                         " devices, but stage " + number(i) + " has " +
-                         number(stage.devices.size()));
-      if (microBatchSamples() % layer.strategy.sampleShards() != 0)
-        return makeError(which + "strategy '" + layer.strategy.str() +
-                         "' cuts a micro-batch into " +
-                         number(layer.strategy.sampleShards()) +
-                         " blocks, which does not divide its " +
-                         number(microBatchSamples()) + " samples");
+      if (Error error = checkLayer(l))
+        return error;
     }
   }
   if (next != static_cast<int64_t>(layers.size()))

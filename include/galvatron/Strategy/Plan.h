@@ -239,6 +239,9 @@ struct Plan {
   /// Structure only: stages cover the layers in order, every strategy fills its
   /// stage, no device twice, sample counts divide. Not memory.
   llvm::Error check() const;
+  /// What `check` looks at in one layer: whether its strategy fills its stage
+  /// and cuts a micro-batch evenly. Its stage must be one of the plan's.
+  llvm::Error checkLayer(size_t index) const;
 
   /// Whether the stages together have the devices from 0 on, as a program's
   /// ranks are numbered, in any order and groups of any size. Other plans can
