@@ -63,10 +63,36 @@ static bool areOptionsKnown(const Tool &tool, cl::OptionCategory &category,
   return true;
 }
 
+/// What an option is without being given, if that says something: "" and 0 are
+/// what their help explains.
+static std::string defaultOf(const cl::Option &option) {
+  if (auto *text = dynamic_cast<const cl::opt<std::string> *>(&option))
+    return text->getDefault().hasValue() ? text->getDefault().getValue() : "";
+  int64_t number = 0;
+  if (auto *integer = dynamic_cast<const cl::opt<int64_t> *>(&option))
+    if (integer->getDefault().hasValue())
+      number = integer->getDefault().getValue();
+  return number ? std::to_string(number) : "";
+}
+
+void Tool::describeDefaults() {
+  for (const auto &[name, option] : cl::getRegisteredOptions()) {
+    // Options of libraries may have no type information.
+    if (!llvm::is_contained(option->Categories, &options))
+      continue;
+    std::string value = defaultOf(*option);
+    if (value.empty())
+      continue;
+    helpTexts.push_back((option->HelpStr + " (default: " + value + ")").str());
+    option->setDescription(helpTexts.back());
+  }
+}
+
 bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
   if (!areOptionsKnown(*this, options, llvm::ArrayRef(argv, argc).drop_front()))
     return false;
   cl::HideUnrelatedOptions(options);
+  describeDefaults();
   cl::SetVersionPrinter([tool = name](llvm::raw_ostream &os) {
     os << tool << " " << GALVATRON_VERSION << "\n";
   });
@@ -176,8 +202,10 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
 
 ModelOptions::ModelOptions(Tool &tool)
     : model(cl::Positional, cl::desc("MODEL"), cl::cat(tool.category())),
-      seqLen("seq-len", cl::desc("tokens of a sample"), cl::value_desc("N"),
-             cl::init(0), cl::cat(tool.category())) {}
+      seqLen("seq-len",
+             cl::desc("tokens of a sample; as many as the model has positions "
+                      "if not given"),
+             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())) {}
 
 llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
   ImportOptions options;
@@ -193,11 +221,14 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 //===----------------------------------------------------------------------===//
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ") +
+    : spaceHelp("search space (default: " + PlannerOptions().space +
+                "): " + llvm::join(plannerSpaces(), ", ") +
                 "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
-      memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
+      memory("memory",
+             cl::desc("memory of every device, e.g. 16GiB; the cluster's if "
+                      "not given"),
              cl::value_desc("SIZE"), cl::cat(tool.category())),
       planFile("plan",
                cl::desc("obey the plan of a plan JSON instead of searching"),
@@ -205,8 +236,8 @@ PlanOptions::PlanOptions(Tool &tool)
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
       schedule("schedule",
-               cl::desc("force a schedule: 1f1b, gpipe or interleaved; any: "
-                        "the fastest of them"),
+               cl::desc("force a schedule: 1f1b (the default), gpipe or "
+                        "interleaved; any: the fastest of them"),
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
@@ -229,17 +260,19 @@ PlanOptions::PlanOptions(Tool &tool)
                     cl::cat(tool.category())),
       objective("objective",
                 cl::desc("minimise what the simulator says that a step takes, "
-                         "or Eq. 9: executed (default) or paper"),
+                         "or Eq. 9: executed or paper"),
                 cl::value_desc("executed|paper"), cl::init("executed"),
                 cl::cat(tool.category())),
       placement("placement",
-                cl::desc("how --space=amp places its ranks: heuristic, "
-                         "anneal or search"),
+                cl::desc("how --space=amp places its ranks: heuristic (the "
+                         "default), anneal or search"),
                 cl::value_desc("NAME"), cl::cat(tool.category())),
-      ringLink("ring-link",
-               cl::desc("what a ring of --space=amp has: the slowest link "
-                        "between its neighbours, or the lowest in the group"),
-               cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
+      ringLink(
+          "ring-link",
+          cl::desc("what a ring of --space=amp has: the slowest link "
+                   "between its neighbours (the default), or the lowest in "
+                   "the group"),
+          cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -257,9 +290,13 @@ PlanOptions::PlanOptions(Tool &tool)
              cl::value_desc("V"), cl::cat(tool.category())),
       placementSeed("placement-seed", cl::desc("seed of --placement=anneal"),
                     cl::value_desc("N"), cl::init(1), cl::cat(tool.category())),
-      gap("gap", cl::desc("accept a plan proven within so many percent"),
+      gap("gap",
+          cl::desc("accept a plan proven within so many percent; 0: only the "
+                   "best"),
           cl::value_desc("PERCENT"), cl::init(0), cl::cat(tool.category())),
-      timeLimit("time-limit", cl::desc("stop with the best plan so far"),
+      timeLimit("time-limit",
+                cl::desc("stop with the best plan so far; no limit if not "
+                         "given"),
                 cl::value_desc("SECONDS"), cl::init(0),
                 cl::cat(tool.category())),
       searchLimit("search-limit",

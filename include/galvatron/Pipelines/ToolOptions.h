@@ -20,6 +20,9 @@
 
 #include "llvm/Support/CommandLine.h"
 
+#include <deque>
+#include <string>
+
 namespace galvatron {
 
 inline constexpr int kExitFailed = 1;
@@ -40,8 +43,13 @@ public:
   int report(llvm::StringRef message, int exitCode) const;
 
 private:
+  /// Adds its default to the help of every option that has one.
+  void describeDefaults();
+
   std::string name;
   llvm::cl::OptionCategory options;
+  /// What options say of themselves, which keep no copy; never moved.
+  std::deque<std::string> helpTexts;
 };
 
 /// The content of a file, or of standard input for "-".
