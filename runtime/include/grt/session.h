@@ -412,6 +412,8 @@ public:
   Status loadWeights(const std::string &path);
   /// Whether the next steps are recorded; needs SessionOptions::trace.
   Status record(bool on);
+  /// Forgets the steps that are recorded.
+  void forgetRecorded();
   /// Shares of the recorded steps, and of the step that the cost model expects
   /// (`steps` is 0 if the program does not have its times).
   Status timeShares(TimeShares &measured, TimeShares &predicted) const;

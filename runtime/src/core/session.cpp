@@ -585,6 +585,11 @@ Status Session::record(bool on) {
   });
 }
 
+void Session::forgetRecorded() {
+  for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+    recorder->clear();
+}
+
 Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
   return guarded([&] {
     TraceReport report = impl->report();

@@ -302,7 +302,10 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   std::optional<Training> training;
   uint64_t firstStep = state.step;
   if (data) {
-    training.emplace(options, *data, *session, beginning, report);
+    bool traces = !options.trace.empty() && recordsSteps(options, state);
+    training.emplace(options,
+                     traces ? ownFile(options.trace, processes.get()) : "",
+                     *data, *session, beginning, report);
     outcome.add(training->run());
   }
   bool stopped = !outcome.cause();
