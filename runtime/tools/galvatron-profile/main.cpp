@@ -14,8 +14,10 @@
 #include "measure.h"
 #include "options.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -33,13 +35,17 @@ uint64_t defaultMemory(int ranks) {
 }
 
 void write(const std::string &path, const std::string &text) {
-  std::FILE *file = path == "-" ? stdout : std::fopen(path.c_str(), "w");
+  bool toFile = path != "-";
+  auto cannot = [&] {
+    fail("cannot write " + (toFile ? "'" + path + "'" : "standard output") +
+         ": " + std::strerror(errno));
+  };
+  std::FILE *file = toFile ? std::fopen(path.c_str(), "w") : stdout;
   if (!file)
-    fail("cannot write '" + path + "'");
+    cannot();
   bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  good = (path == "-" ? std::fflush(file) : std::fclose(file)) == 0 && good;
-  if (!good)
-    fail("cannot write '" + path + "'");
+  if ((toFile ? std::fclose(file) : std::fflush(file)) != 0 || !good)
+    cannot();
 }
 
 void report(const Options &options, const Measurement &measurement,
