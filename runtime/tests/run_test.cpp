@@ -426,10 +426,11 @@ TEST(Run, WrongInputs) {
       {some + " --warmup-steps=2", "expected at most 1 warm-up steps, found 2"},
       {p + " --steps=0 --dump-gradients=x", "--dump-gradients needs"},
       {"/nowhere.gvx --steps=0", "cannot open program '/nowhere.gvx'"},
-      {alphabet() + " --steps=0", "is damaged: no trailer at its end"},
+      {alphabet() + " --steps=0", "is not a program: expected a file that "
+                                  "galvatron-compile makes"},
       {p + " --steps=1 --data=/nowhere.txt",
        "cannot open data file '/nowhere.txt'"},
-      {p + " --steps=1 --data=" + folder(), "expected a suffix .txt"},
+      {p + " --steps=1 --data=" + folder(), "is a folder; the pattern"},
       {p + " --steps=1 --data=" + other, "expected a suffix .txt"},
       {p + " --steps=1 --data=" + binary,
        "3 bytes are not a whole number of u16 tokens"},
