@@ -579,12 +579,19 @@ json::Value Infeasible::toJson() const {
 
 std::string Infeasible::str() const {
   std::string text = reason;
-  if (stage >= 0 && neededBytes > 0)
-    text += "\n  stage " + std::to_string(stage) + " needs " +
-            std::to_string(neededBytes) + " bytes (" +
-            printBytesRounded(neededBytes) + "), available are " +
-            std::to_string(availableBytes) + " (" +
-            printBytesRounded(availableBytes) + "): " + ledger.str();
+  if (stage >= 0 && neededBytes > 0) {
+    // Most reasons say already what the stage needs.
+    std::string needs = "stage " + std::to_string(stage) + " needs " +
+                        std::to_string(neededBytes) + " bytes";
+    text += "\n  ";
+    if (StringRef(reason).contains(needs))
+      text += "stage " + std::to_string(stage);
+    else
+      text += needs + " (" + printBytesRounded(neededBytes) +
+              "), available are " + std::to_string(availableBytes) + " (" +
+              printBytesRounded(availableBytes) + ")";
+    text += ": " + ledger.str();
+  }
   for (const std::string &relaxation : relaxations)
     text += "\n  it would help to " + relaxation;
   return text;

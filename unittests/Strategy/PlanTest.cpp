@@ -287,6 +287,22 @@ TEST(Plan, table_shows_stages_and_runs_of_layers) {
             std::string::npos);
 }
 
+TEST(Plan, what_a_stage_needs_is_said_once) {
+  Infeasible none;
+  none.reason = "no plan fits: stage 1 needs 640 bytes (640 B), available are "
+                "600 bytes (600 B)";
+  none.stage = 1;
+  none.neededBytes = none.ledger.parameters = 640;
+  none.availableBytes = 600;
+  none.relaxations = {"use 8 such devices"};
+  EXPECT_EQ(none.str(), none.reason + "\n  stage 1: parameters 640 B\n  it "
+                                      "would help to use 8 such devices");
+  none.reason = "no plan fits";
+  none.relaxations.clear();
+  EXPECT_EQ(none.str(), "no plan fits\n  stage 1 needs 640 bytes (640 B), "
+                        "available are 600 (600 B): parameters 640 B");
+}
+
 /// `count` stages of one device and two layers each, fuller from first to last.
 Plan deepPlan(int64_t count) {
   Plan plan = smallPlan();
