@@ -145,6 +145,12 @@ TEST(Run, ReportsARunAsAPage) {
   EXPECT_EQ(count(text, "<circle"), 3u) << "a dot for each validation";
   EXPECT_EQ(count(text, "class='planned'"), 2u) << "a frame for each rank";
   EXPECT_NE(text.find(">measured</text>"), std::string::npos);
+  // The last step: both ranks are of one stage.
+  EXPECT_NE(text.find("Step 30, a rank of each stage"), std::string::npos);
+  EXPECT_NE(text.find(">rank 0</text><rect class='forward'"),
+            std::string::npos);
+  EXPECT_NE(text.find("<rect class='backward'"), std::string::npos);
+  EXPECT_EQ(count(text, "<polygon class='live'"), 1u);
   EXPECT_NE(text.find("30 steps of "), std::string::npos);
   EXPECT_EQ(text.find("http"), std::string::npos) << "it needs nothing else";
   EXPECT_EQ(count(text, "<svg"), count(text, "</svg>"));

@@ -599,6 +599,10 @@ Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
   });
 }
 
+Status Session::stepPicture(size_t mostRanks, StepPicture &picture) const {
+  return guarded([&] { picture = impl->report().picture(mostRanks); });
+}
+
 Status Session::writeTrace(const std::string &path) const {
   return guarded([&] { impl->report().write(path); });
 }

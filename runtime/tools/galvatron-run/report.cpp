@@ -505,6 +505,11 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
 }
 
 Status Report::shares(const grt::Session &session) {
+  // More ranks than that make no page that anybody reads.
+  constexpr size_t mostDrawn = 16;
+  if (!options.report.empty())
+    if (Status status = session.stepPicture(mostDrawn, page.step); !status)
+      return status;
   return session.timeShares(measuredShares, predictedShares);
 }
 

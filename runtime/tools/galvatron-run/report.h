@@ -59,7 +59,7 @@ public:
   void generated(const std::string &prompt, const std::string &continuation);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);
-  /// Takes the shares of time for the summary.
+  /// Takes the shares of time for the summary, and the page's last step.
   grt::Status shares(const grt::Session &session);
   /// Nobody reads the lines any more: the other end of the pipe is closed.
   bool readerGone() const { return gone; }
