@@ -71,6 +71,8 @@ public:
 
 private:
   void say(const std::string &line);
+  /// Letters that a line may have; no limit where there is no terminal.
+  size_t terminalColumns() const;
   void writePage(const std::vector<grt::RankMemory> &memory,
                  const std::string &endedBy);
   bool printed(const grt::StepResult &result, bool validates);
