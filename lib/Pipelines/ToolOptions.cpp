@@ -12,6 +12,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
+#include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
@@ -143,14 +144,7 @@ std::string galvatron::modelFile(llvm::StringRef path) {
 
 llvm::Error galvatron::writeOutput(llvm::StringRef path,
                                    llvm::StringRef content) {
-  std::error_code code;
-  llvm::raw_fd_ostream file(path, code);
-  if (!code) {
-    file << content;
-    file.flush();
-    code = file.error();
-    file.clear_error();
-  }
+  std::error_code code = writeWhole(path, content);
   if (code)
     return llvm::make_error<CompileError>(
         ("cannot write " +

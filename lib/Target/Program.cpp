@@ -7,6 +7,7 @@
 
 #include "galvatron/Target/Program.h"
 #include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Support/OutputFile.h"
 
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -27,6 +28,8 @@
 
 using namespace mlir;
 using namespace mlir::galvatron;
+using ::galvatron::TemporaryFile;
+using ::galvatron::writeInPlace;
 
 namespace {
 
@@ -58,45 +61,6 @@ createTargetMachine(ModuleOp module, const EmitOptions &options) {
       /*CM=*/std::nullopt,
       options.optLevel == 0 ? llvm::CodeGenOptLevel::None
                             : llvm::CodeGenOptLevel::Less));
-}
-
-/// A file under construction beside its final place, removed unless kept.
-class TemporaryFile {
-public:
-  ~TemporaryFile() {
-    if (!path.empty())
-      llvm::sys::fs::remove(path);
-  }
-
-  /// Makes an empty file called `final` plus something random.
-  std::error_code create(const Twine &final, StringRef suffix) {
-    llvm::SmallString<128> found;
-    std::error_code error =
-        llvm::sys::fs::createUniqueFile(final + ".%%%%%%%%" + suffix, found);
-    if (!error)
-      path = std::string(found);
-    return error;
-  }
-
-  StringRef getPath() const { return path; }
-  void keep() { path.clear(); }
-
-private:
-  std::string path;
-};
-
-/// Writes `bytes` to a file, replacing or extending what is there.
-std::error_code writeFile(StringRef path, StringRef bytes, bool append) {
-  std::error_code error;
-  llvm::raw_fd_ostream stream(
-      path, error, append ? llvm::sys::fs::OF_Append : llvm::sys::fs::OF_None);
-  if (error)
-    return error;
-  stream << bytes;
-  stream.close();
-  error = stream.error();
-  stream.clear_error();
-  return error;
 }
 
 FailureOr<std::string> findLinker(ModuleOp module, const EmitOptions &options) {
@@ -217,10 +181,7 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
     return module.emitError()
            << "cannot write '" << outputPath << "': " << error.message();
   };
-  // A device or a pipe is written into: a new file must not take its place.
-  llvm::sys::fs::file_status status;
-  bool inPlace = !llvm::sys::fs::status(outputPath, status) &&
-                 status.type() != llvm::sys::fs::file_type::regular_file;
+  bool inPlace = ::galvatron::isWrittenInPlace(outputPath);
   llvm::SmallString<128> beside(outputPath);
   if (inPlace) {
     llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, beside);
@@ -231,8 +192,7 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
     return cannotWrite(error);
   if (std::error_code error = program.create(beside, ".tmp"))
     return cannotWrite(error);
-  if (std::error_code error =
-          writeFile(objectFile.getPath(), *object, /*append=*/false))
+  if (std::error_code error = writeInPlace(objectFile.getPath(), *object))
     return cannotWrite(error);
   if (failed(link(module, objectFile.getPath(), program.getPath(), options)))
     return failure();
@@ -243,17 +203,15 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
   std::string trailer = programTrailer((*linked)->getBuffer());
   if (inPlace) {
     std::string whole = ((*linked)->getBuffer() + trailer).str();
-    if (std::error_code error = writeFile(outputPath, whole, /*append=*/false))
+    if (std::error_code error = writeInPlace(outputPath, whole))
       return cannotWrite(error);
     return success();
   }
   linked->reset();
   if (std::error_code error =
-          writeFile(program.getPath(), trailer, /*append=*/true))
+          writeInPlace(program.getPath(), trailer, /*append=*/true))
     return cannotWrite(error);
-  if (std::error_code error =
-          llvm::sys::fs::rename(program.getPath(), outputPath))
+  if (std::error_code error = program.moveTo(outputPath))
     return cannotWrite(error);
-  program.keep();
   return success();
 }

@@ -59,7 +59,7 @@ std::string modelFile(llvm::StringRef path);
 /// Reads a plan JSON. Errors name the file; the JSON of an infeasible outcome
 /// is one.
 llvm::Expected<Plan> readPlanFile(llvm::StringRef path);
-/// Writes a file, or standard output for "-".
+/// Writes a file, whole or not at all, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
 /// Flushes standard output; the error says why it did not take everything.
 llvm::Error flushStandardOutput();
