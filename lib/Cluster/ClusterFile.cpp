@@ -56,40 +56,46 @@ namespace llvm::yaml {
 
 template <> struct MappingTraits<DeviceTypeText> {
   static void mapping(IO &io, DeviceTypeText &type) {
-    io.mapRequired("name", type.name);
-    io.mapRequired("backend", type.backend);
-    io.mapRequired("memory", type.memory);
-    if (!io.outputting() || type.reservedMemory.value > 0)
-      io.mapOptional("reserved-memory", type.reservedMemory);
-    io.mapRequired("flops", type.flops);
-    io.mapRequired("memory-bandwidth", type.memoryBandwidth);
-    io.mapOptional("overlap-slowdown", type.overlapSlowdown);
-    io.mapOptional("kernel-overhead", type.kernelOverhead);
-    io.mapOptional("optimizer-bandwidth", type.optimizerBandwidth);
-    io.mapOptional("efficiency", type.efficiency);
-    io.mapOptional("attention-efficiency", type.attentionEfficiency);
+    mapKeys(io, [&](auto &keys) {
+      keys.mapRequired("name", type.name);
+      keys.mapRequired("backend", type.backend);
+      keys.mapRequired("memory", type.memory);
+      if (!keys.outputting() || type.reservedMemory.value > 0)
+        keys.mapOptional("reserved-memory", type.reservedMemory);
+      keys.mapRequired("flops", type.flops);
+      keys.mapRequired("memory-bandwidth", type.memoryBandwidth);
+      keys.mapOptional("overlap-slowdown", type.overlapSlowdown);
+      keys.mapOptional("kernel-overhead", type.kernelOverhead);
+      keys.mapOptional("optimizer-bandwidth", type.optimizerBandwidth);
+      keys.mapOptional("efficiency", type.efficiency);
+      keys.mapOptional("attention-efficiency", type.attentionEfficiency);
+    });
   }
 };
 
 template <> struct MappingTraits<NodeGroupText> {
   static void mapping(IO &io, NodeGroupText &group) {
-    io.mapOptional("count", group.count);
-    io.mapRequired("device-type", group.deviceType);
-    io.mapRequired("devices", group.devices);
-    io.mapOptional("link", group.link);
-    io.mapOptional("network", group.network);
-    io.mapOptional("cores", group.cores, int64_t(0));
+    mapKeys(io, [&](auto &keys) {
+      keys.mapOptional("count", group.count);
+      keys.mapRequired("device-type", group.deviceType);
+      keys.mapRequired("devices", group.devices);
+      keys.mapOptional("link", group.link);
+      keys.mapOptional("network", group.network);
+      keys.mapOptional("cores", group.cores, int64_t(0));
+    });
   }
 };
 
 template <> struct MappingTraits<CollectiveText> {
   static void mapping(IO &io, CollectiveText &table) {
-    io.mapRequired("kind", table.kind);
-    io.mapRequired("ranks", table.ranks);
-    io.mapOptional("span", table.span, std::string("node"));
-    io.mapOptional("stride", table.stride, int64_t(0));
-    io.mapOptional("concurrent", table.concurrent, int64_t(1));
-    io.mapRequired("times", table.times);
+    mapKeys(io, [&](auto &keys) {
+      keys.mapRequired("kind", table.kind);
+      keys.mapRequired("ranks", table.ranks);
+      keys.mapOptional("span", table.span, std::string("node"));
+      keys.mapOptional("stride", table.stride, int64_t(0));
+      keys.mapOptional("concurrent", table.concurrent, int64_t(1));
+      keys.mapRequired("times", table.times);
+    });
   }
 };
 
@@ -103,12 +109,14 @@ LLVM_YAML_IS_SEQUENCE_VECTOR(std::vector<BandwidthText>)
 namespace llvm::yaml {
 template <> struct MappingTraits<ClusterText> {
   static void mapping(IO &io, ClusterText &cluster) {
-    io.mapRequired("name", cluster.name);
-    io.mapRequired("device-types", cluster.deviceTypes);
-    io.mapRequired("nodes", cluster.nodes);
-    io.mapOptional("network", cluster.network);
-    io.mapOptional("bandwidth-matrix", cluster.matrix);
-    io.mapOptional("collectives", cluster.collectives);
+    mapKeys(io, [&](auto &keys) {
+      keys.mapRequired("name", cluster.name);
+      keys.mapRequired("device-types", cluster.deviceTypes);
+      keys.mapRequired("nodes", cluster.nodes);
+      keys.mapOptional("network", cluster.network);
+      keys.mapOptional("bandwidth-matrix", cluster.matrix);
+      keys.mapOptional("collectives", cluster.collectives);
+    });
   }
 };
 } // namespace llvm::yaml
@@ -162,21 +170,27 @@ static CollectiveText tableText(const CollectiveTable &table) {
 Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
   struct Diagnostics {
     std::string fileName, first;
-  } diagnostics{fileName.str(), ""};
+    MeantKeys meant;
+  } diagnostics{fileName.str(), "", {}};
   auto handler = [](const SMDiagnostic &diagnostic, void *context) {
     auto *out = static_cast<Diagnostics *>(context);
-    if (out->first.empty())
-      out->first = out->fileName + ":" +
-                   std::to_string(diagnostic.getLineNo()) + ":" +
-                   std::to_string(diagnostic.getColumnNo() + 1) + ": " +
-                   diagnostic.getMessage().str();
+    if (!out->first.empty())
+      return;
+    std::string message = diagnostic.getMessage().str();
+    out->first = out->fileName + ":" + std::to_string(diagnostic.getLineNo()) +
+                 ":" + std::to_string(diagnostic.getColumnNo() + 1) + ": " +
+                 message;
+    for (const auto &[key, meant] : out->meant)
+      if (message == "unknown key '" + key + "'")
+        out->first += meant;
   };
   ClusterText text;
-  // An empty document would leave every field at its default.
-  if (yaml.trim().empty())
+  yaml::Input input(yaml, &diagnostics.meant, handler, &diagnostics);
+  yaml::EmptyContext none;
+  if (input.setCurrentDocument())
+    yaml::yamlize(input, text, /*Required=*/true, none);
+  else if (!input.error())
     return makeError(fileName + ": expected a cluster, found an empty file");
-  yaml::Input input(yaml, nullptr, handler, &diagnostics);
-  input >> text;
   if (input.error())
     return makeError(diagnostics.first.empty()
                          ? fileName + ": expected a cluster file (YAML)"

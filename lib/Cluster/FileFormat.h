@@ -14,8 +14,10 @@
 #define GALVATRON_CLUSTER_FILEFORMAT_H
 
 #include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/YAMLTraits.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -60,6 +62,51 @@ inline llvm::StringRef keep(llvm::Error error) {
   static thread_local std::string message;
   message = llvm::toString(std::move(error));
   return message;
+}
+
+/// The names that were probably meant by keys that are not known, for those
+/// who report errors. The context of an llvm::yaml::Input, or null.
+using MeantKeys = std::map<std::string, std::string>;
+
+/// Stands in for the IO of a mapping and takes down its keys.
+struct KeyNames {
+  std::vector<std::string> names;
+
+  bool outputting() const { return false; }
+  template <typename... Rest> void mapRequired(const char *key, Rest &&...) {
+    names.push_back(key);
+  }
+  template <typename... Rest> void mapOptional(const char *key, Rest &&...) {
+    names.push_back(key);
+  }
+};
+
+/// Maps what `visit` maps. llvm::yaml would report a required key as missing
+/// and never come to the misspelt one that stands there in its place.
+template <typename Visit> void mapKeys(llvm::yaml::IO &io, Visit visit) {
+  // After an error there may be no node that could have keys.
+  if (io.outputting() || io.error())
+    return visit(io);
+  KeyNames known;
+  visit(known);
+  bool allKnown = true;
+  for (llvm::StringRef key : io.keys()) {
+    if (llvm::is_contained(known.names, key))
+      continue;
+    allKnown = false;
+    if (auto *meant = static_cast<MeantKeys *>(io.getContext()))
+      (*meant)[key.str()] = didYouMean(key, known.names);
+  }
+  if (allKnown)
+    return visit(io);
+  // The end of the mapping then reports what nobody asked for, at its place.
+  for (const std::string &key : known.names) {
+    bool useDefault = false;
+    void *saved = nullptr;
+    if (io.preflightKey(key, /*Required=*/false, /*SameAsDefault=*/false,
+                        useDefault, saved))
+      io.postflightKey(saved);
+  }
 }
 
 inline Link toLink(const LinkText &text) {
@@ -140,8 +187,10 @@ template <> struct ScalarTraits<galvatron::file::NumberText> {
 
 template <> struct MappingTraits<galvatron::file::LinkText> {
   static void mapping(IO &io, galvatron::file::LinkText &link) {
-    io.mapRequired("bandwidth", link.bandwidth);
-    io.mapOptional("latency", link.latency);
+    galvatron::file::mapKeys(io, [&](auto &keys) {
+      keys.mapRequired("bandwidth", link.bandwidth);
+      keys.mapOptional("latency", link.latency);
+    });
   }
   static const bool flow = true;
 };

@@ -163,6 +163,10 @@ Expected<HarmonyProfile> HarmonyProfile::fromJson(const json::Value &value,
   ObjectReader timeReader(*times, "time_gpu_sec");
   ObjectReader memoryReader(*memory, "memory_bytes");
   ObjectReader inputReader(*input, "input_activation_bytes");
+  // They are known, even where the first error ends the reading.
+  for (ObjectReader *part : {&sizeReader, &timeReader, &memoryReader})
+    for (StringRef key : directionKeys)
+      part->has(key);
   std::array<HarmonyMeasurements, 2> measurements;
   for (size_t i = 0; i < 2 && !reader.failed() && !sizeReader.failed(); ++i)
     measurements[i] = parts.measurements(sizeReader, timeReader, memoryReader,

@@ -12,6 +12,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
+#include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
@@ -20,6 +21,7 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;
@@ -62,10 +64,36 @@ static bool areOptionsKnown(const Tool &tool, cl::OptionCategory &category,
   return true;
 }
 
+/// What an option is without being given, if that says something: "" and 0 are
+/// what their help explains.
+static std::string defaultOf(const cl::Option &option) {
+  if (auto *text = dynamic_cast<const cl::opt<std::string> *>(&option))
+    return text->getDefault().hasValue() ? text->getDefault().getValue() : "";
+  int64_t number = 0;
+  if (auto *integer = dynamic_cast<const cl::opt<int64_t> *>(&option))
+    if (integer->getDefault().hasValue())
+      number = integer->getDefault().getValue();
+  return number ? std::to_string(number) : "";
+}
+
+void Tool::describeDefaults() {
+  for (const auto &[name, option] : cl::getRegisteredOptions()) {
+    // Options of libraries may have no type information.
+    if (!llvm::is_contained(option->Categories, &options))
+      continue;
+    std::string value = defaultOf(*option);
+    if (value.empty())
+      continue;
+    helpTexts.push_back((option->HelpStr + " (default: " + value + ")").str());
+    option->setDescription(helpTexts.back());
+  }
+}
+
 bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
   if (!areOptionsKnown(*this, options, llvm::ArrayRef(argv, argc).drop_front()))
     return false;
   cl::HideUnrelatedOptions(options);
+  describeDefaults();
   cl::SetVersionPrinter([tool = name](llvm::raw_ostream &os) {
     os << tool << " " << GALVATRON_VERSION << "\n";
   });
@@ -116,17 +144,25 @@ std::string galvatron::modelFile(llvm::StringRef path) {
 
 llvm::Error galvatron::writeOutput(llvm::StringRef path,
                                    llvm::StringRef content) {
-  std::error_code code;
-  llvm::raw_fd_ostream file(path, code);
-  if (!code) {
-    file << content;
-    file.flush();
-    code = file.error();
-    file.clear_error();
-  }
+  std::error_code code = writeWhole(path, content);
   if (code)
-    return llvm::make_error<CompileError>((path + ": " + code.message()).str());
+    return llvm::make_error<CompileError>(
+        ("cannot write " +
+         (path == "-" ? "standard output" : "'" + path + "'") + ": " +
+         code.message())
+            .str());
   return llvm::Error::success();
+}
+
+llvm::Error galvatron::flushStandardOutput() {
+  llvm::outs().flush();
+  std::error_code code = llvm::outs().error();
+  if (!code)
+    return llvm::Error::success();
+  // Or the stream's destructor ends the process with words of its own.
+  llvm::outs().clear_error();
+  return llvm::make_error<CompileError>("cannot write standard output: " +
+                                        code.message());
 }
 
 llvm::Error galvatron::checkOutput(llvm::StringRef path) {
@@ -160,8 +196,10 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
 
 ModelOptions::ModelOptions(Tool &tool)
     : model(cl::Positional, cl::desc("MODEL"), cl::cat(tool.category())),
-      seqLen("seq-len", cl::desc("tokens of a sample"), cl::value_desc("N"),
-             cl::init(0), cl::cat(tool.category())),
+      seqLen("seq-len",
+             cl::desc("tokens of a sample; as many as the model has positions "
+                      "if not given"),
+             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       decoderSeqLen("decoder-seq-len",
                     cl::desc("tokens of a sample that a decoder reads; as many "
                              "as its encoder unless given"),
@@ -185,11 +223,14 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 //===----------------------------------------------------------------------===//
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp("search space: " + llvm::join(plannerSpaces(), ", ") +
+    : spaceHelp("search space (default: " + PlannerOptions().space +
+                "): " + llvm::join(plannerSpaces(), ", ") +
                 "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
-      memory("memory", cl::desc("memory of every device, e.g. 16GiB"),
+      memory("memory",
+             cl::desc("memory of every device, e.g. 16GiB; the cluster's if "
+                      "not given"),
              cl::value_desc("SIZE"), cl::cat(tool.category())),
       planFile("plan",
                cl::desc("obey the plan of a plan JSON instead of searching"),
@@ -197,8 +238,9 @@ PlanOptions::PlanOptions(Tool &tool)
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
       schedule("schedule",
-               cl::desc("force a schedule: 1f1b, gpipe or interleaved; any: "
-                        "the fastest of them"),
+               cl::desc("force a schedule: 1f1b (the default), gpipe, "
+                        "interleaved, zb-h1 or 2bw; any: the fastest of those "
+                        "that change no mathematics"),
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
@@ -221,17 +263,19 @@ PlanOptions::PlanOptions(Tool &tool)
                     cl::cat(tool.category())),
       objective("objective",
                 cl::desc("minimise what the simulator says that a step takes, "
-                         "or Eq. 9: executed (default) or paper"),
+                         "or Eq. 9: executed or paper"),
                 cl::value_desc("executed|paper"), cl::init("executed"),
                 cl::cat(tool.category())),
       placement("placement",
-                cl::desc("how --space=amp places its ranks: heuristic, "
-                         "anneal or search"),
+                cl::desc("how --space=amp places its ranks: heuristic (the "
+                         "default), anneal or search"),
                 cl::value_desc("NAME"), cl::cat(tool.category())),
-      ringLink("ring-link",
-               cl::desc("what a ring of --space=amp has: the slowest link "
-                        "between its neighbours, or the lowest in the group"),
-               cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
+      ringLink(
+          "ring-link",
+          cl::desc("what a ring of --space=amp has: the slowest link "
+                   "between its neighbours (the default), or the lowest in "
+                   "the group"),
+          cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
       paradigms("paradigms",
                 cl::desc("what strategies are made of (default: "
                          "dp,zdp,sdp,tp; dp,sdp,tp under --objective=paper)"),
@@ -257,9 +301,13 @@ PlanOptions::PlanOptions(Tool &tool)
              cl::value_desc("V"), cl::cat(tool.category())),
       placementSeed("placement-seed", cl::desc("seed of --placement=anneal"),
                     cl::value_desc("N"), cl::init(1), cl::cat(tool.category())),
-      gap("gap", cl::desc("accept a plan proven within so many percent"),
+      gap("gap",
+          cl::desc("accept a plan proven within so many percent; 0: only the "
+                   "best"),
           cl::value_desc("PERCENT"), cl::init(0), cl::cat(tool.category())),
-      timeLimit("time-limit", cl::desc("stop with the best plan so far"),
+      timeLimit("time-limit",
+                cl::desc("stop with the best plan so far; no limit if not "
+                         "given"),
                 cl::value_desc("SECONDS"), cl::init(0),
                 cl::cat(tool.category())),
       searchLimit("search-limit",
@@ -350,7 +398,7 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       }
       auto profile = ProfileLayerModel::fromJson(*value, path, *requested);
       if (!profile)
-        return profile.takeError();
+        return makeError(path + ": " + llvm::toString(profile.takeError()));
       loaded.profile = std::move(*profile);
       return loaded;
     }
@@ -625,6 +673,19 @@ std::string PlanOptions::searchOption() const {
   return "";
 }
 
+/// How the terminal that standard output (or standard error) may be wants its
+/// text.
+static TableStyle styleOf(bool standardError) {
+  using llvm::sys::Process;
+  bool colours = standardError ? Process::StandardErrHasColors()
+                               : Process::StandardOutHasColors();
+  // https://no-color.org: whoever sets it wants none.
+  std::optional<std::string> refused = Process::GetEnv("NO_COLOR");
+  return {standardError ? Process::StandardErrColumns()
+                        : Process::StandardOutColumns(),
+          colours && (!refused || refused->empty())};
+}
+
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
                              bool stdoutTaken, PlanAnswers answers) const {
   watch.end();
@@ -647,9 +708,10 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
   int exitCode = 0;
   if (feasible) {
     llvm::raw_ostream &os = stdoutTaken ? llvm::errs() : llvm::outs();
-    result.plan().print(os);
+    result.plan().print(os, styleOf(stdoutTaken));
     os << answers.text;
-    os.flush();
+    if (llvm::Error error = flushStandardOutput())
+      exitCode = tool.report(std::move(error));
     if (watch.interrupted())
       exitCode = tool.report("interrupted: the plan is the best so far, others "
                              "may be faster",

@@ -372,22 +372,35 @@ json::Value Explanation::toJson(const Plan &chosen) const {
 
 void Explanation::print(raw_ostream &os, const Plan &chosen) const {
   // Names of many conditions with one plan would push the columns apart.
-  auto label = [](const Alternative &alternative) {
-    return alternative.what.size() > 40 ? alternative.what.substr(0, 37) + "..."
-                                        : alternative.what;
+  auto labelOf = [](const Alternative &alternative) {
+    constexpr size_t columns = 40;
+    std::vector<std::string> lines = {""};
+    SmallVector<StringRef> names;
+    StringRef(alternative.what).split(names, ", ");
+    for (size_t i = 0; i < names.size(); ++i) {
+      std::string name = names[i].str() + (i + 1 < names.size() ? "," : "");
+      if (!lines.back().empty() &&
+          lines.back().size() + 1 + name.size() > columns)
+        lines.push_back(" ");
+      lines.back() += (lines.back().empty() ? "" : " ") + name;
+    }
+    return lines;
   };
   os << "\nrunners-up at batch " << chosen.batch << "\n";
   TextTable runners("lrrl");
   runners.row({"best with", "samples/s", "change", "plan"});
   runners.row({"(this plan)", throughput(chosen), "", chosen.summary()});
   for (const Alternative &alternative : runnersUp) {
+    std::vector<std::string> label = labelOf(alternative);
     if (alternative.plan)
-      runners.row({label(alternative), throughput(*alternative.plan),
+      runners.row({label[0], throughput(*alternative.plan),
                    printChange(throughputChange(chosen, *alternative.plan)),
                    alternative.plan->summary()});
     else
-      runners.row({label(alternative), "-", "-",
+      runners.row({label[0], "-", "-",
                    StringRef(alternative.reason).split('\n').first.str()});
+    for (size_t i = 1; i < label.size(); ++i)
+      runners.row({label[i]});
   }
   runners.print(os);
   if (!samePlan.empty())

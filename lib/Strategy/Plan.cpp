@@ -171,6 +171,23 @@ std::vector<PlanChunk> Plan::chunks() const {
   return list;
 }
 
+Error Plan::checkLayer(size_t index) const {
+  const PlanLayer &layer = layers[index];
+  size_t devices = stages[layer.stage].devices.size();
+  std::string which = "plan: layer '" + layer.name + "': strategy '" +
+                      layer.strategy.str() + "' ";
+  if (layer.strategy.devices() != static_cast<int64_t>(devices))
+    return makeError(which + "is for " + Twine(layer.strategy.devices()) +
+                     " devices, but stage " + Twine(layer.stage) + " has " +
+                     Twine(devices));
+  if (microBatchSamples() % layer.strategy.sampleShards() != 0)
+    return makeError(which + "cuts a micro-batch into " +
+                     Twine(layer.strategy.sampleShards()) +
+                     " blocks, which does not divide its " +
+                     Twine(microBatchSamples()) + " samples");
+  return Error::success();
+}
+
 Error Plan::check() const {
   auto number = [](int64_t value) { return std::to_string(value); };
   if (batch < 1 || batch > kMostBatch)
@@ -233,18 +250,8 @@ Error Plan::check() const {
       if (layer.stage != i)
         return makeError(which + "expected stage " + number(i) + ", found " +
                          number(layer.stage));
-      if (layer.strategy.devices() !=
-          static_cast<int64_t>(stage.devices.size()))
-        return makeError(which + "strategy '" + layer.strategy.str() +
-                         "' is for " + number(layer.strategy.devices()) +
-                         " devices, but stage " + number(i) + " has " +
-                         number(stage.devices.size()));
-      if (microBatchSamples() % layer.strategy.sampleShards() != 0)
-        return makeError(which + "strategy '" + layer.strategy.str() +
-                         "' cuts a micro-batch into " +
-                         number(layer.strategy.sampleShards()) +
-                         " blocks, which does not divide its " +
-                         number(microBatchSamples()) + " samples");
+      if (Error error = checkLayer(l))
+        return error;
     }
   }
   if (next != static_cast<int64_t>(layers.size()))
@@ -591,12 +598,19 @@ json::Value Infeasible::toJson() const {
 
 std::string Infeasible::str() const {
   std::string text = reason;
-  if (stage >= 0 && neededBytes > 0)
-    text += "\n  stage " + std::to_string(stage) + " needs " +
-            std::to_string(neededBytes) + " bytes (" +
-            printBytesRounded(neededBytes) + "), available are " +
-            std::to_string(availableBytes) + " (" +
-            printBytesRounded(availableBytes) + "): " + ledger.str();
+  if (stage >= 0 && neededBytes > 0) {
+    // Most reasons say already what the stage needs.
+    std::string needs = "stage " + std::to_string(stage) + " needs " +
+                        std::to_string(neededBytes) + " bytes";
+    text += "\n  ";
+    if (StringRef(reason).contains(needs))
+      text += "stage " + std::to_string(stage);
+    else
+      text += needs + " (" + printBytesRounded(neededBytes) +
+              "), available are " + std::to_string(availableBytes) + " (" +
+              printBytesRounded(availableBytes) + ")";
+    text += ": " + ledger.str();
+  }
   for (const std::string &relaxation : relaxations)
     text += "\n  it would help to " + relaxation;
   return text;

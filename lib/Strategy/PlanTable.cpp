@@ -201,106 +201,317 @@ std::string Plan::throughput() const {
   return join(figures, ", ");
 }
 
-void Plan::print(raw_ostream &os) const {
-  os << "plan for '" << model << "' on '" << cluster << "' (space " << space
-     << ", " << training.dtype << ", " << training.optimizer << ")\n";
-  os << "  batch " << batch << " in " << microBatches << " micro-batch"
-     << (microBatches == 1 ? "" : "es") << ", schedule " << schedule->name()
-     << ", pipeline degree " << pipelineDegree;
-  if (offload != Offload::Off)
-    os << ", offload " << offloadName(offload);
-  os << "\n";
-  os << format(
-            "  iteration %.3f ms, %.2f samples/s, search %.1f ms, peaks are ",
-            iterationMs, samplesPerSecond, searchMs)
-     << (exactPeak ? "exact" : "estimates") << "\n";
-  // What one compares with papers and other systems.
-  if (std::string figures = throughput(); !figures.empty())
-    os << "  " << figures << "\n";
-  if (stages.size() > 1)
-    os << format("  balance of time %.3f, of memory %.3f\n", alphaTime(),
-                 alphaMemory());
-  if (!foundBy.empty()) {
-    os << "  found by the "
-       << (foundBy == "quick" ? "quick heuristic" : foundBy + " search");
-    bool executed = objective == Objective::Executed;
-    if (executed && provenGapPercent)
-      os << ", by its formula";
-    else if (provenGapPercent)
-      os << ",";
-    if (provenGapPercent && *provenGapPercent == 0)
-      os << " proven optimal";
-    else if (provenGapPercent)
-      os << format(" proven within %.3g%% of the optimum", *provenGapPercent);
-    else if (foundBy != "heuristic")
-      os << ", stopped before anything was proven";
-    if (heuristicMs > 0)
-      os << format("; the heuristic's plan takes %.3f ms", heuristicMs);
-    os << "\n";
-  }
-  if (gapPercent && *gapPercent == 0)
-    os << "  executed as fast as any plan for this batch\n";
-  else if (gapPercent)
-    os << format("  executed within %.3g%% of what any plan for this batch "
-                 "takes at least\n",
-                 *gapPercent);
-  os << "\n";
+namespace {
 
-  auto reserved = [](const PlanStage &stage) {
-    return printBytesRounded(stage.reservedBytes) +
-           " reserved for contexts and communicators";
-  };
-  bool alike = llvm::all_of(stages, [&](const PlanStage &stage) {
-    return stage.reservedBytes == stages[0].reservedBytes;
+/// Fewer alike stages take no more lines one by one.
+constexpr size_t kLeastFolded = 3;
+
+/// Stages [begin, end) that the tables show as one.
+struct StageFold {
+  size_t begin, end;
+
+  bool isFolded() const { return end - begin > 1; }
+  std::string str() const {
+    return std::to_string(begin) +
+           (isFolded() ? "-" + std::to_string(end - 1) : "");
+  }
+};
+
+/// How a plan's tables make do with the columns of a terminal.
+enum class Layout { Full, MemoryBelow, Narrow };
+
+class PlanPrinter {
+public:
+  PlanPrinter(const Plan &plan, raw_ostream &os, TableStyle style)
+      : plan(plan), os(os), style(style) {
+    for (size_t s = 0; s < plan.stages.size();) {
+      size_t end = s + 1;
+      while (end < plan.stages.size() && areAlike(s, end))
+        ++end;
+      if (end - s < kLeastFolded)
+        end = s + 1;
+      folds.push_back({s, end});
+      s = end;
+    }
+  }
+
+  void head();
+  void stages();
+  void layers();
+  void foot();
+
+private:
+  /// One line, folded.
+  void line(const Twine &text) {
+    os << foldedText(("  " + text).str(), style.columns, /*indent=*/2) << "\n";
+  }
+  std::vector<std::string> timeCells(size_t s) const;
+  bool areAlike(size_t a, size_t b) const;
+  std::string devicesOf(StageFold fold) const;
+  std::string layersOf(StageFold fold) const;
+  size_t fullestOf(StageFold fold) const;
+  size_t slowestOf(StageFold fold) const;
+  std::string memoryOf(StageFold fold) const;
+  TextTable stageTable(Layout layout) const;
+
+  const Plan &plan;
+  raw_ostream &os;
+  TableStyle style;
+  std::vector<StageFold> folds;
+};
+
+/// A proven gap; what is below its digits is no news.
+std::string gapText(double percent) {
+  constexpr double leastShown = 1e-3;
+  std::string text;
+  raw_string_ostream(text) << format("%.3g%%", std::max(percent, leastShown));
+  return text;
+}
+
+std::string reserveText(const PlanStage &stage) {
+  return printBytesRounded(stage.reservedBytes) +
+         " reserved for contexts and communicators";
+}
+
+bool hasEqualReserves(const Plan &plan) {
+  return llvm::all_of(plan.stages, [&](const PlanStage &stage) {
+    return stage.reservedBytes == plan.stages[0].reservedBytes;
   });
-  TextTable stageTable("lllrrrrrrl");
-  stageTable.row({"stage", "devices", "layers", "time", "no-sync", "compute",
-                  "exposed", "optimizer", "bubble", "memory"});
-  for (size_t s = 0; s < stages.size(); ++s) {
-    const PlanStage &stage = stages[s];
-    TimeSplit split = timeSplit(s);
-    auto share = [&](double part) {
-      return printPercent(iterationMs > 0 ? part / iterationMs : 0, 0);
-    };
-    std::string memory = printBytesRounded(stage.peakBytes);
-    if (stage.availableBytes > 0)
-      memory = "[" + printBar(memoryFill(s)) + "] " + memory + " of " +
-               printBytesRounded(stage.availableBytes);
-    stageTable.row({std::to_string(s), deviceRange(stage.devices),
-                    stage.layerText(), printMilliseconds(stage.timeMs),
-                    printMilliseconds(stage.timeNosyncMs),
-                    share(split.computeMs), share(split.communicationMs),
-                    share(split.optimizerMs), share(split.bubbleMs), memory});
-    stageTable.note("       " + stage.ledger.str());
-    if (offload != Offload::Off)
-      stageTable.note("       on the host " + stage.hostLedger.str());
-    if (stage.reservedBytes > 0 && !alike)
-      stageTable.note("       besides " + reserved(stage));
-  }
-  stageTable.print(os);
-  if (stages[0].reservedBytes > 0 && alike)
-    os << "  on every device besides " << reserved(stages[0]) << "\n";
+}
 
-  os << "\n";
-  TextTable layerTable("lllrr");
-  layerTable.row({"layers", "stage", "strategy", "time", "memory"});
-  for (LayerRun run : runs()) {
+void PlanPrinter::head() {
+  os << "plan for '" << plan.model << "' on '" << plan.cluster << "' (space "
+     << plan.space << ", " << plan.training.dtype << ", "
+     << plan.training.optimizer << ")\n";
+  std::string offload;
+  if (plan.offload != Offload::Off)
+    offload = (", offload " + offloadName(plan.offload)).str();
+  line("batch " + Twine(plan.batch) + " in " + Twine(plan.microBatches) +
+       " micro-batch" + (plan.microBatches == 1 ? "" : "es") + ", schedule " +
+       plan.schedule->name() + ", pipeline degree " +
+       Twine(plan.pipelineDegree) + offload);
+  std::string iteration, rate, search;
+  raw_string_ostream(iteration) << format("%.3f ms", plan.iterationMs);
+  raw_string_ostream(rate) << format("%.2f samples/s", plan.samplesPerSecond);
+  raw_string_ostream(search) << format("%.1f ms", plan.searchMs);
+  line("iteration " + emphasised(iteration, Emphasis::Bold, style) + ", " +
+       emphasised(rate, Emphasis::Bold, style) + ", search " + search +
+       ", peaks are " + (plan.exactPeak ? "exact" : "estimates"));
+  // What one compares with papers and other systems.
+  if (std::string figures = plan.throughput(); !figures.empty())
+    line(figures);
+  if (plan.stages.size() > 1)
+    os << format("  balance of time %.3f, of memory %.3f\n", plan.alphaTime(),
+                 plan.alphaMemory());
+  if (!plan.foundBy.empty()) {
+    std::string text =
+        "found by the " + (plan.foundBy == "quick" ? "quick heuristic"
+                                                   : plan.foundBy + " search");
+    bool executed = plan.objective == Objective::Executed;
+    if (plan.provenGapPercent)
+      text += executed ? ", by its formula" : ",";
+    if (plan.provenGapPercent && *plan.provenGapPercent == 0)
+      text += " proven optimal";
+    else if (plan.provenGapPercent)
+      text += " proven within " + gapText(*plan.provenGapPercent) +
+              " of the optimum";
+    else if (plan.foundBy != "heuristic")
+      text += ", stopped before anything was proven";
+    if (plan.heuristicMs > 0)
+      raw_string_ostream(text)
+          << format("; the heuristic's plan takes %.3f ms", plan.heuristicMs);
+    line(text);
+  }
+  if (plan.gapPercent && *plan.gapPercent == 0)
+    line("executed as fast as any plan for this batch");
+  else if (plan.gapPercent)
+    line("executed within " + gapText(*plan.gapPercent) +
+         " of what any plan for this batch takes at least");
+}
+
+std::vector<std::string> PlanPrinter::timeCells(size_t s) const {
+  const PlanStage &stage = plan.stages[s];
+  TimeSplit split = plan.timeSplit(s);
+  auto share = [&](double part) {
+    return printPercent(plan.iterationMs > 0 ? part / plan.iterationMs : 0, 0);
+  };
+  return {
+      printMilliseconds(stage.timeMs), printMilliseconds(stage.timeNosyncMs),
+      share(split.computeMs),          share(split.communicationMs),
+      share(split.optimizerMs),        share(split.bubbleMs)};
+}
+
+bool PlanPrinter::areAlike(size_t a, size_t b) const {
+  const PlanStage &one = plan.stages[a], &other = plan.stages[b];
+  // Transfers to the next node take a little longer than inside of one.
+  constexpr double tolerance = 1e-3;
+  auto near = [](double x, double y) {
+    return std::abs(x - y) <= tolerance * std::max(x, y);
+  };
+  if (!near(one.timeMs, other.timeMs) ||
+      !near(one.timeNosyncMs, other.timeNosyncMs) ||
+      !near(one.computeMs, other.computeMs) ||
+      !near(one.optimizerMs, other.optimizerMs))
+    return false;
+  if (one.devices.size() != other.devices.size() || one.chunks.size() > 1 ||
+      other.chunks.size() > 1 || one.layerCount != other.layerCount ||
+      one.availableBytes != other.availableBytes ||
+      one.reservedBytes != other.reservedBytes)
+    return false;
+  for (int64_t l = 0; l < one.layerCount; ++l)
+    if (plan.layers[one.firstLayer + l].strategy !=
+        plan.layers[other.firstLayer + l].strategy)
+      return false;
+  return true;
+}
+
+std::string PlanPrinter::devicesOf(StageFold fold) const {
+  std::vector<int64_t> devices;
+  for (size_t s = fold.begin; s < fold.end; ++s)
+    devices.insert(devices.end(), plan.stages[s].devices.begin(),
+                   plan.stages[s].devices.end());
+  std::string text = deviceRange(devices);
+  size_t each = plan.stages[fold.begin].devices.size();
+  return fold.isFolded() ? text + ", " + std::to_string(each) + " each" : text;
+}
+
+std::string PlanPrinter::layersOf(StageFold fold) const {
+  const PlanStage &first = plan.stages[fold.begin];
+  if (!fold.isFolded())
+    return first.layerText();
+  const PlanStage &last = plan.stages[fold.end - 1];
+  return std::to_string(first.firstLayer) + "-" +
+         std::to_string(last.firstLayer + last.layerCount - 1) + ", " +
+         std::to_string(first.layerCount) + " each";
+}
+
+size_t PlanPrinter::fullestOf(StageFold fold) const {
+  size_t fullest = fold.begin;
+  for (size_t s = fold.begin; s < fold.end; ++s)
+    if (plan.stages[s].peakBytes > plan.stages[fullest].peakBytes)
+      fullest = s;
+  return fullest;
+}
+
+size_t PlanPrinter::slowestOf(StageFold fold) const {
+  size_t slowest = fold.begin;
+  for (size_t s = fold.begin; s < fold.end; ++s)
+    if (plan.stages[s].timeMs > plan.stages[slowest].timeMs)
+      slowest = s;
+  return slowest;
+}
+
+std::string PlanPrinter::memoryOf(StageFold fold) const {
+  size_t fullest = fullestOf(fold);
+  const PlanStage &stage = plan.stages[fullest];
+  int64_t leastBytes = stage.peakBytes;
+  for (size_t s = fold.begin; s < fold.end; ++s)
+    leastBytes = std::min(leastBytes, plan.stages[s].peakBytes);
+  std::string least = printBytesRounded(leastBytes);
+  std::string most = printBytesRounded(stage.peakBytes);
+  std::string memory = least == most ? most : least + " to " + most;
+  if (stage.availableBytes <= 0)
+    return memory;
+  double fill = plan.memoryFill(fullest);
+  // Full is what `memoryBinds` takes for it.
+  Emphasis how = fill > 1       ? Emphasis::Bad
+                 : fill >= 0.95 ? Emphasis::Tight
+                                : Emphasis::Good;
+  return emphasised("[" + printBar(fill) + "]", how, style) + " " + memory +
+         " of " + printBytesRounded(stage.availableBytes);
+}
+
+TextTable PlanPrinter::stageTable(Layout layout) const {
+  bool alike = hasEqualReserves(plan);
+  bool isNarrow = layout == Layout::Narrow, isFull = layout == Layout::Full;
+  TextTable table(isNarrow ? "lllrrrrr" : isFull ? "lllrrrrrrl" : "lllrrrrrr");
+  auto row = [&](std::vector<std::string> cells,
+                 const std::vector<std::string> &time, std::string memory) {
+    for (size_t c = 0; c < time.size(); ++c)
+      if (c != 1 || !isNarrow)
+        cells.push_back(time[c]);
+    if (isFull)
+      cells.push_back(std::move(memory));
+    table.row(std::move(cells));
+  };
+  row({"stage", "devices", "layers"},
+      {"time", "no-sync", "compute", "exposed", "optimizer", "bubble"},
+      "memory");
+  for (StageFold fold : folds) {
+    std::string memory = memoryOf(fold);
+    row({fold.str(), devicesOf(fold), layersOf(fold)},
+        timeCells(slowestOf(fold)), memory);
+    size_t fullest = fullestOf(fold);
+    const PlanStage &stage = plan.stages[fullest];
+    // Below the first words of the row.
+    const char *indent = "       ";
+    if (!isFull)
+      table.note(indent + memory);
+    table.note(indent +
+               (fold.isFolded() ? "stage " + std::to_string(fullest) + ": "
+                                : std::string()) +
+               stage.ledger.str());
+    if (plan.offload != Offload::Off)
+      table.note(indent + "on the host " + stage.hostLedger.str());
+    if (stage.reservedBytes > 0 && !alike)
+      table.note(indent + ("besides " + reserveText(stage)));
+  }
+  return table;
+}
+
+void PlanPrinter::stages() {
+  constexpr size_t indent = 2;
+  Layout layout = Layout::Full;
+  for (Layout narrower : {Layout::MemoryBelow, Layout::Narrow})
+    if (style.columns && stageTable(layout).width() + indent > style.columns)
+      layout = narrower;
+  stageTable(layout).print(os, indent, style.columns);
+  if (plan.stages[0].reservedBytes > 0 && hasEqualReserves(plan))
+    line("on every device besides " + reserveText(plan.stages[0]));
+}
+
+void PlanPrinter::layers() {
+  TextTable table("lllrr");
+  table.row({"layers", "stage", "strategy", "time", "memory"});
+  for (LayerRun run : plan.runs()) {
+    auto stage = static_cast<size_t>(plan.layers[run.begin].stage);
+    const StageFold &fold = *find_if(
+        folds, [&](const StageFold &each) { return stage < each.end; });
+    // The layers of alike stages are told by those of the first.
+    if (stage != fold.begin)
+      continue;
     double time = 0;
     int64_t memory = 0;
     for (size_t l = run.begin; l < run.end; ++l) {
-      time += layers[l].timeMs;
-      memory += layers[l].memoryBytes;
+      time += plan.layers[l].timeMs;
+      memory += plan.layers[l].memoryBytes;
     }
-    layerTable.row({runName(run), std::to_string(layers[run.begin].stage),
-                    layers[run.begin].strategy.str(), printMilliseconds(time),
-                    printBytesRounded(memory)});
+    table.row({plan.runName(run) + (fold.isFolded() ? " .." : ""), fold.str(),
+               plan.layers[run.begin].strategy.str(), printMilliseconds(time),
+               printBytesRounded(memory)});
   }
-  layerTable.print(os);
-  os << "\n  " << binding() << "\n";
-  if (nominal)
-    os << "  '" << cluster
-       << "' has nominal figures (data sheets, assumptions); galvatron-profile "
-          "measures a machine\n";
+  table.print(os);
+}
+
+void PlanPrinter::foot() {
+  line(plan.binding());
+  if (plan.nominal)
+    line("'" + plan.cluster +
+         "' has nominal figures (data sheets, assumptions); galvatron-profile "
+         "measures a machine");
+}
+
+} // namespace
+
+void Plan::print(raw_ostream &os, TableStyle style) const {
+  PlanPrinter printer(*this, os, style);
+  printer.head();
+  os << "\n";
+  printer.stages();
+  os << "\n";
+  printer.layers();
+  os << "\n";
+  printer.foot();
 }
 
 } // namespace galvatron

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Support/Json.h"
+#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -91,8 +92,10 @@ const json::Value *ObjectReader::get(StringRef key, bool required) {
   if (!object)
     return nullptr;
   const json::Value *value = object->get(key);
-  if (!value && required)
+  if (!value && required && !error) {
     fail("missing key '" + pathOf(key) + "'");
+    isMissing = true;
+  }
   return value;
 }
 
@@ -178,13 +181,25 @@ const json::Array *ObjectReader::array(StringRef key) {
   return nullptr;
 }
 
-Error ObjectReader::finish(bool rejectUnknown) {
-  if (!error && rejectUnknown && object)
+std::vector<StringRef> ObjectReader::unknownKeys() const {
+  std::vector<StringRef> keys;
+  if (object)
     for (const auto &member : *object)
-      if (!is_contained(asked, StringRef(member.first))) {
-        fail("unknown key '" + pathOf(member.first) + "'");
-        break;
-      }
+      if (!is_contained(asked, StringRef(member.first)))
+        keys.push_back(member.first);
+  return keys;
+}
+
+Error ObjectReader::finish(bool rejectUnknown) {
+  for (StringRef key :
+       rejectUnknown ? unknownKeys() : std::vector<StringRef>()) {
+    std::string meant = didYouMean(key, asked);
+    // A required key may be missing because it is misspelt.
+    if (!error || (isMissing && !meant.empty())) {
+      error = "unknown key '" + pathOf(key) + "'" + meant;
+      break;
+    }
+  }
   if (error)
     return makeError(*error);
   return Error::success();

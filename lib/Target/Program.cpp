@@ -7,6 +7,7 @@
 
 #include "galvatron/Target/Program.h"
 #include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Support/OutputFile.h"
 
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -18,6 +19,7 @@
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/TargetSelect.h"
@@ -26,6 +28,8 @@
 
 using namespace mlir;
 using namespace mlir::galvatron;
+using ::galvatron::TemporaryFile;
+using ::galvatron::writeInPlace;
 
 namespace {
 
@@ -57,45 +61,6 @@ createTargetMachine(ModuleOp module, const EmitOptions &options) {
       /*CM=*/std::nullopt,
       options.optLevel == 0 ? llvm::CodeGenOptLevel::None
                             : llvm::CodeGenOptLevel::Less));
-}
-
-/// A file under construction beside its final place, removed unless kept.
-class TemporaryFile {
-public:
-  ~TemporaryFile() {
-    if (!path.empty())
-      llvm::sys::fs::remove(path);
-  }
-
-  /// Makes an empty file called `final` plus something random.
-  std::error_code create(const Twine &final, StringRef suffix) {
-    llvm::SmallString<128> found;
-    std::error_code error =
-        llvm::sys::fs::createUniqueFile(final + ".%%%%%%%%" + suffix, found);
-    if (!error)
-      path = std::string(found);
-    return error;
-  }
-
-  StringRef getPath() const { return path; }
-  void keep() { path.clear(); }
-
-private:
-  std::string path;
-};
-
-/// Writes `bytes` to a file, replacing or extending what is there.
-std::error_code writeFile(StringRef path, StringRef bytes, bool append) {
-  std::error_code error;
-  llvm::raw_fd_ostream stream(
-      path, error, append ? llvm::sys::fs::OF_Append : llvm::sys::fs::OF_None);
-  if (error)
-    return error;
-  stream << bytes;
-  stream.close();
-  error = stream.error();
-  stream.clear_error();
-  return error;
 }
 
 FailureOr<std::string> findLinker(ModuleOp module, const EmitOptions &options) {
@@ -216,13 +181,18 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
     return module.emitError()
            << "cannot write '" << outputPath << "': " << error.message();
   };
+  bool inPlace = ::galvatron::isWrittenInPlace(outputPath);
+  llvm::SmallString<128> beside(outputPath);
+  if (inPlace) {
+    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, beside);
+    llvm::sys::path::append(beside, "galvatron-program");
+  }
   TemporaryFile objectFile, program;
-  if (std::error_code error = objectFile.create(outputPath, ".o"))
+  if (std::error_code error = objectFile.create(beside, ".o"))
     return cannotWrite(error);
-  if (std::error_code error = program.create(outputPath, ".tmp"))
+  if (std::error_code error = program.create(beside, ".tmp"))
     return cannotWrite(error);
-  if (std::error_code error =
-          writeFile(objectFile.getPath(), *object, /*append=*/false))
+  if (std::error_code error = writeInPlace(objectFile.getPath(), *object))
     return cannotWrite(error);
   if (failed(link(module, objectFile.getPath(), program.getPath(), options)))
     return failure();
@@ -231,13 +201,17 @@ LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
   if (!linked)
     return cannotWrite(linked.getError());
   std::string trailer = programTrailer((*linked)->getBuffer());
+  if (inPlace) {
+    std::string whole = ((*linked)->getBuffer() + trailer).str();
+    if (std::error_code error = writeInPlace(outputPath, whole))
+      return cannotWrite(error);
+    return success();
+  }
   linked->reset();
   if (std::error_code error =
-          writeFile(program.getPath(), trailer, /*append=*/true))
+          writeInPlace(program.getPath(), trailer, /*append=*/true))
     return cannotWrite(error);
-  if (std::error_code error =
-          llvm::sys::fs::rename(program.getPath(), outputPath))
+  if (std::error_code error = program.moveTo(outputPath))
     return cannotWrite(error);
-  program.keep();
   return success();
 }

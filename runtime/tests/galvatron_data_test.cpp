@@ -122,8 +122,8 @@ TEST(GalvatronData, JsonLinesHaveTheirTextUnderAKey) {
   std::string file =
       writeText("documents.jsonl", "{\"body\": \"first\\nline\"}\n"
                                    "{\"other\": 1, \"body\": \"\"}\n");
-  Result result = data("tokenize " + file + " --text-key=body --special -o " + out +
-                       " --tokenizer=" TOKENIZERS "/llama3.json");
+  Result result = data("tokenize " + file + " --text-key=body --special -o " +
+                       out + " --tokenizer=" TOKENIZERS "/llama3.json");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
   std::vector<uint32_t> expected = {0};
@@ -153,12 +153,15 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       {blank + " --documents=line", "the text has no tokens"},
       {folder(), "is not a regular file"},
       {folder() + "/none.txt", "cannot open text file"},
-      {good + " --end-token='<none>'", "--end-token: expected a token of the tokenizer"},
+      {good + " --end-token='<none>'",
+       "--end-token: expected a token of the tokenizer"},
       {good + " --documents=word", "expected file, line or jsonl"},
       {good + " --format=u8", "expected u16 or u32"},
       {good + " --shard-tokens=0", "expected a whole number from 1"},
       {good + " --threads=x", "expected a whole number from 1 to 1024"},
-      {good + " --nonsense", "unknown option '--nonsense'"},
+      {good + " --nonsense", "unknown option '--nonsense'; see --help"},
+      {good + " --tokeniser=x",
+       "unknown option '--tokeniser'; did you mean '--tokenizer'?"},
       {good + " -o " + full, "expected a new folder or an empty one"},
       {good + " --tokenizer=" + good, "byte 0: expected JSON"},
   };

@@ -231,6 +231,52 @@ TEST(Outcome, Sigusr1WritesACheckpointAndTheRunGoesOn) {
             std::string::npos);
 }
 
+TEST(Outcome, Sigusr2WritesATraceAndTheRunGoesOn) {
+  std::string trace = folder() + "/on-demand";
+  std::filesystem::remove_all(trace);
+  std::filesystem::create_directory(trace);
+  // Twice, so that the second has its own steps alone.
+  std::string wait = "for i in $(seq 500); do [ $(ls " + trace +
+                     "/t.step-*.json 2>/dev/null | wc -l) -ge ";
+  std::string then = " ] && break; sleep 0.02; done\n";
+  Result result = disturbed(
+      common() + " --steps=1000000000 --trace-steps=2 --trace=" + trace +
+          "/t.json",
+      "kill -USR2 $pid\n" + wait + "1" + then + "kill -USR2 $pid\n" + wait +
+          "2" + then + "sleep 0.1; kill -TERM $pid");
+  EXPECT_EQ(result.exitCode, 143) << result.output.substr(0, 4000);
+  EXPECT_NE(result.output.find("\ntrace: '" + trace + "/t.step-"),
+            std::string::npos);
+  int windows = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(trace)) {
+    std::string name = entry.path().filename().string();
+    if (name == "t.json")
+      continue;
+    ++windows;
+    uint64_t first = std::stoull(name.substr(name.find('-') + 1));
+    nlohmann::json events =
+        nlohmann::json::parse(readAll(entry.path().string()))["traceEvents"];
+    std::set<std::string> steps;
+    for (const nlohmann::json &event : events)
+      if (event.value("cat", "") == "step")
+        steps.insert(event["name"]);
+    EXPECT_EQ(steps,
+              (std::set<std::string>{"step " + std::to_string(first),
+                                     "step " + std::to_string(first + 1)}))
+        << name;
+  }
+  EXPECT_EQ(windows, 2);
+}
+
+TEST(Outcome, Sigusr2WithoutATraceIsAWarning) {
+  Result result = disturbed(common() + " --steps=1000000000",
+                            "kill -USR2 $pid; sleep 0.3; kill -TERM $pid");
+  EXPECT_EQ(result.exitCode, 143) << result.output.substr(0, 4000);
+  EXPECT_NE(
+      result.output.find("SIGUSR2: no step is recorded without --trace=FILE"),
+      std::string::npos);
+}
+
 TEST(Outcome, AReaderThatLeavesEndsOnlyARunThatLeavesNothing) {
   std::string out = checkpoints("unread"), summary = folder() + "/unread.json";
   auto piped = [](const std::string &arguments) {

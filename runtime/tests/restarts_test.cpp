@@ -97,7 +97,13 @@ TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
   EXPECT_EQ(damaged.exitCode(), 2);
   EXPECT_TRUE(has(damaged.message(), "do not add up to their checksum"));
   // Without restarts somebody has to decide.
-  EXPECT_EQ(runTool(common(kept) + " --resume --steps=8").exitCode, 2);
+  result = runTool(common(kept) + " --resume --steps=8");
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "; '" + kept +
+                                     "/step-00000004' is whole: "
+                                     "rename '" +
+                                     newest + "' to go on from there"))
+      << result.output;
   result = runTool(common(kept) + " --resume --steps=8 --restarts=1");
   EXPECT_EQ(result.exitCode, 0) << result.output;
   EXPECT_TRUE(has(result.output, "'" + newest + "' is set aside"))

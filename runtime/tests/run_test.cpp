@@ -145,6 +145,12 @@ TEST(Run, ReportsARunAsAPage) {
   EXPECT_EQ(count(text, "<circle"), 3u) << "a dot for each validation";
   EXPECT_EQ(count(text, "class='planned'"), 2u) << "a frame for each rank";
   EXPECT_NE(text.find(">measured</text>"), std::string::npos);
+  // The last step: both ranks are of one stage.
+  EXPECT_NE(text.find("Step 30, a rank of each stage"), std::string::npos);
+  EXPECT_NE(text.find(">rank 0</text><rect class='forward'"),
+            std::string::npos);
+  EXPECT_NE(text.find("<rect class='backward'"), std::string::npos);
+  EXPECT_EQ(count(text, "<polygon class='live'"), 1u);
   EXPECT_NE(text.find("30 steps of "), std::string::npos);
   EXPECT_EQ(text.find("http"), std::string::npos) << "it needs nothing else";
   EXPECT_EQ(count(text, "<svg"), count(text, "</svg>"));
@@ -426,10 +432,11 @@ TEST(Run, WrongInputs) {
       {some + " --warmup-steps=2", "expected at most 1 warm-up steps, found 2"},
       {p + " --steps=0 --dump-gradients=x", "--dump-gradients needs"},
       {"/nowhere.gvx --steps=0", "cannot open program '/nowhere.gvx'"},
-      {alphabet() + " --steps=0", "is damaged: no trailer at its end"},
+      {alphabet() + " --steps=0", "is not a program: expected a file that "
+                                  "galvatron-compile makes"},
       {p + " --steps=1 --data=/nowhere.txt",
        "cannot open data file '/nowhere.txt'"},
-      {p + " --steps=1 --data=" + folder(), "expected a suffix .txt"},
+      {p + " --steps=1 --data=" + folder(), "is a folder; the pattern"},
       {p + " --steps=1 --data=" + other, "expected a suffix .txt"},
       {p + " --steps=1 --data=" + binary,
        "3 bytes are not a whole number of u16 tokens"},

@@ -53,5 +53,7 @@ int galvatron::printPlannedOnly(const Tool &tool, LayerModel &model,
   if (!feasible)
     return tool.report(answer->infeasible->str(), kExitFailed);
   (path == "-" ? llvm::errs() : llvm::outs()) << answer->text;
+  if (llvm::Error error = flushStandardOutput())
+    return tool.report(std::move(error));
   return 0;
 }

@@ -312,11 +312,23 @@ int main(int argc, char **argv) {
   std::error_code code;
   raw_fd_ostream os(jsonPath.empty() ? "-" : jsonPath.getValue(), code,
                     sys::fs::OF_Text);
+  auto cannotWrite = [&] {
+    bool toFile = !jsonPath.empty() && jsonPath != "-";
+    errs() << "galvatron-solve: error: cannot write "
+           << (toFile ? "'" + jsonPath + "'" : std::string("standard output"))
+           << ": " << code.message() << "\n";
+  };
   if (code) {
-    errs() << "galvatron-solve: cannot write '" << jsonPath
-           << "': " << code.message() << "\n";
+    cannotWrite();
     return exitInvalid;
   }
   os << formatv("{0:2}", json::Value(std::move(outcome.answer))) << "\n";
+  os.flush();
+  if ((code = os.error())) {
+    // Or the stream's destructor ends the process with words of its own.
+    os.clear_error();
+    cannotWrite();
+    return exitInfeasible;
+  }
   return outcome.code;
 }

@@ -276,7 +276,10 @@ TEST(ProfileLayerModel, wrong_profiles_are_refused) {
   EXPECT_EQ(errorOf(profile, "[[1, 4], [2, 6]]", "[[1, 4], [1, 6]]"),
             "'layers[1].backward-ms': a batch is listed twice");
   EXPECT_EQ(errorOf(profile, "\"count\": 2", "\"cuont\": 2"),
-            "unknown key 'layers[1].cuont'");
+            "unknown key 'layers[1].cuont'; did you mean 'count'?");
+  EXPECT_EQ(errorOf(profile, "\"boundary-bytes\"", "\"boundary_bytes\""),
+            "unknown key 'layers[0].boundary_bytes'; did you mean "
+            "'boundary-bytes'?");
   EXPECT_EQ(errorOf(profile, "\"count\": 2", "\"count\": 0"),
             "layer 'block': expected a count from 1 to 1000000, found 0");
   EXPECT_EQ(errorOf(profile, "f32", "f8"),

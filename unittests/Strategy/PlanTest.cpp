@@ -287,6 +287,109 @@ TEST(Plan, table_shows_stages_and_runs_of_layers) {
             std::string::npos);
 }
 
+TEST(Plan, what_a_stage_needs_is_said_once) {
+  Infeasible none;
+  none.reason = "no plan fits: stage 1 needs 640 bytes (640 B), available are "
+                "600 bytes (600 B)";
+  none.stage = 1;
+  none.neededBytes = none.ledger.parameters = 640;
+  none.availableBytes = 600;
+  none.relaxations = {"use 8 such devices"};
+  EXPECT_EQ(none.str(), none.reason + "\n  stage 1: parameters 640 B\n  it "
+                                      "would help to use 8 such devices");
+  none.reason = "no plan fits";
+  none.relaxations.clear();
+  EXPECT_EQ(none.str(), "no plan fits\n  stage 1 needs 640 bytes (640 B), "
+                        "available are 600 (600 B): parameters 640 B");
+}
+
+/// `count` stages of one device and two layers each, fuller from first to last.
+Plan deepPlan(int64_t count) {
+  Plan plan = smallPlan();
+  plan.pipelineDegree = count;
+  plan.stages.resize(1);
+  plan.layers.clear();
+  PlanStage stage = plan.stages[0];
+  plan.stages.clear();
+  for (int64_t s = 0; s < count; ++s) {
+    stage.devices = {s};
+    stage.firstLayer = 2 * s;
+    stage.layerCount = 2;
+    stage.availableBytes = 1 << 20;
+    stage.ledger.activations = 1000 * s;
+    stage.peakBytes = stage.ledger.total();
+    plan.stages.push_back(stage);
+    for (const char *strategy : {"single", "single.ckpt"})
+      plan.layers.push_back({"l" + std::to_string(plan.layers.size()), s,
+                             llvm::cantFail(Strategy::parse(strategy))});
+  }
+  return plan;
+}
+
+std::string tableOf(const Plan &plan, TableStyle style = {}) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  plan.print(os, style);
+  return text;
+}
+
+size_t linesOf(llvm::StringRef text, llvm::StringRef part) {
+  llvm::SmallVector<llvm::StringRef> lines;
+  text.split(lines, '\n');
+  return llvm::count_if(
+      lines, [&](llvm::StringRef line) { return line.contains(part); });
+}
+
+TEST(Plan, table_folds_stages_that_are_alike) {
+  Plan plan = deepPlan(64);
+  plan.stages[0].timeMs = 7;      // the first is none of them
+  plan.stages[40].timeMs = 3.001; // and a little longer makes no difference
+  llvm::StringRef text;
+  std::string table = tableOf(plan);
+  text = table;
+  EXPECT_EQ(linesOf(text, "["), 2u) << table;
+  EXPECT_TRUE(text.contains("1-63   1-63, 1 each  2-127, 2 each")) << table;
+  EXPECT_TRUE(text.contains("1.85 KiB to 62.4 KiB of 1.00 MiB")) << table;
+  EXPECT_TRUE(text.contains("stage 63: parameters 640 B, activations 61.5 KiB"))
+      << table;
+  EXPECT_TRUE(text.contains("l2 ..   1-63   single")) << table;
+  EXPECT_TRUE(text.contains("l3 ..   1-63   single.ckpt")) << table;
+  EXPECT_EQ(linesOf(text, "single"), 4u) << table;
+  EXPECT_TRUE(text.contains("3.001 ms")) << table;
+  // Two alike are shown as they are, and so is one with another strategy.
+  plan.layers[2 * 2].strategy = llvm::cantFail(Strategy::parse("single.ckpt"));
+  table = tableOf(plan);
+  EXPECT_EQ(linesOf(table, "["), 4u) << table;
+  EXPECT_EQ(linesOf(tableOf(deepPlan(2)), "["), 2u);
+}
+
+TEST(Plan, table_fits_a_terminal) {
+  Plan plan = smallPlan();
+  plan.nominal = true;
+  for (PlanStage &stage : plan.stages)
+    stage.availableBytes = 1 << 20;
+  for (size_t columns : {72, 80, 100, 132}) {
+    std::string table = tableOf(plan, {columns, /*colour=*/false});
+    llvm::SmallVector<llvm::StringRef> lines;
+    llvm::StringRef(table).split(lines, '\n');
+    for (llvm::StringRef line : lines)
+      EXPECT_LE(line.size(), columns) << table;
+    EXPECT_EQ(linesOf(table, "no-sync"), columns >= 100 ? 1u : 0u) << table;
+    EXPECT_EQ(linesOf(table, "B of 1.00 MiB"), 2u) << table;
+    EXPECT_EQ(linesOf(table, "bubble  memory"), columns >= 132 ? 1u : 0u);
+  }
+  std::string coloured = tableOf(plan, {0, /*colour=*/true});
+  EXPECT_TRUE(llvm::StringRef(coloured).contains("\x1b[1m12.500 ms\x1b[0m"));
+}
+
+TEST(Plan, table_says_no_more_digits_of_a_gap_than_are_of_use) {
+  Plan plan = smallPlan();
+  plan.gapPercent = 1.86e-07;
+  EXPECT_EQ(linesOf(tableOf(plan), "executed within 0.001% of"), 1u);
+  plan.gapPercent = 7.169;
+  EXPECT_EQ(linesOf(tableOf(plan), "executed within 7.17% of"), 1u);
+}
+
 TEST(Plan, table_shows_equal_reserves_once) {
   Plan plan = smallPlan();
   auto count = [&] {

@@ -71,6 +71,31 @@ TEST(Json, compact_text_keeps_numbers_and_strings) {
             "{\"a b\":1.0,\"c\\\" d\":[1,1e-05]}");
 }
 
+TEST(Json, misspelt_keys_are_told_with_the_nearest) {
+  llvm::json::Value value = parse(R"({"forward_ms": 1, "backward-ms": 2})");
+  {
+    // Missing, because it is misspelt.
+    ObjectReader reader(value, "layers[0]");
+    reader.number("forward-ms");
+    reader.number("backward-ms");
+    EXPECT_EQ(messageOf(reader.finish()),
+              "unknown key 'layers[0].forward_ms'; did you mean 'forward-ms'?");
+  }
+  {
+    ObjectReader reader(value, "");
+    reader.numberOr("forward-ms", 0);
+    reader.number("backward-ms");
+    EXPECT_EQ(messageOf(reader.finish()),
+              "unknown key 'forward_ms'; did you mean 'forward-ms'?");
+  }
+  {
+    // Neither unknown key resembles what is missing.
+    ObjectReader reader(value, "");
+    reader.integer("count");
+    EXPECT_EQ(messageOf(reader.finish()), "missing key 'count'");
+  }
+}
+
 TEST(Json, syntax_errors_carry_name_and_line) {
   llvm::Expected<llvm::json::Value> value =
       parseJson("{\n  \"a\": }", "x.json");

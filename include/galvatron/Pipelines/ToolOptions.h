@@ -20,6 +20,9 @@
 
 #include "llvm/Support/CommandLine.h"
 
+#include <deque>
+#include <string>
+
 namespace galvatron {
 
 inline constexpr int kExitFailed = 1;
@@ -40,8 +43,13 @@ public:
   int report(llvm::StringRef message, int exitCode) const;
 
 private:
+  /// Adds its default to the help of every option that has one.
+  void describeDefaults();
+
   std::string name;
   llvm::cl::OptionCategory options;
+  /// What options say of themselves, which keep no copy; never moved.
+  std::deque<std::string> helpTexts;
 };
 
 /// The content of a file, or of standard input for "-".
@@ -51,8 +59,10 @@ std::string modelFile(llvm::StringRef path);
 /// Reads a plan JSON. Errors name the file; the JSON of an infeasible outcome
 /// is one.
 llvm::Expected<Plan> readPlanFile(llvm::StringRef path);
-/// Writes a file, or standard output for "-".
+/// Writes a file, whole or not at all, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
+/// Flushes standard output; the error says why it did not take everything.
+llvm::Error flushStandardOutput();
 /// Tries whether `path` can be written, before the work whose result it is to
 /// hold: a search is not to be lost to a folder that does not exist. Leaves
 /// nothing behind and changes no file. "-" and "" are always fine.

@@ -15,6 +15,7 @@
 
 #include "galvatron/Schedule/Offload.h"
 #include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Support/TextTable.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -242,6 +243,9 @@ struct Plan {
   /// Structure only: stages cover the layers in order, every strategy fills its
   /// stage, no device twice, sample counts divide. Not memory.
   llvm::Error check() const;
+  /// What `check` looks at in one layer: whether its strategy fills its stage
+  /// and cuts a micro-batch evenly. Its stage must be one of the plan's.
+  llvm::Error checkLayer(size_t index) const;
 
   /// Whether the stages together have the devices from 0 on, as a program's
   /// ranks are numbered, in any order and groups of any size. Other plans can
@@ -282,8 +286,9 @@ struct Plan {
   /// One sentence on what limits the plan, and how closely.
   std::string binding() const;
 
-  /// A table a person can read.
-  void print(llvm::raw_ostream &os) const;
+  /// A table a person can read. Three and more neighbouring stages that differ
+  /// in their place, their memory and a thousandth of their times are one row.
+  void print(llvm::raw_ostream &os, TableStyle style = {}) const;
 };
 
 /// "0-3" for consecutive devices, "0-1,4" otherwise.

@@ -61,10 +61,14 @@ public:
 
 private:
   const llvm::json::Value *get(llvm::StringRef key, bool required);
+  /// Members that nobody asked for.
+  std::vector<llvm::StringRef> unknownKeys() const;
 
   const llvm::json::Object *object;
   std::string path;
   std::optional<std::string> error;
+  /// What `error` says is that a key is missing.
+  bool isMissing = false;
   std::vector<std::string> asked;
 };
 

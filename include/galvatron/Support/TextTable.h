@@ -21,6 +21,26 @@
 
 namespace galvatron {
 
+/// How text for a person is laid out.
+struct TableStyle {
+  /// Letters of a line that text is folded to; 0: lines are as long as they
+  /// come, as scripts want them.
+  size_t columns = 0;
+  /// Escape sequences of terminals for what counts.
+  bool colour = false;
+};
+
+/// The words of `text` in lines of at most `columns` letters, or one word; 0:
+/// one line. Spaces in front stay.
+std::vector<std::string> foldText(llvm::StringRef text, size_t columns);
+/// The same as one text: lines behind the first are indented by `indent` more
+/// than it.
+std::string foldedText(llvm::StringRef text, size_t columns, size_t indent);
+
+/// What `TableStyle::colour` makes of text.
+enum class Emphasis : uint8_t { Bold, Good, Tight, Bad };
+std::string emphasised(llvm::StringRef text, Emphasis how, TableStyle style);
+
 class TextTable {
 public:
   /// One letter a column: 'l' sets it flush left, 'r' flush right.
@@ -30,14 +50,20 @@ public:
   void row(std::vector<std::string> cells);
   /// A line between rows that takes no part in the columns.
   void note(std::string text);
-  /// Every line begins with `indent` spaces.
-  void print(llvm::raw_ostream &os, unsigned indent = 2) const;
+  /// Every line begins with `indent` spaces; notes are folded to `columns`.
+  void print(llvm::raw_ostream &os, unsigned indent = 2,
+             size_t columns = 0) const;
+  /// Letters of the longest row, without notes and indentation.
+  size_t width() const;
 
 private:
   struct Row {
     std::vector<std::string> cells;
     bool isNote;
   };
+
+  /// Of every column.
+  std::vector<size_t> widths() const;
 
   std::string alignment;
   std::vector<Row> rows;

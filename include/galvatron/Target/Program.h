@@ -32,7 +32,8 @@ struct EmitOptions {
 };
 
 /// Writes the program of `module` to `outputPath`, atomically: the file is
-/// there in full or not at all. The module must have gone through
+/// there in full or not at all; into a device or a pipe it is written as into
+/// any other. The module must have gone through
 /// galvatron-allocate-arena; it stays as it is. Fails with a diagnostic.
 LogicalResult emitProgram(ModuleOp module, StringRef outputPath,
                           const EmitOptions &options = {});

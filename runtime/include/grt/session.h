@@ -298,6 +298,27 @@ struct TimeShares {
   uint64_t steps = 0;              ///< that were looked at
 };
 
+/// A recorded step, rank by rank, as a drawing shows it: what is too short to
+/// be seen is joined to its neighbour. Milliseconds since the step's beginning.
+struct StepPicture {
+  enum class Kind : uint8_t { Forward, Backward, Update, Communication, Wait };
+  struct Span {
+    Kind kind;
+    double begin, end;
+  };
+  struct Rank {
+    int rank, stage;
+    /// Computation, then communication, which may run beside it.
+    std::vector<Span> measured, predicted;
+    std::vector<std::pair<double, uint64_t>> memory; ///< time, live bytes
+    uint64_t plannedBytes;
+  };
+  uint64_t step = 0; ///< 0: none was recorded
+  double measuredMs = 0;
+  double predictedMs = 0; ///< 0: the program does not have its times
+  std::vector<Rank> ranks;
+};
+
 /// A parameter, its gradient or its optimizer state in the Hugging Face layout.
 struct Tensor {
   std::vector<int64_t> shape;
@@ -421,9 +442,14 @@ public:
   Status loadWeights(const std::string &path);
   /// Whether the next steps are recorded; needs SessionOptions::trace.
   Status record(bool on);
+  /// Forgets the steps that are recorded.
+  void forgetRecorded();
   /// Shares of the recorded steps, and of the step that the cost model expects
   /// (`steps` is 0 if the program does not have its times).
   Status timeShares(TimeShares &measured, TimeShares &predicted) const;
+  /// The last recorded step, of at most `mostRanks` ranks of this process, one
+  /// of each stage.
+  Status stepPicture(size_t mostRanks, StepPicture &picture) const;
   /// Writes the recorded steps, and what the cost model expects beside each, as
   /// a Chrome trace.
   Status writeTrace(const std::string &path) const;

@@ -88,10 +88,17 @@ std::vector<std::string> modelFiles(const std::string &path) {
   if (std::filesystem::exists(single))
     return {single};
   std::string indexPath = path + "/model.safetensors.index.json";
-  if (!std::filesystem::exists(indexPath))
+  if (!std::filesystem::exists(indexPath)) {
+    bool pickled =
+        std::filesystem::exists(path + "/pytorch_model.bin") ||
+        std::filesystem::exists(path + "/pytorch_model.bin.index.json");
     invalid("'" + path +
             "': expected model.safetensors or "
-            "model.safetensors.index.json in this folder");
+            "model.safetensors.index.json in this folder" +
+            (pickled ? ", found pytorch_model.bin; transformers converts it: "
+                       "AutoModel.from_pretrained(..).save_pretrained(..)"
+                     : ""));
+  }
   return indexedFiles(readWholeFile(indexPath, 1 << 28), indexPath, path);
 }
 

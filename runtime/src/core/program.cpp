@@ -112,13 +112,22 @@ std::string_view checkedPayload(std::string_view bytes,
   auto damaged = [&](const std::string &what) {
     invalid("program '" + name + "' is damaged: " + what);
   };
+  bool isImage = bytes.starts_with(std::string_view(ELFMAG, SELFMAG));
+  bool hasTrailer =
+      bytes.size() >= trailerBytes &&
+      bytes.substr(bytes.size() - trailerBytes).starts_with(trailerMagic);
+  // What never was a program is no damaged one.
+  if (!isImage && !hasTrailer && !bytes.empty())
+    invalid("'" + name +
+            "' is not a program: expected a file that galvatron-compile makes "
+            "of a model or a planned module (.gvx)");
   if (bytes.size() < trailerBytes)
     damaged("expected at least " + str(trailerBytes) + " bytes, found " +
             str(bytes.size()));
   std::string_view trailer = bytes.substr(bytes.size() - trailerBytes);
   std::string_view payload = bytes.substr(0, bytes.size() - trailerBytes);
-  if (trailer.substr(0, trailerMagic.size()) != trailerMagic)
-    damaged("no trailer at its end; it is cut short or not a program");
+  if (!hasTrailer)
+    damaged("no trailer at its end; it is cut short");
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i)
     length |= uint64_t(uint8_t(trailer[8 + i])) << (8 * i);
@@ -128,8 +137,7 @@ std::string_view checkedPayload(std::string_view bytes,
   std::array<unsigned char, trailerBytes> expected = programTrailer(payload);
   if (std::memcmp(expected.data(), trailer.data(), trailerBytes) != 0)
     damaged("its SHA-256 differs from the one in its trailer");
-  if (payload.size() < SELFMAG ||
-      std::memcmp(payload.data(), ELFMAG, SELFMAG) != 0)
+  if (!isImage)
     damaged("expected an ELF shared object");
   if (payload.size() >= sizeof(Elf64_Ehdr))
     checkMachine(payload, name);

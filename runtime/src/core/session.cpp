@@ -603,6 +603,11 @@ Status Session::record(bool on) {
   });
 }
 
+void Session::forgetRecorded() {
+  for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+    recorder->clear();
+}
+
 Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
   return guarded([&] {
     TraceReport report = impl->report();
@@ -610,6 +615,10 @@ Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
     if (!report.predicted(predicted))
       predicted = TimeShares();
   });
+}
+
+Status Session::stepPicture(size_t mostRanks, StepPicture &picture) const {
+  return guarded([&] { picture = impl->report().picture(mostRanks); });
 }
 
 Status Session::writeTrace(const std::string &path) const {

@@ -73,6 +73,8 @@ public:
   void fetchDeviceTimes();
   /// Between steps only.
   void setRecording(bool on) { recording = on; }
+  /// Forgets the events. Between steps only.
+  void clear() { count = fetched = 0; }
 
   bool isActive() const { return active; }
   TraceEvent *open(TraceKind kind);

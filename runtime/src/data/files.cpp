@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 
 namespace grt {
@@ -42,6 +43,10 @@ const Format &formatOf(const std::string &path, const std::string &wanted) {
 DataFile::DataFile(const std::string &path, const std::string &wanted,
                    const TextEncoder &encodeText, uint64_t mostChecked)
     : path(path), checkedFirst(mostChecked) {
+  if (std::filesystem::is_directory(path))
+    invalid("data file '" + path + "' is a folder; the pattern '" +
+            (std::filesystem::path(path) / "*.u16").string() +
+            "' would be the files of tokens in it");
   const Format &format = formatOf(path, wanted);
   formatName = format.name;
   bool isText = formatName == "text" || formatName == "jsonl";

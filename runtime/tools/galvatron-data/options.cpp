@@ -7,6 +7,8 @@
 
 #include "options.h"
 
+#include "core/nearest.h"
+
 #include <cerrno>
 #include <cstdlib>
 #include <functional>
@@ -138,8 +140,14 @@ Status parseOptions(int count, char **arguments, Options &options) {
       continue;
     }
     auto action = actions.find(name);
-    if (action == actions.end())
-      return Status(ExitInvalid, "unknown option '" + name + "'");
+    if (action == actions.end()) {
+      std::vector<std::string> known;
+      for (const auto &[option, set] : actions)
+        known.push_back(option);
+      for (const auto &[option, set] : flags)
+        known.push_back(option);
+      return Status(ExitInvalid, unknownOption(name, nearestName(name, known)));
+    }
     if (!isGiven && i + 1 == count)
       return Status(ExitInvalid, "option '" + name + "' needs a value");
     std::string value = isGiven ? argument.substr(equals + 1) : arguments[++i];

@@ -24,9 +24,9 @@ constexpr double noise = 0.25;
 /// Even a cache line takes this long from one core to another.
 constexpr double leastSeconds = 1e-7;
 
-std::string sentence(const char *pattern, double a, double b = 0) {
-  char text[96];
-  std::snprintf(text, sizeof(text), pattern, a, b);
+std::string number(const char *pattern, double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), pattern, value);
   return text;
 }
 
@@ -70,10 +70,9 @@ double busyCoresNow() {
 std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
   std::vector<std::string> found;
   if (othersBusy > quietCores)
-    found.push_back(sentence("other processes kept %.1f of the machine's cores "
-                             "at work before the measurement: its figures are "
-                             "too low, and differ from run to run",
-                             othersBusy));
+    found.push_back("other processes kept " + number("%.1f", othersBusy) +
+                    " of the machine's cores at work before the measurement: "
+                    "its figures are too low, and differ from run to run");
   for (const CollectiveTimes &collective : m.collectives) {
     std::string name =
         collective.kind + " of " + std::to_string(collective.ranks) + " ranks";
@@ -107,9 +106,8 @@ std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
     double best = 0, at = 0;
     for (auto [size, flops] : sorted) {
       if (flops < best * (1 - noise)) {
-        found.push_back(
-            std::string(what) +
-            sentence(": size %.3g is much slower than size %.3g", size, at));
+        found.push_back(std::string(what) + ": size " + number("%.3g", size) +
+                        " is much slower than size " + number("%.3g", at));
         return;
       }
       if (flops > best) {

@@ -14,8 +14,14 @@
 #include "measure.h"
 #include "options.h"
 
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -33,13 +39,17 @@ uint64_t defaultMemory(int ranks) {
 }
 
 void write(const std::string &path, const std::string &text) {
-  std::FILE *file = path == "-" ? stdout : std::fopen(path.c_str(), "w");
+  bool toFile = path != "-";
+  auto cannot = [&] {
+    fail("cannot write " + (toFile ? "'" + path + "'" : "standard output") +
+         ": " + std::strerror(errno));
+  };
+  std::FILE *file = toFile ? std::fopen(path.c_str(), "w") : stdout;
   if (!file)
-    fail("cannot write '" + path + "'");
+    cannot();
   bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  good = (path == "-" ? std::fflush(file) : std::fclose(file)) == 0 && good;
-  if (!good)
-    fail("cannot write '" + path + "'");
+  if ((toFile ? std::fclose(file) : std::fflush(file)) != 0 || !good)
+    cannot();
 }
 
 void report(const Options &options, const Measurement &measurement,
@@ -64,14 +74,65 @@ Status tryFiles(const Options &options) {
   return tryOutputs(outputs);
 }
 
+/// On a terminal a line that says how long the measurement has gone on; it goes
+/// when the measurement is over.
+class Progress {
+public:
+  explicit Progress(double seconds) {
+    if (isatty(STDERR_FILENO))
+      ticker = std::thread([this, seconds] { show(seconds); });
+  }
+  ~Progress() {
+    if (!ticker.joinable())
+      return;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      over = true;
+    }
+    changed.notify_one();
+    ticker.join();
+    std::fputs("\r\x1b[K", stderr);
+  }
+  Progress(const Progress &) = delete;
+  Progress &operator=(const Progress &) = delete;
+
+private:
+  void show(double seconds) {
+    std::unique_lock<std::mutex> lock(mutex);
+    for (int passed = 0; !over; ++passed) {
+      std::fprintf(stderr, "\rmeasuring: %d of about %.0f s\x1b[K", passed,
+                   seconds);
+      changed.wait_for(lock, std::chrono::seconds(1), [this] { return over; });
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::thread ticker;
+};
+
+Measurement measureOnRanks(World &world, const MeasureOptions &how) {
+  std::optional<Progress> progress;
+  if (world.firstLocal() == 0)
+    progress.emplace(how.seconds);
+  return measure(world, how);
+}
+
+Measurement measureOneDevice(const Options &options,
+                             const MeasureOptions &how) {
+  Progress progress(how.seconds);
+  return measureDevice(options.backend, options.largest, how);
+}
+
 void run(const Options &options, Processes *processes) {
   MeasureOptions how;
   how.quick = options.quick;
   how.seconds =
       options.seconds > 0 ? options.seconds : (options.quick ? 2 : 60);
   if (!options.backend.empty())
-    return report(options, measureDevice(options.backend, options.largest, how),
-                  options.memory, /*othersBusy=*/0);
+    return report(options, measureOneDevice(options, how), options.memory,
+                  /*othersBusy=*/0);
   int ranks = options.ranks
                   ? options.ranks
                   : std::max(1, int(std::thread::hardware_concurrency()));
@@ -82,7 +143,7 @@ void run(const Options &options, Processes *processes) {
     world = processes->world();
   else
     world = std::make_shared<ThreadsWorld>(ranks);
-  Measurement measurement = measure(*world, how);
+  Measurement measurement = measureOnRanks(*world, how);
   if (world->firstLocal() == 0)
     report(options, measurement,
            options.memory ? options.memory

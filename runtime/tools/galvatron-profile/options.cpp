@@ -4,10 +4,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+
 #include "options.h"
+
+#include "core/nearest.h"
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
+#include <map>
+#include <vector>
 
 namespace grt::profile {
 namespace {
@@ -53,60 +59,83 @@ bool parseBytes(const std::string &text, uint64_t &bytes) {
 } // namespace
 
 Status parseOptions(int count, char **arguments, Options &options) {
+  using Action = std::function<Status(const std::string &value)>;
+  auto numberOf = [](const char *name, double least, double most, bool whole,
+                     const char *expected, std::function<void(double)> set) {
+    return [=](const std::string &value) {
+      double parsed = 0;
+      std::string suffix;
+      if (!number(value, parsed, suffix) || !suffix.empty() || parsed < least ||
+          parsed > most || (whole && parsed != std::floor(parsed)))
+        return wrong(name, expected, value);
+      set(parsed);
+      return Status();
+    };
+  };
+  const std::map<std::string, Action> actions = {
+      {"--ranks", numberOf("--ranks", 1, 1024, /*whole=*/true,
+                           "a whole number from 1 to 1024",
+                           [&](double v) { options.ranks = int(v); })},
+      {"--seconds", numberOf("--seconds", 0.1, 3600, /*whole=*/false,
+                             "a number from 0.1 to 3600",
+                             [&](double v) { options.seconds = v; })},
+      {"--largest", numberOf("--largest", 16, 65536, /*whole=*/true,
+                             "a whole number from 16 to 65536",
+                             [&](double v) { options.largest = int64_t(v); })},
+      {"--backend",
+       [&](const std::string &value) {
+         options.backend = value == "cpu" ? "" : value;
+         return value.empty() ? wrong("--backend", "a backend such as cuda", "")
+                              : Status();
+       }},
+      {"--memory",
+       [&](const std::string &value) {
+         return parseBytes(value, options.memory)
+                    ? Status()
+                    : wrong("--memory", "a size with its unit such as 4GiB",
+                            value);
+       }},
+      {"--json",
+       [&](const std::string &value) {
+         options.json = value;
+         return value.empty() ? wrong("--json", "a file", value) : Status();
+       }},
+      {"-o", [&](const std::string &value) {
+         options.output = value;
+         return value.empty() ? wrong("-o", "a file", value) : Status();
+       }}};
+  const std::map<std::string, std::function<void()>> flags = {
+      {"--help", [&] { options.help = true; }},
+      {"-h", [&] { options.help = true; }},
+      {"--version", [&] { options.version = true; }},
+      {"--quick", [&] { options.quick = true; }},
+      {"--json", [&] { options.json = "-"; }}};
   for (int i = 0; i < count; ++i) {
     std::string argument = arguments[i];
     size_t equals = argument.find('=');
     std::string name = argument.substr(0, equals);
     bool given = equals != std::string::npos;
-    std::string value = given ? argument.substr(equals + 1) : "";
-    bool flag = name == "--help" || name == "-h" || name == "--version" ||
-                name == "--quick";
-    if (flag && given)
+    auto action = actions.find(name);
+    auto flag = flags.find(name);
+    if (!given && flag != flags.end()) {
+      flag->second();
+    } else if (action != actions.end()) {
+      // `--ranks=2` or `--ranks 2`.
+      if (!given && i + 1 == count)
+        return Status(2, "option '" + name + "' needs a value");
+      Status status =
+          action->second(given ? argument.substr(equals + 1) : arguments[++i]);
+      if (!status)
+        return status;
+    } else if (flag != flags.end()) {
       return Status(2, "option '" + name + "' takes no value");
-    double parsed = 0;
-    std::string suffix;
-    if (name == "--help" || name == "-h") {
-      options.help = true;
-    } else if (name == "--version") {
-      options.version = true;
-    } else if (name == "--quick") {
-      options.quick = true;
-    } else if (name == "--ranks") {
-      if (!number(value, parsed, suffix) || !suffix.empty() || parsed < 1 ||
-          parsed > 1024 || parsed != std::floor(parsed))
-        return wrong(name, "a whole number from 1 to 1024", value);
-      options.ranks = int(parsed);
-    } else if (name == "--seconds") {
-      if (!number(value, parsed, suffix) || !suffix.empty() || parsed < 0.1 ||
-          parsed > 3600)
-        return wrong(name, "a number from 0.1 to 3600", value);
-      options.seconds = parsed;
-    } else if (name == "--backend") {
-      if (value.empty())
-        return wrong(name, "a backend such as cuda", value);
-      options.backend = value == "cpu" ? "" : value;
-    } else if (name == "--largest") {
-      if (!number(value, parsed, suffix) || !suffix.empty() || parsed < 16 ||
-          parsed > 65536 || parsed != std::floor(parsed))
-        return wrong(name, "a whole number from 16 to 65536", value);
-      options.largest = int64_t(parsed);
-    } else if (name == "--memory") {
-      if (!parseBytes(value, options.memory))
-        return wrong(name, "a size with its unit such as 4GiB", value);
-    } else if (name == "--json") {
-      if (given && value.empty())
-        return wrong(name, "a file", value);
-      options.json = given ? value : "-";
-    } else if (name == "-o") {
-      if (!given && i + 1 < count) {
-        given = true;
-        value = arguments[++i];
-      }
-      if (!given || value.empty())
-        return Status(2, "option '-o' needs a file");
-      options.output = value;
-    } else if (argument[0] == '-' && argument.size() > 1) {
-      return Status(2, "unknown option '" + name + "'");
+    } else if (argument.size() > 1 && argument[0] == '-') {
+      std::vector<std::string> known;
+      for (const auto &[option, set] : actions)
+        known.push_back(option);
+      for (const auto &[option, set] : flags)
+        known.push_back(option);
+      return Status(2, unknownOption(name, nearestName(name, known)));
     } else {
       return Status(2, "expected options only, found '" + argument + "'");
     }

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // One table. What --help prints is made of it, and of that the manual page and
-// the completions of shells (cmake/ToolPages.py); a test holds that it has the
+// the completions of shells (cmake/tool_pages.py); a test holds that it has the
 // options that are parsed.
 //
 //===----------------------------------------------------------------------===//
@@ -149,7 +149,8 @@ constexpr OptionHelp table[] = {
     {nullptr, "--report=FILE.html",
      "the run as a page: loss, times, memory, measured beside predicted"},
     {nullptr, "--trace=FILE",
-     "Chrome trace of the last steps, measured and predicted"},
+     "Chrome trace of the last steps, measured and predicted; on SIGUSR2 also "
+     "of the next ones, in FILE.step-N"},
     {nullptr, "--trace-steps=N",
      "how many (default 3); the summary's shares are theirs; 0: no step is "
      "recorded"},

@@ -15,8 +15,10 @@
 #include "training.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 using namespace grt;
@@ -276,9 +278,11 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (status)
     status = Session::create(program, sessionOptions, session);
   std::string versions;
-  if (status && beginning.checkpoint)
+  if (status && beginning.checkpoint) {
     status = session->resume(*beginning.checkpoint, &versions);
-  else if (status && !options.init.empty())
+    if (!status)
+      status = offerOlder(beginning, status);
+  } else if (status && !options.init.empty())
     status = session->loadWeights(options.init);
   if (!status)
     return status;
@@ -302,7 +306,10 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   std::optional<Training> training;
   uint64_t firstStep = state.step;
   if (data) {
-    training.emplace(options, *data, *session, beginning, report);
+    bool traces = !options.trace.empty() && recordsSteps(options, state);
+    training.emplace(options,
+                     traces ? ownFile(options.trace, processes.get()) : "",
+                     *data, *session, beginning, report);
     outcome.add(training->run());
   }
   bool stopped = !outcome.cause();
@@ -399,7 +406,8 @@ Status describe(const Options &options) {
                : Status(ExitStorage,
                         "cannot write " +
                             (toFile ? "'" + options.json + "'"
-                                    : std::string("standard output")));
+                                    : std::string("standard output")) +
+                            ": " + std::strerror(errno));
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 
 #include "options.h"
 
+#include "core/nearest.h"
 #include "grt/parameter_groups.h"
 
 #include <algorithm>
@@ -329,23 +330,6 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--json", [&] { o.json = "-"; }}};
 }
 
-/// Edits (insert, remove, replace a letter) from one text to the other.
-size_t editDistance(const std::string &from, const std::string &to) {
-  std::vector<size_t> row(to.size() + 1);
-  for (size_t j = 0; j <= to.size(); ++j)
-    row[j] = j;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= to.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min(
-          {above + 1, row[j - 1] + 1, diagonal + (from[i - 1] != to[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row[to.size()];
-}
-
 /// The option that was probably meant: close in letters, or a common name of
 /// what this tool calls otherwise; empty if none is.
 std::string nearestOption(const std::string &name,
@@ -362,15 +346,7 @@ std::string nearestOption(const std::string &name,
       {"--prompt", "--generate"}};
   if (auto it = otherNames.find(name); it != otherNames.end())
     return it->second;
-  std::string nearest;
-  // A third of the letters may be wrong.
-  size_t least = name.size() / 3 + 1;
-  for (const std::string &option : known)
-    if (size_t distance = editDistance(name, option); distance < least) {
-      least = distance;
-      nearest = option;
-    }
-  return nearest;
+  return grt::nearestName(name, known);
 }
 
 } // namespace
@@ -421,11 +397,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
     } else if (flag != flags.end()) {
       return Status(2, "option '" + name + "' takes no value");
     } else {
-      std::string nearest = nearestOption(name, parsedOptions());
-      return Status(2, "unknown option '" + name + "'" +
-                           (nearest.empty()
-                                ? "; see --help"
-                                : "; did you mean '" + nearest + "'?"));
+      return Status(
+          2, grt::unknownOption(name, nearestOption(name, parsedOptions())));
     }
   }
   if (options.help || options.version)

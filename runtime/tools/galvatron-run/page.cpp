@@ -31,9 +31,15 @@ constexpr const char *style =
     "stroke-dasharray:5 4}.dot{fill:#c2571a}.compute{fill:#2563a8}"
     ".communication{fill:#c2571a}.bubble{fill:#999}.idle{fill:#ccc}"
     ".planned{fill:none;stroke:currentColor}p{margin:.2em 0}"
+    ".forward{fill:#2563a8;background:#2563a8}.backward{fill:#3f8f5f;"
+    "background:#3f8f5f}.update{fill:#8a5fb0;background:#8a5fb0}"
+    ".live{fill:#2563a8;fill-opacity:.35;background:#2563a859}"
+    ".key{display:inline-block;width:.8em;height:.8em;margin-left:.8em}"
+    ".key.communication{background:#c2571a}.key.bubble{background:#999}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}"
     ".line{stroke:#7ab3e8}.other{stroke:#f0a070}.dot{fill:#f0a070}"
-    ".compute{fill:#7ab3e8}.communication{fill:#f0a070}.idle{fill:#555}}";
+    ".compute{fill:#7ab3e8}.communication{fill:#f0a070}.idle{fill:#555}"
+    ".key.communication{background:#f0a070}}";
 
 std::string brief(double value) {
   char text[32];
@@ -173,6 +179,91 @@ std::string sharesPicture(const PageContent &content) {
                  text + "</svg>");
 }
 
+/// Spans of one row; communication is drawn over the lower half, as it may run
+/// beside computation.
+std::string spansRow(const std::vector<StepPicture::Span> &spans, double scale,
+                     double at, double tall) {
+  static const char *const kinds[] = {"forward", "backward", "update",
+                                      "communication", "bubble"};
+  static const char *const names[] = {"forward", "backward", "norm and update",
+                                      "communication", "waiting for others"};
+  std::string text;
+  for (const StepPicture::Span &span : spans) {
+    bool moves = span.kind >= StepPicture::Kind::Communication;
+    auto kind = size_t(span.kind);
+    text += std::string("<rect class='") + kinds[kind] + "' x='" +
+            brief(left + span.begin * scale) + "' y='" +
+            brief(at + (moves ? tall / 2 : 0)) + "' width='" +
+            brief(std::max(0.3, (span.end - span.begin) * scale)) +
+            "' height='" + brief(moves ? tall / 2 : tall) + "'><title>" +
+            names[kind] + ", " + brief(span.begin) + " to " + brief(span.end) +
+            " ms</title></rect>";
+  }
+  return text;
+}
+
+/// Live bytes over the step, below a line at what is planned.
+std::string memoryRow(const StepPicture::Rank &rank, double scale, double at,
+                      double tall) {
+  if (rank.memory.empty() || !rank.plannedBytes)
+    return "";
+  auto down = [&](uint64_t bytes) {
+    return at + tall * (1 - double(bytes) / double(rank.plannedBytes));
+  };
+  std::string path = brief(left + rank.memory.front().first * scale) + "," +
+                     brief(at + tall) + " ";
+  uint64_t most = 0;
+  for (auto [time, bytes] : rank.memory) {
+    path += brief(left + time * scale) + "," + brief(down(bytes)) + " ";
+    most = std::max(most, bytes);
+  }
+  path +=
+      brief(left + rank.memory.back().first * scale) + "," + brief(at + tall);
+  return "<polygon class='live' points='" + path +
+         "'/><line class='other' x1='" + brief(left) + "' x2='" +
+         brief(pageWidth - 10) + "' y1='" + brief(at) + "' y2='" + brief(at) +
+         "'/><text x='0' y='" + brief(at + tall - 4) + "'>" +
+         brief(double(most) / (1 << 20)) + " MiB</text>";
+}
+
+std::string stepPicture(const StepPicture &step) {
+  double longest = std::max(step.measuredMs, step.predictedMs);
+  if (step.ranks.empty() || longest <= 0)
+    return "";
+  constexpr double tall = 16, memoryTall = 26, gap = 4;
+  bool predicts = step.predictedMs > 0;
+  double scale = (pageWidth - left - 10) / longest, at = 2;
+  std::string rows;
+  for (const StepPicture::Rank &rank : step.ranks) {
+    rows += "<text x='0' y='" + brief(at + 12) + "'>rank " +
+            std::to_string(rank.rank) + "</text>" +
+            spansRow(rank.measured, scale, at, tall);
+    at += tall + gap;
+    if (predicts) {
+      rows += "<text x='0' y='" + brief(at + 12) + "'>predicted</text>" +
+              spansRow(rank.predicted, scale, at, tall);
+      at += tall + gap;
+    }
+    rows += memoryRow(rank, scale, at, memoryTall);
+    at += memoryTall + 3 * gap;
+  }
+  std::string title =
+      "Step " + std::to_string(step.step) + ", a rank of each stage: " +
+      (predicts ? "measured, predicted, memory (planned: dashed); "
+                : "measured, memory (planned: dashed); ") +
+      brief(step.measuredMs) + " ms" +
+      (predicts ? ", predicted " + brief(step.predictedMs) + " ms" : "");
+  return section(title, "<svg viewBox='0 0 " + brief(pageWidth) + " " +
+                            brief(at) + "'>" + rows +
+                            "</svg><p><span class='key forward'></span> "
+                            "forward <span class='key backward'></span> "
+                            "backward <span class='key update'></span> norm "
+                            "and update <span class='key "
+                            "communication'></span> communication <span "
+                            "class='key bubble'></span> waiting for others "
+                            "<span class='key live'></span> live memory</p>");
+}
+
 std::string memoryPicture(const std::vector<RankMemory> &memory) {
   uint64_t most = 1;
   for (const RankMemory &rank : memory)
@@ -261,6 +352,7 @@ std::string pageText(const PageContent &content) {
   }
   if (content.measured.steps)
     text += sharesPicture(content);
+  text += stepPicture(content.step);
   if (!content.memory.empty())
     text += memoryPicture(content.memory);
   return text + "</html>\n";

@@ -43,6 +43,7 @@ struct PageContent {
   double predictedMs = 0;                             ///< 0: unknown
   bool nominal = false;
   grt::TimeShares measured, predicted; ///< `steps` 0: there are none
+  grt::StepPicture step;               ///< the last one that was recorded
   std::vector<grt::RankMemory> memory;
 };
 

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -176,6 +177,15 @@ void Report::failure(const Status &status) {
   failed.push_back(status);
 }
 
+size_t Report::terminalColumns() const {
+  winsize size{};
+  size_t stamp = options.timestamps ? timeText().size() + 1 : 0;
+  if (!onTerminal || ioctl(fileno(people), TIOCGWINSZ, &size) != 0 ||
+      size.ws_col <= stamp)
+    return SIZE_MAX;
+  return size.ws_col - stamp;
+}
+
 void Report::say(const std::string &line) {
   if (silent || gone)
     return;
@@ -334,24 +344,36 @@ void Report::step(const grt::StepResult &result,
   uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
 
   if (printed(result, validationLoss.has_value())) {
-    std::string line = "step " + std::to_string(result.step) + " loss " +
-                       format("%.4f", result.loss) +
-                       (hasNorm ? " norm " + format("%.3g", result.gradientNorm)
-                                : std::string()) +
-                       " lr " + scientific(result.learningRate) + " " +
-                       format(result.milliseconds < 10 ? "%.2f" : "%.0f",
-                              result.milliseconds) +
-                       " ms " +
-                       (length ? counted(rate * length) + " tok/s"
-                               : counted(rate) + " samples/s");
-    if (hasMfu)
-      line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
-    line += " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
-    if (result.skipped)
-      line += " update left out";
-    if (validationLoss)
-      line += " validation " + format("%.4f", *validationLoss);
-    say(line + progress(result.step, samples));
+    enum { All, NoMemory, NoMfu, NoRate };
+    auto lineOf = [&](int leftOut) {
+      std::string line = "step " + std::to_string(result.step) + " loss " +
+                         format("%.4f", result.loss);
+      if (hasNorm)
+        line += " norm " + format("%.3g", result.gradientNorm);
+      if (leftOut < NoRate)
+        line += " lr " + scientific(result.learningRate);
+      line += " " +
+              format(result.milliseconds < 10 ? "%.2f" : "%.0f",
+                     result.milliseconds) +
+              " ms " +
+              (length ? counted(rate * length) + " tok/s"
+                      : counted(rate) + " samples/s");
+      if (hasMfu && leftOut < NoMfu)
+        line += " mfu " + format(mfu < 0.1 ? "%.1f%%" : "%.0f%%", mfu * 100);
+      if (leftOut < NoMemory)
+        line +=
+            " mem " + mebibytes(measured) + "/" + mebibytes(planned) + " MiB";
+      if (result.skipped)
+        line += " update left out";
+      if (validationLoss)
+        line += " validation " + format("%.4f", *validationLoss);
+      return line + progress(result.step, samples);
+    };
+    // What changes least is what a narrow terminal does not show.
+    int leftOut = All;
+    while (leftOut < NoRate && lineOf(leftOut).size() > terminalColumns())
+      ++leftOut;
+    say(lineOf(leftOut));
   }
 
   if (!log)
@@ -506,6 +528,11 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
 }
 
 Status Report::shares(const grt::Session &session) {
+  // More ranks than that make no page that anybody reads.
+  constexpr size_t mostDrawn = 16;
+  if (!options.report.empty())
+    if (Status status = session.stepPicture(mostDrawn, page.step); !status)
+      return status;
   return session.timeShares(measuredShares, predictedShares);
 }
 

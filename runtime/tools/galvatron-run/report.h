@@ -59,7 +59,7 @@ public:
   void generated(const std::string &prompt, const std::string &continuation);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);
-  /// Takes the shares of time for the summary.
+  /// Takes the shares of time for the summary, and the page's last step.
   grt::Status shares(const grt::Session &session);
   /// Nobody reads the lines any more: the other end of the pipe is closed.
   bool readerGone() const { return gone; }
@@ -71,6 +71,8 @@ public:
 
 private:
   void say(const std::string &line);
+  /// Letters that a line may have; no limit where there is no terminal.
+  size_t terminalColumns() const;
   void writePage(const std::vector<grt::RankMemory> &memory,
                  const std::string &endedBy);
   bool printed(const grt::StepResult &result, bool validates);

@@ -152,6 +152,26 @@ std::string newestWhole(const Options &options, Beginning &beginning) {
   return steps.empty() ? "" : std::to_string(steps.back());
 }
 
+} // namespace
+
+Status offerOlder(const Beginning &beginning, Status failed) {
+  const CheckpointFolder &folder = *beginning.folder;
+  // Of several processes one looks; what is whole has another fault.
+  if (!folder.options().leads || verifyCheckpoint(*beginning.checkpoint))
+    return failed;
+  std::vector<uint64_t> steps = folder.steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    std::string older = folder.stepFolder(*step);
+    if (older < *beginning.checkpoint && verifyCheckpoint(older))
+      return Status(failed.exitCode(),
+                    failed.message() + "; '" + older + "' is whole: rename '" +
+                        *beginning.checkpoint + "' to go on from there");
+  }
+  return failed;
+}
+
+namespace {
+
 /// Leaves out the data where the attempts before met a value that is not
 /// finite.
 void skipData(const Program &program, Beginning &beginning) {
@@ -224,7 +244,7 @@ Status begin(const Options &options, const Program &program,
   if (beginning.checkpoint) {
     if (Status status = readTrainingState(*beginning.checkpoint, state);
         !status)
-      return status;
+      return offerOlder(beginning, status);
     if (options.seed && *options.seed != state.seed)
       return otherRun(beginning,
                       "was made with seed " + std::to_string(state.seed) +
@@ -268,10 +288,10 @@ Status checkData(const Options &options, const Dataset &data,
                                    " tokens, the program's have " +
                                    std::to_string(sequenceLength));
   if (state.validationFraction != options.data.validationFraction)
-    return otherRun(beginning,
-                    "was made with --validation-fraction=" +
-                        std::to_string(state.validationFraction) + ", found " +
-                        std::to_string(options.data.validationFraction));
+    return otherRun(beginning, "was made with --validation-fraction=" +
+                                   number(state.validationFraction) +
+                                   ", found " +
+                                   number(options.data.validationFraction));
   if (state.data.size() != files.size())
     return otherRun(beginning,
                     "was made with " + std::to_string(state.data.size()) +

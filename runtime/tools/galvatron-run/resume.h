@@ -30,6 +30,10 @@ struct Beginning {
 grt::Status begin(const Options &options, const grt::Program &program,
                   grt::Processes *processes, Beginning &beginning);
 
+/// What to say where the checkpoint that is resumed cannot be read: names the
+/// newest one before it that is whole, if this one is not.
+grt::Status offerOlder(const Beginning &beginning, grt::Status failed);
+
 /// Puts the data into the state of a new run, or compares it with the
 /// checkpoint's: a position means nothing in other data.
 grt::Status checkData(const Options &options, const grt::Dataset &data,

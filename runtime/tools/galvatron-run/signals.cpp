@@ -12,7 +12,7 @@
 
 namespace {
 
-volatile std::sig_atomic_t caught = 0, checkpointWanted = 0;
+volatile std::sig_atomic_t caught = 0, checkpointWanted = 0, traceWanted = 0;
 
 /// What timeout(1) ends with, too.
 constexpr int timeIsUp = 124;
@@ -48,6 +48,8 @@ void catchSignals() {
   action.sa_handler = [](int) { checkpointWanted = 1; };
   action.sa_flags = SA_RESTART;
   sigaction(SIGUSR1, &action, nullptr);
+  action.sa_handler = [](int) { traceWanted = 1; };
+  sigaction(SIGUSR2, &action, nullptr);
 }
 
 uint32_t takeRequests() {
@@ -58,6 +60,10 @@ uint32_t takeRequests() {
   if (checkpointWanted) {
     checkpointWanted = 0;
     requests |= CheckpointNow;
+  }
+  if (traceWanted) {
+    traceWanted = 0;
+    requests |= TraceNow;
   }
   return requests;
 }

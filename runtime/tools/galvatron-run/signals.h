@@ -20,6 +20,7 @@ enum Request : uint32_t {
   EndByTime = 16, ///< --max-seconds
   CheckpointNow = 32,
   StillWriting = 64, ///< a process is not through with the checkpoint behind
+  TraceNow = 128,    ///< the next steps are recorded
 };
 inline constexpr uint32_t endRequests = CheckpointNow - 1;
 
@@ -36,12 +37,13 @@ Ending endingOf(uint32_t requests);
 void makeWritesFail();
 
 /// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and a second
-/// one of its kind ends the process as usual; SIGUSR1 asks for a checkpoint. A
-/// SIGHUP that the process was started to ignore (nohup) stays ignored.
+/// one of its kind ends the process as usual; SIGUSR1 asks for a checkpoint,
+/// SIGUSR2 for a trace of the next steps. A SIGHUP that the process was started
+/// to ignore (nohup) stays ignored.
 void catchSignals();
 
-/// The requests that signals made: to end, once and for all; for a checkpoint,
-/// since the last call.
+/// The requests that signals made: to end, once and for all; for a checkpoint
+/// or a trace, since the last call.
 uint32_t takeRequests();
 
 #endif // GALVATRON_RUN_SIGNALS_H

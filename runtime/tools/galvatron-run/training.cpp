@@ -9,6 +9,7 @@
 #include "signals.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 using namespace grt;
@@ -132,11 +133,13 @@ Status BatchReader::give(uint64_t first, bool more, Session &to) {
 /// outliers, more a run that has diverged.
 static constexpr uint64_t kDefaultSkipLimit = 10;
 
-Training::Training(const Options &options, const Dataset &data,
-                   Session &session, Beginning &beginning, Report &report)
-    : options(options), data(data), session(session),
-      folder(beginning.folder.get()), state(beginning.state), report(report),
-      batches(data, session, state.accumulate), written(state.step) {}
+Training::Training(const Options &options, std::string traceFile,
+                   const Dataset &data, Session &session, Beginning &beginning,
+                   Report &report)
+    : options(options), traceFile(std::move(traceFile)), data(data),
+      session(session), folder(beginning.folder.get()), state(beginning.state),
+      report(report), batches(data, session, state.accumulate),
+      written(state.step) {}
 
 Status Training::prepareCheckpoint() {
   // What is written should be what all replicas hold.
@@ -219,7 +222,8 @@ Status Training::step(uint64_t number, bool last) {
   Status status = batches.give(state.samples, more, session);
   StepResult result;
   if (status && options.wantsRecording() && state.accumulate == 1)
-    status = session.record(number + options.traceSteps > *options.steps);
+    status =
+        session.record(window || number + options.traceSteps > *options.steps);
   if (status)
     status = session.step(result);
   if (!status)
@@ -249,6 +253,32 @@ Status Training::step(uint64_t number, bool last) {
   if (status && options.checkReplicas && number % options.checkReplicas == 0)
     status = session.checkReplicas();
   return status ? checkSkips(result) : status;
+}
+
+void Training::beginWindow() {
+  if (traceFile.empty())
+    return report.warn("SIGUSR2: no step is recorded without --trace=FILE");
+  // Who asks again while one is recorded has it.
+  if (!window) {
+    session.forgetRecorded();
+    window.emplace(state.step + 1, state.step + options.traceSteps);
+  }
+}
+
+void Training::endWindow() {
+  if (!window || state.step < window->second)
+    return;
+  std::filesystem::path path(traceFile);
+  path.replace_extension("step-" + std::to_string(window->first) +
+                         path.extension().string());
+  window.reset();
+  // The trace of the last steps, at the end, has those alone.
+  Status status = session.writeTrace(path);
+  session.forgetRecorded();
+  if (status)
+    report.note("trace: '" + path.string() + "'");
+  else
+    report.failure(status);
 }
 
 /// A run that leaves out step after step learns nothing any more.
@@ -296,6 +326,8 @@ Status Training::run() {
     endedBy = asked & endRequests;
     if (endedBy)
       break;
+    if (asked & TraceNow)
+      beginWindow();
     if (asked & CheckpointNow && !folder)
       report.warn("SIGUSR1: nothing is written without --checkpoint=DIR");
     uint64_t number = state.step + 1;
@@ -317,6 +349,7 @@ Status Training::run() {
     if (Status status = step(number, number == *options.steps); !status)
       return status;
     stepSeconds = std::max(stepSeconds, secondsSinceStart() - begin);
+    endWindow();
   }
   return Status();
 }

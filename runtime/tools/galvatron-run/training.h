@@ -50,8 +50,10 @@ private:
 /// Trains a session on data, with validation and checkpoints on the way.
 class Training {
 public:
-  Training(const Options &options, const grt::Dataset &data,
-           grt::Session &session, Beginning &beginning, Report &report);
+  /// `traceFile` is this process's; empty: no steps are recorded on request.
+  Training(const Options &options, std::string traceFile,
+           const grt::Dataset &data, grt::Session &session,
+           Beginning &beginning, Report &report);
 
   /// Trains up to the last step, or to the one during which the run is asked
   /// to end. A checkpoint on the way that cannot be written is a warning.
@@ -75,11 +77,18 @@ private:
                        const std::string &warning);
   /// Tells what came of one; an error only if the run cannot go on.
   grt::Status afterCheckpoint(const grt::Status &status);
+  /// SIGUSR2: begins a window of recorded steps.
+  void beginWindow();
+  /// Writes the window that ends with the step that was done.
+  void endWindow();
   void lookForStraggler();
   grt::Status checkSkips(const grt::StepResult &result);
   bool isOutOfTime() const;
 
   const Options &options;
+  const std::string traceFile;
+  /// First and last step of the window that is recorded.
+  std::optional<std::pair<uint64_t, uint64_t>> window;
   const grt::Dataset &data;
   grt::Session &session;
   const grt::CheckpointFolder *folder;

@@ -308,10 +308,17 @@ mlir::galvatron::readPlan(ModuleOp module,
     ofStage[plan.schedule->home(*shape, number)].push_back(range);
   for (auto [stage, chunks] : llvm::zip_equal(plan.stages, ofStage))
     stage.setRanges(chunks);
-  for (auto check :
-       {&::galvatron::Plan::check, &::galvatron::Plan::checkDevices})
-    if (llvm::Error error = (plan.*check)())
-      return module.emitError(llvm::toString(std::move(error))), failure();
+  if (llvm::Error error = plan.check()) {
+    std::string message = llvm::toString(std::move(error));
+    Operation *where = module;
+    for (auto [index, layer] : llvm::enumerate(model.getLayers()))
+      if (llvm::Error own = plan.checkLayer(index);
+          own && llvm::toString(std::move(own)) == message)
+        where = layer;
+    return where->emitError(message), failure();
+  }
+  if (llvm::Error error = plan.checkDevices())
+    return module.emitError(llvm::toString(std::move(error))), failure();
   return plan;
 }
 
