@@ -189,8 +189,9 @@ PlanOptions::PlanOptions(Tool &tool)
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
       schedule("schedule",
-               cl::desc("force a schedule: 1f1b, gpipe or interleaved; any: "
-                        "the fastest of them"),
+               cl::desc("force a schedule: 1f1b, gpipe, interleaved, zb-h1 or "
+                        "2bw; any: the fastest of those that change no "
+                        "mathematics"),
                cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),

@@ -277,6 +277,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
     options.corruptBodies(**module);
   ok = ok && run([](PassManager &pm) {
          pm.addNestedPass<func::FuncOp>(nn::createNNFusePass());
+         pm.addPass(mlir::galvatron::createGalvatronSplitBackward());
          pm.addPass(createConvertNNToGRT());
          pm.addPass(mlir::grt::createScheduleTasks());
          pm.addPass(mlir::grt::createAssignStreams());

@@ -329,6 +329,9 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
   layer.forward = int(node.at("forward").integer(0, int64_t(functions) - 1));
   layer.recompute = optionalIndex(node, "recompute", functions);
   layer.backward = int(node.at("backward").integer(0, int64_t(functions) - 1));
+  layer.weight = optionalIndex(node, "weight", functions);
+  if (layer.weight >= 0 && layer.recompute >= 0)
+    node.at("weight").error("a layer that is recomputed has no weight part");
   layer.update = optionalIndex(node, "update", functions);
   layer.norm = optionalIndex(node, "norm", functions);
 
@@ -811,6 +814,11 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.recompute = duration(layer, "recompute");
       one.backward = duration(layer, "backward");
       one.tpBackward = duration(layer, "tp-backward");
+      one.split = layer.has("weight");
+      one.weight = duration(layer, "weight");
+      one.tpWeight = duration(layer, "tp-weight");
+      if (one.weight > one.backward || one.tpWeight > one.tpBackward)
+        layer.error("a weight part is longer than its backward pass");
       one.scatter = duration(layer, "scatter");
       one.sync = duration(layer, "sync");
       one.norm = duration(layer, "norm");

@@ -255,8 +255,27 @@ grt.schedule @s role @nobody {
 // C6
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected 'sync_behind' on a backward task only, found it on 'forward'}}
+    // expected-error @+1 {{expected 'sync_behind' on a backward task or its weight part only, found it on 'forward'}}
     grt.task forward micro_batch 0 slot 0 sync_behind
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected 'sync_behind' on a backward task or its weight part only, found it on 'backward_input'}}
+    grt.task backward_input micro_batch 0 slot 0 sync_behind
+  }
+}
+
+// -----
+
+// C1
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a micro-batch and a slot for 'backward_weight'}}
+    grt.task backward_weight micro_batch 0
   }
 }
 

@@ -145,6 +145,10 @@ grt.schedule @chunked.schedule role @chunked {
     grt.task transfer send_activation 1 recv_activation 0 slot 0 chunks [0, 2]
     // CHECK-NEXT: grt.task backward chunk 2 micro_batch 0 slot 0 sync_behind
     grt.task backward chunk 2 micro_batch 0 slot 0 sync_behind
+    // CHECK-NEXT: grt.task backward_input chunk 0 micro_batch 0 slot 0
+    grt.task backward_input chunk 0 micro_batch 0 slot 0
+    // CHECK-NEXT: grt.task backward_weight chunk 0 micro_batch 0 slot 0 sync_behind
+    grt.task backward_weight chunk 0 micro_batch 0 slot 0 sync_behind
     // CHECK-NEXT: grt.task update chunk 2
     grt.task update chunk 2
   }
