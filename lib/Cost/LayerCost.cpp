@@ -213,7 +213,7 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     slowest(parts.recompute, footprint.recomputeSeconds,
             footprint.recomputeWork());
     if (footprint.split)
-      slowest(parts.weight, /*measured=*/0, footprint.weightWork());
+      slowest(parts.weight, footprint.weightSeconds, footprint.weightWork());
   }
   parts.split = footprint.split;
   parts.weight = std::min(parts.weight, parts.backward);

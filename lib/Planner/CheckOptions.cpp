@@ -89,7 +89,7 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
     return makeError("schedule '" + schedule.name() +
                      "' splits backward passes, and model '" + model.name() +
                      "' does not say what their parts take: expected a model "
-                     "with bodies");
+                     "with bodies, or 'weight-ms' in its profile");
   if (options.placement || options.ring)
     return makeError("space '" + options.space +
                      "': expected neither "

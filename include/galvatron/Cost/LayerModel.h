@@ -85,6 +85,7 @@ struct LayerFootprint {
   double weightFlops = 0, weightMovedBytes = 0;
   int64_t weightKernels = 0;
   llvm::SmallVector<ProductWork, 1> weightProducts;
+  double weightSeconds = 0; ///< if `measured`
   /// Sizes of these products, for devices with an efficiency curve.
   llvm::SmallVector<ProductWork, 1> forwardProducts, backwardProducts,
       recomputeProducts;
