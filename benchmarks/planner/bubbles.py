@@ -7,7 +7,8 @@ Layers that are all alike (backward twice as long as forward), messages and
 updates that take next to no time: what is idle is the schedule's. One row for
 every number of stages P and of micro-batches m = P, 2P, 4P. The ideal is
 (P-1)/(m+P-1) for GPipe and 1F1B, (P-1)/(Vm+P-1) for V chunks where P divides m
-(Narayanan et al., SC 2021, Sec. 2.2), and nothing for 2BW.
+(Narayanan et al., SC 2021, Sec. 2.2), (P-1)/(3m+P-1) for ZB-H1 with three equal
+parts (Qi et al., ICLR 2024, Table 2), and nothing for 2BW.
 """
 
 import argparse
@@ -38,6 +39,8 @@ SCHEDULES = {
                            lambda p, m: (p - 1) / (2 * m + p - 1)),
     "interleaved, V = 4": (["--schedule=interleaved", "--chunks=4"],
                            lambda p, m: (p - 1) / (4 * m + p - 1)),
+    "zb-h1": (["--schedule=zb-h1"],
+              lambda p, m: (p - 1) / (3 * m + p - 1)),
     "2bw": (["--schedule=2bw"], lambda p, m: 0.0),
 }
 
@@ -51,7 +54,8 @@ def idle(build, folder, stages, count, options):
     profile.write_text(json.dumps({
         "version": 1, "dtype": "f32",
         "layers": [{"name": "layer", "count": layers, "forward-ms": FORWARD_MS,
-                    "backward-ms": 2 * FORWARD_MS, "parameter-bytes": 4096,
+                    "backward-ms": 2 * FORWARD_MS, "weight-ms": FORWARD_MS,
+                    "parameter-bytes": 4096,
                     "boundary-bytes": 64, "intermediate-bytes": 4096}]}))
     cluster.write_text(CLUSTER.format(devices=stages))
     plan = folder / "plan.json"

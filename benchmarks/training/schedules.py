@@ -89,7 +89,8 @@ def run_count(options, count):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         programs, predicted = {}, {}
-        for schedule in ["one rank", "gpipe", "1f1b", "interleaved", "2bw"]:
+        for schedule in ["one rank", "gpipe", "1f1b", "interleaved", "zb-h1",
+                         "2bw"]:
             chosen = [f"--schedule={schedule}", f"--micro-batches={count}"]
             ranks = stages
             if schedule == "one rank":

@@ -219,7 +219,11 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
             footprint.backwardWork());
     slowest(parts.recompute, footprint.recomputeSeconds,
             footprint.recomputeWork());
+    if (footprint.split)
+      slowest(parts.weight, footprint.weightSeconds, footprint.weightWork());
   }
+  parts.split = footprint.split;
+  parts.weight = std::min(parts.weight, parts.backward);
 
   auto collective = [](const GroupLink &link, Collective kind, int64_t bytes) {
     return bytes > 0 ? link.seconds(kind, static_cast<double>(bytes)) : 0.0;
@@ -238,6 +242,8 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                                    footprint.tpForwardCalls);
   parts.tpBackward = allReduceCalls(links.tp, footprint.tpBackwardBytes,
                                     footprint.tpBackwardCalls);
+  parts.tpWeight = allReduceCalls(links.tp, footprint.tpWeightBytes,
+                                  footprint.tpWeightCalls);
   parts.tpRecompute = allReduceCalls(links.tp, footprint.tpRecomputeBytes,
                                      footprint.tpRecomputeCalls);
   return parts;

@@ -89,6 +89,11 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
+    if (layer.weight) {
+      os << "," << layer.weightBytes;
+      for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
+        os << format(",%.17g", layer.weight->milliseconds(samples));
+    }
     for (const ProfileTimes &times : layer.times) {
       os << "," << times.deviceType << "," << times.tp;
       for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
@@ -275,6 +280,16 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
         layer.measured = true;
         layer.forward = readTimes(item, "forward-ms");
         layer.backward = readTimes(item, "backward-ms");
+        if (item.has("weight-ms"))
+          layer.weight = readTimes(item, "weight-ms");
+        layer.weightBytes = item.naturalOr("weight-bytes", 0);
+        if (layer.weight && !item.failed() &&
+            layer.weight->milliseconds(1) > layer.backward.milliseconds(1))
+          item.fail("'" + item.pathOf("weight-ms") +
+                    "': expected a part of 'backward-ms'");
+        if (!layer.weight && layer.weightBytes > 0)
+          item.fail("'" + item.pathOf("weight-bytes") +
+                    "': expected 'weight-ms' beside it");
       }
       if (Error error = item.finish())
         reader.fail(toString(std::move(error)));
@@ -319,6 +334,28 @@ double ProfileLayerModel::flopsPerSample() const {
 
 int64_t ProfileLayerModel::boundaryBytesPerSample(size_t layer) const {
   return layer + 1 < kinds.size() ? profile[kinds[layer + 1]].boundaryBytes : 0;
+}
+
+bool ProfileLayerModel::splitsBackward() const {
+  return any_of(profile, [](const ProfileLayer &layer) {
+    return layer.weight.has_value();
+  });
+}
+
+Expected<LayerFootprint>
+ProfileLayerModel::splitFootprint(size_t kind, const Strategy &strategy,
+                                  int64_t samples) {
+  Expected<LayerFootprint> out = footprint(kind, strategy, samples);
+  const ProfileLayer &layer = profile[kind];
+  if (!out || !layer.weight || strategy.checkpoint())
+    return out;
+  int64_t tp = strategy.degree(Paradigm::TP);
+  out->split = true;
+  out->weightSeconds =
+      layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
+      static_cast<double>(tp);
+  out->stashBytes += align64((samples * layer.weightBytes + tp - 1) / tp);
+  return out;
 }
 
 Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,

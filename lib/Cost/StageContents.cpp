@@ -99,7 +99,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     const Strategy &strategy = plan.layers[l].strategy;
     int64_t local = plan.microBatchSamples() / strategy.sampleShards();
     Expected<LayerFootprint> footprint =
-        model.footprint(model.kindOf(l), strategy, local);
+        model.footprintUnder(*plan.schedule, model.kindOf(l), strategy, local);
     if (!footprint)
       return makeError("layer '" + plan.layers[l].name +
                        "' cannot have strategy '" + strategy.str() +
@@ -131,7 +131,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
       shape.chunks.push_back(held);
   }
   shape.microBatches = plan.microBatches;
-  shape.setVersions(*plan.schedule, scheduled);
+  shape.setSchedule(*plan.schedule, scheduled);
   shape.backend = backendTraits(cluster.backendOf(at.devices));
   return contents;
 }

@@ -78,14 +78,15 @@ int64_t StageData::bytes(int64_t microBatches) const {
   return sum;
 }
 
-LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples) {
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
+                        bool splits) {
   LayerMemory memory;
   memory.kept = align64(footprint.inputBytes) + align64(footprint.stashBytes);
-  memory.transient = std::max(align64(footprint.backwardTransient),
-                              align64(footprint.forwardTransient) == 0
-                                  ? 0
-                                  : align64(footprint.forwardTransient) +
-                                        align64(footprint.outputBytes));
+  int64_t forward = align64(footprint.forwardTransient);
+  // The output may be what the next layer keeps.
+  if (forward > 0 && !splits)
+    forward += align64(footprint.outputBytes);
+  memory.transient = std::max(align64(footprint.backwardTransient), forward);
   memory.parameters = align64(footprint.parameterBytes);
   memory.otherState =
       align64(footprint.gradientBytes) + align64(footprint.optimizerBytes);
@@ -106,11 +107,12 @@ static int64_t workspaceBytes(const StageShape &shape) {
          granules * shape.backend.mappingGranule;
 }
 
-void StageShape::setVersions(const Schedule &schedule,
+void StageShape::setSchedule(const Schedule &schedule,
                              const ScheduleShape &shape) {
   weightVersions = schedule.weightVersions(shape);
   batches = schedule.delay(shape) + 1;
   residentChunks = shape.residentChunks;
+  splitsBackward = schedule.splitsBackward();
 }
 
 int64_t StageShape::stateBytes(const LayerMemory &memory) const {
@@ -180,19 +182,34 @@ void placeGathered(MutableArrayRef<Pass> passes, int step) {
 
 } // namespace
 
-std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers) {
+/// What a micro-batch keeps in a slot for a layer.
+static int64_t keptBytes(const StageLayer &layer) {
+  return layer.heldBytes() + align64(layer.footprint.stashBytes);
+}
+
+/// What a micro-batch keeps in a slot for the layers of a chunk.
+static int64_t keptBytes(ArrayRef<StageLayer> layers) {
+  int64_t sum = 0;
+  for (const StageLayer &layer : layers)
+    sum = addBytes(sum, keptBytes(layer));
+  return sum;
+}
+
+std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
+                                               bool splits) {
   std::vector<Pass> forward(layers.size()), backward(layers.size());
-  int64_t kept = 0;
+  int64_t kept = splits ? keptBytes(layers) : 0;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
-    kept += layers[l].heldBytes() + align64(footprint.stashBytes);
+    if (!splits)
+      kept += keptBytes(layers[l]);
     forward[l].gathered = align64(footprint.forwardGathered);
     backward[l].gathered = align64(footprint.backwardGathered);
     forward[l].ahead = layers[l].forwardAhead;
     backward[l].ahead = layers[l].backwardAhead;
     forward[l].top = kept;
     if (footprint.forwardTransient > 0)
-      forward[l].top += align64(footprint.outputBytes) +
+      forward[l].top += (splits ? 0 : align64(footprint.outputBytes)) +
                         align64(footprint.forwardTransient) -
                         forward[l].gathered;
     backward[l].top =
@@ -231,17 +248,8 @@ std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
                                                const StageShape &shape) {
   std::vector<LayerTemporaries> all;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
-    append_range(all, placeTemporaries(chunk.layers));
+    append_range(all, placeTemporaries(chunk.layers, shape.splitsBackward));
   return all;
-}
-
-/// What a micro-batch keeps in a slot for the layers of a chunk.
-static int64_t keptBytes(ArrayRef<StageLayer> layers) {
-  int64_t sum = 0;
-  for (const StageLayer &layer : layers)
-    sum =
-        addBytes(sum, layer.heldBytes() + align64(layer.footprint.stashBytes));
-  return sum;
 }
 
 namespace {
@@ -308,10 +316,8 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
   return places;
 }
 
-StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
-  StageLedger ledger;
-  if (shape.residentChunks == 0)
-    return ledger;
+/// One version of all states.
+static void addStates(ArrayRef<StageLayer> layers, StageLedger &ledger) {
   for (const StageLayer &layer : layers) {
     const LayerFootprint &footprint = layer.footprint;
     auto add = [](int64_t &sum, int64_t bytes) {
@@ -321,6 +327,13 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     add(ledger.gradients, footprint.gradientBytes);
     add(ledger.optimizer, footprint.optimizerBytes);
   }
+}
+
+StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  StageLedger ledger;
+  if (shape.residentChunks == 0)
+    return ledger;
+  addStates(layers, ledger);
   return ledger;
 }
 
@@ -336,15 +349,7 @@ StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
 
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
-  for (const StageLayer &layer : layers) {
-    const LayerFootprint &footprint = layer.footprint;
-    auto add = [](int64_t &sum, int64_t bytes) {
-      sum = addBytes(sum, align64(bytes));
-    };
-    add(ledger.parameters, footprint.parameterBytes);
-    add(ledger.gradients, footprint.gradientBytes);
-    add(ledger.optimizer, footprint.optimizerBytes);
-  }
+  addStates(layers, ledger);
   ledger.parameters = multiplyBytes(shape.weightVersions, ledger.parameters);
   if (shape.residentChunks > 0) {
     ledger.parameters = ledger.gradients = ledger.optimizer = 0;
@@ -479,6 +484,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     // The slot is followed by the transient region, so one range serves.
     placement.backwardTransient = stash;
     placement.forwardTransient = stash + align64(footprint.outputBytes);
+    if (shape.splitsBackward)
+      placement.backwardTransient = placement.forwardTransient =
+          layout.slotBytes;
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
   }

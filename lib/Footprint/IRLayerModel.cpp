@@ -15,6 +15,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Hash.h"
@@ -60,6 +61,14 @@ struct Work {
   int64_t tensorParallelBytes = 0, tensorParallelCalls = 0;
   llvm::SmallVector<ProductWork, 1> products;
 
+  void add(const Work &other) {
+    for (const ProductWork &product : other.products)
+      addProduct(product.flops, product.size, product.attention);
+    movedBytes += other.movedBytes;
+    kernels += other.kernels;
+    tensorParallelBytes += other.tensorParallelBytes;
+    tensorParallelCalls += other.tensorParallelCalls;
+  }
   /// Products of one size are one entry.
   void addProduct(double productFlops, double size, bool attention) {
     flops += productFlops;
@@ -128,7 +137,15 @@ public:
   int64_t parameterCount() const override { return parameters; }
   double flopsPerSample() const override { return flops; }
   llvm::Expected<LayerFootprint>
-  footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    return footprint(kind, strategy, samples, /*splits=*/false);
+  }
+  bool splitsBackward() const override { return true; }
+  llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) override {
+    return footprint(kind, strategy, samples, /*splits=*/true);
+  }
 
 private:
   struct Layer {
@@ -153,12 +170,16 @@ private:
   };
   /// Footprints do not depend on the order of levels, nor on the DP degree
   /// beyond whether there is one.
-  using Key =
-      std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool>;
+  using Key = std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool,
+                         bool>;
 
   llvm::Error build(ModuleOp module);
-  llvm::Expected<LayerFootprint>
-  compile(const Kind &kind, const Strategy &strategy, int64_t samples);
+  llvm::Expected<LayerFootprint> footprint(size_t kind,
+                                           const Strategy &strategy,
+                                           int64_t samples, bool splits);
+  llvm::Expected<LayerFootprint> compile(const Kind &kind,
+                                         const Strategy &strategy,
+                                         int64_t samples, bool splits);
 
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, optimizer, backend;
@@ -308,20 +329,22 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
 
 llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
                                                        const Strategy &strategy,
-                                                       int64_t samples) {
+                                                       int64_t samples,
+                                                       bool splits) {
   Key key = {kind,
              strategy.degree(Paradigm::TP),
              strategy.degree(Paradigm::SDP),
              strategy.degree(Paradigm::DP) > 1,
              strategy.degree(Paradigm::ZDP),
              samples,
-             strategy.checkpoint()};
+             strategy.checkpoint(),
+             splits};
   if (auto found = footprints.find(key); found != footprints.end())
     return found->second;
   if (auto found = refusals.find(key); found != refusals.end())
     return makeError(found->second);
   llvm::Expected<LayerFootprint> result =
-      compile(kinds[kind], strategy, samples);
+      compile(kinds[kind], strategy, samples, splits);
   if (!result) {
     refusals[key] = llvm::toString(result.takeError());
     return makeError(refusals[key]);
@@ -332,7 +355,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
 
 llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                                                      const Strategy &strategy,
-                                                     int64_t samples) {
+                                                     int64_t samples,
+                                                     bool splits) {
   if (auto reason =
           mlir::galvatron::whyNotPartitionable(kind.forward, strategy))
     return makeError(*reason);
@@ -354,21 +378,34 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
       footprint.dataBytesPerSample.push_back(
           nn::countBytes(argument.getType(), samples) / samples);
 
-  Work work[3];
+  constexpr int backward = 2, weight = 3, all = 4;
+  Work work[all];
   grt::FlatLayout layout;
-  grt::FunctionRegions regions[3];
-  grt::FuncOp functions[3];
-  func::FuncOp sources[3] = {local->forward, local->recompute, local->backward};
+  grt::FunctionRegions regions[all];
+  grt::FuncOp functions[all];
+  func::FuncOp sources[all] = {local->forward, local->recompute,
+                               local->backward, nullptr};
   bool ok = true;
-  for (int i = 0; i < 3 && ok; ++i) {
+  for (int i = 0; i < all && ok; ++i) {
     if (!sources[i])
       continue;
-    ok = succeeded(mlir::galvatron::insertCollectives(sources[i]));
-    if (!ok)
-      break;
-    nn::fuseFunction(sources[i]);
-    if (::galvatron::backendTraits(backend).productEpilogues)
+    if (i != weight) {
+      ok = succeeded(mlir::galvatron::insertCollectives(sources[i]));
+      if (!ok)
+        break;
+      nn::fuseFunction(sources[i]);
+    }
+    if (i == backward && splits)
+      sources[weight] =
+          mlir::galvatron::splitBackward(sources[i], "footprint.weight");
+    bool fuses = ::galvatron::backendTraits(backend).productEpilogues;
+    if (fuses && i != weight)
       nn::fuseProducts(sources[i]);
+    if (i == backward && sources[weight]) {
+      if (fuses)
+        nn::fuseProducts(sources[weight]);
+      grt::placeKeptValues(sources[i], sources[weight]);
+    }
     work[i] = measure(sources[i], samples);
     if (i == 0)
       layout = grt::getFlatLayout(sources[0]);
@@ -387,8 +424,11 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     footprint.passingInBytes = kind.front.passingBytes(samples);
     footprint.passingOutBytes = kind.behind.passingBytes(samples);
     footprint.outputBytes = regions[0].outputBytes;
-    footprint.stashBytes = regions[0].stashBytes;
-    grt::setTransients(footprint, functions[0], functions[1], functions[2],
+    footprint.split = bool(functions[weight]);
+    footprint.stashBytes =
+        footprint.split ? regions[backward].stashBytes : regions[0].stashBytes;
+    grt::setTransients(footprint, functions[0], functions[1],
+                       functions[backward], functions[weight],
                        regions[1].stashBytes);
   }
   for (func::FuncOp source : sources)
@@ -408,7 +448,14 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.forwardKernels = work[0].kernels;
   footprint.forwardProducts = work[0].products;
   footprint.recomputeProducts = work[1].products;
-  footprint.backwardProducts = work[2].products;
+  footprint.weightFlops = work[weight].flops;
+  footprint.weightMovedBytes = work[weight].movedBytes;
+  footprint.weightKernels = work[weight].kernels;
+  footprint.weightProducts = work[weight].products;
+  footprint.tpWeightBytes = work[weight].tensorParallelBytes;
+  footprint.tpWeightCalls = work[weight].tensorParallelCalls;
+  work[backward].add(work[weight]);
+  footprint.backwardProducts = work[backward].products;
   footprint.tpForwardBytes = work[0].tensorParallelBytes;
   footprint.tpForwardCalls = work[0].tensorParallelCalls;
   footprint.recomputeFlops = work[1].flops;
@@ -416,11 +463,11 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.recomputeKernels = work[1].kernels;
   footprint.tpRecomputeBytes = work[1].tensorParallelBytes;
   footprint.tpRecomputeCalls = work[1].tensorParallelCalls;
-  footprint.backwardFlops = work[2].flops;
-  footprint.backwardMovedBytes = work[2].movedBytes;
-  footprint.backwardKernels = work[2].kernels;
-  footprint.tpBackwardBytes = work[2].tensorParallelBytes;
-  footprint.tpBackwardCalls = work[2].tensorParallelCalls;
+  footprint.backwardFlops = work[backward].flops;
+  footprint.backwardMovedBytes = work[backward].movedBytes;
+  footprint.backwardKernels = work[backward].kernels;
+  footprint.tpBackwardBytes = work[backward].tensorParallelBytes;
+  footprint.tpBackwardCalls = work[backward].tensorParallelCalls;
   int64_t elements = layout.elements[0] + layout.elements[1];
   if (layout.shards > 1) {
     footprint.gatherBytes = elements * layout.elementBytes;

@@ -56,6 +56,8 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     // Fusion comes after the collectives: an all-reduce between a product and
     // its bias keeps the two apart.
     manager.addNestedPass<func::FuncOp>(mlir::nn::createNNFusePass());
+    // A fused operation belongs to one part of a backward pass.
+    manager.addPass(mlir::galvatron::createGalvatronSplitBackward());
     manager.addPass(mlir::createConvertNNToGRT());
     break;
   case Phase::Schedule:

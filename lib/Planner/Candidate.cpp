@@ -59,16 +59,31 @@ StageShape Candidate::stageShape(size_t stage) const {
   ScheduleShape scheduled{theShape.degree(), memoryMicroBatches};
   shape.inFlight =
       theShape.schedule->slots(scheduled, static_cast<int64_t>(stage));
-  shape.setVersions(*theShape.schedule, scheduled);
+  shape.setSchedule(*theShape.schedule, scheduled);
   shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];
   return shape;
 }
 
+void Candidate::setMemory(PipelineOption &option, const KindOption &from,
+                          const StageShape &shape) {
+  option.kept = from.memory.kept;
+  option.transient = from.memory.transient;
+  option.state = from.state(shape);
+  option.boundary = from.memory.boundary;
+  if (!shape.splitsBackward)
+    return;
+  // Temporaries overlay nothing, so what all slots keep is there like state.
+  // Stages share options: all have as many slots (zb-h1).
+  option.state += shape.inFlight * option.kept;
+  option.kept = 0;
+}
+
 /// Why a layer cannot have the strategy that it is given.
-static std::string pinRefusal(LayerModel &model, size_t layer,
-                              const Strategy &strategy, int64_t samples) {
+static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
+                              size_t layer, const Strategy &strategy,
+                              int64_t samples) {
   std::string text = "layer '" + model.layerName(layer) +
                      "' cannot have the strategy '" + strategy.str() +
                      "' that it is given: ";
@@ -77,8 +92,8 @@ static std::string pinRefusal(LayerModel &model, size_t layer,
     return text + "it cuts a micro-batch into " + std::to_string(shards) +
            " blocks, which does not divide its " + std::to_string(samples) +
            " samples";
-  Expected<LayerFootprint> footprint =
-      model.footprint(model.kindOf(layer), strategy, samples / shards);
+  Expected<LayerFootprint> footprint = model.footprintUnder(
+      schedule, model.kindOf(layer), strategy, samples / shards);
   // Its cost is what is too large.
   return text +
          (footprint ? "it has no price" : toString(footprint.takeError()));
@@ -118,7 +133,8 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
             return set.allows(pin, option.strategy);
           })) {
         refusal =
-            pin ? pinRefusal(model, l, set.strategies[*pin], theShape.samples())
+            pin ? pinRefusal(model, *theShape.schedule, l, set.strategies[*pin],
+                             theShape.samples())
                 : "layer '" + model.layerName(l) + "' has no strategy on " +
                       std::to_string(layout.devices[s].size()) + " devices" +
                       (kind.refusal.empty() ? "" : ": " + kind.refusal);
@@ -134,10 +150,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
         option.tieKey = set.tieKeyOf[from.strategy];
         option.time = from.time;
         option.nosync = from.nosync;
-        option.kept = from.memory.kept;
-        option.transient = from.memory.transient;
-        option.state = from.state(shape);
-        option.boundary = from.memory.boundary;
+        setMemory(option, from, shape);
         theProblem.optionSets.back().push_back(option);
         strategyOf.back().push_back(from.strategy);
       }
@@ -339,7 +352,8 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
         theShape.layout->set->strategies[solved.strategies[layer]];
     int64_t samples = theShape.samples() / strategy.sampleShards();
     layers.push_back(makeStageLayer(
-        cantFail(model.footprint(model.kindOf(layer), strategy, samples)),
+        cantFail(model.footprintUnder(*theShape.schedule, model.kindOf(layer),
+                                      strategy, samples)),
         samples, model.dataOf(layer), strategy));
     strategies.push_back(strategy);
   }

@@ -120,6 +120,9 @@ private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
   bool addOptions(LayerModel &model, CostTables &tables, std::string &refusal);
+  /// Of an option on a stage.
+  static void setMemory(PipelineOption &option, const KindOption &from,
+                        const StageShape &shape);
   bool leaveOutLong(LayerModel &model, std::string &refusal);
   void shortenLong();
   void addTransfers(LayerModel &model, CostTables &tables);

@@ -97,6 +97,11 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
     return makeError("objective 'paper' is of whole stages: expected objective "
                      "'executed' for schedule '" +
                      schedule.name() + "'");
+  if (schedule.splitsBackward() && !model.splitsBackward())
+    return makeError("schedule '" + schedule.name() +
+                     "' splits backward passes, and model '" + model.name() +
+                     "' does not say what their parts take: expected a model "
+                     "with bodies, or 'weight-ms' in its profile");
   if (options.placement || options.ring)
     return makeError("space '" + options.space +
                      "': expected neither "

@@ -157,7 +157,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     if (cancelled())
       return leftOut(kinds, it);
     int64_t local = samples / strategy.sampleShards();
-    Expected<LayerFootprint> footprint = model.footprint(kind, strategy, local);
+    Expected<LayerFootprint> footprint =
+        model.footprintUnder(schedule, kind, strategy, local);
     if (!footprint) {
       std::string reason = toString(footprint.takeError());
       if (entry.refusal.empty())
@@ -172,13 +173,14 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     bool gathersAhead = ahead && footprint->forwardGathered > 0;
     LayerTime time =
         gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
-    KindOption option{s,
-                      local,
-                      layerNosyncPicoseconds(time) +
-                          endPicoseconds(time, parts, layout.degree, objective),
-                      layerNosyncPicoseconds(time),
-                      LeastParts::of(parts, *footprint),
-                      layerMemory(*footprint, local)};
+    KindOption option{
+        s,
+        local,
+        layerNosyncPicoseconds(time) +
+            endPicoseconds(time, parts, layout.degree, objective),
+        layerNosyncPicoseconds(time),
+        LeastParts::of(parts, *footprint),
+        layerMemory(*footprint, local, schedule.splitsBackward())};
     if (ahead)
       option.memory.transient =
           std::max(option.memory.transient, transientGatheredAhead(*footprint));

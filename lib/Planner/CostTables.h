@@ -149,10 +149,11 @@ struct KindOptions {
 
 class CostTables {
 public:
-  CostTables(LayerModel &model, const Cluster &cluster, Objective objective)
+  CostTables(LayerModel &model, const Cluster &cluster, Objective objective,
+             const Schedule &schedule)
       : model(model), cluster(cluster), objective(objective),
-        dtype(model.dtype()), contended(cluster.sharesCores()), contentions(1) {
-  }
+        schedule(schedule), dtype(model.dtype()),
+        contended(cluster.sharesCores()), contentions(1) {}
 
   /// Tables that are made once this is requested are left out and not kept:
   /// whoever asked for one finds incomplete() true, and must not use it. Null:
@@ -217,6 +218,7 @@ private:
   LayerModel &model;
   const Cluster &cluster;
   Objective objective;
+  const Schedule &schedule;
   const Cancellation *cancellation = nullptr;
   bool isIncomplete = false;
   bool ahead = false, canGatherAhead = false;

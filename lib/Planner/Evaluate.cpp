@@ -110,7 +110,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
           shape.chunks.empty() ? shape.inFlight : shape.chunks[k].inFlight;
       for (int64_t l = range.first; l < range.end(); ++l, ++i) {
         LayerMemory own =
-            layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples);
+            layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples,
+                        shape.splitsBackward);
         plan.layers[l].memoryBytes =
             shape.stateBytes(own) + inFlight * own.kept;
       }

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/Explain.h"
+
+#include "Spaces.h"
+
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
@@ -255,6 +258,8 @@ void Explainer::addSpaces() {
       continue;
     PlannerOptions changed = options;
     changed.space = space;
+    if (planner::fixesParadigms(space))
+      changed.paradigms.clear();
     addRunnerUp(replan("space '" + space + "'", changed));
   }
 }

@@ -352,10 +352,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         option.nosync = floorPicoseconds(
             both - weights.ahead * ((1 - weights.later) * time.forward +
                                     weights.later * time.backward));
-        option.kept = from.memory.kept;
-        option.transient = from.memory.transient;
-        option.state = from.state(stageShape(s));
-        option.boundary = from.memory.boundary;
+        setMemory(option, from, stageShape(s));
         Priced priced{
             option, from.strategy, {time.backward * 1e12, end * 1e12}};
         Picoseconds cost = problem.leastCost(option);

@@ -67,7 +67,9 @@ public:
   PlanSearch(LayerModel &model, const Cluster &cluster,
              const PlannerOptions &options, Space space)
       : model(model), cluster(cluster), options(options),
-        space(std::move(space)), tables(model, cluster, options.objective),
+        space(std::move(space)),
+        tables(model, cluster, options.objective,
+               options.schedule ? *options.schedule : defaultSchedule()),
         begin(std::chrono::steady_clock::now()) {
     tables.setCancellation(options.cancellation);
   }

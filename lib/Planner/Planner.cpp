@@ -58,6 +58,12 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       continue;
     }
     PlannerOptions one = options;
+    if (schedule->splitsBackward() && !model.splitsBackward()) {
+      decisions.push_back(schedule->name().str() +
+                          ": the model does not say what the parts of a "
+                          "backward pass take");
+      continue;
+    }
     one.anySchedule = false;
     one.schedule = schedule.get();
     bool whole = planner::chunksOf(one) == 1;
@@ -82,6 +88,12 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       // One stage never drains anyway: gradients would be late for nothing.
       if (late && result->feasible() && result->plan().pipelineDegree == 1) {
         decisions.push_back(name + ": its best plan has no pipeline");
+        continue;
+      }
+      // One stage waits for nobody: parts would take memory for nothing.
+      if (schedule->splitsBackward() && result->feasible() &&
+          result->plan().pipelineDegree == 1) {
+        decisions.push_back(name + ": left out, the plan has one stage");
         continue;
       }
       bool better =
@@ -114,9 +126,14 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                        (options.anySchedule ? std::string("any")
                                             : options.schedule->name().str()) +
                        "'");
+    if (options.schedule && options.schedule->splitsBackward())
+      return makeError("space '" + options.space +
+                       "' knows whole backward passes only, found schedule '" +
+                       options.schedule->name() + "'");
     return planner::planAmpExecuted(model, cluster, options);
   }
-  if (options.schedule && options.schedule->delay({}) > 0 &&
+  if (options.schedule &&
+      (options.schedule->delay({}) > 0 || options.schedule->splitsBackward()) &&
       options.objective != Objective::Executed)
     return makeError("schedule '" + options.schedule->name() +
                      "' is not what objective '" +

@@ -62,6 +62,10 @@ Expected<Placement> parsePlacement(StringRef text) {
 
 namespace planner {
 
+bool fixesParadigms(StringRef space) {
+  return is_contained({"dp", "sdp", "tp", "pp", "dp+tp", "dp+pp", "3d"}, space);
+}
+
 Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   Space space;
   space.name = options.space;
@@ -92,7 +96,7 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     space.partition = name == "bi-obj"     ? PartitionMode::BiObjective
                       : name == "1f1b-mem" ? PartitionMode::MemoryBalanced
                                            : PartitionMode::TimeBalanced;
-  } else if (!options.paradigms.empty()) {
+  } else if (fixesParadigms(name) && !options.paradigms.empty()) {
     return makeError("space '" + name +
                      "' fixes the paradigms, expected one "
                      "of the spaces bmw, base, no-ckpt, bi-obj, 1f1b-mem and "

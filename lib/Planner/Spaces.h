@@ -36,6 +36,8 @@ struct Space {
   std::vector<Strategy> strategies(int64_t groupSize) const;
 };
 
+/// Whether the space's name says what strategies are made of.
+bool fixesParadigms(llvm::StringRef space);
 /// The space that the options name, with the forced parts applied.
 llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
 

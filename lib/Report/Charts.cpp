@@ -195,10 +195,16 @@ DrawnStages drawnStages(const SimulationInput &input,
       switch (task.task.kind) {
       case TaskKind::Forward:
       case TaskKind::Backward:
+      case TaskKind::BackwardInput:
+      case TaskKind::BackwardWeight:
         drawn.block = task.task.kind == TaskKind::Forward ? Block::Forward
                                                           : Block::Backward;
         drawn.microBatch = task.task.microBatch;
         drawn.name = (drawn.block == Block::Forward ? "forward" : "backward");
+        if (task.task.kind == TaskKind::BackwardInput)
+          drawn.name = "input part of backward";
+        if (task.task.kind == TaskKind::BackwardWeight)
+          drawn.name = "weight part of backward";
         drawn.name += " of micro-batch " + std::to_string(drawn.microBatch);
         break;
       case TaskKind::Transfer:

@@ -25,7 +25,19 @@ public:
       forward();
       break;
     case TaskKind::Backward:
-      backward();
+      inputGradients(AccessMode::Take);
+      weightGradients();
+      break;
+    case TaskKind::BackwardInput:
+      // What the weight part reads stays in the slot, and what it makes for it.
+      inputGradients(AccessMode::Read);
+      ofChunk(Place::InputSum, AccessMode::Add);
+      break;
+    case TaskKind::BackwardWeight:
+      ofChunk(Place::Weights, AccessMode::Read);
+      ofResident(AccessMode::Add);
+      ofChunk(Place::Slot, AccessMode::Take);
+      weightGradients();
       break;
     case TaskKind::Transfer:
       transfer();
@@ -98,16 +110,19 @@ private:
       ofChunk(Place::Slot, AccessMode::Take);
   }
 
-  void backward() {
+  void inputGradients(AccessMode slot) {
     ofChunk(Place::Weights, AccessMode::Read);
     ofResident(AccessMode::Add);
-    ofChunk(Place::Slot, AccessMode::Take);
+    ofChunk(Place::Slot, slot);
     if (!program.isLastChunk(task.chunk))
       ofChunk(Place::GradientIn, AccessMode::Take);
     if (shared)
       ofChunk(Place::Output, AccessMode::Work);
     ofChunk(Place::GradientOut,
             task.chunk == 0 ? AccessMode::Work : AccessMode::Fill);
+  }
+
+  void weightGradients() {
     ofChunk(Place::Sum, AccessMode::Add);
     if (task.flags & SyncBehind)
       ofChunk(Place::Sum, AccessMode::Reduce);

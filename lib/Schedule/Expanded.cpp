@@ -117,6 +117,8 @@ private:
     switch (task.kind) {
     case TaskKind::Forward:
     case TaskKind::Backward:
+    case TaskKind::BackwardInput:
+    case TaskKind::BackwardWeight:
     case TaskKind::SyncGradients:
       meet(rank, operation, ranksOf(role), "stage", -1);
       break;

@@ -22,6 +22,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeAllForwardsFirst());
   add(makeInterleaved());
   add(makeTwoBuffers());
+  add(makeZeroBubble());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {

@@ -32,25 +32,28 @@ public:
       : program(program), tasks(program.roles[role].part(part)),
         places(static_cast<size_t>(program.residentChunks)) {
     for (size_t i = 0; i < tasks.size(); ++i)
-      if (tasks[i].kind == TaskKind::Backward)
+      if (addsGradients(tasks[i]))
         lastBackward[tasks[i].chunk] = i;
   }
 
   std::vector<Task> run() {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Task &task = tasks[i];
-      bool runs =
-          task.kind == TaskKind::Forward || task.kind == TaskKind::Backward;
-      if (runs)
+      if (task.computes())
         bring(task);
       result.push_back(task);
-      if (task.kind == TaskKind::Backward && lastBackward[task.chunk] == i)
+      if (addsGradients(task) && lastBackward[task.chunk] == i)
         sendHome(placeOf(task.chunk));
     }
     return std::move(result);
   }
 
 private:
+  /// Both parts of a backward pass that is split do.
+  static bool addsGradients(const Task &task) {
+    return task.computes() && task.kind != TaskKind::Forward;
+  }
+
   struct Place {
     int64_t chunk = -1;
     bool hasSum = false; ///< of gradients, that home does not have
@@ -82,7 +85,7 @@ private:
       place.chunk = task.chunk;
       classes |= SwapParameters;
     }
-    if (task.kind == TaskKind::Backward) {
+    if (addsGradients(task)) {
       // The first one writes the sum, others add to it.
       bool begun = !begunSums.insert(task.chunk).second;
       if (begun && !place.hasSum)

@@ -68,6 +68,7 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
   return 1;
 }
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
+bool Schedule::splitsBackward() const { return false; }
 
 //===----------------------------------------------------------------------===//
 // Tasks

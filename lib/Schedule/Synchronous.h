@@ -56,6 +56,12 @@ public:
 
   void forward(int64_t microBatch) { run(TaskKind::Forward, microBatch); }
   void backward(int64_t microBatch) { run(TaskKind::Backward, microBatch); }
+  void backwardInput(int64_t microBatch) {
+    run(TaskKind::BackwardInput, microBatch);
+  }
+  void backwardWeight(int64_t microBatch) {
+    run(TaskKind::BackwardWeight, microBatch);
+  }
   // A transfer that has no neighbour to meet is left out.
   void recvActivation(int64_t microBatch);
   void sendActivation(int64_t microBatch);
@@ -81,8 +87,8 @@ private:
 class WholeStageSchedule : public SynchronousSchedule {
 public:
   llvm::Error check(const ScheduleShape &shape) const final;
-  TimeForm upper(const ScheduleShape &shape) const final;
-  TimeForm lower(const ScheduleShape &shape) const final;
+  TimeForm upper(const ScheduleShape &shape) const override;
+  TimeForm lower(const ScheduleShape &shape) const override;
 
 protected:
   void buildPasses(TaskProgram &program, const ScheduleShape &shape,
@@ -99,10 +105,18 @@ protected:
   }
 };
 
+/// The forward passes that role `role` of 1F1B is ahead of its backward passes.
+int64_t forwardsAhead(const ScheduleShape &shape, int64_t role);
+/// The passes of 1F1B. With a `weightDelay` backward passes are split: a weight
+/// part comes behind the input part that is so many micro-batches later.
+void buildAlternating(PartWriter &steady, const ScheduleShape &shape,
+                      int64_t role, std::optional<int64_t> weightDelay);
+
 std::unique_ptr<Schedule> makeAllForwardsFirst();
 std::unique_ptr<Schedule> makeOneForwardOneBackward();
 std::unique_ptr<Schedule> makeInterleaved();
 std::unique_ptr<Schedule> makeTwoBuffers();
+std::unique_ptr<Schedule> makeZeroBubble();
 
 } // namespace galvatron
 

@@ -39,10 +39,22 @@ const TransferPart *Task::part(TransferDirection direction,
   return nullptr;
 }
 
-bool Task::isOfChunk() const {
+bool endsStep(TaskKind kind) {
+  return kind >= TaskKind::SyncGradients && kind <= TaskKind::TieBroadcast;
+}
+
+bool Task::computes() const {
   return kind == TaskKind::Forward || kind == TaskKind::Backward ||
-         kind == TaskKind::SyncGradients || kind == TaskKind::Update ||
-         kind == TaskKind::Swap;
+         kind == TaskKind::BackwardInput || kind == TaskKind::BackwardWeight;
+}
+
+bool Task::isOfChunk() const {
+  return computes() || kind == TaskKind::SyncGradients ||
+         kind == TaskKind::Update || kind == TaskKind::Swap;
+}
+
+bool Task::endsGradients() const {
+  return kind == TaskKind::Backward || kind == TaskKind::BackwardWeight;
 }
 
 std::string Task::str(bool withChunks) const {
@@ -57,11 +69,16 @@ std::string Task::str(bool withChunks) const {
     return name + ofChunk(chunk) + ofBatch(microBatch, generation) + " slot " +
            std::to_string(slot);
   };
+  const char *behind = flags & SyncBehind ? " sync-behind" : "";
   switch (kind) {
   case TaskKind::Forward:
     return onSlot("forward");
   case TaskKind::Backward:
-    return onSlot("backward") + (flags & SyncBehind ? " sync-behind" : "");
+    return onSlot("backward") + behind;
+  case TaskKind::BackwardInput:
+    return onSlot("backward-input");
+  case TaskKind::BackwardWeight:
+    return onSlot("backward-weight") + behind;
   case TaskKind::Transfer: {
     std::string text;
     for (const TransferPart &part : parts)
@@ -130,14 +147,14 @@ void setSyncBehind(RoleProgram &role) {
     std::vector<Task> &tasks = role.part(part);
     std::set<uint16_t> done;
     for (auto task = tasks.rbegin(); task != tasks.rend(); ++task)
-      if (task->kind == TaskKind::Backward && done.insert(task->chunk).second)
+      if (task->endsGradients() && done.insert(task->chunk).second)
         task->flags |= SyncBehind;
   }
 }
 
 bool syncsBehind(const RoleProgram &role) {
   return any_of(role.part(SchedulePart::Steady), [](const Task &task) {
-    return task.kind == TaskKind::Backward && (task.flags & SyncBehind);
+    return task.endsGradients() && (task.flags & SyncBehind);
   });
 }
 

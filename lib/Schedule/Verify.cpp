@@ -98,6 +98,7 @@ private:
   /// Of a chunk and micro-batch.
   struct PassState {
     bool received = false, forwarded = false, backwarded = false;
+    bool awaitsWeight = false; ///< only the input part was run backward
   };
 
   /// Micro-batches are counted over all batches that are run.
@@ -110,8 +111,9 @@ private:
     bool isHere = false;
     std::vector<Holder> slots;
     std::vector<PassState> passes;
-    int64_t slotShift = 0; ///< of a batch
-    int64_t added = -1;    ///< the last micro-batch in the sum of gradients
+    int64_t slotShift = 0;   ///< of a batch
+    int64_t added = -1;      ///< the last micro-batch in the sum of gradients
+    int64_t inputAdded = -1; ///< the same of what input parts add
     bool reduced = false;
     int64_t version = 0; ///< updates of the weights
 
@@ -260,7 +262,7 @@ private:
       if (task.kind == TaskKind::Forward && !pass.received)
         return order(ref, false, "its activation has not been received");
       // Of a backward task that is reported once.
-      if (task.kind == TaskKind::Backward && !pass.forwarded)
+      if (task.kind != TaskKind::Forward && !pass.forwarded)
         return;
       return report(
           ScheduleFaultKind::SlotConflict, ref,
@@ -281,10 +283,12 @@ private:
           "gradients of the next batch do not belong in this one's sum");
     order(ref, !chunk.reduced,
           "gradients were already reduced behind a backward task before");
-    order(ref, mb > chunk.added,
+    int64_t &added =
+        access.place == Place::Sum ? chunk.added : chunk.inputAdded;
+    order(ref, mb > added,
           "gradients are added with micro-batches ascending, but " +
-              Twine(chunk.added) + " came before");
-    chunk.added = std::max(chunk.added, mb);
+              Twine(added) + " came before");
+    added = std::max(added, mb);
   }
 
   /// A batch uses the weights that all updates but the last `delay` ones before
@@ -359,7 +363,7 @@ private:
       return reside(ref, access, state);
     if (access.place == Place::Weights)
       return useWeights(ref, access, state.batch, chunk);
-    if (access.place == Place::Sum) {
+    if (access.place == Place::Sum || access.place == Place::InputSum) {
       if (access.mode == AccessMode::Add)
         return addToSum(ref, access, chunk);
       if (access.mode == AccessMode::Reduce) {
@@ -397,12 +401,21 @@ private:
       PassState &pass = passOf(state, task);
       order(ref, !pass.forwarded, "the micro-batch was already run forward");
       pass.forwarded = true;
-    } else if (task.kind == TaskKind::Backward) {
+    } else if (task.kind == TaskKind::BackwardWeight) {
+      PassState &pass = passOf(state, task);
+      order(ref, training, "a backward task has no place here");
+      order(ref, pass.backwarded,
+            "the input part of the micro-batch was not run backward yet");
+      order(ref, pass.awaitsWeight || !pass.backwarded,
+            "the micro-batch has no weight part left to run");
+      pass.awaitsWeight = false;
+    } else if (task.computes()) {
       PassState &pass = passOf(state, task);
       order(ref, training, "a backward task has no place here");
       order(ref, pass.forwarded, "the micro-batch was not run forward yet");
       order(ref, !pass.backwarded, "the micro-batch was already run backward");
       pass.backwarded = true;
+      pass.awaitsWeight = task.kind == TaskKind::BackwardInput;
     }
     for (const TransferPart &message : task.parts) {
       if (message.sends() || message.isGradient())
@@ -433,8 +446,7 @@ private:
 
   void step(TaskRef ref, RoleState &state, bool training) {
     const Task &task = tasksOf(ref.role)[ref.index];
-    if (task.kind >= TaskKind::SyncGradients && task.kind != TaskKind::Swap &&
-        part != SchedulePart::StepEnd)
+    if (endsStep(task.kind) && part != SchedulePart::StepEnd)
       return order(ref, false, "the task belongs to step-end");
     if (!inRange(ref, task, state))
       return;
@@ -476,6 +488,9 @@ private:
         if (training && !pass.backwarded)
           report(ScheduleFaultKind::MissingTask, {role, -1},
                  what + " is never run backward");
+        if (pass.awaitsWeight)
+          report(ScheduleFaultKind::MissingTask, {role, -1},
+                 "the weight part of " + what + " is never run backward");
       }
     if (!state.output.isFree())
       report(ScheduleFaultKind::MissingTask, {role, -1},
@@ -506,7 +521,8 @@ private:
       for (int64_t pass = first; pass < end; ++pass)
         numbers.push_back(chunk.passes[pass].received +
                           2 * chunk.passes[pass].forwarded +
-                          4 * chunk.passes[pass].backwarded);
+                          4 * chunk.passes[pass].backwarded +
+                          8 * chunk.passes[pass].awaitsWeight);
     }
     return numbers;
   }
@@ -533,7 +549,7 @@ private:
           continue;
         ++state.batch;
         for (ChunkState &chunk : state.chunks) {
-          chunk.added = -1;
+          chunk.added = chunk.inputAdded = -1;
           chunk.reduced = false;
         }
         if (state.batch + 1 < batches && inUse(state) != begun)
@@ -572,10 +588,7 @@ private:
         const Task &task = tasksOf(role)[i];
         // The enum numbers step-end tasks in the order they must have.
         auto rank = static_cast<int64_t>(task.kind);
-        order(ref,
-              task.kind >= TaskKind::SyncGradients &&
-                  task.kind != TaskKind::Swap,
-              "the task does not belong to step-end");
+        order(ref, endsStep(task.kind), "the task does not belong to step-end");
         order(ref, rank >= previous,
               "expected the order sync-gradients, tie-reduce, norm, update, "
               "tie-broadcast");

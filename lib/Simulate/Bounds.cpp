@@ -146,7 +146,12 @@ private:
     // What computes or exchanges, and what gathers or reduces.
     double computing[2] = {0, 0}, collective[2] = {0, 0};
     TimeRange forward, backward, sync;
-    double inLine = 0; // all of a backward's operations, one by one
+    TimeRange weight;       // of backward the weight parts
+    double inLine = 0;      // all of a backward's operations, one by one
+    double inputInLine = 0; // of these the input parts'
+    // The last layer computes so long before its gradients can be summed.
+    double beforeSums = 0;
+    bool splits = input.program.schedule->splitsBackward();
     double norm = 0, update = 0;
     for (size_t i = begin; i < end; ++i) {
       const SimulatedLayer &layer = role.layers[i];
@@ -162,18 +167,38 @@ private:
       TimeRange reshardBackward = range(layer.reshardBackward);
       double computed = time.recompute + time.backward;
 
+      // Of a layer that cannot be split all is in the input part.
+      bool split = splits && time.split;
+      double inWeight = split ? time.weight : 0;
+      TimeRange inScatter = split ? scatter : TimeRange();
+      TimeRange tpWeight;
+      if (split)
+        tpWeight = {time.tpWeight, shared(time.tpWeight, layer.tpUplinks)};
+      TimeRange weightHere{
+          overlapSeconds(inWeight, inScatter.lower, slowdown) + tpWeight.lower,
+          overlapSeconds(inWeight, inScatter.upper, slowdown) + tpWeight.upper};
+      weight += weightHere;
+      beforeSums =
+          splits ? inWeight + tpWeight.lower : time.recompute + time.backward;
+
       computing[0] += time.forward + time.tpForward + reshardForward.lower;
       collective[0] += time.gather;
-      computing[1] += computed + back + reshardBackward.lower;
-      collective[1] += time.gather + time.scatter;
+      computing[1] +=
+          computed - inWeight + back - tpWeight.lower + reshardBackward.lower;
+      collective[1] += time.gather + time.scatter - inScatter.lower;
 
       forward += gather + tpForward + reshardForward;
       forward += {time.forward, time.forward};
-      backward += gather + tpBackward + reshardBackward;
-      backward += {overlapSeconds(computed, scatter.lower, slowdown),
-                   overlapSeconds(computed, scatter.upper, slowdown)};
-      inLine += computed + gather.upper + scatter.upper + tpBackward.upper +
-                reshardBackward.upper;
+      TimeRange inInput = split ? TimeRange() : scatter;
+      backward += gather + reshardBackward;
+      backward += {tpBackward.lower - tpWeight.lower,
+                   tpBackward.upper - tpWeight.upper};
+      backward +=
+          {overlapSeconds(computed - inWeight, inInput.lower, slowdown),
+           overlapSeconds(computed - inWeight, inInput.upper, slowdown)};
+      inputInLine += computed - inWeight + gather.upper + inInput.upper +
+                     tpBackward.upper - tpWeight.upper + reshardBackward.upper;
+      inLine += inWeight + inScatter.upper + tpWeight.upper;
       sync += {time.sync, shared(time.sync, layer.dpUplinks)};
       norm += time.norm;
       update += time.update;
@@ -181,25 +206,27 @@ private:
     if (ahead) {
       forward.lower = overlapSeconds(computing[0], collective[0], slowdown);
       backward = {overlapSeconds(computing[1], collective[1], slowdown),
-                  inLine};
+                  inputInLine};
     }
+    inLine += inputInLine;
     RoleTimes times;
     times[RoleTime::Forward] = forward;
-    times[RoleTime::Backward] = backward;
+    times[RoleTime::InputPart] = backward;
+    times[RoleTime::WeightPart] = weight;
+    times[RoleTime::Backward] = backward + weight;
     times[RoleTime::Norm] = {norm, norm};
     times[RoleTime::Update] = {update, update};
     TimeRange &tail = times[RoleTime::Tail];
     tail = sync;
     if (behind) {
-      // The last layer computes before its gradients can be summed, the others
-      // may do so beside the sums.
-      const LayerTimeParts &last = role.layers.back().time;
-      tail.lower = input.program.hasSeveralChunks()
-                       ? 0
-                       : std::max(0.0, last.recompute + last.backward +
-                                           sync.lower - backward.lower);
+      // The others may compute beside the sums.
+      const TimeRange &computes = splits ? weight : backward;
+      tail.lower =
+          input.program.hasSeveralChunks()
+              ? 0
+              : std::max(0.0, beforeSums + sync.lower - computes.lower);
       times[RoleTime::Behind].upper =
-          std::max(0.0, inLine - backward.upper) + sync.upper;
+          std::max(0.0, inLine - times[RoleTime::Backward].upper) + sync.upper;
     }
     return times;
   }

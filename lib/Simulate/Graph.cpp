@@ -80,7 +80,11 @@ void Graph::buildRole(size_t number) {
         forward(task);
         break;
       case TaskKind::Backward:
+      case TaskKind::BackwardInput:
         backward(task);
+        break;
+      case TaskKind::BackwardWeight:
+        backwardWeight(task);
         break;
       case TaskKind::Transfer:
         transfer(task);
@@ -242,6 +246,8 @@ void Graph::backward(const Task &task) {
     if (gathered >= 0)
       start.push_back(gathered);
     const Ids before = start;
+    // What a layer that cannot be split has of a weight part is here too.
+    bool splits = task.kind == TaskKind::BackwardInput && time.split;
     LayerPass run{false, l, {}, {}};
     OperationId compute = -1;
     if (time.recompute > 0) {
@@ -250,8 +256,8 @@ void Graph::backward(const Task &task) {
       run.begin = {compute};
       start = {compute};
     }
-    compute =
-        emit(Stream::Compute, Activity::Backward, time.backward, l, start);
+    double computed = std::max(0.0, time.backward - (splits ? time.weight : 0));
+    compute = emit(Stream::Compute, Activity::Backward, computed, l, start);
     if (run.begin.empty())
       run.begin = {compute};
     if (number > chunk.begin && layers[number - 1].backwardAhead)
@@ -260,14 +266,16 @@ void Graph::backward(const Task &task) {
     // Gradients of a function are scattered while the rest of it computes; at
     // its end it waits for that.
     tail = {compute};
-    if (OperationId scattered =
-            reduce(Activity::ReduceScatter, time.scatter, number, before);
+    if (OperationId scattered = reduce(
+            Activity::ReduceScatter, splits ? 0 : time.scatter, number, before);
         scattered >= 0)
       tail.push_back(scattered);
-    if (time.tpRecompute + time.tpBackward > 0)
-      tail = {emit(Stream::Exchange, Activity::TensorParallel,
-                   time.tpRecompute + time.tpBackward, l, tail, layer.tpUplinks,
-                   groupingOf(l, Paradigm::TP))};
+    double exchanged =
+        time.tpRecompute + time.tpBackward - (splits ? time.tpWeight : 0);
+    if (exchanged > 0)
+      tail = {emit(Stream::Exchange, Activity::TensorParallel, exchanged, l,
+                   tail, layer.tpUplinks, groupingOf(l, Paradigm::TP))};
+    run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
     roles[role].runs.push_back(std::move(run));
     if (task.flags & SyncBehind)
@@ -276,6 +284,37 @@ void Graph::backward(const Task &task) {
       tail = {emit(Stream::Exchange, Activity::Reshard,
                    layer.reshardBackward.seconds, l, tail,
                    layer.reshardBackward.uplinks, &wholeRole)};
+  }
+}
+
+void Graph::backwardWeight(const Task &task) {
+  microBatch = static_cast<int32_t>(task.microBatch);
+  const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
+  const ChunkLayers &chunk = chunks[task.chunk];
+  if (task.flags & SyncBehind)
+    reduced.insert(task.chunk);
+  for (size_t number = chunk.end; number-- > chunk.begin;) {
+    const SimulatedLayer &layer = layers[number];
+    const LayerTimeParts &time = layer.time;
+    auto l = static_cast<int32_t>(number);
+    const Ids before = tail;
+    // Of a layer without a weight part it ends what was kept.
+    OperationId compute = emit(Stream::Compute, Activity::BackwardWeight,
+                               time.split ? time.weight : 0, l, tail);
+    tail = {compute};
+    if (OperationId scattered =
+            reduce(Activity::ReduceScatter, time.split ? time.scatter : 0,
+                   number, before);
+        scattered >= 0)
+      tail.push_back(scattered);
+    if (time.split && time.tpWeight > 0)
+      tail = {emit(Stream::Exchange, Activity::TensorParallel, time.tpWeight, l,
+                   tail, layer.tpUplinks, groupingOf(l, Paradigm::TP))};
+    LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
+    run.frees = true;
+    roles[role].runs.push_back(std::move(run));
+    if (task.flags & SyncBehind)
+      reduce(Activity::GradientSync, time.sync, number, tail);
   }
 }
 

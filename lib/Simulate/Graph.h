@@ -34,6 +34,7 @@ struct LayerPass {
   bool forward;
   int32_t layer;
   llvm::SmallVector<OperationId, 2> begin, end;
+  bool frees = false; ///< what was kept for it
 };
 
 /// The arrival of a micro-batch's activation, which fills the first input of a
@@ -75,6 +76,7 @@ private:
   void swap(const Task &task);
   void forward(const Task &task);
   void backward(const Task &task);
+  void backwardWeight(const Task &task);
   OperationId gather(size_t layer, llvm::ArrayRef<OperationId> after);
   OperationId reduce(Activity activity, double seconds, size_t layer,
                      llvm::ArrayRef<OperationId> after);

@@ -315,6 +315,10 @@ json::Value predictedTimes(const SimulationInput &input) {
       put(object, "recompute", time.recompute);
       put(object, "backward", time.backward);
       put(object, "tp-backward", time.tpRecompute + time.tpBackward);
+      if (time.split && input.program.schedule->splitsBackward()) {
+        put(object, "weight", time.weight);
+        put(object, "tp-weight", time.tpWeight);
+      }
       put(object, "scatter", time.scatter);
       put(object, "sync", time.sync);
       put(object, "norm", time.norm);

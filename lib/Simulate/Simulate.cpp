@@ -32,6 +32,8 @@ StringRef activityName(Activity activity) {
     return "recompute";
   case Activity::Backward:
     return "backward";
+  case Activity::BackwardWeight:
+    return "backward weight";
   case Activity::Gather:
     return "gather";
   case Activity::ReduceScatter:
@@ -139,7 +141,7 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
     changes.push_back(
         {begin, run.begin.front(), true, run.forward ? filled : 0, transient});
     changes.push_back(
-        {end, run.end.back(), false, run.forward ? 0 : -kept, -transient});
+        {end, run.end.back(), false, run.frees ? -kept : 0, -transient});
   }
   // What ends makes room for what begins at the same time, in program order.
   llvm::stable_sort(changes, [](const Change &a, const Change &b) {
@@ -218,7 +220,9 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
                                            const ChunkLayers &chunk) {
   const SimulatedRole &role = input.roles[chunk.role];
   SimulationInput alone;
-  alone.program = defaultSchedule().build({});
+  const Schedule &schedule = *input.program.schedule;
+  bool splits = schedule.splitsBackward();
+  alone.program = (splits ? schedule : defaultSchedule()).build({});
   alone.roles = {role};
   alone.roles.front().chunkEnds.clear();
   alone.roles.front().layers.assign(role.layers.begin() + chunk.begin,
@@ -242,6 +246,12 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   SimulatedLayer layer;
   layer.time.forward = lengthOf(*plain, TaskKind::Forward);
   layer.time.backward = lengthOf(*plain, TaskKind::Backward);
+  if (splits) {
+    layer.time.split = true;
+    layer.time.weight = lengthOf(*plain, TaskKind::BackwardWeight);
+    layer.time.backward =
+        lengthOf(*plain, TaskKind::BackwardInput) + layer.time.weight;
+  }
   layer.time.sync = lengthOf(*plain, TaskKind::SyncGradients);
   layer.time.norm = lengthOf(*plain, TaskKind::Norm);
   layer.time.update = lengthOf(*plain, TaskKind::Update);
@@ -251,7 +261,7 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   }
   if (any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
              [number](const Task &task) {
-               return task.kind == TaskKind::Backward && task.chunk == number &&
+               return task.endsGradients() && task.chunk == number &&
                       (task.flags & SyncBehind);
              })) {
     setSyncBehind(alone.program.roles.front());
@@ -259,8 +269,10 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
     if (!behind)
       return behind.takeError();
     // What the sums add to the last backward pass, slowdown included.
-    layer.time.sync = std::max(0.0, lengthOf(*behind, TaskKind::Backward) -
-                                        layer.time.backward);
+    layer.time.sync = std::max(
+        0.0,
+        splits ? lengthOf(*behind, TaskKind::BackwardWeight) - layer.time.weight
+               : lengthOf(*behind, TaskKind::Backward) - layer.time.backward);
   }
   return layer;
 }

@@ -452,7 +452,7 @@ TextTable PlanPrinter::stageTable(Layout layout) const {
                                 : std::string()) +
                stage.ledger.str());
     if (plan.offload != Offload::Off)
-      table.note(indent + "on the host " + stage.hostLedger.str());
+      table.note(indent + ("on the host " + stage.hostLedger.str()));
     if (stage.reservedBytes > 0 && !alike)
       table.note(indent + ("besides " + reserveText(stage)));
   }

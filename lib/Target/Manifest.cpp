@@ -465,6 +465,8 @@ private:
     writeFunctionRef("forward", layer.getForwardAttr());
     writeFunctionRef("recompute", layer.getRecomputeAttr());
     writeFunctionRef("backward", layer.getBackwardAttr());
+    if (layer.getWeightAttr())
+      writeFunctionRef("weight", layer.getWeightAttr());
     writeFunctionRef("update", layer.getUpdateAttr());
     writeFunctionRef("norm", layer.getNormAttr());
     json.attributeArray("tensors", [&] {
@@ -494,9 +496,9 @@ private:
     writeTensorsAlive(layer);
     json.attribute("transient", offset("backward_transient"));
     json.attribute("forward-transient", offset("forward_transient"));
-    json.attribute(
-        "transient-bytes",
-        transientBytes({layer.getRecomputeAttr(), layer.getBackwardAttr()}));
+    json.attribute("transient-bytes", transientBytes({layer.getRecomputeAttr(),
+                                                      layer.getBackwardAttr(),
+                                                      layer.getWeightAttr()}));
     json.attribute("forward-transient-bytes",
                    transientBytes({layer.getForwardAttr()}));
     json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());

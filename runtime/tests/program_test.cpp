@@ -357,6 +357,18 @@ TEST(Program, TheTableIsChecked) {
             t.flags = 2;
           }),
           "expected flags 0, found 2");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_BACKWARD_INPUT;
+            t.flags = 1;
+          }),
+          "expected flags 0, found 1");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_BACKWARD_WEIGHT;
+            t.slot = 3;
+          }),
+          "slot 3 of 1");
+  refused(with([](grt_task &t) { t.kind = GRT_TASK_BACKWARD_WEIGHT + 1; }),
+          "unknown kind 10");
   refused(with([](grt_task &t) { t.generation = 1; }),
           "expected generation 0, found 1");
   refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");

@@ -95,6 +95,28 @@ TEST(StageMemory, forward_temporaries_spare_the_output) {
   EXPECT_EQ(layout.layers[1].forwardTransient, layout.layers[2].stash + 640);
 }
 
+/// What a search sums layer by layer: states and all slots, and the largest
+/// temporaries.
+TEST(StageMemory, split_passes_overlay_nothing) {
+  std::vector<StageLayer> layers = threeLayers();
+  layers[1].footprint.forwardTransient = 9600;
+  for (int64_t inFlight : {1, 4}) {
+    StageShape shape{inFlight, 8, true};
+    shape.splitsBackward = true;
+    StageLedger ledger = stageLedger(layers, shape);
+    EXPECT_EQ(ledger.activations, inFlight * 8960);
+    EXPECT_EQ(ledger.backward, 9600);
+    int64_t kept = 0, transient = 0;
+    for (const StageLayer &layer : layers) {
+      LayerMemory memory = layerMemory(layer.footprint, layer.samples, true);
+      kept += memory.kept;
+      transient = std::max(transient, memory.transient);
+    }
+    EXPECT_EQ(inFlight * kept + transient,
+              ledger.activations + ledger.backward);
+  }
+}
+
 TEST(StageMemory, unaligned_sizes_are_rounded_up) {
   std::vector<StageLayer> layers = {layer(1, 65, 1, 1, 1)};
   layers[0].front = 64;
@@ -176,6 +198,7 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     shape.microBatches = shape.inFlight + trial % 2;
     shape.lastStage = trial % 2;
     shape.backend = backendTraits(trial % 4 < 2 ? "cpu" : "cuda");
+    shape.splitsBackward = trial % 7 == 0;
     StageLedger ledger = stageLedger(layers, shape);
     StageLayout layout = stageLayout(layers, shape);
     ASSERT_EQ(layout.bytes, ledger.total());
@@ -229,7 +252,12 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
       int64_t alive =
           placement.stash + footprint.inputBytes + footprint.stashBytes;
       EXPECT_GE(placement.backwardTransient, alive);
-      EXPECT_GE(placement.forwardTransient, alive + footprint.outputBytes);
+      if (shape.splitsBackward) {
+        EXPECT_EQ(placement.backwardTransient, layout.slotBytes);
+        EXPECT_EQ(placement.forwardTransient, layout.slotBytes);
+      } else {
+        EXPECT_GE(placement.forwardTransient, alive + footprint.outputBytes);
+      }
       if (l + 1 < count) {
         EXPECT_EQ(layout.layers[l + 1].stash, alive);
       }

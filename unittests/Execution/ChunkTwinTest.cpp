@@ -19,23 +19,12 @@ class ChunkTwinTest : public ::testing::Test {
 protected:
   ChunkTwinTest() { loadTwinDialects(context); }
 
-  const TwinRun &reference(const TwinModel &model, const TwinOptions &options,
-                           int64_t batch) {
-    std::string key = model.config() + options.dtype + options.optimizer +
-                      std::to_string(batch);
-    auto [entry, inserted] = references.try_emplace(key);
-    if (inserted)
-      entry->second =
-          runTwin(context, model, singleRank(model, batch), options);
-    return entry->second;
-  }
-
   void expectTwins(const TwinModel &model, const TwinPlan &plan,
                    TwinOptions options = {}) {
     SCOPED_TRACE(plan.str() + " chunks " + std::to_string(plan.chunks));
     TwinOptions alone = options;
     alone.backend = "cpu";
-    const TwinRun &expected = reference(model, alone, plan.batch);
+    const TwinRun &expected = references.of(model, alone, plan.batch);
     ASSERT_EQ(expected.error, "");
     TwinRun run = runTwin(context, model, plan, options);
     ASSERT_EQ(run.error, "");
@@ -59,7 +48,7 @@ protected:
   }
 
   mlir::MLIRContext context;
-  std::map<std::string, TwinRun> references;
+  References references{context};
 };
 
 /// Micro-batches that the stages divide, and that they do not.

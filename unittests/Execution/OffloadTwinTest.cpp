@@ -27,21 +27,10 @@ class OffloadTwinTest : public ::testing::Test {
 protected:
   OffloadTwinTest() { loadTwinDialects(context); }
 
-  const TwinRun &reference(const TwinModel &model, const TwinOptions &options,
-                           int64_t batch) {
-    std::string key = model.config() + options.dtype + options.optimizer +
-                      std::to_string(batch);
-    auto [entry, inserted] = references.try_emplace(key);
-    if (inserted)
-      entry->second =
-          runTwin(context, model, singleRank(model, batch), options);
-    return entry->second;
-  }
-
   TwinRun expectTwins(const TwinModel &model, const TwinPlan &plan,
                       const TwinOptions &options = {}) {
     SCOPED_TRACE(plan.str() + " " + options.dtype);
-    const TwinRun &expected = reference(model, options, plan.batch);
+    const TwinRun &expected = references.of(model, options, plan.batch);
     EXPECT_EQ(expected.error, "");
     TwinRun run = runTwin(context, model, plan, options);
     EXPECT_EQ(run.error, "");
@@ -68,7 +57,7 @@ protected:
   }
 
   mlir::MLIRContext context;
-  std::map<std::string, TwinRun> references;
+  References references{context};
 };
 
 /// Ties, recomputation, shards of all kinds; one group of micro-batches, a part

@@ -149,6 +149,19 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
   return plan;
 }
 
+const TwinRun &References::of(const TwinModel &model,
+                              const TwinOptions &options, int64_t batch) {
+  std::string key;
+  llvm::raw_string_ostream stream(key);
+  stream << model.config() << options.dtype << options.optimizer
+         << options.dropout << ' ' << batch << ' ' << options.eps << ' '
+         << options.steps;
+  auto [entry, inserted] = runs.try_emplace(key);
+  if (inserted)
+    entry->second = runTwin(context, model, singleRank(model, batch), options);
+  return entry->second;
+}
+
 SpaceOptions allStrategies() {
   SpaceOptions space;
   space.zdp = true;
@@ -306,6 +319,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
     options.corruptBodies(**module);
   ok = ok && run([](PassManager &pm) {
          pm.addNestedPass<func::FuncOp>(nn::createNNFusePass());
+         pm.addPass(mlir::galvatron::createGalvatronSplitBackward());
          pm.addPass(createConvertNNToGRT());
          pm.addPass(mlir::grt::createScheduleTasks());
          pm.addPass(mlir::grt::createAssignStreams());

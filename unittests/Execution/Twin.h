@@ -23,6 +23,7 @@
 #include "mlir/IR/OwningOpRef.h"
 
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -129,6 +130,19 @@ struct TwinRun {
 /// Biases and norms start at zero and one; there they would hide faults (a bias
 /// added once a rank) and make relative distances of key biases meaningless.
 ::grt::Status disturbVectors(::grt::Session &session);
+
+/// Runs of one rank with everything, which twins are compared with: each is
+/// made once.
+class References {
+public:
+  explicit References(mlir::MLIRContext &context) : context(context) {}
+  const TwinRun &of(const TwinModel &model, const TwinOptions &options,
+                    int64_t batch);
+
+private:
+  mlir::MLIRContext &context;
+  std::map<std::string, TwinRun> runs;
+};
 
 /// Compiles to a program in a temporary file; returns an error message.
 std::string compileTwin(mlir::MLIRContext &context, const TwinModel &model,

@@ -19,18 +19,6 @@ class TwinTest : public ::testing::Test {
 protected:
   TwinTest() { loadTwinDialects(context); }
 
-  const TwinRun &reference(const TwinModel &model, const TwinOptions &options,
-                           int64_t batch) {
-    std::string key = model.config() + options.dtype + options.optimizer +
-                      (options.dropout ? "d" : "") + std::to_string(batch) +
-                      std::to_string(options.eps);
-    auto [entry, inserted] = references.try_emplace(key);
-    if (inserted)
-      entry->second =
-          runTwin(context, model, singleRank(model, batch), options);
-    return entry->second;
-  }
-
   void expectTwins(const TwinModel &model, const TwinPlan &plan,
                    const std::string &dtype, bool dropout = true) {
     SCOPED_TRACE(plan.str() + " " + dtype);
@@ -41,7 +29,7 @@ protected:
       options.dropout = dropout;
       // With eps 1e-8 rounding decides the sign of tiny updates; see semantics.
       options.eps = dtype == "f64" ? 1e-8 : 1e-6;
-      const TwinRun &expected = reference(model, options, plan.batch);
+      const TwinRun &expected = references.of(model, options, plan.batch);
       ASSERT_EQ(expected.error, "");
       TwinRun run = runTwin(context, model, plan, options);
       ASSERT_EQ(run.error, "");
@@ -56,7 +44,7 @@ protected:
   }
 
   mlir::MLIRContext context;
-  std::map<std::string, TwinRun> references;
+  References references{context};
 };
 
 TEST_F(TwinTest, MicroBatchesOnOneRank) {
@@ -160,7 +148,7 @@ TEST_F(TwinTest, BoundaryBuffersHoldTwoNeighbours) {
     plan.strategies.push_back(llvm::cantFail(Strategy::parse(text)));
   TwinOptions options;
   options.steps = 1;
-  const TwinRun &expected = reference(model, options, plan.batch);
+  const TwinRun &expected = references.of(model, options, plan.batch);
   ASSERT_EQ(expected.error, "");
   TwinRun run = runTwin(context, model, plan, options);
   ASSERT_EQ(run.error, "");
@@ -214,7 +202,7 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
   TwinOptions options;
   options.dtype = "f32";
   options.eps = 1e-6;
-  const TwinRun &expected = reference(model, options, 16);
+  const TwinRun &expected = references.of(model, options, 16);
   ASSERT_EQ(expected.error, "");
   options.backend = "cuda";
   for (const char *text : {"tp4", "sdp2.tp2.ckpt", "dp4"}) {

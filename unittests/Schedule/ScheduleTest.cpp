@@ -80,7 +80,7 @@ TEST(Schedule, slots_are_what_is_in_flight) {
               if (task.chunk != chunk)
                 continue;
               alive += task.kind == TaskKind::Forward;
-              alive -= task.kind == TaskKind::Backward;
+              alive -= task.endsGradients();
               most = std::max(most, alive);
             }
           EXPECT_EQ(alive, 0);
@@ -110,7 +110,7 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
         }
       });
-  EXPECT_EQ(shapes, 3 * 8 * 18 + 7 * 18 * 3);
+  EXPECT_EQ(shapes, 4 * 8 * 18 + 7 * 18 * 3);
 }
 
 /// Two stages, three micro-batches, by hand: the first stage begins with the
@@ -146,6 +146,60 @@ TEST(Schedule, batches_go_on) {
             (Lines{"transfer recv-activation mb 0"}));
   EXPECT_EQ(lines(1, SchedulePart::StepEnd),
             (Lines{"sync-gradients", "update"}));
+}
+
+/// Two stages, three micro-batches, by hand: the second stage is a weight part
+/// behind.
+TEST(Schedule, backward_passes_are_split) {
+  TaskProgram program = makeSchedule(scheduleNamed("zb-h1"), 2, 3);
+  EXPECT_EQ(steadyOf(program, 0),
+            (std::vector<std::string>{
+                "forward mb 0 slot 0", "transfer send-activation mb 0",
+                "forward mb 1 slot 1",
+                "transfer send-activation mb 1, recv-gradient mb 0",
+                "backward-input mb 0 slot 0", "backward-weight mb 0 slot 0",
+                "forward mb 2 slot 0",
+                "transfer send-activation mb 2, recv-gradient mb 1",
+                "backward-input mb 1 slot 1", "backward-weight mb 1 slot 1",
+                "transfer recv-gradient mb 2", "backward-input mb 2 slot 0",
+                "backward-weight mb 2 slot 0"}));
+  EXPECT_EQ(steadyOf(program, 1),
+            (std::vector<std::string>{
+                "transfer recv-activation mb 0", "forward mb 0 slot 0",
+                "backward-input mb 0 slot 0",
+                "transfer send-gradient mb 0, recv-activation mb 1",
+                "forward mb 1 slot 1", "backward-input mb 1 slot 1",
+                "backward-weight mb 0 slot 0",
+                "transfer send-gradient mb 1, recv-activation mb 2",
+                "forward mb 2 slot 0", "backward-input mb 2 slot 0",
+                "transfer send-gradient mb 2", "backward-weight mb 1 slot 1",
+                "backward-weight mb 2 slot 0"}));
+  EXPECT_TRUE(scheduleNamed("zb-h1").splitsBackward());
+  EXPECT_FALSE(scheduleNamed("1f1b").splitsBackward());
+  setSyncBehind(program.roles[1]);
+  EXPECT_TRUE(syncsBehind(program.roles[1]));
+  EXPECT_EQ(steadyOf(program, 1).back(),
+            "backward-weight mb 2 slot 0 sync-behind");
+}
+
+/// The messages of a role are those of 1F1B, in their order, so both have one
+/// proof.
+TEST(Schedule, split_passes_meet_as_whole_ones_do) {
+  auto transfers = [](const TaskProgram &program, size_t role) {
+    std::vector<std::string> lines;
+    for (const std::string &line : steadyOf(program, role))
+      if (line.starts_with("transfer"))
+        lines.push_back(line);
+    return lines;
+  };
+  for (int64_t stages = 1; stages <= 8; ++stages)
+    for (int64_t microBatches = 1; microBatches <= 3 * stages; ++microBatches) {
+      TaskProgram split =
+          makeSchedule(scheduleNamed("zb-h1"), stages, microBatches);
+      TaskProgram whole = make1F1B(stages, microBatches);
+      for (size_t role = 0; role < split.roles.size(); ++role)
+        EXPECT_EQ(transfers(split, role), transfers(whole, role));
+    }
 }
 
 /// Two stages with two chunks each, by hand.
@@ -195,10 +249,10 @@ TEST(Schedule, names_are_known_or_refused) {
     return llvm::toString(parseSchedule(name).takeError());
   };
   EXPECT_EQ(reason("1F1B"),
-            "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved' "
-            "or '2bw'");
+            "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved', "
+            "'2bw' or 'zb-h1'");
   EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe', "
-                        "'interleaved' or '2bw'");
+                        "'interleaved', '2bw' or 'zb-h1'");
   EXPECT_EQ(reason("harmony-pp"),
             "schedule 'harmony-pp' is planned, not executed yet");
 }
@@ -220,7 +274,7 @@ TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
             "expected at least one micro-batch, found 0");
   EXPECT_EQ(reason("1f1b", {2, 1, 0}),
             "expected at least one chunk a stage, found 0");
-  for (const char *name : {"1f1b", "gpipe"})
+  for (const char *name : {"1f1b", "gpipe", "zb-h1"})
     EXPECT_EQ(reason(name, {2, 4, 2}), std::string("schedule '") + name +
                                            "' has one chunk a stage, found 2");
   EXPECT_EQ(reason("interleaved", {4, 8}),
@@ -271,7 +325,7 @@ TEST(Schedule, evaluation_is_forward_only) {
       3, 5, 3, [](const Schedule &schedule, const ScheduleShape &shape) {
         for (const RoleProgram &role : schedule.build(shape).roles)
           for (const Task &task : role.part(SchedulePart::Evaluate)) {
-            EXPECT_NE(task.kind, TaskKind::Backward);
+            EXPECT_TRUE(!task.computes() || task.kind == TaskKind::Forward);
             for (const TransferPart &part : task.parts)
               EXPECT_FALSE(part.isGradient());
           }

@@ -87,7 +87,7 @@ TEST(Swaps, all_shapes_are_sound) {
   EXPECT_GT(shapes, 600);
 }
 
-struct Fault {
+struct SwapFault {
   const char *name;
   std::function<void(TaskProgram &, std::vector<Task> &)> inject;
   const char *message;
@@ -106,7 +106,7 @@ size_t findSwap(const std::vector<Task> &tasks, int chunk, bool out,
 /// Each fault is put into the first stage of two, of two chunks and four
 /// micro-batches.
 TEST(Swaps, faults_are_found) {
-  const Fault list[] = {
+  const SwapFault list[] = {
       {"parameters that never come",
        [](TaskProgram &, std::vector<Task> &steady) {
          steady.erase(steady.begin() +
@@ -170,7 +170,7 @@ TEST(Swaps, faults_are_found) {
        },
        "a swap where everything is on the devices"},
   };
-  for (const Fault &fault : list) {
+  for (const SwapFault &fault : list) {
     SCOPED_TRACE(fault.name);
     TaskProgram program = swapped(2, 2, 4, 1);
     ASSERT_TRUE(verifySchedule(program).empty());

@@ -323,6 +323,92 @@ TEST(Verify, proof_and_expanded_run_agree_where_batches_go_on) {
   EXPECT_GT(stuck, 300);
 }
 
+/// Single faults in a schedule whose backward passes are split.
+TEST(Verify, faults_of_split_passes_are_found) {
+  auto made = [] {
+    return makeSchedule(scheduleNamed("zb-h1"), 3, 4, {{0, 2}});
+  };
+  auto nth = [](TaskProgram &program, size_t role, TaskKind kind, size_t n) {
+    auto &tasks = steady(program, role);
+    auto task = tasks.begin();
+    for (; task != tasks.end(); ++task)
+      if (task->kind == kind && n-- == 0)
+        break;
+    return task;
+  };
+  // A weight part in front of its input part, and without one.
+  TaskProgram program = made();
+  std::iter_swap(nth(program, 0, TaskKind::BackwardInput, 1),
+                 nth(program, 0, TaskKind::BackwardWeight, 1));
+  EXPECT_FAULT(program, TaskOrder,
+               "the input part of the micro-batch was not run backward yet");
+  program = made();
+  nth(program, 1, TaskKind::BackwardInput, 0)->kind = TaskKind::Backward;
+  EXPECT_FAULT(program, TaskOrder,
+               "the micro-batch has no weight part left to run");
+  // One that is left out, and one that runs twice.
+  program = made();
+  steady(program, 2).pop_back();
+  EXPECT_FAULT(program, MissingTask,
+               "the weight part of micro-batch 3 is never run backward");
+  EXPECT_FAULT(program, TaskOrder, "gradients are reduced before micro-batch");
+  program = made();
+  steady(program, 2).push_back(steady(program, 2).back());
+  EXPECT_FAULT(program, TaskOrder,
+               "the micro-batch has no weight part left to run");
+  // Micro-batches that descend, in either part.
+  program = made();
+  std::iter_swap(nth(program, 2, TaskKind::BackwardWeight, 2),
+                 nth(program, 2, TaskKind::BackwardWeight, 3));
+  EXPECT_FAULT(program, TaskOrder, "micro-batches ascending");
+  program = made();
+  std::iter_swap(nth(program, 2, TaskKind::BackwardInput, 0),
+                 nth(program, 2, TaskKind::BackwardInput, 1));
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A slot that is used again before its weight part: one too few, a weight
+  // part that comes too late, one with the slot of another micro-batch.
+  program = made();
+  program.chunks[2].slots = 2;
+  for (Task &task : steady(program, 2)) {
+    if (task.computes())
+      task.slot = static_cast<uint16_t>(task.microBatch % 2);
+    for (TransferPart &part : task.parts)
+      part.slot = static_cast<uint16_t>(part.microBatch % 2);
+  }
+  EXPECT_FAULT(program, SlotConflict, "slot 0 still holds micro-batch 0");
+  program = made();
+  auto late = nth(program, 1, TaskKind::BackwardWeight, 0);
+  std::rotate(late, late + 1, steady(program, 1).end());
+  EXPECT_FAULT(program, SlotConflict, "still holds micro-batch 0");
+  program = made();
+  nth(program, 1, TaskKind::BackwardWeight, 0)->slot = 1;
+  EXPECT_FAULT(program, SlotConflict, "slot 1 does not hold its activations");
+  // Sums over ranks in front of the last weight part, and behind an input part.
+  program = made();
+  nth(program, 2, TaskKind::BackwardWeight, 2)->flags |= SyncBehind;
+  EXPECT_FAULT(program, TaskOrder, "gradients are reduced before micro-batch");
+  program = made();
+  for (RoleProgram &role : program.roles)
+    setSyncBehind(role);
+  EXPECT_EQ(all(verifySchedule(program)), "");
+  EXPECT_EQ(runExpanded(program, {2, 1, 2}), "");
+  // A weight part in an evaluation, one behind the step's end.
+  program = made();
+  Task weight = steady(program, 1).back();
+  program.roles[1].part(SchedulePart::Evaluate).push_back(weight);
+  EXPECT_FAULT(program, TaskOrder, "a backward task has no place here");
+  program = made();
+  steady(program, 1).pop_back();
+  program.roles[1].part(SchedulePart::StepEnd).push_back(weight);
+  EXPECT_FALSE(verifySchedule(program).empty());
+  // A gradient that is sent before its input part has made it.
+  program = made();
+  auto input = nth(program, 1, TaskKind::BackwardInput, 3);
+  std::iter_swap(input, input + 1);
+  EXPECT_FAULT(program, TaskOrder,
+               "there is no gradient of micro-batch 3 to send");
+}
+
 TEST(Verify, step_end_needs_its_tasks) {
   TaskProgram program = make1F1B(1, 1, {{0, 0}});
   program.roles[0].part(SchedulePart::StepEnd).clear();
@@ -346,6 +432,7 @@ TEST(Verify, proof_and_expanded_run_agree) {
     int64_t microBatches = pick(1, 5), chunks = pick(0, 1) ? pick(2, 3) : 1;
     const char *name = chunks > 1   ? "interleaved"
                        : pick(0, 1) ? "gpipe"
+                       : pick(0, 1) ? "zb-h1"
                                     : "1f1b";
     TaskProgram program =
         scheduleNamed(name).build({stages, microBatches, chunks}, ties);

@@ -32,6 +32,7 @@ namespace {
 
 struct HandStage {
   double forward, backward, sync = 0;
+  double weight = 0; ///< of backward, where it is split
 };
 
 /// One layer per stage, messages of equal length both ways.
@@ -47,6 +48,8 @@ SimulationInput byHand(const char *schedule, int64_t microBatches,
     layer.time.forward = stages[s].forward;
     layer.time.backward = stages[s].backward;
     layer.time.sync = stages[s].sync;
+    layer.time.split = stages[s].weight > 0;
+    layer.time.weight = stages[s].weight;
     layer.time.slowdown = 1.5;
     layer.stashBytes = 64;
     SimulatedRole role;
@@ -380,6 +383,112 @@ TEST(Simulate, batches_that_go_on_leave_no_bubble) {
       double busy = static_cast<double>(microBatches) * (0.7 + 1.9);
       EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input)), busy, 1e-9);
     }
+}
+
+/// Every other plan has layers that cannot be split.
+TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
+  std::mt19937_64 random(19);
+  const Cluster clusters[] = {clusterOf(1, 8, 1.3), clusterOf(2, 4, 1.7, 1e9),
+                              clusterOf(4, 3, 1.1, 3e9),
+                              clusterOf(3, 2, 2.0, 5e8)};
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  double widest = 1;
+  for (int i = 0; i < instances(600, 30); ++i) {
+    const Cluster &cluster = clusters[i % std::size(clusters)];
+    RandomPlan plan = makeRandomPlan(random, cluster, "zb-h1");
+    for (PlanStage &stage : plan.plan.stages)
+      stage.gathersAhead = i % 3 == 0;
+    SimulationInput input = inputOf(plan, cluster);
+    for (SimulatedRole &role : input.roles)
+      for (SimulatedLayer &layer : role.layers) {
+        if (i % 2 && pick(0, 2) == 0)
+          continue;
+        layer.time.split = true;
+        layer.time.weight =
+            layer.time.backward * static_cast<double>(pick(0, 10)) / 10;
+        layer.time.tpWeight =
+            layer.time.tpBackward * static_cast<double>(pick(0, 2)) / 10;
+      }
+    for (bool behind : {true, false}) {
+      StepBounds bounds = stepBounds(input);
+      Simulation simulation = run(input);
+      EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9)) << "plan " << i;
+      EXPECT_GE(bounds.upper, simulation.seconds * (1 - 1e-9)) << "plan " << i;
+      widest = std::max(widest, bounds.upper / bounds.lower);
+      EXPECT_EQ(llvm::cantFail(simulatedSeconds(input)), simulation.seconds);
+      for (RoleProgram &role : input.program.roles)
+        for (Task &task : role.part(SchedulePart::Steady))
+          if (behind)
+            task.flags = 0;
+    }
+  }
+  EXPECT_LT(widest, 6);
+}
+
+/// Three equal parts: a stage stands still for a third of the time that it does
+/// under 1F1B, with the micro-batches in flight of its first stage.
+TEST(Simulate, weight_parts_fill_bubbles) {
+  for (int64_t stages : {1, 2, 4, 8, 16})
+    for (int64_t microBatches : {stages, 2 * stages, 4 * stages}) {
+      std::vector<HandStage> whole(stages, {1, 2, 0}),
+          split(stages, {1, 2, 0, 1});
+      double busy = 3 * static_cast<double>(microBatches);
+      auto ends = static_cast<double>(stages - 1);
+      EXPECT_DOUBLE_EQ(run(byHand("1f1b", microBatches, whole)).seconds,
+                       busy + 3 * ends);
+      SimulationInput input = byHand("zb-h1", microBatches, split);
+      Simulation simulation = run(input);
+      EXPECT_DOUBLE_EQ(simulation.seconds, busy + ends);
+      StepBounds bounds = stepBounds(input);
+      EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9));
+      EXPECT_GE(bounds.upper, simulation.seconds * (1 - 1e-9));
+      EXPECT_GE(bounds.lower, 0.8 * simulation.seconds);
+      for (const SimulatedActor &actor : simulation.actors)
+        EXPECT_EQ(actor.peakActivations, 64 * stages);
+    }
+}
+
+/// Stage times and bubbles that the paper prints (arXiv 2401.10241, Tables 5
+/// and 6): of 1F1B to a third of a percent of the step. A message occupies both
+/// of its ends here, which weight parts could hide.
+TEST(Simulate, bubbles_are_near_those_published) {
+  struct Published {
+    int64_t stages, microBatches;
+    double forward, input, weight, message; ///< ms
+    double whole, split;                    ///< parts of the step
+  };
+  for (const Published &row :
+       {Published{8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1585},
+        {8, 64, 18.546, 18.097, 9.321, 0.762, 0.1240, 0.0674},
+        {8, 32, 29.802, 29.428, 19.53, 0.577, 0.1898, 0.1045},
+        {16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552, 0.1397},
+        {16, 128, 11.325, 11.308, 8.109, 0.378, 0.1251, 0.0576},
+        {32, 128, 10.408, 10.204, 7.703, 0.408, 0.2168, 0.1106}}) {
+    auto bubble = [&](const char *schedule, double message) {
+      double backward = row.input + row.weight;
+      std::vector<HandStage> stages(row.stages,
+                                    {row.forward, backward, 0, row.weight});
+      double busy =
+          static_cast<double>(row.microBatches) * (row.forward + backward);
+      return 1 - busy / run(byHand(schedule, row.microBatches, stages, message))
+                            .seconds;
+    };
+    EXPECT_NEAR(bubble("1f1b", row.message), row.whole, 0.0035);
+    EXPECT_LT(bubble("zb-h1", 0), row.split);
+    EXPECT_GT(bubble("zb-h1", row.message), row.split);
+    EXPECT_LT(bubble("zb-h1", row.message), row.split + 0.026);
+  }
+}
+
+/// A step too long to be simulated layer by layer.
+TEST(Simulate, split_passes_are_extrapolated) {
+  SimulationInput input =
+      byHand("zb-h1", 64, std::vector<HandStage>(4, {0.7, 1.9, 0.3, 0.8}), 0.1);
+  double whole = run(input).seconds;
+  EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input, /*mostOperations=*/1)),
+              whole, 1e-9 * whole);
 }
 
 TEST(Simulate, bounds_meet_where_nothing_is_hidden) {

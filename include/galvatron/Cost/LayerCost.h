@@ -43,6 +43,10 @@ struct LayerTimeParts {
   double recompute = 0;
   double backward = 0; ///< computation, without the recomputation
   double tpForward = 0, tpRecompute = 0, tpBackward = 0;
+  /// Whether backward is two functions, and what the one for gradients of
+  /// parameters has of `backward` and `tpBackward`; scatters are its too.
+  bool split = false;
+  double weight = 0, tpWeight = 0;
   double gather = 0, scatter = 0;
   double sync = 0;     ///< sums of gradients once a step
   double slowdown = 1; ///< of both sides while they overlap

@@ -14,6 +14,7 @@
 #ifndef GALVATRON_COST_LAYERMODEL_H
 #define GALVATRON_COST_LAYERMODEL_H
 
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
@@ -78,6 +79,13 @@ struct LayerFootprint {
   double backwardFlops = 0, backwardMovedBytes = 0;
   double recomputeFlops = 0, recomputeMovedBytes = 0; ///< 0 without ckpt
   int64_t forwardKernels = 0, backwardKernels = 0, recomputeKernels = 0;
+  /// Whether the backward pass is two functions (splitFootprint()); then of
+  /// backward what the one for gradients of parameters does.
+  bool split = false;
+  double weightFlops = 0, weightMovedBytes = 0;
+  int64_t weightKernels = 0;
+  llvm::SmallVector<ProductWork, 1> weightProducts;
+  double weightSeconds = 0; ///< if `measured`
   /// Sizes of these products, for devices with an efficiency curve.
   llvm::SmallVector<ProductWork, 1> forwardProducts, backwardProducts,
       recomputeProducts;
@@ -98,6 +106,9 @@ struct LayerFootprint {
     return {backwardFlops, backwardMovedBytes, backwardKernels,
             backwardProducts};
   }
+  ComputeWork weightWork() const {
+    return {weightFlops, weightMovedBytes, weightKernels, weightProducts};
+  }
   ComputeWork recomputeWork() const {
     return {recomputeFlops, recomputeMovedBytes, recomputeKernels,
             recomputeProducts};
@@ -108,6 +119,7 @@ struct LayerFootprint {
   int64_t tpForwardBytes = 0, tpForwardCalls = 0;
   int64_t tpRecomputeBytes = 0, tpRecomputeCalls = 0;
   int64_t tpBackwardBytes = 0, tpBackwardCalls = 0;
+  int64_t tpWeightBytes = 0, tpWeightCalls = 0; ///< of these the weight part's
   /// Full flat parameter bytes gathered by one SDP gather; 0 without SDP.
   /// Gradients reduce-scattered in every micro-batch have `scatterBytes`.
   int64_t gatherBytes = 0;
@@ -199,6 +211,23 @@ public:
   /// cannot have this strategy, and says why. Implementations cache.
   virtual llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) = 0;
+
+  /// Whether splitFootprint() knows more than footprint().
+  virtual bool splitsBackward() const { return false; }
+  /// The footprint under a schedule that splits backward passes: what the input
+  /// part keeps for the weight part counts as kept. Layers that cannot be split
+  /// have that of footprint().
+  virtual llvm::Expected<LayerFootprint>
+  splitFootprint(size_t kind, const Strategy &strategy, int64_t samples) {
+    return footprint(kind, strategy, samples);
+  }
+  llvm::Expected<LayerFootprint> footprintUnder(const Schedule &schedule,
+                                                size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) {
+    return schedule.splitsBackward() ? splitFootprint(kind, strategy, samples)
+                                     : footprint(kind, strategy, samples);
+  }
 };
 
 } // namespace galvatron

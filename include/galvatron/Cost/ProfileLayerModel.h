@@ -19,6 +19,7 @@
 #include "llvm/Support/JSON.h"
 
 #include <memory>
+#include <optional>
 
 namespace galvatron {
 
@@ -50,7 +51,11 @@ struct ProfileLayer {
   int64_t count = 1;
   bool measured = false;
   BatchTimes forward, backward;
-  /// Instead of these two. All device types have the same degrees, 1 among
+  /// Of backward the weight part, and what the input part keeps for it per
+  /// sample; nothing: the layer stays whole.
+  std::optional<BatchTimes> weight;
+  int64_t weightBytes = 0;
+  /// Instead of these times. All device types have the same degrees, 1 among
   /// them; under others a layer is split as if nothing else were known.
   std::vector<ProfileTimes> times;
   double forwardFlops = 0, forwardMovedBytes = 0; ///< per sample
@@ -97,6 +102,11 @@ public:
   double flopsPerSample() const override;
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
+  /// If the profile has the weight part of some layer.
+  bool splitsBackward() const override;
+  llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) override;
 
 private:
   llvm::Error checkTimes(const std::vector<ProfileLayer> &layers);

@@ -44,6 +44,12 @@
 // already be the next layer's input in the slot: hence forward temporaries
 // start behind it, and the output is part of b_l.
 //
+// Where backward passes are split (Schedule::splitsBackward) what later layers
+// keep is needed until their weight parts have run, behind the input parts of
+// all layers. So nothing is overlaid: temporaries lie behind the slot, and
+//
+//   backward    = max_l max(forward transient, backward transient)
+//
 // Gathered parameters (part of a layer's temporaries, at their end) stand by
 // themselves where the backend has streams. If a stage gathers a layer ahead,
 // those of two neighbours live at one time, and no formula of single layers
@@ -160,7 +166,9 @@ struct LayerMemory {
   int64_t dataBytes = 0;  ///< of a micro-batch, if it shares nothing
   int64_t boundary = 0;   ///< g_l
 };
-LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples);
+/// `splits`: under a schedule that splits backward passes.
+LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
+                        bool splits = false);
 
 struct StageShape {
   int64_t inFlight = 1; ///< of all chunks together
@@ -171,14 +179,16 @@ struct StageShape {
   std::vector<StageChunk> chunks;
   /// Versions of the parameters, and batches that are under way at once.
   int64_t weightVersions = 1, batches = 1;
+  /// Backward passes are split: nothing overlays what a slot holds.
+  bool splitsBackward = false;
 
   /// What a layer's states and data take.
   int64_t stateBytes(const LayerMemory &memory) const;
   /// How many of its chunks' parameters and gradients are on the devices at
   /// once, where all states have their home on the host; 0: states are there.
   int64_t residentChunks = 0;
-  /// Takes versions and batches from a schedule.
-  void setVersions(const Schedule &schedule, const ScheduleShape &shape);
+  /// Takes all that a schedule says besides its slots.
+  void setSchedule(const Schedule &schedule, const ScheduleShape &shape);
 };
 
 /// Bytes of a stage besides its layers: loss block, step block, the runtime's
@@ -204,9 +214,9 @@ struct LayerTemporaries {
   /// Where everything that lives ends, what the layer keeps included.
   int64_t forwardEnd = 0, backwardEnd = 0;
 };
-/// Of the layers of one chunk.
+/// Of the layers of one chunk; `splits`: all behind the slot.
 std::vector<LayerTemporaries>
-placeTemporaries(llvm::ArrayRef<StageLayer> layers);
+placeTemporaries(llvm::ArrayRef<StageLayer> layers, bool splits = false);
 /// Of all chunks of a stage.
 std::vector<LayerTemporaries>
 placeTemporaries(llvm::ArrayRef<StageLayer> layers, const StageShape &shape);

@@ -32,6 +32,7 @@ enum class Place : uint8_t {
   GradientIn,  ///< of a chunk's output, received
   GradientOut, ///< between layers, at last of a chunk's input
   Sum,         ///< of a chunk's gradients over micro-batches
+  InputSum,    ///< what input parts of backward passes add of it
   Weights,     ///< of a chunk
   Resident     ///< parameters of a chunk on the device, and sums of gradients
 };
@@ -52,7 +53,8 @@ enum class AccessMode : uint8_t {
 struct Access {
   Place place;
   AccessMode mode;
-  /// Whose content it is; also which of the places of Slot, Sum and Weights.
+  /// Whose content it is; also which of the places of Slot, both sums and
+  /// Weights.
   uint16_t chunk = 0;
   uint16_t slot = 0;       ///< of Slot
   uint8_t generation = 0;  ///< of the batch whose content it is

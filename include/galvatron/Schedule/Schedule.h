@@ -66,6 +66,8 @@ public:
   virtual int64_t weightVersions(const ScheduleShape &shape) const;
   virtual int64_t gradientBuffers(const ScheduleShape &shape) const;
   virtual int64_t delay(const ScheduleShape &shape) const;
+  /// Whether backward passes are two tasks, BackwardInput and BackwardWeight.
+  virtual bool splitsBackward() const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;

@@ -41,8 +41,16 @@ enum class TaskKind : uint8_t {
   Norm = 5,
   Update = 6,
   TieBroadcast = 7,
+  /// The two parts of a backward pass that is split: what the gradient of the
+  /// chunk's input needs, and what gradients of parameters need besides.
+  BackwardInput = 8,
+  BackwardWeight = 9,
+  /// Between the host and a device.
   Swap = 10
 };
+
+/// Whether a task of this kind is one of `step-end`.
+bool endsStep(TaskKind kind);
 
 enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
 
@@ -66,7 +74,8 @@ struct TransferPart {
   bool operator==(const TransferPart &other) const = default;
 };
 
-/// Flags of a backward task.
+/// Flags of a task that adds the last gradients of a chunk: a backward task, or
+/// its weight part where it is split.
 enum BackwardFlag : uint8_t {
   /// The all-reduce of a layer's gradients over its DP groups starts behind the
   /// layer's backward pass; sync-gradients only waits for it.
@@ -83,7 +92,7 @@ enum SwapClass : uint8_t {
 struct Task {
   TaskKind kind = TaskKind::Forward;
   uint8_t flags = 0; ///< set of BackwardFlag
-  /// Forward, Backward, SyncGradients, Update, Swap.
+  /// Of all that compute, SyncGradients, Update, Swap.
   uint16_t chunk = 0;
   uint16_t slot = 0; ///< of the chunk
   /// Forward: batches behind the one that the part is run for.
@@ -101,6 +110,10 @@ struct Task {
                            TransferValue value) const;
   /// Whether `chunk` means anything.
   bool isOfChunk() const;
+  /// Whether it runs layers of a micro-batch, so that `slot` means something.
+  bool computes() const;
+  /// Whether it adds what is missing to the gradients of a micro-batch.
+  bool endsGradients() const;
   /// "forward mb 3 slot 1", "backward mb 3 slot 1 sync-behind", "transfer
   /// send-activation mb 3, recv-gradient mb 0"; with chunks "forward chunk 2 mb
   /// 3 slot 1"; of a later batch "forward mb 3 of next batch slot 1".
@@ -180,8 +193,8 @@ struct TaskProgram {
 std::vector<SchedulePart> trainingParts(const TaskProgram &program,
                                         int64_t batches);
 
-/// Sets SyncBehind on the last backward task of every chunk of a role; a role
-/// without one is left as it is.
+/// Sets SyncBehind on the last task of every chunk of a role that ends
+/// gradients; a role without one is left as it is.
 void setSyncBehind(RoleProgram &role);
 /// Gives the states of all chunks a home on the host, of which so many chunks
 /// of a role are on its devices at once (at least one). Swaps are put in front

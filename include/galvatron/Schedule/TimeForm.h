@@ -31,6 +31,8 @@ namespace galvatron {
 enum class RoleTime : uint8_t {
   Forward,       ///< of a micro-batch
   Backward,      ///< of a micro-batch, recomputation included
+  InputPart,     ///< of Backward, where it is split; else all of it
+  WeightPart,    ///< what is left of Backward
   Behind,        ///< what sums of gradients add to the last backward pass
   Tail,          ///< from the last backward pass on, until the norm
   Norm,          ///< squares of the gradients
@@ -46,7 +48,7 @@ enum class RoleTime : uint8_t {
   LongestActivationOut,
   LongestGradientIn
 };
-inline constexpr size_t kRoleTimeCount = 16;
+inline constexpr size_t kRoleTimeCount = 18;
 
 /// A duration between two bounds.
 struct TimeRange {
@@ -88,6 +90,9 @@ public:
   }
   double operator[](RoleTime what) const {
     return coefficients[static_cast<size_t>(what)];
+  }
+  void add(RoleTime what, double coefficient) {
+    coefficients[static_cast<size_t>(what)] += coefficient;
   }
   /// A term that is subtracted takes the other bound of its time, so that the
   /// value stays a bound.

@@ -142,6 +142,7 @@ enum class Activity : uint8_t {
   Forward,
   Recompute,
   Backward,
+  BackwardWeight, ///< of a backward pass in two parts; the other is Backward
   Gather,
   ReduceScatter,
   GradientSync,

@@ -16,6 +16,7 @@
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
@@ -101,7 +102,11 @@ private:
     MemRefType type;
   };
 
-  bool isBackward() const { return direction == "backward"; }
+  /// Or the weight part of one.
+  bool isBackward() const {
+    return direction == "backward" ||
+           direction == mlir::galvatron::kWeightDirection;
+  }
   Value newBuffer(MemRefType type, MemoryRegion region,
                   std::optional<int64_t> offset) {
     OpBuilder::InsertionGuard guard(builder);
@@ -118,6 +123,17 @@ private:
     Value buffer = newBuffer(type, MemoryRegion::Transient, std::nullopt);
     transients.push_back(buffer);
     return buffer;
+  }
+
+  /// Where a stash value lies: where its attributes say, or behind the others.
+  int64_t takeStash(Type type, DictionaryAttr attrs) {
+    bool wide = attrs && attrs.contains(mlir::galvatron::kWideAttr);
+    auto given = attrs ? attrs.getAs<IntegerAttr>(mlir::galvatron::kOffsetAttr)
+                       : IntegerAttr();
+    int64_t offset = given ? given.getInt() : sizes.stashBytes;
+    sizes.stashBytes =
+        std::max(sizes.stashBytes, offset + getStashBytes(type, wide));
+    return offset;
   }
 
   void bindArguments();
@@ -153,7 +169,9 @@ private:
     bool accumulate;
   };
   SmallVector<FinalCopy> finalCopies;
-  SmallVector<Value> transients, stashBuffers;
+  SmallVector<Value> transients;
+  /// Stash buffers whose life begins, or ends, in this function.
+  SmallVector<Value> begunStash, endedStash;
   /// Flat parameters (full tensors) and flat gradients, by group, under SDP.
   Value gathered[2], fullGradients[2];
   FunctionRegions sizes;
@@ -177,8 +195,8 @@ void FunctionConverter::bindArguments() {
       break;
     case ValueRole::Stash:
       region = MemoryRegion::Stash;
-      offset = sizes.stashBytes;
-      sizes.stashBytes += alignedBytes(argument.getType());
+      offset = takeStash(argument.getType(),
+                         source.getArgAttrDict(argument.getArgNumber()));
       break;
     case ValueRole::Gradient:
       region = MemoryRegion::GradIn;
@@ -188,10 +206,18 @@ void FunctionConverter::bindArguments() {
     default:
       continue; // parameters
     }
-    Value buffer = newBuffer(bufferType(argument.getType()), region, offset);
+    unsigned number = argument.getArgNumber();
+    auto has = [&](StringRef mark) {
+      return bool(source.getArgAttr(number, mark));
+    };
+    Value buffer = newBuffer(has(mlir::galvatron::kWideAttr)
+                                 ? accumulatorType(argument.getType())
+                                 : bufferType(argument.getType()),
+                             region, offset);
     argumentBuffers[argument] = buffer;
-    if (region == MemoryRegion::Stash)
-      stashBuffers.push_back(buffer);
+    if (region == MemoryRegion::Stash && !has(mlir::galvatron::kKeptAttr) &&
+        !has(mlir::galvatron::kEndedAttr))
+      endedStash.push_back(buffer);
   }
   sizes.inputBytes = input;
 }
@@ -231,7 +257,7 @@ void FunctionConverter::bindParameters() {
         gathered[group] =
             newBuffer(fullType, MemoryRegion::Stash, sizes.stashBytes);
         sizes.stashBytes += alignBytes(getByteSize(fullType));
-        stashBuffers.push_back(gathered[group]);
+        (isBackward() ? endedStash : begunStash).push_back(gathered[group]);
       } else {
         gathered[group] = newTransient(fullType);
       }
@@ -282,18 +308,26 @@ void FunctionConverter::bindResults() {
     case ValueRole::Loss:
       buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Loss, 0);
       break;
-    case ValueRole::Stash:
-      buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Stash,
-                         sizes.stashBytes);
-      sizes.stashBytes += alignedBytes(value.getType());
-      stashBuffers.push_back(buffer);
+    case ValueRole::Stash: {
+      bool wide =
+          source.getResultAttr(index, mlir::galvatron::kWideAttr) != nullptr;
+      buffer = newBuffer(
+          wide ? accumulatorType(value.getType()) : bufferType(value.getType()),
+          MemoryRegion::Stash,
+          takeStash(value.getType(), source.getResultAttrDict(index)));
+      begunStash.push_back(buffer);
       break;
+    }
     case ValueRole::InputGradient:
       buffer = newBuffer(bufferType(value.getType()), MemoryRegion::GradOut,
                          inputGradient);
       inputGradient += alignedBytes(value.getType());
       break;
     case ValueRole::ParameterGradient: {
+      // Parts of a backward function have some of them.
+      if (auto whose = source.getResultAttrOfType<IntegerAttr>(
+              index, mlir::galvatron::kParameterAttr))
+        parameter = unsigned(whose.getInt());
       const FlatTensor &tensor = layout.tensors[parameter++];
       MemRefType type = accumulatorType(value.getType());
       int64_t offset = tensor.offset * layout.accumulatorBytes;
@@ -500,12 +534,16 @@ void FunctionConverter::placeLifetimes() {
     builder.setInsertionPointAfter(last);
     EndOp::create(builder, source.getLoc(), buffer);
   }
-  for (Value buffer : stashBuffers) {
-    if (isBackward()) {
+  for (Value buffer : endedStash) {
+    // Where something begins in this function it may lie in its place.
+    if (Operation *last = getUseRange(buffer).second;
+        last && isBackward() && !begunStash.empty())
+      builder.setInsertionPointAfter(last);
+    else
       builder.setInsertionPoint(target.getBody().front().getTerminator());
-      EndOp::create(builder, source.getLoc(), buffer);
-      continue;
-    }
+    EndOp::create(builder, source.getLoc(), buffer);
+  }
+  for (Value buffer : begunStash) {
     builder.setInsertionPoint(getUseRange(buffer).first);
     BeginOp::create(builder, source.getLoc(), buffer);
   }
@@ -534,7 +572,11 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
   builder.setInsertionPoint(target.getBody().front().getTerminator());
   for (const FinalCopy &copy : finalCopies) {
     Value from = getBuffer(copy.value);
-    if (copy.accumulate)
+    // What was kept in the type of the sum is the first part of a sharded one.
+    bool isSum = copy.accumulate && isa<BlockArgument>(copy.value) &&
+                 layout.shards > 1 &&
+                 from.getType() == copy.destination.getType();
+    if (copy.accumulate && !isSum)
       emitAccumulation(from, copy.destination);
     else
       emitCopy(from, copy.destination);

@@ -227,14 +227,25 @@ void ConvertNNToGRTPass::runOnOperation() {
         entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
   }
 
+  // Weight parts, by the input part.
+  llvm::StringMap<func::FuncOp> weights;
+  for (mlir::galvatron::LayerOp layer : layers)
+    if (layer.getWeightAttr())
+      weights[layer.getBackward().value()] =
+          symbols.lookup<func::FuncOp>(layer.getWeight().value());
+  // Here, since nn knows no devices.
+  if (::galvatron::backendTraits(getBackend(module)).productEpilogues)
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function->hasAttr(mlir::galvatron::kDirectionAttr))
+        nn::fuseProducts(function);
+  for (auto &entry : weights)
+    placeKeptValues(symbols.lookup<func::FuncOp>(entry.getKey()),
+                    entry.getValue());
   for (auto function :
        llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
     if (!function->hasAttr(mlir::galvatron::kDirectionAttr))
       continue;
     std::string name = function.getName().str();
-    // Here, since nn knows no devices.
-    if (::galvatron::backendTraits(getBackend(module)).productEpilogues)
-      nn::fuseProducts(function);
     if (failed(
             convertFunction(function, getKernelTarget(module), &regions[name])))
       return signalPassFailure();
@@ -248,6 +259,10 @@ void ConvertNNToGRTPass::runOnOperation() {
     StringRef forward = layer.getForward().value();
     LayerFacts &fact = facts[forward];
     fact.forward = regions[forward];
+    // What the input part keeps for the weight part lies behind what forward
+    // keeps for both.
+    if (layer.getWeightAttr())
+      fact.forward.stashBytes = regions[layer.getBackward().value()].stashBytes;
     if (layer.getRecomputeAttr())
       fact.recomputeStash = regions[layer.getRecompute().value()].stashBytes;
     int64_t samples = plan.getBatch() / plan.getMicroBatches() /

@@ -373,6 +373,13 @@ typedef enum grt_task_kind {
   GRT_TASK_UPDATE = 6,
   /// Owners' new values of tied parameters go to the borrowers.
   GRT_TASK_TIE_BROADCAST = 7,
+  /// A backward pass in two parts. The input part runs the layers' backward
+  /// functions, which leave in the slot what their weight functions read.
+  GRT_TASK_BACKWARD_INPUT = 8,
+  /// The weight part, behind the input part of the same micro-batch, at any
+  /// time until the end of the step: runs the layers' weight functions. What
+  /// the slot holds ends with it.
+  GRT_TASK_BACKWARD_WEIGHT = 9,
   /// Copies what `classes` says of all layers of a chunk between their home on
   /// the host and the arena, which way `tiers` says.
   GRT_TASK_SWAP = 10
@@ -390,9 +397,9 @@ typedef enum grt_swap_tiers {
   GRT_TO_HOST = 2
 } grt_swap_tiers;
 
-/// `flags` of a BACKWARD task.
+/// `flags` of a BACKWARD or BACKWARD_WEIGHT task.
 typedef enum grt_backward_flag {
-  /// Behind each layer's backward function its gradients are all-reduced over
+  /// Behind each layer's last function its gradients are all-reduced over
   /// its dp axis on GRT_STREAM_GRADIENT; the chunk's GRT_TASK_SYNC_GRADIENTS
   /// then only waits for it.
   GRT_SYNC_BEHIND = 1
@@ -404,11 +411,11 @@ typedef enum grt_backward_flag {
 typedef struct grt_task {
   uint8_t kind;         ///< grt_task_kind
   uint8_t flags;        ///< grt_backward_flag set
-  uint16_t chunk;       ///< FORWARD, BACKWARD, SYNC_GRADIENTS, UPDATE, SWAP
-  uint16_t slot;        ///< FORWARD, BACKWARD: stash slot of the chunk
+  uint16_t chunk; ///< of tasks that run layers, SYNC_GRADIENTS, UPDATE, SWAP
+  uint16_t slot;        ///< of tasks that run layers: stash slot of the chunk
   uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< SWAP: grt_swap_class set
-  uint32_t micro_batch; ///< FORWARD, BACKWARD
+  uint32_t micro_batch; ///< of tasks that run layers
   uint32_t first;       ///< TRANSFER: the first part
   uint16_t count;       ///< TRANSFER: parts
   uint8_t stream;       ///< 0

@@ -108,7 +108,7 @@ void Rank::beginStep() {
   batchesSince = 0;
   live.rewind(0);
   for (ChunkState &chunk : chunks)
-    chunk.backwardSeen = chunk.reduced = false;
+    chunk.beginStep();
   updateLeftOut = false;
   activity.setStep(input->step);
   device->note(GRT_NOTE_FORGET, nullptr, tracks());
@@ -179,7 +179,8 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
         task.micro_batch != 0)
       continue;
     // A batch of several parts sums its gradients over ranks once, at its end.
-    if (leavesSums && task.kind == GRT_TASK_BACKWARD)
+    if (leavesSums && (task.kind == GRT_TASK_BACKWARD ||
+                       task.kind == GRT_TASK_BACKWARD_WEIGHT))
       task.flags &= uint8_t(~GRT_SYNC_BEHIND);
     // Both sides of a transfer name the micro-batch, so they agree.
     unsigned parts = 0;
@@ -212,7 +213,8 @@ void Rank::runTask(const grt_task &task, unsigned parts) {
   TraceSpan span(recorder, task);
   // Updates and sums of gradients are of the newest weights.
   turnTo(task.generation);
-  if (task.kind >= GRT_TASK_SYNC_GRADIENTS)
+  if (task.kind >= GRT_TASK_SYNC_GRADIENTS &&
+      task.kind <= GRT_TASK_TIE_BROADCAST)
     weightsOffset = 0;
   if (task.kind == GRT_TASK_SWAP)
     return swap(task);
@@ -221,9 +223,14 @@ void Rank::runTask(const grt_task &task, unsigned parts) {
     const ChunkState &chunk = chunkOf(task.chunk);
     return forward(chunk, task.micro_batch, slotOf(*chunk.chunk, task.slot));
   }
-  case GRT_TASK_BACKWARD: {
+  case GRT_TASK_BACKWARD:
+  case GRT_TASK_BACKWARD_INPUT: {
     ChunkState &chunk = chunkOf(task.chunk);
     return backward(chunk, task, slotOf(*chunk.chunk, task.slot));
+  }
+  case GRT_TASK_BACKWARD_WEIGHT: {
+    ChunkState &chunk = chunkOf(task.chunk);
+    return backwardWeight(chunk, task, slotOf(*chunk.chunk, task.slot));
   }
   case GRT_TASK_TRANSFER:
     return transfer(task, parts);
@@ -513,6 +520,7 @@ void Rank::forward(const ChunkState &at, uint32_t microBatch, uint32_t slot) {
 
 void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
   const Chunk &chunk = *at.chunk;
+  bool isWhole = task.kind == GRT_TASK_BACKWARD;
   accumulate = at.backwardSeen;
   startGather(chunk.endLayer() - 1, slot, Phase::Backward);
   beforeFunction(slot);
@@ -535,7 +543,9 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
     if (task.flags & GRT_SYNC_BEHIND)
       reduceGradients(i);
     end(gradOfOutput);
-    end(inputExtent(i, slot));
+    // Weight parts read inputs, their own layer's or one that it holds.
+    if (isWhole)
+      end(inputExtent(i, slot));
     if (layer.backwardReshard >= 0) {
       const Layer &previous = roleData->layers[i - 1];
       Extent gradIn =
@@ -549,6 +559,26 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
   }
   afterFunctions();
   at.backwardSeen = true;
+  at.reduced = task.flags & GRT_SYNC_BEHIND;
+}
+
+void Rank::backwardWeight(ChunkState &at, const grt_task &task, uint32_t slot) {
+  const Chunk &chunk = *at.chunk;
+  accumulate = at.weightSeen;
+  beforeFunction(slot);
+  for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {
+    const Layer &layer = roleData->layers[i];
+    if (layer.weight >= 0) {
+      bind(i, task.micro_batch, slot, Phase::Weight);
+      call(layer.weight, layer, Phase::Weight);
+    }
+    if (task.flags & GRT_SYNC_BEHIND)
+      reduceGradients(i);
+  }
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+    end(inputExtent(i, slot));
+  afterFunctions();
+  at.weightSeen = true;
   at.reduced = task.flags & GRT_SYNC_BEHIND;
 }
 

@@ -227,9 +227,10 @@ private:
 
   struct ChunkState {
     const Chunk *chunk = nullptr;
-    /// Of the running step: a backward pass was run, and gradients were reduced
-    /// behind it already.
-    bool backwardSeen = false, reduced = false;
+    /// Of the running step: a backward pass was run, or the weight part of one,
+    /// and gradients were reduced behind it already.
+    bool backwardSeen = false, weightSeen = false, reduced = false;
+    void beginStep() { backwardSeen = weightSeen = reduced = false; }
   };
 
   /// Memory in which a transfer of a stage and functions of its layers meet:
@@ -304,7 +305,9 @@ private:
   /// An event behind what stands on the stream, for the flight recorder.
   void leaveMark(uint32_t stream);
   void forward(const ChunkState &chunk, uint32_t microBatch, uint32_t slot);
+  /// A backward pass or its input part, and what is left of one.
   void backward(ChunkState &chunk, const grt_task &task, uint32_t slot);
+  void backwardWeight(ChunkState &chunk, const grt_task &task, uint32_t slot);
   void transfer(const grt_task &task, unsigned parts);
   /// What the chunk of a task is, and its slot among those of the role.
   ChunkState &chunkOf(uint16_t number);

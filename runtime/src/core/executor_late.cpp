@@ -47,7 +47,7 @@ void Rank::trainLate() {
     ++batchesSince;
     updateLeftOut = false;
     for (ChunkState &chunk : chunks)
-      chunk.backwardSeen = chunk.reduced = false;
+      chunk.beginStep();
     activity.setStep(input->step);
   } else {
     beginStep();

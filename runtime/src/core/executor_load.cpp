@@ -236,13 +236,15 @@ void Rank::prepareKernels() {
     running = &layers[i];
     runningLayer = &layer;
     for (int function : {layer.forward, layer.recompute, layer.backward,
-                         layer.norm, layer.update}) {
+                         layer.weight, layer.norm, layer.update}) {
       if (function < 0)
         continue;
       marks = 0;
       call(function, layer, Phase::Forward);
       temporary = std::max(temporary, marks);
-      if (function == layer.forward)
+      // Input parts keep more for weight parts.
+      if (function == layer.forward ||
+          (function == layer.backward && layer.weight >= 0))
         kept += marks + 1;
     }
   }

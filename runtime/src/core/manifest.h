@@ -141,7 +141,8 @@ struct Layer {
   int64_t samples = 0; ///< of one micro-batch on one rank
   int forward = 0;
   int recompute = -1;
-  int backward = 0;
+  int backward = 0; ///< or its input part
+  int weight = -1;  ///< the weight part of a backward function that is split
   int update = -1;
   int norm = -1; ///< adds to step.local_norm_squared
   std::vector<LayerTensor> tensors;

@@ -26,7 +26,8 @@ public:
                               list.tasks + list.count);
       }
       for (size_t t = 0; t < roles[r].tasks.size(); ++t)
-        if (roles[r].tasks[t].kind == GRT_TASK_BACKWARD)
+        if (roles[r].tasks[t].kind == GRT_TASK_BACKWARD ||
+            roles[r].tasks[t].kind == GRT_TASK_BACKWARD_WEIGHT)
           roles[r].lastBackward[roles[r].tasks[t].chunk] = t;
     }
   }
@@ -114,10 +115,29 @@ private:
     Role &role = roles[r];
     double slowdown = times.roles[r].slowdown;
     auto [front, layers] = chunkOf(r);
-    bool isLast = role.at == role.lastBackward[role.tasks[role.at].chunk];
+    const grt_task &task = role.tasks[role.at];
+    bool isLast = role.at == role.lastBackward[task.chunk];
+    bool isInput = task.kind == GRT_TASK_BACKWARD_INPUT;
+    bool isWeight = task.kind == GRT_TASK_BACKWARD_WEIGHT;
     for (size_t l = layers.size(); l-- > 0;) {
       auto layer = int32_t(front + l);
-      const LayerTimes &time = layers[l];
+      // What the task does of the layer: what cannot be split is in the input
+      // part.
+      LayerTimes time = layers[l];
+      if (isInput && time.split) {
+        time.backward -= time.weight;
+        time.tpBackward -= time.tpWeight;
+        time.scatter = 0;
+      } else if (isWeight) {
+        LayerTimes part;
+        part.sync = time.sync;
+        if (time.split) {
+          part.backward = time.weight;
+          part.tpBackward = time.tpWeight;
+          part.scatter = time.scatter;
+        }
+        time = part;
+      }
       double sync = isLast ? time.sync : 0;
       double compute = time.recompute + time.backward;
       double communication = time.gather + time.scatter + sync;
@@ -133,7 +153,8 @@ private:
         done += length;
       };
       next(PredictedRow::Compute, "recompute", time.recompute);
-      next(PredictedRow::Compute, "backward", time.backward);
+      next(PredictedRow::Compute, isWeight ? "backward weight" : "backward",
+           time.backward);
       done = 0;
       next(PredictedRow::Communication, "gather", time.gather);
       next(PredictedRow::Communication, "reduce-scatter", time.scatter);
@@ -244,6 +265,8 @@ private:
       forward(r);
       break;
     case GRT_TASK_BACKWARD:
+    case GRT_TASK_BACKWARD_INPUT:
+    case GRT_TASK_BACKWARD_WEIGHT:
       backward(r);
       break;
     case GRT_TASK_TRANSFER:

@@ -29,6 +29,10 @@ namespace grt {
 struct LayerTimes {
   double gather = 0, forward = 0, tpForward = 0;
   double recompute = 0, backward = 0, tpBackward = 0;
+  /// Of the latter two the weight part, which has the scatter too; only of a
+  /// layer whose backward function is split.
+  bool split = false;
+  double weight = 0, tpWeight = 0;
   double scatter = 0, sync = 0;
   double norm = 0, update = 0; ///< once a step
   double reshardForward = 0, reshardBackward = 0;

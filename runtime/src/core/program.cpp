@@ -158,10 +158,12 @@ void publishEntryPoints() {
 void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
                uint64_t partCount, const std::string &place) {
   bool swaps = task.kind == GRT_TASK_SWAP;
-  if (task.kind > GRT_TASK_TIE_BROADCAST && !swaps)
+  if (task.kind > GRT_TASK_BACKWARD_WEIGHT && !swaps)
     invalid(place + ": unknown kind " + str(task.kind));
-  bool computes =
-      task.kind == GRT_TASK_FORWARD || task.kind == GRT_TASK_BACKWARD;
+  bool isLast =
+      task.kind == GRT_TASK_BACKWARD || task.kind == GRT_TASK_BACKWARD_WEIGHT;
+  bool computes = isLast || task.kind == GRT_TASK_FORWARD ||
+                  task.kind == GRT_TASK_BACKWARD_INPUT;
   bool isTransfer = task.kind == GRT_TASK_TRANSFER;
   bool ofChunk = computes || task.kind == GRT_TASK_SYNC_GRADIENTS ||
                  task.kind == GRT_TASK_UPDATE || swaps;
@@ -193,7 +195,7 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
     bool named;
   } fields[] = {
       {"flags", task.flags & ~uint32_t(GRT_SYNC_BEHIND), false},
-      {"flags", task.flags, task.kind == GRT_TASK_BACKWARD},
+      {"flags", task.flags, isLast},
       {"chunk", task.chunk, ofChunk},
       {"slot", task.slot, computes},
       {"micro-batch", task.micro_batch, computes},

@@ -30,7 +30,14 @@ class Device;
 enum class TraceKind : uint8_t { Step, Task, Function, Kernel, Communication };
 
 /// What a layer's function is for.
-enum class LayerPhase : uint8_t { Forward, Recompute, Backward, Update, Norm };
+enum class LayerPhase : uint8_t {
+  Forward,
+  Recompute,
+  Backward, ///< or the input part of one
+  Weight,
+  Update,
+  Norm
+};
 
 struct TraceEvent {
   uint64_t begin = 0, end = 0; ///< nanoseconds of the steady clock

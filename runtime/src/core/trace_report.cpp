@@ -18,8 +18,8 @@ namespace grt {
 namespace {
 
 const char *phaseName(uint8_t phase) {
-  static const char *const names[] = {"forward", "recompute", "backward",
-                                      "update", "norm"};
+  static const char *const names[] = {
+      "forward", "recompute", "backward", "backward weight", "update", "norm"};
   return names[phase];
 }
 
@@ -133,6 +133,10 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
     return onSlot("forward");
   case GRT_TASK_BACKWARD:
     return onSlot("backward");
+  case GRT_TASK_BACKWARD_INPUT:
+    return onSlot("backward-input");
+  case GRT_TASK_BACKWARD_WEIGHT:
+    return onSlot("backward-weight");
   case GRT_TASK_TRANSFER: {
     static const char *const names[2][2] = {
         {"send-activation", "send-gradient"},

@@ -255,14 +255,33 @@ grt.schedule @s role @nobody {
 // C6
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected 'sync_behind' on a backward task only, found it on 'forward'}}
+    // expected-error @+1 {{expected 'sync_behind' on a backward task or its weight part only, found it on 'forward'}}
     grt.task forward micro_batch 0 slot 0 sync_behind
   }
 }
 
 // -----
 
-// C6
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected 'sync_behind' on a backward task or its weight part only, found it on 'backward_input'}}
+    grt.task backward_input micro_batch 0 slot 0 sync_behind
+  }
+}
+
+// -----
+
+// C1
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a micro-batch and a slot for 'backward_weight'}}
+    grt.task backward_weight micro_batch 0
+  }
+}
+
+// -----
+
+// C9
 grt.schedule @s role @nobody {
   grt.part steady {
     // expected-error @+1 {{expected 'out', 'parameters' and 'gradients' on a swap only, found one on 'forward'}}
@@ -272,7 +291,7 @@ grt.schedule @s role @nobody {
 
 // -----
 
-// C6
+// C9
 grt.schedule @s role @nobody {
   grt.part steady {
     // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or to take 'gradients' out}}
@@ -282,7 +301,7 @@ grt.schedule @s role @nobody {
 
 // -----
 
-// C6
+// C9
 grt.schedule @s role @nobody {
   grt.part steady {
     // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or to take 'gradients' out}}

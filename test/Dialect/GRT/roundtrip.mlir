@@ -149,6 +149,10 @@ grt.schedule @chunked.schedule role @chunked {
     grt.task swap chunk 2 parameters gradients
     // CHECK-NEXT: grt.task swap chunk 2 out gradients
     grt.task swap chunk 2 out gradients
+    // CHECK-NEXT: grt.task backward_input chunk 0 micro_batch 0 slot 0
+    grt.task backward_input chunk 0 micro_batch 0 slot 0
+    // CHECK-NEXT: grt.task backward_weight chunk 0 micro_batch 0 slot 0 sync_behind
+    grt.task backward_weight chunk 0 micro_batch 0 slot 0 sync_behind
     // CHECK-NEXT: grt.task update chunk 2
     grt.task update chunk 2
   }

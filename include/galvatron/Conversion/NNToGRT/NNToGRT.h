@@ -61,6 +61,15 @@ struct FunctionRegions {
   int64_t inputBytes = 0, outputBytes = 0, stashBytes = 0;
 };
 
+/// Bytes of a value in the stash; `wide`: in the type that gradients are summed
+/// in.
+int64_t getStashBytes(Type type, bool wide);
+
+/// Decides where the input part of a backward function keeps what its weight
+/// part reads: in the place of what nobody reads any more, or behind the stash
+/// of the forward function. Operations of both are in their last order.
+void placeKeptValues(func::FuncOp input, func::FuncOp weight);
+
 /// Replaces one partitioned function, with collectives inserted, by a
 /// `grt.func` of the same name: values become buffers (in place where the
 /// operation allows it and the operand dies), operations become kernels.

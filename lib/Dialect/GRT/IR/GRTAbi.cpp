@@ -102,6 +102,8 @@ SAME(TaskKind, Norm, GRT_TASK_NORM);
 SAME(TaskKind, Update, GRT_TASK_UPDATE);
 SAME(TaskKind, TieBroadcast, GRT_TASK_TIE_BROADCAST);
 SAME(TaskKind, Swap, GRT_TASK_SWAP);
+SAME(TaskKind, BackwardInput, GRT_TASK_BACKWARD_INPUT);
+SAME(TaskKind, BackwardWeight, GRT_TASK_BACKWARD_WEIGHT);
 
 static_assert(getMaxEnumValForPart() + 1 == GRT_PART_COUNT);
 SAME(Part, Prologue, GRT_PART_PROLOGUE);

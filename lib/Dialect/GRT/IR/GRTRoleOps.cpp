@@ -262,6 +262,9 @@ LogicalResult LayerOp::verify() {
            << "expected a recompute function only if the strategy "
               "checkpoints, found strategy '"
            << getStrategy().getNotation() << "'";
+  if (getWeightAttr() && getRecomputeAttr())
+    return emitOpError("expected a weight part only of a layer that is not "
+                       "recomputed");
   if (getGroups().size() != 2)
     return emitOpError() << "expected 2 parameter groups, found "
                          << getGroups().size();
@@ -308,6 +311,8 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
       succeeded(
           verifySymbol<FuncOp>(*this, getBackwardAttr(), "backward", tables)) &&
       succeeded(
+          verifySymbol<FuncOp>(*this, getWeightAttr(), "weight", tables)) &&
+      succeeded(
           verifySymbol<FuncOp>(*this, getUpdateAttr(), "update", tables)) &&
       succeeded(verifySymbol<FuncOp>(*this, getNormAttr(), "norm", tables)) &&
       succeeded(verifySymbol<ExchangeOp>(*this, getForwardReshardAttr(),
@@ -319,6 +324,12 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
 //===----------------------------------------------------------------------===//
 // ScheduleOp, PartOp, TaskOp
 //===----------------------------------------------------------------------===//
+
+/// Whether it runs layers of a micro-batch.
+static bool computes(TaskKind kind) {
+  return kind == TaskKind::Forward || kind == TaskKind::Backward ||
+         kind == TaskKind::BackwardInput || kind == TaskKind::BackwardWeight;
+}
 
 LogicalResult ScheduleOp::verifyRegions() {
   int64_t last = -1;
@@ -361,8 +372,7 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
         if (!numbers.contains(number))
           return task.emitOpError() << "expected a chunk of '" << getRole()
                                     << "', found " << number;
-      bool ofChunk = task.getKind() == TaskKind::Forward ||
-                     task.getKind() == TaskKind::Backward ||
+      bool ofChunk = computes(task.getKind()) ||
                      task.getKind() == TaskKind::Transfer ||
                      task.getKind() == TaskKind::SyncGradients ||
                      task.getKind() == TaskKind::Update ||
@@ -391,9 +401,10 @@ LogicalResult TaskOp::verify() {
   if (getSlot() && *getSlot() > UINT16_MAX)
     return emitOpError() << "expected a slot below 65536, found " << *getSlot();
 
-  if (getSyncBehind() && getKind() != TaskKind::Backward)
-    return emitOpError() << "expected 'sync_behind' on a backward task only, "
-                            "found it on '"
+  if (getSyncBehind() && getKind() != TaskKind::Backward &&
+      getKind() != TaskKind::BackwardWeight)
+    return emitOpError() << "expected 'sync_behind' on a backward task or its "
+                            "weight part only, found it on '"
                          << stringifyTaskKind(getKind()) << "'";
 
   if (getGeneration() && getKind() != TaskKind::Forward)
@@ -425,7 +436,7 @@ LogicalResult TaskOp::verify() {
 
   bool sends = getSendActivation() || getSendGradient();
   bool receives = getRecvActivation() || getRecvGradient();
-  if (getKind() == TaskKind::Forward || getKind() == TaskKind::Backward) {
+  if (computes(getKind())) {
     if (!getMicroBatch() || !getSlot())
       return emitOpError() << "expected a micro-batch and a slot for '"
                            << stringifyTaskKind(getKind()) << "'";

@@ -85,7 +85,7 @@ public:
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
     int64_t each = (lastChunk + 1) / facts.degree;
-    shape.setVersions(*facts.schedule,
+    shape.setSchedule(*facts.schedule,
                       {facts.degree, facts.microBatches, each,
                        ::galvatron::residentChunks(facts.offload, each)});
     if (hasSeveral())
@@ -120,11 +120,12 @@ private:
     FuncOp forward = lookup(layer.getForwardAttr());
     FuncOp recompute = lookup(layer.getRecomputeAttr());
     FuncOp backward = lookup(layer.getBackwardAttr());
+    FuncOp weight = lookup(layer.getWeightAttr());
     LayerFootprint footprint;
     footprint.inputBytes = alignBytes(layer.getInputBytes());
     footprint.outputBytes = alignBytes(layer.getOutputBytes());
     footprint.stashBytes = alignBytes(layer.getStashBytes());
-    setTransients(footprint, forward, recompute, backward,
+    setTransients(footprint, forward, recompute, backward, weight,
                   layer.getRecomputeStashBytes());
     for (auto [number, group] :
          llvm::enumerate(layer.getGroups().getAsRange<DictionaryAttr>())) {
@@ -164,6 +165,8 @@ private:
                     recompute ? recompute.getStashBytes() : std::nullopt,
                     layer.getRecomputeStashBytes(), "stash")) ||
         failed(fits(backward, backward.getStashBytes(), kept, "stash")) ||
+        failed(fits(weight, weight ? weight.getStashBytes() : std::nullopt,
+                    kept, "stash")) ||
         failed(fits(forward, forward.getInputBytes(), getInputBytes(layer),
                     "input")) ||
         failed(fits(forward, forward.getOutputBytes(), layer.getOutputBytes(),

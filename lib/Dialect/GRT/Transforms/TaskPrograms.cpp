@@ -25,8 +25,8 @@ namespace {
 
 // The plain room has enumerations of its own; the numbers are those of the C
 // ABI in both.
-static_assert(uint32_t(TaskKind::TieBroadcast) ==
-              uint32_t(::galvatron::TaskKind::TieBroadcast));
+static_assert(uint32_t(TaskKind::BackwardWeight) ==
+              uint32_t(::galvatron::TaskKind::BackwardWeight));
 static_assert(uint32_t(TaskKind::Swap) ==
               uint32_t(::galvatron::TaskKind::Swap));
 static_assert(uint32_t(Part::Evaluate) == uint32_t(SchedulePart::Evaluate));
@@ -44,7 +44,7 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
   auto number = [&](bool there, int64_t value) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
   };
-  bool runs = kind == TaskKind::Forward || kind == TaskKind::Backward;
+  bool runs = task.computes();
   auto batchOf = [&](TransferDirection direction, TransferValue value) {
     const TransferPart *part = task.part(direction, value);
     return number(part, part ? part->microBatch : 0);
@@ -59,8 +59,7 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
                              [](int64_t generation) { return generation > 0; });
   const TransferPart *filled =
       task.part(TransferDirection::Receive, TransferValue::Activation);
-  bool behind =
-      kind == TaskKind::Backward && (task.flags & ::galvatron::SyncBehind);
+  bool behind = task.endsGradients() && (task.flags & ::galvatron::SyncBehind);
   return TaskOp::create(
       builder, loc, TaskKindAttr::get(builder.getContext(), kind),
       number(several && task.isOfChunk(), task.chunk),

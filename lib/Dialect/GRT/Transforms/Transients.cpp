@@ -222,7 +222,7 @@ int64_t mlir::grt::maxLiveBytes(FuncOp func) {
 
 void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
                               FuncOp forward, FuncOp recompute, FuncOp backward,
-                              int64_t recomputeStashBytes) {
+                              FuncOp weight, int64_t recomputeStashBytes) {
   auto transient = [](FuncOp func) {
     return func ? func.getTransientBytes().value_or(0) : 0;
   };
@@ -235,6 +235,6 @@ void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
       std::max(gathered(recompute), gathered(backward));
   footprint.backwardTransient =
       alignBytes(recomputeStashBytes) +
-      std::max(transient(recompute), transient(backward)) +
+      std::max({transient(recompute), transient(backward), transient(weight)}) +
       footprint.backwardGathered;
 }

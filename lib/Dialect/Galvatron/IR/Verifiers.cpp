@@ -468,6 +468,10 @@ LogicalResult LayerOp::verify() {
   if (getRecomputeAttr() &&
       (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))
     return emitOpError() << "expected a strategy with ckpt beside 'recompute'";
+  // (C10)
+  if (getWeightAttr() && (!getBackwardAttr() || getRecomputeAttr()))
+    return emitOpError() << "expected 'weight' beside 'backward' and without "
+                            "'recompute'";
   // (C8)
   if (isOpaque()) {
     DictionaryAttr profile = getProfileAttr();
@@ -529,6 +533,7 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
       failed(checkFunction(getForwardAttr(), "forward", other)) ||
       failed(checkFunction(getRecomputeAttr(), "recompute", other)) ||
       failed(checkFunction(getBackwardAttr(), "backward", other)) ||
+      failed(checkFunction(getWeightAttr(), "weight", other)) ||
       failed(checkFunction(getUpdateAttr(), "update", other)) ||
       failed(checkFunction(getNormAttr(), "norm", other)))
     return failure();

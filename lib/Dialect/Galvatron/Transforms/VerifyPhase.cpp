@@ -140,7 +140,7 @@ private:
     for (LayerOp layer : layers) {
       for (FlatSymbolRefAttr symbol :
            {layer.getForwardAttr(), layer.getRecomputeAttr(),
-            layer.getBackwardAttr()}) {
+            layer.getBackwardAttr(), layer.getWeightAttr()}) {
         if (!symbol)
           continue;
         auto function = symbols.lookup<func::FuncOp>(symbol.getValue());

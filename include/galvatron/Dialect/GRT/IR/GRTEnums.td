@@ -107,6 +107,8 @@ def GRT_TaskKindAttr : GRT_Enum<"TaskKind", "what a role does in one task", [
   GRT_Case<"Norm", 5, "norm">,
   GRT_Case<"Update", 6, "update">,
   GRT_Case<"TieBroadcast", 7, "tie_broadcast">,
+  GRT_Case<"BackwardInput", 8, "backward_input">,
+  GRT_Case<"BackwardWeight", 9, "backward_weight">,
   GRT_Case<"Swap", 10, "swap">
 ]>;
 

@@ -484,26 +484,30 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - `passes`: the tensors in both sets, a row each: holder, offset there,
       offset in front, offset behind, bytes, and 1 if it is an operand too.
     - `outputs`: bytes of each of its results, of several.
+    - `weight`: the weight part of a backward pass that is split; `backward` is
+      then its input part.
     - `placement` is set by `galvatron-allocate-arena`.
 
     Constraints:
     - (C1) at least one sample.
     - (C2) `data` are names of the `data` of the module's `grt.model`, where it
       has one.
-    - (C3) forward, recompute, backward, update and norm name a `grt.func`,
-      reshards a `grt.exchange`.
+    - (C3) forward, recompute, backward, weight, update and norm name a
+      `grt.func`, reshards a `grt.exchange`.
     - (C4) `recompute` is there only if the strategy checkpoints.
     - (C5) two groups, and every tensor lies inside its group.
     - (C6) the strategy covers as many devices as the role has.
     - (C7) a row of `inputs` has four numbers, one of `passes` six, none
       negative; holders are the layer itself or stand in front of it; rows end
       within `front_bytes` and `behind_bytes`.
+    - (C8) `weight` is there only without `recompute`.
   }];
   let arguments = (ins
     StrAttr:$layer_name, GRT_Int:$index, Galvatron_StrategyAttr:$strategy, GRT_Int:$samples,
     FlatSymbolRefAttr:$forward,
     OptionalAttr<FlatSymbolRefAttr>:$recompute,
     FlatSymbolRefAttr:$backward,
+    OptionalAttr<FlatSymbolRefAttr>:$weight,
     OptionalAttr<FlatSymbolRefAttr>:$update,
     OptionalAttr<FlatSymbolRefAttr>:$norm,
     TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$tensors,
@@ -584,19 +588,22 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     `generation` how many batches behind it that is, a transfer by `generations`,
     one for every message. With `sync_behind` the all-reduce of a layer's
     gradients over its dp axis starts behind the layer's backward function, on
-    the stream `gradient`, and `sync_gradients` only waits for it. A swap brings
-    parameters, or a sum of gradients that goes on, of a chunk from their home on
-    the host to where its functions find them, or with `out` gradients home.
+    the stream `gradient`, and `sync_gradients` only waits for it. A backward
+    pass that is split is `backward_input` and `backward_weight`; the former
+    runs the layers' `backward` functions, the latter their `weight` functions.
+    A swap brings parameters, or a sum of gradients that goes on, of a chunk from
+    their home on the host to where its functions find them, or with `out`
+    gradients home.
 
     Constraints:
-    - (C1) forward and backward have a micro-batch and a slot.
+    - (C1) tasks that run layers have a micro-batch and a slot.
     - (C2) a transfer has at least one message.
     - (C3) only a transfer sends or receives.
     - (C4) a received activation has a slot.
     - (C5) no number is negative; the slot is below 65536.
-    - (C6) only a backward task has `sync_behind`.
-    - (C7) only forward, backward, sync_gradients, update and swap have a `chunk`, and
-      only a transfer has `chunks`: one for every message.
+    - (C6) only backward and backward_weight have `sync_behind`.
+    - (C7) only tasks that run layers, sync_gradients, update and swap have a
+      `chunk`, and only a transfer has `chunks`: one for every message.
     - (C9) only a swap has `out`, `parameters` and `gradients`; with `out` it has
       `gradients` alone, else one of them at least.
     - (C8) only forward has a `generation`, and only a transfer `generations`:

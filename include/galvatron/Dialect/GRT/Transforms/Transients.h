@@ -51,9 +51,10 @@ int64_t maxLiveBytes(FuncOp func);
 /// Sets what the footprint says of temporaries and of gathered parameters among
 /// them. Under checkpointing (`recompute` is there) the recomputed stash stands
 /// in front of those of the backward pass, and both functions read the same
-/// gathered parameters. All functions must have been allocated.
+/// gathered parameters. `weight` is there if the backward pass is split. All
+/// functions must have been allocated.
 void setTransients(::galvatron::LayerFootprint &footprint, FuncOp forward,
-                   FuncOp recompute, FuncOp backward,
+                   FuncOp recompute, FuncOp backward, FuncOp weight,
                    int64_t recomputeStashBytes);
 
 } // namespace mlir::grt

@@ -148,6 +148,7 @@ def Galvatron_LayerOp
     Set by passes: `costs` by galvatron-annotate-costs; `strategy` and `stage` by
     the planner or by hand; `forward`, `recompute`, `backward`, `update` and
     `norm`, the functions of the layer, from galvatron-differentiate-layers on;
+    `weight` by galvatron-split-backward, `backward` is then the input part;
     `layout`, the facts that the schedule needs, by convert-nn-to-grt.
 
     Constraints:
@@ -162,7 +163,8 @@ def Galvatron_LayerOp
     - (C6) `stage` is not negative;
     - (C7) `recompute` needs a strategy with `ckpt`;
     - (C8) a `profile` holds numbers under the keys above, none of them negative;
-    - (C9) no parameter is named twice.
+    - (C9) no parameter is named twice;
+    - (C10) `weight` stands beside `backward`, and not beside `recompute`.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,
@@ -173,6 +175,7 @@ def Galvatron_LayerOp
                        OptionalAttr<FlatSymbolRefAttr>:$forward,
                        OptionalAttr<FlatSymbolRefAttr>:$recompute,
                        OptionalAttr<FlatSymbolRefAttr>:$backward,
+                       OptionalAttr<FlatSymbolRefAttr>:$weight,
                        OptionalAttr<FlatSymbolRefAttr>:$update,
                        OptionalAttr<FlatSymbolRefAttr>:$norm,
                        OptionalAttr<DictionaryAttr>:$profile,

@@ -87,7 +87,7 @@ def GalvatronSelectPlan : Pass<"galvatron-select-plan", "::mlir::ModuleOp"> {
     Option<"microBatches", "micro-batches", "int64_t", /*default=*/"0",
            "forced number of micro-batches">,
     Option<"schedule", "schedule", "std::string", /*default=*/"\"\"",
-           "1f1b, gpipe or interleaved">,
+           "1f1b, gpipe, interleaved, 2bw or zb-h1">,
     Option<"strategy", "strategy", "std::string", /*default=*/"\"\"",
            "forced strategy of all layers, e.g. sdp4.ckpt">,
     Option<"keepPlan", "keep-plan", "bool", /*default=*/"false",
@@ -129,7 +129,7 @@ def GalvatronAssignStrategies
     Option<"microBatches", "micro-batches", "int64_t", /*default=*/"0",
            "number of micro-batches">,
     Option<"schedule", "schedule", "std::string", /*default=*/"\"\"",
-           "1f1b, gpipe or interleaved">,
+           "1f1b, gpipe, interleaved, 2bw or zb-h1">,
     Option<"pipelineDegree", "pipeline-degree", "int64_t", /*default=*/"0",
            "number of stages">,
     ListOption<"stages", "stages", "int64_t", "layers of each stage">,
@@ -181,6 +181,24 @@ def GalvatronPartitionLayers
 def GalvatronInsertCollectives
     : Pass<"galvatron-insert-collectives", "::mlir::ModuleOp"> {
   let summary = "Inserts the collectives of layers and the reshards between them";
+}
+
+//===----------------------------------------------------------------------===//
+// bufferize
+//===----------------------------------------------------------------------===//
+
+def GalvatronSplitBackward
+    : Pass<"galvatron-split-backward", "::mlir::ModuleOp"> {
+  let summary = "Splits backward functions into an input and a weight part";
+  let description = [{
+    Under a schedule that splits backward passes, what the gradients of a
+    layer's inputs do not depend on moves from its backward function into a
+    function of its own, the layer's `weight`. What that one reads of the other
+    becomes part of the stash. Collectives stay in their order in either.
+
+    Layers that are recomputed stay whole, and so do those without inputs that
+    have a gradient and those in which nothing is left for a weight part.
+  }];
 }
 
 #endif // GALVATRON_DIALECT_GALVATRON_TRANSFORMS_PASSES_TD

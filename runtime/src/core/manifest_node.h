@@ -1,0 +1,145 @@
+//===- manifest_node.h - JSON of a manifest, with its place ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// For the files that parse manifests.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_MANIFEST_NODE_H
+#define GRT_CORE_MANIFEST_NODE_H
+
+#include "core/error.h"
+#include "core/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+namespace grt::parsing {
+
+using Json = nlohmann::ordered_json;
+
+/// Bound on every count and offset, so that sums and products of two of them
+/// cannot overflow where they are checked.
+inline constexpr int64_t largest = int64_t(1) << 52;
+
+[[noreturn]] inline void bad(const std::string &path, const std::string &what) {
+  invalid("manifest: " + (path.empty() ? what : path + ": " + what));
+}
+
+/// A JSON value and where it stands, for messages.
+class Node {
+public:
+  Node(const Json &value, std::string path)
+      : value(&value), path(std::move(path)) {}
+
+  [[noreturn]] void error(const std::string &what) const { bad(path, what); }
+  const std::string &where() const { return path; }
+  const Json &json() const { return *value; }
+
+  Node at(const char *key) const {
+    if (!value->is_object())
+      error("expected an object");
+    auto it = value->find(key);
+    if (it == value->end())
+      error(std::string("missing key '") + key + "'");
+    return Node(*it, path.empty() ? key : path + "." + key);
+  }
+  bool has(const char *key) const {
+    auto it = value->is_object() ? value->find(key) : value->end();
+    return it != value->end() && !it->is_null();
+  }
+  std::vector<Node> list() const {
+    if (!value->is_array())
+      error("expected a list");
+    std::vector<Node> nodes;
+    nodes.reserve(value->size());
+    for (size_t i = 0; i < value->size(); ++i)
+      nodes.emplace_back((*value)[i], path + "[" + str(i) + "]");
+    return nodes;
+  }
+  int64_t integer(int64_t least = 0, int64_t most = largest) const {
+    if (!value->is_number_integer())
+      error("expected an integer");
+    if (value->is_number_unsigned() &&
+        value->get<uint64_t>() > uint64_t(std::numeric_limits<int64_t>::max()))
+      error("integer out of range");
+    int64_t number = value->get<int64_t>();
+    if (number < least || number > most)
+      error("expected an integer from " + str(least) + " to " + str(most) +
+            ", found " + str(number));
+    return number;
+  }
+  uint64_t offset() const {
+    uint64_t number = uint64_t(integer());
+    if (number % GRT_ALIGNMENT)
+      error("expected a multiple of " + str(GRT_ALIGNMENT) + ", found " +
+            str(int64_t(number)));
+    return number;
+  }
+  double number() const {
+    if (!value->is_number())
+      error("expected a number");
+    return value->get<double>();
+  }
+  bool boolean() const {
+    if (!value->is_boolean())
+      error("expected true or false");
+    return value->get<bool>();
+  }
+  std::string string() const {
+    if (!value->is_string())
+      error("expected a string");
+    return value->get<std::string>();
+  }
+  std::vector<int64_t> integers(int64_t least) const {
+    std::vector<int64_t> numbers;
+    for (const Node &node : list())
+      numbers.push_back(node.integer(least));
+    return numbers;
+  }
+
+private:
+  const Json *value;
+  std::string path;
+};
+
+inline int64_t product(const Node &node, const std::vector<int64_t> &shape) {
+  int64_t total = 1;
+  for (int64_t dim : shape) {
+    if (dim > 0 && total > largest / dim)
+      node.error("too many elements");
+    total *= dim;
+  }
+  return total;
+}
+
+/// An index into a table of `count` entries, or -1 for null or absent.
+inline int optionalIndex(const Node &node, const char *key, size_t count) {
+  if (!node.has(key))
+    return -1;
+  return int(node.at(key).integer(0, int64_t(count) - 1));
+}
+
+inline Extent parseExtent(const Node &node) {
+  std::vector<Node> pair = node.list();
+  if (pair.size() != 2)
+    node.error("expected [offset, bytes]");
+  return Extent{pair[0].offset(), uint64_t(pair[1].integer())};
+}
+
+inline bool contains(const Extent &outer, uint64_t offset, uint64_t bytes) {
+  return offset >= outer.offset && offset + bytes <= outer.offset + outer.bytes;
+}
+
+/// A role with its layers and its arena (manifest_role.cpp); what it names of
+/// the manifest is there.
+Role parseRole(const Node &node, const Manifest &manifest);
+
+} // namespace grt::parsing
+
+#endif // GRT_CORE_MANIFEST_NODE_H
