@@ -367,8 +367,14 @@ TEST(Program, TheTableIsChecked) {
             t.slot = 3;
           }),
           "slot 3 of 1");
-  refused(with([](grt_task &t) { t.kind = GRT_TASK_BACKWARD_WEIGHT + 1; }),
-          "unknown kind 10");
+  refused(with([](grt_task &t) { t.kind = GRT_TASK_SWAP + 1; }),
+          "unknown kind 11");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_SWAP;
+            t.classes = GRT_SWAP_PARAMETERS;
+            t.tiers = GRT_TO_DEVICE;
+          }),
+          "a role whose states have their home on the host");
   refused(with([](grt_task &t) { t.generation = 1; }),
           "expected generation 0, found 1");
   refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");
