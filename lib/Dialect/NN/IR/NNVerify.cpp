@@ -545,20 +545,30 @@ LogicalResult RotaryOp::verify() {
   return expectType(*this, "y", getY(), getX().getType()); // 4
 }
 
-LogicalResult GatedSiluOp::verify() {
-  if (failed(expectType(*this, "up", getUp(), getGate().getType())))
+/// What a gate opens has its shape, whatever the activation.
+template <class Op> static LogicalResult verifyGated(Op op) {
+  Type type = op.getGate().getType();
+  if (failed(expectType(op, "up", op.getUp(), type)))
     return failure();
-  return expectType(*this, "y", getY(), getGate().getType()); // 1
+  return expectType(op, "y", op.getY(), type); // 1
 }
 
-LogicalResult GatedSiluGradOp::verify() {
-  Type type = getGate().getType();
-  if (failed(expectType(*this, "up", getUp(), type)) ||
-      failed(expectType(*this, "dy", getDy(), type)) ||
-      failed(expectType(*this, "dgate", getDgate(), type)))
+template <class Op> static LogicalResult verifyGatedGrad(Op op) {
+  Type type = op.getGate().getType();
+  if (failed(expectType(op, "up", op.getUp(), type)) ||
+      failed(expectType(op, "dy", op.getDy(), type)) ||
+      failed(expectType(op, "dgate", op.getDgate(), type)))
     return failure();
-  return expectType(*this, "dup", getDup(), type); // 1
+  return expectType(op, "dup", op.getDup(), type); // 1
 }
+
+LogicalResult GatedSiluOp::verify() { return verifyGated(*this); }
+
+LogicalResult GatedSiluGradOp::verify() { return verifyGatedGrad(*this); }
+
+LogicalResult GatedGeluOp::verify() { return verifyGated(*this); }
+
+LogicalResult GatedGeluGradOp::verify() { return verifyGatedGrad(*this); }
 
 LogicalResult GroupedAttentionOp::verify() {
   return verifyGroupedAttention(*this);
@@ -577,21 +587,6 @@ LogicalResult GroupedAttentionGradOp::verify() {
   return getBias() ? expectType(*this, "dbias", getDbias(),
                                 getBias().getType()) // 9
                    : success();
-}
-
-LogicalResult GatedGeluOp::verify() {
-  if (failed(expectType(*this, "up", getUp(), getGate().getType())))
-    return failure();
-  return expectType(*this, "y", getY(), getGate().getType()); // 1
-}
-
-LogicalResult GatedGeluGradOp::verify() {
-  Type type = getGate().getType();
-  if (failed(expectType(*this, "up", getUp(), type)) ||
-      failed(expectType(*this, "dy", getDy(), type)) ||
-      failed(expectType(*this, "dgate", getDgate(), type)))
-    return failure();
-  return expectType(*this, "dup", getDup(), type); // 1
 }
 
 LogicalResult ReluOp::verify() {
