@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Pipelines/MeasureTop.h"
 #include "galvatron/Pipelines/ToolOptions.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
@@ -33,10 +34,12 @@ struct CompileOptions {
         to("compile-to", cl::desc("stop after this phase and print the IR"),
            cl::value_desc("PHASE"), cl::init("emit"), cl::cat(tool.category())),
         replan("replan", cl::desc("drop the plan that the module has"),
-               cl::cat(tool.category())) {}
+               cl::cat(tool.category())),
+        top(tool) {}
 
   cl::opt<std::string> output, backend, from, to;
   cl::opt<bool> replan;
+  MeasureTop top;
 };
 
 /// Prints the IR at the end of a partial compilation.
@@ -60,9 +63,29 @@ llvm::Error checkBackend(const CompileOptions &compile,
                    compile.backend + "'");
 }
 
+/// `--measure-top`: a program for every plan, of the module as it was before it
+/// had one.
+int compileTop(const Tool &tool, const MeasureTop &top, const Cluster &cluster,
+               mlir::ModuleOp module) {
+  for (auto [i, result] : llvm::enumerate(top.plans())) {
+    mlir::OwningOpRef<mlir::ModuleOp> copy(module.clone());
+    PlanRequest request;
+    request.given = result.plan();
+    llvm::Expected<PlannerResult> planned = planModule(*copy, cluster, request);
+    if (!planned)
+      return tool.report(planned.takeError());
+    if (!planned->feasible())
+      return tool.report(planned->infeasible().str(), kExitFailed);
+    if (llvm::Error error =
+            compileProgram(*copy, Phase::Plan, top.path(i, ".gvx")))
+      return tool.report(std::move(error));
+  }
+  return 0;
+}
+
 /// From the model to the planned module; sets `done` to stop there.
 int planFirst(const Tool &tool, const PlanOptions &options,
-              const CompileOptions &compile, mlir::ModuleOp module, Phase to,
+              CompileOptions &compile, mlir::ModuleOp module, Phase to,
               bool &done) {
   llvm::Expected<std::optional<Plan>> given = options.givenPlan();
   if (!given)
@@ -71,6 +94,12 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report("options --plan and --replan: expected one of them",
                        kExitInvalid);
   bool keep = ir::hasPlan(module) && !compile.replan && !*given;
+  if (compile.top.wanted() && (keep || *given))
+    return tool.report("option --measure-top: expected a search, found " +
+                           std::string(keep ? "a module with a plan (--replan "
+                                              "drops it)"
+                                            : "--plan"),
+                       kExitInvalid);
   std::string search = options.searchOption();
   if (keep && !search.empty())
     return tool.report("option " + search +
@@ -118,13 +147,28 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   request.planner = *planner;
   request.keepPlan = keep;
   request.given = *given;
+  mlir::OwningOpRef<mlir::ModuleOp> unplanned;
+  if (compile.top.wanted()) {
+    unplanned = module.clone();
+    request.inspect = [&](LayerModel &model, const PlannerOptions &asked,
+                          PlannerResult &planned) {
+      return compile.top.find(model, *cluster, asked, planned);
+    };
+  }
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
+  PlanAnswers answers;
+  if (llvm::Error error = compile.top.addTo(answers))
+    return tool.report(std::move(error));
   bool prints =
       to != Phase::Emit && (compile.output.empty() || compile.output == "-");
-  if (int code = options.printResult(tool, *result, prints))
+  if (int code = options.printResult(tool, *result, prints, std::move(answers)))
     return code;
+  if (compile.top.wanted()) {
+    done = true;
+    return compileTop(tool, compile.top, *cluster, *unplanned);
+  }
   done = to == Phase::Plan;
   return done ? printModule(tool, compile, module) : 0;
 }
@@ -161,8 +205,14 @@ int main(int argc, char **argv) {
     return tool.report("expected -o with the program's file name",
                        kExitInvalid);
 
-  for (const std::string *path :
-       {&compile.output.getValue(), &options.json.getValue()})
+  if (compile.top.wanted() && (*from >= Phase::Plan || *to != Phase::Emit))
+    return tool.report("option --measure-top: expected neither --compile-to "
+                       "nor IR behind the plan",
+                       kExitInvalid);
+  if (llvm::Error error = compile.top.prepare(compile.output))
+    return tool.report(std::move(error));
+  std::string program = compile.top.wanted() ? "" : compile.output.getValue();
+  for (const std::string *path : {&program, &options.json.getValue()})
     if (llvm::Error error = checkOutput(*path))
       return tool.report(std::move(error));
 

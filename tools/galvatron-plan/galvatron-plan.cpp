@@ -8,6 +8,7 @@
 #include "PlannedOnly.h"
 #include "Questions.h"
 
+#include "galvatron/Pipelines/MeasureTop.h"
 #include "galvatron/Pipelines/SimulateOption.h"
 #include "galvatron/Pipelines/ToolOptions.h"
 #include "galvatron/Schedule/Schedule.h"
@@ -95,8 +96,9 @@ int main(int argc, char **argv) {
   ModelOptions modelOptions(tool);
   PlanOptions options(tool);
   SimulateOption simulate(tool);
+  MeasureTop top(tool);
   cl::opt<std::string> output(
-      "o", cl::desc("where to write the planned module"),
+      "o", cl::desc("where to write the planned module, or plans"),
       cl::value_desc("planned.mlir"), cl::cat(tool.category()));
   cl::opt<bool> keepPlan("keep-plan",
                          cl::desc("price the plan that the module has; so it "
@@ -147,7 +149,14 @@ int main(int argc, char **argv) {
     return tool.report(std::move(error));
   if (llvm::Error error = simulate.prepare())
     return tool.report(std::move(error));
-  for (const std::string *path : {&output.getValue(), &options.json.getValue()})
+  if (top.wanted() && (keepPlan || *given))
+    return tool.report("option --measure-top: expected a search, found " +
+                           std::string(keepPlan ? "--keep-plan" : "--plan"),
+                       kExitInvalid);
+  if (llvm::Error error = top.prepare(output))
+    return tool.report(std::move(error));
+  std::string moduleFile = top.wanted() ? "" : output.getValue();
+  for (const std::string *path : {&moduleFile, &options.json.getValue()})
     if (llvm::Error error = checkOutput(*path))
       return tool.report(std::move(error));
   auto context = createCompilerContext();
@@ -159,9 +168,9 @@ int main(int argc, char **argv) {
     llvm::errs() << "galvatron-plan: warning: " << loaded->notice << "\n";
 
   if (loaded->profile) {
-    if (keepPlan || !output.empty())
+    if (keepPlan || !moduleFile.empty())
       return tool.report("a layer profile has no module: expected neither "
-                         "--keep-plan nor -o",
+                         "--keep-plan nor -o, but with --measure-top",
                          kExitInvalid);
     llvm::Expected<Cluster> cluster = options.resolveCluster({}, false);
     if (!cluster)
@@ -172,6 +181,10 @@ int main(int argc, char **argv) {
       return tool.report(training.takeError());
     planner->training = *training;
     planner->training.dtype = loaded->profile->dtype();
+    if (isPlannedOnly(*planner) && top.wanted())
+      return tool.report("option --measure-top: space '" + planner->space +
+                             "' gives one plan",
+                         kExitInvalid);
     if (isPlannedOnly(*planner))
       return printPlannedOnly(tool, *loaded->profile, *cluster, *planner,
                               options, simulate, questions);
@@ -188,6 +201,9 @@ int main(int argc, char **argv) {
     if (result->feasible()) {
       if (llvm::Error error = simulate.run(*loaded->profile, *cluster, *result))
         return tool.report(std::move(error));
+      if (llvm::Error error =
+              top.find(*loaded->profile, *cluster, *planner, *result))
+        return tool.report(std::move(error));
       llvm::Expected<PlanAnswers> found = questions.answer(
           *loaded->profile, *cluster, *planner, result->plan());
       if (!found)
@@ -197,6 +213,8 @@ int main(int argc, char **argv) {
         addKnee(*loaded->profile, *cluster, *planner, result->plan(), answers);
     }
     simulate.addTo(answers);
+    if (llvm::Error error = top.addTo(answers))
+      return tool.report(std::move(error));
     return options.printResult(tool, *result, /*stdoutTaken=*/false,
                                std::move(answers));
   }
@@ -221,6 +239,10 @@ int main(int argc, char **argv) {
     return tool.report("option " + options.searchOption() +
                            ": the module has a plan, use --replan to drop it",
                        kExitInvalid);
+  if (keep && top.wanted())
+    return tool.report("option --measure-top: the module has a plan, use "
+                       "--replan to drop it",
+                       kExitInvalid);
   llvm::Expected<Cluster> cluster = options.resolveCluster(module, keep);
   if (!cluster)
     return tool.report(cluster.takeError());
@@ -240,6 +262,8 @@ int main(int argc, char **argv) {
                         PlannerResult &planned) -> llvm::Error {
     if (llvm::Error error = simulate.run(model, *cluster, planned))
       return error;
+    if (llvm::Error error = top.find(model, *cluster, asked, planned))
+      return error;
     llvm::Expected<PlanAnswers> found =
         questions.answer(model, *cluster, asked, planned.plan());
     if (!found)
@@ -253,10 +277,13 @@ int main(int argc, char **argv) {
   if (!result)
     return tool.report(result.takeError());
   simulate.addTo(answers);
-  if (result->feasible() && !output.empty()) {
+  if (llvm::Error error = top.addTo(answers))
+    return tool.report(std::move(error));
+  if (result->feasible() && !moduleFile.empty()) {
     std::string text;
     llvm::raw_string_ostream(text) << module << "\n";
-    answers.files.push_back({output, std::move(text)});
+    answers.files.push_back({moduleFile, std::move(text)});
   }
-  return options.printResult(tool, *result, output == "-", std::move(answers));
+  return options.printResult(tool, *result, moduleFile == "-",
+                             std::move(answers));
 }

@@ -56,6 +56,11 @@ constexpr OptionHelp table[] = {
     {"run", "--describe",
      "prints what the program is (as JSON with --json[=FILE]) and runs "
      "nothing"},
+    {nullptr, "--measure",
+     "the program is a folder of them, from galvatron-compile --measure-top: "
+     "some steps of each (--steps=N, default 10) on made-up data, and which is "
+     "the fastest; what is known is in its measured.json, and the same command "
+     "goes on"},
     {nullptr, "--steps=N", "training steps; 0 trains nothing"},
     {nullptr, "--max-seconds=N",
      "ends the run by itself, in time, after saving"},

@@ -8,6 +8,7 @@
 #include "agreement.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
+#include "measure.h"
 #include "options.h"
 #include "restarts.h"
 #include "signals.h"
@@ -447,7 +448,8 @@ int main(int argc, char **argv) {
   options.checkpoints.leads = !processes || processes->number() == 0;
   int exitCode = 0;
   if (status)
-    status = run(options, processes, exitCode);
+    status = options.measure ? measure(options, processes, exitCode)
+                             : run(options, processes, exitCode);
   if (processes) {
     int common = processes->finish(status);
     return common ? common : exitCode;

@@ -318,6 +318,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"-h", [&] { o.help = true; }},
           {"--version", [&] { o.version = true; }},
           {"--describe", [&] { o.describe = true; }},
+          {"--measure", [&] { o.measure = true; }},
           {"--mask-documents", [&] { o.data.maskDocuments = true; }},
           {"--decay-all", [&] { o.decayAll = true; }},
           {"--check-streams", [&] { o.checkStreams = true; }},
@@ -404,11 +405,34 @@ Status parseOptions(int count, char **arguments, Options &options) {
   if (options.help || options.version)
     return Status();
   if (options.program.empty())
-    return Status(2, "expected a program (.gvx); see --help");
+    return Status(2, options.measure
+                         ? "--measure: expected a folder with programs"
+                         : "expected a program (.gvx); see --help");
   if (options.describe) {
     for (const auto &[name, value] : options.given)
       if (name != "--describe" && name != "--json")
         return Status(2, "--describe runs nothing: leave " + name + " out");
+    return Status();
+  }
+  if (options.measure) {
+    static const std::set<std::string> taken = {"--measure",
+                                                "--steps",
+                                                "--ranks",
+                                                "--threads-per-rank",
+                                                "--host-memory",
+                                                "--timeout",
+                                                "--listen",
+                                                "--launch-secret",
+                                                "--flight-recorder",
+                                                "--core-dumps",
+                                                "--seed",
+                                                "--no-cuda-graph",
+                                                "--json"};
+    for (const auto &[name, value] : options.given)
+      if (!taken.count(name))
+        return Status(2, "--measure trains nothing: leave " + name + " out");
+    if (options.steps && *options.steps == 0)
+      return wrong("--steps", "an integer of at least 1", "0");
     return Status();
   }
   for (const char *name : {"--top-k", "--top-p", "--sampling-seed"})

@@ -24,6 +24,8 @@ struct Options {
   bool help = false, version = false;
   /// The program is described and not run.
   bool describe = false;
+  /// `program` is a folder, whose programs are measured.
+  bool measure = false;
   /// What was given, by name and as it was written; flags have no value.
   std::map<std::string, std::optional<std::string>> given;
   std::string program;
