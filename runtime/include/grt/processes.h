@@ -22,6 +22,10 @@
 
 namespace grt {
 
+/// Code of the error of a process that the others go on without, see
+/// ProcessOptions::smaller. No failure of the run.
+inline constexpr int exitSpare = 99;
+
 struct ProcessOptions {
   std::string tool = "galvatron-run"; ///< begins messages
   /// Ranks of this process, each on a thread.
@@ -38,6 +42,13 @@ struct ProcessOptions {
   /// reached by the others, or "any"; empty: GRT_LISTEN says it, else the
   /// address by which process 0 is known.
   std::string listen;
+  /// This is an attempt of a run that starts itself again: a process that has
+  /// missed restarts of the others takes their number (TCP only).
+  bool restarts = false;
+  /// Numbers of processes that the run can have instead of those that the
+  /// launcher started, if some do not come (TCP only): then the first of those
+  /// that came are numbered anew, and the others end with exitSpare.
+  std::vector<int> smaller;
 };
 
 /// Something that all processes of a run must have in common: what it is called

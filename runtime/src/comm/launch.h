@@ -19,6 +19,8 @@ struct LaunchOptions {
   std::string folder;     ///< of plug-ins
   std::string secretFile; ///< empty: GALVATRON_LAUNCH_SECRET
   std::string listen;     ///< empty: GRT_LISTEN
+  bool restarts = false;  ///< these two as in ProcessOptions
+  std::vector<int> smaller;
 };
 
 /// Joins the processes of the launcher, through the plug-in for MPI or, where

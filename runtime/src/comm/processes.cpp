@@ -80,6 +80,8 @@ Transport *openTransport(const LaunchOptions &options) {
   static const std::unique_ptr<Transport> transport = [&] {
     Rendezvous at = *rendezvousOfEnvironment();
     at.secret = std::move(secret);
+    at.catchesUp = options.restarts;
+    at.smaller = options.smaller;
     if (!options.listen.empty())
       at.listen = options.listen;
     return connectByTcp(at);
@@ -178,7 +180,8 @@ Status Processes::join(const ProcessOptions &options,
                        std::shared_ptr<Processes> &result) {
   return guarded([&] {
     Transport *transport =
-        openTransport({options.folder, options.secretFile, options.listen});
+        openTransport({options.folder, options.secretFile, options.listen,
+                       options.restarts, options.smaller});
     if (!transport)
       return;
     std::shared_ptr<Processes> processes(new Processes);

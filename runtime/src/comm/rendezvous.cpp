@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/init.h"
 #include "core/random.h"
+#include "grt/processes.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,12 +29,20 @@ struct Claim {
 };
 static_assert(std::is_trivially_copyable_v<Claim>);
 
-/// What process 0 tells everyone, before the contacts.
+/// What process 0 tells everyone, before the contacts: what makes the key of
+/// this attempt, and the numbers of the process and of all.
 constexpr size_t sessionBytes = 32;
+struct Place {
+  int32_t rank = 0, size = 0;
+};
+constexpr size_t headBytes = sessionBytes + sizeof(Place);
 
 /// How a refusal begins: the process does not belong to this run; process 0 is
-/// left over from an earlier attempt; some process has not come.
-constexpr char never = 'n', notYet = 'y', alone = 'a';
+/// left over from an earlier attempt; some process has not come; the process
+/// has missed restarts (their number follows, before a blank); the run goes on
+/// with fewer.
+constexpr char never = 'n', notYet = 'y', alone = 'a', behind = 'b',
+               spare = 's';
 constexpr size_t longestReason = 4096;
 
 constexpr auto connectTime = std::chrono::seconds(5);
@@ -98,8 +107,8 @@ std::unique_ptr<Listener> listenForAll(const Rendezvous &at,
 class Arrivals {
 public:
   Arrivals(const Rendezvous &at, Listener &listener, uint64_t run)
-      : at(at), listener(listener), run(run), guests(size_t(at.size)),
-        contacts(size_t(at.size)) {}
+      : at(at), listener(listener), run(run), restart(at.restart),
+        guests(size_t(at.size)), contacts(size_t(at.size)) {}
 
   void put(const Contact &own) { contacts[0] = own; }
 
@@ -116,10 +125,13 @@ public:
       return refuse(guest, never,
                     "another run meets at " + place(at) +
                         ": choose another MASTER_PORT");
-    if (claim.restart != at.restart)
-      return refuse(guest, claim.restart > at.restart ? notYet : never,
-                    who + " is of restart " + str(claim.restart) +
-                        ", process 0 of restart " + str(at.restart));
+    if (at.catchesUp)
+      restart = std::max(restart, claim.restart);
+    if (claim.restart != restart)
+      return refuse(guest, claim.restart > restart ? notYet : behind,
+                    (claim.restart > restart ? "" : str(restart) + " ") + who +
+                        " is of restart " + str(claim.restart) +
+                        ", process 0 of restart " + str(restart));
     if (claim.size != at.size || claim.rank < 1 || claim.rank >= at.size)
       return note(guest, who + " has WORLD_SIZE=" + str(claim.size) +
                              ", process 0 has " + str(at.size));
@@ -143,15 +155,42 @@ public:
     return ranks;
   }
 
-  void tellAll(bool refused, const std::string &text) {
+  void refuseAll(const std::string &text) {
     for (const std::optional<Guest> &guest : guests)
       if (guest)
-        answer(listener.trust(), *guest, refused, text,
+        answer(listener.trust(), *guest, /*refused=*/true, text,
                Clock::now() + connectTime);
+  }
+
+  /// Begins the run with `size` processes: those that came first in the order
+  /// of their numbers, and this one. Returns their contacts.
+  std::vector<Contact> begin(int size, const std::string &session) {
+    std::vector<int> ranks = {0};
+    for (int rank = 1; rank < at.size; ++rank)
+      if (guests[size_t(rank)])
+        ranks.push_back(rank);
+    std::vector<Contact> chosen;
+    for (int i = 0; i < size; ++i)
+      chosen.push_back(contacts[size_t(ranks[size_t(i)])]);
+    std::string numbers = encode(chosen);
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      bool belongs = int(i) < size;
+      Place place{int32_t(i), size};
+      std::string text =
+          belongs
+              ? session +
+                    std::string(reinterpret_cast<const char *>(&place),
+                                sizeof(place)) +
+                    numbers
+              : spare + str(ranks.size()) + " of " + str(at.size) +
+                    " processes came, and the run goes on with " + str(size);
+      answer(listener.trust(), *guests[size_t(ranks[i])], !belongs, text,
+             Clock::now() + connectTime);
+    }
+    return chosen;
   }
   /// Those that were told why not, for a message.
   const std::string &turnedAway() const { return notes; }
-  const std::vector<Contact> &all() const { return contacts; }
 
 private:
   void refuse(const Guest &guest, char kind, const std::string &why) {
@@ -168,6 +207,7 @@ private:
   const Rendezvous &at;
   Listener &listener;
   const uint64_t run;
+  uint64_t restart;
   std::vector<std::optional<Guest>> guests;
   std::vector<Contact> contacts;
   std::string notes;
@@ -178,12 +218,26 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
   checkTrust(at, endpoints);
   std::unique_ptr<Listener> listener = listenForAll(at, endpoints);
   Arrivals arrivals(at, *listener, own.run);
-  std::vector<int> missing = arrivals.missing();
-  while (!missing.empty()) {
-    std::optional<Guest> guest = listener->next(deadline);
-    if (guest) {
-      arrivals.take(std::move(*guest));
-      missing = arrivals.missing();
+  Deadline grace = std::min(deadline, after(at.graceSeconds));
+  int size = at.size;
+  for (std::vector<int> missing = arrivals.missing(); !missing.empty();
+       missing = arrivals.missing()) {
+    int came = at.size - int(missing.size());
+    bool isLate = millisecondsLeft(deadline) == 0;
+    if (!at.smaller.empty() && millisecondsLeft(grace) == 0) {
+      size = 0;
+      for (int smaller : at.smaller)
+        if (smaller <= came)
+          size = std::max(size, smaller);
+      if (size)
+        break;
+      size = at.size;
+    }
+    if (!isLate) {
+      bool inGrace = !at.smaller.empty() && millisecondsLeft(grace) > 0;
+      if (std::optional<Guest> guest =
+              listener->next(inGrace ? grace : deadline))
+        arrivals.take(std::move(*guest));
       continue;
     }
     std::string ranks;
@@ -193,8 +247,7 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
                       " processes did not come to " + place(at) + " within " +
                       secondsText(at.seconds) + ": missing RANK " + ranks +
                       arrivals.turnedAway() + listener->dropped().text();
-    arrivals.tellAll(/*refused=*/true,
-                     alone + why.substr(0, longestReason - 1));
+    arrivals.refuseAll(alone + why.substr(0, longestReason - 1));
     fail(ExitPeerLost, why);
   }
 
@@ -209,10 +262,10 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
   }
   meeting.listener = std::make_unique<Listener>(places);
   arrivals.put(contactOf(*meeting.listener));
-  meeting.contacts = arrivals.all();
   std::string session = randomBytes(sessionBytes);
   meeting.key = sessionKey(at, session);
-  arrivals.tellAll(/*refused=*/false, session + encode(meeting.contacts));
+  meeting.size = size;
+  meeting.contacts = arrivals.begin(size, session);
   return meeting;
 }
 
@@ -221,8 +274,8 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
 //===----------------------------------------------------------------------===//
 
 /// One attempt at one address; nothing and the reason in `problem` if another
-/// may succeed.
-std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
+/// may succeed. An attempt that has missed restarts takes their number.
+std::optional<Meeting> tryMeet(const Rendezvous &at, Claim &own,
                                const Endpoint &to, Deadline deadline,
                                bool &connected, std::string &problem) {
   Socket socket =
@@ -239,7 +292,7 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
   checkTrust(at, listen);
   meeting.listener = std::make_unique<Listener>(listen);
   own.contact = contactOf(*meeting.listener);
-  size_t most = sessionBytes + size_t(at.size) * (1 + sizeof(Contact));
+  size_t most = headBytes + size_t(at.size) * (1 + sizeof(Contact));
   std::string claim(reinterpret_cast<const char *>(&own), sizeof(own)), text;
   // Process 0 answers when all have come, or at its own deadline.
   switch (introduce({at.secret, "rendezvous"}, socket, claim,
@@ -247,29 +300,46 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim own,
                     problem)) {
   case Attempt::Failed:
     return std::nullopt;
-  case Attempt::Refused:
-    if (text.empty() || text[0] != notYet)
-      fail(!text.empty() && text[0] == alone ? ExitPeerLost : ExitInvalid,
-           text.empty() ? "process 0 refuses" : text.substr(1));
-    problem = text.substr(1);
+  case Attempt::Refused: {
+    char kind = text.empty() ? never : text[0];
+    problem = text.empty() ? "process 0 refuses" : text.substr(1);
+    if (kind == behind) {
+      char *rest = nullptr;
+      uint64_t restart = std::strtoull(problem.c_str(), &rest, 10);
+      problem = *rest ? rest + 1 : "";
+      if (at.catchesUp && restart > own.restart) {
+        own.restart = restart;
+        return std::nullopt;
+      }
+    }
+    if (kind == spare)
+      throw Error(exitSpare, problem);
+    if (kind != notYet)
+      fail(kind == alone ? ExitPeerLost : ExitInvalid, problem);
     return std::nullopt;
+  }
   case Attempt::Done:
     break;
   }
   std::optional<std::vector<Contact>> contacts;
-  if (text.size() > sessionBytes)
-    contacts = decodeContacts(std::string_view(text).substr(sessionBytes),
-                              size_t(at.size));
+  Place given;
+  if (text.size() > headBytes)
+    std::memcpy(&given, text.data() + sessionBytes, sizeof(given));
+  if (given.rank > 0 && given.rank < given.size && given.size <= at.size)
+    contacts = decodeContacts(std::string_view(text).substr(headBytes),
+                              size_t(given.size));
   if (!contacts) {
     problem = "process 0 answered with " + str(text.size()) + " bytes";
     return std::nullopt;
   }
   meeting.key = sessionKey(at, text.substr(0, sessionBytes));
+  meeting.rank = given.rank;
+  meeting.size = given.size;
   meeting.contacts = std::move(*contacts);
   return meeting;
 }
 
-Meeting comeTo(const Rendezvous &at, const Claim &own, Deadline deadline) {
+Meeting comeTo(const Rendezvous &at, Claim own, Deadline deadline) {
   // What is said at the end: what went wrong last at the first address, and
   // what whoever listened there made of it, if somebody did.
   std::string last, heard;
@@ -337,6 +407,8 @@ std::optional<Rendezvous> rendezvousOfEnvironment() {
     at.seconds = number("GRT_RENDEZVOUS_SECONDS", 1, 86400);
   if (variable("TORCHELASTIC_RESTART_COUNT"))
     at.restart = uint64_t(number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30));
+  if (variable("GRT_ELASTIC_SECONDS"))
+    at.graceSeconds = number("GRT_ELASTIC_SECONDS", 0, 86400);
   if (const char *places = variable("GRT_LISTEN"))
     at.listen = places;
   return at;
@@ -358,7 +430,7 @@ Meeting meet(const Rendezvous &at) {
   else
     meeting = comeTo(at, claim, after(at.seconds));
   if (meeting.listener)
-    meeting.listener->setTrust({meeting.key, meshPurpose(at.rank)});
+    meeting.listener->setTrust({meeting.key, meshPurpose(meeting.rank)});
   return meeting;
 }
 

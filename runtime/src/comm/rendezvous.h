@@ -18,6 +18,9 @@ namespace grt {
 
 /// What a process has once all have met.
 struct Meeting {
+  /// As the process was started, unless the run has fewer
+  /// (Rendezvous::smaller).
+  int rank = 0, size = 1;
   std::vector<Contact> contacts; ///< in the order of ranks
   std::string key;               ///< of this run's connections from here on
   std::unique_ptr<Listener> listener; ///< behind the own contact, with that key

@@ -74,8 +74,7 @@ struct Peer {
 
 class TcpTransport : public Transport {
 public:
-  explicit TcpTransport(const Rendezvous &at)
-      : self(at.rank), count(at.size), peers(static_cast<size_t>(at.size)) {
+  explicit TcpTransport(const Rendezvous &at) {
     connect(at);
     wakeUp = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (wakeUp < 0)
@@ -177,6 +176,9 @@ public:
 private:
   void connect(const Rendezvous &at) {
     Meeting meeting = meet(at);
+    self = meeting.rank;
+    count = meeting.size;
+    peers = std::vector<Peer>(size_t(count));
     key = meeting.key;
     places = meeting.places;
     // Process 0 takes connections at once, 1 when it has one to 0, and so on.
@@ -355,7 +357,7 @@ private:
     }
   }
 
-  const int self, count;
+  int self = 0, count = 1; ///< fixed once all have met
   std::string key, places;
   std::mutex mutex; ///< of everything below
   std::condition_variable moved;

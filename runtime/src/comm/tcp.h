@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace grt {
 
@@ -36,7 +37,17 @@ struct Rendezvous {
   /// so are those of an attempt before this one.
   std::string run;
   uint64_t restart = 0;
+  /// An attempt of a run that starts itself again (--restarts): where counts
+  /// differ, some processes have missed restarts of others, and the larger one
+  /// counts. Without it the one behind is left over from before, and is turned
+  /// away.
+  bool catchesUp = false;
   double seconds = 120; ///< until all must have come
+  /// Numbers of processes below `size` that the run can have as well, when the
+  /// others do not come within `graceSeconds`: the first of those that came, in
+  /// their order, are numbered anew.
+  std::vector<int> smaller;
+  double graceSeconds = 30;
   /// What strangers lack (secret.h); empty on one machine only.
   std::string secret;
   /// Where this process listens, as listenEndpoints takes it; empty: process 0

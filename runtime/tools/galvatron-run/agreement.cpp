@@ -26,8 +26,9 @@ const std::set<std::string> ownOptions = {
 /// is compared by what it holds, what is written there one process writes with
 /// the help of all.
 const std::set<std::string> pathOptions = {
-    "--checkpoint", "--dump-gradients", "--evaluate", "--init",      "--json",
-    "--report",     "--save",           "--summary",  "--tokenizer", "--trace"};
+    "--checkpoint", "--dump-gradients", "--elastic", "--evaluate",
+    "--init",       "--json",           "--report",  "--save",
+    "--summary",    "--tokenizer",      "--trace"};
 
 } // namespace
 

@@ -114,6 +114,11 @@ constexpr OptionHelp table[] = {
      "starts the run again after a failure, up to N times, from the newest "
      "checkpoint that is whole; after a value that is not finite without the "
      "batches where it was met"},
+    {nullptr, "--elastic=FOLDER",
+     "of --restarts: programs for fewer ranks; where some processes do not "
+     "come "
+     "back the run goes on with the largest that those left can be (several "
+     "processes over TCP)"},
     {"optimizer", "--lr=X", "learning rate (default 1e-3)"},
     {nullptr, "--lr-schedule=NAME",
      "constant, linear, cosine, or wsd: constant until the last steps, which "

@@ -443,8 +443,29 @@ int main(int argc, char **argv) {
   processOptions.timeout = options.timeout;
   processOptions.secretFile = options.launchSecret;
   processOptions.listen = options.listen;
+  processOptions.restarts = isAttempt();
+  ElasticPrograms programs;
+  status = findElasticPrograms(options, programs);
+  for (const auto &[ranks, path] : programs)
+    if (ranks % processOptions.threadRanks == 0)
+      processOptions.smaller.push_back(int(ranks) / processOptions.threadRanks);
   std::shared_ptr<Processes> processes;
-  status = Processes::join(processOptions, processes);
+  if (status)
+    status = Processes::join(processOptions, processes);
+  if (status.exitCode() == exitSpare) {
+    std::fprintf(stderr,
+                 "galvatron-run: note: this process is not needed: %s\n",
+                 status.message().c_str());
+    return exitSpare;
+  }
+  if (processes)
+    if (auto found = programs.find(processes->ranks());
+        found != programs.end()) {
+      if (processes->number() == 0)
+        std::fprintf(stderr, "galvatron-run: note: going on with %lld ranks\n",
+                     static_cast<long long>(found->first));
+      options.program = found->second;
+    }
   options.checkpoints.leads = !processes || processes->number() == 0;
   int exitCode = 0;
   if (status)

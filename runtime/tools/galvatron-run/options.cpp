@@ -234,6 +234,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
        integer(1, [&](uint64_t v) { o.checkpoints.keep = v; })},
       {"--check-replicas",
        integer(1, [&](uint64_t v) { o.checkReplicas = v; })},
+      {"--elastic", text([&](const std::string &v) { o.elastic = v; })},
       {"--restarts", integer(1, [&](uint64_t v) { o.restarts = v; })},
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
@@ -478,6 +479,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
                          std::to_string(*options.warmupSteps));
   if (options.traceSteps == 0 && !options.trace.empty())
     return Status(2, "--trace needs at least one step, found --trace-steps=0");
+  if (!options.elastic.empty() && !options.restarts)
+    return Status(2, "--elastic goes on with fewer ranks after a failure: it "
+                     "needs --restarts=N");
   if (options.checkpoint.empty() &&
       (options.resume || options.checkpointEvery || options.restarts))
     return Status(2, std::string(options.resume     ? "--resume"

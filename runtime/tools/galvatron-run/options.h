@@ -47,6 +47,8 @@ struct Options {
   bool resume = false;
   /// So often the run is started again after a failure.
   std::optional<uint64_t> restarts;
+  /// Programs for fewer ranks, which it then goes on with; empty: none.
+  std::string elastic;
   /// Loss and perplexity over the data, no step.
   bool evaluate = false;
   /// The run ends by itself within so many seconds; 0: never.

@@ -7,6 +7,7 @@
 
 #include "restarts.h"
 
+#include "core/init.h"
 #include "grt/checkpoint.h"
 #include "grt/processes.h"
 
@@ -18,6 +19,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <initializer_list>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -144,15 +147,74 @@ uint64_t newestStep(const Options &options) {
   return steps.empty() ? 0 : steps.back();
 }
 
-Status checkLauncher() {
-  for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"})
-    if (std::getenv(name))
-      return Status(ExitInvalid,
-                    "--restarts: processes of mpirun and srun end together; "
-                    "start the whole command again, with --resume");
+const char *valueIfAny(std::initializer_list<const char *> names) {
+  for (const char *name : names)
+    if (const char *value = std::getenv(name); value && *value)
+      return value;
+  return nullptr;
+}
+
+/// mpirun and srun end all processes when one of those that they started fails,
+/// and MPI cannot begin twice in one. So what they started waits, and attempts
+/// beneath it are joined as under torchrun's variables, by TCP.
+Status takeLauncher() {
   if (std::getenv("TORCHELASTIC_USE_AGENT_STORE"))
     return Status(ExitInvalid, "--restarts: torchrun starts processes again "
                                "itself: torchrun --max-restarts, and --resume");
+  if (!valueIfAny({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}))
+    return Status();
+  const char *rank = valueIfAny({"OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
+  const char *size = valueIfAny({"OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
+  const char *local =
+      valueIfAny({"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
+  if (!rank || !size || !local)
+    return Status(ExitInvalid,
+                  "--restarts: this launcher does not say which of how many "
+                  "processes this is: expected the variables of mpirun, srun "
+                  "or torchrun");
+  const char *onMachine = valueIfAny({"OMPI_COMM_WORLD_LOCAL_SIZE"});
+  const char *machines =
+      valueIfAny({"SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES"});
+  bool oneMachine = onMachine  ? std::string(onMachine) == size
+                    : machines ? std::string(machines) == "1"
+                               : false;
+  std::string address;
+  if (const char *given = valueIfAny({"MASTER_ADDR"}))
+    address = given;
+  else if (oneMachine)
+    address = "127.0.0.1";
+  else if (const char *nodes =
+               valueIfAny({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}))
+    address = firstHost(nodes);
+  else
+    return Status(ExitInvalid,
+                  "--restarts: mpirun on several machines joins no process "
+                  "twice: expected the machine of process 0 in MASTER_ADDR "
+                  "(mpirun -x MASTER_ADDR=HOST)");
+  // The same for all processes of a job, another for the next.
+  std::string job;
+  for (const char *name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                           "SLURM_JOB_ID", "SLURM_STEP_ID"})
+    if (const char *value = std::getenv(name))
+      job += std::string(job.empty() ? "" : ".") + value;
+  constexpr uint64_t firstPort = 20000, ports = 12000;
+  std::string port = std::to_string(firstPort + hashName(job) % ports);
+  setenv("MASTER_ADDR", address.c_str(), 1);
+  setenv("MASTER_PORT", port.c_str(), 0);
+  setenv("RANK", std::string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::string(size).c_str(), 1);
+  setenv("LOCAL_RANK", std::string(local).c_str(), 1);
+  setenv("TORCHELASTIC_RUN_ID", job.c_str(), 1);
+  // What is left of them would join the attempts by MPI.
+  std::vector<std::string> gone;
+  for (char **entry = environ; *entry; ++entry) {
+    std::string name(*entry, std::strcspn(*entry, "="));
+    if (name.starts_with("OMPI_") || name.starts_with("PMIX_") ||
+        name.starts_with("PMI_"))
+      gone.push_back(name);
+  }
+  for (const std::string &name : gone)
+    unsetenv(name.c_str());
   return Status();
 }
 
@@ -206,6 +268,58 @@ RestartDecision RestartPolicy::ended(const AttemptEnd &end, uint64_t step) {
   return next;
 }
 
+std::string firstHost(const std::string &list) {
+  size_t open = list.find('[');
+  size_t comma = list.find(',');
+  if (open == std::string::npos || comma < open)
+    return list.substr(0, comma);
+  size_t end = list.find_first_of("],-", open + 1);
+  size_t close = list.find(']', open);
+  if (end == std::string::npos || close == std::string::npos)
+    return list.substr(0, open);
+  std::string behind = list.substr(close + 1);
+  return list.substr(0, open) + list.substr(open + 1, end - open - 1) +
+         behind.substr(0, behind.find(','));
+}
+
+Status findElasticPrograms(const Options &options, ElasticPrograms &programs) {
+  if (options.elastic.empty())
+    return Status();
+  if (!std::getenv("WORLD_SIZE"))
+    return Status(ExitInvalid, "--elastic: this process has all ranks, which "
+                               "live and die together");
+  std::shared_ptr<const Program> whole, program;
+  if (Status status = Program::loadFile(options.program, whole); !status)
+    return status;
+  std::error_code problem;
+  for (const auto &entry :
+       std::filesystem::directory_iterator(options.elastic, problem)) {
+    if (entry.path().extension() != ".gvx")
+      continue;
+    std::string path = entry.path().string();
+    if (Status status = Program::loadFile(path, program); !status)
+      return status;
+    // The folder may hold the run's own program, too.
+    if (program->worldSize() >= whole->worldSize())
+      continue;
+    auto [other, isNew] = programs.emplace(program->worldSize(), path);
+    if (!isNew)
+      return Status(ExitInvalid, "--elastic: '" + other->second + "' and '" +
+                                     path + "' are both for " +
+                                     std::to_string(program->worldSize()) +
+                                     " ranks");
+  }
+  if (problem)
+    return Status(ExitInvalid, "--elastic: cannot read folder '" +
+                                   options.elastic + "': " + problem.message());
+  if (programs.empty())
+    return Status(ExitInvalid, "--elastic: '" + options.elastic +
+                                   "' has no program for fewer than the " +
+                                   std::to_string(whole->worldSize()) +
+                                   " ranks of '" + options.program + "'");
+  return Status();
+}
+
 bool isAttempt() { return std::getenv(attemptVariable) != nullptr; }
 
 Attempt currentAttempt() {
@@ -213,7 +327,7 @@ Attempt currentAttempt() {
 }
 
 int supervise(const Options &options, char **arguments) {
-  if (Status status = checkLauncher(); !status) {
+  if (Status status = takeLauncher(); !status) {
     std::fprintf(stderr, "galvatron-run: error: %s\n",
                  status.message().c_str());
     return status.exitCode();
@@ -228,6 +342,9 @@ int supervise(const Options &options, char **arguments) {
     uint64_t step = newestStep(options);
     RestartDecision next = policy.ended(end, step);
     int code = end.signal ? 128 + end.signal : end.exitCode;
+    // The run is well, without this process.
+    if (end.exitCode == exitSpare && !end.signal)
+      return ExitDone;
     if (asked || !next.again) {
       if (leads && *next.why && attempt.number)
         say("the run ended after " + std::to_string(attempt.number) +

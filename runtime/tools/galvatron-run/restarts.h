@@ -10,6 +10,20 @@
 
 #include "options.h"
 
+#include <map>
+#include <string>
+
+/// The programs of --elastic by the number of their ranks, all of them fewer
+/// than those of the run's own program.
+using ElasticPrograms = std::map<int64_t, std::string>;
+/// Looks for them; none without --elastic. Errors: the folder has none, or two
+/// for one number.
+grt::Status findElasticPrograms(const Options &options,
+                                ElasticPrograms &programs);
+
+/// The first host of a list as Slurm writes it: "node[03-07,9],b1" is node03.
+std::string firstHost(const std::string &list);
+
 /// What an attempt of a run has to know of those before it.
 struct Attempt {
   uint64_t number = 0; ///< restarts until now
