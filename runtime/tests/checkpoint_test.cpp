@@ -293,12 +293,6 @@ TEST(Checkpoint, TheNewestStay) {
             std::string::npos);
 }
 
-//===----------------------------------------------------------------------===//
-// Crashes
-//===----------------------------------------------------------------------===//
-
-std::atomic<int> operationsLeft;
-
 /// Runs `body` in a process of its own; returns its exit code.
 template <typename Body> int inChild(Body body) {
   std::fflush(nullptr);
@@ -311,6 +305,117 @@ template <typename Body> int inChild(Body body) {
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+/// A run of another machine that shows that it lives until it is ended.
+class ElsewhereHeld {
+public:
+  ElsewhereHeld(std::string path, std::string state)
+      : path(std::move(path)), state(std::move(state)) {
+    write(0);
+    thread = std::thread([this] {
+      for (uint64_t beat = 1; !ended; ++beat) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        write(beat);
+      }
+    });
+  }
+  ~ElsewhereHeld() {
+    ended = true;
+    thread.join();
+  }
+
+private:
+  void write(uint64_t beat) const {
+    writeAll(path, "another kernel\nbeta\n0000000815 " +
+                       std::to_string(1000000000 + beat) + " " + state + "\n");
+  }
+  const std::string path, state;
+  std::atomic<bool> ended = false;
+  std::thread thread;
+};
+
+TEST(Checkpoint, ARunOfAnotherMachineHoldsItsFolder) {
+  std::string path = freshFolder("elsewhere");
+  fs::create_directories(path);
+  CheckpointOptions quick;
+  quick.beatSeconds = 0.1;
+  std::unique_ptr<CheckpointFolder> folder;
+  {
+    ElsewhereHeld held(path + "/.run-0000", "holds");
+    Status status = CheckpointFolder::open(path, quick, folder);
+    EXPECT_EQ(status.exitCode(), 1);
+    EXPECT_EQ(status.message(), "another run writes its checkpoints to '" +
+                                    path + "': process 815 on 'beta'");
+    EXPECT_EQ(folder, nullptr);
+  }
+  // It has ended without a word.
+  ASSERT_TRUE(fs::exists(path + "/.run-0000"));
+  Status status = CheckpointFolder::open(path, quick, folder);
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_FALSE(fs::exists(path + "/.run-0000"));
+  EXPECT_TRUE(fs::exists(path + "/" + folder->mark()));
+  std::string mark = path + "/" + folder->mark();
+  folder.reset();
+  EXPECT_FALSE(fs::exists(mark));
+}
+
+TEST(Checkpoint, OfTwoRunsThatBeginTogetherOneStays) {
+  CheckpointOptions quick;
+  quick.beatSeconds = 0.1;
+  // Names of marks are hexadecimal.
+  for (bool first : {true, false}) {
+    std::string path = freshFolder("together");
+    fs::create_directories(path);
+    ElsewhereHeld other(path + (first ? "/.run-!" : "/.run-z"), "opens");
+    std::unique_ptr<CheckpointFolder> folder;
+    EXPECT_EQ(bool(CheckpointFolder::open(path, quick, folder)), !first);
+  }
+}
+
+TEST(Checkpoint, AMarkOfThisMachineIsOfAProcessThatEnded) {
+  std::string path = freshFolder("killed");
+  int code = inChild([&] {
+    std::unique_ptr<CheckpointFolder> folder;
+    if (!CheckpointFolder::open(path, {}, folder))
+      _exit(1);
+    _exit(0); // without a word
+  });
+  ASSERT_EQ(code, 0);
+  ASSERT_FALSE(fs::is_empty(path));
+  std::unique_ptr<CheckpointFolder> folder;
+  auto begin = std::chrono::steady_clock::now();
+  Status status = CheckpointFolder::open(path, {}, folder);
+  EXPECT_TRUE(status) << status.message();
+  // Not even one of the three beats is waited for.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(Checkpoint, WhoLostItsFolderWritesNothing) {
+  std::string path = freshFolder("lost");
+  Training run{ModelPlan()};
+  CheckpointOptions quick;
+  quick.beatSeconds = 0.05;
+  std::unique_ptr<CheckpointFolder> folder;
+  ASSERT_TRUE(CheckpointFolder::open(path, quick, folder));
+  fs::remove(path + "/" + folder->mark());
+  TrainingState state;
+  Status status;
+  for (int i = 0; i < 200 && status; ++i) {
+    run.step();
+    state.step = run.session->stepsDone();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = run.session->writeCheckpoint(*folder, state);
+  }
+  EXPECT_EQ(status.message(), "another run has taken '" + path +
+                                  "', as this one gave no sign of life there");
+  EXPECT_TRUE(run.session->usable());
+}
+
+//===----------------------------------------------------------------------===//
+// Crashes
+//===----------------------------------------------------------------------===//
+
+std::atomic<int> operationsLeft;
 
 /// What a disk forgets when the power fails: all that was not flushed. Of what
 /// file systems may do it is the worst: bytes of files that were not flushed

@@ -17,6 +17,7 @@
 #include "core/init.h"
 #include "core/random.h"
 #include "core/sha256.h"
+#include "grt/processes.h"
 #include "launched.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +82,9 @@ public:
   explicit Meeter(const Rendezvous &where)
       : thread([this, where] {
           try {
-            contacts = meet(where).contacts.size();
+            Meeting meeting = meet(where);
+            contacts = meeting.contacts.size();
+            rank = meeting.rank;
           } catch (const Error &error) {
             problem = error.what();
             code = error.exitCode();
@@ -94,6 +97,7 @@ public:
   }
 
   size_t contacts = 0;
+  int rank = -1;
   std::string problem;
   int code = 0;
 
@@ -551,6 +555,82 @@ TEST(Meeting, AStaleProcessZeroIsWaitedFor) {
   EXPECT_NE(stale.problem, "");
   EXPECT_EQ(first.problem, "");
   EXPECT_EQ(second.problem, "");
+}
+
+/// Attempts of runs that start themselves again: who has missed restarts of the
+/// others takes their number, whoever it is.
+TEST(Meeting, AttemptsCatchUp) {
+  for (int late : {0, 1, 2}) {
+    uint16_t port = freePort();
+    std::deque<Meeter> meeters;
+    for (int rank : {0, 1, 2}) {
+      Rendezvous here = at(rank, 3, port);
+      here.catchesUp = true;
+      here.restart = rank == late ? 2 : 5;
+      meeters.emplace_back(here);
+    }
+    for (Meeter &meeter : meeters) {
+      meeter.end();
+      EXPECT_EQ(meeter.problem, "") << late;
+      EXPECT_EQ(meeter.contacts, 3u);
+    }
+  }
+}
+
+TEST(Meeting, ARunGoesOnWithFewer) {
+  uint16_t port = freePort();
+  auto fewer = [&](int rank) {
+    Rendezvous here = at(rank, 5, port);
+    here.smaller = {2, 1};
+    here.graceSeconds = 1;
+    return here;
+  };
+  // Three of five come; those that stay are numbered in their order.
+  Meeter first(fewer(0)), third(fewer(2)), fifth(fewer(4));
+  for (Meeter *meeter : {&first, &third, &fifth})
+    meeter->end();
+  EXPECT_EQ(first.problem, "");
+  EXPECT_EQ(first.contacts, 2u);
+  EXPECT_EQ(first.rank, 0);
+  EXPECT_EQ(third.problem, "");
+  EXPECT_EQ(third.contacts, 2u);
+  EXPECT_EQ(third.rank, 1);
+  EXPECT_EQ(fifth.code, exitSpare);
+  EXPECT_EQ(fifth.problem, "3 of 5 processes came, and the run goes on with 2");
+}
+
+TEST(Meeting, WithEnoughNobodyIsLeftOut) {
+  uint16_t port = freePort();
+  std::deque<Meeter> meeters;
+  for (int rank : {0, 1, 2}) {
+    Rendezvous here = at(rank, 3, port);
+    here.smaller = {2, 1};
+    here.graceSeconds = 60;
+    meeters.emplace_back(here);
+  }
+  for (Meeter &meeter : meeters) {
+    meeter.end();
+    EXPECT_EQ(meeter.contacts, 3u) << meeter.problem;
+  }
+}
+
+TEST(Meeting, TooFewForAnyProgramAreWaitedFor) {
+  uint16_t port = freePort();
+  auto fewer = [&](int rank) {
+    Rendezvous here = at(rank, 4, port, 30);
+    here.smaller = {3};
+    here.graceSeconds = 0;
+    return here;
+  };
+  Meeter first(fewer(0)), second(fewer(1));
+  awaitListener(port);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  Meeter third(fewer(3));
+  for (Meeter *meeter : {&first, &second, &third}) {
+    meeter->end();
+    EXPECT_EQ(meeter->contacts, 3u) << meeter->problem;
+  }
+  EXPECT_EQ(third.rank, 2);
 }
 
 TEST(Meeting, AProcessThatDiesMakesRoomForItsSuccessor) {

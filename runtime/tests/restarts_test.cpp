@@ -169,12 +169,42 @@ TEST(Restarts, Refusals) {
   EXPECT_TRUE(has(result.output, "--restarts needs --checkpoint=DIR"));
   result = runTool(common(checkpoints("none")) + " --steps=2 --restarts=0");
   EXPECT_EQ(result.exitCode, 2);
+  // A launcher that says no more than that it is one.
   setenv("PMIX_RANK", "0", 1);
   result = runTool(common(checkpoints("none")) + " --steps=2 --restarts=1");
-  unsetenv("PMIX_RANK");
   EXPECT_EQ(result.exitCode, 2);
-  EXPECT_TRUE(has(result.output, "--restarts: processes of mpirun and srun end "
-                                 "together"));
+  EXPECT_TRUE(has(result.output, "--restarts: this launcher does not say which "
+                                 "of how many processes this is"))
+      << result.output;
+  // mpirun on two machines.
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0", 1);
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1", 1);
+  result = runTool(common(checkpoints("none")) + " --steps=2 --restarts=1");
+  for (const char *name :
+       {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"})
+    unsetenv(name);
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "in MASTER_ADDR (mpirun -x MASTER_ADDR=HOST)"))
+      << result.output;
+  result = runTool(some + " --elastic=" + folder());
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "--elastic goes on with fewer ranks after a "
+                                 "failure: it needs --restarts=N"));
+  result = runTool(common(checkpoints("none")) +
+                   " --steps=2 --restarts=1 --elastic=" + folder());
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result.output, "--elastic: this process has all ranks"));
+}
+
+TEST(Restarts, TheFirstHostOfAList) {
+  EXPECT_EQ(firstHost("alpha"), "alpha");
+  EXPECT_EQ(firstHost("alpha,beta[1-2]"), "alpha");
+  EXPECT_EQ(firstHost("node[03-07,9],b1"), "node03");
+  EXPECT_EQ(firstHost("node[7,9]"), "node7");
+  EXPECT_EQ(firstHost("rack[2-3]-node,x"), "rack2-node");
 }
 
 } // namespace

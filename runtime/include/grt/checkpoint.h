@@ -57,6 +57,9 @@ struct CheckpointOptions {
   /// False in all processes of a run but the one with rank 0, which makes the
   /// folder and keeps other runs away from it.
   bool leads = true;
+  /// So often a run shows in its folder that it lives. One of another machine
+  /// that does not for three times as long has ended.
+  double beatSeconds = 5;
 };
 
 /// The checkpoint folder of a run. Held by one run at a time.
@@ -68,7 +71,8 @@ public:
 
   /// Makes the folder if it is not there, checks that it can be written to, and
   /// takes hold of it. Errors have ExitStorage, ExitFailed if another run holds
-  /// it.
+  /// it, on this machine or another. Waits some beats where a run of another
+  /// machine left its mark.
   static Status open(const std::string &path, const CheckpointOptions &options,
                      std::unique_ptr<CheckpointFolder> &result);
 
@@ -77,6 +81,9 @@ public:
   /// that find it there write into the same folder. Empty in the others.
   const std::string &mark() const { return markName; }
   const CheckpointOptions &options() const { return settings; }
+  /// Throws Error if another run has taken the folder, as this one gave no sign
+  /// of life for too long.
+  void checkHeld() const;
   /// Steps of the complete checkpoints, ascending.
   std::vector<uint64_t> steps() const;
   /// The folder of the newest checkpoint, if there is one.
@@ -85,10 +92,13 @@ public:
   std::string stepFolder(uint64_t step) const;
 
 private:
-  CheckpointFolder() = default;
+  class Lease;
+
+  CheckpointFolder();
   std::string folder, markName;
   CheckpointOptions settings;
   int descriptor = -1;
+  std::unique_ptr<Lease> lease; ///< behind the mark
 };
 
 /// Steps of the complete checkpoints in a folder, ascending; none if it is not

@@ -173,6 +173,7 @@ void CheckpointWriter::layOut(const std::string &prefix, size_t begin,
 }
 
 void CheckpointWriter::prepare() {
+  folder.checkHeld();
   removePath(temporary);
   makeDirectory(temporary);
   for (const Part &part : parts) {
@@ -241,6 +242,7 @@ std::string CheckpointWriter::commit() {
     writeFlushed(temporary + "/" + name, text);
   writeFlushed(temporary + "/" + sumsFileName, writeSums(texts));
   flushDirectory(temporary);
+  folder.checkHeld();
   renamePath(temporary, target);
   flushDirectory(folder.path());
 

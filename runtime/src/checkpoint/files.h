@@ -43,6 +43,7 @@ public:
   static File openToRead(const std::string &path);
 
   const std::string &path() const { return name; }
+  int handle() const { return descriptor; }
   uint64_t bytes() const;
 
   void write(std::string_view bytes);

@@ -21,6 +21,8 @@ enum Request : uint32_t {
   CheckpointNow = 32,
   StillWriting = 64, ///< a process is not through with the checkpoint behind
   TraceNow = 128,    ///< the next steps are recorded
+  /// A checkpoint that could not be written is due again.
+  RetryCheckpoint = 256,
 };
 inline constexpr uint32_t endRequests = CheckpointNow - 1;
 

@@ -9,7 +9,9 @@
 #include "signals.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 using namespace grt;
@@ -133,6 +135,17 @@ Status BatchReader::give(uint64_t first, bool more, Session &to) {
 /// outliers, more a run that has diverged.
 static constexpr uint64_t kDefaultSkipLimit = 10;
 
+/// Storage that fails may come back: a checkpoint is tried again after 1 s, and
+/// twice as long each time, up to this.
+static constexpr double kLongestRetry = 60;
+/// So often the last one, with nothing behind it.
+static constexpr int kLastTries = 4;
+
+static double retrySeconds(uint64_t failures) {
+  return std::min(kLongestRetry,
+                  double(uint64_t(1) << std::min<uint64_t>(failures - 1, 6)));
+}
+
 Training::Training(const Options &options, std::string traceFile,
                    const Dataset &data, Session &session, Beginning &beginning,
                    Report &report)
@@ -151,6 +164,8 @@ void Training::wroteCheckpoint(uint64_t step, double seconds,
   if (!warning.empty())
     report.warn(warning);
   checkpointSeconds = seconds;
+  failedWrites = 0;
+  retryAt = 0;
   written = step;
   newest = folder->stepFolder(step);
 }
@@ -191,12 +206,17 @@ Status Training::endCheckpoint() {
 Status Training::afterCheckpoint(const Status &status) {
   if (!status && !session.usable())
     return status;
-  if (!status)
+  if (!status) {
+    double wait = retrySeconds(++failedWrites);
+    retryAt = secondsSinceStart() + wait;
     report.warn(status.message() + "; the run goes on, " +
                 (folder->newest()
                      ? "the newest checkpoint is '" + *folder->newest() + "'"
-                     : "there is no checkpoint yet"));
-  else if (asksForCheckpoint && !behind)
+                     : "there is no checkpoint yet") +
+                "; the next try is in " + std::to_string(uint64_t(wait)) +
+                " s");
+  }
+  if (status && asksForCheckpoint && !behind)
     report.note("checkpoint: '" + newest + "'");
   asksForCheckpoint &= behind.has_value();
   return Status();
@@ -321,6 +341,8 @@ Status Training::run() {
       asked |= EndByPipe;
     if (session.isWriting())
       asked |= StillWriting;
+    if (retryAt > 0 && secondsSinceStart() >= retryAt)
+      asked |= RetryCheckpoint;
     if (Status status = session.anywhere(asked); !status)
       return status;
     endedBy = asked & endRequests;
@@ -333,12 +355,13 @@ Status Training::run() {
     uint64_t number = state.step + 1;
     bool due =
         options.checkpointEvery && state.step % options.checkpointEvery == 0;
-    due |= (asked & CheckpointNow) != 0;
+    due |= (asked & (CheckpointNow | RetryCheckpoint)) != 0;
     due &= folder && state.step != written && state.step != behind;
     if (behind && (due || !(asked & StillWriting)))
       if (Status status = afterCheckpoint(endCheckpoint()); !status)
         return status;
     if (due) {
+      retryAt = 0;
       asksForCheckpoint |= (asked & CheckpointNow) != 0;
       Status status = afterCheckpoint(
           session.writesBehind() ? beginCheckpoint() : writeCheckpoint());
@@ -358,9 +381,20 @@ Status Training::finish() {
   if (behind)
     if (Status status = afterCheckpoint(endCheckpoint()); !status)
       return status;
-  if (folder && state.step != written)
-    if (Status status = writeCheckpoint(); !status)
+  if (folder && state.step != written) {
+    Status status = writeCheckpoint();
+    for (int tries = 1; !status && tries < kLastTries; ++tries) {
+      if (status.exitCode() != ExitStorage || !session.usable())
+        break;
+      double wait = retrySeconds(uint64_t(tries));
+      report.warn(status.message() + "; the next try is in " +
+                  std::to_string(uint64_t(wait)) + " s");
+      std::this_thread::sleep_for(std::chrono::duration<double>(wait));
+      status = writeCheckpoint();
+    }
+    if (!status)
       return status;
+  }
   if (!newest.empty())
     report.note("checkpoint: '" + newest + "'");
   return Status();

@@ -103,7 +103,11 @@ private:
   uint64_t written;               ///< step of the newest checkpoint
   std::optional<uint64_t> behind; ///< step of the one that is being written
   bool asksForCheckpoint = false; ///< SIGUSR1 waits to hear of it
-  std::string newest;             ///< that this run wrote
+  /// Failures to write a checkpoint since the last that was written, and when
+  /// it is tried again; 0: at the next that is due.
+  uint64_t failedWrites = 0;
+  double retryAt = 0;
+  std::string newest; ///< that this run wrote
   double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last
   double copySeconds = 0; ///< that the steps waited for the one behind
 };
