@@ -23,7 +23,7 @@ namespace {
 
 struct CompileOptions {
   explicit CompileOptions(Tool &tool)
-      : output("o", cl::desc("where to write the program (or IR)"),
+      : output("o", cl::desc("where to write the program (or IR, or programs)"),
                cl::value_desc("prog.gvx"), cl::cat(tool.category())),
         backend("backend", cl::desc("cpu or cuda; must be the cluster's"),
                 cl::value_desc("NAME"), cl::cat(tool.category())),
