@@ -327,12 +327,14 @@ Attempt currentAttempt() {
 }
 
 int supervise(const Options &options, char **arguments) {
+  bool leads = Processes::launchedNumber() == 0;
   if (Status status = takeLauncher(); !status) {
-    std::fprintf(stderr, "galvatron-run: error: %s\n",
-                 status.message().c_str());
+    // What every process finds is said once.
+    if (leads)
+      std::fprintf(stderr, "galvatron-run: error: %s\n",
+                   status.message().c_str());
     return status.exitCode();
   }
-  bool leads = Processes::launchedNumber() == 0;
   uint64_t countBefore = valueOf(countVariable);
   RestartPolicy policy(*options.restarts);
   Attempt attempt;
