@@ -112,6 +112,10 @@ TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
       << result.output;
   EXPECT_TRUE(std::filesystem::exists(newest + ".damaged"));
   EXPECT_TRUE(verifyCheckpoint(kept + "/step-00000008"));
+  // Of those set aside the newest stays.
+  EXPECT_TRUE(setCheckpointAside(kept + "/step-00000008"));
+  EXPECT_FALSE(std::filesystem::exists(newest + ".damaged"));
+  EXPECT_TRUE(std::filesystem::exists(kept + "/step-00000008.damaged"));
 }
 
 /// Runs a script of a shell that has the tool's pid as $run and waits for it;

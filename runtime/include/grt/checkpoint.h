@@ -108,8 +108,8 @@ std::vector<uint64_t> checkpointSteps(const std::string &folder);
 /// Reads a whole checkpoint and compares it with its checksums. What is damaged
 /// has exit code 2.
 Status verifyCheckpoint(const std::string &checkpoint);
-/// Renames a checkpoint, so that no run takes it for one. What stood there
-/// under the new name (`step-00000100.damaged`) goes.
+/// Renames a checkpoint (`step-00000100.damaged`), so that no run takes it for
+/// one. Those that were set aside before go.
 Status setCheckpointAside(const std::string &checkpoint);
 
 /// Reads and checks what a checkpoint (`step-...`) says besides its tensors. A

@@ -172,9 +172,19 @@ void CheckpointWriter::layOut(const std::string &prefix, size_t begin,
   }
 }
 
+CheckpointWriter::~CheckpointWriter() {
+  // What cannot be removed goes when the folder is opened next.
+  if (prepared)
+    static_cast<void>(guarded([&] {
+      folder.checkHeld();
+      removePath(temporary);
+    }));
+}
+
 void CheckpointWriter::prepare() {
   folder.checkHeld();
   removePath(temporary);
+  prepared = true;
   makeDirectory(temporary);
   for (const Part &part : parts) {
     File file = File::create(temporary + "/" + part.name);
@@ -244,6 +254,7 @@ std::string CheckpointWriter::commit() {
   flushDirectory(temporary);
   folder.checkHeld();
   renamePath(temporary, target);
+  prepared = false;
   flushDirectory(folder.path());
 
   // A folder that is being removed must not look complete.

@@ -29,6 +29,11 @@ public:
   CheckpointWriter(const Manifest &manifest,
                    std::span<const std::unique_ptr<Rank>> ranks,
                    const CheckpointFolder &folder, const TrainingState &state);
+  /// Removes what was prepared and not completed: what is tried again needs its
+  /// space.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter &) = delete;
+  CheckpointWriter &operator=(const CheckpointWriter &) = delete;
 
   /// Makes the folder under another name, its files and their headers, and
   /// takes the disk space. The checkpoints that are there are not touched.
@@ -62,6 +67,7 @@ private:
   const CheckpointFolder &folder;
   TrainingState state;
   std::string target, temporary;
+  bool prepared = false; ///< `temporary` is there, by this process
   std::vector<TensorPlace> places;
   size_t weights = 0; ///< places of parameters, which come first
   std::vector<Part> parts;

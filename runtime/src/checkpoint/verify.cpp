@@ -15,6 +15,7 @@
 #include "core/error.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 namespace grt {
@@ -69,9 +70,18 @@ Status verifyCheckpoint(const std::string &checkpoint) {
 
 Status setCheckpointAside(const std::string &checkpoint) {
   return guarded([&] {
-    std::string aside = checkpoint + ".damaged";
-    removePath(aside);
-    renamePath(checkpoint, aside);
+    // One is enough to look at, and space is for those that are whole.
+    std::string parent =
+        std::filesystem::path(checkpoint).parent_path().string();
+    std::error_code problem;
+    std::vector<std::string> before;
+    for (const auto &entry :
+         std::filesystem::directory_iterator(parent, problem))
+      if (entry.path().extension() == ".damaged")
+        before.push_back(entry.path().string());
+    for (const std::string &each : before)
+      removePath(each);
+    renamePath(checkpoint, checkpoint + ".damaged");
   });
 }
 

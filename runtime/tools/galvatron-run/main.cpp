@@ -67,6 +67,19 @@ std::string ownFile(const std::string &name, const Processes *processes) {
                                 path.extension().string());
 }
 
+/// What checkpoints take that an earlier run did not complete: they go before
+/// one is written.
+uint64_t unfinishedBytes(const std::string &folder) {
+  uint64_t bytes = 0;
+  std::error_code problem;
+  for (const auto &entry :
+       std::filesystem::recursive_directory_iterator(folder, problem))
+    if (entry.path().parent_path().extension() == ".partial" &&
+        entry.is_regular_file(problem))
+      bytes += entry.file_size(problem);
+  return bytes;
+}
+
 /// The files of process 0, and those that every process writes of its ranks.
 Status tryAllOutputs(const Options &options, const Program &program,
                      const Processes *processes, Report &report) {
@@ -94,7 +107,9 @@ Status tryAllOutputs(const Options &options, const Program &program,
            std::filesystem::is_empty(options.checkpoint, missing)))
         writes = std::min(*options.steps / options.checkpointEvery + 1,
                           options.checkpoints.keep + 1);
-      folder->bytes = writes * facts.checkpointBytes;
+      uint64_t bytes = writes * facts.checkpointBytes;
+      folder->bytes =
+          bytes - std::min(bytes, unfinishedBytes(options.checkpoint));
       folder->largestFile = facts.largestFileBytes;
     }
     add("--log", options.log, Output::Stream);
