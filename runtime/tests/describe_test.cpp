@@ -86,6 +86,70 @@ TEST(Describe, AnAllGatherTellsOfALink) {
   EXPECT_EQ(cluster["nodes"][0]["link"], cluster["network"]);
 }
 
+/// Hosts of one rank each with these FLOP/s, joined in pairs with these times
+/// of 10 MB.
+Measurement severalHosts(const std::vector<double> &flops,
+                         const std::vector<double> &pairs = {}) {
+  Measurement m = twoRanks({{1000, 1e-6}, {10001000, 0.100001}});
+  m.collectives[0].network = true;
+  m.hosts.clear();
+  for (double each : flops) {
+    Measurement host = m;
+    host.f32Flops = each;
+    host.products = {{64, each}};
+    m.ofHosts.push_back(host);
+    m.hosts.push_back(int(m.hosts.size()));
+  }
+  size_t next = 0;
+  for (int a = 0; a < int(flops.size()); ++a)
+    for (int b = a + 1; b < int(flops.size()) && next < pairs.size(); ++b) {
+      PairTimes pair{a, b, m.collectives[0]};
+      pair.times.times.back().second = 1e-6 + pairs[next++];
+      m.pairs.push_back(pair);
+    }
+  return m;
+}
+
+TEST(Describe, UnlikeHostsAreOfSeveralTypes) {
+  Measurement m = severalHosts({1e10, 4e9, 1.1e10, 4.2e9});
+  EXPECT_EQ(typesOfHosts(m), (std::vector<int>{0, 1, 0, 1}));
+  auto cluster = describe(m, 1 << 30);
+  ASSERT_EQ(cluster["device-types"].size(), 2u);
+  EXPECT_EQ(cluster["device-types"][0]["name"], "cpu-core-1");
+  EXPECT_EQ(cluster["device-types"][0]["flops"]["f32"], "10.5GFLOPS");
+  EXPECT_EQ(cluster["device-types"][1]["flops"]["f32"], "4.1GFLOPS");
+  ASSERT_EQ(cluster["nodes"].size(), 4u);
+  EXPECT_EQ(cluster["nodes"][1]["device-type"], "cpu-core-2");
+  EXPECT_EQ(cluster["nodes"][2]["device-type"], "cpu-core-1");
+
+  // Noise makes no types, and hosts that are alike are one entry.
+  m = severalHosts({1e10, 1.1e10});
+  cluster = describe(m, 1 << 30);
+  EXPECT_EQ(cluster["device-types"].size(), 1u);
+  EXPECT_EQ(cluster["device-types"][0]["name"], "cpu-core");
+  ASSERT_EQ(cluster["nodes"].size(), 1u);
+  EXPECT_EQ(cluster["nodes"][0]["count"], 2);
+}
+
+TEST(Describe, UnlikeLinksAreAMatrix) {
+  // 1 GB/s, but for the first and the third.
+  auto cluster =
+      describe(severalHosts({1e9, 1e9, 1e9}, {0.01, 0.1, 0.01}), 1 << 30);
+  EXPECT_EQ(cluster["network"]["bandwidth"], "1GB/s");
+  auto matrix = cluster["bandwidth-matrix"];
+  ASSERT_EQ(matrix.size(), 3u);
+  EXPECT_EQ(matrix[0][1], "1GB/s");
+  EXPECT_EQ(matrix[2][0], "100MB/s");
+  EXPECT_EQ(matrix[2][1], "1GB/s");
+  // A table would say the same of both kinds of links.
+  EXPECT_FALSE(cluster.contains("collectives"));
+
+  cluster =
+      describe(severalHosts({1e9, 1e9, 1e9}, {0.01, 0.011, 0.01}), 1 << 30);
+  EXPECT_FALSE(cluster.contains("bandwidth-matrix"));
+  EXPECT_TRUE(cluster.contains("collectives"));
+}
+
 TEST(Doubts, AQuietMachineHasNone) {
   Measurement m = twoRanks({{1024, 2e-6}, {2048, 1.9e-6}, {4096, 4e-6}});
   m.products = {{512, 0.95e9}, {64, 0.5e9}, {256, 1e9}};

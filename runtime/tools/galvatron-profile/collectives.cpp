@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "measure.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace grt::profile {
@@ -159,6 +160,54 @@ void measureCollectives(Probe &probe, double part, bool quick,
       add("send", placement, [&](int64_t bytes) {
         return sendSeconds(probe, work, placement, bytes, whole, each);
       });
+  }
+}
+
+void measurePairs(Probe &probe, double part, bool quick, Measurement &result) {
+  std::vector<int> first; ///< rank of every host
+  for (size_t rank = 0; rank < result.hosts.size(); ++rank)
+    if (result.hosts[rank] == int(first.size()))
+      first.push_back(int(rank));
+  int hosts = int(first.size());
+  // A tournament: one host stays, the others turn around it. An odd number has
+  // one that pauses.
+  int places = hosts + hosts % 2;
+  std::vector<int64_t> sizes = {32 << 10, quick ? 4 << 20 : 16 << 20};
+  double each = part / double(places - 1) / double(sizes.size());
+  Block whole(probe.device(), sizes.back());
+  int self = probe.peers().rank();
+  for (int round = 0; round + 1 < places; ++round) {
+    auto at = [&](int place) {
+      return place == 0 ? 0 : 1 + (place - 1 + round) % (places - 1);
+    };
+    std::vector<PairTimes> pairs;
+    ExchangeTable table;
+    for (int place = 0; place < places / 2; ++place) {
+      auto [a, b] = std::minmax({at(place), at(places - 1 - place)});
+      if (b == hosts)
+        continue;
+      pairs.push_back({a, b, {}});
+      pairs.back().times.kind = "send";
+      pairs.back().times.network = true;
+      if (self == first[size_t(a)])
+        table.sends = {{first[size_t(b)], {{0, 0, 1}}}};
+      if (self == first[size_t(b)])
+        table.receives = {{first[size_t(a)], {{0, 0, 1}}}};
+    }
+    for (int64_t bytes : sizes) {
+      ExchangeCall call;
+      call.table = &table;
+      call.source = call.destination = whole.data();
+      call.bytesPerUnit = uint64_t(bytes);
+      std::vector<double> seconds = probe.timesOfRanks(each, [&] {
+        if (!table.sends.empty() || !table.receives.empty())
+          probe.peers().exchange({&call, 1});
+      });
+      for (PairTimes &pair : pairs)
+        pair.times.times.push_back(
+            {bytes, seconds[size_t(first[size_t(pair.second)])]});
+    }
+    result.pairs.insert(result.pairs.end(), pairs.begin(), pairs.end());
   }
 }
 

@@ -31,7 +31,8 @@ std::string quantity(double value, const char *unit) {
   static const Prefix prefixes[] = {
       {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
   for (const Prefix &prefix : prefixes)
-    if (value >= prefix.factor)
+    // What three digits round up to the next unit is of that unit.
+    if (value >= 0.9995 * prefix.factor)
       return format("%.3g", value / prefix.factor) + prefix.name + unit;
   return format("%.3g", value, unit);
 }
@@ -110,37 +111,65 @@ std::string inlineText(const Json &value) {
   return "[" + text + "]";
 }
 
-/// How many ranks share a core on every host; 1 if each has its own, or if
-/// hosts differ.
-double ranksPerCore(const Measurement &m) {
+/// How many ranks share a core on each of `hosts` (empty: all); 1 if each has
+/// its own, or if hosts differ.
+double ranksPerCore(const Measurement &m, const std::vector<int> &hosts) {
   std::map<int, int> ranks;
   for (int host : m.hosts)
-    ++ranks[host];
+    if (hosts.empty() ||
+        std::find(hosts.begin(), hosts.end(), host) != hosts.end())
+      ++ranks[host];
+  auto coresOf = [&](int host) {
+    return size_t(host) < m.ofHosts.size() ? m.ofHosts[size_t(host)].cores
+                                           : m.cores;
+  };
+  double shared = double(ranks.begin()->second) / coresOf(ranks.begin()->first);
   for (auto [host, count] : ranks)
-    if (count != ranks.begin()->second)
+    if (count != ranks.begin()->second ||
+        coresOf(host) != coresOf(ranks.begin()->first))
       return 1;
-  return std::max(1.0, double(ranks.begin()->second) / double(m.cores));
+  return std::max(1.0, shared);
 }
 
-} // namespace
+std::vector<int> hostsOf(const std::vector<int> &typeOf, int type) {
+  std::vector<int> hosts;
+  for (size_t host = 0; host < typeOf.size(); ++host)
+    if (typeOf[host] == type)
+      hosts.push_back(int(host));
+  return hosts;
+}
 
-Json describe(const Measurement &m, uint64_t memory) {
+/// The mean figures of a type's hosts.
+Measurement meanOfType(const Measurement &m, const std::vector<int> &typeOf,
+                       int type) {
+  std::vector<int> hosts = hostsOf(typeOf, type);
+  Measurement mean = m.ofHosts[size_t(hosts.front())];
+  std::vector<double> sum(figuresOf(mean).size());
+  for (int host : hosts) {
+    std::vector<double> figures = figuresOf(m.ofHosts[size_t(host)]);
+    for (size_t i = 0; i < sum.size(); ++i)
+      sum[i] += figures[i] / double(hosts.size());
+  }
+  setFigures(mean, sum);
+  return mean;
+}
+
+/// A device type. All ranks ran at once; `shared` of them share a core. The
+/// file says what one alone on its cores reaches, and how many cores there are:
+/// fewer ranks than cores at work, as at the ends of a pipeline, are faster,
+/// and more cores than ranks are a rank's threads.
+Json describeType(const Measurement &m, double shared, const std::string &name,
+                  uint64_t memory) {
   const uint64_t outside = std::min(m.outsideBytes, memory);
-  // All ranks ran at once. The file says what one alone on its cores reaches,
-  // and how many cores there are: fewer ranks than cores at work, as at the
-  // ends of a pipeline, are faster, and more cores than ranks are a rank's
-  // threads.
-  double shared = ranksPerCore(m);
   Json flops = {{"f32", quantity(shared * m.f32Flops, "FLOPS")},
                 {"f64", quantity(shared * m.f64Flops, "FLOPS")}};
   if (m.bf16Flops > 0)
     flops["bf16"] = quantity(shared * m.bf16Flops, "FLOPS");
   bool onCpu = m.backend == "cpu";
-  const char *typeName = onCpu ? "cpu-core" : "gpu";
   // Devices were measured in bf16.
   double full = onCpu ? m.f32Flops : m.bf16Flops;
   Json type = {
-      {"name", typeName},
+      {"name", name},
       {"backend", onCpu ? "cpu" : "cuda"},
       {"memory", memorySize(int64_t(memory - outside))},
       {"flops", flops},
@@ -156,6 +185,64 @@ Json describe(const Measurement &m, uint64_t memory) {
   type["efficiency"] = efficiency(m.products, full);
   if (!m.attention.empty())
     type["attention-efficiency"] = efficiency(m.attention, full);
+  return type;
+}
+
+/// Where the links of pairs of hosts differ by more than a quarter: the fastest
+/// one as the network, and all as a matrix. Whether they do.
+bool addPairs(const Measurement &m, const CollectiveTimes *inside,
+              Json &cluster) {
+  constexpr double different = 1.25;
+  auto large = [](const CollectiveTimes &times) {
+    return ascending(times).back().second;
+  };
+  const PairTimes *fastest = nullptr, *slowest = nullptr;
+  for (const PairTimes &pair : m.pairs) {
+    if (!fastest || large(pair.times) < large(fastest->times))
+      fastest = &pair;
+    if (!slowest || large(pair.times) > large(slowest->times))
+      slowest = &pair;
+  }
+  if (!fastest || large(slowest->times) <= different * large(fastest->times))
+    return false;
+  cluster["network"] = link(fastest->times);
+  // Matrices have no latencies: none is promised that a pair does not keep.
+  cluster["network"]["latency"] = link(slowest->times)["latency"];
+  Json matrix = Json::array();
+  for (int a : m.hosts) {
+    Json row = Json::array();
+    for (int b : m.hosts) {
+      const CollectiveTimes *times = inside;
+      for (const PairTimes &pair : m.pairs)
+        if (std::minmax(a, b) == std::minmax(pair.first, pair.second))
+          times = &pair.times;
+      row.push_back(times ? link(*times)["bandwidth"] : "1GB/s");
+    }
+    matrix.push_back(row);
+  }
+  cluster["bandwidth-matrix"] = matrix;
+  return true;
+}
+
+} // namespace
+
+Json describe(const Measurement &m, uint64_t memory) {
+  bool onCpu = m.backend == "cpu";
+  const std::string typeName = onCpu ? "cpu-core" : "gpu";
+  std::vector<int> typeOf = typesOfHosts(m);
+  int count = 1;
+  for (int type : typeOf)
+    count = std::max(count, type + 1);
+  auto nameOf = [&](int type) {
+    return count > 1 ? typeName + "-" + std::to_string(type + 1) : typeName;
+  };
+  Json types = Json::array();
+  if (count == 1)
+    types.push_back(describeType(m, ranksPerCore(m, {}), typeName, memory));
+  for (int type = 0; count > 1 && type < count; ++type)
+    types.push_back(describeType(meanOfType(m, typeOf, type),
+                                 ranksPerCore(m, hostsOf(typeOf, type)),
+                                 nameOf(type), memory));
 
   // Ranks that cannot be paired, such as three, have no transfers of their own.
   auto find = [&](bool network) -> const CollectiveTimes * {
@@ -175,27 +262,38 @@ Json describe(const Measurement &m, uint64_t memory) {
     while (end < m.hosts.size() && m.hosts[end] == m.hosts[rank])
       ++end;
     auto devices = int64_t(end - rank);
-    if (!nodes.empty() && nodes.back()["devices"] == devices) {
+    auto host = size_t(m.hosts[rank]);
+    int type = host < typeOf.size() ? typeOf[host] : 0;
+    int cores = host < m.ofHosts.size() ? m.ofHosts[host].cores : m.cores;
+    Json node = {
+        {"count", 1}, {"device-type", nameOf(type)}, {"devices", devices}};
+    if (inside && devices > 1)
+      node["link"] = link(*inside);
+    // The rates above hold where ranks share cores evenly, or not at all.
+    std::vector<int> alike =
+        count > 1 ? hostsOf(typeOf, type) : std::vector<int>();
+    if (onCpu && (ranksPerCore(m, alike) > 1 || devices <= cores))
+      node["cores"] = cores;
+    Json last = nodes.empty() ? Json() : nodes.back();
+    if (!last.is_null())
+      last["count"] = 1;
+    if (last == node)
       nodes.back()["count"] = nodes.back()["count"].get<int64_t>() + 1;
-    } else {
-      nodes.push_back(
-          {{"count", 1}, {"device-type", typeName}, {"devices", devices}});
-      if (inside && devices > 1)
-        nodes.back()["link"] = link(*inside);
-      // The rates above hold where ranks share cores evenly, or not at all.
-      if (onCpu && (shared > 1 || devices <= m.cores))
-        nodes.back()["cores"] = m.cores;
-    }
+    else
+      nodes.push_back(node);
     rank = end;
   }
   std::string name =
       "measured-" + std::to_string(m.hosts.size()) + (onCpu ? "xcpu" : "xgpu");
-  Json cluster = {
-      {"name", name}, {"device-types", Json::array({type})}, {"nodes", nodes}};
-  if (across)
+  Json cluster = {{"name", name}, {"device-types", types}, {"nodes", nodes}};
+  bool unlike = addPairs(m, inside, cluster);
+  if (across && !unlike)
     cluster["network"] = link(*across);
   Json tables = Json::array();
   for (const CollectiveTimes &times : m.collectives) {
+    // A table is of all groups at once; groups over unlike links differ.
+    if (times.network && unlike)
+      continue;
     Json entry = {{"kind", times.kind}, {"ranks", times.ranks}};
     if (times.network) {
       entry["span"] = "network";
@@ -221,7 +319,7 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
     }
     text += key + ":\n";
     for (const Json &entry : value) {
-      if (key == "collectives") {
+      if (key == "collectives" || key == "bandwidth-matrix") {
         text += "  - " + inlineText(entry) + "\n";
         continue;
       }

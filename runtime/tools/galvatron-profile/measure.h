@@ -35,6 +35,12 @@ struct CollectiveTimes {
   std::vector<std::pair<int64_t, double>> times;
 };
 
+/// Transfers from the first rank of one host to that of another.
+struct PairTimes {
+  int first = 0, second = 0; ///< hosts
+  CollectiveTimes times;
+};
+
 /// Per rank; SI units.
 struct Measurement {
   /// (size, FLOP/s): products and attention kernels, size as in the cost model,
@@ -56,12 +62,26 @@ struct Measurement {
   double optimizerBandwidth = 0;
   std::vector<KernelTime> kernels;
   std::vector<CollectiveTimes> collectives;
+  /// Of every two hosts, where there are more than two.
+  std::vector<PairTimes> pairs;
   /// Host of every rank, numbered from 0 by first appearance.
   std::vector<int> hosts;
   int threadsPerRank = 1;
   int cores = 1; ///< of a host
   std::string backend = "cpu";
+  /// What each host's ranks reach, if there are several hosts; its figures of
+  /// computation alone count. The figures above are those of all ranks.
+  std::vector<Measurement> ofHosts;
 };
+
+/// The figures of computation, in one row, and back; both sides have measured
+/// the same things.
+std::vector<double> figuresOf(const Measurement &measurement);
+void setFigures(Measurement &measurement, const std::vector<double> &figures);
+
+/// Hosts whose devices are of one type: their products, over all sizes, differ
+/// by less than a quarter. By host its type, numbered from 0 by first appearance.
+std::vector<int> typesOfHosts(const Measurement &measurement);
 
 /// How long, and at how many points.
 struct MeasureOptions {
@@ -77,6 +97,9 @@ Measurement measure(World &world, const MeasureOptions &options);
 void measureCompute(Probe &probe, double part, bool quick, Measurement &result);
 void measureCollectives(Probe &probe, double part, bool quick,
                         Measurement &result);
+/// Every two hosts, in as many rounds as there are hosts or one fewer: in a
+/// round every host is in one pair at most, and all pairs run.
+void measurePairs(Probe &probe, double part, bool quick, Measurement &result);
 
 /// Bytes of an element.
 inline int64_t widthOf(grt_dtype dtype) {

@@ -87,6 +87,15 @@ void Probe::launch(grt_kernel kernel, grt_dtype dtype,
 
 double Probe::mean(double value) {
   communicator.gather({&value, 1}, gathered);
+  if (averaged.empty())
+    return meanOfAll();
+  double sum = 0;
+  for (int rank : averaged)
+    sum += gathered[size_t(rank)];
+  return sum / double(averaged.size());
+}
+
+double Probe::meanOfAll() const {
   return std::accumulate(gathered.begin(), gathered.end(), 0.0) /
          double(gathered.size());
 }

@@ -66,8 +66,37 @@ public:
   /// rank makes as many calls, for about `seconds` in all.
   template <typename Body> double time(double seconds, Body body) {
     body();
-    int64_t count = countFor(seconds, window(1, body));
+    window(1, body);
+    int64_t count = countFor(seconds, meanOfAll());
     return median([&] { return window(count, body); });
+  }
+
+  /// From now on times are means over the ranks of `members` alone, which must
+  /// have this rank: the ranks of a host, where hosts are of unlike types. How
+  /// often a body is called stays the same on all. Empty: over all ranks.
+  void averageOver(std::vector<int> members) { averaged = std::move(members); }
+
+  /// Seconds per call of `body` on every rank: the median of its own windows.
+  /// Ranks with nothing to do take part all the same.
+  template <typename Body>
+  std::vector<double> timesOfRanks(double seconds, Body body) {
+    body();
+    window(1, body);
+    double slowest = *std::max_element(gathered.begin(), gathered.end());
+    mean(slowest); // the count is the same on all
+    int64_t count = countFor(seconds, gathered[0]);
+    std::vector<std::vector<double>> all(gathered.size());
+    for (int i = 0; i < windows; ++i) {
+      window(count, body);
+      for (size_t rank = 0; rank < all.size(); ++rank)
+        all[rank].push_back(gathered[rank]);
+    }
+    std::vector<double> medians;
+    for (std::vector<double> &times : all) {
+      std::nth_element(times.begin(), times.begin() + windows / 2, times.end());
+      medians.push_back(times[windows / 2]);
+    }
+    return medians;
   }
 
   /// Seconds that `body` adds to `work` before it, likewise. Windows with and
@@ -80,10 +109,13 @@ public:
       body();
     };
     both();
-    int64_t count = countFor(seconds, window(1, work) + window(1, both));
+    window(1, work);
+    double alone = meanOfAll();
+    window(1, both);
+    int64_t count = countFor(seconds, alone + meanOfAll());
     return median([&] {
-      double alone = window(count, work);
-      return window(count, both) - alone;
+      double without = window(count, work);
+      return window(count, both) - without;
     });
   }
 
@@ -114,7 +146,9 @@ private:
         std::chrono::steady_clock::now() - begin;
     return mean(passed.count() / double(count));
   }
+  /// Over `averaged`, of what all ranks give.
   double mean(double value);
+  double meanOfAll() const;
 
   Communicator &communicator;
   const grt_backend &backend;
@@ -122,7 +156,8 @@ private:
   void *state;
   grt_coordinates coordinates = {};
   grt_step step = {};
-  std::vector<double> gathered;
+  std::vector<double> gathered; ///< what ranks gave last
+  std::vector<int> averaged;
 };
 
 } // namespace grt::profile
