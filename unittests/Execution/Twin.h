@@ -30,8 +30,9 @@
 
 namespace galvatron::test {
 
-/// A small model: a GPT-2, an encoder (`bert`, `vit`), an encoder-decoder
-/// (`t5`, `t5_v1_1`), or a decoder of another family with twice as many heads
+/// A small model: a GPT-2, an encoder (`bert`, `vit`, and `swin`, of whose
+/// layers one is no block but merges positions), an encoder-decoder (`t5`,
+/// `t5_v1_1`), or a decoder of another family with twice as many heads
 /// as `heads`, which are then those of the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
