@@ -74,7 +74,7 @@ std::string TwinModel::config() const {
            << ",\"attention_probs_dropout_prob\":" << dropout
            << ",\"drop_path_rate\":" << 2 * dropout
            << ",\"num_labels\":" << vocabulary
-           << ",\"image_size\":[9,14],\"patch_size\":2,\"window_size\":2"
+           << ",\"image_size\":[9,11],\"patch_size\":2,\"window_size\":2"
            << ",\"num_channels\":2}";
     return text;
   }
@@ -473,7 +473,8 @@ private:
   ::grt::TensorMap initial;
   ::grt::Status status = session.parameters(initial);
   for (auto &[name, tensor] : initial) {
-    if (tensor.shape.size() != 1)
+    auto isZero = [](double value) { return value == 0; };
+    if (tensor.shape.size() != 1 && !llvm::all_of(tensor.values, isZero))
       continue;
     uint32_t state = uint32_t(llvm::xxh3_64bits(name));
     for (double &value : tensor.values) {

@@ -128,8 +128,9 @@ struct TwinRun {
 ::grt::DataBatch twinBatch(const ::grt::Program &program, int64_t batch,
                            int64_t step);
 
-/// Biases and norms start at zero and one; there they would hide faults (a bias
-/// added once a rank) and make relative distances of key biases meaningless.
+/// Biases and norms start at zero and one, and tables of relative positions at
+/// zero; there they would hide faults (a bias added once a rank) and make
+/// relative distances of key biases meaningless.
 ::grt::Status disturbVectors(::grt::Session &session);
 
 /// Runs of one rank with everything, which twins are compared with: each is
