@@ -153,6 +153,22 @@ int64_t ConfigReader::positiveOr(llvm::StringRef field, int64_t fallback) {
   return positiveOrNull(field, fallback).value_or(fallback);
 }
 
+std::vector<int64_t> ConfigReader::positivesOr(llvm::StringRef field,
+                                               std::vector<int64_t> fallback) {
+  const llvm::json::Value *value = get(field);
+  if (!value || value->kind() == llvm::json::Value::Null)
+    return fallback;
+  const llvm::json::Array *array = value->getAsArray();
+  if (!array || array->empty()) {
+    fail(field, "expected a list of integers, found " + print(field));
+    return fallback;
+  }
+  std::vector<int64_t> result;
+  for (const llvm::json::Value &entry : *array)
+    result.push_back(checkPositive(field, entry));
+  return result;
+}
+
 int64_t ConfigReader::countOr(llvm::StringRef field, int64_t fallback) {
   const llvm::json::Value *value = get(field);
   if (!value || value->kind() == llvm::json::Value::Null)

@@ -56,6 +56,10 @@ public:
   /// null.
   std::optional<int64_t> positiveOrNull(llvm::StringRef field,
                                         std::optional<int64_t> fallback);
+  /// A list of at least one such integer; `fallback` where it is absent or
+  /// null.
+  std::vector<int64_t> positivesOr(llvm::StringRef field,
+                                   std::vector<int64_t> fallback);
   /// An integer of at least 0; `fallback` where it is absent or null.
   int64_t countOr(llvm::StringRef field, int64_t fallback);
   /// A number in [0, 1); `fallback` where it is absent, as below.

@@ -14,13 +14,10 @@ using llvm::StringRef;
 using llvm::Twine;
 using mlir::Value;
 
-EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
+EncoderConfig EncoderConfig::readCommon(ConfigReader &reader, double normEps,
+                                        double dropout) {
   EncoderConfig config;
-  config.width = reader.positiveOr("hidden_size", 768);
-  config.layers = reader.positiveOr("num_hidden_layers", 12);
-  config.heads = reader.positiveOr("num_attention_heads", 12);
-  config.inner = reader.positiveOr("intermediate_size", 3072);
-  config.normEps = reader.positiveNumberOr("layer_norm_eps", 1e-12);
+  config.normEps = reader.positiveNumberOr("layer_norm_eps", normEps);
   config.hiddenDropout = reader.probabilityOr("hidden_dropout_prob", dropout);
   config.attentionDropout =
       reader.probabilityOr("attention_probs_dropout_prob", dropout);
@@ -32,12 +29,25 @@ EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
     reader.fail("hidden_act", "unsupported activation '" + activation +
                                   "', expected 'gelu', 'gelu_new' or "
                                   "'gelu_pytorch_tanh'");
-  if (config.width % config.heads)
-    reader.fail("hidden_size",
-                "expected a multiple of 'num_attention_heads' = " +
-                    Twine(config.heads) + ", found " + Twine(config.width));
   reader.expectPlain("is_decoder", false);
   reader.expectPlain("add_cross_attention", false);
+  return config;
+}
+
+EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
+  int64_t width = reader.positiveOr("hidden_size", 768);
+  int64_t layers = reader.positiveOr("num_hidden_layers", 12);
+  int64_t heads = reader.positiveOr("num_attention_heads", 12);
+  int64_t inner = reader.positiveOr("intermediate_size", 3072);
+  EncoderConfig config = readCommon(reader, /*normEps=*/1e-12, dropout);
+  config.width = width;
+  config.layers = layers;
+  config.heads = heads;
+  config.inner = inner;
+  if (width % heads)
+    reader.fail("hidden_size",
+                "expected a multiple of 'num_attention_heads' = " +
+                    Twine(heads) + ", found " + Twine(width));
   return config;
 }
 
@@ -82,10 +92,10 @@ void EncoderConfig::addFeedForward(BodyParameters &list) const {
   addDense(list, "output.dense", width, inner, "", "ffn");
 }
 
-Value EncoderConfig::norm(ModelBuilder &b, Value x,
-                          ParameterCursor &parameters) const {
+Value EncoderConfig::norm(ModelBuilder &b, Value x, ParameterCursor &parameters,
+                          double eps) const {
   Value weight = parameters.next(), bias = parameters.next();
-  return b.layerNorm(x, weight, bias, normEps);
+  return b.layerNorm(x, weight, bias, eps);
 }
 
 Value EncoderConfig::dense(ModelBuilder &b, Value x, int64_t out,
@@ -94,18 +104,30 @@ Value EncoderConfig::dense(ModelBuilder &b, Value x, int64_t out,
   return b.biasAdd(b.linear(x, weight, {out}, /*transpose=*/true), bias);
 }
 
-Value EncoderConfig::attention(ModelBuilder &b, Value x, Value mask,
-                               ParameterCursor &parameters) const {
+std::array<Value, 3>
+EncoderConfig::projections(ModelBuilder &b, Value x,
+                           ParameterCursor &parameters) const {
   int64_t size = width / heads;
   auto projection = [&] {
     Value y = b.linear(x, parameters.next(), {heads, size}, /*transpose=*/true);
     return projectionBias ? b.biasAdd(y, parameters.next()) : y;
   };
   Value q = projection(), k = projection(), v = projection();
+  return {q, k, v};
+}
+
+AttentionOptions EncoderConfig::attentionOptions() const {
   AttentionOptions options;
-  options.scale = 1 / std::sqrt(double(size));
+  options.scale = 1 / std::sqrt(double(width / heads));
   options.dropout = attentionDropout;
   options.causal = false;
+  return options;
+}
+
+Value EncoderConfig::attention(ModelBuilder &b, Value x, Value mask,
+                               ParameterCursor &parameters) const {
+  auto [q, k, v] = projections(b, x, parameters);
+  AttentionOptions options = attentionOptions();
   options.mask = mask;
   return dense(b, b.groupedAttention(q, k, v, options), width, parameters);
 }

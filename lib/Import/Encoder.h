@@ -17,6 +17,8 @@
 #include "ConfigReader.h"
 #include "ModelBuilder.h"
 
+#include <array>
+
 namespace galvatron {
 
 /// The parameters of a body, one after another.
@@ -37,12 +39,15 @@ private:
 /// The fields that encoders have in common, with the defaults that the
 /// `transformers` library has for all of them; those of dropout differ.
 struct EncoderConfig {
-  int64_t width, layers, heads, inner;
+  int64_t width = 0, layers = 0, heads = 0, inner = 0;
   double normEps, hiddenDropout, attentionDropout, initializerRange;
   bool tanhGelu;
   bool projectionBias = true; ///< of queries, keys and values
 
   static EncoderConfig read(ConfigReader &reader, double dropout);
+  /// The fields that say nothing of sizes; sizes are 0.
+  static EncoderConfig readCommon(ConfigReader &reader, double normEps,
+                                  double dropout);
 
   Initial normal() const { return Initial::normal(initializerRange); }
 
@@ -60,9 +65,18 @@ struct EncoderConfig {
   void addFeedForward(BodyParameters &list) const;
 
   mlir::Value norm(ModelBuilder &builder, mlir::Value x,
-                   ParameterCursor &parameters) const;
+                   ParameterCursor &parameters) const {
+    return norm(builder, x, parameters, normEps);
+  }
+  mlir::Value norm(ModelBuilder &builder, mlir::Value x,
+                   ParameterCursor &parameters, double eps) const;
   mlir::Value dense(ModelBuilder &builder, mlir::Value x, int64_t out,
                     ParameterCursor &parameters) const;
+  /// Queries, keys and values, [.., heads, head size].
+  std::array<mlir::Value, 3> projections(ModelBuilder &builder, mlir::Value x,
+                                         ParameterCursor &parameters) const;
+  /// Scale and dropout of attention in which every query sees all keys.
+  AttentionOptions attentionOptions() const;
   /// `mask` may be null.
   mlir::Value attention(ModelBuilder &builder, mlir::Value x, mlir::Value mask,
                         ParameterCursor &parameters) const;

@@ -38,6 +38,7 @@ std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 

@@ -28,7 +28,7 @@ struct FamilyEntry {
 constexpr FamilyEntry kFamilies[] = {
     {"bert", readBert},     {"gpt2", readGpt2},   {"llama", readLlama},
     {"mistral", readLlama}, {"qwen2", readLlama}, {"qwen3", readLlama},
-    {"t5", readT5},         {"vit", readVit}};
+    {"swin", readSwin},     {"t5", readT5},       {"vit", readVit}};
 
 /// What an i32 counts, with distances both ways.
 constexpr int64_t kLongestSequence = int64_t(1) << 30;

@@ -196,13 +196,70 @@ Value ModelBuilder::embedding(Value tokens, Value table,
                                          : IntegerAttr());
 }
 
-Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns) {
+Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns,
+                            bool pad) {
   ArrayRef<int64_t> shape = cast<RankedTensorType>(images.getType()).getShape();
-  auto type =
-      RankedTensorType::get({shape[0], shape[2] / rows * (shape[3] / columns),
-                             shape[1] * rows * columns},
-                            elementType);
-  return nn::PatchesOp::create(builder, loc, type, images, rows, columns);
+  int64_t down = (shape[2] + (pad ? rows - 1 : 0)) / rows;
+  int64_t across = (shape[3] + (pad ? columns - 1 : 0)) / columns;
+  auto type = RankedTensorType::get(
+      {shape[0], down * across, shape[1] * rows * columns}, elementType);
+  // Where it leaves nothing out it is not said.
+  bool padded = down * rows != shape[2] || across * columns != shape[3];
+  return nn::PatchesOp::create(builder, loc, type, images, rows, columns,
+                               pad && padded);
+}
+
+int64_t WindowGrid::across() const { return llvm::divideCeil(columns, window); }
+int64_t WindowGrid::count() const {
+  return int64_t(llvm::divideCeil(rows, window)) * across();
+}
+
+Value ModelBuilder::windows(Value x, const WindowGrid &grid) {
+  int64_t width = cast<RankedTensorType>(x.getType()).getDimSize(2);
+  return nn::WindowsOp::create(
+      builder, loc,
+      activation({grid.window * grid.window, width}, grid.count()), x,
+      grid.rows, grid.columns, grid.window, grid.shift, /*merge=*/false);
+}
+
+Value ModelBuilder::joinWindows(Value x, const WindowGrid &grid) {
+  int64_t width = cast<RankedTensorType>(x.getType()).getShape().back();
+  return nn::JoinWindowsOp::create(
+      builder, loc, activation({width}, grid.rows * grid.columns), x, grid.rows,
+      grid.columns, grid.window, grid.shift, /*merge=*/false);
+}
+
+Value ModelBuilder::mergeWindows(Value x, const WindowGrid &grid) {
+  int64_t width = cast<RankedTensorType>(x.getType()).getDimSize(2);
+  return nn::WindowsOp::create(
+      builder, loc,
+      activation({grid.window * grid.window * width}, grid.count()), x,
+      grid.rows, grid.columns, grid.window, grid.shift, /*merge=*/true);
+}
+
+Value ModelBuilder::windowAttention(Value q, Value k, Value v, Value table,
+                                    const WindowGrid &grid,
+                                    const AttentionOptions &options) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(q.getType()).getShape();
+  int64_t positions = shape[2], heads = shape[3];
+  return nn::WindowAttentionOp::create(
+             builder, loc,
+             TypeRange{activation({positions, heads * shape[4]}, shape[1]),
+                       statistics({shape[1], heads, positions})},
+             q, k, v, table, builder.getI64IntegerAttr(grid.window),
+             builder.getI64IntegerAttr(grid.across()),
+             builder.getI64IntegerAttr(grid.shift),
+             builder.getF64FloatAttr(options.scale),
+             builder.getF64FloatAttr(options.dropout),
+             builder.getI64IntegerAttr(options.opIndex))
+      .getO();
+}
+
+Value ModelBuilder::mean(Value x) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(x.getType()).getShape();
+  return nn::MeanOp::create(
+      builder, loc, RankedTensorType::get({shape[0], shape[2]}, elementType),
+      x);
 }
 
 Value ModelBuilder::prepend(Value x, Value token) {
@@ -325,6 +382,16 @@ Value ModelBuilder::dropout(Value x, double p, int64_t opIndex) {
                                builder.getF64FloatAttr(p),
                                builder.getI64IntegerAttr(opIndex),
                                /*col_sharded=*/UnitAttr());
+}
+
+Value ModelBuilder::dropPath(Value x, double rate, int64_t firstLayer,
+                             int64_t opIndex) {
+  if (rate == 0)
+    return x;
+  return nn::DropPathOp::create(builder, loc, x.getType(), x,
+                                builder.getF64FloatAttr(rate),
+                                builder.getI64IntegerAttr(firstLayer),
+                                builder.getI64IntegerAttr(opIndex));
 }
 
 Value ModelBuilder::add(Value a, Value b) {

@@ -82,6 +82,14 @@ struct AttentionOptions {
   int64_t opIndex = 0;   ///< of its dropout
 };
 
+/// Windows of a grid of positions; `shift` says how far it is turned.
+struct WindowGrid {
+  int64_t rows, columns, window, shift;
+  /// Windows side by side, and all of them.
+  int64_t across() const;
+  int64_t count() const;
+};
+
 class ModelBuilder {
 public:
   using Values = llvm::SmallVector<mlir::Value>;
@@ -167,11 +175,20 @@ public:
   /// The row of token `padding` gets no gradient.
   mlir::Value embedding(mlir::Value tokens, mlir::Value table,
                         std::optional<int64_t> padding = std::nullopt);
-  /// Images cut into patches, and a learnt row in front of them.
-  mlir::Value patches(mlir::Value images, int64_t rows, int64_t columns);
+  /// Images cut into patches, with `pad` also what is no whole one, and a
+  /// learnt row in front of them.
+  mlir::Value patches(mlir::Value images, int64_t rows, int64_t columns,
+                      bool pad = false);
   mlir::Value prepend(mlir::Value x, mlir::Value token);
   /// One position of every sample.
   mlir::Value take(mlir::Value x, int64_t position);
+  /// The mean over all positions.
+  mlir::Value mean(mlir::Value x);
+  /// Positions of a grid in windows; back; and the positions of a window as
+  /// one.
+  mlir::Value windows(mlir::Value x, const WindowGrid &grid);
+  mlir::Value joinWindows(mlir::Value x, const WindowGrid &grid);
+  mlir::Value mergeWindows(mlir::Value x, const WindowGrid &grid);
   mlir::Value positionAdd(mlir::Value x, mlir::Value table);
   /// To the trailing dimensions `dims`; `transpose`: the weight is [dims..,
   /// in].
@@ -192,11 +209,20 @@ public:
                         double dropout);
   mlir::Value groupedAttention(mlir::Value q, mlir::Value k, mlir::Value v,
                                const AttentionOptions &options);
+  /// Inside windows, with a table of relative positions. Of `options` the scale
+  /// and the dropout count.
+  mlir::Value windowAttention(mlir::Value q, mlir::Value k, mlir::Value v,
+                              mlir::Value table, const WindowGrid &grid,
+                              const AttentionOptions &options);
   /// What `AttentionOptions::bias` takes, from a table of buckets by heads.
   mlir::Value relativeBias(mlir::Value table, mlir::RankedTensorType type,
                            int64_t maxDistance, bool bidirectional);
   mlir::Value scale(mlir::Value x, double factor);
   mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
+  /// Drops samples with the probability `rate` times the number of layers
+  /// behind `firstLayer`.
+  mlir::Value dropPath(mlir::Value x, double rate, int64_t firstLayer,
+                       int64_t opIndex);
   mlir::Value add(mlir::Value a, mlir::Value b);
   mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels,
                            int64_t classes);

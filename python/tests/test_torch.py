@@ -23,8 +23,8 @@ import galvatron
 from galvatron import tools
 
 from .support import FolderTest
-from .torch_modules import (GPT, MLP, Around, Encoder, FusedGPT, HandLlama, InPlaceMLP,
-                            PaddedEncoder, PictureNet)
+from .torch_modules import (GPT, MLP, Around, ConvolvedMixer, Encoder, FusedGPT,
+                            HandLlama, InPlaceMLP, Mixer, PaddedEncoder, PictureNet)
 
 LENGTH, VOCAB, BATCH = 16, 61, 8
 TOKENS = torch.zeros(1, LENGTH, dtype=torch.long)
@@ -201,6 +201,22 @@ class EagerTest(Comparison):
         self.assertEqual([name for name, _ in model.layers],
                          ["first", "hidden.0", "hidden.1", "hidden.2", "out"])
 
+    def test_mixers(self):
+        pictures, classes = pictures_of(3)
+        data = {"images": pictures, "classes": classes}
+        for module, plans in (Mixer(), PLANS), (ConvolvedMixer(), PLANS[:3]):
+            model = self.check(
+                perturbed(module.double()), 1e-10, (pictures[:2],),
+                eager=lambda module, x, y: F.cross_entropy(module(pictures), classes),
+                plans=plans, data=data)
+            if isinstance(module, Mixer):
+                self.assertEqual([name for name, _ in model.layers],
+                                 ["embed", "blocks.0", "blocks.1", "blocks.2", "head"])
+                self.assertEqual(len({body for _, body in model.layers}), 3)
+                # There and back, in every block.
+                self.assertEqual(model.ir().count("= nn.transpose"), 2)
+                self.assertIn('["ffn", ""]', model.ir())
+
     def test_padding_and_a_value_that_all_blocks_read(self):
         tokens, mask, _, labels = masked_batch()
         model = self.check(
@@ -281,6 +297,8 @@ class EagerTest(Comparison):
                 (PaddedEncoder(), 4, (tokens, mask),
                  {"tokens": tokens, "mask": mask, "labels": labels}),
                 (PictureNet(), 2, (pictures[:2],),
+                 {"images": pictures, "classes": classes}),
+                (Mixer(channels=1, dropout=0.1), 2, (pictures[:2],),
                  {"images": pictures, "classes": classes})]:
             model = galvatron.from_torch(perturbed(module.double()), inputs)
             program = model.compile(cluster="1xcpu", batch=BATCH)

@@ -103,9 +103,12 @@ class UnsupportedTest(unittest.TestCase):
                 self.refused(message, call, nn.Linear(WIDTH, WIDTH))
 
     def test_layouts(self):
-        self.refused("takes its input transposed: nn has no transpose",
-                     lambda s, x: s.inner[0](x.transpose(1, 2)).transpose(1, 2),
-                     nn.Linear(8, 8))
+        self.refused("neither its tensor's nor that of the transpose",
+                     lambda s, x: s.inner[0](x.unflatten(1, (2, 4)).permute(
+                         0, 3, 2, 1).flatten(2)).unflatten(2, (4, 2)).permute(
+                             0, 3, 2, 1).flatten(1, 2), nn.Linear(8, 8))
+        self.refused("a mean over something else than all positions",
+                     lambda s, x: x + x.mean(0, keepdim=True))
         self.refused("takes a part of a tensor: nn has no slice",
                      lambda s, x: s.inner[0](x[..., :8]), nn.Linear(8, WIDTH))
         self.refused("no such operation", lambda s, x: torch.cat([x, x], -1)

@@ -266,6 +266,64 @@ class PictureNet(nn.Module):
         return self.out(x)
 
 
+class MixerBlock(nn.Module):
+    """Mixes positions, then channels."""
+
+    def __init__(self, positions, width, dropout=0.0):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.positions = nn.Sequential(nn.Linear(positions, 2 * positions), nn.GELU(),
+                                       nn.Dropout(dropout),
+                                       nn.Linear(2 * positions, positions))
+        self.channels = nn.Sequential(nn.Linear(width, 3 * width), nn.GELU(),
+                                      nn.Linear(3 * width, width), nn.Dropout(dropout))
+
+    def forward(self, x):
+        x = x + self.positions(self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channels(self.norm2(x))
+
+
+class Mixer(nn.Module):
+    """An MLP mixer (Tolstikhin et al., arXiv 2105.01601)."""
+
+    def __init__(self, size=12, patch=4, channels=3, width=20, classes=5, layers=3,
+                 dropout=0.0):
+        super().__init__()
+        self.embed = nn.Conv2d(channels, width, patch, stride=patch)
+        self.blocks = nn.ModuleList([MixerBlock((size // patch) ** 2, width, dropout)
+                                     for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, pictures):
+        x = self.embed(pictures).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(dim=1))
+
+
+class ConvolvedMixer(nn.Module):
+    """The same ideas in other words: convolutions over one position, channels in
+    front, sums the other way round, an average pool."""
+
+    def __init__(self, size=12, patch=4, width=20, classes=5):
+        super().__init__()
+        positions = (size // patch) ** 2
+        self.embed = nn.Conv2d(3, width, patch, stride=patch)
+        self.mix = nn.Linear(positions, positions)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Conv1d(positions, 2 * positions, 1)
+        self.down = nn.Conv1d(2 * positions, positions, 1, bias=False)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, pictures):
+        x = self.embed(pictures).flatten(2)
+        x = self.mix(x) + x
+        y = self.norm(x.permute(0, 2, 1))
+        y = self.down(F.gelu(self.up(y))) + y
+        return self.head(F.adaptive_avg_pool1d(y.mT, 1).flatten(1))
+
+
 class PaddedAttention(nn.Module):
     """Scores with what padding adds to them."""
 

@@ -6,7 +6,7 @@
     transformers_roundtrip.py --bin=build/bin
 
 Random models made by transformers, a GPT-2 and one of each decoder family of the
-LLaMA kind that the installed version has, a BERT, a ViT and three T5, are trained for a few
+LLaMA kind that the installed version has, a BERT, a ViT, a Swin and three T5, are trained for a few
 steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
 must load in transformers, with the same validation loss and, of decoders, the same
 greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
@@ -62,6 +62,10 @@ ENCODERS = [
                                            "max_position_embeddings": LENGTH}),
     ("ViT", "ViTForImageClassification", ENCODER | {
         "image_size": 12, "patch_size": 4, "num_labels": 5, "qkv_bias": False}),
+    ("Swin", "SwinForImageClassification", {
+        "image_size": 17, "patch_size": 2, "embed_dim": 12, "depths": [1, 2],
+        "num_heads": [2, 4], "window_size": 2, "mlp_ratio": 1.5, "num_labels": 5,
+        "drop_path_rate": 0.0}),
     ("T5", "T5ForConditionalGeneration", T5),
     ("T5", "T5ForConditionalGeneration", T5 | {
         "feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False}),
@@ -180,7 +184,7 @@ def check_family(tools, kind, fields):
 
 def encoder_data(kind, config):
     """What the program reads, by name, and how the library's class takes it."""
-    if kind == "ViT":
+    if kind in ("Swin", "ViT"):
         data = {"images": torch.randn(SAMPLES, 3, config.image_size, config.image_size),
                 "classes": torch.randint(config.num_labels, (SAMPLES,))}
         return data, {"pixel_values": data["images"]}, data["classes"]

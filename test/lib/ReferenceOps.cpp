@@ -140,14 +140,15 @@ void patches(nn::PatchesOp op, Operands in, Results out, const Context &,
   int64_t channels = images.shape[1], height = images.shape[2],
           width = images.shape[3];
   int64_t rows = op.getRows(), columns = op.getColumns();
-  int64_t across = width / columns, patch = channels * rows * columns;
-  int64_t count = height / rows * across;
+  int64_t down = (height + (op.getPad() ? rows - 1 : 0)) / rows;
+  int64_t across = (width + (op.getPad() ? columns - 1 : 0)) / columns;
+  int64_t count = down * across, patch = channels * rows * columns;
   // From the pixel to where it goes.
   for (int64_t i = 0; i < images.size(); ++i) {
     int64_t column = i % width, row = i / width % height;
     int64_t channel = i / width / height % channels;
     int64_t sample = i / width / height / channels;
-    if (row / rows >= height / rows || column / columns >= across)
+    if (row / rows >= down || column / columns >= across)
       continue;
     int64_t place = row / rows * across + column / columns;
     int64_t inside = (channel * rows + row % rows) * columns + column % columns;
@@ -190,6 +191,69 @@ void takeGrad(nn::TakeGradOp op, Operands in, Results out, const Context &,
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[(i / width * positions + op.getPosition()) * width +
                   i % width] = in[0]->values[i];
+}
+
+void mean(nn::MeanOp, Operands in, Results out, const Context &, Rank) {
+  int64_t positions = in[0]->shape[1], width = in[0]->last();
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i / width / positions * width + i % width] +=
+        in[0]->values[i] / double(positions);
+}
+
+void meanGrad(nn::MeanGradOp, Operands in, Results out, const Context &, Rank) {
+  int64_t positions = out[0].shape[1], width = out[0].last();
+  for (int64_t i = 0; i < out[0].size(); ++i)
+    out[0].values[i] =
+        in[0]->values[i / width / positions * width + i % width] /
+        double(positions);
+}
+
+void transpose(nn::TransposeOp, Operands in, Results out, const Context &,
+               Rank) {
+  int64_t columns = in[0]->last(), rows = out[0].last();
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    int64_t matrix = i / columns / rows, row = i / columns % rows;
+    out[0].values[(matrix * columns + i % columns) * rows + row] =
+        in[0]->values[i];
+  }
+}
+
+/// From a place in the grid to the one in its windows.
+template <typename OpTy>
+void forEachInGrid(
+    OpTy op, int64_t samples, int64_t width,
+    llvm::function_ref<void(int64_t grid, int64_t windows)> visit) {
+  int64_t rows = op.getRows(), columns = op.getColumns(), w = op.getWindow();
+  int64_t down = (rows + w - 1) / w, across = (columns + w - 1) / w;
+  for (int64_t s = 0; s < samples; ++s)
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < columns; ++column) {
+        // Turning takes what stood at the shift to the beginning.
+        int64_t i = (row + down * w - int64_t(op.getShift())) % (down * w);
+        int64_t j =
+            (column + across * w - int64_t(op.getShift())) % (across * w);
+        int64_t inside = op.getMerge() ? j % w * w + i % w : i % w * w + j % w;
+        int64_t window = (s * down + i / w) * across + j / w;
+        for (int64_t c = 0; c < width; ++c)
+          visit(((s * rows + row) * columns + column) * width + c,
+                (window * w * w + inside) * width + c);
+      }
+}
+
+void windows(nn::WindowsOp op, Operands in, Results out, const Context &,
+             Rank) {
+  forEachInGrid(op, in[0]->shape[0], in[0]->last(),
+                [&](int64_t grid, int64_t windows) {
+                  out[0].values[windows] = in[0]->values[grid];
+                });
+}
+
+void joinWindows(nn::JoinWindowsOp op, Operands in, Results out,
+                 const Context &, Rank) {
+  forEachInGrid(op, out[0].shape[0], out[0].last(),
+                [&](int64_t grid, int64_t windows) {
+                  out[0].values[grid] = in[0]->values[windows];
+                });
 }
 
 //===----------------------------------------------------------------------===//
@@ -558,6 +622,17 @@ void dropoutForward(nn::DropoutOp op, Operands in, Results out,
   dropout(op, *in[0], out[0], context, op.getColSharded() ? rank.index : 0);
 }
 
+void dropPath(nn::DropPathOp op, Operands in, Results out,
+              const Context &context, Rank) {
+  double p = op.getRate().convertToDouble() *
+             double(context.layer - int64_t(op.getFirstLayer()));
+  DropoutMask mask(context, p, op.getOpIndex());
+  int64_t perSample = in[0]->size() / std::max<int64_t>(in[0]->shape[0], 1);
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] =
+        in[0]->values[i] * mask(context.firstSample + i / perSample, 0);
+}
+
 void dropoutAdd(nn::DropoutAddOp op, Operands in, Results out,
                 const Context &context, Rank rank) {
   dropout(op, *in[0], out[0], context, op.getColSharded() ? rank.index : 0);
@@ -803,6 +878,114 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
   });
 }
 
+/// Attention inside windows of a grid.
+struct WindowHeads {
+  int64_t samples, windows, positions, heads, size, window, across, shift;
+  template <typename OpTy>
+  WindowHeads(OpTy op, const Tensor &q)
+      : samples(q.shape[0]), windows(q.shape[1]), positions(q.shape[2]),
+        heads(q.shape[3]), size(q.shape[4]), window(op.getWindow()),
+        across(op.getAcross()), shift(op.getShift()) {}
+  int64_t element(int64_t n, int64_t t, int64_t h, int64_t e) const {
+    return ((n * positions + t) * heads + h) * size + e;
+  }
+  int64_t row(int64_t n, int64_t h, int64_t t) const {
+    return (n * heads + h) * positions + t;
+  }
+  int64_t tablePlace(int64_t h, int64_t t, int64_t at) const {
+    int64_t down = t / window - at / window + window - 1;
+    int64_t right = t % window - at % window + window - 1;
+    return (down * (2 * window - 1) + right) * heads + h;
+  }
+  /// Where the paper's figure 4 has different colours: in the grid as turned,
+  /// rows and columns of its last `shift` come from the other end.
+  bool together(int64_t n, int64_t t, int64_t at) const {
+    int64_t number = n % windows, down = windows / across;
+    auto region = [&](int64_t position) {
+      int64_t i = number / across * window + position / window;
+      int64_t j = number % across * window + position % window;
+      return std::pair(i >= down * window - shift,
+                       j >= across * window - shift);
+    };
+    return region(t) == region(at);
+  }
+  double score(const Tensor &q, const Tensor &k, const Tensor &table,
+               double scale, int64_t n, int64_t h, int64_t t,
+               int64_t at) const {
+    double sum = 0;
+    for (int64_t e = 0; e < size; ++e)
+      sum += q.values[element(n, t, h, e)] * k.values[element(n, at, h, e)];
+    return scale * sum + table.values[tablePlace(h, t, at)] -
+           (together(n, t, at) ? 0 : 100);
+  }
+  int64_t maskRow(const Context &context, Rank rank, int64_t n, int64_t h,
+                  int64_t t) const {
+    int64_t head = rank.index * heads + h, all = rank.count * heads;
+    return ((context.firstSample * windows + n) * all + head) * positions + t;
+  }
+  /// `n` counts the windows of all samples.
+  template <typename Visit> void forEachRow(Visit visit) const {
+    for (int64_t n = 0; n < samples * windows; ++n)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t t = 0; t < positions; ++t)
+          visit(n, h, t);
+  }
+};
+
+void windowAttention(nn::WindowAttentionOp op, Operands in, Results out,
+                     const Context &context, Rank rank) {
+  const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &table = *in[3];
+  WindowHeads at(op, q);
+  double scale = op.getScale().convertToDouble();
+  DropoutMask mask(context, op.getDropout().convertToDouble(), op.getOpIndex());
+  at.forEachRow([&](int64_t n, int64_t h, int64_t t) {
+    double sum = 0;
+    std::vector<double> weights(at.positions);
+    for (int64_t j = 0; j < at.positions; ++j)
+      sum += weights[j] = std::exp(at.score(q, k, table, scale, n, h, t, j));
+    out[1].values[at.row(n, h, t)] = std::log(sum);
+    for (int64_t j = 0; j < at.positions; ++j) {
+      double m = mask(at.maskRow(context, rank, n, h, t), j);
+      for (int64_t e = 0; e < at.size; ++e)
+        out[0].values[at.element(n, t, h, e)] +=
+            weights[j] / sum * m * v.values[at.element(n, j, h, e)];
+    }
+  });
+}
+
+void windowAttentionGrad(nn::WindowAttentionGradOp op, Operands in, Results out,
+                         const Context &context, Rank rank) {
+  const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &o = *in[3],
+               &lse = *in[4], &dout = *in[5], &table = *in[6];
+  WindowHeads at(op, q);
+  double scale = op.getScale().convertToDouble();
+  DropoutMask mask(context, op.getDropout().convertToDouble(), op.getOpIndex());
+  at.forEachRow([&](int64_t n, int64_t h, int64_t t) {
+    double delta = 0;
+    for (int64_t e = 0; e < at.size; ++e)
+      delta += dout.values[at.element(n, t, h, e)] *
+               o.values[at.element(n, t, h, e)];
+    for (int64_t j = 0; j < at.positions; ++j) {
+      double p = std::exp(at.score(q, k, table, scale, n, h, t, j) -
+                          lse.values[at.row(n, h, t)]);
+      double m = mask(at.maskRow(context, rank, n, h, t), j), dp = 0;
+      for (int64_t e = 0; e < at.size; ++e) {
+        double g = dout.values[at.element(n, t, h, e)];
+        dp += m * g * v.values[at.element(n, j, h, e)];
+        out[2].values[at.element(n, j, h, e)] += p * m * g;
+      }
+      double ds = p * (dp - delta);
+      out[3].values[at.tablePlace(h, t, j)] += ds;
+      for (int64_t e = 0; e < at.size; ++e) {
+        out[0].values[at.element(n, t, h, e)] +=
+            scale * ds * k.values[at.element(n, j, h, e)];
+        out[1].values[at.element(n, j, h, e)] +=
+            scale * ds * q.values[at.element(n, t, h, e)];
+      }
+    }
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Loss
 //===----------------------------------------------------------------------===//
@@ -886,6 +1069,14 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::PrependGradOp>(table, prependGrad);
   add<nn::TakeOp>(table, take);
   add<nn::TakeGradOp>(table, takeGrad);
+  add<nn::MeanOp>(table, mean);
+  add<nn::MeanGradOp>(table, meanGrad);
+  add<nn::TransposeOp>(table, transpose);
+  add<nn::WindowsOp>(table, windows);
+  add<nn::JoinWindowsOp>(table, joinWindows);
+  add<nn::WindowAttentionOp>(table, windowAttention);
+  add<nn::WindowAttentionGradOp>(table, windowAttentionGrad);
+  add<nn::DropPathOp>(table, dropPath);
   add<nn::LinearOp>(table, linear);
   add<nn::LinearInputGradOp>(table, linearInputGrad);
   add<nn::LinearWeightGradOp>(table, linearWeightGrad);

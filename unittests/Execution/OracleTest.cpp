@@ -345,7 +345,8 @@ TEST_P(Oracle, agrees) {
     const Object &config = *file.getObject("config");
     int64_t samples = *file.getInteger("batch");
     StringRef family = *config.getString("model_type");
-    if (family == "bert" || family == "t5" || family == "vit") {
+    if (family == "bert" || family == "swin" || family == "t5" ||
+        family == "vit") {
       status =
           session->setBatch(makeEncoderBatch(*program, config, samples, step));
     } else {
@@ -447,6 +448,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"vit", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
         Case{"vit-oblong", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1, 1,
              gpipe},
+        // Windows, with padding and without; stages of different widths.
+        Case{"swin", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin-odd", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin-odd", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin-wide", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin-wide", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"swin", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
+        Case{"swin", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1, 1, gpipe},
+        Case{"swin-odd", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
+        Case{"swin-wide", "adamw", "f64", "4xcpu", "dp2.ckpt", 2, 2, gpipe},
         // Encoders with a decoder: biases of relative positions, a second
         // length, the three feed-forwards, both kinds of heads.
         Case{"t5", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},

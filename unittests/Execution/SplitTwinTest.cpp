@@ -209,7 +209,8 @@ TEST_P(SplitFamilyTwinTest, MixedPlans) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SplitFamilyTwinTest,
-                         ::testing::Values("bert", "llama", "qwen3", "vit"),
+                         ::testing::Values("bert", "llama", "qwen3", "swin",
+                                           "vit"),
                          [](const auto &info) {
                            return std::string(info.param);
                          });

@@ -64,6 +64,20 @@ std::string TwinModel::config() const {
              << ",\"num_channels\":2}";
     return text;
   }
+  if (family == "swin") {
+    // Patches, windows and the merge need padding; blocks of both stages turn.
+    int64_t first = (layers - 1) / 2;
+    stream << "{\"model_type\":\"swin\",\"embed_dim\":" << width
+           << ",\"depths\":[" << first << "," << layers - 1 - first
+           << "],\"num_heads\":[" << heads << "," << heads
+           << "],\"mlp_ratio\":1.25,\"hidden_dropout_prob\":" << dropout
+           << ",\"attention_probs_dropout_prob\":" << dropout
+           << ",\"drop_path_rate\":" << 2 * dropout
+           << ",\"num_labels\":" << vocabulary
+           << ",\"image_size\":[9,11],\"patch_size\":2,\"window_size\":2"
+           << ",\"num_channels\":2}";
+    return text;
+  }
   if (hasDecoder()) {
     // Odd numbers of stacks, buckets of several distances, and in v1.1 heads
     // that do not add up to the width.
@@ -459,7 +473,8 @@ private:
   ::grt::TensorMap initial;
   ::grt::Status status = session.parameters(initial);
   for (auto &[name, tensor] : initial) {
-    if (tensor.shape.size() != 1)
+    auto isZero = [](double value) { return value == 0; };
+    if (tensor.shape.size() != 1 && !llvm::all_of(tensor.values, isZero))
       continue;
     uint32_t state = uint32_t(llvm::xxh3_64bits(name));
     for (double &value : tensor.values) {

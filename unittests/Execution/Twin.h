@@ -30,8 +30,9 @@
 
 namespace galvatron::test {
 
-/// A small model: a GPT-2, an encoder (`bert`, `vit`), an encoder-decoder
-/// (`t5`, `t5_v1_1`), or a decoder of another family with twice as many heads
+/// A small model: a GPT-2, an encoder (`bert`, `vit`, and `swin`, of whose
+/// layers one is no block but merges positions), an encoder-decoder (`t5`,
+/// `t5_v1_1`), or a decoder of another family with twice as many heads
 /// as `heads`, which are then those of the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
@@ -127,8 +128,9 @@ struct TwinRun {
 ::grt::DataBatch twinBatch(const ::grt::Program &program, int64_t batch,
                            int64_t step);
 
-/// Biases and norms start at zero and one; there they would hide faults (a bias
-/// added once a rank) and make relative distances of key biases meaningless.
+/// Biases and norms start at zero and one, and tables of relative positions at
+/// zero; there they would hide faults (a bias added once a rank) and make
+/// relative distances of key biases meaningless.
 ::grt::Status disturbVectors(::grt::Session &session);
 
 /// Runs of one rank with everything, which twins are compared with: each is

@@ -218,7 +218,8 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTwinTest,
                          ::testing::Values("bert", "llama", "mistral", "qwen2",
-                                           "qwen3", "t5", "t5_v1_1", "vit"),
+                                           "qwen3", "swin", "t5", "t5_v1_1",
+                                           "vit"),
                          [](const auto &info) {
                            return std::string(info.param);
                          });

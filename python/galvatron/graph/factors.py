@@ -114,6 +114,14 @@ def _apply(c: _Classes, op: Op) -> None:
         c.kind((id(x), len(x.shape) - 1), "vocab", x.shape[-1])
         for dim in range(len(x.shape) - 1):
             c.block((id(x), dim))
+    elif op.name == "nn.transpose":
+        last = len(x.shape) - 1
+        c.join((id(x), last), (id(y), last - 1))
+        c.join((id(x), last - 1), (id(y), last))
+        _join_trailing(c, x, y, skip=2)
+    elif op.name == "nn.mean":
+        c.block((id(x), 0))
+        c.join((id(x), 1), (id(y), 0))
     elif op.name in ("nn.patches", "nn.prepend", "nn.take"):
         for operand in [*op.operands, y]:
             for dim in range(len(operand.shape)):

@@ -236,6 +236,15 @@ class Graph:
         """One position."""
         return self._op("nn.take", [x], x.shape[1:], position=position)
 
+    def mean(self, x: Tensor) -> Tensor:
+        """Over all positions."""
+        return self._op("nn.mean", [x], x.shape[1:])
+
+    def transpose(self, x: Tensor) -> Tensor:
+        """With the last two dimensions swapped."""
+        return self._op("nn.transpose", [x],
+                        x.shape[:-2] + (x.shape[-1], x.shape[-2]))
+
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss: the mean over labels that are not negative."""
         op = self._op("nn.cross_entropy", [logits, labels], (1,), element="loss",

@@ -131,6 +131,31 @@ class Layout:
         return Layout(tuple(dim for number, dim in enumerate(self.dims)
                             if number not in gone or _size(dim) != 1), self.offset)
 
+    def swapped(self, rows: int, columns: int) -> "Layout":
+        """The same elements where the tensor's last two dimensions, of these sizes,
+        have changed places."""
+        def atoms(size: int, stride: int) -> List[Atom]:
+            # Cut where a dimension of the tensor ends, the innermost piece first.
+            found: List[Atom] = []
+            for inner, outer, new in ((1, columns, rows), (columns, rows * columns, 1),
+                                      (rows * columns, 0, rows * columns)):
+                if size == 1 or outer and stride >= outer:
+                    continue
+                if stride % inner or outer and outer % stride:
+                    raise LayoutError("a stride that is none of the tensor's")
+                count = min(size, outer // stride) if outer else size
+                if size % count:
+                    raise LayoutError("a dimension that ends inside of the tensor's")
+                found.append((count, stride // inner * new))
+                size, stride = size // count, stride * count
+            return found[::-1]
+
+        if self.offset or any(stride == 0 for dim in self.dims for _, stride in dim):
+            raise LayoutError("a part of a tensor")
+        return Layout(tuple(normal([atom for size, stride in dim
+                                    for atom in atoms(size, stride)])
+                            for dim in self.dims))
+
     def slice(self, dim: int, start: int, stop: int, step: int = 1) -> "Layout":
         """Some indices of a dimension."""
         dim %= len(self.dims)

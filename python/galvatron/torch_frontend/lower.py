@@ -101,6 +101,7 @@ class Lowering:
         self.prefix = prefix
         self.values: Dict[torch.fx.Node, Any] = {}
         self.problems: List[UnsupportedOperation] = []
+        self.transposes: Dict[int, Tensor] = {}
         self.node: Optional[torch.fx.Node] = None
 
     # Values.
@@ -160,21 +161,46 @@ class Lowering:
             return view
         raise NoCounterpart("takes a part of a tensor: nn has no slice")
 
+    @staticmethod
+    def swapped(view: View) -> Optional[Layout]:
+        """How a view lies in the transpose of its tensor; None where it cannot."""
+        shape = view.tensor.shape
+        if len(shape) < 2 or view.tensor.element != "float":
+            return None
+        try:
+            return view.layout.swapped(*shape[-2:])
+        except LayoutError:
+            return None
+
+    def transposed(self, view: View, layout: Layout) -> View:
+        """The same elements of the transpose, where they lie as `swapped` says."""
+        tensor = view.tensor
+        if id(tensor) not in self.transposes:
+            self.transposes[id(tensor)] = self.graph.transpose(tensor)
+        return View(self.transposes[id(tensor)], layout)
+
     def whole(self, value: Any) -> View:
-        """The same; the elements must be in the order of the tensor."""
+        """The same; the elements must be in the order of the tensor, or of its
+        transpose."""
         view = self.gathered(value)
-        if view.layout.is_contiguous(self.elements(view.tensor)):
+        elements = self.elements(view.tensor)
+        if view.layout.is_contiguous(elements):
             return view
-        raise NoCounterpart("takes its input transposed: nn has no transpose")
+        turned = self.swapped(view)
+        if turned is not None and turned.is_contiguous(elements):
+            return self.transposed(view, turned)
+        raise NoCounterpart("takes its input in an order that is neither its tensor's "
+                            "nor that of the transpose")
 
     def rows(self, value: Any) -> View:
         """The same; the last dimension must be the innermost of the tensor: what is
         done row by row does not mind the order of rows."""
         view = self.gathered(value)
-        inner = view.layout.dims[-1] if view.layout.dims else ()
-        if inner == normal([(view.layout.shape[-1], 1)]) and \
-                not _repeats(view.layout):
+        if _has_rows(view.layout):
             return view
+        turned = self.swapped(view)
+        if turned is not None and _has_rows(turned):
+            return self.transposed(view, turned)
         return self.whole(view)
 
     def constant(self, value: torch.Tensor, wish: str) -> Parameter:
@@ -344,6 +370,12 @@ UNFINISHED = {
 def _repeats(layout: Layout) -> bool:
     """Whether elements are there more than once."""
     return any(stride == 0 for dim in layout.dims for _, stride in dim)
+
+
+def _has_rows(layout: Layout) -> bool:
+    """Whether the last dimension is the innermost of the tensor."""
+    return bool(layout.dims) and not _repeats(layout) and \
+        layout.dims[-1] == normal([(layout.shape[-1], 1)])
 
 
 def _identity(x: torch.Tensor) -> torch.Tensor:

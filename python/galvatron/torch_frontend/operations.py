@@ -158,7 +158,36 @@ def _mean(low: Lowering, x: Any, dims: Any = None, keep: bool = False, **_: Any)
             [dim % len(x.leaf.layout.dims) for dim in dims] == \
             [len(x.leaf.layout.dims) - 1] and x.equals(torch.square):
         return MeanSquare(x.leaf)
-    return NotImplemented
+    if dims is None or not isinstance(x, (View, Function)):
+        return NotImplemented
+    return _mean_of_positions(low, low.view(x), dims, keep)
+
+
+def _mean_of_positions(low: Lowering, x: View, dims: Any, keep: bool) -> View:
+    """The mean over dimensions that are all of a sample's but the channels."""
+    rank = len(x.layout.dims)
+    gone = sorted(dim % rank for dim in ([dims] if isinstance(dims, int) else dims))
+    left = [dim for dim in range(1, rank) if dim not in gone]
+    if len(left) != 1 or 0 in gone:
+        raise NoCounterpart("a mean over something else than all positions")
+    width = x.layout.shape[left[0]]
+    view = low.rows(View(x.tensor, x.layout.permute((0, *gone, *left))))
+    positions = math.prod(view.tensor.shape) // width
+    if view.tensor.shape != (positions, width):
+        raise NoCounterpart("a mean over rows of another width than their tensor's")
+    layout = Layout.contiguous((low.samples, width))
+    for dim in gone if keep else ():
+        layout = layout.unsqueeze(dim)
+    return View(low.graph.mean(view.tensor), layout)
+
+
+@handles("adaptive_avg_pool1d", "adaptive_avg_pool2d")
+def _pool(low: Lowering, x: Any, size: Any) -> Any:
+    if any(side != 1 for side in size):
+        raise NoCounterpart("an average over something else than all positions")
+    view = low.view(x)
+    rank = len(view.layout.dims)
+    return _mean_of_positions(low, view, range(rank - len(size), rank), True)
 
 
 @handles("rsqrt", "sqrt")
@@ -237,6 +266,13 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
                                for value, ready in zip((a, b), apart))):
         return NotImplemented
     first, second = low.gathered(a), low.gathered(b)
+    # One of them may be of an operation that took its input transposed.
+    for kept, other in ((first, second), (second, first)):
+        turned = low.swapped(other)
+        if not first.layout.same(second.layout) and turned is not None and \
+                turned.same(kept.layout):
+            other = low.transposed(other, turned)
+            return View(low.graph.add(kept.tensor, other.tensor), kept.layout)
     shape = max(first.tensor.shape, second.tensor.shape, key=len)
     low.graph.split(first.tensor, shape)
     low.graph.split(second.tensor, shape)
@@ -373,6 +409,22 @@ def loss_of(low: Lowering, logits: Any, labels: Any) -> View:
     words.tensor.datum.kind = "labels" if words.tensor.shape else "classes"
     words.tensor.datum.below = scores.tensor.shape[-1]
     return View(low.graph.cross_entropy(scores.tensor, words.tensor), Layout(()))
+
+
+@handles("conv1d")
+def _conv1d(low: Lowering, x: Any, weight: Any, bias: Any = None, stride: Any = (1,),
+            padding: Any = (0,), dilation: Any = (1,), groups: int = 1) -> Any:
+    """A product over the channels, which stand in front of the positions."""
+    del dilation
+    plain = padding == "valid" or padding in (0, [0], (0,))
+    if not isinstance(weight, Weight) or weight.parameter.shape[-1] != 1 or \
+            stride not in (1, [1], (1,)) or not plain or groups != 1:
+        raise NoCounterpart("a convolution over more than one position")
+    view = low.view(x)
+    channels = View(view.tensor, view.layout.permute((0, 2, 1)))
+    matrix = Weight(weight.parameter, Layout(weight.layout.dims[:2]))
+    y = _biased(low, multiply(low, channels, matrix, 1), bias)
+    return View(y.tensor, y.layout.permute((0, 2, 1)))
 
 
 @handles("conv2d")

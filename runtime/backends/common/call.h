@@ -80,6 +80,13 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"relative-bias-grad", 2, 7, 0, 0},
     {"biased-attention", 7, 13, 2, 0},
     {"biased-attention-grad", 12, 13, 2, 0},
+    {"windows", 2, 8, 0, 0},
+    {"window-attention", 7, 8, 2, 0},
+    {"window-attention-grad", 12, 9, 2, 0},
+    {"drop-path", 2, 4, 1, 0},
+    {"mean", 2, 3, 0, 0},
+    {"mean-grad", 2, 3, 0, 0},
+    {"transpose", 2, 3, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -132,11 +139,16 @@ inline const char *nameOf(const grt_kernel_op &op) {
   return op.name && *op.name ? op.name : kernelForms[op.kernel].name;
 }
 
-/// The four kernels of attention: whether they are gradients, and whether they
-/// have a bias.
+/// The kernels of attention: whether they are gradients, whether they have a
+/// bias by distance, and whether they are of windows.
 constexpr bool isAttentionGrad(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION_GRAD ||
-         kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD;
+         kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD ||
+         kernel == GRT_KERNEL_WINDOW_ATTENTION_GRAD;
+}
+constexpr bool isWindowAttention(uint32_t kernel) {
+  return kernel == GRT_KERNEL_WINDOW_ATTENTION ||
+         kernel == GRT_KERNEL_WINDOW_ATTENTION_GRAD;
 }
 constexpr bool isBiasedAttention(uint32_t kernel) {
   return kernel == GRT_KERNEL_BIASED_ATTENTION ||
@@ -144,12 +156,28 @@ constexpr bool isBiasedAttention(uint32_t kernel) {
 }
 constexpr bool isAttention(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION || isAttentionGrad(kernel) ||
-         isBiasedAttention(kernel);
+         isBiasedAttention(kernel) || isWindowAttention(kernel);
 }
 /// Among their buffers the scratch, behind which a bias and its gradient stand.
 constexpr int attentionScratch(bool backward) { return backward ? 9 : 5; }
+/// The integers of a kernel of attention inside windows.
+struct WindowShape {
+  int64_t samples, down, across, window, shift, heads, headDim, opIndex;
+  explicit WindowShape(const grt_kernel_op &op)
+      : samples(op.ints[0]), down(op.ints[1]), across(op.ints[2]),
+        window(op.ints[3]), shift(op.ints[4]), heads(op.ints[5]),
+        headDim(op.ints[6]), opIndex(op.ints[7]) {}
+  int64_t perSample() const { return down * across; }
+  int64_t windows() const { return samples * perSample(); }
+  int64_t positions() const { return window * window; }
+  /// Columns of a row of the table of relative positions, which is square.
+  int64_t side() const { return 2 * window - 1; }
+};
+
 /// Whether a mask is there, the last buffer.
 inline bool hasAttentionMask(const grt_kernel_op &op) {
+  if (isWindowAttention(op.kernel))
+    return false;
   uint32_t flag = isBiasedAttention(op.kernel) ? 13 : 12;
   return op.int_count > flag && op.ints[flag] != 0;
 }
@@ -219,6 +247,22 @@ public:
   int64_t embeddingPadding() const {
     return integerCount() > 5 ? integer(5) : -1;
   }
+  /// WINDOWS and WINDOW_ATTENTION: they have positions, and no turn goes
+  /// beyond.
+  void checkWindow(int64_t window, int64_t shift) const {
+    if (window <= 0 || shift < 0 || shift >= window)
+      throw CallError("windows have at least one position and a shift below "
+                      "their side, found " +
+                      std::to_string(window) + " and " + std::to_string(shift));
+  }
+  /// The probability of DROP_PATH in the running layer.
+  double dropPathProbability() const {
+    double p = real(0) * double(at().layer - integer(3));
+    checkDropout(p);
+    return p;
+  }
+  /// Whether PATCHES go beyond the image.
+  bool padsPatches() const { return integerCount() > 6 && integer(6) != 0; }
   /// PATCHES: they have elements.
   void checkPatches() const {
     if (integer(4) <= 0 || integer(5) <= 0)

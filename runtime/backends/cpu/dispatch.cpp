@@ -69,6 +69,14 @@ uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads) {
 uint64_t attentionScratchBytes(const grt_kernel_op &op) {
   uint32_t dtype = op.buffers[0].dtype;
   bool backward = isAttentionGrad(op.kernel);
+  if (isWindowAttention(op.kernel)) {
+    WindowShape shape(op);
+    return grt_cpu_window_thread_bytes(shape.window, shape.headDim,
+                                       dtype == GRT_F64    ? 8
+                                       : dtype == GRT_BF16 ? 2
+                                                           : 4,
+                                       backward);
+  }
   uint64_t bytes = (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
                    uint64_t(attentionScratchElements(
                        op.ints[2], op.ints[5], dtype == GRT_BF16, backward));
@@ -319,22 +327,52 @@ bool dropoutStream(const Call &call, double p, int64_t opIndex,
   return true;
 }
 
-/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
-template <class T> void runAttention(const Call &call) {
-  using A = Accumulator<T>;
-  const bool backward = isAttentionGrad(call.op().kernel);
+/// The buffers that all kernels of attention have in front of their scratch.
+template <class T> AttentionArguments<T> attentionArguments(const Call &call) {
   AttentionArguments<T> a = {};
   a.q = call.buffer<T>(0);
   a.k = call.buffer<T>(1);
   a.v = call.buffer<T>(2);
   a.o = call.buffer<T>(3);
-  a.lse = call.buffer<A>(4);
-  if (backward) {
+  a.lse = call.buffer<Accumulator<T>>(4);
+  if (isAttentionGrad(call.op().kernel)) {
     a.dout = call.buffer<T>(5);
     a.dq = call.buffer<T>(6);
     a.dk = call.buffer<T>(7);
     a.dv = call.buffer<T>(8);
   }
+  return a;
+}
+
+/// Calls the kernel with as many workers as there is scratch for behind its
+/// first `taken` bytes.
+template <class T>
+void shareOutAttention(const Call &call, AttentionArguments<T> &a,
+                       uint64_t taken) {
+  using A = Accumulator<T>;
+  const bool backward = isAttentionGrad(call.op().kernel);
+  uint64_t bytes = attentionScratchBytes(call.op());
+  int scratchBuffer = attentionScratch(backward);
+  call.checkScratch(scratchBuffer, taken + bytes);
+  constexpr int mostWorkers = 64;
+  A *scratch[mostWorkers];
+  a.workers = int(std::min<uint64_t>(
+      uint64_t(std::min(call.threads(), mostWorkers)),
+      (call.descriptor(scratchBuffer).bytes - taken) / bytes));
+  for (int worker = 0; worker < a.workers; ++worker)
+    scratch[worker] = reinterpret_cast<A *>(call.buffer<char>(scratchBuffer) +
+                                            taken + uint64_t(worker) * bytes);
+  a.scratch = scratch;
+  if (backward)
+    call.table<T>().attentionGrad(a);
+  else
+    call.table<T>().attention(a);
+}
+
+/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
+template <class T> void runAttention(const Call &call) {
+  const bool backward = isAttentionGrad(call.op().kernel);
+  AttentionArguments<T> a = attentionArguments<T>(call);
   a.samples = call.integer(0);
   a.queryRows = call.integer(1);
   a.keyRows = call.integer(2);
@@ -361,24 +399,47 @@ template <class T> void runAttention(const Call &call) {
     if (backward)
       a.dbias = call.buffer<T>(attentionScratch(backward) + 2);
   }
+  shareOutAttention(call, a, 0);
+}
 
-  // As many workers as there is scratch for.
-  uint64_t bytes = attentionScratchBytes(call.op());
-  int scratchBuffer = attentionScratch(backward);
-  call.checkScratch(scratchBuffer, bytes);
-  constexpr int mostWorkers = 64;
-  A *scratch[mostWorkers];
-  a.workers =
-      int(std::min<uint64_t>(uint64_t(std::min(call.threads(), mostWorkers)),
-                             call.descriptor(scratchBuffer).bytes / bytes));
-  for (int worker = 0; worker < a.workers; ++worker)
-    scratch[worker] = reinterpret_cast<A *>(call.buffer<char>(scratchBuffer) +
-                                            uint64_t(worker) * bytes);
-  a.scratch = scratch;
-  if (backward)
-    call.table<T>().attentionGrad(a);
-  else
-    call.table<T>().attention(a);
+/// WINDOW_ATTENTION (5 + 1 buffers and the table) and its gradient (9 + 1, the
+/// table and its gradient).
+template <class T> void runWindowAttention(const Call &call) {
+  using A = Accumulator<T>;
+  const bool backward = isAttentionGrad(call.op().kernel);
+  const WindowShape shape(call.op());
+  call.checkWindow(shape.window, shape.shift);
+  AttentionArguments<T> a = attentionArguments<T>(call);
+  a.samples = shape.windows();
+  a.queryRows = a.keyRows = shape.positions();
+  a.heads = a.kvHeads = shape.heads;
+  a.headDim = shape.headDim;
+  a.qStride = a.kStride = a.vStride = shape.heads * shape.headDim;
+  a.scale = call.real(0);
+  DropoutStream stream;
+  if (dropoutStream(call, call.real(1), shape.opIndex, stream))
+    a.dropout = &stream;
+  a.firstSample = call.at().first_sample * shape.perSample();
+  a.firstHead = call.at().tp_index * a.heads;
+  a.globalHeads = call.at().tp_size * a.heads;
+  const int scratch = attentionScratch(backward);
+  WindowBias<T> bias = {};
+  bias.down = shape.down;
+  bias.across = shape.across;
+  bias.window = shape.window;
+  bias.shift = shape.shift;
+  bias.table = call.buffer<T>(scratch + 1);
+  uint64_t taken = 0;
+  if (backward) {
+    bias.dtable = call.buffer<A>(scratch + 2);
+    bias.add = call.add(call.integer(8));
+    bias.sums = call.buffer<A>(scratch);
+    bias.parts = std::min<int64_t>(a.samples, GRT_CPU_WINDOW_PARTS);
+    taken = grt_cpu_window_sums_bytes(a.samples, shape.window, shape.heads,
+                                      sizeof(T));
+  }
+  a.windows = &bias;
+  shareOutAttention(call, a, taken);
 }
 
 template <class T>
@@ -484,10 +545,52 @@ template <class T> void runPositionGrad(const Call &call) {
 
 template <class T> void runPatches(const Call &call) {
   call.checkPatches();
-  PatchArguments a = {call.integer(0), call.integer(1), call.integer(2),
-                      call.integer(3), call.integer(4), call.integer(5)};
+  PatchArguments a = {call.integer(0),   call.integer(1), call.integer(2),
+                      call.integer(3),   call.integer(4), call.integer(5),
+                      call.padsPatches()};
   call.table<T>().patches(call.threads(), a, call.buffer<T>(0),
                           call.buffer<T>(1));
+}
+
+template <class T> void runWindows(const Call &call) {
+  call.checkWindow(call.integer(4), call.integer(5));
+  WindowsArguments a = {call.integer(0),      call.integer(1),
+                        call.integer(2),      call.integer(3),
+                        call.integer(4),      call.integer(5),
+                        call.integer(6) != 0, call.integer(7) != 0};
+  call.table<T>().windows(call.threads(), a, call.buffer<T>(0),
+                          call.buffer<T>(1));
+}
+
+template <class T> void runDropPath(const Call &call) {
+  DropPathArguments a = {};
+  a.samples = call.integer(0);
+  a.elements = call.integer(1);
+  a.firstSample = uint64_t(call.at().first_sample);
+  const T *x = call.buffer<T>(0);
+  T *y = call.buffer<T>(1);
+  if (dropoutStream(call, call.dropPathProbability(), call.integer(2),
+                    a.stream))
+    call.table<T>().dropPath(call.threads(), a, x, y);
+  else if (x != y)
+    std::memmove(y, x, size_t(a.samples * a.elements) * sizeof(T));
+}
+
+/// MEAN and MEAN_GRAD.
+template <class T> void runMean(const Call &call) {
+  MeanArguments a = {call.integer(0), call.integer(1), call.integer(2)};
+  if (call.op().kernel == GRT_KERNEL_MEAN)
+    call.table<T>().mean(call.threads(), a, call.buffer<T>(0),
+                         call.buffer<T>(1));
+  else
+    call.table<T>().meanGrad(call.threads(), a, call.buffer<T>(0),
+                             call.buffer<T>(1));
+}
+
+template <class T> void runTranspose(const Call &call) {
+  call.table<T>().transpose(call.threads(), call.integer(0), call.integer(1),
+                            call.integer(2), call.buffer<T>(0),
+                            call.buffer<T>(1));
 }
 
 /// What SOFTMAX_STATS and CROSS_ENTROPY share.
@@ -618,28 +721,56 @@ template <class T> void runNorm(const Call &call) {
 #define GRT_ALL(FUNCTION) FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>
 
 const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
-    {GRT_ALL(runGemm)},          {GRT_ALL(runBiasAdd)},
-    {GRT_ALL(runBiasGrad)},      {GRT_ALL(runLayerNorm)},
-    {GRT_ALL(runLayerNormGrad)}, {GRT_ALL(runGelu)},
-    {GRT_ALL(runGeluGrad)},      {GRT_ALL(runBiasGelu)},
-    {GRT_ALL(runAttention)},     {GRT_ALL(runAttention)},
-    {GRT_ALL(runDropout)},       {GRT_ALL(runDropoutAdd)},
-    {GRT_ALL(runAdd)},           {GRT_ALL(runEmbedding)},
-    {GRT_ALL(runEmbeddingGrad)}, {GRT_ALL(runPositionAdd)},
-    {GRT_ALL(runPositionGrad)},  {GRT_ALL(runSoftmaxStats)},
-    {GRT_ALL(runCrossEntropy)},  {runCopy, runCopy, runCopy},
-    {runZero, runZero, runZero}, {GRT_ALL(runOptimizer)},
-    {GRT_ALL(runNorm)},          {GRT_ALL(runScale)},
-    {GRT_ALL(runAddLayerNorm)},  {GRT_ALL(runLayerNormAddGrad)},
-    {GRT_ALL(runGemmGelu)},      {GRT_ALL(runGemmGeluGrad)},
-    {GRT_ALL(runGemmBiasGrad)},  {GRT_ALL(runRmsNorm)},
-    {GRT_ALL(runRmsNormGrad)},   {GRT_ALL(runRotary)},
-    {GRT_ALL(runGatedSilu)},     {GRT_ALL(runGatedSiluGrad)},
-    {GRT_ALL(runPatches)},       {GRT_ALL(runRelu)},
-    {GRT_ALL(runReluGrad)},      {GRT_ALL(runGatedGelu)},
-    {GRT_ALL(runGatedGeluGrad)}, {GRT_ALL(runRelativeBias)},
-    {GRT_ALL(runRelativeBias)},  {GRT_ALL(runAttention)},
+    {GRT_ALL(runGemm)},
+    {GRT_ALL(runBiasAdd)},
+    {GRT_ALL(runBiasGrad)},
+    {GRT_ALL(runLayerNorm)},
+    {GRT_ALL(runLayerNormGrad)},
+    {GRT_ALL(runGelu)},
+    {GRT_ALL(runGeluGrad)},
+    {GRT_ALL(runBiasGelu)},
     {GRT_ALL(runAttention)},
+    {GRT_ALL(runAttention)},
+    {GRT_ALL(runDropout)},
+    {GRT_ALL(runDropoutAdd)},
+    {GRT_ALL(runAdd)},
+    {GRT_ALL(runEmbedding)},
+    {GRT_ALL(runEmbeddingGrad)},
+    {GRT_ALL(runPositionAdd)},
+    {GRT_ALL(runPositionGrad)},
+    {GRT_ALL(runSoftmaxStats)},
+    {GRT_ALL(runCrossEntropy)},
+    {runCopy, runCopy, runCopy},
+    {runZero, runZero, runZero},
+    {GRT_ALL(runOptimizer)},
+    {GRT_ALL(runNorm)},
+    {GRT_ALL(runScale)},
+    {GRT_ALL(runAddLayerNorm)},
+    {GRT_ALL(runLayerNormAddGrad)},
+    {GRT_ALL(runGemmGelu)},
+    {GRT_ALL(runGemmGeluGrad)},
+    {GRT_ALL(runGemmBiasGrad)},
+    {GRT_ALL(runRmsNorm)},
+    {GRT_ALL(runRmsNormGrad)},
+    {GRT_ALL(runRotary)},
+    {GRT_ALL(runGatedSilu)},
+    {GRT_ALL(runGatedSiluGrad)},
+    {GRT_ALL(runPatches)},
+    {GRT_ALL(runRelu)},
+    {GRT_ALL(runReluGrad)},
+    {GRT_ALL(runGatedGelu)},
+    {GRT_ALL(runGatedGeluGrad)},
+    {GRT_ALL(runRelativeBias)},
+    {GRT_ALL(runRelativeBias)},
+    {GRT_ALL(runAttention)},
+    {GRT_ALL(runAttention)},
+    {GRT_ALL(runWindows)},
+    {GRT_ALL(runWindowAttention)},
+    {GRT_ALL(runWindowAttention)},
+    {GRT_ALL(runDropPath)},
+    {GRT_ALL(runMean)},
+    {GRT_ALL(runMean)},
+    {GRT_ALL(runTranspose)},
 };
 
 #undef GRT_ALL

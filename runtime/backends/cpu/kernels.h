@@ -61,7 +61,7 @@ struct DropoutStream {
 
 /// Elements of one worker's scratch in the attention kernels: panels and tiles,
 /// and for a narrow storage type the rows at hand and the sums in the wide one.
-/// The sums of a bias' gradient stand behind.
+/// The sums of a bias' gradient stand behind, or a column of a table.
 constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
                                            bool narrow, bool backward) {
   int64_t panel = attentionQueries * headDim;
@@ -71,8 +71,21 @@ constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
   return 2 * (panel + tile) + (narrow ? 5 * panel + 2 * keyRows * headDim : 0);
 }
 
-/// Arguments of ATTENTION, BIASED_ATTENTION and their gradients; names as in
-/// abi.h.
+/// What WINDOW_ATTENTION and its gradient have besides the arguments of
+/// attention, whose samples are their windows.
+template <class T> struct WindowBias {
+  int64_t down, across, window, shift;
+  const T *table;         ///< [side^2, heads]
+  Accumulator<T> *dtable; ///< the same, backward only, as are those that follow
+  bool add;               ///< to dtable
+  Accumulator<T> *sums;   ///< [parts, heads, side^2]
+  int64_t parts;
+  int64_t perSample() const { return down * across; }
+  int64_t side() const { return 2 * window - 1; }
+};
+
+/// Arguments of ATTENTION, BIASED_ATTENTION, WINDOW_ATTENTION and their
+/// gradients; names as in abi.h.
 template <class T> struct AttentionArguments {
   const T *q, *k, *v;
   T *o;
@@ -87,6 +100,7 @@ template <class T> struct AttentionArguments {
   const T
       *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
   T *dbias;  ///< the same, backward only
+  const WindowBias<T> *windows; ///< null: none
   double scale;
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
@@ -114,6 +128,25 @@ struct RotaryArguments {
 /// Arguments of PATCHES.
 struct PatchArguments {
   int64_t samples, channels, rows, cols, patchRows, patchCols;
+  bool padded;
+};
+
+/// Arguments of WINDOWS.
+struct WindowsArguments {
+  int64_t samples, rows, cols, width, window, shift;
+  bool merge, join;
+};
+
+/// Arguments of DROP_PATH; `firstSample` is the global number of sample 0.
+struct DropPathArguments {
+  int64_t samples, elements;
+  uint64_t firstSample;
+  DropoutStream stream;
+};
+
+/// Arguments of MEAN and its gradient.
+struct MeanArguments {
+  int64_t samples, positions, width;
 };
 
 /// Arguments of RELATIVE_BIAS and its gradient.
@@ -230,6 +263,16 @@ template <class T> struct KernelTable {
                        int64_t tableRows, const T *dy, A *dtable, bool add);
   void (*patches)(int threads, const PatchArguments &arguments, const T *images,
                   T *y);
+  void (*windows)(int threads, const WindowsArguments &arguments, const T *x,
+                  T *y);
+  void (*dropPath)(int threads, const DropPathArguments &arguments, const T *x,
+                   T *y);
+  void (*mean)(int threads, const MeanArguments &arguments, const T *x, T *y);
+  void (*meanGrad)(int threads, const MeanArguments &arguments, const T *dy,
+                   T *dx);
+  /// Of `count` matrices.
+  void (*transpose)(int threads, int64_t count, int64_t rows, int64_t cols,
+                    const T *x, T *y);
   void (*softmaxStats)(int threads, const LossArguments<T> &arguments);
   /// Writes dlogits; the loss is the caller's.
   void (*crossEntropyGrad)(int threads, const LossArguments<T> &arguments);

@@ -341,6 +341,25 @@ AttentionShape attentionShape(const grt_kernel_op &op) {
           i[6], i[7], i[8], i[9] != 0, i[11], float(op.reals[0])};
 }
 
+/// The buffers that all kernels of attention have up to their scratch.
+template <class T> AttentionArguments<T> attentionArguments(const Call &call) {
+  using A = Accumulator<T>;
+  AttentionArguments<T> a = {};
+  a.q = call.buffer<T>(0);
+  a.k = call.buffer<T>(1);
+  a.v = call.buffer<T>(2);
+  a.o = call.buffer<T>(3);
+  a.lse = call.buffer<A>(4);
+  if (isAttentionGrad(call.op().kernel)) {
+    a.dout = call.buffer<T>(5);
+    a.dq = call.buffer<T>(6);
+    a.dk = call.buffer<T>(7);
+    a.dv = call.buffer<T>(8);
+    a.delta = call.buffer<A>(attentionScratch(/*backward=*/true));
+  }
+  return a;
+}
+
 /// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
 template <class T> void runAttention(const Call &call) {
   using A = Accumulator<T>;
@@ -357,19 +376,7 @@ template <class T> void runAttention(const Call &call) {
     bytes += grt_cuda_bias_scratch_bytes(s.samples, s.queryRows, s.keyRows,
                                          s.heads, sizeof(T), backward);
   call.checkScratch(scratch, bytes);
-  AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(0);
-  a.k = call.buffer<T>(1);
-  a.v = call.buffer<T>(2);
-  a.o = call.buffer<T>(3);
-  a.lse = call.buffer<A>(4);
-  if (backward) {
-    a.dout = call.buffer<T>(5);
-    a.dq = call.buffer<T>(6);
-    a.dk = call.buffer<T>(7);
-    a.dv = call.buffer<T>(8);
-    a.delta = call.buffer<A>(scratch);
-  }
+  AttentionArguments<T> a = attentionArguments<T>(call);
   a.samples = s.samples;
   a.queryRows = s.queryRows;
   a.keyRows = s.keyRows;
@@ -409,6 +416,44 @@ template <class T> void runAttention(const Call &call) {
     attentionGrad(queue, a);
   else
     attention(queue, a);
+}
+
+/// WINDOW_ATTENTION (5 + 1 buffers and the table) and its gradient (9 + 1, the
+/// table and its gradient).
+template <class T> void runWindowAttention(const Call &call) {
+  using A = Accumulator<T>;
+  const bool backward = isAttentionGrad(call.op().kernel);
+  const WindowShape s(call.op());
+  call.checkWindow(s.window, s.shift);
+  const int scratch = attentionScratch(backward);
+  call.checkScratch(
+      scratch, grt_cuda_window_scratch_bytes(s.windows(), s.window, s.heads,
+                                             sizeof(T), backward));
+  AttentionArguments<T> a = attentionArguments<T>(call);
+  a.samples = s.windows();
+  a.queryRows = a.keyRows = s.positions();
+  a.heads = a.kvHeads = s.heads;
+  a.headDim = s.headDim;
+  a.qStride = a.kStride = a.vStride = s.heads * s.headDim;
+  a.scale = call.real(0);
+  a.dropout = dropoutKeyOf(call, call.real(1), s.opIndex);
+  a.firstSample = call.at().first_sample * s.perSample();
+  a.firstHead = call.at().tp_index * a.heads;
+  a.globalHeads = call.at().tp_size * a.heads;
+  a.windows.table = call.buffer<T>(scratch + 1);
+  a.windows.down = s.down;
+  a.windows.across = s.across;
+  a.windows.window = s.window;
+  a.windows.shift = s.shift;
+  if (backward) {
+    a.windows.dtable = call.buffer<A>(scratch + 2);
+    a.windows.add = call.add(call.integer(8));
+    a.windows.sums = a.delta + a.samples * a.heads * a.queryRows;
+    a.windows.parts = std::min<int64_t>(a.samples, GRT_CUDA_WINDOW_PARTS);
+    attentionGrad(call.queue(), a);
+  } else {
+    attention(call.queue(), a);
+  }
 }
 
 template <class T>
@@ -488,9 +533,40 @@ template <class T> void runPositionGrad(const Call &call) {
 
 template <class T> void runPatches(const Call &call) {
   call.checkPatches();
-  PatchArguments a = {call.integer(0), call.integer(1), call.integer(2),
-                      call.integer(3), call.integer(4), call.integer(5)};
+  PatchArguments a = {call.integer(0),   call.integer(1), call.integer(2),
+                      call.integer(3),   call.integer(4), call.integer(5),
+                      call.padsPatches()};
   patches(call.queue(), a, call.buffer<const T>(0), call.buffer<T>(1));
+}
+
+template <class T> void runWindows(const Call &call) {
+  call.checkWindow(call.integer(4), call.integer(5));
+  WindowsArguments a = {call.integer(0),      call.integer(1),
+                        call.integer(2),      call.integer(3),
+                        call.integer(4),      call.integer(5),
+                        call.integer(6) != 0, call.integer(7) != 0};
+  windows<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+}
+
+template <class T> void runDropPath(const Call &call) {
+  DropPathArguments a = {
+      call.integer(0), call.integer(1), uint64_t(call.at().first_sample),
+      dropoutKeyOf(call, call.dropPathProbability(), call.integer(2))};
+  dropPath<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+}
+
+/// MEAN and MEAN_GRAD.
+template <class T> void runMean(const Call &call) {
+  MeanArguments a = {call.integer(0), call.integer(1), call.integer(2)};
+  if (call.op().kernel == GRT_KERNEL_MEAN)
+    mean<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+  else
+    meanGrad<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+}
+
+template <class T> void runTranspose(const Call &call) {
+  transpose<T>(call.queue(), call.integer(0), call.integer(1), call.integer(2),
+               call.buffer<T>(0), call.buffer<T>(1));
 }
 
 /// What SOFTMAX_STATS and CROSS_ENTROPY share.
@@ -616,6 +692,13 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runRelativeBias),
     GRT_ALL(runAttention),
     GRT_ALL(runAttention),
+    GRT_ALL(runWindows),
+    GRT_ALL(runWindowAttention),
+    GRT_ALL(runWindowAttention),
+    GRT_ALL(runDropPath),
+    GRT_ALL(runMean),
+    GRT_ALL(runMean),
+    GRT_ALL(runTranspose),
 };
 
 #undef GRT_ALL

@@ -104,10 +104,33 @@ void relativeBiasGrad(const Queue &queue,
 /// Arguments of PATCHES.
 struct PatchArguments {
   int64_t samples, channels, rows, cols, patchRows, patchCols;
+  bool padded;
 };
 template <class T>
 void patches(const Queue &queue, const PatchArguments &arguments,
              const T *images, T *y);
+
+/// Arguments of WINDOWS.
+struct WindowsArguments {
+  int64_t samples, rows, cols, width, window, shift;
+  bool merge, join;
+};
+template <class T>
+void windows(const Queue &queue, const WindowsArguments &arguments, const T *x,
+             T *y);
+/// Arguments of MEAN and its gradient.
+struct MeanArguments {
+  int64_t samples, positions, width;
+};
+template <class T>
+void mean(const Queue &queue, const MeanArguments &arguments, const T *x, T *y);
+template <class T>
+void meanGrad(const Queue &queue, const MeanArguments &arguments, const T *dy,
+              T *dx);
+/// Of `count` matrices.
+template <class T>
+void transpose(const Queue &queue, int64_t count, int64_t rows, int64_t cols,
+               const T *x, T *y);
 
 /// What a dropout mask depends on besides the step block.
 struct DropoutKey {
@@ -116,6 +139,15 @@ struct DropoutKey {
   uint32_t opIndex;
   double p; ///< 0: nothing is ever dropped
 };
+/// Arguments of DROP_PATH; `firstSample` is the global number of sample 0.
+struct DropPathArguments {
+  int64_t samples, elements;
+  uint64_t firstSample;
+  DropoutKey key;
+};
+template <class T>
+void dropPath(const Queue &queue, const DropPathArguments &arguments,
+              const T *x, T *y);
 struct DropoutArguments {
   int64_t rows, cols;
   uint64_t firstRow, firstColumn; ///< global numbers of row 0, column 0
@@ -233,6 +265,18 @@ void product(const Queue &queue, const ProductArguments<T> &arguments, C *c);
 
 // Attention.
 
+/// What WINDOW_ATTENTION and its gradient have besides the arguments of
+/// attention, whose samples are their windows.
+template <class T> struct WindowBias {
+  const T *table;         ///< [side^2, heads]; null: no windows
+  Accumulator<T> *dtable; ///< the same, backward only, as are those that follow
+  bool add;               ///< to dtable
+  Accumulator<T> *sums;   ///< [parts, heads, side^2]
+  int64_t parts;
+  int64_t down, across, window, shift;
+  int64_t first; ///< number of the first of them
+};
+
 template <class T> struct AttentionArguments {
   const T *q, *k, *v;
   T *o;
@@ -249,6 +293,7 @@ template <class T> struct AttentionArguments {
       *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
   T *dbias;  ///< the same, backward only
   Accumulator<T> *biasSums; ///< of this rank's heads, where T is narrower
+  WindowBias<T> windows;
   double scale;
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;

@@ -31,6 +31,8 @@ constexpr Access attentionGrad[] = {R, R, R, R, R, R, W, W, W, S, R};
 constexpr Access biasedAttention[] = {R, R, R, W, W, S, R, R};
 constexpr Access biasedAttentionGrad[] = {R, R, R, R, R, R, W,
                                           W, W, S, R, W, R};
+constexpr Access windowAttention[] = {R, R, R, W, W, S, R};
+constexpr Access windowAttentionGrad[] = {R, R, R, R, R, R, W, W, W, S, R, A};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
 constexpr Access gemmGelu[] = {R, R, R, W, W, S};
@@ -96,6 +98,13 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {biasGrad}, // RELATIVE_BIAS_GRAD
     {biasedAttention, StepUse::Reads, 7, 13},
     {biasedAttentionGrad, StepUse::Reads, 12, 13},
+    {unary}, // WINDOWS
+    {windowAttention, StepUse::Reads},
+    {windowAttentionGrad, StepUse::Reads},
+    {unary, StepUse::Reads}, // DROP_PATH
+    {unary},                 // MEAN
+    {unary},                 // MEAN_GRAD
+    {unary},                 // TRANSPOSE
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.
@@ -121,7 +130,7 @@ uint64_t touchedBytes(const grt_kernel_op &op, uint32_t buffer) {
   const int64_t *n = op.ints;
   if (op.kernel == GRT_KERNEL_COPY)
     return reach(n[0], n[buffer == 0 ? 2 : 3], n[1]);
-  if (!isAttention(op.kernel))
+  if (!isAttention(op.kernel) || isWindowAttention(op.kernel))
     return named.bytes;
   // q, k, v and their gradients may be columns of one packed buffer.
   uint32_t which =

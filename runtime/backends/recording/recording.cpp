@@ -219,11 +219,19 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
           grt_buffer &scratch =
               copy->buffers[size_t(attentionScratch(backward))];
           uint32_t element = uint32_t(dtypeBytes(op.buffers[0].dtype));
-          uint64_t needed = grt_cpu_attention_scratch_bytes(
-              op.ints[1], op.ints[2], op.ints[5], element, backward);
-          if (isBiasedAttention(Kernel))
-            needed += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
-                                                 element, backward);
+          uint64_t needed = 0;
+          if (isWindowAttention(Kernel)) {
+            WindowShape shape(op);
+            needed = grt_cpu_window_scratch_bytes(
+                shape.windows(), shape.window, shape.heads, shape.headDim,
+                element, backward, /*threads=*/1);
+          } else {
+            needed = grt_cpu_attention_scratch_bytes(
+                op.ints[1], op.ints[2], op.ints[5], element, backward);
+            if (isBiasedAttention(Kernel))
+              needed += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
+                                                   element, backward);
+          }
           scratch.bytes = std::max(scratch.bytes, needed);
           rank.scratch.resize(
               std::max(rank.scratch.size(), scratch.bytes + GRT_ALIGNMENT));

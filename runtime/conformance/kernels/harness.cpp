@@ -312,6 +312,16 @@ uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
   return mostThreads * bytes;
 }
 
+uint64_t windowScratchBytes(int64_t windows, int64_t window, int64_t heads,
+                            int64_t headDim, uint32_t elementBytes,
+                            bool backward) {
+  return backend().device ? grt_cuda_window_scratch_bytes(
+                                windows, window, heads, elementBytes, backward)
+                          : grt_cpu_window_scratch_bytes(windows, window, heads,
+                                                         headDim, elementBytes,
+                                                         backward, mostThreads);
+}
+
 std::unique_ptr<Buffer> KernelTest::input(const Values &values) const {
   auto buffer = std::make_unique<Buffer>(dtype(), int64_t(values.size()));
   buffer->fill(values);

@@ -139,6 +139,12 @@ uint64_t attentionScratchBytes(int64_t samples, int64_t tq, int64_t tk,
                                uint32_t elementBytes, bool backward,
                                bool biased);
 
+/// The same of WINDOW_ATTENTION and its gradient; `windows` counts those of all
+/// samples.
+uint64_t windowScratchBytes(int64_t windows, int64_t window, int64_t heads,
+                            int64_t headDim, uint32_t elementBytes,
+                            bool backward);
+
 /// The suites run for every element type and for one and several threads.
 class KernelTest : public testing::TestWithParam<std::tuple<grt_dtype, int>> {
 protected:

@@ -13,13 +13,21 @@ class Vision : public KernelTest {
 protected:
   struct Cut {
     int64_t samples, channels, rows, cols, patchRows, patchCols;
+    bool padded = false;
     Integers ints() const {
-      return {samples, channels, rows, cols, patchRows, patchCols};
+      Integers result = {samples, channels, rows, cols, patchRows, patchCols};
+      if (padded)
+        result.push_back(1);
+      return result;
     }
     int64_t pixels() const { return samples * channels * rows * cols; }
-    int64_t patches() const {
-      return samples * (rows / patchRows) * (cols / patchCols);
+    int64_t down() const {
+      return (rows + (padded ? patchRows - 1 : 0)) / patchRows;
     }
+    int64_t across() const {
+      return (cols + (padded ? patchCols - 1 : 0)) / patchCols;
+    }
+    int64_t patches() const { return samples * down() * across(); }
     int64_t width() const { return channels * patchRows * patchCols; }
   };
 
@@ -27,15 +35,17 @@ protected:
     Random random(seed);
     Values images = random.values(p.pixels()), expected;
     for (int64_t s = 0; s < p.samples; ++s)
-      for (int64_t a = 0; a < p.rows / p.patchRows; ++a)
-        for (int64_t b = 0; b < p.cols / p.patchCols; ++b)
+      for (int64_t a = 0; a < p.down(); ++a)
+        for (int64_t b = 0; b < p.across(); ++b)
           for (int64_t c = 0; c < p.channels; ++c)
             for (int64_t i = 0; i < p.patchRows; ++i)
-              for (int64_t j = 0; j < p.patchCols; ++j)
-                expected.push_back(images[((s * p.channels + c) * p.rows +
-                                           a * p.patchRows + i) *
-                                              p.cols +
-                                          b * p.patchCols + j]);
+              for (int64_t j = 0; j < p.patchCols; ++j) {
+                int64_t row = a * p.patchRows + i, col = b * p.patchCols + j;
+                int64_t first = (s * p.channels + c) * p.rows * p.cols;
+                expected.push_back(row < p.rows && col < p.cols
+                                       ? images[first + row * p.cols + col]
+                                       : 0);
+              }
     auto pixels = input(images);
     auto y = output(p.patches() * p.width());
     device.run(GRT_KERNEL_PATCHES, {*pixels, *y}, p.ints());
@@ -52,6 +62,12 @@ TEST_P(Vision, patches_stand_row_by_row_and_channel_first) {
 
 TEST_P(Vision, what_stands_behind_the_last_whole_patch_is_left_out) {
   check({2, 3, 9, 11, 4, 3}, 5);
+}
+
+TEST_P(Vision, padded_patches_have_zeros_where_the_image_ends) {
+  check({2, 3, 9, 11, 4, 3, true}, 6);
+  check({1, 2, 8, 12, 4, 4, true}, 7);
+  check({2, 1, 3, 2, 5, 7, true}, 8);
 }
 
 TEST_P(Vision, patches_without_elements_are_refused) {

@@ -214,12 +214,13 @@ typedef enum grt_kernel {
   /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
   /// may alias up or dy.
   GRT_KERNEL_GATED_SILU_GRAD = 33,
-  /// bufs: images, y; ints: samples, channels, rows, cols, patchRows,
-  /// patchCols.
+  /// bufs: images, y; ints: samples, channels, rows, cols, patchRows, patchCols
+  /// [, padded].
   /// images is [samples,channels,rows,cols]. A row of y is one patch, patches
   /// row by row: element (c, i, j) of patch (a, b) is
   /// images[s, c, a*patchRows+i, b*patchCols+j]. Rows and columns behind the
-  /// last whole patch are left out.
+  /// last whole patch are left out; if padded they make patches too, with zeros
+  /// where the image ends.
   GRT_KERNEL_PATCHES = 34,
   /// bufs: x, y; ints: n. y = x where x > 0, else 0; NaN stays. y may alias x.
   GRT_KERNEL_RELU = 35,
@@ -255,7 +256,54 @@ typedef enum grt_kernel {
   /// ints, reals as above. dbias gets zeros for heads of other ranks. scratch:
   /// for each thread grt_cpu_bias_scratch_bytes() more.
   GRT_KERNEL_BIASED_ATTENTION_GRAD = 42,
-  GRT_KERNEL_COUNT = 43
+  /// bufs: x, y; ints: samples, rows, cols, width, window, shift, merge, join.
+  /// Between positions of a grid, [samples,rows,cols,width], and those of its
+  /// windows, [samples,down,across,window,window,width] with down =
+  /// ceil(rows/window) and across = ceil(cols/window). Position (i, j) of
+  /// window
+  /// (a, b) is that at ((a*window+i+shift) mod (down*window),
+  /// (b*window+j+shift)
+  /// mod (across*window)) of the grid with zeros below it and to its right;
+  /// with `merge` positions of a window stand column by column. x is the grid
+  /// and y the windows, or with `join` the other way round, and what would fall
+  /// on the zeros is left out.
+  GRT_KERNEL_WINDOWS = 43,
+  /// bufs: q, k, v, o, lse, scratch, table; ints: samples, down, across,
+  /// window,
+  /// shift, heads, headDim, opIndex; reals: scale, dropout.
+  /// Attention of the window^2 positions of a window among themselves; q, k, v,
+  /// o are [samples,down*across,window^2,heads,headDim], lse (accumulator type)
+  /// is [samples,down*across,heads,window^2]. With W = window the scaled score
+  /// of query (i, j) and key (m, n) gets
+  /// table[((i-m+W-1)*(2*W-1) + j-n+W-1), head] added, table is
+  /// [(2*W-1)^2,heads]
+  /// of this rank's heads. In windows of the last row -100 is added where just
+  /// one of i, m is at least W-shift, or in those of the last column one of j,
+  /// n
+  /// (once, if both are so). Dropout as in ATTENTION, with sample*down*across +
+  /// window for the sample. scale is not 0.
+  /// scratch: for the CPU backend grt_cpu_window_scratch_bytes(), for CUDA
+  /// grt_cuda_window_scratch_bytes().
+  GRT_KERNEL_WINDOW_ATTENTION = 44,
+  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch, table, dtable; ints as
+  /// above, then acc; reals as above. dtable (accumulator type) is summed in
+  /// one
+  /// order, whatever the number of threads.
+  GRT_KERNEL_WINDOW_ATTENTION_GRAD = 45,
+  /// bufs: x, y; ints: samples, elementsPerSample, opIndex, firstLayer; reals:
+  /// rate. With p = rate * (layer - firstLayer), where layer is the running
+  /// layer's number in the model: all of a sample is multiplied by 0 or
+  /// 1/(1-p). The number of a sample is that of DROPOUT for its row and column
+  /// 0. y may alias x. Its own backward.
+  GRT_KERNEL_DROP_PATH = 46,
+  /// bufs: x, y; ints: samples, T, width. y[s] = mean over t of x[s,t].
+  GRT_KERNEL_MEAN = 47,
+  /// bufs: dy, dx; ints: samples, T, width. dx[s,t] = dy[s] / T.
+  GRT_KERNEL_MEAN_GRAD = 48,
+  /// bufs: x, y; ints: count, rows, cols. y[i] is the transpose of x[i], a
+  /// matrix of rows by cols.
+  GRT_KERNEL_TRANSPOSE = 49,
+  GRT_KERNEL_COUNT = 50
 } grt_kernel;
 
 /// Rows of the table of RELATIVE_BIAS, at most.
@@ -409,10 +457,10 @@ typedef enum grt_backward_flag {
 /// so are those that no kind names yet: they have their places because a row
 /// that grew would need another version.
 typedef struct grt_task {
-  uint8_t kind;         ///< grt_task_kind
-  uint8_t flags;        ///< grt_backward_flag set
+  uint8_t kind;   ///< grt_task_kind
+  uint8_t flags;  ///< grt_backward_flag set
   uint16_t chunk; ///< of tasks that run layers, SYNC_GRADIENTS, UPDATE, SWAP
-  uint16_t slot;        ///< of tasks that run layers: stash slot of the chunk
+  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk
   uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< SWAP: grt_swap_class set
   uint32_t micro_batch; ///< of tasks that run layers

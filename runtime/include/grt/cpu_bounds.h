@@ -57,6 +57,49 @@ static inline uint64_t grt_cpu_bias_scratch_bytes(int64_t tq, int64_t tk,
   return (uint64_t)(tq + tk) * 4;
 }
 
+/// The gradient of the table of WINDOW_ATTENTION is summed in so many parts of
+/// the windows, as far as there are windows: threads share them out.
+#define GRT_CPU_WINDOW_PARTS 8
+
+/// What a thread needs in WINDOW_ATTENTION and its gradient: as in ATTENTION,
+/// and the table's column of one head.
+static inline uint64_t grt_cpu_window_thread_bytes(int64_t window,
+                                                   int64_t head_dim,
+                                                   uint32_t element_bytes,
+                                                   int backward) {
+  uint64_t side = 2 * (uint64_t)window - 1;
+  return grt_cpu_attention_scratch_bytes(window * window, window * window,
+                                         head_dim, element_bytes, backward) +
+         side * side * (element_bytes < 4 ? 4 : element_bytes);
+}
+
+/// What WINDOW_ATTENTION_GRAD needs in front of that for all threads together:
+/// the sums of every part. `windows` counts those of all samples.
+static inline uint64_t grt_cpu_window_sums_bytes(int64_t windows,
+                                                 int64_t window, int64_t heads,
+                                                 uint32_t element_bytes) {
+  uint64_t side = 2 * (uint64_t)window - 1;
+  uint64_t parts =
+      (uint64_t)(windows < GRT_CPU_WINDOW_PARTS ? windows
+                                                : GRT_CPU_WINDOW_PARTS);
+  uint64_t bytes = parts * (uint64_t)heads * side * side *
+                   (element_bytes < 4 ? 4 : element_bytes);
+  return (bytes + 63) / 64 * 64;
+}
+
+/// Scratch of WINDOW_ATTENTION and, with `backward`, its gradient for so many
+/// threads.
+static inline uint64_t
+grt_cpu_window_scratch_bytes(int64_t windows, int64_t window, int64_t heads,
+                             int64_t head_dim, uint32_t element_bytes,
+                             int backward, int64_t threads) {
+  return (backward
+              ? grt_cpu_window_sums_bytes(windows, window, heads, element_bytes)
+              : 0) +
+         (uint64_t)threads * grt_cpu_window_thread_bytes(
+                                 window, head_dim, element_bytes, backward);
+}
+
 /// Rows and depth of the blocks in which the CPU backend's own products pack
 /// their operands; the bytes of a row of a block of op(b), at least, and enough
 /// for nearly their full speed.

@@ -55,6 +55,27 @@ static inline uint64_t grt_cuda_bias_scratch_bytes(int64_t samples, int64_t tq,
   return (uint64_t)samples * (uint64_t)heads * (uint64_t)(tq + tk) * 4;
 }
 
+/// The gradient of the table of WINDOW_ATTENTION is summed in so many parts of
+/// the windows, as far as there are windows.
+#define GRT_CUDA_WINDOW_PARTS 64
+
+/// Bytes of `scratch` of WINDOW_ATTENTION and, with `backward`, its gradient.
+/// Backward: for every query of every head the sum over its gradient times its
+/// output, and the sums of every part. `windows` counts those of all samples.
+static inline uint64_t
+grt_cuda_window_scratch_bytes(int64_t windows, int64_t window, int64_t heads,
+                              uint32_t element_bytes, int backward) {
+  if (!backward)
+    return 64;
+  uint64_t side = 2 * (uint64_t)window - 1, count = (uint64_t)windows;
+  uint64_t parts =
+      count < GRT_CUDA_WINDOW_PARTS ? count : GRT_CUDA_WINDOW_PARTS;
+  uint64_t values = count * (uint64_t)(window * window) + parts * side * side;
+  return (values * (uint64_t)heads * (element_bytes < 4 ? 4 : element_bytes) +
+          255) /
+         256 * 256;
+}
+
 #ifdef __cplusplus
 }
 #endif

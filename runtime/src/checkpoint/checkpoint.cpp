@@ -52,6 +52,7 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
 bool isPassedOver(const std::string &name) {
   constexpr std::string_view ends[] = {".attn.bias", ".attn.masked_bias",
                                        "rotary_emb.inv_freq", "position_ids",
+                                       "relative_position_index",
                                        // Of T5: cross attention has none.
                                        "EncDecAttention.relative_attention_bias"
                                        ".weight"};

@@ -87,7 +87,14 @@ const char *kernelName(uint32_t kernel) {
                                                       "relative-bias",
                                                       "relative-bias-grad",
                                                       "biased-attention",
-                                                      "biased-attention-grad"};
+                                                      "biased-attention-grad",
+                                                      "windows",
+                                                      "window-attention",
+                                                      "window-attention-grad",
+                                                      "drop-path",
+                                                      "mean",
+                                                      "mean-grad",
+                                                      "transpose"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

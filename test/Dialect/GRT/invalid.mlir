@@ -330,6 +330,48 @@ grt.func @f {
 
 // -----
 
+// C4: windows that leave some of a grid out
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<2x15x4xf32>
+  %y = grt.buffer output at 0 : memref<2x4x4x4xf32>
+  // expected-error @+1 {{expected at least 768 bytes in 'y', found 512}}
+  grt.kernel windows(%x, %y) ints [2, 3, 5, 4, 2, 1, 0, 0] : memref<2x15x4xf32>, memref<2x4x4x4xf32>
+}
+
+// -----
+
+// C4: the table of attention inside windows
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<1x4x4x2x4xf32>
+  %t = grt.buffer parameter at 0 : memref<4x2xf32>
+  %o = grt.buffer output at 0 : memref<1x4x4x2x4xf32>
+  %lse = grt.buffer stash at 0 : memref<1x4x2x4xf32>
+  %s = grt.buffer transient : memref<65536xi8>
+  grt.begin %s : memref<65536xi8>
+  // expected-error @+1 {{expected at least 72 bytes in 'table', found 32}}
+  grt.kernel window_attention(%q, %q, %q, %o, %lse, %s, %t) ints [1, 2, 2, 2, 1, 2, 4, 0] reals [0.5, 0.0]
+    : memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x2x4xf32>, memref<65536xi8>, memref<4x2xf32>
+  grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: scratch of attention inside windows
+grt.func @f {
+  %q = grt.buffer input at 0 : memref<1x4x4x2x4xf32>
+  %t = grt.buffer parameter at 0 : memref<9x2xf32>
+  %o = grt.buffer output at 0 : memref<1x4x4x2x4xf32>
+  %lse = grt.buffer stash at 0 : memref<1x4x2x4xf32>
+  %s = grt.buffer transient : memref<16xi8>
+  grt.begin %s : memref<16xi8>
+  // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
+  grt.kernel window_attention(%q, %q, %q, %o, %lse, %s, %t) ints [1, 2, 2, 2, 1, 2, 4, 0] reals [0.5, 0.0]
+    : memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x2x4xf32>, memref<16xi8>, memref<9x2xf32>
+  grt.end %s : memref<16xi8>
+}
+
+// -----
+
 // C4: elements of a mask
 grt.func @f {
   %q = grt.buffer input at 0 : memref<2x4x8xf32>
@@ -367,7 +409,17 @@ grt.func @f {
   %i = grt.buffer data at 0 : memref<2x3x9x8xf32>
   %y = grt.buffer output at 0 : memref<2x4x47xf32>
   // expected-error @+1 {{expected at least 1536 bytes in 'y', found 1504}}
-  grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4] : memref<2x3x9x8xf32>, memref<2x4x47xf32>
+  grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4, 0] : memref<2x3x9x8xf32>, memref<2x4x47xf32>
+}
+
+// -----
+
+// C4: patches beyond an image
+grt.func @f {
+  %i = grt.buffer data at 0 : memref<2x3x9x8xf32>
+  %y = grt.buffer output at 0 : memref<2x4x48xf32>
+  // expected-error @+1 {{expected at least 2304 bytes in 'y', found 1536}}
+  grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4, 1] : memref<2x3x9x8xf32>, memref<2x4x48xf32>
 }
 
 // -----

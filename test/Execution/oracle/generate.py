@@ -9,7 +9,9 @@
 GPT-2 is written out below in float64, in the layout of Hugging Face's
 checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
 projection), other decoders in decoders.py, encoders in encoders.py, what has both in
-encoder_decoders.py, so that nothing but PyTorch is needed. Weights and data come from an integer hash that any language reproduces exactly; no weight file is needed.
+encoder_decoders.py, Swin in windows.py, so that nothing but PyTorch is needed. Weights
+and data come from an integer hash that any language reproduces exactly; no weight file
+is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
 compares.
 
@@ -32,6 +34,7 @@ import encoder_decoders
 import encoders
 import numpy as np
 import torch
+import windows
 
 MASK = (1 << 64) - 1
 STEPS = 5
@@ -69,8 +72,8 @@ def initial(name, shape):
 
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
-    return {"bert": encoders, "t5": encoder_decoders, "vit": encoders}.get(
-        config["model_type"])
+    return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
+            "vit": encoders}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):
@@ -266,6 +269,7 @@ CASES = {
     **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoder_decoders.CASES.items()},
+    **{name: (model, [ADAMW]) for name, model in windows.CASES.items()},
 }
 
 
@@ -281,7 +285,7 @@ def main():
             "torch": torch.__version__.split("+")[0],
             "config": model,
             # Images make the length of their sequences.
-            "seq-len": 0 if model["model_type"] == "vit" else seq_len,
+            "seq-len": 0 if model["model_type"] in ("swin", "vit") else seq_len,
             **({"decoder-seq-len": encoder_decoders.DECODER_LENGTH}
                if model["model_type"] == "t5" else {}),
             "batch": samples,

@@ -44,6 +44,12 @@ def t5(count, width, inner, layers, heads, **rest):
         "num_layers": layers, "num_heads": heads, **rest}}
 
 
+def swin(count, width, depths, heads, **rest):
+    return {"parameters": count, "config": {
+        "model_type": "swin", "embed_dim": width, "depths": depths, "num_heads": heads,
+        "num_labels": 1000, **rest}}
+
+
 # The 1.1 models have heads of their own.
 GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
@@ -83,16 +89,25 @@ MODELS = [
     t5(76961152, 512, 1024, 8, 6, **GATED),
     t5(247577856, 768, 2048, 12, 12, **GATED),
     t5(783150080, 1024, 2816, 24, 16, **GATED),
+    swin(28288354, 96, [2, 2, 6, 2], [3, 6, 12, 24]),
+    swin(49606258, 96, [2, 2, 18, 2], [3, 6, 12, 24]),
+    swin(87768224, 128, [2, 2, 18, 2], [4, 8, 16, 32]),
+    swin(87903584, 128, [2, 2, 18, 2], [4, 8, 16, 32], window_size=12,
+         image_size=384),
+    swin(196532476, 192, [2, 2, 18, 2], [6, 12, 24, 48]),
+    swin(701253272, 320, [2, 2, 26, 2], [8, 16, 32, 64]),
+    swin(1016178840, 320, [2, 2, 42, 2], [8, 16, 32, 64]),
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
+    {"parameters": 27520892, "config": {"model_type": "swin"}},
     {"parameters": 85800194, "config": {"model_type": "vit"}},
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
 ]
-FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "t5", "vit"}
+FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
 # Classes of a family that are other models.
-OTHERS = {"BertForPreTraining", "BertModel", "ViTModel"}
+OTHERS = {"BertForPreTraining", "BertModel", "SwinModel", "ViTModel"}
 
 
 def imported(config):
@@ -100,7 +115,7 @@ def imported(config):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(config, file)
         file.flush()
-        length = [] if config["model_type"] == "vit" else ["--seq-len=16"]
+        length = [] if config["model_type"] in ("swin", "vit") else ["--seq-len=16"]
         text = subprocess.run(["galvatron-import", file.name, *length],
                               check=True, capture_output=True, text=True).stdout
     shapes = {}

@@ -258,6 +258,43 @@ func.func private @take(%x: tensor<?x3x4xf64>) -> tensor<?x4xf64> {
   %y = nn.take %x {position = 2 : i64} : (tensor<?x3x4xf64>) -> tensor<?x4xf64>
   return %y : tensor<?x4xf64>
 })"},
+    {"windows", 1, R"(
+func.func private @windows(%x: tensor<?x15x3xf64>) -> tensor<?x4x4x3xf64> {
+  %y = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 3 : i64, shift = 1 : i64} : (tensor<?x15x3xf64>) -> tensor<?x2x9x3xf64>
+  %z = nn.join_windows %y {rows = 3 : i64, columns = 4 : i64, window = 3 : i64, shift = 2 : i64} : (tensor<?x2x9x3xf64>) -> tensor<?x12x3xf64>
+  %u = nn.windows %z {rows = 3 : i64, columns = 4 : i64, window = 2 : i64} : (tensor<?x12x3xf64>) -> tensor<?x4x4x3xf64>
+  return %u : tensor<?x4x4x3xf64>
+})"},
+    {"merged_windows", 1, R"(
+func.func private @merged_windows(%x: tensor<?x15x2xf64>) -> tensor<?x6x8xf64> {
+  %y = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, merge} : (tensor<?x15x2xf64>) -> tensor<?x6x8xf64>
+  return %y : tensor<?x6x8xf64>
+})"},
+    {"window_attention", 3, R"(
+func.func private @window_attention(%q: tensor<?x4x4x2x3xf64>, %k: tensor<?x4x4x2x3xf64>, %v: tensor<?x4x4x2x3xf64>, %t: tensor<9x2xf64>) -> tensor<?x4x4x6xf64> {
+  %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 2 : i64, scale = 6.0e-1 : f64} : (tensor<?x4x4x2x3xf64>, tensor<?x4x4x2x3xf64>, tensor<?x4x4x2x3xf64>, tensor<9x2xf64>) -> (tensor<?x4x4x6xf64>, tensor<?x4x2x4xf64>)
+  return %o : tensor<?x4x4x6xf64>
+})"},
+    {"turned_window_attention", 3, R"(
+func.func private @turned_window_attention(%q: tensor<?x6x9x1x3xf64>, %k: tensor<?x6x9x1x3xf64>, %v: tensor<?x6x9x1x3xf64>, %t: tensor<25x1xf64>) -> tensor<?x6x9x3xf64> {
+  %o, %l = nn.window_attention %q, %k, %v, %t {window = 3 : i64, across = 3 : i64, shift = 1 : i64, scale = 6.0e-1 : f64, dropout = 2.0e-1 : f64, op_index = 3 : i64} : (tensor<?x6x9x1x3xf64>, tensor<?x6x9x1x3xf64>, tensor<?x6x9x1x3xf64>, tensor<25x1xf64>) -> (tensor<?x6x9x3xf64>, tensor<?x6x1x9xf64>)
+  return %o : tensor<?x6x9x3xf64>
+})"},
+    {"drop_path", 1, R"(
+func.func private @drop_path(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
+  %y = nn.drop_path %x {rate = 2.0e-1 : f64, first_layer = 0 : i64, op_index = 1 : i64} : (tensor<?x3x4xf64>) -> tensor<?x3x4xf64>
+  return %y : tensor<?x3x4xf64>
+})"},
+    {"mean", 1, R"(
+func.func private @mean(%x: tensor<?x3x4xf64>) -> tensor<?x4xf64> {
+  %y = nn.mean %x : (tensor<?x3x4xf64>) -> tensor<?x4xf64>
+  return %y : tensor<?x4xf64>
+})"},
+    {"transpose", 1, R"(
+func.func private @transpose(%x: tensor<?x3x4xf64>) -> tensor<?x4x3xf64> {
+  %y = nn.transpose %x : (tensor<?x3x4xf64>) -> tensor<?x4x3xf64>
+  return %y : tensor<?x4x3xf64>
+})"},
     {"dropout", 1, R"(
 func.func private @dropout(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
   %y = nn.dropout %x {p = 4.0e-1 : f64, op_index = 1 : i64} : (tensor<?x3x4xf64>) -> tensor<?x3x4xf64>
@@ -324,6 +361,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::pair("embed", 1u), std::pair("block", 1u),
                     std::pair("head", 2u), std::pair("gated", 1u),
                     std::pair("masked", 2u), std::pair("biased", 2u),
+                    std::pair("windowed", 1u), std::pair("mixed", 1u),
                     std::pair("classes", 2u), std::pair("test", 1u)),
     [](const auto &info) { return std::string(info.param.first); });
 

@@ -165,6 +165,51 @@ func.func private @biased(%x: tensor<?x8x16xf64>, %bias: tensor<?x4x15xf64>,
   %y = nn.add %r, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
   return %y : tensor<?x8x16xf64>
 }
+func.func private @windowed(%x: tensor<?x15x16xf64>, %g: tensor<16xf64>, %b: tensor<16xf64>,
+    %t: tensor<9x4xf64> {nn.factors = ["", "heads"]},
+    %wq: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %bq: tensor<4x4xf64> {nn.factors = ["heads", ""]},
+    %wk: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wv: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wo: tensor<16x16xf64> {nn.factors = ["", "heads"]}, %bo: tensor<16xf64>,
+    %gm: tensor<64xf64>, %bm: tensor<64xf64>, %wm: tensor<32x64xf64>) -> tensor<?x6x32xf64>
+    attributes {nn.factor_units = {heads = 4 : i64}} {
+  %n, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x15x16xf64>, tensor<16xf64>, tensor<16xf64>) -> (tensor<?x15x16xf64>, tensor<?x15x2xf64>)
+  %w = nn.windows %n {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = 1 : i64} : (tensor<?x15x16xf64>) -> tensor<?x6x4x16xf64>
+  %q0 = nn.linear %w, %wq {transpose_weight} : (tensor<?x6x4x16xf64>, tensor<4x4x16xf64>) -> tensor<?x6x4x4x4xf64>
+  %q = nn.bias_add %q0, %bq : (tensor<?x6x4x4x4xf64>, tensor<4x4xf64>) -> tensor<?x6x4x4x4xf64>
+  %k = nn.linear %w, %wk {transpose_weight} : (tensor<?x6x4x16xf64>, tensor<4x4x16xf64>) -> tensor<?x6x4x4x4xf64>
+  %v = nn.linear %w, %wv {transpose_weight} : (tensor<?x6x4x16xf64>, tensor<4x4x16xf64>) -> tensor<?x6x4x4x4xf64>
+  %o, %lse = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, shift = 1 : i64, scale = 5.0e-1 : f64, dropout = 1.0e-1 : f64, op_index = 0 : i64} : (tensor<?x6x4x4x4xf64>, tensor<?x6x4x4x4xf64>, tensor<?x6x4x4x4xf64>, tensor<9x4xf64>) -> (tensor<?x6x4x16xf64>, tensor<?x6x4x4xf64>)
+  %j = nn.join_windows %o {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = 1 : i64} : (tensor<?x6x4x16xf64>) -> tensor<?x15x16xf64>
+  %p0 = nn.linear %j, %wo {transpose_weight} : (tensor<?x15x16xf64>, tensor<16x16xf64>) -> tensor<?x15x16xf64>
+  %p = nn.bias_add %p0, %bo : (tensor<?x15x16xf64>, tensor<16xf64>) -> tensor<?x15x16xf64>
+  %d = nn.drop_path %p {rate = 2.0e-1 : f64, first_layer = 0 : i64, op_index = 1 : i64} : (tensor<?x15x16xf64>) -> tensor<?x15x16xf64>
+  %r = nn.add %x, %d : (tensor<?x15x16xf64>, tensor<?x15x16xf64>) -> tensor<?x15x16xf64>
+  %m = nn.windows %r {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, merge} : (tensor<?x15x16xf64>) -> tensor<?x6x64xf64>
+  %nm, %sm = nn.layer_norm %m, %gm, %bm {eps = 1.0e-5 : f64} : (tensor<?x6x64xf64>, tensor<64xf64>, tensor<64xf64>) -> (tensor<?x6x64xf64>, tensor<?x6x2xf64>)
+  %y = nn.linear %nm, %wm {transpose_weight} : (tensor<?x6x64xf64>, tensor<32x64xf64>) -> tensor<?x6x32xf64>
+  return %y : tensor<?x6x32xf64>
+}
+func.func private @mixed(%x: tensor<?x8x16xf64>,
+    %wi: tensor<24x8xf64> {nn.factors = ["ffn", ""]},
+    %bi: tensor<24xf64> {nn.factors = ["ffn"]},
+    %wf: tensor<8x24xf64> {nn.factors = ["", "ffn"]},
+    %wl: tensor<12x16xf64> {nn.factors = ["wide", ""]},
+    %wm: tensor<16x12xf64> {nn.factors = ["", "wide"]}) -> tensor<?x16xf64>
+    attributes {nn.factor_units = {ffn = 24 : i64, wide = 12 : i64}} {
+  %t = nn.transpose %x : (tensor<?x8x16xf64>) -> tensor<?x16x8xf64>
+  %h0 = nn.linear %t, %wi {transpose_weight} : (tensor<?x16x8xf64>, tensor<24x8xf64>) -> tensor<?x16x24xf64>
+  %h1 = nn.bias_add %h0, %bi : (tensor<?x16x24xf64>, tensor<24xf64>) -> tensor<?x16x24xf64>
+  %h = nn.gelu %h1 : (tensor<?x16x24xf64>) -> tensor<?x16x24xf64>
+  %f = nn.linear %h, %wf {transpose_weight} : (tensor<?x16x24xf64>, tensor<8x24xf64>) -> tensor<?x16x8xf64>
+  %u = nn.transpose %f : (tensor<?x16x8xf64>) -> tensor<?x8x16xf64>
+  %r = nn.add %x, %u : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  %l = nn.linear %r, %wl {transpose_weight} : (tensor<?x8x16xf64>, tensor<12x16xf64>) -> tensor<?x8x12xf64>
+  %m = nn.mean %l : (tensor<?x8x12xf64>) -> tensor<?x12xf64>
+  %y = nn.linear %m, %wm {transpose_weight} : (tensor<?x12xf64>, tensor<16x12xf64>) -> tensor<?x16xf64>
+  return %y : tensor<?x16xf64>
+}
 func.func private @classes(%x: tensor<?x8x16xf64>, %labels: tensor<?xi32>,
     %c: tensor<16xf64>, %g: tensor<16xf64>, %b: tensor<16xf64>,
     %w: tensor<33x16xf64> {nn.factors = ["classes", ""]},

@@ -80,6 +80,13 @@ SAME(Kernel, RelativeBias, GRT_KERNEL_RELATIVE_BIAS);
 SAME(Kernel, RelativeBiasGrad, GRT_KERNEL_RELATIVE_BIAS_GRAD);
 SAME(Kernel, BiasedAttention, GRT_KERNEL_BIASED_ATTENTION);
 SAME(Kernel, BiasedAttentionGrad, GRT_KERNEL_BIASED_ATTENTION_GRAD);
+SAME(Kernel, Windows, GRT_KERNEL_WINDOWS);
+SAME(Kernel, WindowAttention, GRT_KERNEL_WINDOW_ATTENTION);
+SAME(Kernel, WindowAttentionGrad, GRT_KERNEL_WINDOW_ATTENTION_GRAD);
+SAME(Kernel, DropPath, GRT_KERNEL_DROP_PATH);
+SAME(Kernel, Mean, GRT_KERNEL_MEAN);
+SAME(Kernel, MeanGrad, GRT_KERNEL_MEAN_GRAD);
+SAME(Kernel, Transpose, GRT_KERNEL_TRANSPOSE);
 
 SAME(Axis, DP, GRT_AXIS_DP);
 SAME(Axis, SDP, GRT_AXIS_SDP);
@@ -134,17 +141,59 @@ int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
 
 static bool isBackward(Kernel kernel) {
   return kernel == Kernel::AttentionGrad ||
-         kernel == Kernel::BiasedAttentionGrad;
+         kernel == Kernel::BiasedAttentionGrad ||
+         kernel == Kernel::WindowAttentionGrad;
 }
 static bool isBiased(Kernel kernel) {
   return kernel == Kernel::BiasedAttention ||
          kernel == Kernel::BiasedAttentionGrad;
 }
 
+static bool isInWindows(Kernel kernel) {
+  return kernel == Kernel::WindowAttention ||
+         kernel == Kernel::WindowAttentionGrad;
+}
+
 std::optional<unsigned> mlir::grt::getAttentionScratchPlace(Kernel kernel) {
-  if (kernel != Kernel::Attention && !isBackward(kernel) && !isBiased(kernel))
+  if (kernel != Kernel::Attention && !isBackward(kernel) && !isBiased(kernel) &&
+      !isInWindows(kernel))
     return std::nullopt;
   return isBackward(kernel) ? 9 : 5;
+}
+
+/// The threads of the CPU backend that take part in attention of so many pairs
+/// of a query and a key, which is cut into `units`.
+static int64_t attentionThreads(const KernelTarget &target, double pairs,
+                                int64_t headDim, int64_t units, bool backward) {
+  double operations = (backward ? 10.0 : 4.0) * double(headDim) * pairs;
+  return operations < GRT_CPU_SERIAL_OPERATIONS
+             ? 1
+             : std::clamp(units, int64_t(1), target.threads);
+}
+
+/// Of the kernels of attention inside windows.
+static int64_t windowScratchBytes(const KernelTarget &target,
+                                  ArrayRef<int64_t> ints, int64_t elementBytes,
+                                  bool backward) {
+  int64_t windows = ints[0] * ints[1] * ints[2], window = ints[3],
+          heads = ints[5], headDim = ints[6], positions = window * window;
+  uint64_t bytes = 0;
+  if (target.backend != "cuda") {
+    // Threads share out tiles of queries of a head, backward the heads of parts
+    // of the windows.
+    int64_t units =
+        heads * (backward ? std::min<int64_t>(windows, GRT_CPU_WINDOW_PARTS)
+                          : windows * int64_t(llvm::divideCeil(positions, 64)));
+    double pairs = double(windows * heads) * double(positions * positions);
+    bytes = grt_cpu_window_scratch_bytes(
+        windows, window, heads, headDim, uint32_t(elementBytes), backward,
+        attentionThreads(target, pairs, headDim, units, backward));
+  }
+  if (target.backend != "cpu")
+    bytes = std::max(
+        bytes, grt_cuda_window_scratch_bytes(windows, window, heads,
+                                             uint32_t(elementBytes), backward));
+  return int64_t(bytes);
 }
 
 int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
@@ -152,17 +201,17 @@ int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
                                             ArrayRef<int64_t> ints,
                                             int64_t elementBytes) {
   bool backward = isBackward(kernel);
+  if (isInWindows(kernel))
+    return windowScratchBytes(target, ints, elementBytes, backward);
   int64_t samples = ints[0], tq = ints[1], tk = ints[2], heads = ints[3],
           kvHeads = ints[4], headDim = ints[5];
   uint64_t bytes = 0;
   if (target.backend != "cuda") {
     // Threads share out tiles of queries of a head, backward heads of keys.
     int64_t units = samples * (backward ? kvHeads : heads * ((tq + 63) / 64));
-    double operations = (backward ? 10.0 : 4.0) * double(samples * heads) *
-                        double(headDim) * double(tq * tk);
-    int64_t threads = operations < GRT_CPU_SERIAL_OPERATIONS
-                          ? 1
-                          : std::clamp(units, int64_t(1), target.threads);
+    int64_t threads =
+        attentionThreads(target, double(samples * heads) * double(tq * tk),
+                         headDim, units, backward);
     bytes = grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
                                             backward);
     if (isBiased(kernel))

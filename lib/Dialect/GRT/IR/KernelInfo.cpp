@@ -204,8 +204,37 @@ constexpr Int kRelativeBiasGradInts[] = {
     {"acc", IntClass::Acc}};
 
 constexpr Operand kPatchesOperands[] = {{"images", kRead}, {"y", kWrite}};
-constexpr Int kPatchesInts[] = {{"samples"}, {"channels"},  {"rows"},
-                                {"cols"},    {"patchRows"}, {"patchCols"}};
+constexpr Int kPatchesInts[] = {{"samples"},      {"channels"},  {"rows"},
+                                {"cols"},         {"patchRows"}, {"patchCols"},
+                                {"padded", kFlag}};
+
+constexpr Int kWindowsInts[] = {{"samples"},      {"rows"},       {"cols"},
+                                {"width"},        {"window"},     {"shift"},
+                                {"merge", kFlag}, {"join", kFlag}};
+constexpr Operand kWindowAttentionOperands[] = {
+    {"q", kRead},    {"k", kRead},    {"v", kRead},
+    {"o", kWrite},   {"lse", kWrite}, {"scratch", Access::Scratch, kAny},
+    {"table", kRead}};
+constexpr Int kWindowAttentionInts[] = {{"samples"}, {"down"},   {"across"},
+                                        {"window"},  {"shift"},  {"heads"},
+                                        {"headDim"}, {"opIndex"}};
+constexpr Operand kWindowAttentionGradOperands[] = {
+    {"q", kRead},     {"k", kRead},
+    {"v", kRead},     {"o", kRead},
+    {"lse", kRead},   {"dout", kRead},
+    {"dq", kWrite},   {"dk", kWrite},
+    {"dv", kWrite},   {"scratch", Access::Scratch, kAny},
+    {"table", kRead}, {"dtable", kAcc}};
+constexpr Int kWindowAttentionGradInts[] = {
+    {"samples"}, {"down"},    {"across"},
+    {"window"},  {"shift"},   {"heads"},
+    {"headDim"}, {"opIndex"}, {"acc", IntClass::Acc}};
+constexpr Int kDropPathInts[] = {
+    {"samples"}, {"elementsPerSample"}, {"opIndex"}, {"firstLayer"}};
+constexpr StringLiteral kRateReals[] = {"rate"};
+constexpr Int kMeanInts[] = {{"samples"}, {"T"}, {"width"}};
+constexpr Operand kMeanGradOperands[] = {{"dy", kRead}, {"dx", kWrite}};
+constexpr Int kTransposeInts[] = {{"count"}, {"rows"}, {"cols"}};
 
 constexpr Int kDropoutInts[] = {{"samples"},
                                 {"rowsPerSample"},
@@ -388,9 +417,50 @@ int64_t relativeBiasGradElements(unsigned i, Ints n) {
 int64_t patchesElements(unsigned i, Ints n) {
   if (n[4] == 0 || n[5] == 0) // the runtime refuses these
     return 0;
-  int64_t patches = n[2] / n[4] * (n[3] / n[5]);
+  int64_t patches =
+      n[6]
+          ? int64_t(llvm::divideCeil(n[2], n[4]) * llvm::divideCeil(n[3], n[5]))
+          : n[2] / n[4] * (n[3] / n[5]);
   return n[0] * n[1] * (i == 0 ? n[2] * n[3] : patches * n[4] * n[5]);
 }
+
+int64_t windowsElements(unsigned i, Ints n) {
+  if (n[4] == 0) // the runtime refuses it
+    return 0;
+  bool grid = (i == 0) != (n[7] != 0);
+  int64_t windows =
+      int64_t(llvm::divideCeil(n[1], n[4]) * llvm::divideCeil(n[2], n[4]));
+  return n[0] * n[3] * (grid ? n[1] * n[2] : windows * n[4] * n[4]);
+}
+
+int64_t windowAttentionElements(unsigned i, Ints n) {
+  int64_t rows = n[0] * n[1] * n[2] * n[3] * n[3] * n[5], side = 2 * n[3] - 1;
+  switch (i) {
+  case 4:
+    return rows;
+  case 5:
+    return 0;
+  case 6:
+    return side * side * n[5];
+  default:
+    return rows * n[6];
+  }
+}
+
+int64_t windowAttentionGradElements(unsigned i, Ints n) {
+  constexpr unsigned kLike[] = {0, 1, 2, 3, 4, 3, 0, 1, 2, 5, 6, 6};
+  return windowAttentionElements(kLike[i], n);
+}
+
+int64_t dropPathElements(unsigned, Ints n) { return n[0] * n[1]; }
+
+int64_t meanElements(unsigned i, Ints n) {
+  return n[0] * n[2] * (i == 0 ? n[1] : 1);
+}
+
+int64_t meanGradElements(unsigned i, Ints n) { return meanElements(1 - i, n); }
+
+int64_t transposeElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
 
 int64_t dropoutElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
 
@@ -601,6 +671,32 @@ const KernelInfo kKernels[] = {
     {Kernel::BiasedAttentionGrad, kBiasedAttentionGradOperands,
      kBiasedAttentionInts, kAttentionReals, Tail::None,
      biasedAttentionGradElements},
+    {Kernel::Windows,
+     kUnaryOperands,
+     kWindowsInts,
+     {},
+     Tail::None,
+     windowsElements},
+    {Kernel::WindowAttention, kWindowAttentionOperands, kWindowAttentionInts,
+     kAttentionReals, Tail::None, windowAttentionElements},
+    {Kernel::WindowAttentionGrad, kWindowAttentionGradOperands,
+     kWindowAttentionGradInts, kAttentionReals, Tail::None,
+     windowAttentionGradElements},
+    {Kernel::DropPath, kUnaryOperands, kDropPathInts, kRateReals, Tail::None,
+     dropPathElements},
+    {Kernel::Mean, kUnaryOperands, kMeanInts, {}, Tail::None, meanElements},
+    {Kernel::MeanGrad,
+     kMeanGradOperands,
+     kMeanInts,
+     {},
+     Tail::None,
+     meanGradElements},
+    {Kernel::Transpose,
+     kUnaryOperands,
+     kTransposeInts,
+     {},
+     Tail::None,
+     transposeElements},
 };
 
 } // namespace

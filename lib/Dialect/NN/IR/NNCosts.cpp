@@ -73,6 +73,15 @@ GroupedProduct groupedProduct(OpTy op, int64_t samples) {
           seen * (vectors * (1 + keys / queries) + heads * queries * keys)};
 }
 
+/// The same of `window_attention`.
+template <typename OpTy>
+GroupedProduct windowProduct(OpTy op, int64_t samples) {
+  ArrayRef<int64_t> q = cast<RankedTensorType>(op.getQ().getType()).getShape();
+  double vectors = elements(op.getQ(), samples);
+  double scores = vectors / double(q[4]) * double(q[2]);
+  return {2 * scores * double(q[4]), 2 * vectors + scores};
+}
+
 } // namespace
 
 double EmbeddingOp::getFlops(int64_t samples) { return 0; }
@@ -94,6 +103,10 @@ double EmbeddingGradOp::getMovedBytes(int64_t samples) {
 
 // They move data.
 double PatchesOp::getFlops(int64_t samples) { return 0; }
+double WindowsOp::getFlops(int64_t samples) { return 0; }
+double JoinWindowsOp::getFlops(int64_t samples) { return 0; }
+double TransposeOp::getFlops(int64_t samples) { return 0; }
+double MeanOp::getFlops(int64_t samples) { return elements(getX(), samples); }
 double PrependOp::getFlops(int64_t samples) { return 0; }
 double PrependGradOp::getFlops(int64_t samples) {
   return elements(getDy(), samples) /
@@ -229,6 +242,21 @@ double GroupedAttentionGradOp::getProductElements(int64_t samples) {
   return 5 * groupedProduct(*this, samples).elements;
 }
 bool GroupedAttentionGradOp::isAttention() { return true; }
+
+double WindowAttentionOp::getFlops(int64_t samples) {
+  return 2 * windowProduct(*this, samples).flops;
+}
+double WindowAttentionOp::getProductElements(int64_t samples) {
+  return 2 * windowProduct(*this, samples).elements;
+}
+bool WindowAttentionOp::isAttention() { return true; }
+double WindowAttentionGradOp::getFlops(int64_t samples) {
+  return 5 * windowProduct(*this, samples).flops;
+}
+double WindowAttentionGradOp::getProductElements(int64_t samples) {
+  return 5 * windowProduct(*this, samples).elements;
+}
+bool WindowAttentionGradOp::isAttention() { return true; }
 
 double CrossEntropyOp::getFlops(int64_t samples) {
   return (getStats() ? 4 : 8) * elements(getLogits(), samples);

@@ -112,6 +112,74 @@ FactorRule PatchesOp::getFactorRule() {
   return {{{0, kNoFactor, kNoFactor, kNoFactor}}, {{0, kNoFactor, kNoFactor}}};
 }
 
+/// Between a grid and its windows channels stay what they are, unless several
+/// positions have theirs side by side.
+static FactorRule windowsRule(bool merge, bool join) {
+  SmallVector<int> grid = {0, kNoFactor, merge ? kNoFactor : 1}, windows = grid;
+  if (!merge)
+    windows = {0, kNoFactor, kNoFactor, 1};
+  return join ? FactorRule{{windows}, {grid}} : FactorRule{{grid}, {windows}};
+}
+
+FactorRule WindowsOp::getFactorRule() {
+  return windowsRule(getMerge(), /*join=*/false);
+}
+bool WindowsOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+FactorRule JoinWindowsOp::getFactorRule() {
+  return windowsRule(getMerge(), /*join=*/true);
+}
+bool JoinWindowsOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+
+FactorRule WindowAttentionOp::getFactorRule() {
+  SmallVector<int> heads = {0, kNoFactor, kNoFactor, kHeads, kNoFactor};
+  return {
+      {heads, heads, heads, {kNoFactor, kHeads}},
+      {{0, kNoFactor, kNoFactor, kHeads}, {0, kNoFactor, kHeads, kNoFactor}}};
+}
+bool WindowAttentionOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
+}
+FactorRule WindowAttentionGradOp::getFactorRule() {
+  SmallVector<int> heads = {0, kNoFactor, kNoFactor, kHeads, kNoFactor};
+  SmallVector<int> o = {0, kNoFactor, kNoFactor, kHeads};
+  SmallVector<int> table = {kNoFactor, kHeads};
+  return {{heads, heads, heads, o, {0, kNoFactor, kHeads, kNoFactor}, o, table},
+          {heads, heads, heads, table}};
+}
+bool WindowAttentionGradOp::mayBeReplicated() {
+  return getDropout().convertToDouble() == 0;
+}
+
+// One number multiplies all of a sample.
+FactorRule DropPathOp::getFactorRule() { return elementwise(*this); }
+bool DropPathOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+
+FactorRule MeanOp::getFactorRule() { return {{{0, kNoFactor, 1}}, {{0, 1}}}; }
+bool MeanOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+FactorRule MeanGradOp::getFactorRule() {
+  return {{{0, 1}}, {{0, kNoFactor, 1}}};
+}
+bool MeanGradOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+
+FactorRule TransposeOp::getFactorRule() {
+  SmallVector<int> x = factors(0, rankOf(getX())), y = x;
+  std::swap(y[y.size() - 2], y.back());
+  return {{x}, {y}};
+}
+bool TransposeOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0];
+}
+
 FactorRule PrependOp::getFactorRule() {
   return {{{0, kNoFactor, 1}, {1}}, {{0, kNoFactor, 1}}};
 }

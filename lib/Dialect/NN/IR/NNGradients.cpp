@@ -40,6 +40,57 @@ void PatchesOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               ArrayRef<bool> needed,
                               MutableArrayRef<Value> operandGrads) {}
 
+void WindowsOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = JoinWindowsOp::create(
+      builder, getLoc(), getX().getType(), grads[0], getRowsAttr(),
+      getColumnsAttr(), getWindowAttr(), getShiftAttr(), getMergeAttr());
+}
+
+void JoinWindowsOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                  ArrayRef<bool> needed,
+                                  MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = WindowsOp::create(
+      builder, getLoc(), getX().getType(), grads[0], getRowsAttr(),
+      getColumnsAttr(), getWindowAttr(), getShiftAttr(), getMergeAttr());
+}
+
+void WindowAttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                      ArrayRef<bool> needed,
+                                      MutableArrayRef<Value> operandGrads) {
+  Type type = getQ().getType();
+  auto grad = WindowAttentionGradOp::create(
+      builder, getLoc(), TypeRange{type, type, type, sumType(getTable())},
+      getQ(), getK(), getV(), getO(), getLse(), grads[0], getTable(),
+      getWindowAttr(), getAcrossAttr(), getShiftAttr(), getScaleAttr(),
+      getDropoutAttr(), getOpIndexAttr());
+  llvm::copy(grad.getResults(), operandGrads.begin());
+}
+
+// As for dropout: the mask is a function of the key and the sample.
+void DropPathOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                               ArrayRef<bool> needed,
+                               MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] =
+      DropPathOp::create(builder, getLoc(), getX().getType(), grads[0],
+                         getRateAttr(), getFirstLayerAttr(), getOpIndexAttr());
+}
+
+void MeanOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                           ArrayRef<bool> needed,
+                           MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] =
+      MeanGradOp::create(builder, getLoc(), getX().getType(), grads[0]);
+}
+
+void TransposeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                ArrayRef<bool> needed,
+                                MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] =
+      TransposeOp::create(builder, getLoc(), getX().getType(), grads[0]);
+}
+
 void PrependOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               ArrayRef<bool> needed,
                               MutableArrayRef<Value> operandGrads) {

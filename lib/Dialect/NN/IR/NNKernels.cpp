@@ -88,6 +88,43 @@ void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
       {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
 }
 
+/// Moves positions between a grid, of the type of `grid`, and its windows.
+template <typename OpTy>
+void emitWindows(KernelEmitter &emitter, Value from, Value to, OpTy op,
+                 Value grid, bool join) {
+  emitter.kernel("windows", {from, to},
+                 {typeOf(grid).getDimSize(0), int64_t(op.getRows()),
+                  int64_t(op.getColumns()), last(grid), int64_t(op.getWindow()),
+                  int64_t(op.getShift()), op.getMerge(), join});
+}
+
+/// Calls a kernel of attention in windows; `buffers` are those in front of its
+/// scratch, `tableGradient` is null forward.
+template <typename OpTy>
+void emitWindowAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
+                         SmallVector<Value> buffers, Value table,
+                         Value tableGradient, int64_t mode) {
+  ArrayRef<int64_t> q = typeOf(op.getQ()).getShape();
+  SmallVector<int64_t> ints = {q[0],
+                               q[1] / int64_t(op.getAcross()),
+                               int64_t(op.getAcross()),
+                               int64_t(op.getWindow()),
+                               int64_t(op.getShift()),
+                               q[3],
+                               q[4],
+                               int64_t(op.getOpIndex())};
+  if (tableGradient)
+    ints.push_back(mode);
+  buffers.push_back(
+      emitter.scratch(kernel, ints, typeOf(op.getQ()).getElementType()));
+  buffers.push_back(table);
+  if (tableGradient)
+    buffers.push_back(tableGradient);
+  emitter.kernel(
+      kernel, buffers, ints,
+      {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
+}
+
 /// Copies `rows` rows of `width` elements of `type`, which stand `fromStride`
 /// and `toStride` elements after each other.
 void emitCopy(KernelEmitter &emitter, Value from, Value to, Type type,
@@ -225,7 +262,66 @@ void PatchesOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   ArrayRef<int64_t> images = typeOf(getImages()).getShape();
   emitter.kernel("patches", {operands[0], results[0]},
                  {images[0], images[1], images[2], images[3],
-                  int64_t(getRows()), int64_t(getColumns())});
+                  int64_t(getRows()), int64_t(getColumns()), getPad()});
+}
+
+void WindowsOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  emitWindows(emitter, operands[0], results[0], *this, getX(), /*join=*/false);
+}
+
+void JoinWindowsOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  emitWindows(emitter, operands[0], results[0], *this, getY(), /*join=*/true);
+}
+
+void WindowAttentionOp::emitKernels(KernelEmitter &emitter,
+                                    ArrayRef<Value> operands,
+                                    ArrayRef<Value> results) {
+  SmallVector<Value> buffers(operands.take_front(3));
+  buffers.append(results.begin(), results.end());
+  emitWindowAttention(emitter, "window_attention", *this, std::move(buffers),
+                      operands[3], /*tableGradient=*/{}, /*mode=*/0);
+}
+
+void WindowAttentionGradOp::emitKernels(KernelEmitter &emitter,
+                                        ArrayRef<Value> operands,
+                                        ArrayRef<Value> results) {
+  SmallVector<Value> buffers(operands.take_front(6));
+  llvm::append_range(buffers, results.take_front(3));
+  emitWindowAttention(emitter, "window_attention_grad", *this,
+                      std::move(buffers), operands[6], results[3],
+                      emitter.accumulateMode(3));
+}
+
+void DropPathOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  int64_t samples = typeOf(getX()).getDimSize(0);
+  emitter.kernel("drop_path", {operands[0], results[0]},
+                 {samples, size(getX()) / samples, int64_t(getOpIndex()),
+                  int64_t(getFirstLayer())},
+                 {getRate().convertToDouble()});
+}
+int DropPathOp::getReusableOperand(unsigned) { return 0; }
+
+void MeanOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                         ArrayRef<Value> results) {
+  emitter.kernel("mean", {operands[0], results[0]}, typeOf(getX()).getShape());
+}
+
+void MeanGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                             ArrayRef<Value> results) {
+  emitter.kernel("mean_grad", {operands[0], results[0]},
+                 typeOf(getDx()).getShape());
+}
+
+void TransposeOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                              ArrayRef<Value> results) {
+  ArrayRef<int64_t> shape = typeOf(getX()).getShape();
+  int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  emitter.kernel("transpose", {operands[0], results[0]},
+                 {size(getX()) / (rows * columns), rows, columns});
 }
 
 void PrependOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -626,6 +722,9 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
 
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
 bool RelativeBiasGradOp::supportsAccumulation(unsigned) { return true; }
+bool WindowAttentionGradOp::supportsAccumulation(unsigned index) {
+  return index == 3;
+}
 bool PositionGradOp::supportsAccumulation(unsigned) { return true; }
 bool PrependGradOp::supportsAccumulation(unsigned index) { return index == 1; }
 bool LinearWeightGradOp::supportsAccumulation(unsigned) { return true; }

@@ -35,6 +35,12 @@ ElementRole RMSNormGradOp::getElementRole(unsigned index) {
 ElementRole GroupedAttentionOp::getElementRole(unsigned index) {
   return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
 }
+ElementRole WindowAttentionOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole WindowAttentionGradOp::getElementRole(unsigned index) {
+  return index == 3 ? ElementRole::Accumulator : ElementRole::Compute;
+}
 ElementRole AttentionOp::getElementRole(unsigned index) {
   return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
 }
@@ -90,9 +96,24 @@ std::optional<int64_t> GroupedAttentionOp::getRandomKey() {
   return randomKey(getDropout(), getOpIndex());
 }
 
+std::optional<int64_t> WindowAttentionOp::getRandomKey() {
+  return randomKey(getDropout(), getOpIndex());
+}
+std::optional<int64_t> DropPathOp::getRandomKey() {
+  return randomKey(getRate(), getOpIndex());
+}
+
 void DropoutOp::removeDropout() {
   getY().replaceAllUsesWith(getX());
   erase();
+}
+void DropPathOp::removeDropout() {
+  getY().replaceAllUsesWith(getX());
+  erase();
+}
+void WindowAttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
+void WindowAttentionGradOp::removeDropout() {
+  setDropoutAttr(noDropout(*this));
 }
 void DropoutAddOp::removeDropout() { setPAttr(noDropout(*this)); }
 void AddLayerNormOp::removeDropout() { setPAttr(noDropout(*this)); }

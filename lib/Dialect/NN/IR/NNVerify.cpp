@@ -235,6 +235,87 @@ template <typename OpTy> LogicalResult verifyPadding(OpTy op) {
                           << padding.getInt();
 }
 
+/// What `windows` and `join_windows` share, with the grid of the one and the
+/// windows of the other; the numbers are those of both.
+template <typename OpTy>
+LogicalResult verifyWindows(OpTy op, StringRef gridName, Value grid,
+                            StringRef windowsName, Value windows) {
+  if (failed(expectRank(op, gridName, grid, 3)) ||
+      failed(expectElements(op, grid, {{windowsName, windows}})))
+    return failure();
+  int64_t rows = op.getRows(), columns = op.getColumns();
+  if (rows < 1 || columns < 1) // 1
+    return op.emitOpError() << "expected a grid with positions, got " << rows
+                            << " by " << columns;
+  ArrayRef<int64_t> shape = shapeOf(grid);
+  if (failed(expectShape(op, gridName, grid,
+                         {shape[0], rows * columns, shape[2]}))) // 1
+    return failure();
+  int64_t window = op.getWindow(), shift = op.getShift();
+  if (window < 1 || shift < 0 || shift >= window) // 2
+    return op.emitOpError() << "expected a positive 'window' and a 'shift' "
+                               "below it, got "
+                            << window << " and " << shift;
+  int64_t count =
+      llvm::divideCeil(rows, window) * llvm::divideCeil(columns, window);
+  SmallVector<int64_t> expected = {shape[0], count};
+  if (op.getMerge())
+    expected.push_back(window * window * shape[2]);
+  else
+    expected.append({window * window, shape[2]});
+  return expectShape(op, windowsName, windows, expected); // 3
+}
+
+/// What `window_attention` and its gradient share; the numbers are those of
+/// both.
+template <typename OpTy> LogicalResult verifyWindowAttention(OpTy op) {
+  Type type = op.getQ().getType();
+  if (failed(expectRank(op, "q", op.getQ(), 5)) ||
+      failed(expectType(op, "k", op.getK(), type)) ||
+      failed(expectType(op, "v", op.getV(), type))) // 1
+    return failure();
+  ArrayRef<int64_t> q = shapeOf(op.getQ());
+  int64_t window = op.getWindow(), across = op.getAcross(),
+          shift = op.getShift();
+  if (window < 1 || window * window != q[2]) // 2
+    return op.emitOpError()
+           << "expected 'window' to be the side of a square of " << q[2]
+           << " positions, got " << window;
+  if (shift < 0 || shift >= window) // 2
+    return op.emitOpError()
+           << "expected 'shift' in [0, " << window << "), got " << shift;
+  if (across < 1 || q[1] % across != 0) // 3
+    return op.emitOpError() << "expected 'across' to divide the " << q[1]
+                            << " windows, got " << across;
+  int64_t side = 2 * window - 1;
+  if (failed(
+          expectShape(op, "table", op.getTable(), {side * side, q[3]})) || // 4
+      failed(expectShape(op, "o", op.getO(),
+                         {q[0], q[1], q[2], q[3] * q[4]})) || // 5
+      failed(
+          expectShape(op, "lse", op.getLse(), {q[0], q[1], q[3], q[2]})) || // 6
+      failed(expectElements(op, op.getQ(),
+                            {{"table", op.getTable()}, {"o", op.getO()}},
+                            {{"lse", op.getLse()}})) ||
+      failed(expectProbability(op, "dropout",
+                               op.getDropout().convertToDouble()))) // 7
+    return failure();
+  if (op.getScale().isZero()) // 7
+    return op.emitOpError() << "expected a 'scale' other than 0";
+  return success();
+}
+
+/// The mean over the positions of `whole`; the numbers are those of the mean
+/// and of its gradient.
+LogicalResult verifyMean(Operation *op, StringRef wholeName, Value whole,
+                         StringRef meanName, Value mean) {
+  if (failed(expectRank(op, wholeName, whole, 3)) || // 1
+      failed(expectElements(op, whole, {{meanName, mean}})))
+    return failure();
+  return expectShape(op, meanName, mean,
+                     {shapeOf(whole)[0], shapeOf(whole)[2]}); // 2
+}
+
 /// `position` is one of those of `x`, a tensor of rank 3, and `row` what stands
 /// there in every sample.
 LogicalResult verifyTake(Operation *op, StringRef wholeName, Value whole,
@@ -257,13 +338,75 @@ LogicalResult PatchesOp::verify() {
     return failure();
   ArrayRef<int64_t> images = shapeOf(getImages());
   int64_t rows = getRows(), columns = getColumns();
-  if (rows < 1 || rows > images[2] || columns < 1 || columns > images[3]) // 2
+  bool within = getPad() || (rows <= images[2] && columns <= images[3]);
+  if (rows < 1 || columns < 1 || !within) // 2
     return emitOpError() << "expected patches within images of " << images[2]
                          << " by " << images[3] << ", got " << rows << " by "
                          << columns;
+  auto patches = [&](int64_t pixels, int64_t size) -> int64_t {
+    return getPad() ? llvm::divideCeil(pixels, size) : pixels / size;
+  };
   return expectShape(*this, "y", getY(),
-                     {images[0], images[2] / rows * (images[3] / columns),
+                     {images[0],
+                      patches(images[2], rows) * patches(images[3], columns),
                       images[1] * rows * columns}); // 3
+}
+
+LogicalResult WindowsOp::verify() {
+  return verifyWindows(*this, "x", getX(), "y", getY());
+}
+
+LogicalResult JoinWindowsOp::verify() {
+  return verifyWindows(*this, "y", getY(), "x", getX());
+}
+
+LogicalResult WindowAttentionOp::verify() {
+  return verifyWindowAttention(*this);
+}
+
+LogicalResult WindowAttentionGradOp::verify() {
+  Type type = getQ().getType();
+  if (failed(verifyWindowAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7
+      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 5
+      failed(expectType(*this, "dq", getDq(), type)) ||
+      failed(expectType(*this, "dk", getDk(), type)) ||
+      failed(expectType(*this, "dv", getDv(), type)) ||
+      failed(expectElements(*this, getQ(), {}, {{"dtable", getDtable()}})))
+    return failure();
+  return expectShape(*this, "dtable", getDtable(), shapeOf(getTable())); // 8
+}
+
+LogicalResult DropPathOp::verify() {
+  if (failed(expectType(*this, "y", getY(), getX().getType())) || // 1
+      failed(
+          expectProbability(*this, "rate", getRate().convertToDouble()))) // 2
+    return failure();
+  if (shapeOf(getX()).size() < 2) // 3
+    return emitOpError() << "expected 'x' of rank >= 2, got "
+                         << getX().getType();
+  if (int64_t(getFirstLayer()) < 0) // 4
+    return emitOpError() << "expected 'first_layer' of at least 0, got "
+                         << int64_t(getFirstLayer());
+  return success();
+}
+
+LogicalResult MeanOp::verify() {
+  return verifyMean(*this, "x", getX(), "y", getY());
+}
+
+LogicalResult MeanGradOp::verify() {
+  return verifyMean(*this, "dx", getDx(), "dy", getDy());
+}
+
+LogicalResult TransposeOp::verify() {
+  SmallVector<int64_t> shape(shapeOf(getX()));
+  if (shape.size() < 3) // 1
+    return emitOpError() << "expected 'x' of rank >= 3, got "
+                         << getX().getType();
+  if (failed(expectElements(*this, getX(), {{"y", getY()}})))
+    return failure();
+  std::swap(shape[shape.size() - 2], shape.back());
+  return expectShape(*this, "y", getY(), shape); // 2
 }
 
 LogicalResult PrependOp::verify() {

@@ -19,7 +19,9 @@
 // are `window` or more behind that; a mask takes keys from all queries of a
 // sample. Tiles that no query sees are left out, those of the padding behind a
 // sequence among them. A bias depends on the distance from query to key alone:
-// a tile needs one number for each of its diagonals.
+// a tile needs one number for each of its diagonals. Where samples are windows
+// of a grid it depends on the distance in two dimensions, and comes from one
+// column of a table.
 //
 //===----------------------------------------------------------------------===//
 
@@ -84,6 +86,8 @@ template <class T> struct Head {
   const AttentionArguments<T> &a;
   int64_t sample, head;
   int64_t keys; ///< up to the last one that the mask leaves
+  /// Of windows: the head's column of the table.
+  const Accumulator<T> *table = nullptr;
 
   Head(const AttentionArguments<T> &a, int64_t sample, int64_t head)
       : a(a), sample(sample), head(head), keys(a.keyRows) {
@@ -268,8 +272,6 @@ template <class T>
 void addBias(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
              Accumulator<T> *scores) {
   using A = Accumulator<T>;
-  if (!head.a.bias)
-    return;
   const T *row = head.a.bias + head.biasOffset();
   Diagonals<A> diagonals;
   diagonals.forEach(head, i0, j0,
@@ -298,6 +300,95 @@ void addBiasGrad(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   diagonals.forEach(head, i0, j0, [&](A &value, int64_t place) {
     sums[place] += value * factor;
   });
+}
+
+/// Copies the head's column of the table behind what a worker needs for its
+/// tiles, where there are windows.
+template <class T>
+void loadTable(Head<T> &head, bool backward, Accumulator<T> *scratch) {
+  using A = Accumulator<T>;
+  const AttentionArguments<T> &a = head.a;
+  if (!a.windows)
+    return;
+  A *column =
+      scratch + attentionScratchElements(a.keyRows, a.headDim,
+                                         sizeof(T) != sizeof(A), backward);
+  const int64_t side = a.windows->side();
+  for (int64_t i = 0; i < side * side; ++i)
+    column[i] = wide(a.windows->table[i * a.heads + head.head]);
+  head.table = column;
+}
+
+/// The positions of a tile's queries in the table, and the parts of the window
+/// that turning the grid has brought together.
+template <class T> struct WindowLanes {
+  const AttentionArguments<T> &a;
+  int32_t place[queryTile] = {}; ///< of query i and the last key
+  int32_t part[queryTile] = {};
+  int64_t queries;
+  bool lastRow, lastColumn;
+
+  WindowLanes(const Head<T> &head, int64_t i0, int64_t queries)
+      : a(head.a), queries(queries) {
+    const WindowBias<T> &w = *a.windows;
+    int64_t number = head.sample % w.perSample();
+    lastRow = w.shift > 0 && number / w.across == w.down - 1;
+    lastColumn = w.shift > 0 && number % w.across == w.across - 1;
+    for (int64_t i = 0; i < queries; ++i) {
+      place[i] = int32_t(placeOf(i0 + i));
+      part[i] = partOf(i0 + i);
+    }
+  }
+  int64_t placeOf(int64_t position) const {
+    const WindowBias<T> &w = *a.windows;
+    return position / w.window * w.side() + position % w.window;
+  }
+  /// Of key `j` and query 0; places of a query and a key add up.
+  int64_t placeOfKey(int64_t j) const { return placeOf(a.keyRows - 1 - j); }
+  int32_t partOf(int64_t position) const {
+    const WindowBias<T> &w = *a.windows;
+    int64_t edge = w.window - w.shift;
+    return (lastRow && position / w.window >= edge ? 2 : 0) +
+           (lastColumn && position % w.window >= edge ? 1 : 0);
+  }
+};
+
+/// What a window's score gets where its query and key were brought together.
+constexpr int apart = -100;
+
+template <class T>
+void addTable(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+              Accumulator<T> *scores) {
+  using A = Accumulator<T>;
+  const WindowLanes<T> lane(head, i0,
+                            smaller(queryTile, head.a.queryRows - i0));
+  const bool parts = lane.lastRow || lane.lastColumn;
+  for (int64_t j = 0; j < keys; ++j) {
+    const A *from = head.table + lane.placeOfKey(j0 + j);
+    A *row = scores + j * queryTile;
+    for (int64_t i = 0; i < queryTile; ++i)
+      row[i] += from[lane.place[i]];
+    if (!parts)
+      continue;
+    const int32_t part = lane.partOf(j0 + j);
+    for (int64_t i = 0; i < queryTile; ++i)
+      row[i] += lane.part[i] == part ? A(0) : A(apart);
+  }
+}
+
+/// Adds a tile of the scores' gradient to the sums of a head's column. A key's
+/// queries have places of their own.
+template <class T>
+void addTableGrad(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+                  const Accumulator<T> *gradient, Accumulator<T> *sums) {
+  using A = Accumulator<T>;
+  const WindowLanes<T> lane(head, i0,
+                            smaller(queryTile, head.a.queryRows - i0));
+  for (int64_t j = 0; j < keys; ++j) {
+    A *to = sums + lane.placeOfKey(j0 + j);
+    for (int64_t i = 0; i < lane.queries; ++i)
+      to[lane.place[i]] += gradient[j * queryTile + i];
+  }
 }
 
 /// Multiplies a tile by `whenKept` or `whenDropped`, element by element.
@@ -329,6 +420,15 @@ void dropTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
       }
     }
   }
+}
+
+template <class T>
+void addBiases(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+               Accumulator<T> *scores) {
+  if (head.a.bias)
+    addBias(head, i0, j0, keys, scores);
+  if (head.table)
+    addTable(head, i0, j0, keys, scores);
 }
 
 template <class T>
@@ -366,7 +466,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     scoreTile(head, i0, j0, keys,
               wideRows(head.k(j0), a.kStride, keys, a.headDim, keyRows),
               queryPanel, scores);
-    addBias(head, i0, j0, keys, scores);
+    addBiases(head, i0, j0, keys, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> before = loadWhole(largest + i), now = before;
@@ -430,6 +530,7 @@ template <class T> void attention(const AttentionArguments<T> &a) {
       [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           Head<T> head(a, unit / tiles / a.heads, unit / tiles % a.heads);
+          loadTable(head, /*backward=*/false, a.scratch[worker]);
           attentionTile(head, unit % tiles * queryTile, a.scratch[worker]);
         }
       });
@@ -442,7 +543,7 @@ template <class A> struct KeySums {
 };
 
 /// Adds what queries [i0, ..) of one head give to dq, dk and dv, and to
-/// `biasSums` unless that is null.
+/// `biasSums`, those of distances or of a table, unless that is null.
 template <class T>
 void attentionGradTile(const Head<T> &head, int64_t i0,
                        const KeySums<Accumulator<T>> &sums,
@@ -494,7 +595,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     Rows<A> v = wideRows(head.v(j0), a.vStride, keys, a.headDim,
                          wideBuffers + 3 * panelElements);
     scoreTile(head, i0, j0, keys, k, queryPanel, probability);
-    addBias(head, i0, j0, keys, probability);
+    addBiases(head, i0, j0, keys, probability);
     scoreTile(head, i0, j0, keys, v, doutPanel, gradient);
     for (int64_t i = 0; i < queryTile; i += width) {
       Vec<A> shift = loadWhole(lse + i);
@@ -525,7 +626,9 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
         storeWhole(pPlace, p * d);
       }
     }
-    if (biasSums)
+    if (head.table)
+      addTableGrad(head, i0, j0, keys, gradient, biasSums);
+    else if (biasSums)
       addBiasGrad(head, i0, j0, keys, gradient, biasSums);
     keyProducts(head, i0, queries, j0, keys, probability, doutRows,
                 sums.dv + j0 * sums.vStride, sums.vStride);
@@ -551,62 +654,101 @@ template <class T> void zeroForeignBiasGrad(const AttentionArguments<T> &a) {
                          size_t(distances) * sizeof(T));
 }
 
-template <class T> void attentionGrad(const AttentionArguments<T> &a) {
+/// The gradients of one key head and the query heads that share it: its sums
+/// have one order. `tableSums` is null unless there are windows.
+template <class T>
+void attentionGradUnit(const AttentionArguments<T> &a, int64_t sample,
+                       int64_t kvHead, Accumulator<T> *tableSums,
+                       Accumulator<T> *scratch) {
   using A = Accumulator<T>;
-  int64_t group = a.heads / a.kvHeads;
-  if (a.dbias)
-    zeroForeignBiasGrad(a);
-  // Query heads that share a key head are one unit: its sums have one order.
+  const int64_t group = a.heads / a.kvHeads;
+  Head<T> head(a, sample, kvHead * group);
+  T *dk = a.dk + (head.k(0) - a.k), *dv = a.dv + (head.v(0) - a.v);
+  KeySums<A> sums;
+  if constexpr (sizeof(T) == sizeof(A)) {
+    sums = {dk, dv, a.kStride, a.vStride};
+  } else {
+    A *wideSums = scratch + attentionScratchElements(0, a.headDim, true, true);
+    sums = {wideSums, wideSums + a.keyRows * a.headDim, a.headDim, a.headDim};
+  }
+  size_t bytes = size_t(a.headDim) * sizeof(A);
+  for (int64_t j = 0; j < a.keyRows; ++j) {
+    __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
+    __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
+  }
+  for (int64_t member = 0; member < group; ++member, ++head.head) {
+    loadTable(head, /*backward=*/true, scratch);
+    T *dbias = a.dbias ? a.dbias + head.biasOffset() : nullptr;
+    A *biasSums = tableSums;
+    if constexpr (sizeof(T) == sizeof(A)) {
+      if (dbias)
+        biasSums = dbias;
+    } else if (dbias) {
+      biasSums =
+          scratch + attentionScratchElements(a.keyRows, a.headDim, true, true);
+    }
+    if (dbias)
+      __builtin_memset(biasSums, 0, size_t(head.distances()) * sizeof(A));
+    for (int64_t i0 = 0; i0 < a.queryRows; i0 += queryTile)
+      attentionGradTile(head, i0, sums, biasSums, scratch);
+    if constexpr (sizeof(T) != sizeof(A))
+      if (dbias)
+        sweep<A>(0, head.distances(), [&](int64_t d, auto at) {
+          at.store(dbias + d, at.load(biasSums + d));
+        });
+  }
+  if constexpr (sizeof(T) != sizeof(A))
+    for (int64_t j = 0; j < a.keyRows; ++j)
+      sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+        at.store(dk + j * a.kStride + d,
+                 at.load(sums.dk + j * sums.kStride + d));
+        at.store(dv + j * a.vStride + d,
+                 at.load(sums.dv + j * sums.vStride + d));
+      });
+}
+
+/// Threads share out the heads of parts of the windows; parts are added in
+/// their order.
+template <class T> void windowAttentionGrad(const AttentionArguments<T> &a) {
+  using A = Accumulator<T>;
+  const WindowBias<T> &w = *a.windows;
+  const int64_t elements = w.side() * w.side();
   parallelFor(
       threadsForOperations(a.workers, 5 * scoreOperations(a)),
-      a.samples * a.kvHeads, 1, [&](int worker, int64_t begin, int64_t end) {
+      w.parts * a.heads, 1, [&](int worker, int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
-          Head<T> head(a, unit / a.kvHeads, unit % a.kvHeads * group);
-          T *dk = a.dk + (head.k(0) - a.k), *dv = a.dv + (head.v(0) - a.v);
-          KeySums<A> sums;
-          if constexpr (sizeof(T) == sizeof(A)) {
-            sums = {dk, dv, a.kStride, a.vStride};
-          } else {
-            A *wideSums = a.scratch[worker] +
-                          attentionScratchElements(0, a.headDim, true, true);
-            sums = {wideSums, wideSums + a.keyRows * a.headDim, a.headDim,
-                    a.headDim};
-          }
-          size_t bytes = size_t(a.headDim) * sizeof(A);
-          for (int64_t j = 0; j < a.keyRows; ++j) {
-            __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
-            __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
-          }
-          for (int64_t member = 0; member < group; ++member, ++head.head) {
-            T *dbias = a.dbias ? a.dbias + head.biasOffset() : nullptr;
-            A *biasSums = nullptr;
-            if constexpr (sizeof(T) == sizeof(A))
-              biasSums = dbias;
-            else if (dbias)
-              biasSums =
-                  a.scratch[worker] +
-                  attentionScratchElements(a.keyRows, a.headDim, true, true);
-            if (dbias)
-              __builtin_memset(biasSums, 0,
-                               size_t(head.distances()) * sizeof(A));
-            for (int64_t i0 = 0; i0 < a.queryRows; i0 += queryTile)
-              attentionGradTile(head, i0, sums, biasSums, a.scratch[worker]);
-            if constexpr (sizeof(T) != sizeof(A))
-              if (dbias)
-                sweep<A>(0, head.distances(), [&](int64_t d, auto at) {
-                  at.store(dbias + d, at.load(biasSums + d));
-                });
-          }
-          if constexpr (sizeof(T) != sizeof(A))
-            for (int64_t j = 0; j < a.keyRows; ++j)
-              sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
-                at.store(dk + j * a.kStride + d,
-                         at.load(sums.dk + j * sums.kStride + d));
-                at.store(dv + j * a.vStride + d,
-                         at.load(sums.dv + j * sums.vStride + d));
-              });
+          A *sums = w.sums + unit * elements;
+          __builtin_memset(sums, 0, size_t(elements) * sizeof(A));
+          int64_t part = unit / a.heads;
+          int64_t last = a.samples * (part + 1) / w.parts;
+          for (int64_t s = a.samples * part / w.parts; s < last; ++s)
+            attentionGradUnit(a, s, unit % a.heads, sums, a.scratch[worker]);
         }
       });
+  // The scores' gradients carry the scale, which a bias does not see.
+  const A factor = A(1 / a.scale);
+  for (int64_t i = 0; i < elements; ++i)
+    for (int64_t h = 0; h < a.heads; ++h) {
+      A sum = 0;
+      for (int64_t part = 0; part < w.parts; ++part)
+        sum += w.sums[(part * a.heads + h) * elements + i];
+      A &to = w.dtable[i * a.heads + h];
+      to = w.add ? to + sum * factor : sum * factor;
+    }
+}
+
+template <class T> void attentionGrad(const AttentionArguments<T> &a) {
+  if (a.windows)
+    return windowAttentionGrad(a);
+  if (a.dbias)
+    zeroForeignBiasGrad(a);
+  parallelFor(threadsForOperations(a.workers, 5 * scoreOperations(a)),
+              a.samples * a.kvHeads, 1,
+              [&](int worker, int64_t begin, int64_t end) {
+                for (int64_t unit = begin; unit < end; ++unit)
+                  attentionGradUnit<T>(a, unit / a.kvHeads, unit % a.kvHeads,
+                                       nullptr, a.scratch[worker]);
+              });
 }
 
 } // namespace

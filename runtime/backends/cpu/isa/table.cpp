@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "loss.h"
 #include "patches.h"
+#include "positions.h"
 #include "products.h"
 #include "relative.h"
 #include "rms_norm.h"
@@ -54,6 +55,11 @@ template <class T> constexpr KernelTable<T> makeTable() {
           positionAdd<T>,
           positionGrad<T>,
           patches<T>,
+          windows<T>,
+          dropPath<T>,
+          mean<T>,
+          meanGrad<T>,
+          transpose<T>,
           softmaxStats<T>,
           crossEntropyGrad<T>,
           optimize<T>,

@@ -19,6 +19,8 @@
 // A bias is added to scores where they are made. Where its gradient is wanted,
 // the blocks of queries of a head become one that has them in turn and adds up
 // the diagonals of its tiles: one order again, for a grid with fewer blocks.
+// Where samples are windows, a block has a head of a part of the windows, and
+// sums of its own for the table's column of that head.
 //
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S.
@@ -199,23 +201,59 @@ __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
-/// The head's row of biases; null: none.
+/// What a head adds to its scores: a row of biases by distance, or of windows
+/// the first element of its column of the table.
+template <class T> struct HeadBias {
+  const T *row = nullptr, *table = nullptr;
+  /// Whether turning the grid has brought rows, or columns, of the window
+  /// together.
+  bool lastRow = false, lastColumn = false;
+};
 template <class T>
-__device__ const T *biasRow(const AttentionArguments<T> &a, int64_t sample,
-                            int64_t head) {
-  int64_t distances = a.queryRows + a.keyRows - 1;
-  return a.bias ? a.bias +
-                      (sample * a.globalHeads + a.firstHead + head) * distances
-                : nullptr;
+__device__ HeadBias<T> biasOfHead(const AttentionArguments<T> &a,
+                                  int64_t sample, int64_t head) {
+  HeadBias<T> bias;
+  if (a.bias)
+    bias.row = a.bias + (sample * a.globalHeads + a.firstHead + head) *
+                            (a.queryRows + a.keyRows - 1);
+  if (const WindowBias<T> &w = a.windows; w.table) {
+    bias.table = w.table + head;
+    Quotient number = divide(w.first + sample, w.across);
+    bias.lastColumn = w.shift > 0 && number.rest == w.across - 1;
+    bias.lastRow =
+        w.shift > 0 && divide(number.quotient, w.down).rest == w.down - 1;
+  }
+  return bias;
 }
+
+/// Where a query and a key of a window stand in a column of its table.
+template <class T>
+__device__ int64_t tablePlace(const WindowBias<T> &w, const Quotient &query,
+                              const Quotient &key) {
+  return (query.quotient - key.quotient + w.window - 1) * (2 * w.window - 1) +
+         query.rest - key.rest + w.window - 1;
+}
+
 /// What it has for a query and a key; 0 past their ends.
 template <class T>
-__device__ Accumulator<T> biasOf(const AttentionArguments<T> &a, const T *row,
-                                 int64_t query, int64_t key) {
+__device__ Accumulator<T> biasOf(const AttentionArguments<T> &a,
+                                 const HeadBias<T> &bias, int64_t query,
+                                 int64_t key) {
   using A = Accumulator<T>;
-  return row && query < a.queryRows && key < a.keyRows
-             ? wide(row[key - query + a.queryRows - 1])
-             : A(0);
+  if (query >= a.queryRows || key >= a.keyRows)
+    return A(0);
+  if (bias.row)
+    return wide(bias.row[key - query + a.queryRows - 1]);
+  if (!bias.table)
+    return A(0);
+  const WindowBias<T> &w = a.windows;
+  const Quotient from = divide(query, w.window), to = divide(key, w.window);
+  const int64_t edge = w.window - w.shift;
+  bool apart =
+      (bias.lastRow && (from.quotient >= edge) != (to.quotient >= edge)) ||
+      (bias.lastColumn && (from.rest >= edge) != (to.rest >= edge));
+  return wide(bias.table[tablePlace(w, from, to) * a.heads]) -
+         (apart ? A(100) : A(0));
 }
 
 /// Shared memory, in elements of the accumulator type.
@@ -236,7 +274,7 @@ __global__ void __launch_bounds__(attentionThreads)
   const int64_t begin = int64_t(blockIdx.x) * ownRows;
   const int64_t firstQuery = begin + warp * rowsPerWarp;
   const Mask mask = maskOf(a, head.sample, head.head);
-  const T *bias = biasRow(a, head.sample, head.head);
+  const HeadBias<T> bias = biasOfHead(a, head.sample, head.head);
   const A keptScale = A(1 / (1 - a.dropout.p));
   loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, A(a.scale),
           own);
@@ -313,13 +351,11 @@ __global__ void __launch_bounds__(attentionThreads)
 }
 
 /// Where the sums of a head's distances stand: in dbias, or behind the rest of
-/// the scratch where that is too narrow. Null without a gradient of the bias.
+/// the scratch where that is too narrow.
 template <class T>
 __device__ Accumulator<T> *biasSumsOf(const AttentionArguments<T> &a,
                                       int64_t index, T *dbias) {
   using A = Accumulator<T>;
-  if (!dbias)
-    return nullptr;
   if constexpr (sizeof(T) == sizeof(A))
     return dbias;
   else
@@ -348,88 +384,163 @@ __device__ void addDiagonals(const AttentionArguments<T> &a,
   __syncthreads();
 }
 
-template <class T, int Parts, bool Biased>
-__global__ void __launch_bounds__(attentionThreads)
-    queryGradKernel(AttentionArguments<T> a) {
+/// The same for the table of windows: a query's keys have places of their own,
+/// so that one warp adds a row at a time.
+template <class T>
+__device__ void addToTable(const AttentionArguments<T> &a,
+                           const Accumulator<T> *weights, int64_t begin,
+                           int64_t j0, Accumulator<T> *sums) {
+  __syncthreads();
+  const int64_t key = j0 + int64_t(threadIdx.x);
+  if (int(threadIdx.x) < tileRows)
+    for (int row = 0; row < ownRows; ++row) {
+      if (begin + row < a.queryRows && key < a.keyRows)
+        sums[tablePlace(a.windows, divide(begin + row, a.windows.window),
+                        divide(key, a.windows.window))] +=
+            weights[row * tileRows + int(threadIdx.x)];
+      __syncwarp();
+    }
+  __syncthreads();
+}
+
+/// What the gradient of queries has to add up besides.
+enum class Sums { None, Distances, Table };
+
+/// The gradient of the block's queries from `begin` on; `sums` are those of
+/// distances or of a table.
+template <class T, int Parts, Sums Kind>
+__device__ void queryGradRows(const AttentionArguments<T> &a,
+                              const HeadOfQueries<T> &head, int64_t begin,
+                              Accumulator<T> *sums) {
   using A = Accumulator<T>;
   constexpr int width = Parts * partColumns;
+  constexpr bool biased = Kind != Sums::None;
   A *ownQ = dynamicShared<A>(), *ownDout = ownQ + ownElements<Parts>;
   A *tile = ownDout + ownElements<Parts>;
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_;
   A *weights = tile + tileElements + warp * rowsPerWarp * tileRows;
-  const HeadOfQueries<T> head(a, blockIdx.y);
   const Mask mask = maskOf(a, head.sample, head.head);
-  const T *bias = Biased ? biasRow(a, head.sample, head.head) : nullptr;
+  HeadBias<T> bias;
+  if (biased)
+    bias = biasOfHead(a, head.sample, head.head);
   const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
   const A scale = A(a.scale);
-  T *dbias = Biased ? a.dbias + (bias - a.bias) : nullptr;
-  A *biasSums = biasSumsOf(a, blockIdx.y, dbias);
-  for (int64_t begin = int64_t(blockIdx.x) * ownRows; begin < a.queryRows;
-       begin += Biased ? ownRows : a.queryRows) {
-    const int64_t firstQuery = begin + warp * rowsPerWarp;
-    // Rows of the turn before may still be read.
-    if (Biased)
-      __syncthreads();
-    loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, scale,
-            ownQ);
-    loadOwn(a.dout + head.out, a.heads * a.headDim, begin, a.queryRows,
-            a.headDim, width, A(1), ownDout);
-    A lse[rowsPerWarp], delta[rowsPerWarp];
-    for (int r = 0; r < rowsPerWarp; ++r) {
-      bool in = firstQuery + r < a.queryRows;
-      lse[r] = in ? a.lse[head.statistics + firstQuery + r] : A(0);
-      delta[r] = in ? a.delta[head.statistics + firstQuery + r] : A(0);
-    }
-    A sums[Parts][rowsPerWarp][laneColumns] = {};
-    const int64_t keys = keysSeen(a, begin + ownRows);
-    for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
-      A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
-      for (int part = 0; part < Parts; ++part) {
-        loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
-        scorePart(ownDout, width, part, tile, gradient);
-      }
-      for (int part = 0; part < Parts; ++part) {
-        loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
-        scorePart(ownQ, width, part, tile, score);
-      }
-      uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
-      __syncwarp();
-      for (int r = 0; r < rowsPerWarp; ++r) {
-        bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
-        if (Biased)
-          score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
-        A p = seen ? exponential(score[r] - lse[r]) : A(0);
-        A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
-        weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
-      }
-      __syncwarp();
-      if (Biased)
-        addDiagonals(a, tile + tileElements, begin, j0, biasSums);
-      for (int part = 0; part < Parts; ++part) {
-        // With one part its keys are there still.
-        if (Parts > 1)
-          loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
-        weighPart(weights, tile, sums[part]);
-      }
-    }
-    T *dq = a.dq + (head.q - a.q);
-    for (int r = 0; r < rowsPerWarp; ++r)
-      for (int part = 0; part < Parts; ++part)
-        for (int c = 0; c < laneColumns; ++c) {
-          int64_t column = part * partColumns + lane + c * warpSize_;
-          if (firstQuery + r < a.queryRows && column < a.headDim)
-            dq[(firstQuery + r) * a.qStride + column] =
-                narrow<T>(sums[part][r][c]);
-        }
+  const int64_t firstQuery = begin + warp * rowsPerWarp;
+  // Rows of the turn before may still be read.
+  if (biased)
+    __syncthreads();
+  loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, scale, ownQ);
+  loadOwn(a.dout + head.out, a.heads * a.headDim, begin, a.queryRows, a.headDim,
+          width, A(1), ownDout);
+  A lse[rowsPerWarp], delta[rowsPerWarp];
+  for (int r = 0; r < rowsPerWarp; ++r) {
+    bool in = firstQuery + r < a.queryRows;
+    lse[r] = in ? a.lse[head.statistics + firstQuery + r] : A(0);
+    delta[r] = in ? a.delta[head.statistics + firstQuery + r] : A(0);
   }
-  if constexpr (sizeof(T) < sizeof(A))
-    if (dbias) {
-      __syncthreads();
-      for (int64_t d = threadIdx.x; d < a.queryRows + a.keyRows - 1;
-           d += attentionThreads)
-        dbias[d] = narrow<T>(biasSums[d]);
+  A out[Parts][rowsPerWarp][laneColumns] = {};
+  const int64_t keys = keysSeen(a, begin + ownRows);
+  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
+    A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
+      scorePart(ownDout, width, part, tile, gradient);
     }
+    for (int part = 0; part < Parts; ++part) {
+      loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+      scorePart(ownQ, width, part, tile, score);
+    }
+    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+    __syncwarp();
+    for (int r = 0; r < rowsPerWarp; ++r) {
+      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
+      if (biased)
+        score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
+      A p = seen ? exponential(score[r] - lse[r]) : A(0);
+      A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
+      weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
+    }
+    __syncwarp();
+    if (Kind == Sums::Distances)
+      addDiagonals(a, tile + tileElements, begin, j0, sums);
+    if (Kind == Sums::Table)
+      addToTable(a, tile + tileElements, begin, j0, sums);
+    for (int part = 0; part < Parts; ++part) {
+      // With one part its keys are there still.
+      if (Parts > 1)
+        loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
+      weighPart(weights, tile, out[part]);
+    }
+  }
+  T *dq = a.dq + (head.q - a.q);
+  for (int r = 0; r < rowsPerWarp; ++r)
+    for (int part = 0; part < Parts; ++part)
+      for (int c = 0; c < laneColumns; ++c) {
+        int64_t column = part * partColumns + lane + c * warpSize_;
+        if (firstQuery + r < a.queryRows && column < a.headDim)
+          dq[(firstQuery + r) * a.qStride + column] =
+              narrow<T>(out[part][r][c]);
+      }
+}
+
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    queryGradKernel(AttentionArguments<T> a) {
+  queryGradRows<T, Parts, Sums::None>(a, HeadOfQueries<T>(a, blockIdx.y),
+                                      int64_t(blockIdx.x) * ownRows, nullptr);
+}
+
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    biasedQueryGradKernel(AttentionArguments<T> a) {
+  const HeadOfQueries<T> head(a, blockIdx.y);
+  T *dbias = a.dbias + (biasOfHead(a, head.sample, head.head).row - a.bias);
+  Accumulator<T> *sums = biasSumsOf(a, blockIdx.y, dbias);
+  for (int64_t begin = 0; begin < a.queryRows; begin += ownRows)
+    queryGradRows<T, Parts, Sums::Distances>(a, head, begin, sums);
+  if constexpr (sizeof(T) < sizeof(Accumulator<T>)) {
+    __syncthreads();
+    for (int64_t d = threadIdx.x; d < a.queryRows + a.keyRows - 1;
+         d += attentionThreads)
+      dbias[d] = narrow<T>(sums[d]);
+  }
+}
+
+/// A block has a head of a part of the windows.
+template <class T, int Parts>
+__global__ void __launch_bounds__(attentionThreads)
+    windowQueryGradKernel(AttentionArguments<T> a) {
+  const int64_t side = 2 * a.windows.window - 1, unit = blockIdx.x;
+  const Quotient place = divide(unit, a.heads);
+  Accumulator<T> *sums = a.windows.sums + unit * side * side;
+  for (int64_t i = threadIdx.x; i < side * side; i += attentionThreads)
+    sums[i] = 0;
+  const int64_t parts = a.windows.parts;
+  const int64_t last = a.samples * (place.quotient + 1) / parts;
+  for (int64_t s = a.samples * place.quotient / parts; s < last; ++s)
+    for (int64_t begin = 0; begin < a.queryRows; begin += ownRows)
+      queryGradRows<T, Parts, Sums::Table>(
+          a, HeadOfQueries<T>(a, s * a.heads + place.rest), begin, sums);
+}
+
+/// A thread an element of the table; parts are added in their order. Their sums
+/// carry the scale, which a bias does not see.
+template <class T>
+__global__ void __launch_bounds__(attentionThreads)
+    tableGradKernel(AttentionArguments<T> a) {
+  using A = Accumulator<T>;
+  const WindowBias<T> &w = a.windows;
+  const int64_t elements = (2 * w.window - 1) * (2 * w.window - 1);
+  int64_t i = int64_t(blockIdx.x) * attentionThreads + threadIdx.x;
+  if (i >= elements * a.heads)
+    return;
+  const Quotient place = divide(i, a.heads);
+  A sum = 0;
+  for (int64_t part = 0; part < w.parts; ++part)
+    sum += w.sums[(part * a.heads + place.rest) * elements + place.quotient];
+  sum /= A(a.scale);
+  w.dtable[i] = w.add ? w.dtable[i] + sum : sum;
 }
 
 template <class T, int Parts>
@@ -465,7 +576,7 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
-    const T *bias = biasRow(a, sample, head.head);
+    const HeadBias<T> bias = biasOfHead(a, sample, head.head);
     const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
     const T *dout = a.dout + head.out;
     const int64_t doutStride = a.heads * a.headDim;
@@ -539,67 +650,120 @@ template <class T, class Body> void inParts(int64_t headDim, Body body) {
   body(std::integral_constant<int, mostHeadDim / partColumns>());
 }
 
+/// A grid has so many rows of blocks, at most.
+constexpr int64_t mostUnits = 65535;
+
+/// Calls body with the arguments of so many samples at a time that `units` of
+/// each are no more than a grid has.
+template <class T, class Body>
+void inSamples(const AttentionArguments<T> &whole, int64_t units, Body body) {
+  const int64_t most = units > mostUnits ? 1 : mostUnits / units;
+  for (int64_t first = 0; first < whole.samples; first += most) {
+    AttentionArguments<T> a = whole;
+    a.samples = whole.samples - first < most ? whole.samples - first : most;
+    const int64_t queries = first * a.queryRows, keys = first * a.keyRows;
+    const int64_t out = queries * a.heads * a.headDim;
+    const int64_t biases =
+        first * a.globalHeads * (a.queryRows + a.keyRows - 1);
+    a.q += queries * a.qStride;
+    a.k += keys * a.kStride;
+    a.v += keys * a.vStride;
+    a.o += out;
+    a.lse += queries * a.heads;
+    a.mask += a.mask ? keys : 0;
+    a.bias += a.bias ? biases : 0;
+    a.firstSample += first;
+    a.windows.first += first;
+    if (a.dout) {
+      a.dout += out;
+      a.dq += queries * a.qStride;
+      a.dk += keys * a.kStride;
+      a.dv += keys * a.vStride;
+      a.delta += queries * a.heads;
+      a.dbias += a.dbias ? biases : 0;
+      a.biasSums +=
+          a.biasSums ? first * a.heads * (a.queryRows + a.keyRows - 1) : 0;
+    }
+    body(a);
+  }
+}
+
 } // namespace
 
 template <class T>
-void attention(const Queue &queue, const AttentionArguments<T> &a) {
+void attention(const Queue &queue, const AttentionArguments<T> &whole) {
   using A = Accumulator<T>;
-  int64_t heads = a.samples * a.heads;
-  if (heads <= 0 || a.queryRows <= 0)
+  if (whole.heads <= 0 || whole.queryRows <= 0)
     return;
-  inParts<T>(a.headDim, [&](auto number) {
-    constexpr int parts = decltype(number)::value;
-    int shared =
-        (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
-    launch(attentionKernel<T, parts>,
-           dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
-           dim3(attentionThreads), shared, queue.stream, a);
+  inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
+    inParts<T>(a.headDim, [&](auto number) {
+      constexpr int parts = decltype(number)::value;
+      int shared =
+          (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
+      launch(
+          attentionKernel<T, parts>,
+          dim3(blocksOver(a.queryRows, ownRows), unsigned(a.samples * a.heads)),
+          dim3(attentionThreads), shared, queue.stream, a);
+    });
   });
 }
 
 template <class T>
-void attentionDelta(const Queue &queue, const AttentionArguments<T> &a) {
-  if (a.queryRows > 0)
+void attentionDelta(const Queue &queue, const AttentionArguments<T> &whole) {
+  if (whole.heads <= 0 || whole.queryRows <= 0)
+    return;
+  inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
     launch(deltaKernel<T>,
            dim3(blocksOver(a.queryRows, warps), unsigned(a.samples * a.heads)),
            dim3(attentionThreads), 0, queue.stream, a);
+  });
 }
 
 template <class T>
-void attentionGrad(const Queue &queue, const AttentionArguments<T> &a) {
+void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
   using A = Accumulator<T>;
-  int64_t heads = a.samples * a.heads;
-  if (heads <= 0)
+  if (whole.samples <= 0 || whole.heads <= 0)
     return;
-  attentionDelta(queue, a);
-  if (a.dbias) {
-    int64_t distances = a.queryRows + a.keyRows - 1;
-    gpu::fill(queue.stream, a.dbias, 0,
-              uint64_t(a.samples * a.globalHeads * distances) * sizeof(T));
+  attentionDelta(queue, whole);
+  if (whole.dbias) {
+    int64_t distances = whole.queryRows + whole.keyRows - 1;
+    gpu::fill(queue.stream, whole.dbias, 0,
+              uint64_t(whole.samples * whole.globalHeads * distances) *
+                  sizeof(T));
     if (sizeof(T) < sizeof(A))
-      gpu::fill(queue.stream, a.biasSums, 0,
-                uint64_t(heads * distances) * sizeof(A));
+      gpu::fill(queue.stream, whole.biasSums, 0,
+                uint64_t(whole.samples * whole.heads * distances) * sizeof(A));
   }
-  inParts<T>(a.headDim, [&](auto number) {
+  inParts<T>(whole.headDim, [&](auto number) {
     constexpr int parts = decltype(number)::value;
-    int element = int(sizeof(A));
-    int own = 2 * ownElements<parts> + tileElements;
-    if (a.queryRows > 0) {
-      int bytes = (own + weightElements) * element;
-      if (a.dbias)
-        launch(queryGradKernel<T, parts, true>, dim3(1, unsigned(heads)),
-               dim3(attentionThreads), bytes, queue.stream, a);
-      else
-        launch(queryGradKernel<T, parts, false>,
-               dim3(blocksOver(a.queryRows, ownRows), unsigned(heads)),
-               dim3(attentionThreads), bytes, queue.stream, a);
+    constexpr int own = 2 * ownElements<parts> + tileElements;
+    constexpr int element = int(sizeof(A));
+    constexpr int queryBytes = (own + weightElements) * element;
+    const WindowBias<T> &w = whole.windows;
+    if (w.table) {
+      launch(windowQueryGradKernel<T, parts>,
+             dim3(unsigned(w.parts * whole.heads)), dim3(attentionThreads),
+             queryBytes, queue.stream, whole);
+      int64_t elements = (2 * w.window - 1) * (2 * w.window - 1) * whole.heads;
+      launch(tableGradKernel<T>, dim3(blocksOver(elements, attentionThreads)),
+             dim3(attentionThreads), 0, queue.stream, whole);
     }
-    if (a.keyRows > 0)
-      launch(
-          keyGradKernel<T, parts>,
-          dim3(blocksOver(a.keyRows, ownRows), unsigned(a.samples * a.kvHeads)),
-          dim3(attentionThreads), (own + 2 * weightElements) * element,
-          queue.stream, a);
+    inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
+      const unsigned heads = unsigned(a.samples * a.heads);
+      if (a.queryRows > 0 && a.dbias)
+        launch(biasedQueryGradKernel<T, parts>, dim3(1, heads),
+               dim3(attentionThreads), queryBytes, queue.stream, a);
+      else if (a.queryRows > 0 && !w.table)
+        launch(queryGradKernel<T, parts>,
+               dim3(blocksOver(a.queryRows, ownRows), heads),
+               dim3(attentionThreads), queryBytes, queue.stream, a);
+      if (a.keyRows > 0)
+        launch(keyGradKernel<T, parts>,
+               dim3(blocksOver(a.keyRows, ownRows),
+                    unsigned(a.samples * a.kvHeads)),
+               dim3(attentionThreads), (own + 2 * weightElements) * element,
+               queue.stream, a);
+    });
   });
 }
 

@@ -12,55 +12,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "map.h"
 #include "masked.h"
-
-#include <initializer_list>
 
 namespace grt::cuda {
 namespace {
-
-constexpr int mapThreads = 256;
-
-/// Runs `function` on packs of N elements, and on the rest one by one.
-template <int N, class Function>
-__global__ void __launch_bounds__(mapThreads)
-    mapKernel(int64_t n, Function function) {
-  int64_t p = int64_t(blockIdx.x) * mapThreads + threadIdx.x;
-  int64_t packs = n / N;
-  if (p < packs)
-    function.template run<N>(p * N);
-  else if (int64_t i = packs * N + (p - packs); i < n)
-    function.template run<1>(i);
-}
-
-template <int N, class Function>
-void launchMap(const Queue &queue, int64_t n, const Function &function) {
-  int64_t threads = n / N + n % N;
-  int64_t blocks = (threads + mapThreads - 1) / mapThreads;
-  launch(mapKernel<N, Function>, dim3(unsigned(blocks)), dim3(mapThreads), 0,
-         queue.stream, n, function);
-}
-
-bool aligned(std::initializer_list<const void *> addresses) {
-  uintptr_t bits = 0;
-  for (const void *address : addresses)
-    bits |= reinterpret_cast<uintptr_t>(address);
-  return bits % 16 == 0;
-}
-
-/// Over n elements: packs if all addresses allow them, and rows of `rowLength`
-/// (0: none) are whole packs.
-template <class T, class Function>
-void map(const Queue &queue, int64_t n, int64_t rowLength,
-         std::initializer_list<const void *> addresses,
-         const Function &function) {
-  if (n <= 0)
-    return;
-  if (rowLength % packSize<T> == 0 && aligned(addresses))
-    launchMap<packSize<T>>(queue, n, function);
-  else
-    launchMap<1>(queue, n, function);
-}
 
 /// y = x + bias. 2w bytes an element, 1 addition.
 template <class T> struct BiasAdd {
@@ -346,6 +302,11 @@ template <class T> struct Embedding {
   }
 };
 
+/// Patches across and down.
+GRT_EVERYWHERE int64_t patchesOf(int64_t pixels, int64_t size, bool padded) {
+  return (pixels + (padded ? size - 1 : 0)) / size;
+}
+
 /// Patches of images. 2w bytes an element; what is read one after another
 /// are rows of a patch.
 template <class T> struct Patches {
@@ -356,12 +317,16 @@ template <class T> struct Patches {
     Quotient column = divide(i, a.patchCols);
     Quotient row = divide(column.quotient, a.patchRows);
     Quotient channel = divide(row.quotient, a.channels);
-    Quotient across = divide(channel.quotient, a.cols / a.patchCols);
-    Quotient down = divide(across.quotient, a.rows / a.patchRows);
+    Quotient across =
+        divide(channel.quotient, patchesOf(a.cols, a.patchCols, a.padded));
+    Quotient down =
+        divide(across.quotient, patchesOf(a.rows, a.patchRows, a.padded));
     int64_t plane = down.quotient * a.channels + channel.rest;
     int64_t line = down.rest * a.patchRows + row.rest;
     int64_t place = across.rest * a.patchCols + column.rest;
-    y[i] = images[(plane * a.rows + line) * a.cols + place];
+    y[i] = line < a.rows && place < a.cols
+               ? images[(plane * a.rows + line) * a.cols + place]
+               : narrow<T>(Accumulator<T>(0));
   }
 };
 
@@ -511,7 +476,8 @@ void embedding(const Queue &queue, int64_t rows, int64_t width,
 template <class T>
 void patches(const Queue &queue, const PatchArguments &a, const T *images,
              T *y) {
-  int64_t count = a.samples * (a.rows / a.patchRows) * (a.cols / a.patchCols);
+  int64_t count = a.samples * patchesOf(a.rows, a.patchRows, a.padded) *
+                  patchesOf(a.cols, a.patchCols, a.padded);
   if (int64_t n = count * a.channels * a.patchRows * a.patchCols; n > 0)
     launchMap<1>(queue, n, Patches<T>{a, images, y});
 }

@@ -81,7 +81,14 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"RelativeBias", 39, "relative_bias">,
   GRT_Case<"RelativeBiasGrad", 40, "relative_bias_grad">,
   GRT_Case<"BiasedAttention", 41, "biased_attention">,
-  GRT_Case<"BiasedAttentionGrad", 42, "biased_attention_grad">
+  GRT_Case<"BiasedAttentionGrad", 42, "biased_attention_grad">,
+  GRT_Case<"Windows", 43, "windows">,
+  GRT_Case<"WindowAttention", 44, "window_attention">,
+  GRT_Case<"WindowAttentionGrad", 45, "window_attention_grad">,
+  GRT_Case<"DropPath", 46, "drop_path">,
+  GRT_Case<"Mean", 47, "mean">,
+  GRT_Case<"MeanGrad", 48, "mean_grad">,
+  GRT_Case<"Transpose", 49, "transpose">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

@@ -10,6 +10,7 @@
 
 include "galvatron/Dialect/NN/IR/NNActivationOps.td"
 include "galvatron/Dialect/NN/IR/NNBase.td"
+include "galvatron/Dialect/NN/IR/NNPositionOps.td"
 
 def NN_EmbeddingOp
     : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
@@ -99,12 +100,13 @@ def NN_PatchesOp : NN_ForwardOp<"patches", ["getFlops"]> {
   let description = [{
     Cuts images into patches of `rows` by `columns`, row by row; a patch is
     flattened channel, row, column. Patch embedding is this and a product.
-    What stands behind the last whole patch is left out. Images are data and
-    have no gradient.
+    What stands behind the last whole patch is left out; with `pad` it makes
+    patches too, filled up with zeros. Images are data and have no gradient.
 
     Constraints:
     1. `images` is `[samples, channels, rows, columns]`.
-    2. `rows` and `columns` are positive and no larger than the image.
+    2. `rows` and `columns` are positive and, without `pad`, no larger than the
+       image.
     3. `y` is `[samples, patches, channels * rows * columns]`.
 
     ```mlir
@@ -112,7 +114,8 @@ def NN_PatchesOp : NN_ForwardOp<"patches", ["getFlops"]> {
       : (tensor<?x3x224x224xf32>) -> tensor<?x196x768xf32>
     ```
   }];
-  let arguments = (ins NN_Float:$images, I64Attr:$rows, I64Attr:$columns);
+  let arguments = (ins NN_Float:$images, I64Attr:$rows, I64Attr:$columns,
+                       UnitAttr:$pad);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
     $images attr-dict `:` functional-type(operands, results)
