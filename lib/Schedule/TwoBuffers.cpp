@@ -23,6 +23,15 @@
 // The update waits for nobody but the ranks that share the parameters, so there
 // is no norm over all ranks and nothing that depends on one.
 //
+// Ends of a tie do not meet. The borrower of a parameter leaves its gradient of
+// batch t where the owner takes it for update t, and goes on; who borrows comes
+// later in the pipeline, so the gradient is there before the owner's last
+// backward pass. The owner leaves the new value W(t+1), which the borrower
+// takes in front of its first forward pass of batch t + 2. From P - 1
+// micro-batches on neither waits: the borrower has ended batch t + 1 but for
+// the passes that it is ahead with, and update t was P - 1 backward passes
+// behind its batch t.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Synchronous.h"
@@ -150,9 +159,21 @@ private:
     // Behind the last batch nothing is there to be ahead with.
     int64_t end = part == SchedulePart::Drain ? shape.microBatches
                                               : 2 * shape.microBatches;
+    // Tied values of the update before are new to the first pass of the batch
+    // behind, or to the next update.
+    int64_t firstNew = shape.microBatches - warmup;
+    auto takeTied = [&] {
+      if (!program.takesTied(role))
+        return;
+      Task task;
+      task.kind = TaskKind::TieBroadcast;
+      program.roles[role].part(part).push_back(task);
+    };
     bool left = isGrouped(shape, role - 1), right = isGrouped(shape, role);
     for (int64_t mb = 0; mb < shape.microBatches; ++mb) {
       int64_t next = mb + warmup;
+      if (mb == firstNew)
+        takeTied();
       if (next < end) {
         if (!left)
           tasks.recvActivation(next);
@@ -172,6 +193,8 @@ private:
       else
         tasks.sendGradient(mb);
     }
+    if (firstNew == shape.microBatches)
+      takeTied();
   }
 };
 

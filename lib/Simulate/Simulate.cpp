@@ -202,6 +202,8 @@ Expected<Simulation> simulate(const SimulationInput &input,
       actor.spans.reserve(role.operations.size());
       for (const RoleOperation &operation : role.operations) {
         OperationId id = operation.first + rank;
+        if (graph.engine.operation(id).stream == Stream::Posted)
+          continue;
         actor.spans.push_back({timeline.start[id], timeline.finish[id],
                                graph.engine.operation(id).stream,
                                operation.activity, operation.layer,

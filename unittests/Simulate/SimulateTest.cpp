@@ -385,6 +385,34 @@ TEST(Simulate, batches_that_go_on_leave_no_bubble) {
     }
 }
 
+/// Nor do ends of a tie wait for each other, but on devices with streams.
+TEST(Simulate, ends_of_a_tie_do_not_wait_where_batches_go_on) {
+  for (int64_t stages : {2, 3, 4, 8})
+    for (int64_t borrower : {int64_t(1), stages - 1})
+      for (int64_t microBatches : {stages, 2 * stages + 1}) {
+        SimulationInput input =
+            byHand("2bw", microBatches,
+                   std::vector<HandStage>(stages, {0.7, 1.9, 0.0}));
+        input.program = makeSchedule(scheduleNamed("2bw"), stages, microBatches,
+                                     {{0, borrower}});
+        input.ties.resize(1);
+        double busy = static_cast<double>(microBatches) * (0.7 + 1.9);
+        EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input)), busy, 1e-9)
+            << stages << " stages, " << microBatches << " micro-batches";
+        // What it takes to fetch the gradient, and the value, is paid by who
+        // fetches it.
+        input.ties[0].reduce.seconds = 0.25;
+        input.ties[0].broadcast.seconds = 0.125;
+        EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input)), busy + 0.25, 1e-9);
+        StepBounds bounds = stepBounds(input);
+        EXPECT_LE(bounds.lower, busy + 0.25);
+        EXPECT_GE(bounds.upper, busy + 0.25);
+        input.tiesMeet = true;
+        EXPECT_GT(llvm::cantFail(simulatedSeconds(input)),
+                  busy + 1.9 * static_cast<double>(borrower) - 1e-9);
+      }
+}
+
 /// Every other plan has layers that cannot be split.
 TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
   std::mt19937_64 random(19);
@@ -397,7 +425,8 @@ TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
   double widest = 1;
   for (int i = 0; i < instances(600, 30); ++i) {
     const Cluster &cluster = clusters[i % std::size(clusters)];
-    RandomPlan plan = makeRandomPlan(random, cluster, "zb-h1");
+    RandomPlan plan =
+        makeRandomPlan(random, cluster, i % 4 < 2 ? "zb-h1" : "zb-h2");
     for (PlanStage &stage : plan.plan.stages)
       stage.gathersAhead = i % 3 == 0;
     SimulationInput input = inputOf(plan, cluster);
@@ -447,6 +476,34 @@ TEST(Simulate, weight_parts_fill_bubbles) {
       EXPECT_GE(bounds.lower, 0.8 * simulation.seconds);
       for (const SimulatedActor &actor : simulation.actors)
         EXPECT_EQ(actor.peakActivations, 64 * stages);
+    }
+}
+
+/// Three equal parts: no stage stands still between its first task and its
+/// last, with fewer than twice the micro-batches in flight; and where nothing
+/// makes stages meet behind a step none does from step to step either.
+TEST(Simulate, twice_as_far_ahead_no_bubble_is_left) {
+  for (int64_t stages : {1, 2, 3, 4, 8, 16})
+    for (int64_t microBatches : {2 * stages - 1, 2 * stages, 4 * stages + 1}) {
+      SimulationInput input = byHand(
+          "zb-h2", microBatches, std::vector<HandStage>(stages, {1, 2, 0, 1}));
+      Simulation simulation = run(input);
+      double busy = 3 * static_cast<double>(microBatches);
+      EXPECT_DOUBLE_EQ(simulation.seconds,
+                       busy + static_cast<double>(stages - 1));
+      StepBounds bounds = stepBounds(input);
+      EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9));
+      EXPECT_NEAR(bounds.upper, simulation.seconds, 1e-9 * simulation.seconds);
+      for (const SimulatedActor &actor : simulation.actors)
+        EXPECT_EQ(actor.peakActivations, 64 * (2 * stages - 1));
+      for (RoleProgram &role : input.program.roles)
+        llvm::erase_if(role.part(SchedulePart::StepEnd), [](const Task &task) {
+          return task.kind == TaskKind::Norm;
+        });
+      SimulationOptions options;
+      options.batches = 6;
+      EXPECT_DOUBLE_EQ(run(input, options).seconds,
+                       6 * busy + static_cast<double>(stages - 1));
     }
 }
 

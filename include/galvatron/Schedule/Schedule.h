@@ -68,6 +68,9 @@ public:
   virtual int64_t delay(const ScheduleShape &shape) const;
   /// Whether backward passes are two tasks, BackwardInput and BackwardWeight.
   virtual bool splitsBackward() const;
+  /// Whether outputs that wait and gradients that came have regions of their
+  /// own (Accesses.h).
+  virtual bool separatesMessages(const ScheduleShape &shape) const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;

@@ -95,6 +95,9 @@ struct SimulationInput {
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
   std::vector<SimulatedTie> ties; ///< as in the program
+  /// Both ends of a tie meet even where batches go on: devices with streams
+  /// have nothing that waits for neither.
+  bool tiesMeet = false;
   double predictedSeconds = 0;    ///< Eq. 9
 
   int64_t microBatches() const {

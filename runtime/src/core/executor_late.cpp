@@ -19,6 +19,9 @@
 
 #include "core/executor.h"
 
+#include <array>
+#include <utility>
+
 namespace grt {
 
 void Rank::keepWeights(const Layer &layer) {
@@ -38,6 +41,111 @@ void Rank::completeWeights() {
     keepWeights(layer);
   hasOlderWeights = true;
 }
+
+//===----------------------------------------------------------------------===//
+// Ties
+//===----------------------------------------------------------------------===//
+//
+// Neither end waits for the other, as long as that is not far behind. The
+// borrower leaves a copy of its gradient, as the next batch's first backward
+// pass is next; the owner takes it for its own update of the same batch, which
+// comes later in any case. The owner leaves the value where it is, as its next
+// update is a batch away; the borrower takes it before its own next update, or
+// before its first forward pass that needs it. Over the memory of devices both
+// ends meet instead.
+
+bool Rank::isLeft(size_t tie) const {
+  const Tie &ends = manifest.ties[tie];
+  return manifest.delay && !*device && ends.owner.role != ends.borrower.role;
+}
+
+void Rank::copyTiedGradients() {
+  auto isMine = [&](size_t tie) {
+    return isLeft(tie) && manifest.ties[tie].borrower.role == roleNumber;
+  };
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    for (const ExchangePeer &peer : state.ties[i].reduce[self].sends)
+      if (isMine(i))
+        communicator->awaitTaken(peer.peer, i);
+  const uint64_t wide = manifest.accumulatorBytes();
+  int copied = -1;
+  for (size_t i = 0; i < manifest.ties.size(); ++i) {
+    // Of a layer all that is borrowed.
+    int number = manifest.ties[i].borrower.layer;
+    if (!isMine(i) || std::exchange(copied, number) == number)
+      continue;
+    const Layer &layer = roleData->layers[size_t(number)];
+    uint64_t borrowed = uint64_t(layer.groups[1].shardElements) * wide;
+    char *gradients = home() + layer.gradient +
+                      uint64_t(layer.groups[0].shardElements) * wide;
+    device->copy(GRT_STREAM_COMPUTE, gradients + borrowed, gradients, borrowed);
+  }
+}
+
+void Rank::leaveTiedGradients(size_t number) {
+  ExchangeCall call = tieCall(number, /*reduce=*/true);
+  const Layer &layer =
+      roleData->layers[size_t(manifest.ties[number].borrower.layer)];
+  // Borrowed gradients are a layer's last ones, their copy is behind them.
+  call.source = static_cast<const char *>(call.source) +
+                uint64_t(layer.groups[1].shardElements) * call.bytesPerUnit;
+  for (const ExchangePeer &peer : call.table->sends)
+    communicator->post(call, peer, number);
+}
+
+void Rank::leaveTiedValues(size_t number) {
+  ExchangeCall call = tieCall(number, /*reduce=*/false);
+  for (const ExchangePeer &peer : call.table->sends)
+    communicator->post(call, peer, number);
+}
+
+void Rank::takeTied(size_t number, bool reduce) {
+  ExchangeCall call = tieCall(number, reduce);
+  for (const ExchangePeer &peer : call.table->receives)
+    communicator->take(call, peer, number);
+}
+
+void Rank::takeTiedValues() {
+  if (!std::exchange(awaitsTied, false))
+    return;
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    if (isLeft(i) && manifest.ties[i].borrower.role == roleNumber)
+      takeTied(i, /*reduce=*/false);
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers that all ranks want to know
+//===----------------------------------------------------------------------===//
+
+void Rank::shareLosses() {
+  // The session adds up those of its own process.
+  if (state.oneProcess)
+    return;
+  ++told;
+  host.tell(told, std::array<double, Communicator::toldNumbers>{
+                      ownLoss, double(input->requests)});
+  requestsHeard = 0;
+  lossSum = 0;
+  std::array<double, Communicator::toldNumbers> heard;
+  // Losses are known before the last gradient comes. What is asked for may come
+  // later than that, from ranks that are behind.
+  for (int rank : withLoss) {
+    heard[0] = ownLoss;
+    if (rank != self)
+      host.hear(rank, told, heard);
+    lossSum += heard[0];
+  }
+  for (int rank = 0; rank < host.size() && told > 1; ++rank) {
+    host.hear(rank, told - 1, heard);
+    requestsHeard |= uint32_t(heard[1]);
+  }
+}
+
+void Rank::settle() { takeTiedValues(); }
+
+//===----------------------------------------------------------------------===//
+// A step
+//===----------------------------------------------------------------------===//
 
 void Rank::trainLate() {
   // The host writes where an earlier batch has been read.

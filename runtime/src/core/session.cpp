@@ -642,6 +642,12 @@ std::string Session::flightNote() const {
 Status Session::anywhere(uint32_t &bits) {
   if (impl->isAlone())
     return Status();
+  // Processes do not meet: what is asked for is told with the next step.
+  if (impl->state.ahead()) {
+    impl->set.requests = bits;
+    bits = std::exchange(impl->requestsHeard, 0);
+    return Status();
+  }
   return guarded([&] {
     for (double set : impl->gatherNumbers(
              1, [&](Rank &, double *to) { *to = double(bits); }))
@@ -681,7 +687,7 @@ std::vector<RankWork> Session::takeWork() {
   return result;
 }
 
-std::vector<RankMemory> Session::memory() {
+std::vector<RankMemory> Session::memory(bool everywhere) {
   std::vector<RankMemory> result;
   constexpr size_t each = 5;
   std::vector<double> all;
@@ -693,7 +699,7 @@ std::vector<RankMemory> Session::memory() {
     to[3] = double(memory.deviceBytes);
     to[4] = double(memory.homeBytes);
   };
-  if (!impl->isAlone() &&
+  if (everywhere && !impl->isAlone() &&
       guarded([&] { all = impl->gatherNumbers(each, mine); })) {
     for (size_t i = 0; i < all.size(); i += each)
       result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),

@@ -185,7 +185,12 @@ void Session::Implementation::runAll(std::function<void(Rank &)> body,
   std::unique_lock<std::mutex> lock(mutex);
   settle(lock);
   throwError();
-  ask(std::move(body), mayStand);
+  ask(
+      [body = std::move(body)](Rank &rank) {
+        rank.settle();
+        body(rank);
+      },
+      mayStand);
   settle(lock, mayStand);
   throwError();
 }
@@ -207,16 +212,27 @@ double Session::Implementation::runStepAhead() {
       rank.train();
     });
   const uint64_t number = asked();
+  size_t knows = 0; // a rank that has heard all losses
   auto hasLosses = [&] {
-    for (size_t i = 0; i < ranks.size(); ++i)
-      if (ended[i] < number && ranks[i]->hasLoss())
-        return false;
-    return true;
+    if (isAlone()) {
+      for (size_t i = 0; i < ranks.size(); ++i)
+        if (ended[i] < number && ranks[i]->hasLoss())
+          return false;
+      return true;
+    }
+    for (knows = 0; knows < ranks.size(); ++knows)
+      if (ended[knows] >= number)
+        return true;
+    return false;
   };
   wait(lock, hasLosses);
-  if (error)
+  if (error || world.failure())
     settle(lock);
   throwError();
+  if (!isAlone()) {
+    requestsHeard = ranks[knows]->requestsHeard;
+    return ranks[knows]->lossSum;
+  }
   double sum = 0;
   for (const std::unique_ptr<Rank> &rank : ranks)
     if (rank->hasLoss())

@@ -148,6 +148,7 @@ struct Session::Implementation {
   std::vector<std::unique_ptr<Rank>> ranks;
   SamplesRead samplesRead;
   bool gradientsKnown = false;
+  uint32_t requestsHeard = 0; ///< of all processes, with the last step
 
   std::mutex mutex;
   std::condition_variable wake, done;

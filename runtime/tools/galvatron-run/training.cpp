@@ -247,7 +247,10 @@ Status Training::step(uint64_t number, bool last) {
     status = validate(data, session, options.validationBatches,
                       validation.emplace(), values);
   if (status)
-    report.step(result, session.memory(), validation, state.samples);
+    report.step(
+        result,
+        session.memory(/*everywhere=*/session.program().gradientDelay() == 0),
+        validation, state.samples);
   if (status && number % StragglerWatch::window == 0)
     lookForStraggler();
   if (status && options.checkReplicas && number % options.checkReplicas == 0)
