@@ -333,7 +333,9 @@ PlanOptions::PlanOptions(Tool &tool)
             cl::desc(
                 "element type: f32, bf16 or f64; f16 and tf32 can be planned"),
             cl::value_desc("TYPE"), cl::init("f32"), cl::cat(tool.category())),
-      clip("clip", cl::desc("clipping by the global norm: on or off"),
+      clip("clip",
+           cl::desc("clipping by the global norm: on, off, or delayed: by the "
+                    "norm of the batch before (schedule 2bw)"),
            cl::value_desc("on|off"), cl::init("on"), cl::cat(tool.category())),
       dropout("dropout", cl::desc("dropout as the model says, or off"),
               cl::value_desc("model|off"), cl::init("model"),
@@ -433,9 +435,14 @@ PlanOptions::training(TrainingOptions base) const {
     base.optimizer = optimizer;
   if (dtype.getNumOccurrences())
     base.dtype = dtype;
-  if (clip.getNumOccurrences())
-    if (llvm::Error error = onOff(clip, "on", "off", base.clip))
-      return error;
+  if (clip.getNumOccurrences()) {
+    if (clip != "on" && clip != "off" && clip != "delayed")
+      return makeError("option --clip: expected 'on', 'off' or 'delayed', "
+                       "found '" +
+                       clip + "'");
+    base.clip = clip != "off";
+    base.clipDelayed = clip == "delayed";
+  }
   if (dropout.getNumOccurrences())
     if (llvm::Error error = onOff(dropout, "model", "off", base.dropout))
       return error;

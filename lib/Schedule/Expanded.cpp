@@ -128,6 +128,8 @@ private:
         message(role, local, part, operation);
       break;
     case TaskKind::Norm: {
+      if (program.goesOn())
+        break;
       std::vector<int64_t> all(operations.size());
       std::iota(all.begin(), all.end(), 0);
       meet(rank, operation, all, "norm", -1);

@@ -168,6 +168,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.microBatches = shape.microBatches;
   program.weightVersions = schedule.weightVersions(shape);
   program.delay = schedule.delay(shape);
+  program.delayedNorm = shape.delayedNorm;
   program.separatesMessages = schedule.separatesMessages(shape);
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)

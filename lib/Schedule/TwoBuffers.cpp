@@ -21,7 +21,9 @@
 // sound, and slower than a drain.
 //
 // The update waits for nobody but the ranks that share the parameters, so there
-// is no norm over all ranks and nothing that depends on one.
+// is no norm over all ranks and nothing that depends on one. A norm, where there
+// is one, is told to all, and what is used is that of the batch before: from
+// P - 1 micro-batches on everybody has told it.
 //
 // Ends of a tie do not meet. The borrower of a parameter leaves its gradient of
 // batch t where the owner takes it for update t, and goes on; who borrows comes
@@ -79,7 +81,7 @@ public:
       buildPrologue(program, shape, role);
       buildBatch(program, shape, role, SchedulePart::Steady);
       buildBatch(program, shape, role, SchedulePart::Drain);
-      buildStepEnd(program, role, /*withNorm=*/false);
+      buildStepEnd(program, role, shape.delayedNorm);
       buildEvaluate(program, role);
     }
     return program;
@@ -130,7 +132,8 @@ private:
     return shape.microBatches < shape.roles - 1;
   }
   static void addEnds(TimeBound &bound) {
-    for (RoleTime time : {RoleTime::Behind, RoleTime::Tail, RoleTime::Update})
+    for (RoleTime time : {RoleTime::Behind, RoleTime::Tail, RoleTime::Norm,
+                          RoleTime::Update})
       bound.maxima.push_back({1, largestOf({{time, 1}})});
   }
   /// Whether role `role` is one pass further ahead than the next one.

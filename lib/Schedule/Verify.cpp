@@ -753,7 +753,8 @@ private:
     for (size_t i = 0; i < tasksOf(role).size(); ++i) {
       TaskKind kind = tasksOf(role)[i].kind;
       TaskRef ref{role, static_cast<int64_t>(i)};
-      if (kind == TaskKind::Norm) {
+      // Where batches go on a norm is one that all have told a batch before.
+      if (kind == TaskKind::Norm && !program.goesOn()) {
         std::set<int64_t> all;
         for (int64_t r = 0; r < roleCount; ++r)
           all.insert(r);

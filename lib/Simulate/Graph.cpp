@@ -432,6 +432,9 @@ void Graph::touchStates(Activity activity, double LayerTimeParts::*part,
 void Graph::norm() {
   touchStates(Activity::Norm, &LayerTimeParts::norm, 0,
               input.roles[role].layers.size());
+  // Of a batch before it is there.
+  if (input.program.goesOn())
+    return;
   Meeting met = meeting(NormMeeting, 0, occurrences[{NormMeeting, 0}]++, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};

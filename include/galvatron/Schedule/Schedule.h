@@ -35,6 +35,8 @@ struct ScheduleShape {
   int64_t microBatches = 1;
   int64_t chunks = 1;         ///< of a role
   int64_t residentChunks = 0; ///< see TaskProgram
+  /// Gradients that are late are clipped by the norm of the batch before.
+  bool delayedNorm = false;
 
   int64_t allChunks() const { return roles * chunks; }
 };

@@ -164,6 +164,7 @@ struct TaskProgram {
   /// As of Schedule.
   int64_t weightVersions = 1, delay = 0;
   bool separatesMessages = false;
+  bool delayedNorm = false; ///< of ScheduleShape
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
   int64_t residentChunks = 0;

@@ -220,6 +220,10 @@ struct Simulation {
 llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
                                         size_t mostOperations = 20000);
 
+/// Seconds from step to step where stages go on without a norm of all
+/// gradients: of a schedule that drains, once steps follow each other evenly.
+llvm::Expected<double> secondsWithoutNorm(const SimulationInput &input);
+
 /// Bounds of what simulate() says, in closed form, by the times of the stages'
 /// tasks (docs/simulator.md, "Bounds").
 struct StepBounds {

@@ -409,10 +409,10 @@ typedef enum grt_backward_flag {
 /// so are those that no kind names yet: they have their places because a row
 /// that grew would need another version.
 typedef struct grt_task {
-  uint8_t kind;         ///< grt_task_kind
-  uint8_t flags;        ///< grt_backward_flag set
+  uint8_t kind;   ///< grt_task_kind
+  uint8_t flags;  ///< grt_backward_flag set
   uint16_t chunk; ///< of tasks that run layers, SYNC_GRADIENTS, UPDATE, SWAP
-  uint16_t slot;        ///< of tasks that run layers: stash slot of the chunk
+  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk
   uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< SWAP: grt_swap_class set
   uint32_t micro_batch; ///< of tasks that run layers

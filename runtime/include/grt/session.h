@@ -367,6 +367,9 @@ public:
   Status setNextBatch(const DataBatch &batch, uint64_t counted);
   /// Whether the batch that is set was begun.
   bool hasBegun() const;
+  /// Whether ranks go on without the others behind a step: there is no gradient
+  /// norm then.
+  bool goesAhead() const;
   /// Which samples the ranks of this process read.
   const SamplesRead &samplesRead() const;
   /// The same for programs with two data of 32-bit integers, such as tokens and

@@ -128,6 +128,8 @@ public:
   /// Returns when what was posted may be changed: at once, if nothing was.
   virtual void awaitTaken(int peer, size_t box);
   /// Waits for what a peer has posted, and does with it what the call says.
+  /// Messages of several boxes are taken in the order in which they were
+  /// posted.
   virtual void take(const ExchangeCall &call, const ExchangePeer &receive,
                     size_t box);
   /// Tells all other ranks some numbers, as `number`-th time, from 1 on; all of

@@ -139,6 +139,10 @@ void Rank::train() {
     runPart(GRT_PART_STEP_END, false);
     joinStreams();
     warm = true;
+    if (state.ahead()) {
+      fetchResults(/*withNorm=*/false);
+      gatherResults();
+    }
   }
   if (recorder)
     recorder->endStep();
@@ -189,6 +193,15 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
         parts |= 1u << p;
     activity.setTask(&list.tasks[i]);
     runTask(task, parts, part == GRT_PART_STEP_END);
+    bool lastLoss = task.kind == GRT_TASK_FORWARD && task.generation == 0 &&
+                    int64_t(task.micro_batch) + 1 == manifest.microBatches &&
+                    part != GRT_PART_EVALUATE && !*device && input->parts == 1;
+    if (lastLoss && lossIsKnown && state.ahead() && hasLoss() &&
+        chunkOf(task.chunk).chunk == &roleData->chunks.back()) {
+      fetchResults(/*withNorm=*/false);
+      addLosses();
+      lossIsKnown(ownLoss);
+    }
   }
 }
 
@@ -810,6 +823,11 @@ void Rank::tie(bool reduce) {
 }
 
 void Rank::norm() {
+  if (manifest.delay)
+    return normLate();
+  // Nothing depends on it, so nobody waits for it.
+  if (state.ahead())
+    return;
   sumNorm();
   fetchResults(/*withNorm=*/true);
   decideUpdate();
@@ -859,11 +877,15 @@ void Rank::fetchResults(bool withNorm) {
         device->fetch(&deviceStep->local_norm_squared, sizeof(double)));
 }
 
-void Rank::gatherResults() {
-  device->wait();
+void Rank::addLosses() {
   ownLoss = earlierLosses;
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
     ownLoss += fetchedLosses[m];
+}
+
+void Rank::gatherResults() {
+  device->wait();
+  addLosses();
   if (state.ahead() && input->mode == GRT_MODE_TRAIN)
     return shareLosses();
   double mine[2] = {fetchedNorm ? *fetchedNorm : 0, ownLoss};

@@ -26,6 +26,7 @@
 #include "grt/session.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,8 +100,12 @@ struct RunState {
   bool poison = false;
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
-  /// Ranks do not meet at the end of a step.
-  bool ahead() const { return manifest.delay > 0; }
+  /// Ranks do not meet at the end of a step: gradients are late, or nothing of
+  /// a step needs all of them.
+  bool ahead() const {
+    return manifest.delay > 0 ||
+           (options.onNan == OnNan::Late && !manifest.clip && !backend.device);
+  }
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
   std::vector<TieTables> ties = {};
@@ -129,7 +134,15 @@ public:
   void train();
   /// The newest weights were not made by the last step. Without an older
   /// version of them that is a copy.
-  void changedWeights(bool olderToo) { hasOlderWeights = olderToo; }
+  void changedWeights(bool olderToo) {
+    hasOlderWeights = olderToo;
+    normBefore = -1;
+    awaitsNumbers = false;
+  }
+  /// The norm by which the next batch is clipped, where that is one batch late;
+  /// negative: there is none. Between steps.
+  double normOfLastStep() const { return normBefore; }
+  void setNormOfLastStep(double norm) { normBefore = norm; }
   /// Makes older versions, where there are any, if they are not there.
   void completeWeights();
   /// What was begun with others and left for later is ended, so that newest
@@ -137,6 +150,9 @@ public:
   void settle();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
+  /// Called with `ownLoss` as soon as it is known, where ranks go on without
+  /// each other.
+  std::function<void(double)> lossIsKnown;
   /// Returns when all that this rank was asked for is done.
   void finish();
   /// Recorded events get the device's times.
@@ -367,9 +383,17 @@ private:
   /// it.
   void sumNorm();
   void fetchResults(bool withNorm);
+  /// Those that were fetched, and of the batch's parts before.
+  void addLosses();
   void gatherResults();
   /// Where ranks go on without the others: those that have losses tell them.
   void shareLosses();
+  /// The norm of a batch whose gradients are late is told to all ranks; what
+  /// clips is that of the batch before.
+  void normLate();
+  void tellNumbers(double squares);
+  /// What all ranks have told with the last step, if that was not heard yet.
+  void hearNumbers();
   void decideUpdate();
   /// COMPUTE comes behind all other streams.
   void joinStreams();
@@ -489,8 +513,11 @@ private:
   size_t tieMeeting = 0;
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   std::vector<double> gathered;
-  std::vector<int> withLoss; ///< ranks of the last layer
-  uint64_t told = 0;         ///< steps whose numbers were told
+  std::vector<int> withLoss;  ///< ranks of the last layer
+  uint64_t told = 0;          ///< steps whose numbers were told
+  bool awaitsNumbers = false; ///< those of the last one have not been heard
+  uint64_t lastStep = 0;      ///< whose norm was told last
+  double normBefore = -1;     ///< of the last step's gradients; -1: not known
   /// Integers of the optimizer's calls if everything decays, by descriptor.
   std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;
   /// What calls over parameters become under rules. Layers share functions.

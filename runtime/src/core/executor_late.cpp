@@ -17,9 +17,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/error.h"
 #include "core/executor.h"
 
-#include <array>
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace grt {
@@ -117,27 +119,70 @@ void Rank::takeTiedValues() {
 // Numbers that all ranks want to know
 //===----------------------------------------------------------------------===//
 
+void Rank::tellNumbers(double squares) {
+  ++told;
+  const double mine[Communicator::toldNumbers] = {
+      ownLoss, double(input->requests), squares};
+  host.tell(told, mine);
+  awaitsNumbers = true;
+}
+
+void Rank::hearNumbers() {
+  if (!std::exchange(awaitsNumbers, false))
+    return;
+  requestsHeard = 0;
+  double squares = 0;
+  for (int rank = 0; rank < host.size(); ++rank) {
+    double heard[Communicator::toldNumbers];
+    host.hear(rank, told, heard);
+    requestsHeard |= uint32_t(heard[1]);
+    squares += heard[2];
+  }
+  if (!manifest.clip)
+    return;
+  normBefore = std::sqrt(squares);
+  if (!std::isfinite(normBefore))
+    fail(ExitNumerics,
+         "step " + str(lastStep) + ": the gradient norm is " +
+             (std::isnan(normBefore) ? "nan" : "infinite") +
+             ", which is found one batch late: weights are of no use any more, "
+             "a checkpoint of before is");
+}
+
+void Rank::normLate() {
+  sumNorm();
+  fetchResults(/*withNorm=*/true);
+  device->wait();
+  double squares = *fetchedNorm;
+  hearNumbers();
+  step->clip_factor = 1;
+  if (normBefore >= 0)
+    step->clip_factor =
+        std::min(1.0, input->hyperparameters.clipNorm / (normBefore + 1e-6));
+  if (*device)
+    device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
+                   &step->clip_factor, sizeof(double));
+  addLosses();
+  tellNumbers(squares);
+  lastStep = input->step;
+}
+
 void Rank::shareLosses() {
   // The session adds up those of its own process.
   if (state.oneProcess)
     return;
-  ++told;
-  host.tell(told, std::array<double, Communicator::toldNumbers>{
-                      ownLoss, double(input->requests)});
-  requestsHeard = 0;
+  // What is asked for may come later than losses, from ranks that are behind.
+  if (!manifest.clip) {
+    hearNumbers();
+    tellNumbers(/*squares=*/0);
+  }
+  // Losses are known before the last gradient comes.
   lossSum = 0;
-  std::array<double, Communicator::toldNumbers> heard;
-  // Losses are known before the last gradient comes. What is asked for may come
-  // later than that, from ranks that are behind.
   for (int rank : withLoss) {
-    heard[0] = ownLoss;
+    double heard[Communicator::toldNumbers] = {ownLoss};
     if (rank != self)
       host.hear(rank, told, heard);
     lossSum += heard[0];
-  }
-  for (int rank = 0; rank < host.size() && told > 1; ++rank) {
-    host.hear(rank, told - 1, heard);
-    requestsHeard |= uint32_t(heard[1]);
   }
 }
 

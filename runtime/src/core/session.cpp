@@ -96,6 +96,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   }
   world.watch(activities);
   ended.resize(ranks.size());
+  lossesKnown.resize(ranks.size());
   memories.resize(ranks.size());
   try {
     for (int rank = 0; rank < size; ++rank)
@@ -275,13 +276,19 @@ void Session::Implementation::checkLate() const {
             "' updates before all ranks know whether values are finite: "
             "stopping or leaving out the update is not possible, expected "
             "--on-nan=late");
-  if (!late && state.options.onNan == OnNan::Late)
-    invalid("--on-nan=late is for schedules whose updates are late, found '" +
-            schedule + "'");
-  if (late && set.hyperparameters.skipNorm > 0)
-    invalid("schedule '" + schedule +
-            "' has no gradient norm over all ranks, so no update can be left "
-            "out for it");
+  bool nanLate = state.options.onNan == OnNan::Late;
+  if (!late && nanLate && program->manifest().clip)
+    invalid("--on-nan=late: updates of schedule '" + schedule +
+            "' wait for the norm of all gradients, by which they are clipped: "
+            "expected a program compiled with --clip=off");
+  if (!late && nanLate && state.backend.device)
+    invalid("--on-nan=late: on devices steps of schedule '" + schedule +
+            "' meet in any case");
+  if ((late || nanLate) && set.hyperparameters.skipNorm > 0)
+    invalid(
+        (late ? "schedule '" + schedule + "'" : std::string("--on-nan=late")) +
+        " has no gradient norm over all ranks, so no update can be left "
+        "out for it");
 }
 
 void Session::Implementation::findSamplesRead() {
@@ -421,6 +428,8 @@ Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
 }
 
 bool Session::hasBegun() const { return impl->set.begun; }
+
+bool Session::goesAhead() const { return impl->state.ahead(); }
 
 const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
 

@@ -29,6 +29,8 @@ def GalvatronApplyTraining
            "f32, bf16 or f64">,
     Option<"clip", "clip", "bool", /*default=*/"true",
            "whether gradients may be clipped by their global norm">,
+    Option<"clipDelayed", "clip-delayed", "bool", /*default=*/"false",
+           "by the norm of the batch before">,
     Option<"dropout", "dropout", "bool", /*default=*/"true",
            "whether dropout stays as the model has it">,
     Option<"decayAll", "decay-all", "bool", /*default=*/"false",
