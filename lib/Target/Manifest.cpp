@@ -51,7 +51,7 @@ private:
   LogicalResult collect() {
     plan = mlir::galvatron::getPlan(module);
     training = mlir::galvatron::getTraining(module);
-    model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
+    model = module->getAttrOfType<ModelAttr>(kModelAttr);
     if (!plan || !training || !model)
       return module.emitOpError()
              << "expected 'galvatron.plan', 'galvatron.training' and '"
@@ -79,7 +79,7 @@ private:
         return failure();
 
     if (failed(readJson("model configuration", options.modelConfig,
-                        model.getAs<StringAttr>("config"), modelConfig)))
+                        model.getConfig(), modelConfig)))
       return failure();
     return readJson("plan", options.plan,
                     module->getAttrOfType<StringAttr>(
@@ -97,8 +97,9 @@ private:
       if (!layer.getPlacement())
         return layer.emitOpError("expected a placement: run "
                                  "'galvatron-allocate-arena' first");
-      for (auto tensor : layer.getTensors().getAsRange<DictionaryAttr>()) {
-        auto symbol = tensor.getAs<FlatSymbolRefAttr>("parameter");
+      for (auto tensor :
+           layer.getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>()) {
+        FlatSymbolRefAttr symbol = tensor.getParameter();
         if (!parameters.contains(symbol.getAttr()))
           return layer.emitOpError() << "expected tensor " << symbol
                                      << " to name a 'galvatron.parameter'";
@@ -306,61 +307,71 @@ private:
     writeExchangeRef("recv-gradient", chunk.recvGradient);
   }
 
+  void writeExtent(StringRef name, ExtentAttr extent) {
+    writeNumbers(name, {extent.getOffset(), extent.getBytes()});
+  }
+
+  void writeStates(ArenaAttr arena) {
+    writeExtent("parameters", arena.getParameters());
+    writeExtent("gradients", arena.getGradients());
+    writeExtent("optimizer", arena.getOptimizer());
+  }
+
   void writeRole(RoleOp role) {
+    ArenaAttr arena = *role.getArena();
     json.object([&] {
       json.attribute("stage", role.getStage());
       writeNumbers("devices", role.getDevices());
       json.attributeObject("arena", [&] {
         json.attribute("bytes", *role.getArenaBytes());
-        DictionaryAttr arena = *role.getArena();
-        auto range = [&](StringRef name) {
-          return arena.getAs<DenseI64ArrayAttr>(name).asArrayRef();
-        };
         // Where home is the host the arena has what is resident.
-        if (arena.contains("home")) {
-          writeNumbers("parameters", range("resident_parameters"));
-          writeNumbers("gradients", range("resident_gradients"));
+        if (arena.getHomeBytes() > 0) {
+          writeExtent("parameters", arena.getResidentParameters());
+          writeExtent("gradients", arena.getResidentGradients());
         } else {
-          for (StringRef name : {"parameters", "gradients", "optimizer"})
-            writeNumbers(name, range(name));
+          writeStates(arena);
         }
-        for (StringRef name : {"slots", "transient"})
-          writeNumbers(name, range(name));
-        for (StringRef name : {"window", "workspace"})
-          if (arena.contains(name))
-            writeNumbers(name, range(name));
+        writeExtent("slots", arena.getSlots());
+        writeExtent("transient", arena.getTransient());
+        if (DenseI64ArrayAttr window = arena.getWindow())
+          writeNumbers("window", window);
+        if (arena.getWorkspace())
+          writeExtent("workspace", arena.getWorkspace());
         // The first two have the same bytes, from either end.
         json.attributeArray("boundary", [&] {
-          for (StringRef name : {"boundary", "boundary", "received", "sent"})
-            if (arena.contains(name))
+          for (ExtentAttr extent : {arena.getBoundary(), arena.getBoundary(),
+                                    arena.getReceived(), arena.getSent()})
+            if (extent)
               json.array([&] {
-                for (int64_t number : range(name))
-                  json.value(number);
+                json.value(extent.getOffset());
+                json.value(extent.getBytes());
               });
         });
-        for (StringRef name : {"data", "loss", "step"})
-          writeNumbers(name, range(name));
+        writeExtent("data", arena.getData());
+        writeExtent("loss", arena.getLoss());
+        writeExtent("step", arena.getStep());
       });
-      if (DictionaryAttr arena = *role.getArena(); arena.contains("home"))
+      if (arena.getHomeBytes() > 0)
         json.attributeObject("home", [&] {
-          auto range = [&](StringRef name) {
-            return arena.getAs<DenseI64ArrayAttr>(name).asArrayRef();
-          };
-          json.attribute("bytes", range("home")[1]);
-          for (StringRef name : {"parameters", "gradients", "optimizer"})
-            writeNumbers(name, range(name));
+          json.attribute("bytes", arena.getHomeBytes());
+          writeStates(arena);
         });
       json.attributeObject("ledger", [&] {
-        // In the order of the arena rather than of the alphabet.
-        for (StringRef name :
-             {"parameters", "gradients", "optimizer", "activations", "backward",
-              "communication", "workspace", "runtime"})
-          json.attribute(name,
-                         role.getLedger()->getAs<IntegerAttr>(name).getInt());
+        LedgerAttr ledger = *role.getLedger();
+        for (auto [name, bytes] :
+             {std::pair("parameters", ledger.getParameters()),
+              {"gradients", ledger.getGradients()},
+              {"optimizer", ledger.getOptimizer()},
+              {"activations", ledger.getActivations()},
+              {"backward", ledger.getBackward()},
+              {"communication", ledger.getCommunication()},
+              {"workspace", ledger.getWorkspace()},
+              {"runtime", ledger.getRuntime()}})
+          json.attribute(name, bytes);
       });
       json.attribute("slot-bytes", *role.getSlotBytes());
       json.attributeArray("data", [&] {
-        auto copies = role.getArena()->getAs<ArrayAttr>("copies");
+        ArrayAttr copies = arena.getCopies();
         if (!copies)
           return;
         for (auto copy : copies.getAsRange<DenseI64ArrayAttr>())
@@ -381,18 +392,15 @@ private:
     });
   }
 
-  void writeTensor(DictionaryAttr tensor) {
+  void writeTensor(mlir::galvatron::FlatTensorAttr tensor) {
     json.object([&] {
-      json.attribute(
-          "parameter",
-          parameters.lookup(
-              tensor.getAs<FlatSymbolRefAttr>("parameter").getAttr()));
-      json.attribute("group", tensor.getAs<IntegerAttr>("group").getInt());
-      json.attribute("offset", tensor.getAs<IntegerAttr>("offset").getInt());
-      writeNumbers("view", tensor.getAs<DenseI64ArrayAttr>("view"));
-      writeNumbers("local-shape",
-                   tensor.getAs<DenseI64ArrayAttr>("local_shape"));
-      json.attribute("tp-dim", tensor.getAs<IntegerAttr>("tp_dim").getInt());
+      json.attribute("parameter",
+                     parameters.lookup(tensor.getParameter().getAttr()));
+      json.attribute("group", tensor.getGroup());
+      json.attribute("offset", tensor.getOffset());
+      writeNumbers("view", tensor.getView());
+      writeNumbers("local-shape", tensor.getLocalShape());
+      json.attribute("tp-dim", tensor.getTpDim());
     });
   }
 
@@ -407,11 +415,11 @@ private:
     return most;
   }
 
-  void writeGathered(StringRef key, bool ahead, IntegerAttr offset) {
-    if (!offset)
+  void writeGathered(StringRef key, bool ahead, int64_t offset) {
+    if (offset < 0)
       return;
     json.attributeObject(key, [&] {
-      json.attribute("offset", offset.getInt());
+      json.attribute("offset", offset);
       json.attribute("ahead", ahead);
     });
   }
@@ -428,10 +436,7 @@ private:
     auto write = [&](StringRef key, ArrayRef<int64_t> rows, size_t length) {
       SmallVector<int64_t> numbers;
       for (size_t i = 0; i < rows.size(); i += length) {
-        int64_t stash = layers[rows[i]]
-                            .getPlacement()
-                            ->getAs<IntegerAttr>("stash")
-                            .getInt();
+        int64_t stash = layers[rows[i]].getPlacement()->getStash();
         numbers.push_back(stash + rows[i + 1]);
         llvm::append_range(numbers, rows.slice(i + 2, length - 2));
       }
@@ -446,10 +451,7 @@ private:
 
   void writeLayer(LayerOp layer, int64_t number) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
-    DictionaryAttr placement = *layer.getPlacement();
-    auto offset = [&](StringRef name) {
-      return placement.getAs<IntegerAttr>(name).getInt();
-    };
+    PlacementAttr placement = *layer.getPlacement();
     json.attribute("name", layer.getLayerName());
     json.attribute("index", layer.getIndex());
     json.attribute("strategy", strategy.str());
@@ -470,32 +472,32 @@ private:
     writeFunctionRef("update", layer.getUpdateAttr());
     writeFunctionRef("norm", layer.getNormAttr());
     json.attributeArray("tensors", [&] {
-      for (auto tensor : layer.getTensors().getAsRange<DictionaryAttr>())
+      for (auto tensor :
+           layer.getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>())
         writeTensor(tensor);
     });
     json.attributeArray("groups", [&] {
-      for (auto group : layer.getGroups().getAsRange<DictionaryAttr>())
+      for (auto group :
+           layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>())
         json.object([&] {
-          json.attribute("elements",
-                         group.getAs<IntegerAttr>("elements").getInt());
-          json.attribute("shard-elements",
-                         group.getAs<IntegerAttr>("shard_elements").getInt());
+          json.attribute("elements", group.getElements());
+          json.attribute("shard-elements", group.getShardElements());
         });
     });
 
-    json.attribute("parameter", offset("parameter"));
-    json.attribute("gradient", offset("gradient"));
-    json.attribute("optimizer", offset("optimizer"));
-    if (layer.getPlacement()->contains("resident_parameter")) {
-      json.attribute("resident-parameter", offset("resident_parameter"));
-      json.attribute("resident-gradient", offset("resident_gradient"));
+    json.attribute("parameter", placement.getParameter());
+    json.attribute("gradient", placement.getGradient());
+    json.attribute("optimizer", placement.getOptimizer());
+    if (placement.getResidentParameter() >= 0) {
+      json.attribute("resident-parameter", placement.getResidentParameter());
+      json.attribute("resident-gradient", placement.getResidentGradient());
     }
-    json.attribute("stash", offset("stash"));
+    json.attribute("stash", placement.getStash());
     json.attribute("input-bytes", layer.getInputBytes());
     json.attribute("stash-bytes", layer.getStashBytes());
     writeTensorsAlive(layer);
-    json.attribute("transient", offset("backward_transient"));
-    json.attribute("forward-transient", offset("forward_transient"));
+    json.attribute("transient", placement.getBackwardTransient());
+    json.attribute("forward-transient", placement.getForwardTransient());
     json.attribute("transient-bytes", transientBytes({layer.getRecomputeAttr(),
                                                       layer.getBackwardAttr(),
                                                       layer.getWeightAttr()}));
@@ -503,26 +505,26 @@ private:
                    transientBytes({layer.getForwardAttr()}));
     json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());
     writeGathered("forward-gathered", layer.getForwardAhead(),
-                  placement.getAs<IntegerAttr>("forward_gathered"));
+                  placement.getForwardGathered());
     writeGathered("backward-gathered", layer.getBackwardAhead(),
-                  placement.getAs<IntegerAttr>("backward_gathered"));
+                  placement.getBackwardGathered());
 
-    auto data = placement.getAs<DenseI64ArrayAttr>("data");
+    DenseI64ArrayAttr data = placement.getData();
     writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());
     bool hasSeveral =
-        layer->getParentOfType<RoleOp>().getArena()->contains("sent");
+        bool(layer->getParentOfType<RoleOp>().getArena()->getSent());
     json.attributeObject("output", [&] {
-      StringRef kind = placement.getAs<StringAttr>("output").getValue();
-      json.attribute("kind", kind);
-      if (kind == "slot")
+      OutputPlace place = placement.getOutput();
+      json.attribute("kind", stringifyOutputPlace(place));
+      if (place == OutputPlace::Slot)
         json.attribute("layer", number + 1);
-      else if (kind == "boundary")
+      else if (place == OutputPlace::Boundary)
         json.attribute("buffer", hasSeveral ? kSentBuffer : 1);
     });
-    for (auto [key, name] :
-         {std::pair("grad-in", "grad_in"), std::pair("grad-out", "grad_out")}) {
-      if (auto buffer = placement.getAs<IntegerAttr>(name))
-        json.attribute(key, buffer.getInt());
+    for (auto [key, buffer] : {std::pair("grad-in", placement.getGradIn()),
+                               {"grad-out", placement.getGradOut()}}) {
+      if (buffer >= 0)
+        json.attribute(key, buffer);
       else
         json.attribute(key, nullptr);
     }
@@ -538,7 +540,7 @@ private:
 
   mlir::galvatron::PlanAttr plan;
   mlir::galvatron::TrainingAttr training;
-  DictionaryAttr model;
+  ModelAttr model;
   SmallVector<RoleOp> roles;
   SmallVector<TiedTensor> ties;
   /// Numbers in module order.

@@ -58,23 +58,26 @@ protected:
     std::ofstream text(folder + "/text.txt");
     for (int i = 0; i < 400; ++i)
       text << "abcdefgh";
-    segmentsBefore = segments();
+    // A folder of the test's own: other runs on the machine use shared memory,
+    // too.
+    fs::create_directories(sharedMemory);
+    setenv("OMPI_MCA_btl_vader_backing_directory", sharedMemory.c_str(), 1);
   }
   void TearDown() override {
     fs::remove_all(folder);
     // mpirun removes them when it has seen all processes end.
-    for (int i = 0; i < 500 && segments() != segmentsBefore; ++i)
+    for (int i = 0; i < 500 && !segments().empty(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(segments(), segmentsBefore) << "shared memory was left behind";
+    EXPECT_EQ(segments(), std::set<std::string>())
+        << "shared memory was left behind";
+    fs::remove_all(sharedMemory);
   }
 
   /// What Open MPI keeps in shared memory; the runtime keeps nothing there.
-  static std::set<std::string> segments() {
+  std::set<std::string> segments() const {
     std::set<std::string> names;
-    for (const auto &entry : fs::directory_iterator("/dev/shm"))
-      if (std::string name = entry.path().filename();
-          name.find("vader") != name.npos)
-        names.insert(name);
+    for (const auto &entry : fs::directory_iterator(sharedMemory))
+      names.insert(entry.path().filename());
     return names;
   }
 
@@ -142,7 +145,8 @@ protected:
   }
 
   std::string folder;
-  std::set<std::string> segmentsBefore;
+  std::string sharedMemory =
+      "/dev/shm/galvatron-processes-test-" + std::to_string(getpid());
 };
 
 TEST_F(ProcessesTest, SameBitsAsThreads) {

@@ -81,19 +81,20 @@ module attributes {{
                 ".weight] {strategy = #galvatron.strategy<[" + levels +
                 "]>, stage = " + str(stage) + " : i64, forward = " + body +
                 ".forward, backward = " + body +
-                ".backward, layout = {samples = 1 : i64, input_bytes = " +
+                ".backward, layout = #galvatron.layout<samples = 1, "
+                "input_bytes = " +
                 (layer ? "256" : "0") +
-                " : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64, "
-                "tensors = [{parameter = @h." +
+                ", output_bytes = 256, stash_bytes = 0, "
+                "tensors = [#galvatron.flat_tensor<parameter = @h." +
                 name +
-                ".weight, group = 0 : i64, offset = 0 : i64, view = "
-                "array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : "
-                "i64}], groups = [{elements = 64 : i64, shard_elements = 64 : "
-                "i64}, {elements = 0 : i64, shard_elements = 0 : i64}]" +
+                ".weight, group = 0, offset = 0, view = [64], "
+                "local_shape = [64]>], groups = "
+                "[#galvatron.flat_group<elements = 64, shard_elements = 64>, "
+                "#galvatron.flat_group<elements = 0, shard_elements = 0>]" +
                 (layer == 0 ? ", data = [\"tokens\"]"
                  : last     ? ", data = [\"labels\"]"
                             : "") +
-                "}} : (" + type + (last ? ", tensor<?x4xi32>" : "") + ") -> ";
+                ">} : (" + type + (last ? ", tensor<?x4xi32>" : "") + ") -> ";
         type = layer + 1 < layers ? "tensor<?x64xf32>" : "tensor<1xf64>";
         text += type + "\n";
         previous = "%l" + name;

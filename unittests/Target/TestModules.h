@@ -136,15 +136,15 @@ inline std::string stages(const Bigram &model) {
           strategy = #galvatron.strategy<[{0}]>, stage = 0 : i64,
           forward = @embed.forward, backward = @embed.backward,
           update = @embed.update, norm = @embed.norm,
-          layout = {{samples = {1} : i64, input_bytes = 0 : i64,
-            output_bytes = {2} : i64, stash_bytes = 0 : i64,
-            recompute_stash_bytes = 0 : i64, bytes_per_unit = {3} : i64,
-            tensors = [{{parameter = @table.weight, group = 0 : i64,
-              offset = 0 : i64, view = array<i64: {4}, {4}>,
-              local_shape = array<i64: {4}, {4}>, tp_dim = -1 : i64}],
-            groups = [{{elements = {5} : i64, shard_elements = {5} : i64},
-                      {{elements = 0 : i64, shard_elements = 0 : i64}],
-            data = ["tokens"]}}
+          layout = #galvatron.layout<samples = {1}, input_bytes = 0,
+            output_bytes = {2}, stash_bytes = 0,
+            recompute_stash_bytes = 0, bytes_per_unit = {3},
+            tensors = [#galvatron.flat_tensor<parameter = @table.weight, group = 0,
+              offset = 0, view = [{4}, {4}],
+              local_shape = [{4}, {4}], tp_dim = -1>],
+            groups = [#galvatron.flat_group<elements = {5}, shard_elements = {5}>,
+                      #galvatron.flat_group<elements = 0, shard_elements = 0>],
+            data = ["tokens"]>}
           : (tensor<?x{6}xi32>) -> {7})mlir",
                     model.embedLevels, str(embed), str(embed * unit), str(unit),
                     str(v), str(v * v), str(model.seqLen), logits)
@@ -154,11 +154,11 @@ inline std::string stages(const Bigram &model) {
       %2 = galvatron.layer "loss"(%{0}, %labels) {{
           strategy = #galvatron.strategy<[{1}]>, stage = {2} : i64,
           forward = @loss.forward, backward = @loss.backward,
-          layout = {{samples = {3} : i64, input_bytes = {4} : i64,
-            output_bytes = 0 : i64, stash_bytes = {4} : i64, tensors = [],
-            groups = [{{elements = 0 : i64, shard_elements = 0 : i64},
-                      {{elements = 0 : i64, shard_elements = 0 : i64}],
-            data = ["labels"]}}
+          layout = #galvatron.layout<samples = {3}, input_bytes = {4},
+            output_bytes = 0, stash_bytes = {4}, tensors = [],
+            groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>,
+                      #galvatron.flat_group<elements = 0, shard_elements = 0>],
+            data = ["labels"]>}
           : ({5}, tensor<?x{6}xi32>) -> tensor<1xf64>)mlir",
                     split ? "t" : "0", model.lossLevels, split ? "1" : "0",
                     str(loss), str(loss * unit), logits, str(model.seqLen))

@@ -103,10 +103,7 @@ private:
   };
 
   /// Or the weight part of one.
-  bool isBackward() const {
-    return direction == "backward" ||
-           direction == mlir::galvatron::kWeightDirection;
-  }
+  bool isBackward() const { return partition.isBackward(); }
   Value newBuffer(MemRefType type, MemoryRegion region,
                   std::optional<int64_t> offset) {
     OpBuilder::InsertionGuard guard(builder);
@@ -155,7 +152,7 @@ private:
   /// With streams the executor gathers parameters, a layer ahead if it may;
   /// else the function does.
   bool gathersOutside;
-  StringRef direction;
+  mlir::galvatron::PartitionAttr partition;
   Operation *current = nullptr;
 
   DenseMap<Value, Value> argumentBuffers;
@@ -245,8 +242,9 @@ void FunctionConverter::bindParameters() {
   } else if (layout.shards > 1) {
     // Between recompute and backward the gathered tensors are kept like a
     // stash; else they are temporaries of this function.
-    bool keep = direction == "recompute" ||
-                source->hasAttr(mlir::galvatron::kGatheredAttr);
+    bool keep =
+        partition.getDirection() == mlir::galvatron::Direction::Recompute ||
+        partition.getGathered();
     builder.setInsertionPoint(target.getBody().front().getTerminator());
     int64_t shardOffset = 0;
     for (int group : {0, 1}) {
@@ -261,7 +259,7 @@ void FunctionConverter::bindParameters() {
       } else {
         gathered[group] = newTransient(fullType);
       }
-      if (!source->hasAttr(mlir::galvatron::kGatheredAttr)) {
+      if (!partition.getGathered()) {
         auto shardType = MemRefType::get(layout.shardElements[group], element);
         Value shard =
             newBuffer(shardType, MemoryRegion::Parameter, shardOffset);
@@ -550,8 +548,7 @@ void FunctionConverter::placeLifetimes() {
 }
 
 FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
-  direction = source->getAttrOfType<StringAttr>(mlir::galvatron::kDirectionAttr)
-                  .getValue();
+  partition = mlir::galvatron::PartitionAttr::of(source);
   builder.setInsertionPointAfter(source);
   target = FuncOp::create(builder, source.getLoc(), source.getName());
 

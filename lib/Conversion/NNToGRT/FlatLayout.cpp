@@ -32,16 +32,13 @@ int64_t FlatLayout::optimizerBytes(StringRef optimizer) const {
 
 FlatLayout grt::getFlatLayout(func::FuncOp function) {
   FlatLayout layout;
-  if (auto shards = function->getAttrOfType<IntegerAttr>(
-          mlir::galvatron::kShardedDataAttr))
-    layout.shards = shards.getInt();
-  if (auto shards = function->getAttrOfType<IntegerAttr>(
-          mlir::galvatron::kShardedStateAttr))
-    layout.stateShards = shards.getInt();
   ArrayRef<int64_t> borrowed;
-  if (auto attr = function->getAttrOfType<DenseI64ArrayAttr>(
-          mlir::galvatron::kBorrowedAttr))
-    borrowed = attr.asArrayRef();
+  if (auto partition = mlir::galvatron::PartitionAttr::of(function)) {
+    layout.shards = partition.getSdp();
+    layout.stateShards = partition.getZdp();
+    if (DenseI64ArrayAttr list = partition.getBorrowed())
+      borrowed = list.asArrayRef();
+  }
 
   int64_t parameter = 0;
   for (BlockArgument argument : function.getArguments()) {
@@ -54,13 +51,13 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     FlatTensor tensor;
     tensor.group = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
     tensor.local.assign(type.getShape().begin(), type.getShape().end());
-    auto view = function.getArgAttrOfType<DenseI64ArrayAttr>(
-        index, mlir::galvatron::kViewAttr);
-    ArrayRef<int64_t> shape = view ? view.asArrayRef() : type.getShape();
+    auto slice = function.getArgAttrOfType<mlir::galvatron::SliceAttr>(
+        index, mlir::galvatron::SliceAttr::attrName);
+    ArrayRef<int64_t> shape = slice && slice.getView()
+                                  ? slice.getView().asArrayRef()
+                                  : type.getShape();
     tensor.view.assign(shape.begin(), shape.end());
-    auto shard = function.getArgAttrOfType<IntegerAttr>(
-        index, mlir::galvatron::kShardAttr);
-    tensor.tpDim = shard ? shard.getInt() : -1;
+    tensor.tpDim = slice ? slice.getDim() : -1;
     layout.tensors.push_back(tensor);
   }
   // The narrower of the two element types decides how many elements make 64

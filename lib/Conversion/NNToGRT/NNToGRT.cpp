@@ -65,9 +65,10 @@ private:
                      StringRef name, StringRef optimizer);
   FuncOp buildNorm(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
                    StringRef name);
-  DictionaryAttr buildLayout(mlir::galvatron::ModelOp model,
-                             mlir::galvatron::LayerOp layer,
-                             const LayerFacts &facts, int64_t samples);
+  mlir::galvatron::LayoutAttr buildLayout(mlir::galvatron::ModelOp model,
+                                          mlir::galvatron::LayerOp layer,
+                                          const LayerFacts &facts,
+                                          int64_t samples);
 };
 
 SmallVector<int64_t>
@@ -137,49 +138,30 @@ FuncOp ConvertNNToGRTPass::buildNorm(mlir::galvatron::LayerOp layer,
   return function;
 }
 
-DictionaryAttr ConvertNNToGRTPass::buildLayout(mlir::galvatron::ModelOp model,
-                                               mlir::galvatron::LayerOp layer,
-                                               const LayerFacts &facts,
-                                               int64_t samples) {
-  Builder builder(&getContext());
+mlir::galvatron::LayoutAttr
+ConvertNNToGRTPass::buildLayout(mlir::galvatron::ModelOp model,
+                                mlir::galvatron::LayerOp layer,
+                                const LayerFacts &facts, int64_t samples) {
+  MLIRContext *context = &getContext();
+  Builder builder(context);
   const FlatLayout &layout = facts.layout;
   SmallVector<Attribute> tensors, groups;
   for (auto [symbol, tensor] :
        llvm::zip_equal(layer.getParamSymbols(), layout.tensors))
-    tensors.push_back(builder.getDictionaryAttr(
-        {builder.getNamedAttr("parameter", symbol),
-         builder.getNamedAttr("group", builder.getI64IntegerAttr(tensor.group)),
-         builder.getNamedAttr("offset",
-                              builder.getI64IntegerAttr(tensor.offset)),
-         builder.getNamedAttr("view",
-                              builder.getDenseI64ArrayAttr(tensor.view)),
-         builder.getNamedAttr("local_shape",
-                              builder.getDenseI64ArrayAttr(tensor.local)),
-         builder.getNamedAttr("tp_dim",
-                              builder.getI64IntegerAttr(tensor.tpDim))}));
+    tensors.push_back(mlir::galvatron::FlatTensorAttr::get(
+        context, symbol, tensor.group, tensor.offset,
+        builder.getDenseI64ArrayAttr(tensor.view),
+        builder.getDenseI64ArrayAttr(tensor.local), tensor.tpDim));
   for (int group : {0, 1})
-    groups.push_back(builder.getDictionaryAttr(
-        {builder.getNamedAttr(
-             "elements", builder.getI64IntegerAttr(layout.elements[group])),
-         builder.getNamedAttr(
-             "shard_elements",
-             builder.getI64IntegerAttr(layout.shardElements[group]))}));
-  auto number = [&](StringRef name, int64_t value) {
-    return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
-  };
-  SmallVector<NamedAttribute> entries = {
-      number("samples", samples),
-      number("input_bytes", facts.forward.inputBytes),
-      number("output_bytes", facts.forward.outputBytes),
-      number("stash_bytes", facts.forward.stashBytes),
-      number("recompute_stash_bytes", facts.recomputeStash),
-      number("bytes_per_unit", facts.bytesPerUnit),
-      builder.getNamedAttr("tensors", builder.getArrayAttr(tensors)),
-      builder.getNamedAttr("groups", builder.getArrayAttr(groups))};
-  if (SmallVector<StringRef> data = dataNames(model, layer); !data.empty())
-    entries.push_back(
-        builder.getNamedAttr("data", builder.getStrArrayAttr(data)));
-  return builder.getDictionaryAttr(entries);
+    groups.push_back(mlir::galvatron::FlatGroupAttr::get(
+        context, layout.elements[group], layout.shardElements[group]));
+  ArrayAttr data;
+  if (SmallVector<StringRef> names = dataNames(model, layer); !names.empty())
+    data = builder.getStrArrayAttr(names);
+  return mlir::galvatron::LayoutAttr::get(
+      context, samples, facts.forward.inputBytes, facts.forward.outputBytes,
+      facts.forward.stashBytes, facts.recomputeStash, facts.bytesPerUnit,
+      builder.getArrayAttr(tensors), builder.getArrayAttr(groups), data);
 }
 
 void ConvertNNToGRTPass::runOnOperation() {
@@ -211,7 +193,7 @@ void ConvertNNToGRTPass::runOnOperation() {
         layer.getForwardAttr()
             ? symbols.lookup<func::FuncOp>(layer.getForward().value())
             : nullptr;
-    if (!forward || !forward->hasAttr(mlir::galvatron::kDirectionAttr)) {
+    if (!forward || !mlir::galvatron::PartitionAttr::of(forward)) {
       layer.emitError() << "expected layer '" << layer.getLayerName()
                         << "' to have partitioned functions";
       return signalPassFailure();
@@ -236,14 +218,14 @@ void ConvertNNToGRTPass::runOnOperation() {
   // Here, since nn knows no devices.
   if (::galvatron::backendTraits(getBackend(module)).productEpilogues)
     for (auto function : module.getOps<func::FuncOp>())
-      if (function->hasAttr(mlir::galvatron::kDirectionAttr))
+      if (mlir::galvatron::PartitionAttr::of(function))
         nn::fuseProducts(function);
   for (auto &entry : weights)
     placeKeptValues(symbols.lookup<func::FuncOp>(entry.getKey()),
                     entry.getValue());
   for (auto function :
        llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
-    if (!function->hasAttr(mlir::galvatron::kDirectionAttr))
+    if (!mlir::galvatron::PartitionAttr::of(function))
       continue;
     std::string name = function.getName().str();
     if (failed(

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "checkpoint/files.h"
 #include "comm/threads.h"
 #include "core/error.h"
 #include "describe.h"
@@ -38,18 +39,17 @@ uint64_t defaultMemory(int ranks) {
   return std::max<uint64_t>(share >> 20, 1) << 20;
 }
 
+/// A file is whole or as it was; `-` is standard output.
 void write(const std::string &path, const std::string &text) {
-  bool toFile = path != "-";
-  auto cannot = [&] {
-    fail("cannot write " + (toFile ? "'" + path + "'" : "standard output") +
-         ": " + std::strerror(errno));
-  };
-  std::FILE *file = toFile ? std::fopen(path.c_str(), "w") : stdout;
-  if (!file)
-    cannot();
-  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if ((toFile ? std::fclose(file) : std::fflush(file)) != 0 || !good)
-    cannot();
+  if (path != "-") {
+    AtomicFile file(path);
+    file.write(text);
+    file.commit();
+    return;
+  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+      std::fflush(stdout) != 0)
+    fail(std::string("cannot write standard output: ") + std::strerror(errno));
 }
 
 void report(const Options &options, const Measurement &measurement,

@@ -26,7 +26,7 @@ module attributes {grt.manifest = "{}"} {
   }
   grt.role @stage0 stage 0 devices [0, 1] slots 1 {
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2]>, samples = 4 : i64, forward = @f, backward = @f, tensors = [],
-      groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+      groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
       input_bytes = 128 : i64, output_bytes = 128 : i64, stash_bytes = 0 : i64}
   }
   grt.schedule @stage0.schedule role @stage0 {

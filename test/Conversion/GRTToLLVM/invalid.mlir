@@ -13,7 +13,7 @@ grt.func @f {}
 // expected-error @+1 {{expected a schedule of role 'stage0': run 'galvatron-schedule-tasks' first}}
 grt.role @stage0 stage 0 devices [0] slots 1 {
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 

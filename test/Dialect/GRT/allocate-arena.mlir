@@ -34,15 +34,15 @@ grt.func @nothing {}
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 1, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1, memory = 1000>,
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = true, dropout = true>,
-  grt.model = {name = "m", data = [
+  grt.model = #grt.model<name = "m", data = [
     #galvatron.data<tokens, below = 8> : tensor<?x4xi32>,
-    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]}} {
+    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]>} {
   grt.func @f {}
   // expected-error @+1 {{'grt.role' op expected at most 1000 bytes, the memory of its devices, found 5952: parameters 512 B, gradients 512 B, optimizer 512 B, workspace 4.00 KiB, runtime 320 B}}
   grt.role @stage0 stage 0 devices [0] slots 1 {
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
-      tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 64>, local_shape = array<i64: 64>, tp_dim = -1 : i64}],
-      groups = [{elements = 64 : i64, shard_elements = 64 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+      tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [64], local_shape = [64], tp_dim = -1>],
+      groups = [#galvatron.flat_group<elements = 64, shard_elements = 64>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
       input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   }
 }
@@ -53,16 +53,16 @@ module attributes {
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 1, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>,
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = true, dropout = true>,
-  grt.model = {name = "m", data = [
+  grt.model = #grt.model<name = "m", data = [
     #galvatron.data<tokens, below = 8> : tensor<?x4xi32>,
-    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]}} {
+    #galvatron.data<labels, below = 8> : tensor<?x4xi32>]>} {
   // expected-note @+1 {{function stands here}}
   grt.func @f attributes {stash_bytes = 256 : i64} {}
   grt.func @g {}
   grt.role @stage0 stage 0 devices [0] slots 1 {
     // expected-error @+1 {{expected 'f' to need at most 64 stash bytes, found 256}}
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @g, tensors = [],
-      groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+      groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
       input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64}
   }
 }
@@ -75,7 +75,7 @@ module {
   grt.func @f {}
   grt.role @stage0 stage 0 devices [0] slots 1 {
     grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-      groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+      groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
       input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64}
   }
 }

@@ -56,11 +56,11 @@ grt.role @r stage 0 devices [0] slots 1 {}
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   // expected-error @+1 {{expected layer indices to ascend, found 1 after 1}}
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -71,7 +71,7 @@ grt.func @f {}
 // expected-error @+1 {{expected send_activation to name a 'grt.exchange', found 'f'}}
 grt.role @r stage 0 devices [0] slots 1 attributes {send_activation = @f} {
   grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -86,19 +86,19 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected at least one sample, found 0}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 0 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
 // -----
 
 // C2
-module attributes {grt.model = {name = "m", data = [#galvatron.data<tokens, below = 8> : tensor<?x4xi32>]}} {
+module attributes {grt.model = #grt.model<name = "m", data = [#galvatron.data<tokens, below = 8> : tensor<?x4xi32>]>} {
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{reads 'pixels', expected data of 'grt.model'}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64, data = ["pixels"]}
 }
 }
@@ -110,7 +110,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected forward to name a 'grt.func', found 'g'}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @g, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -121,7 +121,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected a recompute function only if the strategy checkpoints, found strategy 'single'}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, recompute = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -130,9 +130,9 @@ grt.role @r stage 0 devices [0] slots 1 {
 // C5
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
-  // expected-error @+1 {{expected 2 parameter groups, found 1}}
+  // expected-error @+1 {{expected 2 groups of parameters, found [#galvatron.flat_group<elements = 0, shard_elements = 0>]}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -143,8 +143,8 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected tensor @w to lie inside the 16 elements of group 0, found elements 8 to 24}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
-    tensors = [{parameter = @w, group = 0 : i64, offset = 8 : i64, view = array<i64: 16>, local_shape = array<i64: 16>, tp_dim = -1 : i64}],
-    groups = [{elements = 16 : i64, shard_elements = 16 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 8, view = [16], local_shape = [16], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 16, shard_elements = 16>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -155,7 +155,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected a strategy for the role's 1 devices, found 'tp2' for 2}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -186,7 +186,7 @@ grt.schedule @s role @nobody {
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   grt.layer "a" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {
@@ -315,7 +315,7 @@ grt.schedule @s role @nobody {
 // Module attributes
 //===----------------------------------------------------------------------===//
 
-// expected-error @+1 {{expected a dictionary with a string 'name' and an array 'data' of #galvatron.data as 'grt.model', found {data = [4]}}}
+// expected-error @+1 {{expected a #grt.model as 'grt.model', found {data = [4]}}}
 module attributes {grt.model = {data = [4 : i64]}} {}
 
 // -----
@@ -340,7 +340,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected rows of 4 numbers in 'inputs', none negative, found 3 numbers}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, inputs = array<i64: 0, 0, 0>}
 }
 
@@ -351,7 +351,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected rows of 6 numbers in 'passes', none negative, found 6 numbers}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, passes = array<i64: 0, -64, 0, 0, 64, 0>}
 }
 
@@ -362,7 +362,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected a holder in front of layer 0 of the role in 'inputs', found 1}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, inputs = array<i64: 1, 0, 0, 64>}
 }
 
@@ -373,7 +373,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected a tensor within the 128 bytes in front and the 128 behind in 'passes', found row 0}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, front_bytes = 128 : i64, behind_bytes = 128 : i64, passes = array<i64: 0, 0, 64, 128, 64, 0>}
 }
 
@@ -394,11 +394,11 @@ grt.func @f {}
 // expected-error @+1 {{expected a 'grt.chunk' in front of all layers}}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 0 slots 2
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -409,12 +409,12 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 2 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   // expected-error @+1 {{expected chunk numbers to ascend, found 0 after 2}}
   grt.chunk 0 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -426,11 +426,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 2
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -441,7 +441,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   // expected-error @+1 {{expected at least one layer behind it}}
   grt.chunk 2 slots 1
@@ -456,7 +456,7 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 attributes {send_activation = @x} {
   grt.chunk 0 slots 2
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -468,7 +468,7 @@ grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected a number below 65536, found 65536}}
   grt.chunk 65536 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -480,7 +480,7 @@ grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected at least one slot, found 0}}
   grt.chunk 0 slots 0
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -492,7 +492,7 @@ grt.role @r stage 0 devices [0] slots 1 {
   // expected-error @+1 {{expected send_activation to name a 'grt.exchange', found 'f'}}
   grt.chunk 0 slots 1 {send_activation = @f}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 
@@ -503,11 +503,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {
@@ -524,11 +524,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {
@@ -545,11 +545,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {
@@ -566,11 +566,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {
@@ -587,11 +587,11 @@ grt.func @f {}
 grt.role @r stage 0 devices [0] slots 2 {
   grt.chunk 0 slots 1
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
   grt.chunk 2 slots 1
   grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @s role @r {

@@ -92,8 +92,8 @@ grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @n
   // CHECK-NEXT: grt.layer "h.0" {backward = @gathered.backward
   grt.layer "h.0" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
     forward = @block.forward, backward = @gathered.backward,
-    tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 4, 8>, local_shape = array<i64: 4, 8>, tp_dim = -1 : i64}],
-    groups = [{elements = 64 : i64, shard_elements = 32 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [4, 8], local_shape = [4, 8], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 64, shard_elements = 32>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64, forward_reshard = @reshard.0}
 }
 
@@ -126,13 +126,13 @@ grt.role @chunked stage 0 devices [0, 1] slots 3 {
   grt.chunk 0 slots 2 {send_activation = @nothing}
   grt.layer "h.0" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
     forward = @block.forward, backward = @gathered.backward, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
   // CHECK: grt.chunk 2 slots 1 {recv_activation = @nothing}
   grt.chunk 2 slots 1 {recv_activation = @nothing}
   grt.layer "h.4" {index = 5 : i64, strategy = #galvatron.strategy<[sdp = 2]>, samples = 4 : i64,
     forward = @block.forward, backward = @gathered.backward, tensors = [],
-    groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
 }
 

@@ -5,7 +5,7 @@
 // reshard stands between them; the head borrows the embedding's table.
 
 // CHECK: module attributes
-// CHECK-SAME: grt.model = {config = "{}", data = [#galvatron.data<tokens, below = 16> : tensor<?x4xi32>, #galvatron.data<labels, below = 16> : tensor<?x4xi32>], name = "toy"}
+// CHECK-SAME: grt.model = #grt.model<name = "toy", data = [#galvatron.data<tokens, below = 16> : tensor<?x4xi32>, #galvatron.data<labels, below = 16> : tensor<?x4xi32>], config = "{}">
 module attributes {
   galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 2>,
   galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
@@ -41,18 +41,18 @@ module attributes {
       %0 = galvatron.layer "embed"(%tokens) params [@wte] {
           strategy = #galvatron.strategy<[dp = 2]>, stage = 0 : i64,
           forward = @embed.forward, backward = @embed.backward, update = @update, norm = @update,
-          layout = {samples = 2 : i64, input_bytes = 0 : i64, output_bytes = 256 : i64, stash_bytes = 0 : i64,
-            recompute_stash_bytes = 0 : i64, bytes_per_unit = 128 : i64, data = ["tokens"],
-            tensors = [{parameter = @wte, group = 0 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
-            groups = [{elements = 128 : i64, shard_elements = 128 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}}
+          layout = #galvatron.layout<samples = 2, input_bytes = 0, output_bytes = 256, stash_bytes = 0,
+            recompute_stash_bytes = 0, bytes_per_unit = 128, data = ["tokens"],
+            tensors = [#galvatron.flat_tensor<parameter = @wte, group = 0, offset = 0, view = [16, 8], local_shape = [16, 8], tp_dim = -1>],
+            groups = [#galvatron.flat_group<elements = 128, shard_elements = 128>, #galvatron.flat_group<elements = 0, shard_elements = 0>]>}
           : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
       %1 = galvatron.layer "block"(%0) params [@w] {
           strategy = #galvatron.strategy<[tp = 2], ckpt>, stage = 0 : i64,
           forward = @block.forward, recompute = @block.recompute, backward = @block.backward, update = @update, norm = @update,
-          layout = {samples = 4 : i64, input_bytes = 512 : i64, output_bytes = 512 : i64, stash_bytes = 0 : i64,
-            recompute_stash_bytes = 320 : i64, bytes_per_unit = 128 : i64,
-            tensors = [{parameter = @w, group = 0 : i64, offset = 0 : i64, view = array<i64: 8, 8>, local_shape = array<i64: 8, 4>, tp_dim = 1 : i64}],
-            groups = [{elements = 32 : i64, shard_elements = 32 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}]}}
+          layout = #galvatron.layout<samples = 4, input_bytes = 512, output_bytes = 512, stash_bytes = 0,
+            recompute_stash_bytes = 320, bytes_per_unit = 128,
+            tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [8, 8], local_shape = [8, 4], tp_dim = 1>],
+            groups = [#galvatron.flat_group<elements = 32, shard_elements = 32>, #galvatron.flat_group<elements = 0, shard_elements = 0>]>}
           : (tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
       galvatron.yield %1 : tensor<?x4x8xf32>
     }
@@ -61,9 +61,9 @@ module attributes {
       %2 = galvatron.layer "head"(%t, %labels) params [@wte] {
           strategy = #galvatron.strategy<[sdp = 2]>, stage = 1 : i64,
           forward = @head.forward, backward = @head.backward,
-          layout = {samples = 2 : i64, input_bytes = 256 : i64, output_bytes = 0 : i64, stash_bytes = 64 : i64, data = ["labels"],
-            tensors = [{parameter = @wte, group = 1 : i64, offset = 0 : i64, view = array<i64: 16, 8>, local_shape = array<i64: 16, 8>, tp_dim = -1 : i64}],
-            groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 128 : i64, shard_elements = 64 : i64}]}}
+          layout = #galvatron.layout<samples = 2, input_bytes = 256, output_bytes = 0, stash_bytes = 64, data = ["labels"],
+            tensors = [#galvatron.flat_tensor<parameter = @wte, group = 1, offset = 0, view = [16, 8], local_shape = [16, 8], tp_dim = -1>],
+            groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 128, shard_elements = 64>]>}
           : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
       galvatron.yield %2 : tensor<1xf64>
     }
@@ -120,17 +120,17 @@ module attributes {
 // output. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = {boundary = array<i64: {{[0-9]+}}, 1024>, copies = [array<i64: 0, [[D:[0-9]+]], 128>], data = array<i64: [[D]], 128>, gradients = array<i64: 17024, 640>, loss = array<i64: {{[0-9]+}}, 0>, optimizer = array<i64: 17664, 1280>, parameters = array<i64: 16384, 640>, slots = array<i64: 3584, 8704>, step = array<i64: {{[0-9]+}}, 256>, transient = array<i64: 4096, 768>, window = array<i64: 4096, 4096, 8192>}, arena_bytes = 22144 : i64
-// ARENA-SAME: ledger = {activations = 1024 : i64, backward = 768 : i64, communication = 1024 : i64, gradients = 640 : i64, optimizer = 1280 : i64, parameters = 640 : i64, runtime = 384 : i64, workspace = 16384 : i64}
+// ARENA-SAME: arena = #grt.arena<parameters = <16384, 640>, gradients = <17024, 640>, optimizer = <17664, 1280>, slots = <3584, 8704>, transient = <4096, 768>, boundary = <{{[0-9]+}}, 1024>, data = <[[D:[0-9]+]], 128>, loss = <{{[0-9]+}}, 0>, step = <{{[0-9]+}}, 256>, copies = [array<i64: 0, [[D]], 128>], window = [4096, 4096, 8192]>, arena_bytes = 22144 : i64
+// ARENA-SAME: ledger = #grt.ledger<parameters = 640, gradients = 640, optimizer = 1280, activations = 1024, backward = 768, communication = 1024, workspace = 16384, runtime = 384>
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {
 // ARENA-SAME: grad_in = 0
-// ARENA-SAME: output = "boundary"
+// ARENA-SAME: output = boundary
 // ARENA-NEXT: grt.layer "block" {
 // ARENA-SAME: grad_in = 0
 // ARENA-SAME: grad_out = 1
-// ARENA-SAME: output = "boundary"
+// ARENA-SAME: output = boundary
 // ARENA: grt.role @stage1
 // ARENA-NEXT: grt.layer "head" {
 // ARENA-SAME: grad_out = 1
-// ARENA-SAME: output = "loss"
+// ARENA-SAME: output = loss

@@ -5,10 +5,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -50,10 +50,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -100,10 +100,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -150,10 +150,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -198,10 +198,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -244,10 +244,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -289,10 +289,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 // expected-error @+1 {{role 0 (ranks 0, 1) steady: micro-batch 1 is never run backward}}
 grt.schedule @stage0.schedule role @stage0 {
@@ -335,10 +335,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -383,10 +383,10 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -430,11 +430,11 @@ grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 // expected-note @+1 {{which stands here}}
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 // expected-error @+1 {{'grt.role' op expected 'recv_activation' to name 'a' as 'send_activation' of role 'stage0' does, found 'g'}}
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @g, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -478,10 +478,10 @@ grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [2, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 // expected-error @+1 {{'grt.role' op expected exchange 'a' to send from ranks of role 'stage0', found rank 2}}
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -525,10 +525,10 @@ grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 // expected-error @+1 {{'grt.role' op expected rank 3 to receive 1 samples in exchange 'a', found 0}}
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -570,11 +570,11 @@ grt.func @f {}
 grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 // expected-error @+1 {{'grt.role' op expected a schedule of role 'stage1', found none}}
 grt.role @stage1 stage 1 devices [2, 3] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -601,11 +601,11 @@ grt.exchange @a bytes_per_unit 4 transfers [[0, 2, 0, 0, 1], [1, 3, 0, 0, 1]]
 grt.exchange @g bytes_per_unit 4 transfers [[2, 0, 0, 0, 1], [3, 1, 0, 0, 1]]
 // expected-note @+1 {{which stands here}}
 grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {send_activation = @a, recv_gradient = @g} {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 // expected-error @+1 {{'grt.role' op expected devices of its own, found device 1 of role 'stage0'}}
 grt.role @stage1 stage 1 devices [2, 1] slots 1 attributes {recv_activation = @a, send_gradient = @g} {
-  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "head" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -645,8 +645,8 @@ grt.schedule @stage1.schedule role @stage1 {
 // Gradients reduced behind the last backward pass: groups of one rank in common
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -667,7 +667,7 @@ grt.schedule @stage0.schedule role @stage0 {
 // They are not complete yet
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -690,8 +690,8 @@ grt.schedule @stage0.schedule role @stage0 {
 // The all-reduce over ranks 0 to 3 would run beside gathers over the same
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -713,8 +713,8 @@ grt.schedule @stage0.schedule role @stage0 {
 // In the other order of layers the gathers are over by then
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -735,8 +735,8 @@ grt.schedule @stage0.schedule role @stage0 {
 // Parameters gathered beside the neighbour, which holds the same samples
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 2, tp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_ahead, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -758,9 +758,9 @@ grt.exchange @there bytes_per_unit 4 transfers [[0, 0, 0, 0, 1], [1, 1, 0, 0, 1]
 grt.exchange @back bytes_per_unit 4 transfers [[0, 0, 0, 0, 1], [1, 1, 0, 0, 1], [2, 2, 0, 0, 1], [3, 3, 0, 0, 1]]
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
   // expected-note @+1 {{beside this layer}}
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2, sdp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_reshard = @there, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[tp = 2, sdp = 2]>, samples = 1 : i64, forward = @f, backward = @f, forward_reshard = @there, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
   // expected-error @+1 {{'grt.layer' op expected parameters that can be gathered ahead in forward: the gather of sdp4 would run beside the reshard from tp2.sdp2}}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_reshard = @back, forward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_reshard = @back, forward_ahead, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -780,9 +780,9 @@ grt.schedule @stage0.schedule role @stage0 {
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
   // expected-error @+1 {{expected parameters that can be gathered ahead in backward: nothing of it (dp4) is sharded}}
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
   // expected-note @+1 {{beside this layer}}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {
@@ -801,9 +801,9 @@ grt.schedule @stage0.schedule role @stage0 {
 // Nothing runs before the last layer in backward
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 1 {
-  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
   // expected-error @+1 {{expected a layer behind to gather ahead in backward}}
-  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [{elements = 0 : i64, shard_elements = 0 : i64}, {elements = 0 : i64, shard_elements = 0 : i64}], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, backward_ahead, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
 grt.schedule @stage0.schedule role @stage0 {
   grt.part steady {

@@ -20,11 +20,11 @@
 // COSTS: expected costs, or a strategy, a plan and a cluster: run 'galvatron-annotate-costs' first
 
 galvatron.model @measured(%x0: tensor<?x4xf32> is <images>) {
-  %x1 = galvatron.layer "a"(%x0) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x2 = galvatron.layer "b"(%x1) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x3 = galvatron.layer "c"(%x2) {profile = {forward_ms = 6.0 : f64, backward_ms = 12.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x4 = galvatron.layer "d"(%x3) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x5 = galvatron.layer "e"(%x4) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x6 = galvatron.layer "f"(%x5) {profile = {forward_ms = 2.0 : f64, backward_ms = 4.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x1 = galvatron.layer "a"(%x0) {profile = #galvatron.profile<forward_ms = 3.0, backward_ms = 6.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x2 = galvatron.layer "b"(%x1) {profile = #galvatron.profile<forward_ms = 3.0, backward_ms = 6.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x3 = galvatron.layer "c"(%x2) {profile = #galvatron.profile<forward_ms = 6.0, backward_ms = 12.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x4 = galvatron.layer "d"(%x3) {profile = #galvatron.profile<forward_ms = 2.0, backward_ms = 4.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x5 = galvatron.layer "e"(%x4) {profile = #galvatron.profile<forward_ms = 2.0, backward_ms = 4.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x6 = galvatron.layer "f"(%x5) {profile = #galvatron.profile<forward_ms = 2.0, backward_ms = 4.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   galvatron.output %x6 : tensor<?x4xf32>
 }

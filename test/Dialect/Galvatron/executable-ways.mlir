@@ -10,8 +10,8 @@
 
 // CHECK: layer 'c' uses a result of layer 'a', expected results of the layer in front of it alone, 'b'
 galvatron.model @skip(%t: tensor<?x4xf32> is <images>) {
-  %a = galvatron.layer "a"(%t) {profile = {forward_ms = 3.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %b = galvatron.layer "b"(%a) {profile = {forward_ms = 3.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %c = galvatron.layer "c"(%b, %a) {profile = {forward_ms = 3.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %a = galvatron.layer "a"(%t) {profile = #galvatron.profile<forward_ms = 3.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %b = galvatron.layer "b"(%a) {profile = #galvatron.profile<forward_ms = 3.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %c = galvatron.layer "c"(%b, %a) {profile = #galvatron.profile<forward_ms = 3.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
   galvatron.output %c : tensor<?x4xf32>
 }

@@ -9,7 +9,7 @@ func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
 galvatron.model @an_opaque_layer_is_passed(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
   // expected-note @+1 {{'a' is here}}
   %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
-  %b = galvatron.layer "b"(%a) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 16 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %b = galvatron.layer "b"(%a) {profile = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 16>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   // expected-error @+1 {{layer 'c' uses a result of layer 'a', expected results of the layer in front of it alone, 'b': opaque layers are a chain}}
   %c = galvatron.layer "c" @both(%b, %a) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
   %d = galvatron.layer "d" @last(%c, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>

@@ -341,31 +341,31 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 }
 
 // -----
-// layer C8
+// a profile without one of its numbers
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{expected 'boundary_bytes' in the profile of 'a'}}
-  %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  // expected-error @+1 {{struct is missing required parameter: boundary_bytes}}
+  %0 = galvatron.layer "a"(%t) {profile = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 1>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// profile C1
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected 'forward_ms', or 'forward_flops' and 'forward_moved_bytes', in the profile of a layer}}
+  %0 = galvatron.layer "a"(%t) {profile = #galvatron.profile<parameter_bytes = 1, boundary_bytes = 1, intermediate_bytes = 1>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// profile C2
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected 'parameter_bytes' of a profile not to be negative, found -1}}
+  %0 = galvatron.layer "a"(%t) {profile = #galvatron.profile<forward_ms = 1.0, parameter_bytes = -1, boundary_bytes = 1, intermediate_bytes = 1>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }
 
 // -----
 // layer C8
-galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{expected 'forward_ms', or 'forward_flops' and 'forward_moved_bytes', in the profile of 'a'}}
-  %0 = galvatron.layer "a"(%t) {profile = {parameter_bytes = 1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
-  galvatron.output
-}
-
-// -----
-// layer C8
-galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{expected 'parameter_bytes' in the profile of 'a' to be a non-negative i64 or f64, found -1 : i64}}
-  %0 = galvatron.layer "a"(%t) {profile = {forward_ms = 1.0 : f64, parameter_bytes = -1 : i64, boundary_bytes = 1 : i64, intermediate_bytes = 1 : i64}} : (tensor<?x4xi32>) -> tensor<?x4xi32>
-  galvatron.output
-}
-
-// -----
-// layer C9
 galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>, tensor<4xf32>) -> tensor<?x4xi32>
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {

@@ -43,9 +43,9 @@ module attributes {
   }
 
   // An opaque layer: measured, not executable.
-  // CHECK: galvatron.layer "measured"(%{{.*}}) {profile = {backward_ms = 2.000000e+00 : f64, boundary_bytes = 128 : i64, forward_ms = 1.000000e+00 : f64, intermediate_bytes = 512 : i64, parameter_bytes = 64 : i64}} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
+  // CHECK: galvatron.layer "measured"(%{{.*}}) {profile = #galvatron.profile<parameter_bytes = 64, boundary_bytes = 128, intermediate_bytes = 512, forward_ms = 1.000000e+00 : f64, backward_ms = 2.000000e+00 : f64>} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
   galvatron.model @opaque(%tokens: tensor<?x4xi32> is <tokens, below = 16>) {
-    %0 = galvatron.layer "measured"(%tokens) {profile = {forward_ms = 1.0 : f64, backward_ms = 2.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 128 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
+    %0 = galvatron.layer "measured"(%tokens) {profile = #galvatron.profile<forward_ms = 1.0, backward_ms = 2.0, parameter_bytes = 64, boundary_bytes = 128, intermediate_bytes = 512>} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
     galvatron.output %0 : tensor<?x4x8xf32>
   }
 

@@ -27,7 +27,7 @@
 // KEPT: galvatron.layer "head" {{.*}}{stage = 1 : i64
 
 galvatron.model @measured(%x0: tensor<?x4xf32> is <images>) {
-  %x1 = galvatron.layer "a"(%x0) {profile = {forward_ms = 3.0 : f64, backward_ms = 6.0 : f64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
-  %x2 = galvatron.layer "b"(%x1) {profile = {forward_flops = 3.0e6 : f64, forward_moved_bytes = 4096 : i64, parameter_bytes = 64 : i64, boundary_bytes = 16 : i64, intermediate_bytes = 512 : i64}} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x1 = galvatron.layer "a"(%x0) {profile = #galvatron.profile<forward_ms = 3.0, backward_ms = 6.0, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %x2 = galvatron.layer "b"(%x1) {profile = #galvatron.profile<forward_flops = 3.0e6, forward_moved_bytes = 4096, parameter_bytes = 64, boundary_bytes = 16, intermediate_bytes = 512>} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   galvatron.output %x2 : tensor<?x4xf32>
 }

@@ -10,7 +10,7 @@
 // Under another schedule nothing is split.
 // RUN: sed s/zb-h1/1f1b/ %t.whole.mlir | galvatron-opt --pass-pipeline="builtin.module(func.func(nn-fuse),galvatron-split-backward)" | FileCheck %s --check-prefix=WHOLE
 // WHOLE-NOT: weight = @
-// WHOLE-NOT: nn.direction = "weight"
+// WHOLE-NOT: direction = weight
 
 // All-reduces are those of input gradients, in their order; what the weight part
 // reads of the stash lives on, and what it does not has ended.
@@ -26,7 +26,7 @@
 // CHECK-LABEL: func.func private @gpt2.block.tp2.b4.weight(
 // CHECK-NOT: nn.role = "gradient"
 // CHECK-SAME: tensor<4x32x64xf32> {nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {nn.ended, nn.role = "stash"}
-// CHECK-SAME: nn.direction = "weight"
+// CHECK-SAME: galvatron.partition = #galvatron.partition<direction = weight, tp = 2>
 // CHECK-NOT: galvatron.
 // CHECK-COUNT-4: nn.linear_weight_grad
 // CHECK: return

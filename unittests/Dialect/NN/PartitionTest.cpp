@@ -13,6 +13,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "TestBodies.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "mlir/IR/Verifier.h"
 #include "gtest/gtest.h"
 
@@ -82,6 +83,13 @@ protected:
     context.firstSample = firstSample;
     return context;
   }
+  /// The dimension along which an argument is cut, or -1.
+  static int64_t splitDim(mlir::func::FuncOp function, unsigned argument) {
+    auto slice = function.getArgAttrOfType<mlir::galvatron::SliceAttr>(
+        argument, mlir::galvatron::SliceAttr::attrName);
+    return slice ? slice.getDim() : -1;
+  }
+
   /// The whole arguments' slices for all ranks of one tensor-parallel group.
   std::vector<std::vector<Tensor>> distribute(mlir::func::FuncOp function,
                                               std::vector<Tensor> arguments,
@@ -89,11 +97,9 @@ protected:
     std::vector<std::vector<Tensor>> result(ranks);
     for (int64_t rank = 0; rank < ranks; ++rank)
       for (unsigned i = 0; i < arguments.size(); ++i) {
-        auto dim = function.getArgAttrOfType<mlir::IntegerAttr>(
-            i, mlir::galvatron::kShardAttr);
-        result[rank].push_back(
-            dim ? slice(arguments[i], dim.getInt(), rank, ranks)
-                : arguments[i]);
+        int64_t dim = splitDim(function, i);
+        result[rank].push_back(dim >= 0 ? slice(arguments[i], dim, rank, ranks)
+                                        : arguments[i]);
       }
     return result;
   }
@@ -206,11 +212,10 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
       list.insert(list.end(), mine.begin(), mine.begin() + inputs);
       list.insert(list.end(), stash[rank].begin(), stash[rank].end());
       for (auto [index, argument] : llvm::enumerate(parameters)) {
-        auto dim = local->backward.getArgAttrOfType<mlir::IntegerAttr>(
-            argument, mlir::galvatron::kShardAttr);
+        int64_t dim = splitDim(local->backward, argument);
         const Tensor &parameter = arguments[inputs + index];
-        list.push_back(dim ? slice(parameter, dim.getInt(), rank, ranks)
-                           : parameter);
+        list.push_back(dim >= 0 ? slice(parameter, dim, rank, ranks)
+                                : parameter);
       }
     }
     auto backward =
@@ -245,14 +250,13 @@ TEST_P(PartitionedBody, EqualsTheWholeOne) {
   auto parameters = argumentsWith(local->backward, {ValueRole::Parameter});
   for (unsigned index :
        resultsWith(derived->backward, {ValueRole::ParameterGradient})) {
-    auto dim = local->backward.getArgAttrOfType<mlir::IntegerAttr>(
-        parameters[next], mlir::galvatron::kShardAttr);
+    int64_t dim = splitDim(local->backward, parameters[next]);
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor &expected = (*wholeBackward)[index];
       // The slice pads with zeros: padding must not get a gradient.
       EXPECT_LT(relativeError(parameterGradients[rank][next],
-                              dim ? slice(expected, dim.getInt(), rank, ranks)
-                                  : expected),
+                              dim >= 0 ? slice(expected, dim, rank, ranks)
+                                       : expected),
                 kTolerance)
           << "gradient of parameter " << next << " on rank " << rank;
     }

@@ -24,9 +24,6 @@ namespace mlir {
 
 namespace mlir::grt {
 
-/// Module attribute with the text of the manifest.
-inline constexpr llvm::StringLiteral kManifestAttr = "grt.manifest";
-
 /// The program of `module` as a new module of the LLVM dialect; `module` stays
 /// as it is. Functions are numbered in module order, roles by stage. Fails,
 /// with a diagnostic, on transient buffers without an offset, on a role without

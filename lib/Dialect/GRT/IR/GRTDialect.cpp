@@ -16,6 +16,7 @@ using namespace mlir::grt;
 #include "galvatron/Dialect/GRT/IR/GRTEnums.cpp.inc"
 
 void GRTDialect::initialize() {
+  registerAttributes();
   addOperations<
 #define GET_OP_LIST
 #include "galvatron/Dialect/GRT/IR/GRTOps.cpp.inc"
@@ -25,25 +26,21 @@ void GRTDialect::initialize() {
 LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
   StringRef name = attribute.getName();
-  if (name != "grt.model" && name != "grt.manifest")
+  if (name != kModelAttr && name != kManifestAttr)
     return op->emitOpError()
            << "expected 'grt.model' or 'grt.manifest', found '" << name << "'";
   if (!isa<ModuleOp>(op))
     return op->emitOpError()
            << "expected '" << name << "' on a module, found it here";
-  if (name == "grt.manifest") {
+  if (name == kManifestAttr) {
     if (!isa<StringAttr>(attribute.getValue()))
       return op->emitOpError() << "expected a string as '" << name
                                << "', found " << attribute.getValue();
     return success();
   }
-  auto model = dyn_cast<DictionaryAttr>(attribute.getValue());
-  auto data = model ? model.getAs<ArrayAttr>("data") : ArrayAttr();
-  if (!data || !model.getAs<StringAttr>("name") ||
-      !llvm::all_of(data, llvm::IsaPred<mlir::galvatron::DataAttr>))
-    return op->emitOpError() << "expected a dictionary with a string 'name' "
-                                "and an array 'data' of #galvatron.data as '"
-                             << name << "', found " << attribute.getValue();
+  if (!isa<ModelAttr>(attribute.getValue()))
+    return op->emitOpError() << "expected a #grt.model as '" << name
+                             << "', found " << attribute.getValue();
   return success();
 }
 

@@ -209,48 +209,6 @@ LogicalResult RoleOp::verifySymbolUses(SymbolTableCollection &tables) {
   return verifyExchanges(*this, tables);
 }
 
-/// The integer `name` of a dictionary, which must be there.
-static FailureOr<int64_t> getInteger(LayerOp op, DictionaryAttr dict,
-                                     StringRef name) {
-  if (auto value = dict.getAs<IntegerAttr>(name))
-    return value.getInt();
-  return op.emitOpError() << "expected an integer '" << name << "' in " << dict;
-}
-
-static LogicalResult verifyTensor(LayerOp op, DictionaryAttr tensor,
-                                  ArrayRef<int64_t> groupElements) {
-  auto parameter = tensor.getAs<FlatSymbolRefAttr>("parameter");
-  if (!parameter)
-    return op.emitOpError() << "expected a symbol 'parameter' in " << tensor;
-  FailureOr<int64_t> group = getInteger(op, tensor, "group");
-  FailureOr<int64_t> offset = getInteger(op, tensor, "offset");
-  FailureOr<int64_t> tpDim = getInteger(op, tensor, "tp_dim");
-  if (failed(group) || failed(offset) || failed(tpDim))
-    return failure();
-  if (*group != 0 && *group != 1)
-    return op.emitOpError() << "expected group 0 or 1 for tensor " << parameter
-                            << ", found " << *group;
-  auto view = tensor.getAs<DenseI64ArrayAttr>("view");
-  auto localShape = tensor.getAs<DenseI64ArrayAttr>("local_shape");
-  if (!view || !localShape || view.size() != localShape.size())
-    return op.emitOpError() << "expected 'view' and 'local_shape' of equal "
-                               "rank for tensor "
-                            << parameter;
-  if (*tpDim < -1 || *tpDim >= view.size())
-    return op.emitOpError() << "expected 'tp_dim' to be -1 or a dimension of "
-                               "the view for tensor "
-                            << parameter << ", found " << *tpDim;
-  int64_t elements = 1;
-  for (int64_t size : localShape.asArrayRef())
-    elements *= size;
-  if (*offset < 0 || *offset + elements > groupElements[*group])
-    return op.emitOpError()
-           << "expected tensor " << parameter << " to lie inside the "
-           << groupElements[*group] << " elements of group " << *group
-           << ", found elements " << *offset << " to " << *offset + elements;
-  return success();
-}
-
 LogicalResult LayerOp::verify() {
   if (getSamples() < 1)
     return emitOpError() << "expected at least one sample, found "
@@ -265,24 +223,8 @@ LogicalResult LayerOp::verify() {
   if (getWeightAttr() && getRecomputeAttr())
     return emitOpError("expected a weight part only of a layer that is not "
                        "recomputed");
-  if (getGroups().size() != 2)
-    return emitOpError() << "expected 2 parameter groups, found "
-                         << getGroups().size();
-  SmallVector<int64_t, 2> elements;
-  for (auto group : getGroups().getAsRange<DictionaryAttr>()) {
-    FailureOr<int64_t> full = getInteger(*this, group, "elements");
-    FailureOr<int64_t> shard = getInteger(*this, group, "shard_elements");
-    if (failed(full) || failed(shard))
-      return failure();
-    if (*full < 0 || *shard < 0 || *shard > *full)
-      return emitOpError() << "expected a group's shard of at most its "
-                           << *full << " elements, found " << *shard;
-    elements.push_back(*full);
-  }
-  for (auto tensor : getTensors().getAsRange<DictionaryAttr>())
-    if (failed(verifyTensor(*this, tensor, elements)))
-      return failure();
-  return success();
+  return mlir::galvatron::LayoutAttr::verifyParameters(
+      [&] { return emitOpError(); }, getTensors(), getGroups());
 }
 
 LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
@@ -293,13 +235,12 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
                          << " devices, found '" << getStrategy().getNotation()
                          << "' for " << getStrategy().getDevices();
   // (C2)
-  auto model = getOperation()
-                   ->getParentOfType<ModuleOp>()
-                   ->getAttrOfType<DictionaryAttr>("grt.model");
-  auto data = model ? model.getAs<ArrayAttr>("data") : ArrayAttr();
-  if (data && getData())
+  auto model =
+      getOperation()->getParentOfType<ModuleOp>()->getAttrOfType<ModelAttr>(
+          kModelAttr);
+  if (model && getData())
     for (StringRef name : getData()->getAsValueRange<StringAttr>())
-      if (llvm::none_of(data.getAsRange<mlir::galvatron::DataAttr>(),
+      if (llvm::none_of(model.getData().getAsRange<mlir::galvatron::DataAttr>(),
                         [&](auto datum) { return datum.getName() == name; }))
         return emitOpError()
                << "reads '" << name << "', expected data of 'grt.model'";

@@ -127,9 +127,9 @@ private:
     footprint.stashBytes = alignBytes(layer.getStashBytes());
     setTransients(footprint, forward, recompute, backward, weight,
                   layer.getRecomputeStashBytes());
-    for (auto [number, group] :
-         llvm::enumerate(layer.getGroups().getAsRange<DictionaryAttr>())) {
-      int64_t elements = group.getAs<IntegerAttr>("shard_elements").getInt();
+    for (auto [number, group] : llvm::enumerate(
+             layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>())) {
+      int64_t elements = group.getShardElements();
       footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
       int64_t gradients = alignBytes(elements * facts.accumulatorBytes);
       footprint.gradientBytes += gradients;
@@ -247,66 +247,45 @@ private:
   /// Everything the layers' regions are bound to, from where the gradient of a
   /// layer's output comes to where that of its input goes.
   void apply(const StageLayout &layout, const StageLedger &ledger) {
-    Builder builder(role.getContext());
+    MLIRContext *context = role.getContext();
+    Builder builder(context);
     auto range = [&](const ::galvatron::ArenaRegion &region) {
-      return builder.getDenseI64ArrayAttr({region.offset, region.bytes});
+      return ExtentAttr::get(context, region.offset, region.bytes);
+    };
+    auto rangeIf = [&](bool isThere, const ::galvatron::ArenaRegion &region) {
+      return isThere ? range(region) : ExtentAttr();
     };
     role.setArenaBytes(layout.bytes);
     role.setSlotBytes(layout.slotBytes);
-    SmallVector<NamedAttribute> arena = {
-        builder.getNamedAttr("parameters", range(layout.parameters)),
-        builder.getNamedAttr("gradients", range(layout.gradients)),
-        builder.getNamedAttr("optimizer", range(layout.optimizer)),
-        builder.getNamedAttr("slots", range(layout.slots)),
-        builder.getNamedAttr("transient", range(layout.transient)),
-        builder.getNamedAttr("boundary", range(layout.boundary)),
-        builder.getNamedAttr("data", range(layout.data)),
-        builder.getNamedAttr("loss", range(layout.loss)),
-        builder.getNamedAttr("step", range(layout.step))};
-    if (!layout.copies.empty()) {
-      SmallVector<Attribute> copies;
-      for (const StageLayout::DataPlacement &copy : layout.copies)
-        copies.push_back(builder.getDenseI64ArrayAttr(
-            {copy.copy.datum, copy.region.offset, copy.region.bytes}));
-      arena.push_back(
-          builder.getNamedAttr("copies", builder.getArrayAttr(copies)));
-    }
-    if (layout.homeBytes > 0) {
-      arena.push_back(builder.getNamedAttr(
-          "home", builder.getDenseI64ArrayAttr({0, layout.homeBytes})));
-      arena.push_back(builder.getNamedAttr("resident_parameters",
-                                           range(layout.residentParameters)));
-      arena.push_back(builder.getNamedAttr("resident_gradients",
-                                           range(layout.residentGradients)));
-    }
-    if (separates) {
-      arena.push_back(builder.getNamedAttr("received", range(layout.received)));
-      arena.push_back(builder.getNamedAttr("sent", range(layout.sent)));
-    }
+    ArrayAttr copies;
+    if (!layout.copies.empty())
+      copies = builder.getArrayAttr(llvm::map_to_vector(
+          layout.copies,
+          [&](const StageLayout::DataPlacement &copy) -> Attribute {
+            return builder.getDenseI64ArrayAttr(
+                {copy.copy.datum, copy.region.offset, copy.region.bytes});
+          }));
+    bool hasHome = layout.homeBytes > 0;
+    DenseI64ArrayAttr window;
     if (layout.windowBytes > 0)
-      arena.push_back(builder.getNamedAttr(
-          "window", builder.getDenseI64ArrayAttr({layout.transient.offset,
-                                                  layout.windowBytes,
-                                                  layout.slotStride})));
-    if (layout.libraries.bytes > 0)
-      arena.push_back(
-          builder.getNamedAttr("workspace", range(layout.libraries)));
-    role.setArenaAttr(builder.getDictionaryAttr(arena));
-    auto bytes = [&](StringRef name, int64_t value) {
-      return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
-    };
-    role.setLedgerAttr(
-        builder.getDictionaryAttr({bytes("parameters", ledger.parameters),
-                                   bytes("gradients", ledger.gradients),
-                                   bytes("optimizer", ledger.optimizer),
-                                   bytes("activations", ledger.activations),
-                                   bytes("backward", ledger.backward),
-                                   bytes("communication", ledger.communication),
-                                   bytes("workspace", ledger.workspace),
-                                   bytes("runtime", ledger.runtime)}));
+      window = builder.getDenseI64ArrayAttr(
+          {layout.transient.offset, layout.windowBytes, layout.slotStride});
+    role.setArenaAttr(ArenaAttr::get(
+        context, range(layout.parameters), range(layout.gradients),
+        range(layout.optimizer), range(layout.slots), range(layout.transient),
+        range(layout.boundary), range(layout.data), range(layout.loss),
+        range(layout.step), copies, layout.homeBytes,
+        rangeIf(hasHome, layout.residentParameters),
+        rangeIf(hasHome, layout.residentGradients),
+        rangeIf(separates, layout.received), rangeIf(separates, layout.sent),
+        window, rangeIf(layout.libraries.bytes > 0, layout.libraries)));
+    role.setLedgerAttr(LedgerAttr::get(
+        context, ledger.parameters, ledger.gradients, ledger.optimizer,
+        ledger.activations, ledger.backward, ledger.communication,
+        ledger.workspace, ledger.runtime));
 
     for (const RoleChunk &chunk : chunks)
-      applyChunk(chunk, layout, bytes);
+      applyChunk(chunk, layout);
   }
 
   /// The gradient that comes into the last layer lies at the beginning of the
@@ -314,54 +293,39 @@ private:
   /// buffer 1, to be sent. From there the two take turns; a reshard between two
   /// layers is one turn more. Under some schedules what comes and what waits
   /// have buffers of their own.
-  void
-  applyChunk(const RoleChunk &chunk, const StageLayout &layout,
-             llvm::function_ref<NamedAttribute(StringRef, int64_t)> bytes) {
-    Builder builder(role.getContext());
+  void applyChunk(const RoleChunk &chunk, const StageLayout &layout) {
+    constexpr int64_t none = -1;
     bool isFirst = chunk.number == 0;
+    bool hasHome = layout.homeBytes > 0;
     int64_t incoming = separates ? kReceivedBuffer : 0;
     for (size_t l = chunk.layers.size(); l-- > 0;) {
       LayerOp layer = chunk.layers[l];
       size_t i = chunk.firstLayer + l;
       const StageLayout::LayerPlacement &at = layout.layers[i];
-      SmallVector<NamedAttribute> entries = {
-          bytes("parameter", at.parameters),
-          bytes("gradient", at.gradients),
-          bytes("optimizer", at.optimizer),
-          bytes("stash", at.stash),
-          bytes("forward_transient", at.forwardTransient),
-          bytes("backward_transient", at.backwardTransient)};
-      if (layout.homeBytes > 0) {
-        entries.push_back(bytes("resident_parameter", at.residentParameters));
-        entries.push_back(bytes("resident_gradient", at.residentGradients));
-      }
       const LayerFootprint &footprint = stageLayers[i].footprint;
-      if (footprint.forwardGathered > 0)
-        entries.push_back(bytes("forward_gathered", at.forwardGathered));
-      if (footprint.backwardGathered > 0)
-        entries.push_back(bytes("backward_gathered", at.backwardGathered));
-      if (!layout.layerData[i].empty())
-        entries.push_back(builder.getNamedAttr(
-            "data", builder.getDenseI64ArrayAttr(layout.layerData[i])));
       bool isEnd = l + 1 == chunk.layers.size();
       bool isLoss = chunk.number == lastChunk && isEnd;
-      if (!isLoss)
-        entries.push_back(bytes("grad_in", incoming));
+      int64_t gradIn = isLoss ? none : incoming;
+      int64_t gradOut = none;
       if (!(isFirst && l == 0)) {
-        int64_t outgoing = incoming == 0 ? 1 : 0;
-        entries.push_back(bytes("grad_out", outgoing));
-        incoming = layer.getBackwardReshard() ? 1 - outgoing : outgoing;
+        gradOut = incoming == 0 ? 1 : 0;
+        incoming = layer.getBackwardReshard() ? 1 - gradOut : gradOut;
       }
-      if (isLoss)
-        entries.push_back(
-            builder.getNamedAttr("output", builder.getStringAttr("loss")));
-      else if (layer.getForwardReshard() || isEnd)
-        entries.push_back(
-            builder.getNamedAttr("output", builder.getStringAttr("boundary")));
-      else
-        entries.push_back(
-            builder.getNamedAttr("output", builder.getStringAttr("slot")));
-      layer.setPlacementAttr(builder.getDictionaryAttr(entries));
+      OutputPlace output = isLoss ? OutputPlace::Loss
+                           : layer.getForwardReshard() || isEnd
+                               ? OutputPlace::Boundary
+                               : OutputPlace::Slot;
+      DenseI64ArrayAttr data;
+      if (!layout.layerData[i].empty())
+        data = DenseI64ArrayAttr::get(role.getContext(), layout.layerData[i]);
+      layer.setPlacementAttr(PlacementAttr::get(
+          role.getContext(), at.parameters, at.gradients, at.optimizer,
+          at.stash, at.forwardTransient, at.backwardTransient,
+          hasHome ? at.residentParameters : none,
+          hasHome ? at.residentGradients : none,
+          footprint.forwardGathered > 0 ? at.forwardGathered : none,
+          footprint.backwardGathered > 0 ? at.backwardGathered : none, data,
+          gradIn, gradOut, output));
     }
   }
 

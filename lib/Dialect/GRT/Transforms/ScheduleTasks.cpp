@@ -191,14 +191,11 @@ class ScheduleTasksPass
       }
     buildSchedules(builder, roles, program);
 
-    SmallVector<NamedAttribute> facts = {
-        builder.getNamedAttr("name", model.getSymNameAttr()),
-        builder.getNamedAttr("data", model.getDataAttr()
-                                         ? model.getDataAttr()
-                                         : builder.getArrayAttr({}))};
-    if (StringAttr config = model.getConfigAttr())
-      facts.push_back(builder.getNamedAttr("config", config));
-    module->setAttr(kModelAttr, builder.getDictionaryAttr(facts));
+    ArrayAttr data = model.getDataAttr();
+    module->setAttr(kModelAttr,
+                    ModelAttr::get(&getContext(), model.getSymNameAttr(),
+                                   data ? data : builder.getArrayAttr({}),
+                                   model.getConfigAttr()));
     model.erase();
     return success();
   }
@@ -253,8 +250,8 @@ class ScheduleTasksPass
                        /*send_gradient=*/FlatSymbolRefAttr(),
                        /*recv_gradient=*/FlatSymbolRefAttr(),
                        /*arena_bytes=*/IntegerAttr(),
-                       /*slot_bytes=*/IntegerAttr(), /*arena=*/DictionaryAttr(),
-                       /*ledger=*/DictionaryAttr());
+                       /*slot_bytes=*/IntegerAttr(), /*arena=*/ArenaAttr(),
+                       /*ledger=*/LedgerAttr());
     builder.createBlock(&role.getLayers());
     int64_t position = 0; // of a layer in the role
     for (auto [chunk, reshardsOf] : llvm::zip_equal(chunks, reshards)) {
@@ -306,21 +303,12 @@ class ScheduleTasksPass
 
   /// What convert-nn-to-grt must have left on the layer.
   LogicalResult check(mlir::galvatron::LayerOp layer) {
-    DictionaryAttr layout = layer.getLayoutAttr();
+    mlir::galvatron::LayoutAttr layout = layer.getLayoutAttr();
     if (!layer.getStrategyAttr() || !layer.getForwardAttr() ||
         !layer.getBackwardAttr() || !layout)
       return layer.emitOpError("expected 'strategy', 'forward', 'backward' and "
                                "'layout': run 'convert-nn-to-grt' first");
-    for (StringRef key :
-         {"samples", "input_bytes", "output_bytes", "stash_bytes"})
-      if (!layout.getAs<IntegerAttr>(key))
-        return layer.emitOpError()
-               << "expected an integer '" << key << "' in its layout";
-    for (StringRef key : {"tensors", "groups"})
-      if (!layout.getAs<ArrayAttr>(key))
-        return layer.emitOpError()
-               << "expected an array '" << key << "' in its layout";
-    int64_t local = layout.getAs<IntegerAttr>("samples").getInt();
+    int64_t local = layout.getSamples();
     int64_t shards = layer.getStrategyAttr().getSampleShards();
     if (local * shards != samples)
       return layer.emitOpError()
@@ -331,25 +319,25 @@ class ScheduleTasksPass
 
   LayerOp buildLayer(OpBuilder &builder, mlir::galvatron::LayerOp layer,
                      int64_t index, const Reshards &reshards) {
-    DictionaryAttr layout = layer.getLayoutAttr();
-    auto integer = [&](StringRef key) {
-      auto value = layout.getAs<IntegerAttr>(key);
-      return builder.getI64IntegerAttr(value ? value.getInt() : 0);
+    mlir::galvatron::LayoutAttr layout = layer.getLayoutAttr();
+    auto integer = [&](int64_t value) {
+      return builder.getI64IntegerAttr(value);
     };
     return LayerOp::create(
         builder, layer.getLoc(), layer.getLayerNameAttr(),
         builder.getI64IntegerAttr(index), layer.getStrategyAttr(),
-        integer("samples"), layer.getForwardAttr(), layer.getRecomputeAttr(),
-        layer.getBackwardAttr(), layer.getWeightAttr(), layer.getUpdateAttr(),
-        layer.getNormAttr(), layout.getAs<ArrayAttr>("tensors"),
-        layout.getAs<ArrayAttr>("groups"), integer("input_bytes"),
-        integer("output_bytes"), integer("stash_bytes"),
-        integer("recompute_stash_bytes"), /*front_bytes=*/IntegerAttr(),
+        integer(layout.getSamples()), layer.getForwardAttr(),
+        layer.getRecomputeAttr(), layer.getBackwardAttr(),
+        layer.getWeightAttr(), layer.getUpdateAttr(), layer.getNormAttr(),
+        layout.getTensors(), layout.getGroups(),
+        integer(layout.getInputBytes()), integer(layout.getOutputBytes()),
+        integer(layout.getStashBytes()),
+        integer(layout.getRecomputeStashBytes()), /*front_bytes=*/IntegerAttr(),
         /*behind_bytes=*/IntegerAttr(), /*inputs=*/DenseI64ArrayAttr(),
         /*passes=*/DenseI64ArrayAttr(), /*outputs=*/DenseI64ArrayAttr(),
-        layout.getAs<ArrayAttr>("data"), reshards.forward, reshards.backward,
+        layout.getData(), reshards.forward, reshards.backward,
         /*forward_ahead=*/UnitAttr(),
-        /*backward_ahead=*/UnitAttr(), /*placement=*/DictionaryAttr());
+        /*backward_ahead=*/UnitAttr(), /*placement=*/PlacementAttr());
   }
 
   /// Says which tensors a layer holds, where it finds its inputs and what
@@ -434,11 +422,11 @@ class ScheduleTasksPass
 
   /// Bytes of one sample of what `layer` makes.
   FailureOr<int64_t> getBytesPerUnit(mlir::galvatron::LayerOp layer) {
-    DictionaryAttr layout = layer.getLayoutAttr();
-    if (auto bytes = layout.getAs<IntegerAttr>("bytes_per_unit"))
-      return bytes.getInt();
-    int64_t bytes = layout.getAs<IntegerAttr>("output_bytes").getInt();
-    int64_t local = layout.getAs<IntegerAttr>("samples").getInt();
+    mlir::galvatron::LayoutAttr layout = layer.getLayoutAttr();
+    if (int64_t bytes = layout.getBytesPerUnit(); bytes > 0)
+      return bytes;
+    int64_t bytes = layout.getOutputBytes();
+    int64_t local = layout.getSamples();
     if (bytes % local != 0)
       return layer.emitOpError()
              << "expected 'output_bytes' of its layout to be a multiple of its "

@@ -95,11 +95,11 @@ int64_t countMicroBatches(const TaskProgram &program) {
 
 SmallVector<mlir::galvatron::DataAttr>
 mlir::grt::getModelData(ModuleOp module) {
-  auto model = module->getAttrOfType<DictionaryAttr>(kModelAttr);
+  auto model = module->getAttrOfType<ModelAttr>(kModelAttr);
   if (!model)
     return {};
   return llvm::to_vector(
-      model.getAs<ArrayAttr>("data").getAsRange<mlir::galvatron::DataAttr>());
+      model.getData().getAsRange<mlir::galvatron::DataAttr>());
 }
 
 FailureOr<SmallVector<int64_t>>
@@ -251,13 +251,13 @@ FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
     RoleOp roleOp = role;
     for (auto [l, layer] :
          llvm::enumerate(roleOp.getLayers().getOps<LayerOp>()))
-      for (auto [t, tensor] :
-           llvm::enumerate(layer.getTensors().getAsRange<DictionaryAttr>())) {
-        StringAttr name =
-            tensor.getAs<FlatSymbolRefAttr>("parameter").getAttr();
+      for (auto [t, tensor] : llvm::enumerate(
+               layer.getTensors()
+                   .getAsRange<mlir::galvatron::FlatTensorAttr>())) {
+        StringAttr name = tensor.getParameter().getAttr();
         TensorPlace place{int64_t(r), int64_t(l), int64_t(t)};
         Holders &entry = holders[name];
-        if (tensor.getAs<IntegerAttr>("group").getInt() != 0) {
+        if (tensor.getGroup() != 0) {
           entry.borrowers.push_back({place, layer});
           continue;
         }

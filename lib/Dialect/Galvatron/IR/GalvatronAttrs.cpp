@@ -165,3 +165,39 @@ StringRef ClusterAttr::getBackend() const {
       return "";
   return backend;
 }
+
+//===----------------------------------------------------------------------===//
+// ProfileAttr and FlatTensorAttr
+//===----------------------------------------------------------------------===//
+
+std::optional<double> ProfileAttr::getForwardTime() const {
+  return getForwardMs() ? std::optional(getForwardMs().getValueAsDouble())
+                        : std::nullopt;
+}
+
+std::optional<double> ProfileAttr::getBackwardTime() const {
+  std::optional<double> forward = getForwardTime();
+  if (!forward)
+    return std::nullopt;
+  return getBackwardMs() ? getBackwardMs().getValueAsDouble() : 2 * *forward;
+}
+
+int64_t FlatTensorAttr::getElements() const {
+  int64_t elements = 1;
+  for (int64_t size : getLocalShape().asArrayRef())
+    elements *= size;
+  return elements;
+}
+
+//===----------------------------------------------------------------------===//
+// PartitionAttr
+//===----------------------------------------------------------------------===//
+
+PartitionAttr PartitionAttr::of(Operation *function) {
+  return function->getAttrOfType<PartitionAttr>(attrName);
+}
+
+PartitionAttr PartitionAttr::withDirection(Direction direction) const {
+  return get(getContext(), direction, getTp(), getSdp(), getZdp(),
+             getGathered(), getBorrowed());
+}

@@ -40,6 +40,24 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     return op->emitError() << "expected attribute '" << name << "' to be "
                            << kind << ", found " << value;
   };
+  if (name == PartitionAttr::attrName) {
+    if (!isLayerFunction(op))
+      return op->emitError()
+             << "expected attribute '" << name
+             << "' on a function, found it on '" << op->getName() << "'";
+    return expect(isa<PartitionAttr>(value), "a #galvatron.partition");
+  }
+  if (name == ShardingAttr::attrName) {
+    auto sharding = dyn_cast<ShardingAttr>(value);
+    if (failed(expect(bool(sharding), "a #galvatron.sharding")))
+      return failure();
+    DenseI64ArrayAttr results = sharding.getResults();
+    if (results && results.size() != op->getNumResults())
+      return op->emitError()
+             << "expected attribute '" << name << "' to speak of "
+             << op->getNumResults() << " results, found " << results.size();
+    return success();
+  }
   bool known = name == kClusterAttr || name == kTrainingAttr ||
                name == kPlanAttr || name == kPlanReportAttr;
   if (!known)
@@ -64,6 +82,19 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     return op->emitError() << "expected attribute '" << name
                            << "' to hold JSON: "
                            << llvm::toString(json.takeError());
+  return success();
+}
+
+LogicalResult GalvatronDialect::verifyRegionArgAttribute(
+    Operation *op, unsigned, unsigned argument, NamedAttribute attribute) {
+  StringRef name = attribute.getName().getValue();
+  if (name != SliceAttr::attrName)
+    return op->emitError() << "unknown attribute '" << name
+                           << "' of the galvatron dialect";
+  if (!isa<SliceAttr>(attribute.getValue()))
+    return op->emitError() << "expected '" << name << "' of argument "
+                           << argument << " to be a #galvatron.slice, found "
+                           << attribute.getValue();
   return success();
 }
 

@@ -142,6 +142,192 @@ LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
   return success();
 }
 
+LogicalResult PartitionAttr::verify(EmitError emitError, Direction, int64_t tp,
+                                    int64_t sdp, int64_t zdp, bool,
+                                    DenseI64ArrayAttr) {
+  // (C1)
+  for (int64_t degree : {tp, sdp, zdp})
+    if (degree < 1)
+      return emitError() << "expected degrees of a partition of at least 1, "
+                            "found "
+                         << degree;
+  return success();
+}
+
+LogicalResult ShardingAttr::verify(EmitError emitError,
+                                   DenseI64ArrayAttr results, int64_t factor,
+                                   DenseI64ArrayAttr reduce) {
+  // (C1)
+  auto numbers = [](DenseI64ArrayAttr list) {
+    return list ? list.asArrayRef() : ArrayRef<int64_t>();
+  };
+  if (factor < -1 ||
+      llvm::any_of(
+          numbers(results), [](int64_t dim) { return dim < -2; }) ||
+      llvm::any_of(numbers(reduce), [](int64_t index) { return index < 0; }))
+    return emitError() << "expected dimensions of results, -1 or -2, numbers "
+                          "of operands, and a factor or -1 in a sharding";
+  return success();
+}
+
+LogicalResult SliceAttr::verify(EmitError emitError, DenseI64ArrayAttr view,
+                                int64_t dim) {
+  // (C1)
+  if (dim < -1 || (view && dim >= view.size()))
+    return emitError()
+           << "expected 'dim' of a slice to be -1 or a dimension of "
+              "the view, found "
+           << dim;
+  return success();
+}
+
+/// Numbers of a layer, each with its name.
+static LogicalResult
+verifyCounts(EmitError emitError, StringRef what,
+             ArrayRef<std::pair<StringRef, int64_t>> counts,
+             ArrayRef<std::pair<StringRef, FloatAttr>> numbers) {
+  for (auto [name, value] : counts)
+    if (value < 0)
+      return emitError() << "expected '" << name << "' of a " << what
+                         << " not to be negative, found " << value;
+  for (auto [name, value] : numbers)
+    if (value && !isNumber(value, /*positive=*/false))
+      return emitError() << "expected '" << name << "' of a " << what
+                         << " to be a non-negative f64, found " << value;
+  return success();
+}
+
+LogicalResult
+ProfileAttr::verify(EmitError emitError, int64_t parameterBytes,
+                    int64_t boundaryBytes, int64_t intermediateBytes,
+                    FloatAttr forwardMs, FloatAttr backwardMs,
+                    FloatAttr forwardFlops, int64_t forwardMovedBytes,
+                    int64_t tpAllreduceBytes, int64_t tpReplicatedBytes) {
+  // (C1)
+  if (!forwardMs && (!forwardFlops || forwardMovedBytes == 0))
+    return emitError() << "expected 'forward_ms', or 'forward_flops' and "
+                          "'forward_moved_bytes', in the profile of a layer";
+  // (C2)
+  return verifyCounts(emitError, "profile",
+                      {{"parameter_bytes", parameterBytes},
+                       {"boundary_bytes", boundaryBytes},
+                       {"intermediate_bytes", intermediateBytes},
+                       {"forward_moved_bytes", forwardMovedBytes},
+                       {"tp_allreduce_bytes", tpAllreduceBytes},
+                       {"tp_replicated_bytes", tpReplicatedBytes}},
+                      {{"forward_ms", forwardMs},
+                       {"backward_ms", backwardMs},
+                       {"forward_flops", forwardFlops}});
+}
+
+LogicalResult CostsAttr::verify(EmitError emitError, int64_t parameters,
+                                int64_t parameterBytes, int64_t boundaryBytes,
+                                int64_t intermediateBytes,
+                                int64_t backwardBytes, FloatAttr forwardFlops,
+                                FloatAttr backwardFlops,
+                                FloatAttr forwardMovedBytes,
+                                FloatAttr backwardMovedBytes) {
+  // (C1)
+  return verifyCounts(emitError, "layer's costs",
+                      {{"parameters", parameters},
+                       {"parameter_bytes", parameterBytes},
+                       {"boundary_bytes", boundaryBytes},
+                       {"intermediate_bytes", intermediateBytes},
+                       {"backward_bytes", backwardBytes}},
+                      {{"forward_flops", forwardFlops},
+                       {"backward_flops", backwardFlops},
+                       {"forward_moved_bytes", forwardMovedBytes},
+                       {"backward_moved_bytes", backwardMovedBytes}});
+}
+
+LogicalResult FlatTensorAttr::verify(EmitError emitError,
+                                     FlatSymbolRefAttr parameter, int64_t group,
+                                     int64_t offset, DenseI64ArrayAttr view,
+                                     DenseI64ArrayAttr localShape,
+                                     int64_t tpDim) {
+  // (C1)
+  if (group != 0 && group != 1)
+    return emitError() << "expected group 0 or 1 for tensor " << parameter
+                       << ", found " << group;
+  if (offset < 0)
+    return emitError() << "expected the offset of tensor " << parameter
+                       << " not to be negative, found " << offset;
+  // (C2)
+  if (view.size() != localShape.size())
+    return emitError() << "expected 'view' and 'local_shape' of equal rank for "
+                          "tensor "
+                       << parameter << ", found " << view.size() << " and "
+                       << localShape.size();
+  // (C3)
+  if (tpDim < -1 || tpDim >= view.size())
+    return emitError() << "expected 'tp_dim' to be -1 or a dimension of the "
+                          "view for tensor "
+                       << parameter << ", found " << tpDim;
+  return success();
+}
+
+LogicalResult FlatGroupAttr::verify(EmitError emitError, int64_t elements,
+                                    int64_t shardElements) {
+  // (C1)
+  if (elements < 0 || shardElements < 0 || shardElements > elements)
+    return emitError() << "expected a group's shard of at most its " << elements
+                       << " elements, found " << shardElements;
+  return success();
+}
+
+LogicalResult LayoutAttr::verifyParameters(EmitError emitError,
+                                           ArrayAttr tensors,
+                                           ArrayAttr groups) {
+  // (C2)
+  if (groups.size() != 2 || !llvm::all_of(groups, llvm::IsaPred<FlatGroupAttr>))
+    return emitError() << "expected 2 groups of parameters, found " << groups;
+  for (Attribute entry : tensors) {
+    auto tensor = dyn_cast<FlatTensorAttr>(entry);
+    if (!tensor)
+      return emitError() << "expected tensors to be #galvatron.flat_tensor, "
+                            "found "
+                         << entry;
+    int64_t end = tensor.getOffset() + tensor.getElements();
+    auto group = cast<FlatGroupAttr>(groups[tensor.getGroup()]);
+    if (end > group.getElements())
+      return emitError() << "expected tensor " << tensor.getParameter()
+                         << " to lie inside the " << group.getElements()
+                         << " elements of group " << tensor.getGroup()
+                         << ", found elements " << tensor.getOffset() << " to "
+                         << end;
+  }
+  return success();
+}
+
+LogicalResult LayoutAttr::verify(EmitError emitError, int64_t samples,
+                                 int64_t inputBytes, int64_t outputBytes,
+                                 int64_t stashBytes,
+                                 int64_t recomputeStashBytes,
+                                 int64_t bytesPerUnit, ArrayAttr tensors,
+                                 ArrayAttr groups, ArrayAttr data) {
+  // (C1)
+  if (samples < 1)
+    return emitError() << "expected at least one sample in the layout of a "
+                          "layer, found "
+                       << samples;
+  if (failed(verifyCounts(emitError, "layout",
+                          {{"input_bytes", inputBytes},
+                           {"output_bytes", outputBytes},
+                           {"stash_bytes", stashBytes},
+                           {"recompute_stash_bytes", recomputeStashBytes},
+                           {"bytes_per_unit", bytesPerUnit}},
+                          {})))
+    return failure();
+  if (failed(verifyParameters(emitError, tensors, groups)))
+    return failure();
+  // (C3)
+  if (data && !llvm::all_of(data, llvm::IsaPred<StringAttr>))
+    return emitError() << "expected names of data in the layout of a layer, "
+                          "found "
+                       << data;
+  return success();
+}
+
 LogicalResult LinkAttr::verify(EmitError emitError, FloatAttr bandwidth,
                                FloatAttr latency) {
   // (C1)
@@ -473,37 +659,11 @@ LogicalResult LayerOp::verify() {
   if (getRecomputeAttr() &&
       (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))
     return emitOpError() << "expected a strategy with ckpt beside 'recompute'";
-  // (C10)
+  // (C9)
   if (getWeightAttr() && (!getBackwardAttr() || getRecomputeAttr()))
     return emitOpError() << "expected 'weight' beside 'backward' and without "
                             "'recompute'";
   // (C8)
-  if (isOpaque()) {
-    DictionaryAttr profile = getProfileAttr();
-    auto has = [&](StringRef name) { return profile.contains(name); };
-    for (StringRef name :
-         {"parameter_bytes", "boundary_bytes", "intermediate_bytes"})
-      if (!has(name))
-        return emitOpError() << "expected '" << name << "' in the profile of '"
-                             << getLayerName() << "'";
-    if (!has("forward_ms") &&
-        !(has("forward_flops") && has("forward_moved_bytes")))
-      return emitOpError() << "expected 'forward_ms', or 'forward_flops' and "
-                              "'forward_moved_bytes', in the profile of '"
-                           << getLayerName() << "'";
-    for (NamedAttribute entry : profile) {
-      auto integer = dyn_cast<IntegerAttr>(entry.getValue());
-      bool fine = integer
-                      ? integer.getType().isInteger(64) && integer.getInt() >= 0
-                      : isNumber(entry.getValue(), /*positive=*/false);
-      if (!fine)
-        return emitOpError() << "expected '" << entry.getName().getValue()
-                             << "' in the profile of '" << getLayerName()
-                             << "' to be a non-negative i64 or f64, found "
-                             << entry.getValue();
-    }
-  }
-  // (C9)
   llvm::StringSet<> names;
   for (FlatSymbolRefAttr param : getParamSymbols())
     if (!names.insert(param.getValue()).second)

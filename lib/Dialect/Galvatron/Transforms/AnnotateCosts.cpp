@@ -83,14 +83,14 @@ struct AnnotateCostsPass
     if (!model)
       return signalPassFailure();
     SymbolTable symbols(module);
-    llvm::StringMap<DictionaryAttr> costs;
+    llvm::StringMap<CostsAttr> costs;
     for (LayerOp layer : model.getLayers()) {
       if (!layer.getCalleeAttr())
         continue;
       auto body = symbols.lookup<func::FuncOp>(*layer.getCallee());
       if (!body)
         continue;
-      DictionaryAttr &entry = costs[body.getSymName()];
+      CostsAttr &entry = costs[body.getSymName()];
       if (!entry && failed(measure(layer, body, entry)))
         return signalPassFailure();
       layer.setCostsAttr(entry);
@@ -98,8 +98,7 @@ struct AnnotateCostsPass
     report(module, model, symbols);
   }
 
-  LogicalResult measure(LayerOp layer, func::FuncOp body,
-                        DictionaryAttr &entry) {
+  LogicalResult measure(LayerOp layer, func::FuncOp body, CostsAttr &entry) {
     unsigned inputs = layer.getInputs().size();
     FailureOr<Work> forward = countWork(body);
     if (failed(forward))
@@ -126,24 +125,15 @@ struct AnnotateCostsPass
       parameters += nn::countElements(argument.getType(), 1);
 
     Builder builder(body.getContext());
-    NamedAttrList list;
-    auto integer = [&](StringRef name, int64_t value) {
-      list.set(name, builder.getI64IntegerAttr(value));
-    };
-    auto number = [&](StringRef name, double value) {
-      list.set(name, builder.getF64FloatAttr(value));
-    };
-    integer("parameters", parameters);
-    integer("parameter_bytes", bytesOf(body.getArguments().drop_front(inputs)));
-    integer("boundary_bytes",
-            bytesOf(body.getBody().front().getTerminator()->getOperands()));
-    integer("intermediate_bytes", stash);
-    integer("backward_bytes", peakLiveBytes(derived->backward));
-    number("forward_flops", forward->flops);
-    number("backward_flops", backward->flops);
-    number("forward_moved_bytes", forward->movedBytes);
-    number("backward_moved_bytes", backward->movedBytes);
-    entry = list.getDictionary(builder.getContext());
+    entry = CostsAttr::get(
+        body.getContext(), parameters,
+        bytesOf(body.getArguments().drop_front(inputs)),
+        bytesOf(body.getBody().front().getTerminator()->getOperands()), stash,
+        peakLiveBytes(derived->backward),
+        builder.getF64FloatAttr(forward->flops),
+        builder.getF64FloatAttr(backward->flops),
+        builder.getF64FloatAttr(forward->movedBytes),
+        builder.getF64FloatAttr(backward->movedBytes));
     return success();
   }
 
@@ -161,8 +151,8 @@ struct AnnotateCostsPass
           parameters += nn::countElements(type, 1);
           bytes += nn::countBytes(type, 1);
         }
-      if (DictionaryAttr costs = layer.getCostsAttr())
-        flops += costs.getAs<FloatAttr>("forward_flops").getValueAsDouble();
+      if (CostsAttr costs = layer.getCostsAttr())
+        flops += costs.getForwardFlops().getValueAsDouble();
     }
     std::string text =
         llvm::formatv("{0} parameters of {1} bytes in {2} layers, {3} "

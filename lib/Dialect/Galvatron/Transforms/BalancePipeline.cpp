@@ -137,20 +137,15 @@ private:
   LogicalResult timesOfCosts(MutableArrayRef<LayerOp> layers,
                              std::vector<Picoseconds> &times) {
     for (LayerOp layer : layers) {
-      auto sum = [](DictionaryAttr entries, StringRef a, StringRef b) {
-        double total = 0;
-        for (StringRef key : {a, b})
-          if (auto value = entries.getAs<FloatAttr>(key))
-            total += value.getValueAsDouble();
-        return total;
-      };
       double weight;
-      if (layer.isOpaque())
-        weight = layer.getProfileAttr().contains("forward_ms")
-                     ? sum(layer.getProfileAttr(), "forward_ms", "backward_ms")
-                     : sum(layer.getProfileAttr(), "forward_flops", "") * 1e-9;
-      else if (DictionaryAttr costs = layer.getCostsAttr())
-        weight = sum(costs, "forward_flops", "backward_flops") * 1e-9;
+      if (ProfileAttr profile = layer.getProfileAttr())
+        weight = profile.getForwardTime()
+                     ? *profile.getForwardTime() + *profile.getBackwardTime()
+                     : profile.getForwardFlops().getValueAsDouble() * 1e-9;
+      else if (CostsAttr costs = layer.getCostsAttr())
+        weight = (costs.getForwardFlops().getValueAsDouble() +
+                  costs.getBackwardFlops().getValueAsDouble()) *
+                 1e-9;
       else
         return layer.emitOpError(
             "expected costs, or a strategy, a plan and a cluster: run "

@@ -56,7 +56,8 @@ public:
   /// value has been reduced before.
   void apply(Operation *op) {
     OpBuilder builder(op);
-    if (auto list = op->getAttrOfType<DenseI64ArrayAttr>("nn.reduce"))
+    auto sharding = op->getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
+    if (DenseI64ArrayAttr list = sharding ? sharding.getReduce() : nullptr)
       for (int64_t index : list.asArrayRef()) {
         Value value = op->getOperand(index);
         Value &reduced = values[value];
@@ -67,7 +68,6 @@ public:
     for (OpOperand &operand : op->getOpOperands())
       if (Value reduced = values.lookup(operand.get()))
         operand.set(reduced);
-    op->removeAttr("nn.reduce");
   }
 
 private:
@@ -89,8 +89,7 @@ struct InsertCollectivesPass
   void runOnOperation() override {
     ModuleOp module = getOperation();
     for (auto function : module.getOps<func::FuncOp>())
-      if (function->hasAttr(kDirectionAttr) &&
-          failed(insertCollectives(function)))
+      if (PartitionAttr::of(function) && failed(insertCollectives(function)))
         return signalPassFailure();
     for (auto model : module.getOps<ModelOp>()) {
       LayerOp before;
@@ -137,51 +136,49 @@ struct InsertCollectivesPass
 } // namespace
 
 LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
-  int64_t degree =
-      function->getAttrOfType<IntegerAttr>(kTensorParallelAttr).getInt();
+  PartitionAttr partition = PartitionAttr::of(function);
+  int64_t degree = partition.getTp();
   TensorParallelShards shards(degree);
   Reductions reductions;
   Block &block = function.getBody().front();
   for (BlockArgument argument : block.getArguments())
-    if (auto dim = function.getArgAttrOfType<IntegerAttr>(
-            argument.getArgNumber(), kShardAttr))
-      argument.setType(localType(argument.getType(), dim.getInt(), degree));
+    if (auto slice = function.getArgAttrOfType<SliceAttr>(
+            argument.getArgNumber(), SliceAttr::attrName))
+      argument.setType(localType(argument.getType(), slice.getDim(), degree));
 
   for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
     // The factor's number is that of the whole types' rule; local types have
     // the same one, since rules depend on ranks only.
     reductions.apply(&op);
-    if (auto dims = op.getAttrOfType<DenseI64ArrayAttr>("nn.shards"))
-      for (auto [result, dim] :
-           llvm::zip_equal(op.getResults(), dims.asArrayRef()))
-        result.setType(localType(result.getType(), dim, degree));
-    auto factor = op.getAttrOfType<IntegerAttr>("nn.factor");
-    op.removeAttr("nn.shards");
-    op.removeAttr("nn.factor");
-    if (!factor)
+    auto sharding = op.getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
+    op.removeAttr(ShardingAttr::attrName);
+    if (!sharding)
+      continue;
+    for (auto [result, dim] :
+         llvm::zip_equal(op.getResults(), sharding.getResults().asArrayRef()))
+      result.setType(localType(result.getType(), dim, degree));
+    if (sharding.getFactor() < 0)
       continue;
     OpBuilder builder(&op);
     if (failed(cast<nn::FactorOpInterface>(op).partition(
-            builder, int(factor.getInt()), shards)))
+            builder, int(sharding.getFactor()), shards)))
       return failure();
   }
   reductions.apply(block.getTerminator());
-  // The factors speak of whole shapes; `nn.view` and `nn.shard` stay.
+  block.getTerminator()->removeAttr(ShardingAttr::attrName);
+  // The factors speak of whole shapes; slices stay.
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     function.removeArgAttr(i, nn::kFactorsAttr);
   function.setType(FunctionType::get(function.getContext(),
                                      block.getArgumentTypes(),
                                      block.getTerminator()->getOperandTypes()));
 
-  int64_t sharded =
-      function->getAttrOfType<IntegerAttr>(kShardedDataAttr).getInt();
-  if (sharded > 1 && touchesParameters(function)) {
+  if (partition.getSdp() > 1 && touchesParameters(function)) {
     OpBuilder builder = OpBuilder::atBlockBegin(&block);
-    if (!function->hasAttr(kGatheredAttr))
+    if (!partition.getGathered())
       GatherParametersOp::create(builder, function.getLoc(), Paradigm::SDP);
     builder.setInsertionPoint(block.getTerminator());
-    if (function->getAttrOfType<StringAttr>(kDirectionAttr).getValue() ==
-        "backward")
+    if (partition.getDirection() == Direction::Backward)
       ReduceScatterGradientsOp::create(builder, function.getLoc(),
                                        Paradigm::SDP);
   }

@@ -6,12 +6,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
 using namespace mlir;
 using namespace mlir::galvatron;
-using ::galvatron::Paradigm;
 using ::galvatron::Strategy;
 
 namespace {
@@ -79,14 +79,11 @@ void specializeSamples(func::FuncOp function, int64_t samples) {
 class Propagation {
 public:
   explicit Propagation(func::FuncOp function)
-      : function(function),
-        degree(function->getAttrOfType<IntegerAttr>(kTensorParallelAttr)
-                   .getInt()) {}
+      : function(function), degree(PartitionAttr::of(function).getTp()) {}
 
   /// `stash` gives the states of the stash arguments, in order.
   LogicalResult run(ArrayRef<int64_t> stash) {
     unsigned nextStash = 0;
-    OpBuilder builder(function.getContext());
     for (BlockArgument argument : function.getArguments()) {
       int64_t state = kReplicated;
       unsigned index = argument.getArgNumber();
@@ -102,9 +99,15 @@ public:
         break;
       }
       states[argument] = state;
-      if (state >= 0)
-        function.setArgAttr(index, kShardAttr,
-                            builder.getI64IntegerAttr(state));
+      if (state >= 0) {
+        auto whole =
+            function.getArgAttrOfType<SliceAttr>(index, SliceAttr::attrName);
+        function.setArgAttr(
+            index, SliceAttr::attrName,
+            SliceAttr::get(function.getContext(),
+                           whole ? whole.getView() : DenseI64ArrayAttr(),
+                           state));
+      }
     }
     Block &block = function.getBody().front();
     for (Operation &op : block.without_terminator())
@@ -117,6 +120,17 @@ public:
   SmallVector<int64_t> stashStates;
 
 private:
+  /// `factor` is -1 and `results` null where there is none.
+  void annotate(Operation *op, DenseI64ArrayAttr results, int64_t factor,
+                ArrayRef<int64_t> reduce) {
+    MLIRContext *context = op->getContext();
+    op->setAttr(ShardingAttr::attrName,
+                ShardingAttr::get(
+                    context, results, factor,
+                    reduce.empty() ? DenseI64ArrayAttr()
+                                   : DenseI64ArrayAttr::get(context, reduce)));
+  }
+
   LogicalResult visit(Operation *op);
   LogicalResult visitReturn(Operation *op);
 
@@ -189,18 +203,13 @@ LogicalResult Propagation::visit(Operation *op) {
     states[result] = state;
     shards.push_back(state);
   }
-  if (factor != nn::kNoFactor || carriesPartial || !reduce.empty()) {
-    op->setAttr("nn.shards", builder.getDenseI64ArrayAttr(shards));
-    if (factor != nn::kNoFactor)
-      op->setAttr("nn.factor", builder.getI64IntegerAttr(factor));
-    if (!reduce.empty())
-      op->setAttr("nn.reduce", builder.getDenseI64ArrayAttr(reduce));
-  }
+  if (factor != nn::kNoFactor || carriesPartial || !reduce.empty())
+    annotate(op, builder.getDenseI64ArrayAttr(shards),
+             factor == nn::kNoFactor ? -1 : factor, reduce);
   return success();
 }
 
 LogicalResult Propagation::visitReturn(Operation *op) {
-  OpBuilder builder(op);
   SmallVector<int64_t> reduce;
   SmallVector<int64_t> expected;
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
@@ -228,35 +237,38 @@ LogicalResult Propagation::visitReturn(Operation *op) {
              << " (-1: not split)";
   }
   if (!reduce.empty())
-    op->setAttr("nn.reduce", builder.getDenseI64ArrayAttr(reduce));
+    annotate(op, {}, -1, reduce);
   return success();
 }
 
 func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
-                      StringRef direction, const Strategy &strategy,
-                      int64_t samples, ArrayRef<int64_t> borrowed) {
+                      Direction direction, const Strategy &strategy,
+                      int64_t samples, ArrayRef<int64_t> borrowed,
+                      bool gathered = false) {
   func::FuncOp function = whole.clone();
   function.setName(name);
   after->getBlock()->getOperations().insertAfter(after->getIterator(),
                                                  function);
   specializeSamples(function, samples);
-  OpBuilder builder(function.getContext());
+  MLIRContext *context = function.getContext();
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
       function.setArgAttr(
-          i, kViewAttr,
-          builder.getDenseI64ArrayAttr(
-              cast<RankedTensorType>(function.getArgumentTypes()[i])
-                  .getShape()));
-  function->setAttr(kTensorParallelAttr,
-                    builder.getI64IntegerAttr(strategy.degree(Paradigm::TP)));
-  function->setAttr(kShardedDataAttr,
-                    builder.getI64IntegerAttr(strategy.degree(Paradigm::SDP)));
-  if (int64_t degree = strategy.degree(Paradigm::ZDP); degree > 1)
-    function->setAttr(kShardedStateAttr, builder.getI64IntegerAttr(degree));
-  function->setAttr(kDirectionAttr, builder.getStringAttr(direction));
-  if (!borrowed.empty())
-    function->setAttr(kBorrowedAttr, builder.getDenseI64ArrayAttr(borrowed));
+          i, SliceAttr::attrName,
+          SliceAttr::get(context,
+                         DenseI64ArrayAttr::get(
+                             context, cast<RankedTensorType>(
+                                          function.getArgumentTypes()[i])
+                                          .getShape()),
+                         -1));
+  function->setAttr(
+      PartitionAttr::attrName,
+      PartitionAttr::get(
+          context, direction, strategy.degree(::galvatron::Paradigm::TP),
+          strategy.degree(::galvatron::Paradigm::SDP),
+          strategy.degree(::galvatron::Paradigm::ZDP), gathered,
+          borrowed.empty() ? DenseI64ArrayAttr()
+                           : DenseI64ArrayAttr::get(context, borrowed)));
   return function;
 }
 
@@ -265,7 +277,7 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
 std::optional<std::string>
 mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
                                      const Strategy &strategy) {
-  int64_t degree = strategy.degree(Paradigm::TP);
+  int64_t degree = strategy.degree(::galvatron::Paradigm::TP);
   if (degree == 1)
     return std::nullopt;
   auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
@@ -298,7 +310,9 @@ std::string mlir::galvatron::partitionedName(StringRef body,
                                              ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
   llvm::raw_string_ostream stream(name);
-  for (Paradigm paradigm : {Paradigm::TP, Paradigm::SDP, Paradigm::ZDP})
+  for (::galvatron::Paradigm paradigm :
+       {::galvatron::Paradigm::TP, ::galvatron::Paradigm::SDP,
+        ::galvatron::Paradigm::ZDP})
     if (int64_t degree = strategy.degree(paradigm); degree > 1)
       stream << '.' << ::galvatron::paradigmName(paradigm) << degree;
   stream << ".b" << samples;
@@ -327,7 +341,7 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
   };
   Operation *after = whole.backward;
   result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
-                            "forward", strategy, samples, borrowed);
+                            Direction::Forward, strategy, samples, borrowed);
   Propagation forward(result.forward);
   if (failed(forward.run({})))
     return refuse();
@@ -336,7 +350,7 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
   if (whole.recompute) {
     result.recompute =
         cloneFor(whole.recompute, (name + ".recompute").str(), after,
-                 "recompute", strategy, samples, borrowed);
+                 Direction::Recompute, strategy, samples, borrowed);
     Propagation recompute(result.recompute);
     if (failed(recompute.run({})))
       return refuse();
@@ -344,10 +358,8 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
     after = result.recompute;
   }
   result.backward = cloneFor(whole.backward, (name + ".backward").str(), after,
-                             "backward", strategy, samples, borrowed);
-  if (result.recompute)
-    result.backward->setAttr(kGatheredAttr,
-                             UnitAttr::get(result.backward.getContext()));
+                             Direction::Backward, strategy, samples, borrowed,
+                             /*gathered=*/bool(result.recompute));
   Propagation backward(result.backward);
   if (failed(backward.run(stash)))
     return refuse();

@@ -113,7 +113,7 @@ struct PartitionLayersPass
     // So have bodies that no layer calls.
     for (auto function :
          llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
-      if (function.isPrivate() && !function->hasAttr(kDirectionAttr) &&
+      if (function.isPrivate() && !PartitionAttr::of(function) &&
           SymbolTable::symbolKnownUseEmpty(function, module))
         function.erase();
   }

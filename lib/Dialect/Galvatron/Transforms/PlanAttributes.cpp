@@ -66,32 +66,23 @@ createProfileModel(ModelOp model,
       return ::galvatron::makeError(
           "layer '" + layer.getLayerName() +
           "' has a body, but other layers have profiles: expected one kind");
-    DictionaryAttr profile = layer.getProfileAttr();
-    auto number = [&](StringRef key) -> double {
-      Attribute value = profile.get(key);
-      if (auto integer = dyn_cast_or_null<IntegerAttr>(value))
-        return double(integer.getInt());
-      auto real = dyn_cast_or_null<FloatAttr>(value);
-      return real ? real.getValueAsDouble() : 0.0;
-    };
+    ProfileAttr profile = layer.getProfileAttr();
     ::galvatron::ProfileLayer entry;
     entry.name = layer.getLayerName().str();
-    entry.measured = profile.contains("forward_ms");
-    if (entry.measured) {
-      double forward = number("forward_ms");
-      // Without its own time the backward pass takes two forward passes.
-      double backward =
-          profile.contains("backward_ms") ? number("backward_ms") : 2 * forward;
-      entry.forward = ::galvatron::BatchTimes({{1.0, forward}});
-      entry.backward = ::galvatron::BatchTimes({{1.0, backward}});
+    if (std::optional<double> forward = profile.getForwardTime()) {
+      entry.measured = true;
+      entry.forward = ::galvatron::BatchTimes({{1.0, *forward}});
+      entry.backward =
+          ::galvatron::BatchTimes({{1.0, *profile.getBackwardTime()}});
     }
-    entry.forwardFlops = number("forward_flops");
-    entry.forwardMovedBytes = number("forward_moved_bytes");
-    entry.parameterBytes = int64_t(number("parameter_bytes"));
-    entry.boundaryBytes = int64_t(number("boundary_bytes"));
-    entry.intermediateBytes = int64_t(number("intermediate_bytes"));
-    entry.tpAllReduceBytes = int64_t(number("tp_allreduce_bytes"));
-    entry.tpReplicatedBytes = int64_t(number("tp_replicated_bytes"));
+    if (FloatAttr flops = profile.getForwardFlops())
+      entry.forwardFlops = flops.getValueAsDouble();
+    entry.forwardMovedBytes = double(profile.getForwardMovedBytes());
+    entry.parameterBytes = profile.getParameterBytes();
+    entry.boundaryBytes = profile.getBoundaryBytes();
+    entry.intermediateBytes = profile.getIntermediateBytes();
+    entry.tpAllReduceBytes = profile.getTpAllreduceBytes();
+    entry.tpReplicatedBytes = profile.getTpReplicatedBytes();
     layers.push_back(std::move(entry));
   }
   return ::galvatron::ProfileLayerModel::get(

@@ -42,8 +42,8 @@ public:
   explicit BackwardSplitter(func::FuncOp backward)
       : backward(backward), block(backward.getBody().front()),
         terminator(block.getTerminator()) {
-    auto degree = backward->getAttrOfType<IntegerAttr>(kShardedDataAttr);
-    isSharded = degree && degree.getInt() > 1;
+    PartitionAttr partition = PartitionAttr::of(backward);
+    isSharded = partition && partition.getSdp() > 1;
   }
 
   func::FuncOp run(StringRef name) {
@@ -181,7 +181,8 @@ func::FuncOp BackwardSplitter::buildWeightPart(StringRef name) {
   IRMapping mapping;
   auto weight = cast<func::FuncOp>(backward->clone(mapping));
   weight.setName(name);
-  weight->setAttr(kDirectionAttr, StringAttr::get(context, kWeightDirection));
+  weight->setAttr(PartitionAttr::attrName,
+                  PartitionAttr::of(backward).withDirection(Direction::Weight));
   backward->getBlock()->getOperations().insertAfter(backward->getIterator(),
                                                     weight);
   Block &body = weight.getBody().front();
@@ -282,7 +283,7 @@ struct SplitBackwardPass
       auto [entry, inserted] = weights.try_emplace(name);
       if (inserted) {
         auto backward = symbols.lookup<func::FuncOp>(name);
-        if (!backward || !backward->hasAttr(kDirectionAttr)) {
+        if (!backward || !PartitionAttr::of(backward)) {
           layer.emitError() << "expected layer '" << layer.getLayerName()
                             << "' to have partitioned functions";
           return signalPassFailure();
@@ -302,7 +303,7 @@ struct SplitBackwardPass
 func::FuncOp mlir::galvatron::splitBackward(func::FuncOp backward,
                                             StringRef name) {
   // The stash of a recomputed layer is gone when its backward function ends.
-  if (backward->hasAttr(kGatheredAttr))
+  if (PartitionAttr::of(backward).getGathered())
     return {};
   return BackwardSplitter(backward).run(name);
 }

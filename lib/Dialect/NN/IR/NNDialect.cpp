@@ -58,6 +58,9 @@ std::optional<ValueRole> nn::symbolizeRole(StringRef text) {
 LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
                                                   NamedAttribute attribute) {
   StringRef name = attribute.getName();
+  if (name != kFactorUnitsAttr && name != kUnevenAttr)
+    return op->emitOpError() << "expected '" << kFactorUnitsAttr << "' or '"
+                             << kUnevenAttr << "', found '" << name << "'";
   if (name == kFactorUnitsAttr) {
     auto dictionary = dyn_cast<DictionaryAttr>(attribute.getValue());
     if (!dictionary)

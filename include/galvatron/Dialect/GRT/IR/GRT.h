@@ -25,7 +25,15 @@
 #include "galvatron/Dialect/GRT/IR/GRTDialect.h.inc"
 #include "galvatron/Dialect/GRT/IR/GRTEnums.h.inc"
 
+#define GET_ATTRDEF_CLASSES
+#include "galvatron/Dialect/GRT/IR/GRTAttrs.h.inc"
+
 namespace mlir::grt {
+
+/// Attributes of a module with roles: what later phases need to know of the
+/// model (ModelAttr), and the text that a program carries.
+inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
+inline constexpr llvm::StringLiteral kManifestAttr = "grt.manifest";
 
 /// Every buffer and region starts at a multiple of this many bytes; the same
 /// number as GRT_ALIGNMENT.

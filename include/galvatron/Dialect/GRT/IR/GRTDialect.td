@@ -27,16 +27,17 @@ def GRT_Dialect : Dialect {
       stage hold and whom they exchange activations with.
     - `grt.schedule`: the order of tasks of a role, per part of a step.
 
-    Module attributes: `grt.model`, a dictionary `{name, data, config}`
-    with what later phases need to know of the model (`config`, the text of its
-    configuration, is optional), and `grt.manifest`, the text that a program
-    carries. Only a module may have them.
+    Module attributes: `grt.model`, a `#grt.model` with what later phases need
+    to know of the model, and `grt.manifest`, the text that a program carries.
+    Only a module may have them.
 
     Numbers of regions, kernels, axes, task kinds and parts are those of the
     C ABI; the build fails if they differ.
   }];
   let dependentDialects = ["::mlir::galvatron::GalvatronDialect"];
   let hasOperationAttrVerify = 1;
+  let useDefaultAttributePrinterParser = 1;
+  let extraClassDeclaration = "void registerAttributes();";
 }
 
 #endif // GALVATRON_DIALECT_GRT_IR_GRTDIALECT_TD

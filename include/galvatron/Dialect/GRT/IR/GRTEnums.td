@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Every number here is the number of the same name in grt/abi.h; lib/Dialect/
-// GRT/IR/GRTAbi.cpp asserts it.
+// Every number here, but for the last enumeration, is the number of the same
+// name in grt/abi.h; lib/Dialect/GRT/IR/GRTAbi.cpp asserts it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -119,5 +119,14 @@ def GRT_PartAttr : GRT_Enum<"Part", "a part of a schedule", [
   GRT_Case<"Drain", 3, "drain">,
   GRT_Case<"Evaluate", 4, "evaluate">
 ]>;
+
+// The C ABI has no number of this one: a program carries its names.
+def GRT_OutputPlace : I32Enum<"OutputPlace", "where a layer's results go", [
+  I32EnumCase<"Slot", 0, "slot">,
+  I32EnumCase<"Boundary", 1, "boundary">,
+  I32EnumCase<"Loss", 2, "loss">
+]> {
+  let cppNamespace = "::mlir::grt";
+}
 
 #endif // GALVATRON_DIALECT_GRT_IR_GRTENUMS_TD

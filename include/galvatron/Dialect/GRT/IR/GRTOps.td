@@ -8,6 +8,7 @@
 #ifndef GALVATRON_DIALECT_GRT_IR_GRTOPS_TD
 #define GALVATRON_DIALECT_GRT_IR_GRTOPS_TD
 
+include "galvatron/Dialect/GRT/IR/GRTAttrs.td"
 include "galvatron/Dialect/GRT/IR/GRTDialect.td"
 include "galvatron/Dialect/GRT/IR/GRTEnums.td"
 include "galvatron/Dialect/Galvatron/IR/GalvatronAttrs.td"
@@ -411,8 +412,8 @@ def GRT_RoleOp : GRT_Op<"role", [
     OptionalAttr<FlatSymbolRefAttr>:$recv_gradient,
     OptionalAttr<GRT_Bytes>:$arena_bytes,
     OptionalAttr<GRT_Bytes>:$slot_bytes,
-    OptionalAttr<DictionaryAttr>:$arena,
-    OptionalAttr<DictionaryAttr>:$ledger);
+    OptionalAttr<GRT_ArenaAttr>:$arena,
+    OptionalAttr<GRT_LedgerAttr>:$ledger);
   let regions = (region SizedRegion<1>:$layers);
   let assemblyFormat = [{
     $sym_name `stage` $stage `devices` $devices `slots` $slots
@@ -456,12 +457,9 @@ def GRT_LayerOp : GRT_Op<"layer", [
 
     - `index`: the layer's number in the model (part of the dropout key).
     - `samples`: local samples of one micro-batch.
-    - `tensors`: per parameter tensor a dictionary `{parameter = @symbol,
-      group = 0|1, offset = elements, view = array<i64>, local_shape =
-      array<i64>, tp_dim = d|-1}`. Group 1 holds tensors borrowed from the
-      layer that owns them.
-    - `groups`: two dictionaries `{elements, shard_elements}`, in elements of
-      the full flat parameters and of what one rank holds.
+    - `tensors`: a `#galvatron.flat_tensor` for every parameter. Group 1 holds
+      tensors borrowed from the layer that owns them.
+    - `groups`: the two `#galvatron.flat_group`, owned and borrowed.
     - `data`: the names of the model's data that the layer reads, in the order
       in which its functions number them.
     - `forward_reshard` runs after forward and fills the next layer's input;
@@ -510,8 +508,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<FlatSymbolRefAttr>:$weight,
     OptionalAttr<FlatSymbolRefAttr>:$update,
     OptionalAttr<FlatSymbolRefAttr>:$norm,
-    TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$tensors,
-    TypedArrayAttrBase<DictionaryAttr, "array of dictionaries">:$groups,
+    Galvatron_FlatTensorsAttr:$tensors,
+    Galvatron_FlatGroupsAttr:$groups,
     GRT_Bytes:$input_bytes, GRT_Bytes:$output_bytes, GRT_Bytes:$stash_bytes,
     DefaultValuedAttr<GRT_Bytes, "0">:$recompute_stash_bytes,
     OptionalAttr<GRT_Bytes>:$front_bytes, OptionalAttr<GRT_Bytes>:$behind_bytes,
@@ -522,7 +520,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
     OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
     UnitAttr:$forward_ahead, UnitAttr:$backward_ahead,
-    OptionalAttr<DictionaryAttr>:$placement);
+    OptionalAttr<GRT_PlacementAttr>:$placement);
   let assemblyFormat = "$layer_name attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{

@@ -16,12 +16,6 @@
 
 namespace mlir::grt {
 
-/// Module attribute that galvatron-schedule-tasks leaves: a dictionary `{name,
-/// data, config}` with what later phases need to know of the model: `data` is
-/// an array of `#galvatron.data`, one per argument, `config` the text of its
-/// configuration, and optional.
-inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
-
 /// The model's data; empty without the attribute.
 SmallVector<mlir::galvatron::DataAttr> getModelData(ModuleOp module);
 

@@ -198,6 +198,237 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
 }
 
 //===----------------------------------------------------------------------===//
+// Partitioned functions
+//===----------------------------------------------------------------------===//
+
+def Galvatron_Direction : I32Enum<"Direction", "what a function of a layer does", [
+  I32EnumCase<"Forward", 0, "forward">,
+  I32EnumCase<"Recompute", 1, "recompute">,
+  I32EnumCase<"Backward", 2, "backward">,
+  I32EnumCase<"Weight", 3, "weight">
+]> {
+  let cppNamespace = "::mlir::galvatron";
+}
+
+def Galvatron_PartitionAttr : Galvatron_Attr<"Partition", "partition"> {
+  let summary = "for which strategy a layer function was cut";
+  let description = [{
+    What galvatron-partition-layers leaves on a function: what it does, over how
+    many devices each paradigm cuts it, whether the recompute function has
+    gathered its parameters already, and the numbers of those parameters that
+    belong to another layer. It stands as `galvatron.partition`.
+
+    Syntax: `#galvatron.partition<direction = backward, tp = 2, sdp = 4,
+    borrowed = [2]>`
+
+    Constraints:
+    - (C1) degrees are at least 1.
+  }];
+  let parameters = (ins EnumParameter<Galvatron_Direction>:$direction,
+                        DefaultValuedParameter<"int64_t", "1">:$tp,
+                        DefaultValuedParameter<"int64_t", "1">:$sdp,
+                        DefaultValuedParameter<"int64_t", "1">:$zdp,
+                        DefaultValuedParameter<"bool", "false">:$gathered,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$borrowed);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static constexpr ::llvm::StringLiteral attrName = "galvatron.partition";
+    /// Null on functions that are not partitioned.
+    static PartitionAttr of(::mlir::Operation *function);
+    bool isBackward() const {
+      return getDirection() == Direction::Backward ||
+             getDirection() == Direction::Weight;
+    }
+    PartitionAttr withDirection(Direction direction) const;
+  }];
+}
+
+def Galvatron_ShardingAttr : Galvatron_Attr<"Sharding", "sharding"> {
+  let summary = "how tensor parallelism cuts an operation";
+  let description = [{
+    What the propagation of factors leaves on an operation of a partitioned
+    function, as `galvatron.sharding`, and the insertion of collectives takes
+    away: for every result the dimension that is split, -1 for "the same on all
+    ranks", -2 for "a partial sum"; the number of the operation's factor that is
+    split, unless -1; and the operands that are summed over the ranks before
+    this use.
+
+    Syntax: `#galvatron.sharding<results = [2, -1], factor = 4>`
+
+    Constraints:
+    - (C1) numbers of results are -2 and more, the factor -1 and more, and no
+      operand's is negative.
+  }];
+  let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$results,
+                        DefaultValuedParameter<"int64_t", "-1">:$factor,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$reduce);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static constexpr ::llvm::StringLiteral attrName = "galvatron.sharding";
+  }];
+}
+
+def Galvatron_SliceAttr : Galvatron_Attr<"Slice", "slice"> {
+  let summary = "which part of a tensor an argument is";
+  let description = [{
+    Of an argument of a partitioned function, as `galvatron.slice`: the shape of
+    the whole parameter, and the dimension along which tensor parallelism cuts
+    it, -1 if it does not. Arguments that are no parameters have only the
+    latter.
+
+    Syntax: `#galvatron.slice<view = [33, 16], dim = 0>`
+
+    Constraints:
+    - (C1) the dimension is -1 or one of the view, where there is one.
+  }];
+  let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$view,
+                        DefaultValuedParameter<"int64_t", "-1">:$dim);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static constexpr ::llvm::StringLiteral attrName = "galvatron.slice";
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// What passes tell each other of a layer
+//===----------------------------------------------------------------------===//
+
+def Galvatron_ProfileAttr : Galvatron_Attr<"Profile", "profile"> {
+  let summary = "what was measured of a layer without a body";
+  let description = [{
+    For one sample: times of both passes in milliseconds, or floating-point
+    operations and bytes moved of the forward pass; bytes of its parameters, of
+    what it gives to the next layer, and of what its backward pass needs; under
+    tensor parallelism the bytes of its all-reduces, and those that every rank
+    keeps whole. Without `backward_ms` the backward pass takes twice as long as
+    the forward pass.
+
+    Syntax: `#galvatron.profile<parameter_bytes = 64, boundary_bytes = 16,
+    intermediate_bytes = 512, forward_ms = 3.0>`
+
+    Constraints:
+    - (C1) `forward_ms`, or `forward_flops` and `forward_moved_bytes`;
+    - (C2) nothing is negative, and times and operations are finite `f64`.
+  }];
+  let parameters = (ins "int64_t":$parameter_bytes, "int64_t":$boundary_bytes,
+                        "int64_t":$intermediate_bytes,
+                        OptionalParameter<"::mlir::FloatAttr">:$forward_ms,
+                        OptionalParameter<"::mlir::FloatAttr">:$backward_ms,
+                        OptionalParameter<"::mlir::FloatAttr">:$forward_flops,
+                        DefaultValuedParameter<"int64_t", "0">:$forward_moved_bytes,
+                        DefaultValuedParameter<"int64_t", "0">:$tp_allreduce_bytes,
+                        DefaultValuedParameter<"int64_t", "0">:$tp_replicated_bytes);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Both in milliseconds; nothing where operations are given in their place.
+    std::optional<double> getForwardTime() const;
+    std::optional<double> getBackwardTime() const;
+  }];
+}
+
+def Galvatron_CostsAttr : Galvatron_Attr<"Costs", "costs"> {
+  let summary = "what one sample of a layer costs, counted from its body";
+  let description = [{
+    Elements and bytes of its parameters; bytes of its results, of what the
+    backward pass needs besides, and of the most that is alive in the backward
+    pass; floating-point operations and bytes moved of both passes.
+
+    Constraints:
+    - (C1) nothing is negative, and operations are finite `f64`.
+  }];
+  let parameters = (ins "int64_t":$parameters, "int64_t":$parameter_bytes,
+                        "int64_t":$boundary_bytes, "int64_t":$intermediate_bytes,
+                        "int64_t":$backward_bytes,
+                        "::mlir::FloatAttr":$forward_flops,
+                        "::mlir::FloatAttr":$backward_flops,
+                        "::mlir::FloatAttr":$forward_moved_bytes,
+                        "::mlir::FloatAttr":$backward_moved_bytes);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Galvatron_FlatTensorAttr : Galvatron_Attr<"FlatTensor", "flat_tensor"> {
+  let summary = "a parameter in the flat parameters of a layer";
+  let description = [{
+    The tensor of `parameter`, looked at with the shape `view`, of which a
+    tensor-parallel rank holds `local_shape`, cut along dimension `tp_dim` (-1:
+    not cut). It begins `offset` elements into its group: 0 what the layer owns,
+    1 what it borrows from the layer that owns it.
+
+    Constraints:
+    - (C1) the group is 0 or 1, and the offset not negative;
+    - (C2) `view` and `local_shape` have equal rank;
+    - (C3) `tp_dim` is -1 or a dimension of the view.
+  }];
+  let parameters = (ins "::mlir::FlatSymbolRefAttr":$parameter,
+                        "int64_t":$group, "int64_t":$offset,
+                        "::mlir::DenseI64ArrayAttr":$view,
+                        "::mlir::DenseI64ArrayAttr":$local_shape,
+                        DefaultValuedParameter<"int64_t", "-1">:$tp_dim);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Elements that a rank holds.
+    int64_t getElements() const;
+  }];
+}
+
+def Galvatron_FlatGroupAttr : Galvatron_Attr<"FlatGroup", "flat_group"> {
+  let summary = "how large a group of a layer's flat parameters is";
+  let description = [{
+    In elements: all of it, and what one rank holds.
+
+    Constraints:
+    - (C1) neither is negative, and what a rank holds is not more than all.
+  }];
+  let parameters = (ins "int64_t":$elements, "int64_t":$shard_elements);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+/// The tensors and the two groups, as operations and attributes have them.
+def Galvatron_FlatTensorsAttr : TypedArrayAttrBase<Galvatron_FlatTensorAttr,
+                                                   "array of #galvatron.flat_tensor">;
+def Galvatron_FlatGroupsAttr : TypedArrayAttrBase<Galvatron_FlatGroupAttr,
+                                                  "array of #galvatron.flat_group">;
+
+def Galvatron_LayoutAttr : Galvatron_Attr<"Layout", "layout"> {
+  let summary = "what the schedule needs to know of a layer's functions";
+  let description = [{
+    For the samples of one micro-batch that a rank has: bytes of its inputs, its
+    results, and of what it keeps for the backward pass, with recomputation of
+    what is computed again. `bytes_per_unit`, unless 0, are those of one sample
+    of its results on all ranks together. Then its parameters, and the names of
+    the data that it reads, in the order in which its functions number them.
+
+    Constraints:
+    - (C1) at least one sample, and no negative bytes;
+    - (C2) `tensors` are `#galvatron.flat_tensor`, `groups` two
+      `#galvatron.flat_group`, and every tensor lies inside its group;
+    - (C3) `data` are strings.
+  }];
+  let parameters = (ins "int64_t":$samples, "int64_t":$input_bytes,
+                        "int64_t":$output_bytes, "int64_t":$stash_bytes,
+                        DefaultValuedParameter<"int64_t", "0">:$recompute_stash_bytes,
+                        DefaultValuedParameter<"int64_t", "0">:$bytes_per_unit,
+                        "::mlir::ArrayAttr":$tensors,
+                        "::mlir::ArrayAttr":$groups,
+                        OptionalParameter<"::mlir::ArrayAttr">:$data);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// (C2), which operations that have these arrays hold, too.
+    static ::llvm::LogicalResult verifyParameters(
+        ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
+        ::mlir::ArrayAttr tensors, ::mlir::ArrayAttr groups);
+  }];
+}
+
+//===----------------------------------------------------------------------===//
 // Cluster
 //===----------------------------------------------------------------------===//
 

@@ -37,10 +37,13 @@ def Galvatron_Dialect : Dialect {
     `galvatron.training` (`#galvatron.training`), `galvatron.plan`
     (`#galvatron.plan`), and `galvatron.plan_report` (a string with the plan JSON
     that the planner wrote). Each is verified, and only a module may carry it.
+    Partitioned functions have `galvatron.partition`, their arguments
+    `galvatron.slice`, and their operations, for a while, `galvatron.sharding`.
   }];
   let dependentDialects = ["::mlir::func::FuncDialect"];
   let useDefaultAttributePrinterParser = 1;
   let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
   let extraClassDeclaration = [{
     /// Names of the discardable attributes that a module may carry.
     static constexpr ::llvm::StringLiteral kClusterAttr = "galvatron.cluster";

@@ -140,10 +140,8 @@ def Galvatron_LayerOp
         : (tensor<?x64x768xf32>) -> tensor<?x64x768xf32>
     ```
 
-    An opaque layer has a measured `profile` instead of a body (keys
-    `forward_ms`, or `forward_flops` and `forward_moved_bytes`; `parameter_bytes`,
-    `boundary_bytes`, `intermediate_bytes`, and those that layer profiles name
-    besides). It can be planned, not executed.
+    An opaque layer has a measured `profile` (`#galvatron.profile`) instead of a
+    body. It can be planned, not executed.
 
     Set by passes: `costs` by galvatron-annotate-costs; `strategy` and `stage` by
     the planner or by hand; `forward`, `recompute`, `backward`, `update` and
@@ -162,9 +160,8 @@ def Galvatron_LayerOp
       callee's argument;
     - (C6) `stage` is not negative;
     - (C7) `recompute` needs a strategy with `ckpt`;
-    - (C8) a `profile` holds numbers under the keys above, none of them negative;
-    - (C9) no parameter is named twice;
-    - (C10) `weight` stands beside `backward`, and not beside `recompute`.
+    - (C8) no parameter is named twice;
+    - (C9) `weight` stands beside `backward`, and not beside `recompute`.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,
@@ -178,9 +175,9 @@ def Galvatron_LayerOp
                        OptionalAttr<FlatSymbolRefAttr>:$weight,
                        OptionalAttr<FlatSymbolRefAttr>:$update,
                        OptionalAttr<FlatSymbolRefAttr>:$norm,
-                       OptionalAttr<DictionaryAttr>:$profile,
-                       OptionalAttr<DictionaryAttr>:$costs,
-                       OptionalAttr<DictionaryAttr>:$layout);
+                       OptionalAttr<Galvatron_ProfileAttr>:$profile,
+                       OptionalAttr<Galvatron_CostsAttr>:$costs,
+                       OptionalAttr<Galvatron_LayoutAttr>:$layout);
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = [{
     $layer_name ($callee^)? `(` $inputs `)` (`params` $params^)? attr-dict `:`

@@ -14,13 +14,11 @@
 // propagated over the body. What the propagation finds is written down as
 // discardable attributes:
 //
-//   nn.shards = array<i64: ...>   per result: the split dimension, -1 for "the
-//                                 same on all ranks", -2 for "a partial sum"
-//   nn.factor = N                 the factor of the operation that is split
-//   nn.reduce = array<i64: ...>   operands to be all-reduced before this use
-//   nn.shard = D, nn.view = [..]  on arguments: split dimension, whole shape
+//   galvatron.sharding    on operations (#galvatron.sharding)
+//   galvatron.slice       on arguments (#galvatron.slice)
+//   galvatron.partition   on functions (#galvatron.partition)
 //
-// Insertion of collectives then makes types local and consumes the first three.
+// Insertion of collectives then makes types local and consumes the first.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,19 +29,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace mlir::galvatron {
-
-/// Attributes of partitioned functions.
-inline constexpr llvm::StringLiteral kTensorParallelAttr = "nn.tp";
-inline constexpr llvm::StringLiteral kShardedDataAttr = "nn.sdp";
-/// Set where only the optimizer state is sharded.
-inline constexpr llvm::StringLiteral kShardedStateAttr = "nn.zdp";
-inline constexpr llvm::StringLiteral kDirectionAttr = "nn.direction";
-inline constexpr llvm::StringLiteral kShardAttr = "nn.shard";
-inline constexpr llvm::StringLiteral kViewAttr = "nn.view";
-/// Set if the recompute function has already gathered the parameters.
-inline constexpr llvm::StringLiteral kGatheredAttr = "nn.gathered";
-/// Indices of parameters that belong to another layer.
-inline constexpr llvm::StringLiteral kBorrowedAttr = "nn.borrowed";
 
 /// The functions of one layer; recompute only under checkpointing.
 struct LayerFunctions {

@@ -37,8 +37,6 @@ inline constexpr llvm::StringLiteral kKeptAttr = "nn.kept";
 inline constexpr llvm::StringLiteral kEndedAttr = "nn.ended";
 inline constexpr llvm::StringLiteral kWideAttr = "nn.wide";
 inline constexpr llvm::StringLiteral kOffsetAttr = "nn.offset";
-/// The value of kDirectionAttr of weight parts.
-inline constexpr llvm::StringLiteral kWeightDirection = "weight";
 
 /// Makes a partitioned backward function, with its collectives and fused, the
 /// input part of itself, and builds its weight part behind it. Null if it
