@@ -8,12 +8,14 @@ updates that take next to no time: what is idle is the schedule's. One row for
 every number of stages P and of micro-batches m = P, 2P, 4P. The ideal is
 (P-1)/(m+P-1) for GPipe and 1F1B, (P-1)/(Vm+P-1) for V chunks where P divides m
 (Narayanan et al., SC 2021, Sec. 2.2), (P-1)/(3m+P-1) for ZB-H1 with three equal
-parts (Qi et al., ICLR 2024, Table 2), and nothing for 2BW.
+parts (Qi et al., ICLR 2024, Table 2), the same for ZB-H2 where stages meet for a
+norm behind every step, and nothing for ZB-H2 without ("late") and for 2BW.
 """
 
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,7 @@ FORWARD_MS, CHUNKS = 10.0, 4
 CLUSTER = """name: equal
 device-types:
   - name: device
-    backend: cuda
+    backend: cpu
     memory: 64GiB
     flops: {{f32: 10TFLOPS}}
     memory-bandwidth: 1TB/s
@@ -41,6 +43,9 @@ SCHEDULES = {
                            lambda p, m: (p - 1) / (4 * m + p - 1)),
     "zb-h1": (["--schedule=zb-h1"],
               lambda p, m: (p - 1) / (3 * m + p - 1)),
+    "zb-h2": (["--schedule=zb-h2"],
+              lambda p, m: (p - 1) / (3 * m + p - 1)),
+    "zb-h2, late": (["--schedule=zb-h2", "--simulate"], lambda p, m: 0.0),
     "2bw": (["--schedule=2bw"], lambda p, m: 0.0),
 }
 
@@ -68,7 +73,11 @@ def idle(build, folder, stages, count, options):
     if done.returncode != 0:
         sys.exit(f"bubbles.py: {done.stderr}")
     busy = 3 * FORWARD_MS * CHUNKS * count
-    return 1 - busy / json.loads(plan.read_text())["iteration-ms"]
+    step = json.loads(plan.read_text())["iteration-ms"]
+    if "--simulate" in options:
+        step = float(re.search(r"--on-nan=late: ([0-9.]+) ms",
+                               done.stdout)[1])
+    return 1 - busy / step
 
 
 def main():

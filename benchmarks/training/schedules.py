@@ -9,6 +9,8 @@ and batch is compiled under every schedule and for one rank with one core; the
 programs run in turn, round by round. Printed are medians of the rounds' median
 steps, their ratio to 1F1B, and P times their ratio to one rank: 1 would be P
 times as fast as one rank. The order that the planner predicts stands beside it.
+"zb-h2 late" is run with --on-nan=late, so that no stage waits behind a step for
+the norm of all gradients, which the prediction counts.
 """
 
 import argparse
@@ -90,8 +92,9 @@ def run_count(options, count):
         folder = pathlib.Path(name)
         programs, predicted = {}, {}
         for schedule in ["one rank", "gpipe", "1f1b", "interleaved", "zb-h1",
-                         "2bw"]:
-            chosen = [f"--schedule={schedule}", f"--micro-batches={count}"]
+                         "zb-h2", "zb-h2 late", "2bw"]:
+            chosen = [f"--schedule={schedule.split()[0]}",
+                      f"--micro-batches={count}"]
             ranks = stages
             if schedule == "one rank":
                 chosen, ranks = [f"--micro-batches={count}"], 1
@@ -101,7 +104,8 @@ def run_count(options, count):
         for _ in range(options.rounds):
             for schedule, program in programs.items():
                 times[schedule].append(
-                    median_step(build, folder, program, schedule == "2bw",
+                    median_step(build, folder, program,
+                                schedule in ("zb-h2 late", "2bw"),
                                 options.steps))
         medians = {s: statistics.median(t) for s, t in times.items()}
         for schedule, ms in medians.items():

@@ -127,7 +127,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                     chunk + 1 == scheduled.allChunks()};
     shape.inFlight += held.inFlight;
     shape.lastStage |= held.last;
-    if (scheduled.chunks > 1)
+    if (plan.schedule->separatesMessages(scheduled))
       shape.chunks.push_back(held);
   }
   shape.microBatches = plan.microBatches;

@@ -90,7 +90,10 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   memory.parameters = align64(footprint.parameterBytes);
   memory.otherState =
       align64(footprint.gradientBytes) + align64(footprint.optimizerBytes);
+  memory.borrowed = align64(footprint.borrowedGradientBytes);
   memory.dataBytes = dataBytesPerMicroBatch(footprint, samples);
+  memory.behind =
+      align64(footprint.outputBytes) + align64(footprint.passingOutBytes);
   memory.boundary =
       align64(footprint.inputBytes) + align64(footprint.outputBytes) +
       align64(footprint.passingInBytes) + align64(footprint.passingOutBytes);
@@ -111,8 +114,16 @@ void StageShape::setSchedule(const Schedule &schedule,
                              const ScheduleShape &shape) {
   weightVersions = schedule.weightVersions(shape);
   batches = schedule.delay(shape) + 1;
+  leavesGradients = schedule.delay(shape) > 0 && shape.roles > 1;
   residentChunks = shape.residentChunks;
   splitsBackward = schedule.splitsBackward();
+  separatesMessages = schedule.separatesMessages(shape);
+}
+
+int64_t StageShape::gradientBytes(const LayerFootprint &footprint) const {
+  return addBytes(align64(footprint.gradientBytes),
+                  copiesBorrowed() ? align64(footprint.borrowedGradientBytes)
+                                   : 0);
 }
 
 int64_t StageShape::stateBytes(const LayerMemory &memory) const {
@@ -121,8 +132,9 @@ int64_t StageShape::stateBytes(const LayerMemory &memory) const {
   // States at home on the host take turns in the arena.
   if (residentChunks > 0)
     return data;
-  return addBytes(addBytes(multiplyBytes(weightVersions, memory.parameters),
-                           memory.otherState),
+  int64_t states = addBytes(multiplyBytes(weightVersions, memory.parameters),
+                            memory.otherState);
+  return addBytes(addBytes(states, copiesBorrowed() ? memory.borrowed : 0),
                   data);
 }
 
@@ -317,14 +329,15 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
 }
 
 /// One version of all states.
-static void addStates(ArrayRef<StageLayer> layers, StageLedger &ledger) {
+static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
+                      StageLedger &ledger) {
   for (const StageLayer &layer : layers) {
     const LayerFootprint &footprint = layer.footprint;
     auto add = [](int64_t &sum, int64_t bytes) {
       sum = addBytes(sum, align64(bytes));
     };
     add(ledger.parameters, footprint.parameterBytes);
-    add(ledger.gradients, footprint.gradientBytes);
+    add(ledger.gradients, shape.gradientBytes(footprint));
     add(ledger.optimizer, footprint.optimizerBytes);
   }
 }
@@ -333,7 +346,7 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
   if (shape.residentChunks == 0)
     return ledger;
-  addStates(layers, ledger);
+  addStates(layers, shape, ledger);
   return ledger;
 }
 
@@ -349,7 +362,7 @@ StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
 
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
-  addStates(layers, ledger);
+  addStates(layers, shape, ledger);
   ledger.parameters = multiplyBytes(shape.weightVersions, ledger.parameters);
   if (shape.residentChunks > 0) {
     ledger.parameters = ledger.gradients = ledger.optimizer = 0;
@@ -478,7 +491,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.optimizer = optimizer;
     placement.stash = stash;
     parameters += align64(footprint.parameterBytes);
-    gradients += align64(footprint.gradientBytes);
+    gradients += shape.gradientBytes(footprint);
     optimizer += align64(footprint.optimizerBytes);
     stash += layers[l].heldBytes() + align64(footprint.stashBytes);
     // The slot is followed by the transient region, so one range serves.

@@ -442,6 +442,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
 
   footprint.parameterBytes = layout.parameterBytes();
   footprint.gradientBytes = layout.gradientBytes();
+  footprint.borrowedGradientBytes =
+      layout.shardElements[1] * layout.accumulatorBytes;
   footprint.optimizerBytes = layout.optimizerBytes(optimizer);
   footprint.forwardFlops = work[0].flops;
   footprint.forwardMovedBytes = work[0].movedBytes;

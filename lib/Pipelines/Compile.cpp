@@ -130,6 +130,7 @@ llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
   options.optimizer = training.optimizer;
   options.dtype = training.dtype;
   options.clip = training.clip;
+  options.clipDelayed = training.clipDelayed;
   options.dropout = training.dropout;
   options.decayAll = training.decayAll;
   auto message = runPasses(module, [&](mlir::OpPassManager &manager) {

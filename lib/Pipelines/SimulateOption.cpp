@@ -31,6 +31,15 @@ llvm::Error SimulateOption::run(LayerModel &model, const Cluster &cluster,
   llvm::raw_string_ostream os(text);
   os << "\n";
   printSimulation(os, *input, *simulation);
+  // The CPU's ranks need not meet behind a step (docs/zero-bubble.md).
+  if (!plan.training.clip && !input->program.goesOn() && !input->tiesMeet &&
+      plan.stages.size() > 1) {
+    llvm::Expected<double> seconds = secondsWithoutNorm(*input);
+    if (!seconds)
+      return seconds.takeError();
+    os << llvm::format("step by step with --on-nan=late: %.3f ms\n",
+                       *seconds * 1e3);
+  }
   if (!trace.empty()) {
     llvm::raw_string_ostream file(events);
     writeTrace(file, *input, *simulation);

@@ -237,11 +237,13 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("FILE"), cl::cat(tool.category())),
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
-      schedule("schedule",
-               cl::desc("force a schedule: 1f1b (the default), gpipe, "
-                        "interleaved, zb-h1 or 2bw; any: the fastest of those "
-                        "that change no mathematics"),
-               cl::value_desc("NAME"), cl::cat(tool.category())),
+      schedule(
+          "schedule",
+          cl::desc(
+              "force a schedule: 1f1b (the default), gpipe, "
+              "interleaved, zb-h1, zb-h2 or 2bw; any: the fastest of those "
+              "that change no mathematics"),
+          cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
       layers("layers",
@@ -331,7 +333,9 @@ PlanOptions::PlanOptions(Tool &tool)
             cl::desc(
                 "element type: f32, bf16 or f64; f16 and tf32 can be planned"),
             cl::value_desc("TYPE"), cl::init("f32"), cl::cat(tool.category())),
-      clip("clip", cl::desc("clipping by the global norm: on or off"),
+      clip("clip",
+           cl::desc("clipping by the global norm: on, off, or delayed: by the "
+                    "norm of the batch before (schedule 2bw)"),
            cl::value_desc("on|off"), cl::init("on"), cl::cat(tool.category())),
       dropout("dropout", cl::desc("dropout as the model says, or off"),
               cl::value_desc("model|off"), cl::init("model"),
@@ -431,9 +435,14 @@ PlanOptions::training(TrainingOptions base) const {
     base.optimizer = optimizer;
   if (dtype.getNumOccurrences())
     base.dtype = dtype;
-  if (clip.getNumOccurrences())
-    if (llvm::Error error = onOff(clip, "on", "off", base.clip))
-      return error;
+  if (clip.getNumOccurrences()) {
+    if (clip != "on" && clip != "off" && clip != "delayed")
+      return makeError("option --clip: expected 'on', 'off' or 'delayed', "
+                       "found '" +
+                       clip + "'");
+    base.clip = clip != "off";
+    base.clipDelayed = clip == "delayed";
+  }
   if (dropout.getNumOccurrences())
     if (llvm::Error error = onOff(dropout, "model", "off", base.dropout))
       return error;

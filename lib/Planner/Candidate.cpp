@@ -72,10 +72,14 @@ void Candidate::setMemory(PipelineOption &option, const KindOption &from,
   option.transient = from.memory.transient;
   option.state = from.state(shape);
   option.boundary = from.memory.boundary;
+  // What the stage's last layer sends and receives; of any layer as much, since
+  // it may be the last.
+  if (shape.separatesMessages)
+    option.boundary += 2 * from.memory.behind;
   if (!shape.splitsBackward)
     return;
   // Temporaries overlay nothing, so what all slots keep is there like state.
-  // Stages share options: all have as many slots (zb-h1).
+  // Stages share options: all have as many slots (zb-h1, zb-h2).
   option.state += shape.inFlight * option.kept;
   option.kept = 0;
 }

@@ -52,7 +52,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
       continue;
-    if (late && options.training.clip) {
+    if (late && options.training.clip && !options.training.clipDelayed) {
       decisions.push_back(schedule->name().str() +
                           ": gradients cannot be clipped by their global norm");
       continue;

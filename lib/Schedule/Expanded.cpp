@@ -51,7 +51,8 @@ public:
       for (size_t role = 0; role < program.roles.size(); ++role)
         for (const Task &task : program.roles[role].part(part))
           for (int64_t local = 0; local < ranksPerRole[role]; ++local)
-            expand(role, local, task);
+            if (part == SchedulePart::StepEnd || !endsStep(task.kind))
+              expand(role, local, task);
       batch += part == SchedulePart::StepEnd;
     }
     return execute();
@@ -127,6 +128,8 @@ private:
         message(role, local, part, operation);
       break;
     case TaskKind::Norm: {
+      if (program.goesOn())
+        break;
       std::vector<int64_t> all(operations.size());
       std::iota(all.begin(), all.end(), 0);
       meet(rank, operation, all, "norm", -1);

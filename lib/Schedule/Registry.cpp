@@ -23,6 +23,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeInterleaved());
   add(makeTwoBuffers());
   add(makeZeroBubble());
+  add(makeZeroBubbleLong());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {

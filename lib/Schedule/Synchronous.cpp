@@ -69,6 +69,9 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
 }
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 bool Schedule::splitsBackward() const { return false; }
+bool Schedule::separatesMessages(const ScheduleShape &shape) const {
+  return shape.chunks > 1;
+}
 
 //===----------------------------------------------------------------------===//
 // Tasks
@@ -122,6 +125,12 @@ void PartWriter::sendGradient(int64_t microBatch) {
     transfer(
         {part(TransferDirection::Send, TransferValue::Gradient, microBatch)});
 }
+void PartWriter::exchange(ArrayRef<Message> messages) {
+  std::vector<TransferPart> parts;
+  for (const Message &message : messages)
+    parts.push_back(part(message.direction, message.value, message.microBatch));
+  transfer(std::move(parts));
+}
 void PartWriter::sendActivationRecvGradient(int64_t sent, int64_t received) {
   if (!isLast())
     transfer(
@@ -159,6 +168,8 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.microBatches = shape.microBatches;
   program.weightVersions = schedule.weightVersions(shape);
   program.delay = schedule.delay(shape);
+  program.delayedNorm = shape.delayedNorm;
+  program.separatesMessages = schedule.separatesMessages(shape);
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
     program.chunks.push_back(

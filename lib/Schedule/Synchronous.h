@@ -67,6 +67,13 @@ public:
   void sendActivation(int64_t microBatch);
   void recvGradient(int64_t microBatch);
   void sendGradient(int64_t microBatch);
+  /// All of them as one grouped operation.
+  struct Message {
+    TransferDirection direction;
+    TransferValue value;
+    int64_t microBatch;
+  };
+  void exchange(llvm::ArrayRef<Message> messages);
   void sendActivationRecvGradient(int64_t sent, int64_t received);
   void sendGradientRecvActivation(int64_t sent, int64_t received);
 
@@ -117,6 +124,7 @@ std::unique_ptr<Schedule> makeOneForwardOneBackward();
 std::unique_ptr<Schedule> makeInterleaved();
 std::unique_ptr<Schedule> makeTwoBuffers();
 std::unique_ptr<Schedule> makeZeroBubble();
+std::unique_ptr<Schedule> makeZeroBubbleLong();
 
 } // namespace galvatron
 

@@ -122,6 +122,12 @@ std::vector<int64_t> TaskProgram::chunksOf(int64_t role) const {
   return numbers;
 }
 
+bool TaskProgram::takesTied(int64_t role) const {
+  return goesOn() && any_of(ties, [role](const TieRoles &tie) {
+           return tie.borrower == role && tie.owner != role;
+         });
+}
+
 int64_t TaskProgram::residencyOf(int64_t chunk) const {
   int64_t number = 0;
   for (int64_t before = 0; before < chunk; ++before)

@@ -21,7 +21,18 @@
 // sound, and slower than a drain.
 //
 // The update waits for nobody but the ranks that share the parameters, so there
-// is no norm over all ranks and nothing that depends on one.
+// is no norm over all ranks and nothing that depends on one. A norm, where there
+// is one, is told to all, and what is used is that of the batch before: from
+// P - 1 micro-batches on everybody has told it.
+//
+// Ends of a tie do not meet. The borrower of a parameter leaves its gradient of
+// batch t where the owner takes it for update t, and goes on; who borrows comes
+// later in the pipeline, so the gradient is there before the owner's last
+// backward pass. The owner leaves the new value W(t+1), which the borrower
+// takes in front of its first forward pass of batch t + 2. From P - 1
+// micro-batches on neither waits: the borrower has ended batch t + 1 but for
+// the passes that it is ahead with, and update t was P - 1 backward passes
+// behind its batch t.
 //
 //===----------------------------------------------------------------------===//
 
@@ -70,7 +81,7 @@ public:
       buildPrologue(program, shape, role);
       buildBatch(program, shape, role, SchedulePart::Steady);
       buildBatch(program, shape, role, SchedulePart::Drain);
-      buildStepEnd(program, role, /*withNorm=*/false);
+      buildStepEnd(program, role, shape.delayedNorm);
       buildEvaluate(program, role);
     }
     return program;
@@ -121,7 +132,8 @@ private:
     return shape.microBatches < shape.roles - 1;
   }
   static void addEnds(TimeBound &bound) {
-    for (RoleTime time : {RoleTime::Behind, RoleTime::Tail, RoleTime::Update})
+    for (RoleTime time : {RoleTime::Behind, RoleTime::Tail, RoleTime::Norm,
+                          RoleTime::Update})
       bound.maxima.push_back({1, largestOf({{time, 1}})});
   }
   /// Whether role `role` is one pass further ahead than the next one.
@@ -150,9 +162,21 @@ private:
     // Behind the last batch nothing is there to be ahead with.
     int64_t end = part == SchedulePart::Drain ? shape.microBatches
                                               : 2 * shape.microBatches;
+    // Tied values of the update before are new to the first pass of the batch
+    // behind, or to the next update.
+    int64_t firstNew = shape.microBatches - warmup;
+    auto takeTied = [&] {
+      if (!program.takesTied(role))
+        return;
+      Task task;
+      task.kind = TaskKind::TieBroadcast;
+      program.roles[role].part(part).push_back(task);
+    };
     bool left = isGrouped(shape, role - 1), right = isGrouped(shape, role);
     for (int64_t mb = 0; mb < shape.microBatches; ++mb) {
       int64_t next = mb + warmup;
+      if (mb == firstNew)
+        takeTied();
       if (next < end) {
         if (!left)
           tasks.recvActivation(next);
@@ -172,6 +196,8 @@ private:
       else
         tasks.sendGradient(mb);
     }
+    if (firstNew == shape.microBatches)
+      takeTied();
   }
 };
 

@@ -15,6 +15,11 @@
 // leaves a role as it found it: everything that is in use is that of the batch
 // behind. So three batches stand for any number.
 //
+// Where batches go on ties are messages with memory of their own: who gives
+// goes on. The proof lets both ends meet in `step-end`, as devices with streams
+// do; that is to wait for more. Who takes a value later waits for a part
+// before.
+//
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/Verify.h"
@@ -132,7 +137,8 @@ private:
     std::vector<ChunkState> chunks; ///< of all roles
     std::vector<Residency> residents;
     Holder output, gradientIn, gradientOut;
-    int64_t batch = 0; ///< that parts are run for
+    int64_t batch = 0;     ///< that parts are run for
+    bool tookTied = false; ///< in this batch
 
     Holder &holder(const Access &access) {
       ChunkState &chunk = chunks[access.chunk];
@@ -361,6 +367,10 @@ private:
     ChunkState &chunk = state.chunks[access.chunk];
     if (access.place == Place::Resident)
       return reside(ref, access, state);
+    if (access.place == Place::Weights && program.takesTied(ref.role) &&
+        (access.generation > 0 || access.mode == AccessMode::Replace))
+      order(ref, state.tookTied,
+            "tied values of the update before have not been taken");
     if (access.place == Place::Weights)
       return useWeights(ref, access, state.batch, chunk);
     if (access.place == Place::Sum || access.place == Place::InputSum) {
@@ -444,8 +454,16 @@ private:
     order(ref, !task.parts.empty(), "a transfer without messages");
   }
 
+  /// Tied values are taken once a batch.
+  void takeTied(TaskRef ref, RoleState &state) {
+    order(ref, !state.tookTied, "tied values were already taken");
+    state.tookTied = true;
+  }
+
   void step(TaskRef ref, RoleState &state, bool training) {
     const Task &task = tasksOf(ref.role)[ref.index];
+    if (task.kind == TaskKind::TieBroadcast && takesHere(ref.role))
+      return takeTied(ref, state);
     if (endsStep(task.kind) && part != SchedulePart::StepEnd)
       return order(ref, false, "the task belongs to step-end");
     if (!inRange(ref, task, state))
@@ -548,6 +566,7 @@ private:
         if (part != SchedulePart::StepEnd)
           continue;
         ++state.batch;
+        state.tookTied = false;
         for (ChunkState &chunk : state.chunks) {
           chunk.added = chunk.inputAdded = -1;
           chunk.reduced = false;
@@ -570,6 +589,12 @@ private:
       if (!tasksOf(role).empty())
         finishRole(role, state, /*training=*/false);
     }
+  }
+
+  /// Whether the part is one in which the role takes tied values.
+  bool takesHere(int64_t role) const {
+    return program.takesTied(role) &&
+           (part == SchedulePart::Steady || part == SchedulePart::Drain);
   }
 
   bool isTied(int64_t role) const {
@@ -728,13 +753,15 @@ private:
     for (size_t i = 0; i < tasksOf(role).size(); ++i) {
       TaskKind kind = tasksOf(role)[i].kind;
       TaskRef ref{role, static_cast<int64_t>(i)};
-      if (kind == TaskKind::Norm) {
+      // Where batches go on a norm is one that all have told a batch before.
+      if (kind == TaskKind::Norm && !program.goesOn()) {
         std::set<int64_t> all;
         for (int64_t r = 0; r < roleCount; ++r)
           all.insert(r);
         list.push_back({{kind, 0, all}, ref});
-      } else if (kind == TaskKind::TieReduce ||
-                 kind == TaskKind::TieBroadcast) {
+      } else if ((kind == TaskKind::TieReduce ||
+                  kind == TaskKind::TieBroadcast) &&
+                 !takesHere(role)) {
         for (size_t t = 0; t < program.ties.size(); ++t) {
           const TieRoles &tie = program.ties[t];
           if (tie.owner == role || tie.borrower == role)

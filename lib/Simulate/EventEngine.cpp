@@ -30,6 +30,8 @@ StringRef streamName(Stream stream) {
     return "send";
   case Stream::Receive:
     return "receive";
+  case Stream::Posted:
+    return "posted";
   }
   llvm_unreachable("all streams are handled");
 }

@@ -68,11 +68,12 @@ void Graph::buildRole(size_t number) {
   collective = -1;
   reduced.clear();
   taskNumber = 0;
+  batch = 0;
   occurrences.clear();
   groupings.clear();
   wholeRole.groupOf.assign(roles[role].actors, 0);
   const RoleProgram &program = input.program.roles[role];
-  for (SchedulePart part : trainingParts(input.program, options.batches))
+  for (SchedulePart part : trainingParts(input.program, options.batches)) {
     for (const Task &task : program.part(part)) {
       microBatch = -1;
       switch (task.kind) {
@@ -94,7 +95,7 @@ void Graph::buildRole(size_t number) {
         break;
       case TaskKind::TieReduce:
       case TaskKind::TieBroadcast:
-        tie(task);
+        tie(task, part);
         break;
       case TaskKind::Norm:
         norm();
@@ -109,6 +110,8 @@ void Graph::buildRole(size_t number) {
       }
       ++taskNumber;
     }
+    batch += part == SchedulePart::StepEnd;
+  }
 }
 
 OperationId Graph::emit(Stream stream, Activity activity, double seconds,
@@ -335,7 +338,13 @@ void Graph::syncGradients(const Task &task) {
 
 namespace {
 /// Kinds of meetings.
-enum { ActivationMeeting, GradientMeeting, NormMeeting, TieMeeting };
+enum {
+  ActivationMeeting,
+  GradientMeeting,
+  NormMeeting,
+  TieMeeting,
+  TiedValues
+};
 } // namespace
 
 void Graph::message(const TransferPart &part, Ids &ends) {
@@ -376,21 +385,37 @@ void Graph::transfer(const Task &task) {
   tail = ends;
 }
 
-void Graph::tie(const Task &task) {
+void Graph::tie(const Task &task, SchedulePart part) {
   bool reduce = task.kind == TaskKind::TieReduce;
+  bool takesLater = part != SchedulePart::StepEnd;
+  auto self = static_cast<int64_t>(role);
   for (auto [number, roles] : enumerate(input.program.ties)) {
-    if (roles.owner != static_cast<int64_t>(role) &&
-        roles.borrower != static_cast<int64_t>(role))
+    bool owns = roles.owner == self;
+    if (!owns && roles.borrower != self)
+      continue;
+    bool meets = !input.program.goesOn() || input.tiesMeet ||
+                 roles.owner == roles.borrower;
+    if (takesLater && (meets || owns))
+      continue;
+    // Values of an update are taken in the batch behind, of the last one never.
+    if (!meets && !reduce && owns == takesLater)
+      continue;
+    if (!meets && !reduce && (owns ? batch + 1 == options.batches : batch == 0))
       continue;
     const SimulatedExchange &exchange =
         reduce ? input.ties[number].reduce : input.ties[number].broadcast;
     auto place = static_cast<int64_t>(number);
-    Meeting met =
-        meeting(TieMeeting, place, occurrences[{TieMeeting, place}]++, 1);
-    tail = {emit(Stream::Exchange,
-                 reduce ? Activity::TieReduce : Activity::TieBroadcast,
-                 exchange.seconds, -1, tail, exchange.uplinks, &wholeRole,
-                 met.join, met.flow)};
+    int kind = meets || reduce ? TieMeeting : TiedValues;
+    Meeting met = meeting(kind, place, occurrences[{kind, place}]++, 1);
+    Activity activity = reduce ? Activity::TieReduce : Activity::TieBroadcast;
+    if (!meets && owns != reduce) {
+      // It is left where the other end takes it.
+      emit(Stream::Posted, activity, 0, -1, tail, {}, &wholeRole, met.join,
+           met.flow);
+      continue;
+    }
+    tail = {emit(Stream::Exchange, activity, exchange.seconds, -1, tail,
+                 exchange.uplinks, &wholeRole, met.join, met.flow)};
   }
 }
 
@@ -407,6 +432,9 @@ void Graph::touchStates(Activity activity, double LayerTimeParts::*part,
 void Graph::norm() {
   touchStates(Activity::Norm, &LayerTimeParts::norm, 0,
               input.roles[role].layers.size());
+  // Of a batch before it is there.
+  if (input.program.goesOn())
+    return;
   Meeting met = meeting(NormMeeting, 0, occurrences[{NormMeeting, 0}]++, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};

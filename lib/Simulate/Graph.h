@@ -83,7 +83,7 @@ private:
   void syncGradients(const Task &task);
   void transfer(const Task &task);
   void message(const TransferPart &part, Ids &ends);
-  void tie(const Task &task);
+  void tie(const Task &task, SchedulePart part);
   void norm();
   void touchStates(Activity activity, double LayerTimeParts::*part,
                    size_t begin, size_t end);
@@ -110,6 +110,7 @@ private:
   OperationId collective = -1; ///< the last one on the collective stream
   std::set<uint16_t> reduced;  ///< chunks whose gradients are being summed
   int32_t taskNumber = 0, microBatch = -1;
+  int64_t batch = 0; ///< that parts are run for
   std::map<std::pair<int, int64_t>, int64_t> occurrences;
   std::map<std::pair<int32_t, Paradigm>, Grouping> groupings;
   Grouping wholeRole;

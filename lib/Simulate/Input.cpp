@@ -62,8 +62,10 @@ public:
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)
         return role.takeError();
-      if (backendTraits(cluster.backendOf(plan.stages[s].devices)).streams &&
-          whyNotSyncBehind(strategiesOf(s)).empty())
+      bool streams =
+          backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
+      input.tiesMeet |= streams;
+      if (streams && whyNotSyncBehind(strategiesOf(s)).empty())
         setSyncBehind(input.program.roles[s]);
       input.roles.push_back(std::move(*role));
     }

@@ -202,6 +202,8 @@ Expected<Simulation> simulate(const SimulationInput &input,
       actor.spans.reserve(role.operations.size());
       for (const RoleOperation &operation : role.operations) {
         OperationId id = operation.first + rank;
+        if (graph.engine.operation(id).stream == Stream::Posted)
+          continue;
         actor.spans.push_back({timeline.start[id], timeline.finish[id],
                                graph.engine.operation(id).stream,
                                operation.activity, operation.layer,
@@ -277,8 +279,8 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   return layer;
 }
 
-/// Of batches that go on: from the end of one to that of the next, on the role
-/// where that takes longest, once the pipeline is full.
+/// Of batches that overlap: from the end of one to that of the next, on the
+/// role where that takes longest, once the pipeline is full.
 static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
   constexpr int64_t full = 3, measured = 2;
   SimulationOptions options;
@@ -309,6 +311,14 @@ static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
   return longest;
 }
 
+Expected<double> secondsWithoutNorm(const SimulationInput &input) {
+  SimulationInput alone = input;
+  for (RoleProgram &role : alone.program.roles)
+    erase_if(role.part(SchedulePart::StepEnd),
+             [](const Task &task) { return task.kind == TaskKind::Norm; });
+  return secondsBetweenSteps(alone);
+}
+
 Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
@@ -332,9 +342,10 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
       return seconds(input);
     SimulationInput whole = input;
     whole.outlineOf = 0;
-    whole.program = input.program.schedule->build(
-        {roles, count, chunks, input.program.residentChunks},
-        input.program.ties);
+    whole.program = input.program.schedule->build({roles, count, chunks,
+                                                   input.program.residentChunks,
+                                                   input.program.delayedNorm},
+                                                  input.program.ties);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
       if (syncsBehind(outlined))
@@ -358,7 +369,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   }
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
-        {roles, microBatches, chunks, input.program.residentChunks},
+        {roles, microBatches, chunks, input.program.residentChunks,
+         input.program.delayedNorm},
         input.program.ties);
     return seconds(coarse);
   };

@@ -96,7 +96,8 @@ private:
       name(id, 0, "process_name",
            "rank " + Twine(id) + " (stage " + Twine(actor.role) + ")");
     name(id, kTaskThread, "thread_name", "tasks");
-    for (size_t s = 0; s < kStreamCount; ++s)
+    // Of what is posted there are no spans.
+    for (size_t s = 0; s < static_cast<size_t>(Stream::Posted); ++s)
       name(id, threadOf(static_cast<Stream>(s)), "thread_name",
            streamName(static_cast<Stream>(s)));
 

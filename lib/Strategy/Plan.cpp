@@ -28,6 +28,8 @@ json::Value TrainingOptions::toJson() const {
                       {"dtype", dtype},
                       {"clip", clip},
                       {"dropout", dropout}};
+  if (clipDelayed)
+    object["clip-delayed"] = true;
   if (decayAll)
     object["decay-all"] = true;
   return object;
@@ -39,6 +41,9 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
   options.optimizer = reader.stringOr("optimizer", options.optimizer);
   options.dtype = reader.stringOr("dtype", options.dtype);
   options.clip = reader.booleanOr("clip", options.clip);
+  options.clipDelayed = reader.booleanOr("clip-delayed", false);
+  if (options.clipDelayed && !options.clip)
+    reader.fail("'training.clip-delayed': expected with 'clip'");
   options.dropout = reader.booleanOr("dropout", options.dropout);
   options.decayAll = reader.booleanOr("decay-all", options.decayAll);
   if (!is_contained({"adamw", "adam", "sgd"}, options.optimizer))
@@ -157,7 +162,8 @@ int64_t Plan::chunksPerStage() const {
 
 ScheduleShape Plan::shape() const {
   return {pipelineDegree, microBatches, chunksPerStage(),
-          residentChunks(offload, chunksPerStage())};
+          residentChunks(offload, chunksPerStage()),
+          schedule->delay({}) > 0 && training.clipDelayed};
 }
 
 std::vector<PlanChunk> Plan::chunks() const {

@@ -249,16 +249,16 @@ TEST(ProcessCollectives, MoreThreadRanksThanTags) {
   onProcesses(2, [](Transport &inner) {
     Limited transport(inner, size_t(1) << 26, 32767);
     try {
-      ProcessWorld world(transport, {0, 46, 92}, 0, [](const Failure &) {});
-      ADD_FAILURE() << "46 thread ranks need more tags than there are";
+      ProcessWorld world(transport, {0, 27, 54}, 0, [](const Failure &) {});
+      ADD_FAILURE() << "27 thread ranks need more tags than there are";
     } catch (const Error &error) {
       EXPECT_EQ(error.exitCode(), 2);
       EXPECT_STREQ(error.what(),
-                   "expected at most 45 thread ranks in a process, found 46: "
+                   "expected at most 26 thread ranks in a process, found 27: "
                    "limited has 32767 message tags");
     }
     EXPECT_NO_THROW(
-        ProcessWorld(transport, {0, 45, 90}, 0, [](const Failure &) {}));
+        ProcessWorld(transport, {0, 26, 52}, 0, [](const Failure &) {}));
   });
 }
 

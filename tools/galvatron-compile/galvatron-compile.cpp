@@ -117,12 +117,17 @@ int planFirst(const Tool &tool, const PlanOptions &options,
                            "'bf16' or 'f64'",
                        kExitInvalid);
   const Schedule *schedule = *given ? (*given)->schedule : planner->schedule;
-  if (to > Phase::Plan && schedule && schedule->delay({}) > 0 &&
-      ir::getTrainingOptions(module).clip)
+  TrainingOptions training = ir::getTrainingOptions(module);
+  bool delays = schedule && schedule->delay({}) > 0;
+  if (to > Phase::Plan && training.clipDelayed && !delays)
+    return tool.report("option --clip=delayed: expected --schedule=2bw, which "
+                       "is a batch late in any case",
+                       kExitInvalid);
+  if (to > Phase::Plan && delays && training.clip && !training.clipDelayed)
     return tool.report("schedule '" + schedule->name().str() +
                            "' updates a stage without a look at the others, so "
                            "gradients cannot be clipped by their global norm: "
-                           "expected --clip=off",
+                           "expected --clip=off or --clip=delayed",
                        kExitInvalid);
   if (!keep) {
     if (!*given)

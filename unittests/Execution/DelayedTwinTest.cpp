@@ -34,7 +34,8 @@ public:
   ReferenceOptimizer(std::string name, const ::grt::Hyperparameters &h)
       : name(std::move(name)), h(h) {}
 
-  void update(::grt::TensorMap &parameters, const ::grt::TensorMap &gradients) {
+  void update(::grt::TensorMap &parameters, const ::grt::TensorMap &gradients,
+              double factor) {
     ++step;
     for (auto &[key, parameter] : parameters) {
       const std::vector<double> &gradient = gradients.at(key).values;
@@ -43,7 +44,7 @@ public:
       second.resize(gradient.size());
       double decay = parameter.shape.size() > 1 ? h.weightDecay : 0;
       for (size_t i = 0; i < gradient.size(); ++i)
-        parameter.values[i] = updated(parameter.values[i], gradient[i],
+        parameter.values[i] = updated(parameter.values[i], factor * gradient[i],
                                       first[i], second[i], decay);
     }
   }
@@ -87,6 +88,7 @@ protected:
     std::string bytes;
     TwinOptions alone = options;
     alone.backend = "cpu";
+    alone.clip = alone.clipDelayed = false;
     run.error =
         compileTwin(context, model, singleRank(model, batch), alone, bytes);
     if (run.error.empty())
@@ -97,7 +99,8 @@ protected:
 
   const TwinRun &reference(const TwinModel &model, int64_t batch) {
     std::string key = model.config() + options.dtype + options.optimizer +
-                      std::to_string(batch) + std::to_string(options.steps);
+                      std::to_string(batch) + std::to_string(options.steps) +
+                      (options.clipDelayed ? "clipped" : "");
     auto [entry, inserted] = references.try_emplace(key);
     if (inserted)
       entry->second = delayed(model, batch);
@@ -126,7 +129,17 @@ protected:
   TwinOptions options;
   std::map<std::string, TwinRun> references;
 
+  int64_t clipped = 0; ///< updates of references
+
 private:
+  static double normOf(const ::grt::TensorMap &gradients) {
+    double squares = 0;
+    for (const auto &[name, tensor] : gradients)
+      for (double value : tensor.values)
+        squares += value * value;
+    return std::sqrt(squares);
+  }
+
   ::grt::Status follow(const std::string &bytes, int64_t batch, TwinRun &run) {
     std::shared_ptr<const ::grt::Program> program;
     std::unique_ptr<::grt::Session> session;
@@ -144,6 +157,7 @@ private:
     h.learningRate = options.learningRate;
     ReferenceOptimizer optimizer(options.optimizer, h);
     ::grt::TensorMap newest, older;
+    double normBefore = 0;
     status = disturbVectors(*session);
     if (status)
       status = session->parameters(newest);
@@ -166,7 +180,13 @@ private:
       if (t == 0)
         run.gradients = gradients;
       older = newest;
-      optimizer.update(newest, gradients);
+      // Clipped by the norm of the batch before.
+      double factor = 1;
+      if (options.clipDelayed && t > 0)
+        factor = std::min(1.0, options.clipNorm / (normBefore + 1e-6));
+      normBefore = normOf(gradients);
+      clipped += factor < 1;
+      optimizer.update(newest, gradients, factor);
     }
     run.parameters = newest;
     return status;
@@ -228,9 +248,27 @@ TEST_F(DelayedTwinTest, OtherTypesAndOptimizersForTwentySteps) {
   }
 }
 
+/// The norm is over stages, replicas and shards, and tied weights count once.
+TEST_F(DelayedTwinTest, ClippedByTheNormOfTheBatchBefore) {
+  TwinModel model;
+  options.clip = options.clipDelayed = true;
+  options.steps = 20;
+  for (auto [stages, text] : {std::pair(1, "dp2"),
+                              {2, "tp2"},
+                              {2, "sdp2.ckpt"},
+                              {4, "single"},
+                              {4, "dp2"}})
+    for (int64_t microBatches : {2, 8})
+      expectDelayed(model,
+                    late(model, stages, llvm::cantFail(Strategy::parse(text)),
+                         16, microBatches));
+  EXPECT_GT(clipped, 10);
+}
+
 /// A drain changes nothing, wherever it is: the same bits.
 TEST_F(DelayedTwinTest, Drains) {
   TwinModel model;
+  options.clip = options.clipDelayed = true;
   TwinPlan plan = late(model, 4, Strategy(), 12, 6);
   TwinRun whole = runTwin(context, model, plan, options);
   ASSERT_EQ(whole.error, "");

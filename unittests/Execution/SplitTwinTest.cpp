@@ -63,6 +63,11 @@ protected:
   bool injected = false;
 };
 
+/// They take turns where both would take long.
+const char *splitSchedule(int64_t number) {
+  return number % 2 ? "zb-h2" : "zb-h1";
+}
+
 bool isLong() { return std::getenv("GALVATRON_LONG"); }
 
 /// From one micro-batch to three for each stage.
@@ -70,9 +75,10 @@ TEST_F(SplitTwinTest, EveryNumberOfMicroBatches) {
   TwinModel model;
   for (int64_t stages : {1, 2, 3, 4})
     for (int64_t microBatches = 1; microBatches <= 3 * stages; ++microBatches)
-      if (isLong() || stages < 3 || microBatches % 2)
-        expectTwins(model, uniformPlan(model, stages, Strategy(), microBatches,
-                                       microBatches, "zb-h1"));
+      for (const char *schedule : {"zb-h1", "zb-h2"})
+        if (isLong() || stages < 3 || microBatches % 2)
+          expectTwins(model, uniformPlan(model, stages, Strategy(),
+                                         microBatches, microBatches, schedule));
 }
 
 TEST_F(SplitTwinTest, StrategiesOfEightRanks) {
@@ -86,7 +92,7 @@ TEST_F(SplitTwinTest, StrategiesOfEightRanks) {
       int64_t microBatches = 3 + number % 4;
       expectTwins(model, uniformPlan(model, stages, strategy,
                                      microBatches * strategy.sampleShards(),
-                                     microBatches, "zb-h1"));
+                                     microBatches, splitSchedule(number / 2)));
     }
 }
 
@@ -98,7 +104,7 @@ TEST_F(SplitTwinTest, RandomMixedPlans) {
   int64_t count = isLong() ? 100 : 10;
   for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {
     TwinPlan plan = randomPlan(model, generator);
-    plan.schedule = "zb-h1";
+    plan.schedule = splitSchedule(i);
     for (const char *optimizer : {"adamw", "sgd"}) {
       TwinOptions options;
       options.optimizer = optimizer;
@@ -112,13 +118,15 @@ TEST_F(SplitTwinTest, EightStages) {
     GTEST_SKIP() << "in the long run";
   TwinModel model;
   model.layers = 14;
-  for (int64_t microBatches : {1, 5, 8, 13, 24})
-    expectTwins(model, uniformPlan(model, 8, Strategy(), microBatches,
-                                   microBatches, "zb-h1"));
+  for (int64_t microBatches : {1, 5, 8, 13, 15, 24})
+    for (const char *schedule : {"zb-h1", "zb-h2"})
+      expectTwins(model, uniformPlan(model, 8, Strategy(), microBatches,
+                                     microBatches, schedule));
 }
 
 TEST_F(SplitTwinTest, OtherTypesAndWithoutDropout) {
   TwinModel model;
+  int64_t number = 0;
   for (auto [dtype, optimizer] :
        {std::pair("f32", "adamw"), {"bf16", "adamw"}, {"f64", "adam"}}) {
     TwinOptions options;
@@ -128,8 +136,9 @@ TEST_F(SplitTwinTest, OtherTypesAndWithoutDropout) {
     options.dropout = options.dtype != "f64";
     for (const char *text : {"dp2", "sdp2", "sdp2.ckpt", "tp2"}) {
       Strategy strategy = llvm::cantFail(Strategy::parse(text));
-      expectTwins(model, uniformPlan(model, 2, strategy, 6, 3, "zb-h1"),
-                  options);
+      expectTwins(
+          model, uniformPlan(model, 2, strategy, 6, 3, splitSchedule(number++)),
+          options);
     }
   }
 }
@@ -202,9 +211,11 @@ TEST_P(SplitFamilyTwinTest, MixedPlans) {
   TwinModel model;
   model.family = GetParam();
   model.layers = 4;
+  int64_t number = 0;
   for (const char *text : {"tp2.sdp2", "sdp2.tp2.ckpt", "dp4"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
-    expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "zb-h1"));
+    expectTwins(
+        model, uniformPlan(model, 2, strategy, 16, 4, splitSchedule(number++)));
   }
 }
 
@@ -225,11 +236,14 @@ TEST_F(SplitTwinTest, WithStreams) {
   for (const char *text : {"dp2", "sdp2", "tp2", "sdp2.ckpt"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     for (int64_t microBatches : {1, 3, 4})
-      expectTwins(model,
-                  uniformPlan(model, 2, strategy, 2 * microBatches,
-                              microBatches, "zb-h1"),
-                  options);
+      for (const char *schedule : {"zb-h1", "zb-h2"})
+        expectTwins(model,
+                    uniformPlan(model, 2, strategy, 2 * microBatches,
+                                microBatches, schedule),
+                    options);
   }
+  // A stage between two others, and messages that wait for it.
+  expectTwins(model, uniformPlan(model, 4, Strategy(), 9, 9, "zb-h2"), options);
 }
 
 } // namespace

@@ -254,6 +254,7 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   stream << "#galvatron.training<optimizer = \"" << options.optimizer
          << "\", dtype = \"" << options.dtype
          << "\", clip = " << (options.clip ? "true" : "false")
+         << (options.clipDelayed ? ", clip_delayed = true" : "")
          << ", dropout = " << (options.dropout ? "true" : "false") << ">";
   module->setAttr("galvatron.training", parseAttribute(text, context));
   text.clear();

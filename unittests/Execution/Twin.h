@@ -84,7 +84,7 @@ TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator);
 
 struct TwinOptions {
   std::string dtype = "f64", optimizer = "adamw";
-  bool dropout = true, clip = true;
+  bool dropout = true, clip = true, clipDelayed = false;
   double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
   int64_t steps = 5;
   bool sameBatch = false; ///< every step on the first step's batch

@@ -110,7 +110,7 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
         }
       });
-  EXPECT_EQ(shapes, 4 * 8 * 18 + 7 * 18 * 3);
+  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3);
 }
 
 /// Two stages, three micro-batches, by hand: the first stage begins with the
@@ -182,6 +182,39 @@ TEST(Schedule, backward_passes_are_split) {
             "backward-weight mb 2 slot 0 sync-behind");
 }
 
+/// Two stages, four micro-batches, by hand: the first stage is two passes
+/// ahead, the second two weight parts behind. All messages between two tasks
+/// are one operation.
+TEST(Schedule, twice_as_far_ahead) {
+  TaskProgram program = makeSchedule(scheduleNamed("zb-h2"), 2, 4);
+  EXPECT_TRUE(program.separatesMessages);
+  EXPECT_EQ(steadyOf(program, 0),
+            (std::vector<std::string>{
+                "forward mb 0 slot 0", "transfer send-activation mb 0",
+                "forward mb 1 slot 1", "transfer send-activation mb 1",
+                "forward mb 2 slot 2", "transfer recv-gradient mb 0",
+                "backward-input mb 0 slot 0", "backward-weight mb 0 slot 0",
+                "transfer recv-gradient mb 1, send-activation mb 2",
+                "forward mb 3 slot 0", "backward-input mb 1 slot 1",
+                "transfer recv-gradient mb 2", "backward-weight mb 1 slot 1",
+                "transfer send-activation mb 3", "backward-input mb 2 slot 2",
+                "backward-weight mb 2 slot 2", "transfer recv-gradient mb 3",
+                "backward-input mb 3 slot 0", "backward-weight mb 3 slot 0"}));
+  EXPECT_EQ(steadyOf(program, 1),
+            (std::vector<std::string>{
+                "transfer recv-activation mb 0", "forward mb 0 slot 0",
+                "transfer recv-activation mb 1", "backward-input mb 0 slot 0",
+                "transfer send-gradient mb 0", "forward mb 1 slot 1",
+                "backward-input mb 1 slot 1",
+                "transfer send-gradient mb 1, recv-activation mb 2",
+                "forward mb 2 slot 2", "backward-input mb 2 slot 2",
+                "transfer send-gradient mb 2", "backward-weight mb 0 slot 0",
+                "transfer recv-activation mb 3", "forward mb 3 slot 0",
+                "backward-input mb 3 slot 0", "transfer send-gradient mb 3",
+                "backward-weight mb 1 slot 1", "backward-weight mb 2 slot 2",
+                "backward-weight mb 3 slot 0"}));
+}
+
 /// The messages of a role are those of 1F1B, in their order, so both have one
 /// proof.
 TEST(Schedule, split_passes_meet_as_whole_ones_do) {
@@ -250,9 +283,9 @@ TEST(Schedule, names_are_known_or_refused) {
   };
   EXPECT_EQ(reason("1F1B"),
             "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved', "
-            "'2bw' or 'zb-h1'");
+            "'2bw', 'zb-h1' or 'zb-h2'");
   EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe', "
-                        "'interleaved', '2bw' or 'zb-h1'");
+                        "'interleaved', '2bw', 'zb-h1' or 'zb-h2'");
   EXPECT_EQ(reason("harmony-pp"),
             "schedule 'harmony-pp' is planned, not executed yet");
 }
@@ -274,7 +307,7 @@ TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
             "expected at least one micro-batch, found 0");
   EXPECT_EQ(reason("1f1b", {2, 1, 0}),
             "expected at least one chunk a stage, found 0");
-  for (const char *name : {"1f1b", "gpipe", "zb-h1"})
+  for (const char *name : {"1f1b", "gpipe", "zb-h1", "zb-h2"})
     EXPECT_EQ(reason(name, {2, 4, 2}), std::string("schedule '") + name +
                                            "' has one chunk a stage, found 2");
   EXPECT_EQ(reason("interleaved", {4, 8}),

@@ -277,6 +277,46 @@ TEST(Verify, faults_between_batches_are_found) {
     for (TransferPart &part : task.parts)
       part.generation = 0;
   EXPECT_FALSE(verifySchedule(program).empty());
+  // Tied values that are taken never, twice, too late, or by who has none.
+  auto takes = [&](size_t role, SchedulePart part) -> std::vector<Task> {
+    std::vector<Task> found;
+    for (const Task &task : tasksOf(program, role, part))
+      if (task.kind == TaskKind::TieBroadcast)
+        found.push_back(task);
+    return found;
+  };
+  program = makeSchedule(scheduleNamed("2bw"), 3, 4, {{0, 1}});
+  EXPECT_EQ(all(verifySchedule(program)), "");
+  for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain}) {
+    EXPECT_EQ(takes(0, part).size(), 0u);
+    EXPECT_EQ(takes(1, part).size(), 1u);
+    EXPECT_EQ(takes(2, part).size(), 0u);
+  }
+  auto taken = [&](TaskProgram &of, SchedulePart part) {
+    auto &tasks = tasksOf(of, 1, part);
+    return llvm::find_if(tasks, [](const Task &task) {
+      return task.kind == TaskKind::TieBroadcast;
+    });
+  };
+  TaskProgram sound = program;
+  for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain}) {
+    program = sound;
+    tasksOf(program, 1, part).erase(taken(program, part));
+    EXPECT_FAULT(program, TaskOrder,
+                 "tied values of the update before have not been taken");
+    program = sound;
+    Task again = *taken(program, part);
+    tasksOf(program, 1, part).push_back(again);
+    EXPECT_FAULT(program, TaskOrder, "tied values were already taken");
+    program = sound;
+    tasksOf(program, 2, part).push_back(again);
+    EXPECT_FAULT(program, TaskOrder, "the task belongs to step-end");
+  }
+  program = sound;
+  auto late = taken(program, SchedulePart::Steady);
+  std::rotate(late, late + 1, tasksOf(program, 1, SchedulePart::Steady).end());
+  EXPECT_FAULT(program, TaskOrder,
+               "tied values of the update before have not been taken");
   // A batch that leaves more begun than it found.
   program = made();
   Task more = tasksOf(program, 2, SchedulePart::Steady).back();
@@ -409,6 +449,39 @@ TEST(Verify, faults_of_split_passes_are_found) {
                "there is no gradient of micro-batch 3 to send");
 }
 
+/// Single faults in one whose messages wait.
+TEST(Verify, faults_of_messages_that_wait_are_found) {
+  auto made = [] { return makeSchedule(scheduleNamed("zb-h2"), 3, 8); };
+  TaskProgram sound = made();
+  EXPECT_EQ(all(verifySchedule(sound)), "");
+  // Every task and every message of it is needed, and needed there.
+  for (size_t role = 0; role < 3; ++role) {
+    size_t count = steady(sound, role).size();
+    for (size_t at = 0; at < count; ++at) {
+      TaskProgram program = made();
+      auto &tasks = steady(program, role);
+      tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(at));
+      EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      for (size_t part = 0; part < steady(sound, role)[at].parts.size();
+           ++part) {
+        program = made();
+        auto &parts = steady(program, role)[at].parts;
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(part));
+        EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      }
+    }
+  }
+  // In one region with what lies between layers nothing could wait.
+  TaskProgram program = made();
+  program.separatesMessages = false;
+  EXPECT_FAULT(program, BufferConflict, "has not been used yet");
+  // A slot too few.
+  program = made();
+  for (ProgramChunk &chunk : program.chunks)
+    --chunk.slots;
+  EXPECT_FALSE(verifySchedule(program).empty());
+}
+
 TEST(Verify, step_end_needs_its_tasks) {
   TaskProgram program = make1F1B(1, 1, {{0, 0}});
   program.roles[0].part(SchedulePart::StepEnd).clear();
@@ -433,6 +506,7 @@ TEST(Verify, proof_and_expanded_run_agree) {
     const char *name = chunks > 1   ? "interleaved"
                        : pick(0, 1) ? "gpipe"
                        : pick(0, 1) ? "zb-h1"
+                       : pick(0, 1) ? "zb-h2"
                                     : "1f1b";
     TaskProgram program =
         scheduleNamed(name).build({stages, microBatches, chunks}, ties);

@@ -385,6 +385,36 @@ TEST(Simulate, batches_that_go_on_leave_no_bubble) {
     }
 }
 
+/// Nor do ends of a tie wait for each other, but on devices with streams.
+TEST(Simulate, ends_of_a_tie_do_not_wait_where_batches_go_on) {
+  for (int64_t stages : {2, 3, 4, 8})
+    for (int64_t borrower : {int64_t(1), stages - 1})
+      for (int64_t microBatches : {stages, 2 * stages + 1}) {
+        SimulationInput input =
+            byHand("2bw", microBatches,
+                   std::vector<HandStage>(stages, {0.7, 1.9, 0.0}));
+        input.program = makeSchedule(scheduleNamed("2bw"), stages, microBatches,
+                                     {{0, borrower}});
+        input.ties.resize(1);
+        double busy = static_cast<double>(microBatches) * (0.7 + 1.9);
+        EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input)), busy, 1e-9)
+            << stages << " stages, " << microBatches << " micro-batches";
+        // What it takes to fetch the gradient, and the value, is paid by who
+        // fetches it; neighbours may wait for both.
+        input.ties[0].reduce.seconds = 0.25;
+        input.ties[0].broadcast.seconds = 0.125;
+        double fetching = llvm::cantFail(simulatedSeconds(input));
+        EXPECT_GE(fetching, busy + 0.25 - 1e-9);
+        EXPECT_LE(fetching, busy + 0.375 + 1e-9);
+        StepBounds bounds = stepBounds(input);
+        EXPECT_LE(bounds.lower, fetching);
+        EXPECT_GE(bounds.upper, fetching);
+        input.tiesMeet = true;
+        EXPECT_GT(llvm::cantFail(simulatedSeconds(input)),
+                  busy + 1.9 * static_cast<double>(borrower) - 1e-9);
+      }
+}
+
 /// Every other plan has layers that cannot be split.
 TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
   std::mt19937_64 random(19);
@@ -397,7 +427,8 @@ TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
   double widest = 1;
   for (int i = 0; i < instances(600, 30); ++i) {
     const Cluster &cluster = clusters[i % std::size(clusters)];
-    RandomPlan plan = makeRandomPlan(random, cluster, "zb-h1");
+    RandomPlan plan =
+        makeRandomPlan(random, cluster, i % 4 < 2 ? "zb-h1" : "zb-h2");
     for (PlanStage &stage : plan.plan.stages)
       stage.gathersAhead = i % 3 == 0;
     SimulationInput input = inputOf(plan, cluster);
@@ -448,6 +479,62 @@ TEST(Simulate, weight_parts_fill_bubbles) {
       for (const SimulatedActor &actor : simulation.actors)
         EXPECT_EQ(actor.peakActivations, 64 * stages);
     }
+}
+
+/// Three equal parts: no stage stands still between its first task and its
+/// last, with fewer than twice the micro-batches in flight; and where nothing
+/// makes stages meet behind a step none does from step to step either.
+TEST(Simulate, twice_as_far_ahead_no_bubble_is_left) {
+  for (int64_t stages : {1, 2, 3, 4, 8, 16})
+    for (int64_t microBatches : {2 * stages - 1, 2 * stages, 4 * stages + 1}) {
+      SimulationInput input = byHand(
+          "zb-h2", microBatches, std::vector<HandStage>(stages, {1, 2, 0, 1}));
+      Simulation simulation = run(input);
+      double busy = 3 * static_cast<double>(microBatches);
+      EXPECT_DOUBLE_EQ(simulation.seconds,
+                       busy + static_cast<double>(stages - 1));
+      StepBounds bounds = stepBounds(input);
+      EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9));
+      EXPECT_NEAR(bounds.upper, simulation.seconds, 1e-9 * simulation.seconds);
+      for (const SimulatedActor &actor : simulation.actors)
+        EXPECT_EQ(actor.peakActivations, 64 * (2 * stages - 1));
+      EXPECT_NEAR(llvm::cantFail(secondsWithoutNorm(input)), busy, 1e-9);
+      // With whole backward passes stages wait in every step.
+      SimulationInput whole = byHand("1f1b", microBatches,
+                                     std::vector<HandStage>(stages, {1, 2, 0}));
+      EXPECT_NEAR(llvm::cantFail(secondsWithoutNorm(whole)),
+                  busy + 3 * static_cast<double>(stages - 1), 1e-9);
+    }
+}
+
+TEST(Simulate, bounds_hold_for_all_small_shapes_twice_as_far_ahead) {
+  std::mt19937_64 random(23);
+  auto pick = [&](int64_t low, int64_t high) {
+    return static_cast<double>(
+        std::uniform_int_distribution<int64_t>(low, high)(random));
+  };
+  double widest = 1;
+  for (int64_t stages = 1; stages <= 6; ++stages)
+    for (int64_t microBatches = 1; microBatches <= 3 * stages + 2;
+         ++microBatches)
+      for (int trial = 0; trial < 6; ++trial) {
+        std::vector<HandStage> times;
+        for (int64_t stage = 0; stage < stages; ++stage) {
+          double input = pick(1, 20), weight = pick(0, 20);
+          times.push_back({pick(1, 20), input + weight, pick(0, 3), weight});
+        }
+        SimulationInput input =
+            byHand("zb-h2", microBatches, times, pick(0, 3) * pick(0, 3));
+        double seconds = run(input).seconds;
+        StepBounds bounds = stepBounds(input);
+        EXPECT_LE(bounds.lower, seconds * (1 + 1e-9))
+            << stages << " stages, " << microBatches << " micro-batches";
+        EXPECT_GE(bounds.upper, seconds * (1 - 1e-9))
+            << stages << " stages, " << microBatches << " micro-batches";
+        widest = std::max(widest, bounds.upper / bounds.lower);
+        EXPECT_EQ(llvm::cantFail(simulatedSeconds(input)), seconds);
+      }
+  EXPECT_LT(widest, 6);
 }
 
 /// Stage times and bubbles that the paper prints (arXiv 2401.10241, Tables 5

@@ -69,6 +69,7 @@ struct LayerFootprint {
   int64_t forwardGathered = 0, backwardGathered = 0;
   int64_t parameterBytes = 0; ///< states held by the rank
   int64_t gradientBytes = 0;
+  int64_t borrowedGradientBytes = 0; ///< of these, of borrowed parameters
   int64_t optimizerBytes = 0;
   /// Of each of the data that the layer reads, in the order of its body.
   llvm::SmallVector<int64_t, 2> dataBytesPerSample;

@@ -163,8 +163,10 @@ struct LayerMemory {
   int64_t transient = 0;  ///< b_l
   int64_t parameters = 0; ///< one version
   int64_t otherState = 0; ///< gradients and optimizer
+  int64_t borrowed = 0;   ///< gradients of borrowed parameters
   int64_t dataBytes = 0;  ///< of a micro-batch, if it shares nothing
   int64_t boundary = 0;   ///< g_l
+  int64_t behind = 0;     ///< tensors alive behind it, in its layout
 };
 /// `splits`: under a schedule that splits backward passes.
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
@@ -175,12 +177,22 @@ struct StageShape {
   int64_t microBatches = 1;
   bool lastStage = false; ///< has the loss block
   BackendTraits backend;  ///< of the stage's devices
-  /// Empty if it has one.
+  /// Empty if it has one and messages share a region with what lies between
+  /// layers.
   std::vector<StageChunk> chunks;
   /// Versions of the parameters, and batches that are under way at once.
   int64_t weightVersions = 1, batches = 1;
+  /// What is sent and received has regions of its own.
+  bool separatesMessages = false;
   /// Backward passes are split: nothing overlays what a slot holds.
   bool splitsBackward = false;
+
+  /// Gradients of borrowed parameters are left for the owner, who takes them
+  /// while those of the next batch are made: there is a copy of them.
+  bool leavesGradients = false;
+  bool copiesBorrowed() const { return leavesGradients && !backend.streams; }
+  /// What a layer's gradients take, and the copy.
+  int64_t gradientBytes(const LayerFootprint &footprint) const;
 
   /// What a layer's states and data take.
   int64_t stateBytes(const LayerMemory &memory) const;

@@ -10,10 +10,11 @@
 //
 // Sets of tensors between layers have three places: an output waits to be sent,
 // a gradient that came waits for its backward, and gradients are worked on from
-// layer to layer until that of the chunk's input is sent. A role with one chunk
-// has them in one region, used from both of its ends: backward reaches over all
-// of it, forward over the end of the output. A role with several chunks has a
-// region for each, which its chunks share (docs/manifest.md).
+// layer to layer until that of the chunk's input is sent. Most schedules of one
+// chunk a role have them in one region, used from both of its ends: backward
+// reaches over all of it, forward over the end of the output. Where a message
+// waits while other micro-batches run there is a region for each, which the
+// chunks of a role share (docs/manifest.md).
 //
 //===----------------------------------------------------------------------===//
 
@@ -63,7 +64,7 @@ struct Access {
 
 /// Whether the sets between a role's layers lie in one region.
 inline bool sharesBoundary(const TaskProgram &program) {
-  return !program.hasSeveralChunks();
+  return !program.separatesMessages;
 }
 
 /// In the order in which they count: of a grouped transfer everything arrives

@@ -35,6 +35,8 @@ struct ScheduleShape {
   int64_t microBatches = 1;
   int64_t chunks = 1;         ///< of a role
   int64_t residentChunks = 0; ///< see TaskProgram
+  /// Gradients that are late are clipped by the norm of the batch before.
+  bool delayedNorm = false;
 
   int64_t allChunks() const { return roles * chunks; }
 };
@@ -68,6 +70,9 @@ public:
   virtual int64_t delay(const ScheduleShape &shape) const;
   /// Whether backward passes are two tasks, BackwardInput and BackwardWeight.
   virtual bool splitsBackward() const;
+  /// Whether outputs that wait and gradients that came have regions of their
+  /// own (Accesses.h).
+  virtual bool separatesMessages(const ScheduleShape &shape) const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;

@@ -40,6 +40,9 @@ enum class TaskKind : uint8_t {
   TieReduce = 4,
   Norm = 5,
   Update = 6,
+  /// Of `step-end`: the owner gives the new values of tied parameters. Where
+  /// batches go on it does not wait for who borrows them, and in the part for
+  /// the batch behind such a task is where the borrower takes them.
   TieBroadcast = 7,
   /// The two parts of a backward pass that is split: what the gradient of the
   /// chunk's input needs, and what gradients of parameters need besides.
@@ -158,8 +161,10 @@ struct TaskProgram {
   /// That made it; null if the tasks come from elsewhere.
   const Schedule *schedule = nullptr;
   int64_t microBatches = 1;
-  /// Schedule::weightVersions, Schedule::delay.
+  /// As of Schedule.
   int64_t weightVersions = 1, delay = 0;
+  bool separatesMessages = false;
+  bool delayedNorm = false; ///< of ScheduleShape
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
   int64_t residentChunks = 0;
@@ -183,6 +188,9 @@ struct TaskProgram {
   }
   /// Whether some role has more than one.
   bool hasSeveralChunks() const { return chunks.size() > roles.size(); }
+  /// Whether a role has parameters of another role's, so that it takes their
+  /// values while batches go on.
+  bool takesTied(int64_t role) const;
   bool isLastChunk(int64_t chunk) const {
     return chunk + 1 == static_cast<int64_t>(chunks.size());
   }

@@ -38,9 +38,10 @@ enum class Stream : uint8_t {
   Exchange,   ///< communication that computation waits for: TP, reshards, ties
   Collective, ///< SDP and DP, which may overlap computation
   Send,
-  Receive
+  Receive,
+  Posted ///< what was left for others, and nobody waits for
 };
-inline constexpr size_t kStreamCount = 5;
+inline constexpr size_t kStreamCount = 6;
 /// "compute", "exchange", ...
 llvm::StringRef streamName(Stream stream);
 

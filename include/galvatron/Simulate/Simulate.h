@@ -95,6 +95,9 @@ struct SimulationInput {
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
   std::vector<SimulatedTie> ties; ///< as in the program
+  /// Both ends of a tie meet even where batches go on: devices with streams
+  /// have nothing that waits for neither.
+  bool tiesMeet = false;
   double predictedSeconds = 0;    ///< Eq. 9
 
   int64_t microBatches() const {
@@ -216,6 +219,10 @@ struct Simulation {
 /// are not shared in such a step.
 llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
                                         size_t mostOperations = 20000);
+
+/// Seconds from step to step where stages go on without a norm of all
+/// gradients: of a schedule that drains, once steps follow each other evenly.
+llvm::Expected<double> secondsWithoutNorm(const SimulationInput &input);
 
 /// Bounds of what simulate() says, in closed form, by the times of the stages'
 /// tasks (docs/simulator.md, "Bounds").

@@ -34,6 +34,7 @@ struct TrainingOptions {
   std::string optimizer = "adamw"; ///< adamw, adam or sgd
   std::string dtype = "f32";       ///< see Dtype.h
   bool clip = true;
+  bool clipDelayed = false; ///< by the norm of the batch before
   bool dropout = true; ///< as the model says; false: off
   bool decayAll = false;
 

@@ -499,6 +499,84 @@ std::vector<Factory> factories() {
   return {{"threads", runThreads}, {"device", runDevice}};
 }
 
+/// Over the host's memory only.
+bool leavesMessages(const Factory &factory) { return factory.run != runDevice; }
+
+// Everybody posts before anybody takes, so nobody can wait for the other end.
+TEST_P(Comm, PostedMessagesWaitForWhoTakesThem) {
+  if (!leavesMessages(std::get<0>(GetParam())))
+    GTEST_SKIP() << "a device's memory has no such messages";
+  run([&](Communicator &comm) {
+    const int size = comm.size(), self = comm.rank();
+    const int next = (self + 1) % size, before = (self + size - 1) % size;
+    if (size == 1)
+      return;
+    constexpr size_t boxes = 2;
+    comm.reserveBoxes(boxes);
+    Group &group = comm.group(everyone(size));
+    auto meet = [&] {
+      double nothing = 0;
+      comm.allReduce(group, &nothing, 1, GRT_F64);
+    };
+    // Two rows, out of order on the other side; more than one packet.
+    constexpr int64_t units = 40000;
+    const ExchangePeer send{next, {{10, 50, units}, {units + 20, 0, 30}}};
+    const ExchangePeer receive{before, {{50, 10, units}, {0, units + 20, 30}}};
+    const uint64_t count = units + 60;
+    for (int round = 0; round < 5; ++round) {
+      std::vector<float> sent = values<float>(count, self + 100 * round);
+      std::vector<std::vector<float>> taken(boxes,
+                                            std::vector<float>(count, 1.0f));
+      auto callOf = [&](size_t box) {
+        ExchangeCall call;
+        call.source = sent.data();
+        call.destination = taken[box].data();
+        call.bytesPerUnit = sizeof(float);
+        call.add = box == 1;
+        call.dtype = GRT_F32;
+        return call;
+      };
+      for (size_t box = 0; box < boxes; ++box)
+        comm.post(callOf(box), send, box);
+      meet();
+      for (size_t box = 0; box < boxes; ++box)
+        comm.take(callOf(box), receive, box);
+      std::vector<float> theirs = values<float>(count, before + 100 * round);
+      for (size_t box = 0; box < boxes; ++box)
+        for (const ExchangeRow &row : receive.rows)
+          for (int64_t i = 0; i < row.units; ++i) {
+            float value = theirs[size_t(row.peerUnit + i)];
+            ASSERT_EQ(taken[box][size_t(row.localUnit + i)],
+                      box ? 1.0f + value : value);
+          }
+      for (size_t box = 0; box < boxes; ++box)
+        comm.awaitTaken(next, box);
+    }
+  });
+}
+
+// Ranks are up to two times apart, and hear what was told then.
+TEST_P(Comm, NumbersThatAreToldAreHeardLater) {
+  if (!leavesMessages(std::get<0>(GetParam())))
+    GTEST_SKIP() << "the host tells numbers";
+  run([&](Communicator &comm) {
+    auto told = [](int rank, uint64_t number) {
+      return std::vector<double>{double(rank), double(number),
+                                 1.0 / double(number)};
+    };
+    for (uint64_t number = 1; number <= 40; ++number) {
+      comm.tell(number, told(comm.rank(), number));
+      for (int rank = 0; rank < comm.size() && number > 2; ++rank) {
+        std::vector<double> heard(Communicator::toldNumbers);
+        comm.hear(rank, number - 2, heard);
+        EXPECT_EQ(heard, told(rank, number - 2));
+      }
+    }
+    double nothing = 0;
+    comm.allReduce(comm.group(everyone(comm.size())), &nothing, 1, GRT_F64);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Comm,
                          ::testing::Combine(::testing::ValuesIn(factories()),
                                             ::testing::Values(1, 2, 3, 4, 7,

@@ -40,6 +40,9 @@ struct TrainingState {
   uint64_t seed = 0;
   bool decayAll = false;
   std::vector<ParameterGroup> groups;
+  /// Global gradient norm of the last step, where the next one is clipped by
+  /// it; negative: there is none.
+  double normBefore = -1;
   uint64_t accumulate = 1;         ///< batches of the program in a step
   Hyperparameters hyperparameters; ///< without the rate, which `schedule` gives
   LearningRateSchedule schedule;

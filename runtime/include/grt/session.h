@@ -367,6 +367,9 @@ public:
   Status setNextBatch(const DataBatch &batch, uint64_t counted);
   /// Whether the batch that is set was begun.
   bool hasBegun() const;
+  /// Whether ranks go on without the others behind a step: there is no gradient
+  /// norm then.
+  bool goesAhead() const;
   /// Which samples the ranks of this process read.
   const SamplesRead &samplesRead() const;
   /// The same for programs with two data of 32-bit integers, such as tokens and
@@ -461,7 +464,10 @@ public:
   /// Once a rank has failed: where its process left what its ranks did last, or
   /// why it could not. Empty if nothing is to be said.
   std::string flightNote() const;
-  /// Adds the bits that are set in any process; all make the call.
+  /// Adds the bits that are set in any process; all make the call. Where
+  /// gradients are late, and processes do not wait for each other, what is
+  /// asked for before one step is told with it: the answer are the bits of two
+  /// steps before, the same in all processes.
   Status anywhere(uint32_t &bits);
   /// Compares the parameters of data-parallel replicas, bit by bit. A
   /// difference names layers and ranks, and ends the session. All processes
@@ -470,8 +476,9 @@ public:
   /// What every rank of every process did since the last call, which they make
   /// together; empty after a failure.
   std::vector<RankWork> takeWork();
-  /// Of all ranks of all processes, which make the call together.
-  std::vector<RankMemory> memory();
+  /// Of all ranks of all processes, which make the call together, or of this
+  /// process's own.
+  std::vector<RankMemory> memory(bool everywhere = true);
   /// Of the ranks of this process.
   std::vector<RankSwaps> swaps();
 

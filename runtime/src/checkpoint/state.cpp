@@ -113,27 +113,30 @@ Json trainingJson(const TrainingState &state) {
     data.push_back({{"format", file.format},
                     {"tokens", file.tokens},
                     {"hash", sumText(file.hash)}});
-  return {{"step", state.step},
-          {"samples", state.samples},
-          {"seed", state.seed},
-          {"decay-all", state.decayAll},
-          {"betas", {h.beta1, h.beta2}},
-          {"eps", h.eps},
-          {"weight-decay", h.weightDecay},
-          {"momentum", h.momentum},
-          {"clip-norm", h.clipNorm},
-          {"lr", state.schedule.peak},
-          {"min-lr", state.schedule.least},
-          {"warmup-steps", state.schedule.warmupSteps},
-          {"steps", state.schedule.steps},
-          {"lr-schedule", nameOf(state.schedule.decay)},
-          {"decay-steps", state.schedule.decaySteps},
-          {"skip-norm", h.skipNorm},
-          {"accumulate", state.accumulate},
-          {"parameter-groups", printParameterGroups(state.groups)},
-          {"data", data},
-          {"seq-len", state.sequenceLength},
-          {"validation-fraction", state.validationFraction}};
+  Json json = {{"step", state.step},
+               {"samples", state.samples},
+               {"seed", state.seed},
+               {"decay-all", state.decayAll},
+               {"betas", {h.beta1, h.beta2}},
+               {"eps", h.eps},
+               {"weight-decay", h.weightDecay},
+               {"momentum", h.momentum},
+               {"clip-norm", h.clipNorm},
+               {"lr", state.schedule.peak},
+               {"min-lr", state.schedule.least},
+               {"warmup-steps", state.schedule.warmupSteps},
+               {"steps", state.schedule.steps},
+               {"lr-schedule", nameOf(state.schedule.decay)},
+               {"decay-steps", state.schedule.decaySteps},
+               {"skip-norm", h.skipNorm},
+               {"accumulate", state.accumulate},
+               {"parameter-groups", printParameterGroups(state.groups)},
+               {"data", data},
+               {"seq-len", state.sequenceLength},
+               {"validation-fraction", state.validationFraction}};
+  if (state.normBefore >= 0)
+    json["norm-before"] = state.normBefore;
+  return json;
 }
 
 TrainingState parseTraining(const Field &field) {
@@ -152,6 +155,8 @@ TrainingState parseTraining(const Field &field) {
   h.weightDecay = field.at("weight-decay").number();
   h.momentum = field.at("momentum").number();
   h.clipNorm = field.at("clip-norm").number();
+  if (field.has("norm-before"))
+    state.normBefore = field.at("norm-before").number();
   state.schedule.peak = field.at("lr").number();
   state.schedule.least = field.at("min-lr").number();
   state.schedule.warmupSteps = field.at("warmup-steps").natural();

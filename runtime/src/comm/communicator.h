@@ -17,6 +17,7 @@
 #ifndef GRT_COMM_COMMUNICATOR_H
 #define GRT_COMM_COMMUNICATOR_H
 
+#include "core/error.h"
 #include "grt/abi.h"
 
 #include <cstddef>
@@ -114,9 +115,54 @@ public:
   /// out[r * in.size() + i] = in[i] of rank r, over all ranks.
   virtual void gather(std::span<const double> in, std::span<double> out) = 0;
 
+  // Messages that nobody waits for, between ranks that are batches apart. Of
+  // the host's memory only: communicators of devices refuse them.
+
+  /// Every rank says how many boxes messages have, before the first one.
+  virtual void reserveBoxes(size_t boxes);
+  /// Leaves what `send`, of the call's table, has for its peer, and returns
+  /// without it. A box holds one message between two ranks: the one before must
+  /// have been taken (`awaitTaken`). What is left stays as it is until then.
+  virtual void post(const ExchangeCall &call, const ExchangePeer &send,
+                    size_t box);
+  /// Returns when what was posted may be changed: at once, if nothing was.
+  virtual void awaitTaken(int peer, size_t box);
+  /// Waits for what a peer has posted, and does with it what the call says.
+  /// Messages of several boxes are taken in the order in which they were
+  /// posted.
+  virtual void take(const ExchangeCall &call, const ExchangePeer &receive,
+                    size_t box);
+  /// Tells all other ranks some numbers, as `number`-th time, from 1 on; all of
+  /// those that hear this rank hear every time.
+  static constexpr size_t toldNumbers = 3;
+  /// So many times may be told before the first is heard.
+  static constexpr size_t toldTimes = 4;
+  virtual void tell(uint64_t number, std::span<const double> values);
+  /// Waits for what another rank has told.
+  virtual void hear(int from, uint64_t number, std::span<double> values);
+
   /// Wakes every rank that waits or will wait; their calls throw Aborted.
   virtual void abort() = 0;
+
+private:
+  [[noreturn]] static void refuse();
 };
+
+inline void Communicator::reserveBoxes(size_t) { refuse(); }
+inline void Communicator::post(const ExchangeCall &, const ExchangePeer &,
+                               size_t) {
+  refuse();
+}
+inline void Communicator::awaitTaken(int, size_t) { refuse(); }
+inline void Communicator::take(const ExchangeCall &, const ExchangePeer &,
+                               size_t) {
+  refuse();
+}
+inline void Communicator::tell(uint64_t, std::span<const double>) { refuse(); }
+inline void Communicator::hear(int, uint64_t, std::span<double>) { refuse(); }
+inline void Communicator::refuse() {
+  fail("messages that nobody waits for are of the host's memory");
+}
 
 } // namespace grt
 

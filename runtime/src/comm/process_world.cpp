@@ -8,6 +8,7 @@
 #include "comm/process_world.h"
 #include "comm/sum.h"
 #include "core/activity.h"
+#include "core/allocation.h"
 
 #include <algorithm>
 #include <array>
@@ -100,12 +101,12 @@ struct ProcessWorld::Shared {
     // Every pair of thread ranks of two processes has tags for this many worlds
     // that may follow each other before messages of the first are all gone.
     constexpr int worlds = 16;
-    pairs = int64_t(mostLocal) * mostLocal;
+    pairs = families * mostLocal * mostLocal;
     epochs = hostTag(transport) / pairs;
     if (epochs < worlds)
       invalid("expected at most " +
-              std::to_string(
-                  int(std::sqrt(double(hostTag(transport)) / double(worlds)))) +
+              std::to_string(int(std::sqrt(double(hostTag(transport)) /
+                                           double(worlds * families)))) +
               " thread ranks in a process, found " + std::to_string(mostLocal) +
               ": " + transport.name() + " has " +
               std::to_string(transport.largestTag()) + " message tags");
@@ -115,12 +116,18 @@ struct ProcessWorld::Shared {
   bool isLocal(int rank) const {
     return owner[size_t(rank)] == transport.process();
   }
-  /// Messages from one rank to another have a tag of their own; the epoch keeps
-  /// those of an aborted world apart.
-  int tag(int from, int to) const {
+  /// Messages that need not come in one order.
+  enum Family { Ordinary, Posted, Told };
+  static constexpr int64_t families = 3;
+
+  /// Messages of a family from one rank to another have a tag of their own; the
+  /// epoch keeps those of an aborted world apart.
+  int tag(int from, int to, Family family = Ordinary) const {
     int64_t number =
-        int64_t(from - first[size_t(owner[size_t(from)])]) * mostLocal +
-        (to - first[size_t(owner[size_t(to)])]);
+        (int64_t(from - first[size_t(owner[size_t(from)])]) * mostLocal +
+         (to - first[size_t(owner[size_t(to)])])) *
+            families +
+        family;
     return int(epoch % epochs * pairs + number);
   }
 
@@ -186,6 +193,8 @@ struct Stream {
 };
 
 class ProcessCommunicator : public Communicator {
+  using Shared = ProcessWorld::Shared;
+
 public:
   ProcessCommunicator(ProcessWorld &processes, ProcessWorld::Shared &shared,
                       int rank)
@@ -350,6 +359,85 @@ public:
                   blocks + uint64_t(i) * bytes, bytes);
   }
 
+  void reserveBoxes(size_t boxes) override {
+    inner->reserveBoxes(boxes);
+    posted.resize(boxes * size_t(size()));
+  }
+  void post(const ExchangeCall &call, const ExchangePeer &send,
+            size_t box) override {
+    if (shared.isLocal(send.peer))
+      return inner->post(call, send, box);
+    UncountedAllocations uncounted;
+    checkAborted();
+    std::vector<Transport::Request> &started = requestsOf(send.peer, box);
+    forPostedPieces(call, send, [&](int64_t unit, uint64_t at, uint64_t bytes) {
+      started.push_back(
+          transport.send(shared.owner[size_t(send.peer)],
+                         shared.tag(self, send.peer, Shared::Posted),
+                         static_cast<const char *>(call.source) +
+                             uint64_t(unit) * call.bytesPerUnit + at,
+                         bytes));
+    });
+  }
+  void awaitTaken(int peer, size_t box) override {
+    if (shared.isLocal(peer))
+      return inner->awaitTaken(peer, box);
+    std::vector<Transport::Request> &started = requestsOf(peer, box);
+    await(started);
+    started.clear();
+  }
+  void take(const ExchangeCall &call, const ExchangePeer &from,
+            size_t box) override {
+    if (shared.isLocal(from.peer))
+      return inner->take(call, from, box);
+    forPostedPieces(call, from, [&](int64_t unit, uint64_t at, uint64_t bytes) {
+      char *to = static_cast<char *>(call.destination) +
+                 uint64_t(unit) * call.bytesPerUnit + at;
+      receive(from.peer, call.add ? scratch.data() : to, bytes, Shared::Posted);
+      wait();
+      if (call.add)
+        dispatchSum(call.dtype, [&](auto element) {
+          addInto<decltype(element)>(to, scratch.data(), bytes);
+        });
+    });
+  }
+  void tell(uint64_t number, std::span<const double> values) override {
+    inner->tell(number, values);
+    UncountedAllocations uncounted;
+    Telling &telling = toldHere[number % toldTimes];
+    await(telling.requests);
+    telling.requests.clear();
+    checkAborted();
+    std::copy(values.begin(), values.end(), telling.values);
+    for (int peer = 0; peer < size(); ++peer)
+      if (!shared.isLocal(peer))
+        telling.requests.push_back(transport.send(
+            shared.owner[size_t(peer)], shared.tag(self, peer, Shared::Told),
+            telling.values, sizeof(telling.values)));
+  }
+  void hear(int from, uint64_t number, std::span<double> values) override {
+    if (shared.isLocal(from))
+      return inner->hear(from, number, values);
+    if (heard.empty())
+      heard.resize(size_t(size()));
+    Heard &last = heard[size_t(from)];
+    // What was told comes in its order.
+    while (last.number < number) {
+      receive(from, last.values[(last.number + 1) % toldTimes],
+              sizeof(last.values[0]), Shared::Told);
+      wait();
+      ++last.number;
+    }
+    std::copy_n(last.values[number % toldTimes], values.size(), values.begin());
+  }
+
+  ~ProcessCommunicator() override {
+    for (std::vector<Transport::Request> &started : posted)
+      transport.cancel(started);
+    for (Telling &telling : toldHere)
+      transport.cancel(telling.requests);
+  }
+
   void abort() override {
     processes.abort({1, "rank " + std::to_string(self) + " gave up"});
   }
@@ -368,10 +456,38 @@ private:
                                       shared.tag(self, to), data, bytes));
     peers.push_back(to);
   }
-  void receive(int from, void *data, uint64_t bytes) {
+  void receive(int from, void *data, uint64_t bytes,
+               Shared::Family family = Shared::Ordinary) {
     requests.push_back(transport.receive(shared.owner[size_t(from)],
-                                         shared.tag(from, self), data, bytes));
+                                         shared.tag(from, self, family), data,
+                                         bytes));
     peers.push_back(from);
+  }
+
+  /// Until what was sent is on its way or there.
+  void await(std::vector<Transport::Request> &started) {
+    Backoff backoff;
+    for (checkAborted(); !transport.test(started); checkAborted())
+      backoff.pause();
+  }
+  std::vector<Transport::Request> &requestsOf(int peer, size_t box) {
+    return posted.at(box * size_t(size()) + size_t(peer));
+  }
+  /// The messages of what is posted, alike on both sides: a unit of this rank's
+  /// buffer, the first byte behind it, bytes. What is added goes through a
+  /// buffer.
+  template <typename Visit>
+  void forPostedPieces(const ExchangeCall &call, const ExchangePeer &side,
+                       Visit visit) const {
+    uint64_t most = transport.largestMessage();
+    if (call.add)
+      most = std::min<uint64_t>(most, scratch.size());
+    most = most / 64 * 64;
+    for (const ExchangeRow &row : side.rows) {
+      uint64_t bytes = uint64_t(row.units) * call.bytesPerUnit;
+      for (uint64_t at = 0; at < bytes; at += most)
+        visit(row.localUnit, at, std::min(most, bytes - at));
+    }
   }
 
   void checkAborted() const {
@@ -713,6 +829,18 @@ private:
   std::vector<Transport::Request> requests;
   std::vector<int> peers; ///< of the requests
   int said = -1;          ///< the peer noted last
+  /// By box and peer.
+  std::vector<std::vector<Transport::Request>> posted;
+  struct Telling {
+    double values[toldNumbers] = {};
+    std::vector<Transport::Request> requests;
+  };
+  Telling toldHere[toldTimes];
+  struct Heard {
+    uint64_t number = 0;
+    double values[toldTimes][toldNumbers] = {};
+  };
+  std::vector<Heard> heard; ///< by rank
 };
 
 } // namespace

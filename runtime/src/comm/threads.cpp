@@ -82,7 +82,7 @@ void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
 struct ThreadsWorld::Shared {
   Shared(int size, int first)
       : size(size), first(first), spins(size <= availableCores()),
-        mailboxes(size_t(size) * size_t(size)) {
+        mailboxes(size_t(size) * size_t(size)), told(size_t(size)) {
     std::vector<int> all(size);
     std::iota(all.begin(), all.end(), first);
     world = &group(all);
@@ -103,9 +103,33 @@ struct ThreadsWorld::Shared {
     return mailboxes[size_t(from - first) * size_t(size) + size_t(to - first)];
   }
 
+  /// The first rank that asks makes them.
+  void reserveBoxes(size_t boxes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    size_t wanted = boxes * mailboxes.size();
+    if (posts.size() == wanted)
+      return;
+    if (!posts.empty())
+      fail("ranks disagree on the number of boxes");
+    std::vector<Mailbox> made(wanted);
+    posts.swap(made);
+    for (Mailbox &box : posts)
+      if (aborted)
+        box.state.abort();
+  }
+
+  Mailbox &posted(int from, int to, size_t box) {
+    return posts.at(box * mailboxes.size() +
+                    size_t(from - first) * size_t(size) + size_t(to - first));
+  }
+
   void abort() {
     std::lock_guard<std::mutex> lock(mutex);
     aborted = true;
+    for (Mailbox &box : posts)
+      box.state.abort();
+    for (ToldBox &box : told)
+      box.number.abort();
     for (auto &entry : pool)
       entry.second->abort();
     for (Mailbox &mailbox : mailboxes)
@@ -118,7 +142,8 @@ struct ThreadsWorld::Shared {
   bool aborted = false;
   std::map<std::vector<int>, std::unique_ptr<ThreadGroup>> pool;
   ThreadGroup *world = nullptr;
-  std::vector<Mailbox> mailboxes;
+  std::vector<Mailbox> mailboxes, posts;
+  std::vector<ToldBox> told; ///< by rank
 };
 
 namespace {
@@ -235,6 +260,40 @@ public:
 
   void gather(std::span<const double> in, std::span<double> out) override {
     allGather(*shared.world, in.data(), out.data(), in.size_bytes());
+  }
+
+  void reserveBoxes(size_t boxes) override { shared.reserveBoxes(boxes); }
+  void post(const ExchangeCall &call, const ExchangePeer &send,
+            size_t box) override {
+    Mailbox &mailbox = shared.posted(self, send.peer, box);
+    mailbox.base = static_cast<const char *>(call.source);
+    mailbox.state.store(Mailbox::posted);
+  }
+  void awaitTaken(int peer, size_t box) override {
+    shared.posted(self, peer, box).state.waitFor(Mailbox::empty);
+  }
+  void take(const ExchangeCall &call, const ExchangePeer &receive,
+            size_t box) override {
+    Mailbox &mailbox = shared.posted(receive.peer, self, box);
+    mailbox.state.waitFor(Mailbox::posted);
+    takeRows(call, receive, mailbox.base);
+    mailbox.state.store(Mailbox::empty);
+  }
+  void tell(uint64_t number, std::span<const double> values) override {
+    ToldBox &box = shared.told[size_t(self - shared.first)];
+    std::copy(values.begin(), values.end(), box.values[number % toldTimes]);
+    box.number.store(uint32_t(number) & ~WaitWord::abortBit);
+  }
+  void hear(int from, uint64_t number, std::span<double> values) override {
+    ToldBox &box = shared.told[size_t(from - shared.first)];
+    // Numbers of 31 bits go round.
+    auto isEarlier = [number](uint32_t last) {
+      return int32_t((last - uint32_t(number)) << 1) < 0;
+    };
+    for (uint32_t last = box.number.load(); isEarlier(last);
+         last = box.number.load())
+      box.number.waitWhile(last);
+    std::copy_n(box.values[number % toldTimes], values.size(), values.begin());
   }
 
   void abort() override { shared.abort(); }

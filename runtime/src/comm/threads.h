@@ -28,6 +28,12 @@ struct alignas(64) Mailbox {
   const char *base = nullptr;
 };
 
+/// What one rank tells all others.
+struct alignas(64) ToldBox {
+  WaitWord number; ///< of the last time
+  double values[Communicator::toldTimes][Communicator::toldNumbers] = {};
+};
+
 /// Takes what a peer offers at `source`: copies or adds the rows.
 void takeRows(const ExchangeCall &call, const ExchangePeer &receive,
               const char *source);

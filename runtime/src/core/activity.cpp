@@ -80,6 +80,27 @@ public:
     Wait wait(*this);
     inner->gather(in, out);
   }
+  void reserveBoxes(size_t boxes) override { inner->reserveBoxes(boxes); }
+  void post(const ExchangeCall &call, const ExchangePeer &send,
+            size_t box) override {
+    inner->post(call, send, box);
+  }
+  void awaitTaken(int peer, size_t box) override {
+    Wait wait(*this, "posted message", peer);
+    inner->awaitTaken(peer, box);
+  }
+  void take(const ExchangeCall &call, const ExchangePeer &receive,
+            size_t box) override {
+    Wait wait(*this, "posted message", receive.peer);
+    inner->take(call, receive, box);
+  }
+  void tell(uint64_t number, std::span<const double> values) override {
+    inner->tell(number, values);
+  }
+  void hear(int from, uint64_t number, std::span<double> values) override {
+    Wait wait(*this, "loss and norm", from);
+    inner->hear(from, number, values);
+  }
   void abort() override { inner->abort(); }
 
 private:
@@ -99,6 +120,11 @@ private:
         for (const auto *side : {&call.table->receives, &call.table->sends})
           for (const ExchangePeer &peer : *side)
             activity.addPeer(peer.peer);
+    }
+    Wait(WatchedCommunicator &owner, const char *what, int peer)
+        : activity(owner.activity) {
+      activity.beginWait(what);
+      activity.addPeer(peer);
     }
     explicit Wait(WatchedCommunicator &owner) : activity(owner.activity) {
       activity.beginWait("gather of loss and norm");

@@ -139,6 +139,10 @@ void Rank::train() {
     runPart(GRT_PART_STEP_END, false);
     joinStreams();
     warm = true;
+    if (state.ahead()) {
+      fetchResults(/*withNorm=*/false);
+      gatherResults();
+    }
   }
   if (recorder)
     recorder->endStep();
@@ -188,7 +192,16 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
       if (!firstMicroBatchOnly || partsOf(task)[p].micro_batch == 0)
         parts |= 1u << p;
     activity.setTask(&list.tasks[i]);
-    runTask(task, parts);
+    runTask(task, parts, part == GRT_PART_STEP_END);
+    bool lastLoss = task.kind == GRT_TASK_FORWARD && task.generation == 0 &&
+                    int64_t(task.micro_batch) + 1 == manifest.microBatches &&
+                    part != GRT_PART_EVALUATE && !*device && input->parts == 1;
+    if (lastLoss && lossIsKnown && state.ahead() && hasLoss() &&
+        chunkOf(task.chunk).chunk == &roleData->chunks.back()) {
+      fetchResults(/*withNorm=*/false);
+      addLosses();
+      lossIsKnown(ownLoss);
+    }
   }
 }
 
@@ -196,7 +209,7 @@ void Rank::runTasks(grt_part part, size_t from, size_t to) {
   const grt_task_list &list = schedule().parts[part];
   for (size_t i = from; i < to; ++i) {
     activity.setTask(&list.tasks[i]);
-    runTask(list.tasks[i]);
+    runTask(list.tasks[i], ~0u, part == GRT_PART_STEP_END);
   }
 }
 
@@ -208,7 +221,7 @@ Rank::ChunkState &Rank::chunkOf(uint16_t number) {
   failHere("chunk " + std::to_string(number) + " is not the role's");
 }
 
-void Rank::runTask(const grt_task &task, unsigned parts) {
+void Rank::runTask(const grt_task &task, unsigned parts, bool endsStep) {
   activity.setLayer(nullptr);
   TraceSpan span(recorder, task);
   // Updates and sums of gradients are of the newest weights.
@@ -216,6 +229,8 @@ void Rank::runTask(const grt_task &task, unsigned parts) {
   if (task.kind >= GRT_TASK_SYNC_GRADIENTS &&
       task.kind <= GRT_TASK_TIE_BROADCAST)
     weightsOffset = 0;
+  if (task.kind == GRT_TASK_TIE_BROADCAST && !endsStep)
+    return takeTiedValues();
   if (task.kind == GRT_TASK_SWAP)
     return swap(task);
   switch (task.kind) {
@@ -749,6 +764,28 @@ void Rank::synchroniseGradients(const ChunkState &at) {
     device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
 }
 
+char *Rank::tiedAddress(const TieEnd &end, bool gradient) const {
+  const Layer &layer = roleData->layers[end.layer];
+  return home() + (gradient ? layer.gradient : layer.parameter);
+}
+
+ExchangeCall Rank::tieCall(size_t number, bool reduce) const {
+  const Tie &tie = manifest.ties[number];
+  const TieTables &tables = state.ties[number];
+  ExchangeCall call;
+  call.table = reduce ? &tables.reduce[self] : &tables.broadcast[self];
+  auto address = [&](const TieEnd &end) {
+    return end.role == roleNumber ? tiedAddress(end, reduce) : arena->base();
+  };
+  call.source = address(reduce ? tie.borrower : tie.owner);
+  call.destination = address(reduce ? tie.owner : tie.borrower);
+  call.bytesPerUnit =
+      reduce ? manifest.accumulatorBytes() : manifest.elementBytes();
+  call.add = reduce;
+  call.dtype = manifest.accumulatorType();
+  return call;
+}
+
 void Rank::tie(bool reduce) {
   runningLayer = nullptr;
   notePlace(reduce ? "sum of tied gradients" : "copy of tied parameters");
@@ -759,26 +796,26 @@ void Rank::tie(bool reduce) {
       beforeBoundary(0, tieScratch);
     begin(tieScratch);
   }
+  if (reduce)
+    copyTiedGradients();
   for (size_t i = 0; i < manifest.ties.size(); ++i) {
     const Tie &tie = manifest.ties[i];
-    const TieTables &tables = state.ties[i];
-    ExchangeCall call;
-    call.table = reduce ? &tables.reduce[self] : &tables.broadcast[self];
-    if (call.table->empty())
+    bool owns = tie.owner.role == roleNumber;
+    if (!owns && tie.borrower.role != roleNumber)
       continue;
-    auto address = [&](const TieEnd &end) -> char * {
-      if (end.role != roleNumber)
-        return arena->base();
-      const Layer &layer = roleData->layers[end.layer];
-      return home() + (reduce ? layer.gradient : layer.parameter);
-    };
-    call.source = address(reduce ? tie.borrower : tie.owner);
-    call.destination = address(reduce ? tie.owner : tie.borrower);
-    call.bytesPerUnit =
-        reduce ? manifest.accumulatorBytes() : manifest.elementBytes();
-    call.add = reduce;
-    call.dtype = manifest.accumulatorType();
-    communicator->exchange({&call, 1});
+    if (!isLeft(i)) {
+      ExchangeCall call = tieCall(i, reduce);
+      if (!call.table->empty())
+        communicator->exchange({&call, 1});
+    } else if (!reduce && owns) {
+      leaveTiedValues(i);
+    } else if (!reduce) {
+      awaitsTied = true;
+    } else if (owns) {
+      takeTied(i, /*reduce=*/true);
+    } else {
+      leaveTiedGradients(i);
+    }
   }
   if (reduce)
     end(tieScratch);
@@ -786,6 +823,11 @@ void Rank::tie(bool reduce) {
 }
 
 void Rank::norm() {
+  if (manifest.delay)
+    return normLate();
+  // Nothing depends on it, so nobody waits for it.
+  if (state.ahead())
+    return;
   sumNorm();
   fetchResults(/*withNorm=*/true);
   decideUpdate();
@@ -835,13 +877,17 @@ void Rank::fetchResults(bool withNorm) {
         device->fetch(&deviceStep->local_norm_squared, sizeof(double)));
 }
 
-void Rank::gatherResults() {
-  device->wait();
+void Rank::addLosses() {
   ownLoss = earlierLosses;
   for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
     ownLoss += fetchedLosses[m];
+}
+
+void Rank::gatherResults() {
+  device->wait();
+  addLosses();
   if (state.ahead() && input->mode == GRT_MODE_TRAIN)
-    return;
+    return shareLosses();
   double mine[2] = {fetchedNorm ? *fetchedNorm : 0, ownLoss};
   host.gather(mine, gathered);
   double squares = 0;
@@ -854,6 +900,11 @@ void Rank::gatherResults() {
 }
 
 void Rank::update(const Chunk &chunk) {
+  // Values that others have not taken yet are about to change.
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    if (isLeft(i) && manifest.ties[i].owner.role == roleNumber)
+      for (const ExchangePeer &peer : state.ties[i].broadcast[self].sends)
+        communicator->awaitTaken(peer.peer, i);
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
     if (manifest.delay)

@@ -26,6 +26,7 @@
 #include "grt/session.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,6 +83,8 @@ struct PassInput {
   std::shared_ptr<const GlobalBatch> next = {};
   bool begun = false;    ///< forward passes of `batch` were done ahead
   bool recorded = false; ///< a trace is taken of the step
+  /// What this process asks all others for: see Session::anywhere.
+  uint32_t requests = 0;
   /// The global batch is so many of the program's.
   uint64_t parts = 1;
   /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
@@ -97,8 +100,12 @@ struct RunState {
   bool poison = false;
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
-  /// Ranks do not meet at the end of a step.
-  bool ahead() const { return oneProcess && manifest.delay > 0; }
+  /// Ranks do not meet at the end of a step: gradients are late, or nothing of
+  /// a step needs all of them.
+  bool ahead() const {
+    return manifest.delay > 0 ||
+           (options.onNan == OnNan::Late && !manifest.clip && !backend.device);
+  }
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
   std::vector<TieTables> ties = {};
@@ -127,11 +134,25 @@ public:
   void train();
   /// The newest weights were not made by the last step. Without an older
   /// version of them that is a copy.
-  void changedWeights(bool olderToo) { hasOlderWeights = olderToo; }
+  void changedWeights(bool olderToo) {
+    hasOlderWeights = olderToo;
+    normBefore = -1;
+    awaitsNumbers = false;
+  }
+  /// The norm by which the next batch is clipped, where that is one batch late;
+  /// negative: there is none. Between steps.
+  double normOfLastStep() const { return normBefore; }
+  void setNormOfLastStep(double norm) { normBefore = norm; }
   /// Makes older versions, where there are any, if they are not there.
   void completeWeights();
+  /// What was begun with others and left for later is ended, so that newest
+  /// weights are everywhere.
+  void settle();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
+  /// Called with `ownLoss` as soon as it is known, where ranks go on without
+  /// each other.
+  std::function<void(double)> lossIsKnown;
   /// Returns when all that this rank was asked for is done.
   void finish();
   /// Recorded events get the device's times.
@@ -153,6 +174,9 @@ public:
   /// RunState::ahead.
   double lossSum = 0;
   double gradientNorm = 0;
+  /// Where ranks go on without the others, and there are several processes:
+  /// what any of them asked for with the step before.
+  uint32_t requestsHeard = 0;
   /// The loss or the norm is not finite, so nothing was updated.
   bool updateLeftOut = false;
   /// Of the last `train`.
@@ -283,7 +307,7 @@ private:
   /// Tasks [from, to) of a part, all micro-batches.
   void runTasks(grt_part part, size_t from, size_t to);
   /// Of a transfer the parts of the mask take part.
-  void runTask(const grt_task &task, unsigned parts = ~0u);
+  void runTask(const grt_task &task, unsigned parts, bool endsStep);
   const grt_schedule &schedule() const {
     return state.program.table().schedules[roleNumber];
   }
@@ -338,6 +362,19 @@ private:
   void endGather(size_t layer, uint32_t slot, Phase phase);
   void synchroniseGradients(const ChunkState &chunk);
   void tie(bool reduce);
+  /// Ties of a schedule that goes on: nobody waits for the other end. What is
+  /// left of a tie's gradient, and what was left of a value.
+  void copyTiedGradients();
+  void leaveTiedGradients(size_t tie);
+  void leaveTiedValues(size_t tie);
+  void takeTied(size_t tie, bool reduce);
+  /// Takes values of the last update, if that was not done yet.
+  void takeTiedValues();
+  /// Whether the tie's two ends are roles that need not meet.
+  bool isLeft(size_t tie) const;
+  /// An end of a tie that this rank has: where its gradient or value lies.
+  char *tiedAddress(const TieEnd &end, bool gradient) const;
+  ExchangeCall tieCall(size_t tie, bool reduce) const;
   void norm();
   void update(const Chunk &chunk);
   /// Brings what each rank has updated to those that hold all of it.
@@ -346,7 +383,17 @@ private:
   /// it.
   void sumNorm();
   void fetchResults(bool withNorm);
+  /// Those that were fetched, and of the batch's parts before.
+  void addLosses();
   void gatherResults();
+  /// Where ranks go on without the others: those that have losses tell them.
+  void shareLosses();
+  /// The norm of a batch whose gradients are late is told to all ranks; what
+  /// clips is that of the batch before.
+  void normLate();
+  void tellNumbers(double squares);
+  /// What all ranks have told with the last step, if that was not heard yet.
+  void hearNumbers();
   void decideUpdate();
   /// COMPUTE comes behind all other streams.
   void joinStreams();
@@ -422,6 +469,7 @@ private:
   /// From the newest parameters to those that tasks read.
   uint64_t weightsOffset = 0;
   bool hasOlderWeights = false;
+  bool awaitsTied = false; ///< values of the last update are under way
   std::vector<LayerState> layers;
   Region regions[GRT_REGION_COUNT];
   /// Where the bound layer's inputs lie if they are not one region, and their
@@ -465,6 +513,11 @@ private:
   size_t tieMeeting = 0;
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   std::vector<double> gathered;
+  std::vector<int> withLoss;  ///< ranks of the last layer
+  uint64_t told = 0;          ///< steps whose numbers were told
+  bool awaitsNumbers = false; ///< those of the last one have not been heard
+  uint64_t lastStep = 0;      ///< whose norm was told last
+  double normBefore = -1;     ///< of the last step's gradients; -1: not known
   /// Integers of the optimizer's calls if everything decays, by descriptor.
   std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;
   /// What calls over parameters become under rules. Layers share functions.

@@ -17,7 +17,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/error.h"
 #include "core/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace grt {
 
@@ -38,6 +43,154 @@ void Rank::completeWeights() {
     keepWeights(layer);
   hasOlderWeights = true;
 }
+
+//===----------------------------------------------------------------------===//
+// Ties
+//===----------------------------------------------------------------------===//
+//
+// Neither end waits for the other, as long as that is not far behind. The
+// borrower leaves a copy of its gradient, as the next batch's first backward
+// pass is next; the owner takes it for its own update of the same batch, which
+// comes later in any case. The owner leaves the value where it is, as its next
+// update is a batch away; the borrower takes it before its own next update, or
+// before its first forward pass that needs it. Over the memory of devices both
+// ends meet instead.
+
+bool Rank::isLeft(size_t tie) const {
+  const Tie &ends = manifest.ties[tie];
+  return manifest.delay && !*device && ends.owner.role != ends.borrower.role;
+}
+
+void Rank::copyTiedGradients() {
+  auto isMine = [&](size_t tie) {
+    return isLeft(tie) && manifest.ties[tie].borrower.role == roleNumber;
+  };
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    for (const ExchangePeer &peer : state.ties[i].reduce[self].sends)
+      if (isMine(i))
+        communicator->awaitTaken(peer.peer, i);
+  const uint64_t wide = manifest.accumulatorBytes();
+  int copied = -1;
+  for (size_t i = 0; i < manifest.ties.size(); ++i) {
+    // Of a layer all that is borrowed.
+    int number = manifest.ties[i].borrower.layer;
+    if (!isMine(i) || std::exchange(copied, number) == number)
+      continue;
+    const Layer &layer = roleData->layers[size_t(number)];
+    uint64_t borrowed = uint64_t(layer.groups[1].shardElements) * wide;
+    char *gradients = home() + layer.gradient +
+                      uint64_t(layer.groups[0].shardElements) * wide;
+    device->copy(GRT_STREAM_COMPUTE, gradients + borrowed, gradients, borrowed);
+  }
+}
+
+void Rank::leaveTiedGradients(size_t number) {
+  ExchangeCall call = tieCall(number, /*reduce=*/true);
+  const Layer &layer =
+      roleData->layers[size_t(manifest.ties[number].borrower.layer)];
+  // Borrowed gradients are a layer's last ones, their copy is behind them.
+  call.source = static_cast<const char *>(call.source) +
+                uint64_t(layer.groups[1].shardElements) * call.bytesPerUnit;
+  for (const ExchangePeer &peer : call.table->sends)
+    communicator->post(call, peer, number);
+}
+
+void Rank::leaveTiedValues(size_t number) {
+  ExchangeCall call = tieCall(number, /*reduce=*/false);
+  for (const ExchangePeer &peer : call.table->sends)
+    communicator->post(call, peer, number);
+}
+
+void Rank::takeTied(size_t number, bool reduce) {
+  ExchangeCall call = tieCall(number, reduce);
+  for (const ExchangePeer &peer : call.table->receives)
+    communicator->take(call, peer, number);
+}
+
+void Rank::takeTiedValues() {
+  if (!std::exchange(awaitsTied, false))
+    return;
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    if (isLeft(i) && manifest.ties[i].borrower.role == roleNumber)
+      takeTied(i, /*reduce=*/false);
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers that all ranks want to know
+//===----------------------------------------------------------------------===//
+
+void Rank::tellNumbers(double squares) {
+  ++told;
+  const double mine[Communicator::toldNumbers] = {
+      ownLoss, double(input->requests), squares};
+  host.tell(told, mine);
+  awaitsNumbers = true;
+}
+
+void Rank::hearNumbers() {
+  if (!std::exchange(awaitsNumbers, false))
+    return;
+  requestsHeard = 0;
+  double squares = 0;
+  for (int rank = 0; rank < host.size(); ++rank) {
+    double heard[Communicator::toldNumbers];
+    host.hear(rank, told, heard);
+    requestsHeard |= uint32_t(heard[1]);
+    squares += heard[2];
+  }
+  if (!manifest.clip)
+    return;
+  normBefore = std::sqrt(squares);
+  if (!std::isfinite(normBefore))
+    fail(ExitNumerics,
+         "step " + str(lastStep) + ": the gradient norm is " +
+             (std::isnan(normBefore) ? "nan" : "infinite") +
+             ", which is found one batch late: weights are of no use any more, "
+             "a checkpoint of before is");
+}
+
+void Rank::normLate() {
+  sumNorm();
+  fetchResults(/*withNorm=*/true);
+  device->wait();
+  double squares = *fetchedNorm;
+  hearNumbers();
+  step->clip_factor = 1;
+  if (normBefore >= 0)
+    step->clip_factor =
+        std::min(1.0, input->hyperparameters.clipNorm / (normBefore + 1e-6));
+  if (*device)
+    device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
+                   &step->clip_factor, sizeof(double));
+  addLosses();
+  tellNumbers(squares);
+  lastStep = input->step;
+}
+
+void Rank::shareLosses() {
+  // The session adds up those of its own process.
+  if (state.oneProcess)
+    return;
+  // What is asked for may come later than losses, from ranks that are behind.
+  if (!manifest.clip) {
+    hearNumbers();
+    tellNumbers(/*squares=*/0);
+  }
+  // Losses are known before the last gradient comes.
+  lossSum = 0;
+  for (int rank : withLoss) {
+    double heard[Communicator::toldNumbers] = {ownLoss};
+    if (rank != self)
+      host.hear(rank, told, heard);
+    lossSum += heard[0];
+  }
+}
+
+void Rank::settle() { takeTiedValues(); }
+
+//===----------------------------------------------------------------------===//
+// A step
+//===----------------------------------------------------------------------===//
 
 void Rank::trainLate() {
   // The host writes where an earlier batch has been read.

@@ -59,6 +59,14 @@ void Rank::load() {
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
   gathered.resize(size_t(host.size()) * 2);
+  bool leavesTied = false;
+  for (size_t i = 0; i < manifest.ties.size(); ++i)
+    leavesTied |= isLeft(i);
+  if (leavesTied)
+    host.reserveBoxes(manifest.ties.size());
+  for (const Role &each : manifest.roles)
+    if (each.layers.back().output == OutputKind::Loss)
+      withLoss = each.devices;
   initialiseWeights();
   prepareKernels();
   device->waitForAll();

@@ -374,9 +374,6 @@ Manifest parseManifest(std::string_view text) {
         .error("expected 'adamw', 'adam' or 'sgd', found '" +
                manifest.optimizer + "'");
   manifest.clip = training.at("clip").boolean();
-  if (manifest.clip && manifest.delay)
-    training.at("clip").error("expected no clipping by the global norm where "
-                              "updates do not wait for all ranks");
   manifest.modelConfig = root.at("model-config").json().dump(2);
   if (root.has("predicted-step-ms"))
     manifest.predictedStepMs = root.at("predicted-step-ms").number();

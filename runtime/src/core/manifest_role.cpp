@@ -428,11 +428,12 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   // Both buffers as one extent of two halves, or each with its own extent.
   Node boundary = node.at("boundary");
   std::vector<Node> entries = boundary.list();
-  const size_t needed = role.chunks.size() > 1 ? 4 : 2;
-  if (entries.size() == needed && entries[0].json().is_array()) {
+  const bool several = role.chunks.size() > 1;
+  if ((entries.size() == 4 || (entries.size() == 2 && !several)) &&
+      entries[0].json().is_array()) {
     for (const Node &entry : entries)
       role.boundary.push_back(parseExtent(entry));
-  } else if (needed > 2) {
+  } else if (several) {
     boundary.error("expected 4 buffers, as the role has several chunks");
   } else {
     Extent both = parseExtent(boundary);

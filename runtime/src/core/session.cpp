@@ -96,6 +96,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   }
   world.watch(activities);
   ended.resize(ranks.size());
+  lossesKnown.resize(ranks.size());
   memories.resize(ranks.size());
   try {
     for (int rank = 0; rank < size; ++rank)
@@ -275,13 +276,19 @@ void Session::Implementation::checkLate() const {
             "' updates before all ranks know whether values are finite: "
             "stopping or leaving out the update is not possible, expected "
             "--on-nan=late");
-  if (!late && state.options.onNan == OnNan::Late)
-    invalid("--on-nan=late is for schedules whose updates are late, found '" +
-            schedule + "'");
-  if (late && set.hyperparameters.skipNorm > 0)
-    invalid("schedule '" + schedule +
-            "' has no gradient norm over all ranks, so no update can be left "
-            "out for it");
+  bool nanLate = state.options.onNan == OnNan::Late;
+  if (!late && nanLate && program->manifest().clip)
+    invalid("--on-nan=late: updates of schedule '" + schedule +
+            "' wait for the norm of all gradients, by which they are clipped: "
+            "expected a program compiled with --clip=off");
+  if (!late && nanLate && state.backend.device)
+    invalid("--on-nan=late: on devices steps of schedule '" + schedule +
+            "' meet in any case");
+  if ((late || nanLate) && set.hyperparameters.skipNorm > 0)
+    invalid(
+        (late ? "schedule '" + schedule + "'" : std::string("--on-nan=late")) +
+        " has no gradient norm over all ranks, so no update can be left "
+        "out for it");
 }
 
 void Session::Implementation::findSamplesRead() {
@@ -421,6 +428,8 @@ Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
 }
 
 bool Session::hasBegun() const { return impl->set.begun; }
+
+bool Session::goesAhead() const { return impl->state.ahead(); }
 
 const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
 
@@ -642,6 +651,12 @@ std::string Session::flightNote() const {
 Status Session::anywhere(uint32_t &bits) {
   if (impl->isAlone())
     return Status();
+  // Processes do not meet: what is asked for is told with the next step.
+  if (impl->state.ahead()) {
+    impl->set.requests = bits;
+    bits = std::exchange(impl->requestsHeard, 0);
+    return Status();
+  }
   return guarded([&] {
     for (double set : impl->gatherNumbers(
              1, [&](Rank &, double *to) { *to = double(bits); }))
@@ -681,7 +696,7 @@ std::vector<RankWork> Session::takeWork() {
   return result;
 }
 
-std::vector<RankMemory> Session::memory() {
+std::vector<RankMemory> Session::memory(bool everywhere) {
   std::vector<RankMemory> result;
   constexpr size_t each = 5;
   std::vector<double> all;
@@ -693,7 +708,7 @@ std::vector<RankMemory> Session::memory() {
     to[3] = double(memory.deviceBytes);
     to[4] = double(memory.homeBytes);
   };
-  if (!impl->isAlone() &&
+  if (everywhere && !impl->isAlone() &&
       guarded([&] { all = impl->gatherNumbers(each, mine); })) {
     for (size_t i = 0; i < all.size(); i += each)
       result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),

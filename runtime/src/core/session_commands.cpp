@@ -107,6 +107,11 @@ void Session::Implementation::serve(int number) {
   Rank *rank = ranks[number].get();
   Activity &activity = *activities[number];
   currentActivity = &activity;
+  rank->lossIsKnown = [this, number](double loss) {
+    std::lock_guard<std::mutex> lock(mutex);
+    lossesKnown[number] = {ended[number] + 1, loss};
+    done.notify_one();
+  };
   while (true) {
     const std::function<void(Rank &)> *body = nullptr;
     {
@@ -135,6 +140,9 @@ void Session::Implementation::serve(int number) {
     RankMemory memory = rank->memoryUse();
     std::lock_guard<std::mutex> lock(mutex);
     memories[number] = memory;
+    // Unless it was told before.
+    if (lossesKnown[number].first <= ended[number])
+      lossesKnown[number] = {ended[number] + 1, rank->ownLoss};
     activity.busy = ++ended[number] != asked();
     while (allEnded < *std::min_element(ended.begin(), ended.end())) {
       commands.pop_front();
@@ -185,7 +193,12 @@ void Session::Implementation::runAll(std::function<void(Rank &)> body,
   std::unique_lock<std::mutex> lock(mutex);
   settle(lock);
   throwError();
-  ask(std::move(body), mayStand);
+  ask(
+      [body = std::move(body)](Rank &rank) {
+        rank.settle();
+        body(rank);
+      },
+      mayStand);
   settle(lock, mayStand);
   throwError();
 }
@@ -207,20 +220,31 @@ double Session::Implementation::runStepAhead() {
       rank.train();
     });
   const uint64_t number = asked();
+  size_t knows = 0; // a rank that has heard all losses
   auto hasLosses = [&] {
-    for (size_t i = 0; i < ranks.size(); ++i)
-      if (ended[i] < number && ranks[i]->hasLoss())
-        return false;
-    return true;
+    if (isAlone()) {
+      for (size_t i = 0; i < ranks.size(); ++i)
+        if (ranks[i]->hasLoss() && lossesKnown[i].first < number)
+          return false;
+      return true;
+    }
+    for (knows = 0; knows < ranks.size(); ++knows)
+      if (ended[knows] >= number)
+        return true;
+    return false;
   };
   wait(lock, hasLosses);
-  if (error)
+  if (error || world.failure())
     settle(lock);
   throwError();
+  if (!isAlone()) {
+    requestsHeard = ranks[knows]->requestsHeard;
+    return ranks[knows]->lossSum;
+  }
   double sum = 0;
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    if (rank->hasLoss())
-      sum += rank->ownLoss;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (ranks[i]->hasLoss())
+      sum += lossesKnown[i].second;
   return sum;
 }
 

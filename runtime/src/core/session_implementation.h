@@ -148,13 +148,16 @@ struct Session::Implementation {
   std::vector<std::unique_ptr<Rank>> ranks;
   SamplesRead samplesRead;
   bool gradientsKnown = false;
+  uint32_t requestsHeard = 0; ///< of all processes, with the last step
 
   std::mutex mutex;
   std::condition_variable wake, done;
   /// Those that some rank has not ended. Kept here, as a rank that is stuck may
   /// use its own for ever.
   std::deque<std::function<void(Rank &)>> commands;
-  std::vector<uint64_t> ended;      ///< how many commands, by local rank
+  std::vector<uint64_t> ended; ///< how many commands, by local rank
+  /// By local rank: behind how many commands its loss is `second`.
+  std::vector<std::pair<uint64_t, double>> lossesKnown;
   std::vector<RankMemory> memories; ///< behind the last of them
   uint64_t allEnded = 0;
   bool stopping = false;

@@ -18,6 +18,7 @@ void Session::Implementation::load(CheckpointReader reader) {
       [&](Rank &rank) {
         reader.read(rank);
         rank.changedWeights(reader.hasOlderWeights());
+        rank.setNormOfLastStep(reader.state().normBefore);
       },
       /*mayStand=*/true);
   set.begun = false;
@@ -182,8 +183,14 @@ Session::Implementation::openCheckpoint(const CheckpointFolder &folder,
             std::to_string(training.step));
   if (behind)
     invalid("checkpoint: another one is being written, expected its end");
+  TrainingState whole = training;
+  if (program->manifest().delay > 0 && program->manifest().clip) {
+    // Behind the last command all ranks know it.
+    runAll([](Rank &) {});
+    whole.normBefore = ranks.front()->normOfLastStep();
+  }
   auto writer = std::make_unique<CheckpointWriter>(program->manifest(), ranks,
-                                                   folder, training);
+                                                   folder, whole);
   together([&] {
     if (leads())
       writer->prepare();

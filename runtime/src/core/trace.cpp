@@ -84,6 +84,29 @@ public:
     scope.onHost();
     inner->gather(in, out);
   }
+  void reserveBoxes(size_t boxes) override { inner->reserveBoxes(boxes); }
+  void post(const ExchangeCall &call, const ExchangePeer &send,
+            size_t box) override {
+    inner->post(call, send, box);
+  }
+  void awaitTaken(int peer, size_t box) override {
+    Scope scope(recorder, "posted message", nullptr);
+    scope.onHost();
+    inner->awaitTaken(peer, box);
+  }
+  void take(const ExchangeCall &call, const ExchangePeer &receive,
+            size_t box) override {
+    Scope scope(recorder, "posted message", nullptr, {&call, 1});
+    inner->take(call, receive, box);
+  }
+  void tell(uint64_t number, std::span<const double> values) override {
+    inner->tell(number, values);
+  }
+  void hear(int from, uint64_t number, std::span<double> values) override {
+    Scope scope(recorder, "losses and norms", nullptr);
+    scope.onHost();
+    inner->hear(from, number, values);
+  }
   void abort() override { inner->abort(); }
 
 private:

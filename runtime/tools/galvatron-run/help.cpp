@@ -92,8 +92,9 @@ constexpr OptionHelp table[] = {
     {nullptr, "--core-dumps", "a crash leaves a core"},
     {nullptr, "--on-nan=stop|skip|late",
      "when a loss or gradient norm is not finite: stop and name the layer, or "
-     "leave the step's update out; late: stop behind the update, for schedules "
-     "in which that waits for nobody"},
+     "leave the step's update out; late: stop behind the update, for programs "
+     "whose updates wait for nobody: schedule 2bw, and on CPU ranks all that "
+     "were compiled with --clip=off"},
     {nullptr, "--check-replicas=N",
      "every N steps, and before a checkpoint, compares what data-parallel "
      "replicas hold, and ends the run where it differs"},

@@ -267,7 +267,8 @@ Status Training::step(uint64_t number, bool last) {
     status = validate(data, session, options.validationBatches,
                       validation.emplace(), values);
   if (status)
-    report.step(result, session.memory(), validation, state.samples);
+    report.step(result, session.memory(/*everywhere=*/!session.goesAhead()),
+                validation, state.samples);
   if (status && number % StragglerWatch::window == 0)
     lookForStraggler();
   if (status && options.checkReplicas && number % options.checkReplicas == 0)
@@ -331,7 +332,23 @@ void Training::lookForStraggler() {
   windowStep = state.step;
 }
 
-Status Training::run() {
+Status Training::run() { return namingCheckpoint(runSteps()); }
+
+Status Training::finish() { return namingCheckpoint(endCheckpoints()); }
+
+/// What was found too late ends a run whose newest checkpoint is what is left.
+Status Training::namingCheckpoint(const Status &status) const {
+  if (status || status.exitCode() != ExitNumerics || !session.goesAhead())
+    return status;
+  std::optional<std::string> kept =
+      folder ? folder->newest() : std::optional<std::string>();
+  return Status(ExitNumerics,
+                status.message() +
+                    (kept ? "; the newest checkpoint is '" + *kept + "'"
+                          : "; there is no checkpoint"));
+}
+
+Status Training::runSteps() {
   while (state.step < *options.steps) {
     // All processes do the same after the same step.
     uint32_t asked = takeRequests();
@@ -357,7 +374,12 @@ Status Training::run() {
         options.checkpointEvery && state.step % options.checkpointEvery == 0;
     due |= (asked & (CheckpointNow | RetryCheckpoint)) != 0;
     due &= folder && state.step != written && state.step != behind;
-    if (behind && (due || !(asked & StillWriting)))
+    // Where processes do not meet it takes steps until it is told.
+    constexpr uint64_t told = 3;
+    bool mayBeWriting =
+        (asked & StillWriting) ||
+        (behind && session.goesAhead() && state.step < *behind + told);
+    if (behind && (due || !mayBeWriting))
       if (Status status = afterCheckpoint(endCheckpoint()); !status)
         return status;
     if (due) {
@@ -377,7 +399,7 @@ Status Training::run() {
   return Status();
 }
 
-Status Training::finish() {
+Status Training::endCheckpoints() {
   if (behind)
     if (Status status = afterCheckpoint(endCheckpoint()); !status)
       return status;

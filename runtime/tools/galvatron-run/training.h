@@ -31,6 +31,9 @@ public:
   grt::Status give(uint64_t first, bool more, grt::Session &to);
 
 private:
+  grt::Status runSteps();
+  grt::Status endCheckpoints();
+  grt::Status namingCheckpoint(const grt::Status &status) const;
   struct Batch {
     uint64_t first = 0;
     grt::DataBatch values;

@@ -85,10 +85,12 @@ public:
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
     int64_t each = (lastChunk + 1) / facts.degree;
-    shape.setSchedule(*facts.schedule,
-                      {facts.degree, facts.microBatches, each,
-                       ::galvatron::residentChunks(facts.offload, each)});
-    if (hasSeveral())
+    ::galvatron::ScheduleShape scheduled{
+        facts.degree, facts.microBatches, each,
+        ::galvatron::residentChunks(facts.offload, each)};
+    shape.setSchedule(*facts.schedule, scheduled);
+    separates = facts.schedule->separatesMessages(scheduled);
+    if (separates)
       for (const RoleChunk &chunk : chunks)
         shape.chunks.push_back(
             {chunk.layers.size(), chunk.slots, chunk.number == lastChunk});
@@ -110,8 +112,6 @@ public:
   }
 
 private:
-  bool hasSeveral() const { return chunks.size() > 1; }
-
   FuncOp lookup(FlatSymbolRefAttr symbol) {
     return symbol ? module.lookupSymbol<FuncOp>(symbol.getAttr()) : FuncOp();
   }
@@ -131,7 +131,10 @@ private:
              layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>())) {
       int64_t elements = group.getShardElements();
       footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
-      footprint.gradientBytes += alignBytes(elements * facts.accumulatorBytes);
+      int64_t gradients = alignBytes(elements * facts.accumulatorBytes);
+      footprint.gradientBytes += gradients;
+      if (number == 1)
+        footprint.borrowedGradientBytes = gradients;
       if (number == 0)
         footprint.optimizerBytes = alignBytes(
             elements /
@@ -274,9 +277,8 @@ private:
         range(layout.step), copies, layout.homeBytes,
         rangeIf(hasHome, layout.residentParameters),
         rangeIf(hasHome, layout.residentGradients),
-        rangeIf(hasSeveral(), layout.received),
-        rangeIf(hasSeveral(), layout.sent), window,
-        rangeIf(layout.libraries.bytes > 0, layout.libraries)));
+        rangeIf(separates, layout.received), rangeIf(separates, layout.sent),
+        window, rangeIf(layout.libraries.bytes > 0, layout.libraries)));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
         ledger.activations, ledger.backward, ledger.communication,
@@ -289,13 +291,13 @@ private:
   /// The gradient that comes into the last layer lies at the beginning of the
   /// boundary region, buffer 0, since a forward output may wait at its end,
   /// buffer 1, to be sent. From there the two take turns; a reshard between two
-  /// layers is one turn more. Where the role has several chunks, what comes and
-  /// what waits have buffers of their own.
+  /// layers is one turn more. Under some schedules what comes and what waits
+  /// have buffers of their own.
   void applyChunk(const RoleChunk &chunk, const StageLayout &layout) {
     constexpr int64_t none = -1;
     bool isFirst = chunk.number == 0;
     bool hasHome = layout.homeBytes > 0;
-    int64_t incoming = hasSeveral() ? kReceivedBuffer : 0;
+    int64_t incoming = separates ? kReceivedBuffer : 0;
     for (size_t l = chunk.layers.size(); l-- > 0;) {
       LayerOp layer = chunk.layers[l];
       size_t i = chunk.firstLayer + l;
@@ -335,6 +337,8 @@ private:
   std::vector<StageLayer> stageLayers;
   int64_t lastChunk; ///< of the model
   bool isLast;       ///< has it
+  /// What is sent and received has regions of its own.
+  bool separates = false;
   /// The layer collected next holds samples in another layout.
   bool resharded = false;
 };

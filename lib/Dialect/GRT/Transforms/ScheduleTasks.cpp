@@ -129,12 +129,20 @@ class ScheduleTasksPass
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     auto training = mlir::galvatron::getTraining(module);
-    if (schedule->delay(shape) > 0 && training && training.getClip())
+    bool delays = schedule->delay(shape) > 0;
+    shape.delayedNorm = delays && training && training.getClip();
+    if (training && training.getClipDelayed() && !delays)
+      return module.emitOpError()
+             << "schedule '" << schedule->name()
+             << "' clips by the norm of its own batch: expected '--clip=on', "
+                "or schedule '2bw'";
+    if (shape.delayedNorm && !training.getClipDelayed())
       return module.emitOpError()
              << "schedule '" << schedule->name()
              << "' updates a stage without a look at the others, so gradients "
                 "cannot be clipped by their global norm: expected training "
-                "without clipping ('--clip=off')";
+                "without clipping, or by the norm of the batch before "
+                "('--clip=off', '--clip=delayed')";
     liveSets = mlir::galvatron::getLiveSets(model);
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());

@@ -362,6 +362,8 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
     result.program.delay = result.program.schedule->delay(shape);
+    result.program.separatesMessages =
+        result.program.schedule->separatesMessages(shape);
   }
   return result;
 }

@@ -123,7 +123,8 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
 }
 
 LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
-                                   StringRef dtype, bool, bool, bool) {
+                                   StringRef dtype, bool clip, bool, bool,
+                                   bool clipDelayed) {
   // (C1)
   if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
     return emitError() << "expected 'optimizer' to be 'adamw', 'adam' or "
@@ -134,6 +135,10 @@ LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
     return emitError() << "expected 'dtype' to be "
                        << ::galvatron::plannedDtypeList() << ", found '"
                        << dtype << "'";
+  // (C3)
+  if (clipDelayed && !clip)
+    return emitError() << "expected 'clip_delayed' with 'clip', found it "
+                          "without";
   return success();
 }
 

@@ -97,12 +97,13 @@ struct ApplyTrainingPass
     options.optimizer = optimizer;
     options.dtype = dtype;
     options.clip = clip;
+    options.clipDelayed = clipDelayed;
     options.dropout = dropout;
     options.decayAll = decayAll;
     auto training = TrainingAttr::getChecked(
         [&]() { return module.emitError(); }, context,
         StringRef(options.optimizer), StringRef(options.dtype), options.clip,
-        options.dropout, options.decayAll);
+        options.dropout, options.decayAll, options.clipDelayed);
     if (!training)
       return signalPassFailure();
     module->setAttr(GalvatronDialect::kTrainingAttr, training);

@@ -40,6 +40,7 @@ mlir::galvatron::getTrainingOptions(ModuleOp module) {
   options.clip = training.getClip();
   options.dropout = training.getDropout();
   options.decayAll = training.getDecayAll();
+  options.clipDelayed = training.getClipDelayed();
   return options;
 }
 
@@ -47,7 +48,8 @@ TrainingAttr
 mlir::galvatron::getTrainingAttr(MLIRContext *context,
                                  const ::galvatron::TrainingOptions &options) {
   return TrainingAttr::get(context, options.optimizer, options.dtype,
-                           options.clip, options.dropout, options.decayAll);
+                           options.clip, options.dropout, options.decayAll,
+                           options.clipDelayed);
 }
 
 //===----------------------------------------------------------------------===//

@@ -185,12 +185,14 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
     Constraints:
     - (C1) `optimizer` is `adamw`, `adam` or `sgd`;
     - (C2) `dtype` is `f32`, `bf16` or `f64`; or `tf32` or `f16`, for which plans are
-      made over values of `f32` and `bf16`, and nothing is compiled.
+      made over values of `f32` and `bf16`, and nothing is compiled;
+    - (C3) `clip_delayed`, by the norm of the batch before, is with `clip`.
   }];
   let parameters = (ins StringRefParameter<"">:$optimizer,
                         StringRefParameter<"">:$dtype,
                         "bool":$clip, "bool":$dropout,
-                        DefaultValuedParameter<"bool", "false">:$decay_all);
+                        DefaultValuedParameter<"bool", "false">:$decay_all,
+                        DefaultValuedParameter<"bool", "false">:$clip_delayed);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
