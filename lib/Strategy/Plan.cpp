@@ -156,8 +156,8 @@ int64_t Plan::chunksPerStage() const {
 }
 
 ScheduleShape Plan::shape() const {
-  return {pipelineDegree, microBatches, chunksPerStage(),
-          residentChunks(offload, chunksPerStage())};
+  return ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
+                           offload);
 }
 
 std::vector<PlanChunk> Plan::chunks() const {

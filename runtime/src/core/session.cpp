@@ -264,24 +264,27 @@ void Session::Implementation::toNextBatch() {
 
 void Session::Implementation::checkLate() const {
   const std::string &schedule = program->manifest().schedule;
-  bool late = program->manifest().delay > 0;
+  bool justInTime = program->manifest().updatesJustInTime;
+  bool late = program->manifest().delay > 0 || justInTime;
   for (const Role &role : program->manifest().roles)
     if (role.homeBytes > 0 && set.parts > 1)
       invalid("states have their home on the host, so gradients of a batch are "
               "summed in one part: expected one batch of the program, found " +
               str(set.parts));
   if (late && state.options.onNan != OnNan::Late)
-    invalid("schedule '" + schedule +
-            "' updates before all ranks know whether values are finite: "
+    invalid((justInTime ? "a program that updates just in time"
+                        : "schedule '" + schedule + "'") +
+            " updates before all ranks know whether values are finite: "
             "stopping or leaving out the update is not possible, expected "
             "--on-nan=late");
   if (!late && state.options.onNan == OnNan::Late)
     invalid("--on-nan=late is for schedules whose updates are late, found '" +
             schedule + "'");
   if (late && set.hyperparameters.skipNorm > 0)
-    invalid("schedule '" + schedule +
-            "' has no gradient norm over all ranks, so no update can be left "
-            "out for it");
+    invalid((justInTime ? "a program that updates just in time"
+                        : "schedule '" + schedule + "'") +
+            " has no gradient norm over all ranks before it updates, so no "
+            "update can be left out for it");
 }
 
 void Session::Implementation::findSamplesRead() {

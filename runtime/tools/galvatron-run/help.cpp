@@ -87,7 +87,7 @@ constexpr OptionHelp table[] = {
     {nullptr, "--core-dumps", "a crash leaves a core"},
     {nullptr, "--on-nan=stop|skip|late",
      "when a loss or gradient norm is not finite: stop and name the layer, or "
-     "leave the step's update out; late: stop behind the update, for schedules "
+     "leave the step's update out; late: stop behind the update, for programs "
      "in which that waits for nobody"},
     {nullptr, "--check-replicas=N",
      "every N steps, and before a checkpoint, compares what data-parallel "
