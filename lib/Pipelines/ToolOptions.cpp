@@ -289,8 +289,13 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::value_desc("LIST"), cl::cat(tool.category())),
       offload("offload",
               cl::desc("states with their home on the host: off (default), "
-                       "optimizer, all"),
+                       "optimizer, all; with ',just-in-time' a chunk is "
+                       "updated behind its last backward pass"),
               cl::value_desc("STATES"), cl::cat(tool.category())),
+      hostMemory("host-memory",
+                 cl::desc("memory of every node's host for what --offload "
+                          "leaves there, e.g. 64GiB; no bound if not given"),
+                 cl::value_desc("SIZE"), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -649,6 +654,16 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(states.takeError()));
     options.offload = *states;
   }
+  if (hostMemory.getNumOccurrences()) {
+    llvm::Expected<int64_t> bytes = parseBytes(hostMemory);
+    if (!bytes)
+      return makeError("option --host-memory: " +
+                       llvm::toString(bytes.takeError()));
+    if (options.offload == Offload::Off)
+      return makeError("option --host-memory: nothing has its home on the "
+                       "host, expected --offload=optimizer or all");
+    options.hostMemory = *bytes;
+  }
   llvm::Expected<std::vector<Paradigm>> allowed = givenParadigms();
   if (!allowed)
     return allowed.takeError();
@@ -682,12 +697,14 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 }
 
 std::string PlanOptions::searchOption() const {
-  const cl::Option *search[] = {
-      &space,     &schedule,       &strategy,  &layers,         &partition,
-      &batch,     &maxBatch,       &batchStep, &pipelineDegree, &microBatches,
-      &chunks,    &microBatchRule, &gap,       &timeLimit,      &searchLimit,
-      &keepDpSdp, &placement,      &ringLink,  &placementSeed,  &paradigms,
-      &offload,   &allowDelayed,   &groups};
+  const cl::Option *search[] = {&space,         &schedule,     &strategy,
+                                &layers,        &partition,    &batch,
+                                &maxBatch,      &batchStep,    &pipelineDegree,
+                                &microBatches,  &chunks,       &microBatchRule,
+                                &gap,           &timeLimit,    &searchLimit,
+                                &keepDpSdp,     &placement,    &ringLink,
+                                &placementSeed, &paradigms,    &offload,
+                                &hostMemory,    &allowDelayed, &groups};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -79,8 +79,8 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                      Twine(options.chunks));
   // Of a pipeline: which degrees there are is the space's matter.
   int64_t chunks = options.chunks ? options.chunks : chunksOf(options);
-  if (Error error = schedule.check(
-          {2, 1, chunks, residentChunks(options.offload, chunks)}))
+  if (Error error =
+          schedule.check(ScheduleShape::of(2, 1, chunks, options.offload)))
     return error;
   if (options.offload != Offload::Off) {
     if (options.objective == Objective::Paper)

@@ -115,9 +115,8 @@ private:
     for (int64_t microBatches : divisors(batch)) {
       if (options.microBatches && microBatches != *options.microBatches)
         continue;
-      if (Error refused = options.schedule->check(
-              {degree, microBatches, chunks,
-               residentChunks(options.offload, chunks)})) {
+      if (Error refused = options.schedule->check(ScheduleShape::of(
+              degree, microBatches, chunks, options.offload))) {
         reason = toString(std::move(refused));
         continue;
       }
@@ -211,8 +210,16 @@ private:
         reason = toString(priced.takeError());
         return false;
       }
-      if (priced->feasible())
-        return take(std::move(*priced));
+      if (priced->feasible()) {
+        std::optional<Infeasible> full = fullHost(priced->plan());
+        if (!full)
+          return take(std::move(*priced));
+        // What is recomputed has no home there, so that does not help.
+        if (!closest || full->neededBytes - full->availableBytes <
+                            closest->neededBytes - closest->availableBytes)
+          closest = std::move(full);
+        return false;
+      }
       const Infeasible &why = priced->infeasible();
       if (!closest || why.neededBytes - why.availableBytes <
                           closest->neededBytes - closest->availableBytes)
@@ -228,6 +235,35 @@ private:
         plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
     }
     return false;
+  }
+
+  /// The stage that needs most beyond its devices' shares of their hosts.
+  std::optional<Infeasible> fullHost(const Plan &plan) const {
+    std::optional<Infeasible> worst;
+    for (auto [number, stage] : enumerate(plan.stages)) {
+      int64_t needed = stage.hostLedger.total(), share = needed;
+      for (int64_t device : stage.devices)
+        if (options.hostMemory)
+          share = std::min(
+              share,
+              *options.hostMemory /
+                  cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
+      if (needed <= share ||
+          (worst &&
+           needed - share <= worst->neededBytes - worst->availableBytes))
+        continue;
+      Infeasible infeasible;
+      infeasible.reason =
+          "the host's memory does not hold the states: stage " +
+          std::to_string(number) + " needs " + std::to_string(needed) +
+          " bytes, a device's share is " + std::to_string(share);
+      infeasible.stage = static_cast<int64_t>(number);
+      infeasible.neededBytes = needed;
+      infeasible.availableBytes = share;
+      infeasible.ledger = stage.hostLedger;
+      worst = std::move(infeasible);
+    }
+    return worst;
   }
 
   bool take(PlannerResult result) {

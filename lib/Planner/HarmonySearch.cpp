@@ -47,7 +47,8 @@ public:
         if (rules.joinLastPack)
           reuse.pop_back();
         for (int64_t forwardSize : forward) {
-          if (forwardSize < backwardSize && !problem.allSizes)
+          if ((forwardSize < backwardSize && !problem.allSizes) ||
+              (forwardSize != backwardSize && !rules.grouping))
             continue;
           for (const NamedPacks &packs :
                packings(Direction::Forward, forwardSize, forwardEnd, &reuse))
@@ -219,6 +220,9 @@ HarmonyResult searchWith(const HarmonyProfile &profile,
 Expected<HarmonyResult> searchHarmony(const HarmonyProfile &profile,
                                       const HarmonyProblem &problem) {
   const HarmonyMachine &machine = problem.machine;
+  if (!problem.rules.grouping && problem.rules.prefetch)
+    return makeError("copies run ahead along the micro-batches of a pack, "
+                     "which are one without grouping: expected no prefetch");
   if (machine.devices < 1)
     return makeError("expected at least 1 device, found " +
                      Twine(machine.devices));

@@ -8,7 +8,9 @@
 // Where the home of all states is the host, a device has the parameters of the
 // chunks that run, and the gradients that they add up. One walk over a role's
 // tasks finds what is not there when it is needed. All that happens once a step
-// (sums over ranks, norm, update, ties) is done at home.
+// (sums over ranks, norm, update, ties) is done at home: at the end of the
+// step, or for chunks that are updated just in time as soon as their gradients
+// are there. Nothing reads their parameters after that until the next step.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,13 +44,31 @@ public:
       if (task.computes())
         bring(task);
       result.push_back(task);
-      if (addsGradients(task) && lastBackward[task.chunk] == i)
+      if (addsGradients(task) && lastBackward[task.chunk] == i) {
         sendHome(placeOf(task.chunk));
+        if (program.updatesBehind(task.chunk))
+          complete.insert(task.chunk);
+      }
+      updateComplete(i + 1);
     }
     return std::move(result);
   }
 
 private:
+  /// Updates chunks whose gradients are complete and at home. Others do not
+  /// wait for it: the gradient of the chunk's input is sent before.
+  void updateComplete(size_t next) {
+    if (next < tasks.size() && tasks[next].kind == TaskKind::Transfer)
+      return;
+    for (uint16_t chunk : std::exchange(complete, {}))
+      for (TaskKind kind : {TaskKind::SyncGradients, TaskKind::Update}) {
+        Task atHome;
+        atHome.kind = kind;
+        atHome.chunk = chunk;
+        result.push_back(std::move(atHome));
+      }
+  }
+
   /// Both parts of a backward pass that is split do.
   static bool addsGradients(const Task &task) {
     return task.computes() && task.kind != TaskKind::Forward;
@@ -101,38 +121,73 @@ private:
   std::vector<Place> places;
   std::map<uint16_t, size_t> lastBackward;
   std::set<uint16_t> begunSums;
+  std::set<uint16_t> complete; ///< gradients, of chunks to be updated
   std::vector<Task> result;
 };
 
 } // namespace
 
-static constexpr std::pair<Offload, StringLiteral> kOffloads[] = {
-    {Offload::Off, "off"},
-    {Offload::Optimizer, "optimizer"},
-    {Offload::All, "all"}};
+static constexpr StringLiteral kJustInTime = "just-in-time";
 
-StringRef offloadName(Offload offload) {
-  return kOffloads[static_cast<size_t>(offload)].second;
+std::string offloadName(Offload offload) {
+  std::string name;
+  switch (offload.states) {
+  case Offload::States::None:
+    return "off";
+  case Offload::States::Optimizer:
+    name = "optimizer";
+    break;
+  case Offload::States::All:
+    name = "all";
+    break;
+  }
+  if (offload.justInTime)
+    name += "," + kJustInTime.str();
+  return name;
 }
 
 Expected<Offload> parseOffload(StringRef text) {
-  if (text == "activations")
-    return makeError("offload 'activations' is not compiled yet, expected "
-                     "'off', 'optimizer' or 'all'");
-  for (auto [offload, name] : kOffloads)
-    if (text == name)
-      return offload;
-  return makeError("unknown offload '" + text +
-                   "', expected 'off', 'optimizer' or 'all'");
+  static constexpr StringLiteral expected =
+      "expected 'off', 'optimizer' or 'all', and with one of the latter "
+      "'just-in-time', as in 'all,just-in-time'";
+  SmallVector<StringRef> words;
+  text.split(words, ',');
+  Offload offload;
+  bool given = false; // where states have their home
+  for (StringRef word : words) {
+    word = word.trim();
+    if (word == "activations")
+      return makeError("offload 'activations' is not compiled yet, " +
+                       expected);
+    if (word == kJustInTime && !offload.justInTime) {
+      offload.justInTime = true;
+      continue;
+    }
+    bool known = word == "off" || word == "optimizer" || word == "all";
+    if (!known || given)
+      return makeError((known || word == kJustInTime
+                            ? "two of a kind in offload '"
+                            : "unknown offload '") +
+                       text + "', " + expected);
+    given = true;
+    if (word != "off")
+      offload.states =
+          word == "all" ? Offload::States::All : Offload::States::Optimizer;
+  }
+  if (offload.justInTime && offload.states == Offload::States::None)
+    return makeError(
+        "offload '" + text +
+        "' updates at home, and states have none on the host: " + expected);
+  return offload;
 }
 
-int64_t residentChunks(Offload offload, int64_t chunks) {
-  switch (offload) {
-  case Offload::Off:
+int64_t Offload::residentChunks(int64_t chunks) const {
+  switch (states) {
+  case States::None:
     return 0;
-  case Offload::Optimizer:
+  case States::Optimizer:
     return chunks;
-  case Offload::All:
+  case States::All:
     return 1;
   }
   llvm_unreachable("all kinds are handled");

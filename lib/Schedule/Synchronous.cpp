@@ -38,6 +38,9 @@ Error Schedule::check(const ScheduleShape &shape) const {
     return makeError("expected 0 to " + Twine(shape.chunks) +
                      " resident chunks of a stage, found " +
                      Twine(shape.residentChunks));
+  if (shape.justInTime && shape.residentChunks == 0)
+    return makeError("updates behind backward passes are done at home: "
+                     "expected states with their home on the host");
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();
@@ -170,6 +173,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.delay = schedule.delay(shape);
   program.delayedNorm = shape.delayedNorm;
   program.separatesMessages = schedule.separatesMessages(shape);
+  program.justInTime = shape.justInTime;
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
     program.chunks.push_back(
@@ -190,6 +194,8 @@ void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
     end.push_back(task);
   };
   std::vector<int64_t> chunks = program.chunksOf(role);
+  llvm::erase_if(chunks,
+                 [&](int64_t chunk) { return program.updatesBehind(chunk); });
   // The last chunk ends its backward passes first.
   for (int64_t chunk : reverse(chunks))
     append(TaskKind::SyncGradients, chunk);

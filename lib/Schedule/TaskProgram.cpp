@@ -7,6 +7,7 @@
 
 #include "galvatron/Schedule/TaskProgram.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 
 #include <set>
@@ -133,6 +134,16 @@ int64_t TaskProgram::residencyOf(int64_t chunk) const {
   for (int64_t before = 0; before < chunk; ++before)
     number += chunks[before].role == chunks[chunk].role;
   return number % residentChunks;
+}
+
+bool TaskProgram::updatesBehind(int64_t chunk) const {
+  auto has = [&](int64_t role, int64_t tied) {
+    return tied < 0 ? chunks[chunk].role == role : tied == chunk;
+  };
+  return justInTime && none_of(ties, [&](const TieRoles &tie) {
+           return has(tie.owner, tie.ownerChunk) ||
+                  has(tie.borrower, tie.borrowerChunk);
+         });
 }
 
 std::vector<SchedulePart> trainingParts(const TaskProgram &program,

@@ -464,7 +464,12 @@ private:
     const Task &task = tasksOf(ref.role)[ref.index];
     if (task.kind == TaskKind::TieBroadcast && takesHere(ref.role))
       return takeTied(ref, state);
-    if (endsStep(task.kind) && part != SchedulePart::StepEnd)
+    bool behind = (task.kind == TaskKind::SyncGradients ||
+                   task.kind == TaskKind::Update) &&
+                  part == SchedulePart::Steady &&
+                  task.chunk < program.chunks.size() &&
+                  program.updatesBehind(task.chunk);
+    if (endsStep(task.kind) && part != SchedulePart::StepEnd && !behind)
       return order(ref, false, "the task belongs to step-end");
     if (!inRange(ref, task, state))
       return;
@@ -621,6 +626,13 @@ private:
               "the task was already run");
         previous = std::max(previous, rank);
       }
+      // Those of chunks that are updated just in time are in `steady`, where
+      // their order follows from what they read.
+      for (const Task &task : program.roles[role].part(SchedulePart::Steady))
+        if (endsStep(task.kind) && !seen.insert({task.kind, task.chunk}).second)
+          report(ScheduleFaultKind::TaskOrder, {role, -1},
+                 "'" + task.str(program.hasSeveralChunks()) +
+                     "' was already run in steady");
       auto require = [&](TaskKind kind, StringRef name, int64_t chunk = -1) {
         if (seen.count({kind, std::max<int64_t>(chunk, 0)}))
           return;

@@ -46,7 +46,7 @@ public:
     ScheduleShape shape{stages, input.microBatches(),
                         static_cast<int64_t>(input.program.chunks.size()) /
                             stages,
-                        input.program.residentChunks};
+                        input.program.residentChunks, input.program.justInTime};
     StepBounds bounds;
     bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);
@@ -124,8 +124,27 @@ private:
 
   RoleTimes timesOf(size_t number) const {
     RoleTimes times = timesOf(number, 0, input.roles[number].layers.size());
-    // Whenever a role swaps, all may have to wait for it.
     std::vector<ChunkLayers> chunks = chunkLayers(input);
+    if (input.program.justInTime) {
+      // What is done behind backward passes stands in others' way there, and
+      // not at the end.
+      for (RoleTime end : {RoleTime::Tail, RoleTime::Update})
+        times[end].lower = 0;
+      for (auto [chunk, layers] : enumerate(chunks)) {
+        if (layers.role != number)
+          continue;
+        RoleTimes own = timesOf(number, layers.begin, layers.end);
+        bool isBehind =
+            input.program.updatesBehind(static_cast<int64_t>(chunk));
+        for (RoleTime end : {RoleTime::Tail, RoleTime::Update}) {
+          if (isBehind)
+            times[RoleTime::Behind].upper += own[end].upper;
+          else
+            times[end].lower += own[end].lower;
+        }
+      }
+    }
+    // Whenever a role swaps, all may have to wait for it.
     for (const Task &task :
          input.program.roles[number].part(SchedulePart::Steady))
       if (task.kind == TaskKind::Swap)

@@ -47,10 +47,18 @@ public:
     input.predictedSeconds =
         (static_cast<double>(plan.microBatches - 1) * slowest + sum) / 1e3;
     std::vector<TieRoles> ties;
+    std::vector<PlanChunk> chunks = plan.chunks();
+    auto chunkOf = [&](int64_t layer) {
+      int64_t at = 0;
+      while (layer >= chunks[at].layers.end())
+        ++at;
+      return at;
+    };
     for (const Tie &tie : model.ties()) {
       const PlanLayer &owner = plan.layers[tie.ownerLayer];
       const PlanLayer &borrower = plan.layers[tie.borrowerLayer];
-      ties.push_back({owner.stage, borrower.stage});
+      ties.push_back({owner.stage, borrower.stage, chunkOf(tie.ownerLayer),
+                      chunkOf(tie.borrowerLayer)});
       input.ties.push_back(makeTie(owner, borrower, tie.bytes));
     }
     auto stages = static_cast<int64_t>(plan.stages.size());
@@ -69,7 +77,6 @@ public:
         setSyncBehind(input.program.roles[s]);
       input.roles.push_back(std::move(*role));
     }
-    std::vector<PlanChunk> chunks = plan.chunks();
     for (size_t c = 0; c + 1 < chunks.size(); ++c)
       input.cuts.push_back(makeCut(chunks[c], chunks[c + 1]));
     return input;

@@ -342,10 +342,10 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
       return seconds(input);
     SimulationInput whole = input;
     whole.outlineOf = 0;
-    whole.program = input.program.schedule->build({roles, count, chunks,
-                                                   input.program.residentChunks,
-                                                   input.program.delayedNorm},
-                                                  input.program.ties);
+    whole.program = input.program.schedule->build(
+        {roles, count, chunks, input.program.residentChunks,
+         input.program.justInTime, input.program.delayedNorm},
+        input.program.ties);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
       if (syncsBehind(outlined))
@@ -370,7 +370,7 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
         {roles, microBatches, chunks, input.program.residentChunks,
-         input.program.delayedNorm},
+         input.program.justInTime, input.program.delayedNorm},
         input.program.ties);
     return seconds(coarse);
   };

@@ -161,9 +161,10 @@ int64_t Plan::chunksPerStage() const {
 }
 
 ScheduleShape Plan::shape() const {
-  return {pipelineDegree, microBatches, chunksPerStage(),
-          residentChunks(offload, chunksPerStage()),
-          schedule->delay({}) > 0 && training.clipDelayed};
+  auto shape = ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
+                                 offload);
+  shape.delayedNorm = schedule->delay({}) > 0 && training.clipDelayed;
+  return shape;
 }
 
 std::vector<PlanChunk> Plan::chunks() const {

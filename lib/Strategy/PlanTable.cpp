@@ -285,7 +285,7 @@ void PlanPrinter::head() {
      << plan.training.optimizer << ")\n";
   std::string offload;
   if (plan.offload != Offload::Off)
-    offload = (", offload " + offloadName(plan.offload)).str();
+    offload = ", offload " + offloadName(plan.offload);
   line("batch " + Twine(plan.batch) + " in " + Twine(plan.microBatches) +
        " micro-batch" + (plan.microBatches == 1 ? "" : "es") + ", schedule " +
        plan.schedule->name() + ", pipeline degree " +

@@ -129,6 +129,14 @@ int planFirst(const Tool &tool, const PlanOptions &options,
                            "gradients cannot be clipped by their global norm: "
                            "expected --clip=off or --clip=delayed",
                        kExitInvalid);
+  Offload offload = *given ? (*given)->offload : planner->offload;
+  if (to > Phase::Plan && offload.justInTime &&
+      ir::getTrainingOptions(module).clip)
+    return tool.report("offload '" + offloadName(offload) +
+                           "' updates chunks before all gradients are known, "
+                           "so they cannot be clipped by their global norm: "
+                           "expected --clip=off",
+                       kExitInvalid);
   if (!keep) {
     if (!*given)
       options.keepBatch(module, *planner);

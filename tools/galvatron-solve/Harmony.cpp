@@ -69,6 +69,9 @@ void readRules(ObjectReader &reader, HarmonyProblem &problem) {
       mode == "dp" ? HarmonyMode::DataParallel : HarmonyMode::Pipeline;
   problem.rules.prefetch = reader.booleanOr("prefetch", false);
   problem.rules.joinLastPack = reader.booleanOr("join-last-pack", true);
+  problem.rules.grouping = reader.booleanOr("grouping", true);
+  problem.rules.justInTime = reader.booleanOr("just-in-time", true);
+  problem.rules.peerToPeer = reader.booleanOr("peer-to-peer", true);
   std::string update = reader.stringOr("update", "host");
   if (!reader.failed() && update != "host" && update != "device" &&
       update != "any")

@@ -40,6 +40,13 @@ protected:
     for (const ::grt::RankMemory &rank : run.memory) {
       EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes) << rank.rank;
       EXPECT_GT(rank.homeBytes, 0u);
+      // Of what is planned at least 95% are used, or all but 256 KiB. (Slots of
+      // several chunks are as large as the largest of them.)
+      uint64_t unused = rank.plannedPeakBytes - rank.measuredPeakBytes;
+      if (plan.chunks == 1)
+        EXPECT_TRUE(unused <= 256 * 1024 ||
+                    unused * 20 <= rank.plannedPeakBytes)
+            << rank.measuredPeakBytes << " of " << rank.plannedPeakBytes;
     }
     return run;
   }
@@ -98,6 +105,78 @@ TEST_F(OffloadTwinTest, OtherTypesAndOptimizers) {
   }
 }
 
+/// Chunks are updated behind their last backward passes, those with the tied
+/// parameter at the end of the step: strategies of all kinds.
+TEST_F(OffloadTwinTest, UpdatedJustInTime) {
+  TwinModel model;
+  model.layers = 6;
+  bool all = std::getenv("GALVATRON_LONG");
+  int64_t number = 0;
+  TwinOptions options;
+  options.clip = false;
+  for (Offload offload : {Offload::All, Offload::Optimizer}) {
+    offload.justInTime = true;
+    for (auto [stages, chunks] :
+         {std::pair(1, 1), {2, 1}, {4, 1}, {2, 2}, {2, 3}, {4, 2}})
+      for (const Strategy &strategy :
+           enumerateStrategies(4 / stages, allStrategies()))
+        for (int64_t microBatches : {1, 2, 4, 5}) {
+          if (!all && number++ % 15)
+            continue;
+          int64_t batch = microBatches * strategy.sampleShards();
+          TwinRun run = expectTwins(model,
+                                    offloaded(model, offload, stages, chunks,
+                                              strategy, batch, microBatches),
+                                    options);
+          // A norm is there all the same, of what has been.
+          EXPECT_EQ(run.norms.size(), size_t(options.steps));
+        }
+  }
+}
+
+/// Pipelines and data parallelism at random: stages, chunks of random lengths,
+/// micro-batches, where and when chunks are updated.
+TEST_F(OffloadTwinTest, RandomConfigurations) {
+  std::mt19937 generator(2022);
+  auto among = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(generator);
+  };
+  TwinModel model;
+  model.layers = 10;
+  int64_t count = std::getenv("GALVATRON_LONG") ? 30 : 8;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t stages = among(1, 4), chunks = stages > 1 ? among(1, 3) : 1;
+    int64_t ranks = stages <= 2 ? among(1, 2) : 1;
+    Strategy strategy;
+    if (ranks == 2) {
+      const char *names[] = {"dp2", "sdp2", "zdp2", "tp2"};
+      strategy = llvm::cantFail(Strategy::parse(names[among(0, 3)]));
+    }
+    strategy = strategy.withCheckpoint(among(0, 1));
+    Offload offload = among(0, 3) ? Offload::All : Offload::Optimizer;
+    offload.justInTime = among(0, 2);
+    int64_t microBatches = among(1, 2 * stages);
+    TwinPlan plan = offloaded(
+        model, offload, stages, chunks, strategy,
+        microBatches * strategy.sampleShards() * among(1, 2), microBatches);
+    // Cuts anywhere.
+    for (int64_t moves = 0; moves < 4; ++moves) {
+      auto last = static_cast<int64_t>(plan.stageLayers.size()) - 1;
+      int64_t &from = plan.stageLayers[among(0, last)];
+      int64_t &to = plan.stageLayers[among(0, last)];
+      if (from > 1) {
+        --from;
+        ++to;
+      }
+    }
+    TwinOptions options;
+    options.clip = !offload.justInTime;
+    options.dtype = among(0, 2) ? "f64" : "f32";
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    expectTwins(model, plan, options);
+  }
+}
+
 /// Where a pipeline takes a batch in one group of micro-batches every chunk's
 /// parameters come once for forward and once for backward, the last of a stage
 /// for both at once, and gradients leave once (docs/offload.md).
@@ -111,12 +190,14 @@ TEST_F(OffloadTwinTest, BytesAreThoseOfTheSchedule) {
     ASSERT_EQ(run.swaps.size(), 2u);
     for (const ::grt::RankSwaps &rank : run.swaps) {
       // What leaves is all gradients of the rank, once a step.
-      ASSERT_EQ(rank.out % uint64_t(options.steps), 0u);
-      uint64_t gradients = rank.out / uint64_t(options.steps);
+      EXPECT_EQ(rank.parameters.out, 0u);
+      EXPECT_EQ(rank.gradients.in, 0u);
+      ASSERT_EQ(rank.gradients.out % uint64_t(options.steps), 0u);
+      uint64_t gradients = rank.gradients.out / uint64_t(options.steps);
       EXPECT_GT(gradients, 0u);
       EXPECT_LT(gradients, run.memory[size_t(rank.rank)].homeBytes / 3);
       // In f64 parameters are as many bytes; of the last chunk they come once.
-      uint64_t in = rank.in / uint64_t(options.steps);
+      uint64_t in = rank.parameters.in / uint64_t(options.steps);
       EXPECT_LE(in, 2 * gradients);
       EXPECT_GE(in, gradients);
       if (chunks == 1) {

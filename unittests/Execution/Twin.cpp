@@ -430,7 +430,7 @@ public:
                                    : recordingBackend();
     if (!check(::grt::Program::loadMemory(bytes, "twin", program)))
       return;
-    if (program->gradientDelay() > 0)
+    if (program->gradientDelay() > 0 || program->updatesJustInTime())
       sessionOptions.onNan = ::grt::OnNan::Late;
     if (!check(::grt::Session::create(program, sessionOptions, session)))
       return;

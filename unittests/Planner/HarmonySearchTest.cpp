@@ -88,6 +88,33 @@ TEST(HarmonyTables, gpt2) {
   EXPECT_EQ(printed(result.plan->timeline.end), "45.28");
 }
 
+/// What one of the paper's means is worth, the others being there.
+TEST(HarmonyTables, ablations) {
+  std::optional<HarmonyProfile> bert = measured("bert_96"),
+                                gpt2 = measured("gpt2_xl");
+  if (!bert || !gpt2)
+    GTEST_SKIP() << "GALVATRON_ORACLES is not set";
+  auto without = [&](const HarmonyProfile &profile, HarmonyMode mode,
+                     bool HarmonyRules::*means, bool onDevice = false) {
+    HarmonyProblem problem = tableOne();
+    problem.rules.mode = mode;
+    problem.rules.*means = false;
+    problem.rules.updateOnDevice = onDevice;
+    return printed(
+        llvm::cantFail(searchHarmony(profile, problem)).plan->timeline.end);
+  };
+  constexpr HarmonyMode pp = HarmonyMode::Pipeline,
+                        dp = HarmonyMode::DataParallel;
+  EXPECT_EQ(without(*bert, pp, &HarmonyRules::grouping), "25.53");
+  EXPECT_EQ(without(*gpt2, pp, &HarmonyRules::grouping), "83.93");
+  EXPECT_EQ(without(*gpt2, dp, &HarmonyRules::grouping), "79.66");
+  EXPECT_EQ(without(*bert, pp, &HarmonyRules::justInTime), "19.61");
+  EXPECT_EQ(without(*bert, pp, &HarmonyRules::justInTime, true), "22.45");
+  EXPECT_EQ(without(*bert, pp, &HarmonyRules::peerToPeer), "19.77");
+  EXPECT_EQ(without(*gpt2, pp, &HarmonyRules::peerToPeer), "46.76");
+  EXPECT_EQ(without(*gpt2, dp, &HarmonyRules::peerToPeer), "48.51");
+}
+
 //===----------------------------------------------------------------------===//
 // Against all configurations
 //===----------------------------------------------------------------------===//

@@ -17,9 +17,11 @@ using namespace galvatron;
 namespace {
 
 TaskProgram swapped(int64_t roles, int64_t chunks, int64_t microBatches,
-                    int64_t resident) {
+                    int64_t resident, bool justInTime = false,
+                    std::vector<TieRoles> ties = {}) {
   return scheduleNamed(chunks > 1 ? "interleaved" : "1f1b")
-      .build({roles, microBatches, chunks, resident});
+      .build({roles, microBatches, chunks, resident, justInTime},
+             std::move(ties));
 }
 
 std::vector<std::string> linesOf(const std::vector<Task> &tasks,
@@ -46,6 +48,49 @@ TEST(Swaps, a_chunk_comes_where_it_is_needed) {
                 "swap out chunk 1 gradients"}));
 }
 
+/// Updates stand behind the message that others wait for, and in front of what
+/// the role does next.
+TEST(Swaps, a_chunk_is_updated_just_in_time) {
+  TaskProgram program = swapped(2, 2, 2, 1, /*justInTime=*/true);
+  const std::vector<Task> &steady = program.roles[1].part(SchedulePart::Steady);
+  EXPECT_EQ(linesOf(steady),
+            (std::vector<std::string>{
+                "swap in chunk 1 parameters", "forward chunk 1 mb 0 slot 0",
+                "forward chunk 1 mb 1 slot 1", "swap in chunk 3 parameters",
+                "forward chunk 3 mb 0 slot 0", "backward chunk 3 mb 0 slot 0",
+                "forward chunk 3 mb 1 slot 0", "backward chunk 3 mb 1 slot 0",
+                "swap out chunk 3 gradients", "sync-gradients chunk 3",
+                "update chunk 3", "swap in chunk 1 parameters",
+                "backward chunk 1 mb 0 slot 0", "backward chunk 1 mb 1 slot 1",
+                "swap out chunk 1 gradients", "sync-gradients chunk 1",
+                "update chunk 1"}));
+  std::vector<std::string> lines = linesOf(steady, /*withTransfers=*/true);
+  auto update = llvm::find(lines, "sync-gradients chunk 3");
+  EXPECT_TRUE(llvm::StringRef(*std::prev(update)).contains("send-gradient"))
+      << *std::prev(update);
+  EXPECT_EQ(linesOf(program.roles[1].part(SchedulePart::StepEnd)),
+            std::vector<std::string>{"norm"});
+}
+
+/// Gradients of a tied parameter are summed over its chunks first.
+TEST(Swaps, tied_chunks_are_updated_at_the_end) {
+  TaskProgram program =
+      swapped(2, 2, 2, 1, /*justInTime=*/true, {{0, 1, 0, 3}});
+  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_EQ(
+      linesOf(program.roles[1].part(SchedulePart::StepEnd)),
+      (std::vector<std::string>{"sync-gradients chunk 3", "tie-reduce", "norm",
+                                "update chunk 3", "tie-broadcast"}));
+  EXPECT_FALSE(program.updatesBehind(0));
+  EXPECT_TRUE(program.updatesBehind(1));
+  EXPECT_TRUE(program.updatesBehind(2));
+  EXPECT_FALSE(program.updatesBehind(3));
+  // Where the chunks are not said none of both roles is.
+  TaskProgram unsaid = swapped(2, 2, 2, 1, /*justInTime=*/true, {{0, 1}});
+  EXPECT_TRUE(verifySchedule(unsaid).empty());
+  EXPECT_FALSE(unsaid.updatesBehind(1));
+}
+
 /// Sums that were begun come back where micro-batches go in several groups.
 TEST(Swaps, a_sum_goes_on_where_it_stopped) {
   TaskProgram program = swapped(2, 2, 4, 1);
@@ -61,30 +106,40 @@ TEST(Swaps, all_shapes_are_sound) {
   int shapes = 0;
   forAllSchedules(
       8, 18, 4, [&](const Schedule &schedule, const ScheduleShape &shape) {
-        for (int64_t resident = 1; resident <= shape.chunks; ++resident) {
+        // Just in time where there is room for all, at the end where not.
+        for (int64_t twice = 2; twice <= 2 * shape.chunks + 1; ++twice) {
+          int64_t resident = twice / 2;
           ScheduleShape away = shape;
           away.residentChunks = resident;
+          away.justInTime = twice % 2;
           if (llvm::Error refused = schedule.check(away)) {
             EXPECT_GT(schedule.delay(shape), 0);
             llvm::consumeError(std::move(refused));
             continue;
           }
           ++shapes;
-          TaskProgram program = schedule.build(away);
+          std::vector<TieRoles> ties;
+          if (shape.roles > 1)
+            ties.push_back({0, shape.roles - 1, 0, shape.allChunks() - 1});
+          TaskProgram program = schedule.build(away, ties);
           std::vector<ScheduleFault> faults = verifySchedule(program);
           ASSERT_TRUE(faults.empty()) << faults.front().message;
-          // Where nothing but swaps is taken away the schedule is as it was.
-          TaskProgram plain = schedule.build(shape);
+          if (shape.roles * shape.microBatches <= 12)
+            ASSERT_EQ(
+                runExpanded(program, std::vector<int64_t>(shape.roles, 2)), "");
+          // Where nothing but swaps and updates is taken away the schedule is
+          // as it was.
+          TaskProgram plain = schedule.build(shape, ties);
           for (auto [with, without] : llvm::zip(program.roles, plain.roles)) {
             std::vector<Task> tasks = with.part(SchedulePart::Steady);
             llvm::erase_if(tasks, [](const Task &task) {
-              return task.kind == TaskKind::Swap;
+              return task.kind == TaskKind::Swap || endsStep(task.kind);
             });
             EXPECT_EQ(tasks, without.part(SchedulePart::Steady));
           }
         }
       });
-  EXPECT_GT(shapes, 600);
+  EXPECT_GT(shapes, 1200);
 }
 
 struct SwapFault {
@@ -180,6 +235,116 @@ TEST(Swaps, faults_are_found) {
       return llvm::StringRef(found.message).contains(fault.message);
     })) << (faults.empty() ? "no fault" : faults.front().message);
   }
+}
+
+std::vector<Task>::iterator findUpdate(std::vector<Task> &tasks, int chunk,
+                                       TaskKind kind = TaskKind::Update) {
+  auto found = llvm::find_if(tasks, [&](const Task &task) {
+    return task.kind == kind && task.chunk == chunk;
+  });
+  EXPECT_NE(found, tasks.end());
+  return found;
+}
+
+/// Into the same, updated just in time; chunks 0 and 3 are tied.
+TEST(Swaps, faults_of_updates_just_in_time_are_found) {
+  using Tasks = std::vector<Task>;
+  const SwapFault list[] = {
+      {"parameters of before the update that are used behind it",
+       [](TaskProgram &, Tasks &steady) {
+         auto last = llvm::find_if(llvm::reverse(steady), [](const Task &task) {
+           return task.kind == TaskKind::Backward && task.chunk == 2;
+         });
+         auto update = findUpdate(steady, 2);
+         Task task = *update;
+         steady.erase(update);
+         steady.insert(std::prev(last.base()), task);
+       },
+       "its weights have been updated already"},
+      {"an update before the gradients of all micro-batches are summed",
+       [](TaskProgram &, Tasks &steady) {
+         auto sync = findUpdate(steady, 2, TaskKind::SyncGradients);
+         Task task = *sync;
+         steady.erase(sync);
+         auto first = llvm::find_if(steady, [](const Task &task) {
+           return task.kind == TaskKind::Backward && task.chunk == 2;
+         });
+         steady.insert(std::next(first), task);
+       },
+       "gradients are reduced before micro-batch"},
+      {"gradients that are summed over ranks before they are at home",
+       [](TaskProgram &, Tasks &steady) {
+         auto last = llvm::find_if(llvm::reverse(steady), [](const Task &task) {
+           return task.kind == TaskKind::Backward && task.chunk == 2;
+         });
+         auto at = std::prev(last.base()) - steady.begin();
+         auto sync = findUpdate(steady, 2, TaskKind::SyncGradients);
+         Task task = *sync;
+         steady.erase(sync);
+         steady.insert(steady.begin() + at + 1, task);
+       },
+       "gradients of chunk 2 have not gone home"},
+      {"an update without the sum over ranks",
+       [](TaskProgram &, Tasks &steady) {
+         steady.erase(findUpdate(steady, 2, TaskKind::SyncGradients));
+       },
+       "have not been reduced"},
+      {"a chunk that is never updated",
+       [](TaskProgram &, Tasks &steady) {
+         steady.erase(findUpdate(steady, 2));
+       },
+       "expected a 'update' task of chunk 2"},
+      {"a chunk that is updated twice",
+       [](TaskProgram &program, Tasks &steady) {
+         program.roles[0]
+             .part(SchedulePart::StepEnd)
+             .push_back(*findUpdate(steady, 2));
+       },
+       "was already run"},
+      {"an update of a tied chunk before its gradients are whole",
+       [](TaskProgram &program, Tasks &steady) {
+         Tasks &end = program.roles[0].part(SchedulePart::StepEnd);
+         for (TaskKind kind : {TaskKind::SyncGradients, TaskKind::Update}) {
+           auto task = findUpdate(end, 0, kind);
+           steady.push_back(*task);
+           end.erase(task);
+         }
+       },
+       "the task belongs to step-end"},
+      {"an update just in time of a program that has none",
+       [](TaskProgram &program, Tasks &) { program.justInTime = false; },
+       "the task belongs to step-end"},
+  };
+  for (const SwapFault &fault : list) {
+    SCOPED_TRACE(fault.name);
+    TaskProgram program =
+        swapped(2, 2, 4, 1, /*justInTime=*/true, {{0, 1, 0, 3}});
+    ASSERT_TRUE(verifySchedule(program).empty());
+    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
+    std::vector<ScheduleFault> faults = verifySchedule(program);
+    EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
+      return llvm::StringRef(found.message).contains(fault.message);
+    })) << (faults.empty() ? "no fault" : faults.front().message);
+  }
+}
+
+TEST(Swaps, names_of_what_is_at_home) {
+  for (llvm::StringRef name : {"off", "optimizer", "all", "all,just-in-time",
+                               "optimizer,just-in-time"}) {
+    llvm::Expected<Offload> offload = parseOffload(name);
+    ASSERT_TRUE(bool(offload)) << llvm::toString(offload.takeError());
+    EXPECT_EQ(offloadName(*offload), name);
+  }
+  EXPECT_EQ(offloadName(llvm::cantFail(parseOffload("just-in-time, all"))),
+            "all,just-in-time");
+  auto errorOf = [](llvm::StringRef text) {
+    return llvm::toString(parseOffload(text).takeError());
+  };
+  EXPECT_NE(errorOf("all,optimizer").find("two of a kind"), std::string::npos);
+  EXPECT_NE(errorOf("just-in-time").find("states have none on the host"),
+            std::string::npos);
+  EXPECT_NE(errorOf("").find("unknown offload ''"), std::string::npos);
+  EXPECT_NE(errorOf("all,all").find("two of a kind"), std::string::npos);
 }
 
 } // namespace

@@ -206,6 +206,110 @@ TEST(HarmonyVolumes, devicesWithOneSampleLessAreCounted) {
 }
 
 //===----------------------------------------------------------------------===//
+// Ablations
+//===----------------------------------------------------------------------===//
+
+/// Packs come for every micro-batch, and sums of gradients go and come.
+TEST(HarmonyAblation, withoutGroupingWeightsComeForEveryMicroBatch) {
+  for (HarmonyMode mode : {HarmonyMode::Pipeline, HarmonyMode::DataParallel}) {
+    HarmonyRules rules;
+    rules.mode = mode;
+    rules.grouping = false;
+    int64_t copies = mode == HarmonyMode::Pipeline ? 1 : kDevices;
+    HarmonyVolumes moved = volumes(rules, copies * kSamples);
+    EXPECT_EQ(
+        of(moved, HarmonyTensor::Weights),
+        (HarmonyVolume{copies * kSamples * (2 * kWeights - kWeights / kLayers),
+                       0, 0}));
+    EXPECT_EQ(of(moved, HarmonyTensor::Gradients),
+              (HarmonyVolume{copies * (kSamples - 1) * kWeights,
+                             copies * kSamples * kWeights, 0}));
+    // What belongs to micro-batches moves as before.
+    HarmonyRules grouped = rules;
+    grouped.grouping = true;
+    HarmonyVolumes before = volumes(grouped, copies * kSamples);
+    for (HarmonyTensor tensor : {HarmonyTensor::Boundary, HarmonyTensor::Stash})
+      EXPECT_EQ(of(moved, tensor), of(before, tensor));
+  }
+}
+
+TEST(HarmonyAblation, updatesAtTheEnd) {
+  HarmonyRules rules;
+  rules.joinLastPack = false;
+  rules.justInTime = false;
+  rules.updateOnDevice = true;
+  HarmonyVolumes moved = volumes(rules, kSamples);
+  // Weights and gradients once more in, gradients out.
+  EXPECT_EQ(of(moved, HarmonyTensor::Weights),
+            (HarmonyVolume{3 * kWeights, kWeights, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Gradients),
+            (HarmonyVolume{kWeights, kWeights, 0}));
+  EXPECT_EQ(of(moved, HarmonyTensor::Optimizer),
+            (HarmonyVolume{2 * kWeights, 2 * kWeights, 0}));
+  // On the host they move as before, and take as long as all updates do behind
+  // the last gradient, where the end of the task is the only other thing.
+  rules = {};
+  rules.justInTime = false;
+  EXPECT_EQ(run(twoLayers(), machine(1), 2, rules, {1, 1, {}, {0}}).end,
+            (30 + 2 * (3 + 27) + 30 + 40) * ms);
+  // Two packs: the last one's update, 20, does not run beside the first one's
+  // backward, so 10 + 20 stand beside the end's 40.
+  HarmonyTimeline late =
+      run(twoLayers(), machine(1), 1, rules, {1, 1, {0}, {0, 1}});
+  HarmonyMachine quick = machine(1);
+  quick.taskOverhead = 0;
+  Picoseconds early = run(twoLayers(), quick, 1, {}, {1, 1, {0}, {0, 1}}).end;
+  EXPECT_EQ(run(twoLayers(), quick, 1, rules, {1, 1, {0}, {0, 1}}).end,
+            early + 20 * ms);
+  EXPECT_EQ(late.end,
+            run(twoLayers(), machine(1), 1, {}, {1, 1, {0}, {0, 1}}).end);
+}
+
+TEST(HarmonyAblation, boundariesThroughTheHost) {
+  HarmonyRules rules;
+  rules.peerToPeer = false;
+  HarmonyVolumes moved = volumes(rules, kSamples);
+  // One input and one gradient per boundary and micro-batch out and in again,
+  // and the samples in.
+  int64_t between = 2 * kSamples * (kLayers - 1) * kInput;
+  EXPECT_EQ(of(moved, HarmonyTensor::Boundary),
+            (HarmonyVolume{between + kSamples * kInput, between, 0}));
+  // Two packs on two devices by hand, as above: the output leaves in 4 / 2 = 2,
+  // the message takes 2 * 2 / 2 = 2, the input 2, the gradient the same three.
+  HarmonyTimeline step =
+      run(twoLayers(), machine(2), 1, rules, {1, 1, {0}, {0, 1}});
+  Picoseconds joined = 10 + 3 + 3 + 4 + 2 + 2 + 2 + 15;
+  Picoseconds dX = joined + 2 + 2;
+  // Device 0: the task ends behind the output.
+  Picoseconds recomputed = 10 + 3 + 3 + 4 + 2 + 40 + 10 + 3 + 4;
+  EXPECT_EQ(step.end, (std::max(dX, recomputed) + 2 + 8 + 10 + 40) * ms);
+  // Nothing changes where they meet in the host at any rate.
+  HarmonyRules alone;
+  alone.mode = HarmonyMode::DataParallel;
+  HarmonyVolumes before = volumes(alone, kDevices * kSamples);
+  alone.peerToPeer = false;
+  EXPECT_EQ(volumes(alone, kDevices * kSamples), before);
+}
+
+TEST(HarmonyAblation, whatIsRefused) {
+  HarmonyProfile profile = LinearProfile::alike(4).get();
+  HarmonyRules rules;
+  rules.grouping = false;
+  auto message = [&](const HarmonyConfig &config) {
+    HarmonySimulator simulator(profile, machine(2), 8, rules);
+    return llvm::toString(simulator.check(config));
+  };
+  EXPECT_EQ(message({2, 2, {0}, {0, 3}}), "");
+  EXPECT_EQ(message({2, 1, {0}, {0, 3}}),
+            "without grouping forward and backward have one micro-batch size, "
+            "found 2 and 1");
+  rules.prefetch = true;
+  EXPECT_EQ(message({2, 2, {0}, {0, 3}}),
+            "copies run ahead along the micro-batches of a pack, which are one "
+            "without grouping: expected no prefetch");
+}
+
+//===----------------------------------------------------------------------===//
 // Random steps
 //===----------------------------------------------------------------------===//
 
@@ -229,6 +333,9 @@ TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
     rules.prefetch = pick(random, 0, 1);
     rules.joinLastPack = pick(random, 0, 2) > 0;
     rules.updateOnDevice = pick(random, 0, 2) == 0;
+    rules.justInTime = pick(random, 0, 2) > 0;
+    rules.peerToPeer = pick(random, 0, 2) > 0;
+    rules.grouping = rules.prefetch || pick(random, 0, 2) > 0;
     HarmonyMachine server = machine(pick(random, 1, 5));
     HarmonyConfig config;
     config.backwardPacks = randomPacks(random, layers);
@@ -241,7 +348,8 @@ TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
                         ? minibatch
                         : minibatch / server.devices;
     config.forwardSize = pick(random, 1, share);
-    config.backwardSize = pick(random, 1, share);
+    config.backwardSize =
+        rules.grouping ? pick(random, 1, share) : config.forwardSize;
     std::vector<HarmonyEvent> trace;
     HarmonyTimeline step =
         run(profile, server, minibatch, rules, config, &trace);
@@ -272,8 +380,12 @@ TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
     EXPECT_LE(step.busiest, step.end);
     EXPECT_EQ(of(step.volumes, HarmonyTensor::Stash).in,
               of(step.volumes, HarmonyTensor::Stash).out);
+    bool oneGroup = rules.grouping || config.backwardSize == share;
     EXPECT_EQ(of(step.volumes, HarmonyTensor::Gradients).out == 0,
-              rules.updateOnDevice || profile.weightSums().back() == 0);
+              (rules.updateOnDevice && rules.justInTime && oneGroup) ||
+                  profile.weightSums().back() == 0);
+    if (!rules.peerToPeer)
+      EXPECT_EQ(of(step.volumes, HarmonyTensor::Boundary).peer, 0);
   }
 }
 

@@ -105,6 +105,9 @@ struct PlannerOptions {
   /// Which states have their home on the host. Plans are found by a heuristic
   /// then, as for several chunks a stage.
   Offload offload = Offload::Off;
+  /// Bytes of every node's host for what has its home there; each of the node's
+  /// devices may take an equal share. Nothing: no bound.
+  std::optional<int64_t> hostMemory;
   bool keepDpSdp = false;
   /// What strategies are made of, in spaces that leave it open; empty: all
   /// there are under Objective::Executed, those of the paper under

@@ -1,4 +1,4 @@
-//===- Offload.h - States with their home on the host -----------*- C++ -*-===//
+//===- Offload.h - What has its home on the host --------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,24 +12,40 @@
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
+#include <string>
 
 namespace galvatron {
 
-/// Which states have their home in the host's memory instead of the devices'.
-enum class Offload : uint8_t {
-  Off,
-  /// Optimizer states; parameters and gradients of all layers are on the
-  /// devices for a step's passes.
-  Optimizer,
-  /// All of them; of a stage's chunks the one that runs is on its devices.
-  All
+/// What has its home in the host's memory instead of the devices'.
+struct Offload {
+  enum class States : uint8_t {
+    None,
+    /// Optimizer states; parameters and gradients of all layers are on the
+    /// devices for a step's passes.
+    Optimizer,
+    /// All of them; of a stage's chunks the one that runs is on its devices.
+    All
+  };
+  States states = States::None;
+  /// A chunk is updated behind its last backward pass, not at the end of the
+  /// step ("just-in-time scheduling", Harmony, VLDB 2022). Only where states
+  /// have their home on the host.
+  bool justInTime = false;
+
+  static const Offload Off, Optimizer, All;
+  bool operator==(const Offload &other) const = default;
+
+  /// Chunks of a stage that are on its devices at once; 0: everything is.
+  int64_t residentChunks(int64_t chunks) const;
 };
-/// "off", "optimizer", "all".
-llvm::StringRef offloadName(Offload offload);
-/// Reads a name; the error lists them.
+inline constexpr Offload Offload::Off{};
+inline constexpr Offload Offload::Optimizer{Offload::States::Optimizer};
+inline constexpr Offload Offload::All{Offload::States::All};
+
+/// "off", "optimizer", "all", "all,just-in-time".
+std::string offloadName(Offload offload);
+/// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);
-/// Chunks of a stage that are on its devices at once; 0: everything is.
-int64_t residentChunks(Offload offload, int64_t chunks);
 
 } // namespace galvatron
 

@@ -145,10 +145,12 @@ struct RoleProgram {
   }
 };
 
-/// Roles of the owner and the borrower of a tied parameter.
+/// Roles of the owner and the borrower of a tied parameter, and the chunks that
+/// have it; -1: any of the role may.
 struct TieRoles {
   int64_t owner;
   int64_t borrower;
+  int64_t ownerChunk = -1, borrowerChunk = -1;
 };
 
 /// A run of layers that a role runs as one.
@@ -168,6 +170,9 @@ struct TaskProgram {
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
   int64_t residentChunks = 0;
+  /// Chunks are updated as soon as their gradients are at home, in `steady`:
+  /// see updatesBehind.
+  bool justInTime = false;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -181,6 +186,10 @@ struct TaskProgram {
   /// Whether batches follow each other without a drain. Gradients are those of
   /// older weights then, and only then.
   bool goesOn() const { return delay > 0; }
+  /// Whether a chunk is updated behind its last backward pass. Not one with a
+  /// tied parameter, whose gradients are summed over chunks first: it is
+  /// updated in `step-end`.
+  bool updatesBehind(int64_t chunk) const;
   /// What is added to the slots of a chunk, modulo their number, with every
   /// batch that goes on: micro-batches take the slots in turns.
   int64_t slotShift(int64_t chunk) const {
@@ -207,7 +216,8 @@ void setSyncBehind(RoleProgram &role);
 /// Gives the states of all chunks a home on the host, of which so many chunks
 /// of a role are on its devices at once (at least one). Swaps are put in front
 /// of the tasks that need parameters, and gradients go home behind the last
-/// backward task of a chunk, or where another chunk takes its place.
+/// backward task of a chunk, or where another chunk takes its place. Chunks
+/// that are updated just in time are summed over ranks and updated there.
 /// Synchronous schedules only.
 void insertSwaps(TaskProgram &program, int64_t residentChunks);
 /// Whether the role's program has SyncBehind somewhere.

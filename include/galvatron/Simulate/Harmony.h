@@ -56,6 +56,17 @@ struct HarmonyRules {
   /// The optimizer runs on the device, right after a pack's backward: its state
   /// comes and goes, the weights go back, gradients stay.
   bool updateOnDevice = false;
+  // The paper's means, which ablations turn off one by one.
+  /// A pack runs all micro-batches before the next one comes. Without, packs
+  /// come for every micro-batch anew, and sums of gradients with them; the
+  /// micro-batches follow each other through the packs. Sizes of forward and
+  /// backward must be equal then.
+  bool grouping = true;
+  /// Packs are updated behind their backward; without, when the gradients of
+  /// all are in the host.
+  bool justInTime = true;
+  /// Boundaries go from device to device; without, through the host.
+  bool peerToPeer = true;
 };
 
 /// Bytes by what they are, of all devices together.

@@ -175,6 +175,14 @@ Error HarmonySimulator::check(const HarmonyConfig &config) const {
     return makeError("forward packs: expected first layers ascending from 0 "
                      "to below " +
                      Twine(forwardEnd));
+  if (!rules.grouping && rules.prefetch)
+    return makeError("copies run ahead along the micro-batches of a pack, "
+                     "which are one without grouping: expected no prefetch");
+  if (!rules.grouping && config.forwardSize != config.backwardSize)
+    return makeError("without grouping forward and backward have one "
+                     "micro-batch size, found " +
+                     Twine(config.forwardSize) + " and " +
+                     Twine(config.backwardSize));
   int64_t share = rules.mode == HarmonyMode::Pipeline
                       ? minibatch
                       : minibatch / machine.devices;

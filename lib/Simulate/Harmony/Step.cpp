@@ -59,7 +59,8 @@ namespace {
 
 /// The handles that later tasks need of an earlier one.
 struct Made {
-  EventId done = -1; ///< the task has ended
+  EventId done = -1;   ///< the task has ended
+  EventId sumOut = -1; ///< the gradients are in the host
   /// By micro-batch: what the task's computation of it ends with; of backward
   /// also the recomputation.
   std::vector<EventId> compute, recompute;
@@ -77,47 +78,82 @@ public:
         layers(input.profile.layerCount()),
         tasks(stepTasks(input.config, rules, input.machine.devices, layers)),
         used(devicesInUse(input.config, rules, input.machine.devices)),
-        forwardSizes(microBatchSizes(input.samples, input.config.forwardSize)),
-        backwardSizes(
-            microBatchSizes(input.samples, input.config.backwardSize)),
-        made(tasks.size()), graph(input.machine.devices) {
+        graph(input.machine.devices) {
     // One device at a time, as in DataParallel: neighbours meet in the host.
     alone =
         rules.mode == HarmonyMode::DataParallel || input.machine.devices == 1;
+    throughHost = alone || !rules.peerToPeer;
     regroups = input.config.forwardSize != input.config.backwardSize;
-    mapMicroBatches();
-    left.assign(input.machine.devices, -1);
-    beforeLeft.assign(input.machine.devices, -1);
+    std::vector<int64_t> forward =
+        microBatchSizes(input.samples, input.config.forwardSize);
+    std::vector<int64_t> backward =
+        microBatchSizes(input.samples, input.config.backwardSize);
+    if (rules.grouping)
+      passes.push_back({forward, backward, 0, std::vector<Made>(tasks.size())});
+    else
+      for (auto [number, size] : enumerate(forward))
+        passes.push_back(
+            {{size}, {size}, number, std::vector<Made>(tasks.size())});
+    left.resize(input.machine.devices);
+    beforeLeft.resize(input.machine.devices);
   }
 
   EventGraph build() {
-    for (size_t t = 0; t < tasks.size(); ++t) {
-      current = static_cast<int32_t>(t);
-      if (tasks[t].backward)
-        backward();
-      else
-        forward();
-      int64_t device = tasks[t].device;
-      beforeLeft[device] = std::exchange(left[device], current);
-    }
+    // A task of a pass comes behind the task before it in the pass, and behind
+    // the same task of the pass before.
+    for (size_t wave = 0; wave + 1 < tasks.size() + passes.size(); ++wave)
+      for (size_t p = 0; p < passes.size() && p <= wave; ++p)
+        if (wave - p < tasks.size())
+          run(p, wave - p);
+    if (!rules.justInTime)
+      updateAll();
     return std::move(graph);
   }
 
 private:
-  const StepTask &task() const { return tasks[current]; }
-  /// The task before this one on the same device; null if there is none.
-  const Made *formerOnDevice() const {
-    int32_t former = left[task().device];
-    return former < 0 ? nullptr : &made[former];
+  /// Micro-batches that go through all tasks together.
+  struct Pass {
+    std::vector<int64_t> forwardSizes, backwardSizes;
+    size_t firstMicroBatch;
+    std::vector<Made> made; ///< by task
+  };
+  /// A task of a pass; none if the task is negative.
+  struct Former {
+    size_t pass = 0;
+    int32_t task = -1;
+  };
+
+  void run(size_t p, size_t t) {
+    pass = p;
+    current = static_cast<int32_t>(t);
+    forwardSizes = passes[p].forwardSizes;
+    backwardSizes = passes[p].backwardSizes;
+    mapMicroBatches();
+    if (tasks[t].backward)
+      backward();
+    else
+      forward();
+    int64_t device = tasks[t].device;
+    beforeLeft[device] = std::exchange(left[device], Former{pass, current});
   }
-  EventId doneBefore(ArrayRef<int32_t> which) const {
-    int32_t former = which[task().device];
-    return former < 0 ? -1 : made[former].done;
+
+  const StepTask &task() const { return tasks[current]; }
+  std::vector<Made> &made() { return passes[pass].made; }
+  bool isLastPass() const { return pass + 1 == passes.size(); }
+  const Made *madeBy(Former former) const {
+    return former.task < 0 ? nullptr : &passes[former.pass].made[former.task];
+  }
+  /// The task before this one on the same device; null if there is none.
+  const Made *formerOnDevice() const { return madeBy(left[task().device]); }
+  EventId doneBefore(ArrayRef<Former> which) const {
+    const Made *former = madeBy(which[task().device]);
+    return former ? former->done : -1;
   }
 
   /// Backward micro-batch j is whole with the forward micro-batch that has its
   /// last sample.
   void mapMicroBatches() {
+    producer.clear();
     int64_t produced = 0, needed = 0;
     size_t f = 0;
     for (int64_t size : backwardSizes) {
@@ -135,7 +171,8 @@ private:
     HarmonyEvent event;
     event.what = what;
     event.task = current;
-    event.microBatch = static_cast<int32_t>(microBatch);
+    event.microBatch =
+        static_cast<int32_t>(passes[pass].firstMicroBatch + microBatch);
     event.device = static_cast<int32_t>(task().device);
     event.stream = stream;
     event.duration = duration;
@@ -212,7 +249,7 @@ private:
     }
     const Made *former = formerOnDevice();
     if (i >= 2)
-      graph.after(id, made[current].compute[i - 2]);
+      graph.after(id, made()[current].compute[i - 2]);
     else if (former && i == 1)
       graph.after(id, former->done);
     else if (former && former->compute.size() >= 2)
@@ -226,7 +263,7 @@ private:
                      EventId beforeOnDevice) {
     EventId id;
     bool samples = task().begin == 0;
-    const Made *source = samples ? nullptr : &made[current - 1];
+    const Made *source = samples ? nullptr : &made()[current - 1];
     if (source && graph[source->out[i]].peer >= 0) {
       id = source->out[i];
       graph.enqueue(id, task().device, HarmonyStream::PeerIn);
@@ -269,20 +306,25 @@ private:
     llvm_unreachable("every stash has a backward pack");
   }
 
+  /// A message that what `copied` brings is in the host.
+  EventId told(size_t i, int64_t receiver, int64_t bytes, EventId copied) {
+    EventId id = message(i, receiver, bytes);
+    graph.after(id, copied);
+    return id;
+  }
+
   /// One message per micro-batch of backward that is whole with forward
   /// micro-batch `i`.
   void messages(size_t i, EventId copied, int64_t receiver, int64_t layer,
                 std::vector<EventId> &result) {
     for (size_t j = 0; j < backwardSizes.size(); ++j)
-      if (producer[j] == i) {
-        EventId id = message(j, receiver, costs.input(backwardSizes[j])[layer]);
-        graph.after(id, copied);
-        result.push_back(id);
-      }
+      if (producer[j] == i)
+        result.push_back(
+            told(j, receiver, costs.input(backwardSizes[j])[layer], copied));
   }
 
   void forward() {
-    Made &own = made[current];
+    Made &own = made()[current];
     std::vector<int64_t> stashes = stashLayers();
     for (int64_t layer : stashes)
       own.stash.push_back({layer, {}});
@@ -326,19 +368,19 @@ private:
       }
       own.compute.push_back(parts.back());
       beforeOnDevice = parts.back();
-      if (EventId y = boundaryOut(i); y >= 0 && alone)
+      if (EventId y = boundaryOut(i); y >= 0 && throughHost)
         beforeOnDevice = y;
     }
     own.done =
         queued("end", 0, HarmonyStream::Compute, input.machine.taskOverhead);
-    if (!rules.prefetch && alone)
+    if (!rules.prefetch && throughHost)
       graph.after(own.done, beforeOnDevice);
   }
 
   /// Sends the output of forward micro-batch `i` to the next task; -1 if there
   /// is none.
   EventId boundaryOut(size_t i) {
-    Made &own = made[current];
+    Made &own = made()[current];
     int64_t layer = task().end;
     if (layer == layers)
       return -1;
@@ -346,7 +388,7 @@ private:
     int64_t bytes = costs.input(forwardSizes[i])[layer];
     EventId done = own.compute.back();
     EventId out;
-    if (!alone && !(next.backward && regroups)) {
+    if (!throughHost && !(next.backward && regroups)) {
       out = transfer("boundary", i, next.device, bytes);
       graph.after(out, done);
       own.out.push_back(out);
@@ -357,7 +399,7 @@ private:
     graph.after(out, done);
     enqueue(out);
     if (!next.backward)
-      own.out.push_back(out);
+      own.out.push_back(alone ? out : told(i, next.device, bytes, out));
     else if (!alone)
       messages(i, out, next.device, layer, own.out);
     else
@@ -366,8 +408,8 @@ private:
   }
 
   /// The stash that `task()` recomputes from.
-  const std::vector<EventId> &stash() const {
-    for (const Made &other : made)
+  const std::vector<EventId> &stash() {
+    for (const Made &other : made())
       for (const auto &[layer, arrived] : other.stash)
         if (layer == task().begin)
           return arrived;
@@ -375,12 +417,21 @@ private:
   }
 
   void backward() {
-    Made &own = made[current];
+    Made &own = made()[current];
     bool joined = task().joined;
     const std::vector<EventId> *arrived = joined ? nullptr : &stash();
     EventId w = weights();
     if (!weightsFollowInput())
       enqueue(w);
+    // The sum of the micro-batches before.
+    EventId sum = -1;
+    if (pass > 0) {
+      sum = swap("gradients", 0, HarmonyStream::SwapIn,
+                 HarmonyTensor::Gradients, weightBytes());
+      graph.after(sum, passes[pass - 1].made[current].sumOut);
+      graph.after(sum, w);
+      enqueue(sum);
+    }
     EventId beforeOnDevice = -1;
     for (size_t i = 0; i < backwardSizes.size(); ++i) {
       int64_t size = backwardSizes[i];
@@ -409,6 +460,7 @@ private:
       graph.after(recompute, x);
       EventId compute =
           computation("backward", i, std::max<Picoseconds>(whole - again, 0));
+      graph.after(compute, sum);
       if (dy >= 0) {
         graph.after(compute, dy);
         if (!rules.prefetch)
@@ -417,14 +469,14 @@ private:
       own.recompute.push_back(recompute);
       own.compute.push_back(compute);
       beforeOnDevice = compute;
-      if (EventId dx = gradientOut(i); dx >= 0 && alone)
+      if (EventId dx = gradientOut(i); dx >= 0 && throughHost)
         beforeOnDevice = dx;
     }
     finishBackward(beforeOnDevice);
   }
 
   EventId gradientIn(size_t i) {
-    const Made &source = made[current - 1];
+    const Made &source = made()[current - 1];
     EventId id = source.out[i];
     bool toPeer = graph[id].peer >= 0;
     if (!toPeer) {
@@ -438,9 +490,9 @@ private:
     if (rules.prefetch) {
       const Made *former = formerOnDevice();
       if (i > 0) {
-        graph.after(id, made[current].recompute[i - 1]);
+        graph.after(id, made()[current].recompute[i - 1]);
       } else if (former) {
-        const StepTask &before = tasks[left[task().device]];
+        const StepTask &before = tasks[left[task().device].task];
         if (before.backward && (alone || !before.joined))
           graph.after(id, former->recompute.back());
         else if (former->compute.size() >= 2)
@@ -459,27 +511,30 @@ private:
   EventId gradientOut(size_t i) {
     if (task().begin == 0)
       return -1;
-    Made &own = made[current];
+    Made &own = made()[current];
     int64_t bytes = costs.input(backwardSizes[i])[task().begin];
+    int64_t receiver = tasks[current + 1].device;
     EventId id;
-    if (alone) {
+    if (throughHost) {
       id = swap("boundary", i, HarmonyStream::SwapOut, HarmonyTensor::Boundary,
                 bytes);
       enqueue(id);
     } else {
-      id = transfer("boundary", i, tasks[current + 1].device, bytes);
+      id = transfer("boundary", i, receiver, bytes);
     }
     graph.after(id, own.compute.back());
-    own.out.push_back(id);
+    own.out.push_back(throughHost && !alone ? told(i, receiver, bytes, id)
+                                            : id);
     return id;
   }
 
-  /// All-reduce, gradients or update, and the task's end.
+  /// All-reduce, gradients or update, and the task's end. Sums of gradients
+  /// that go on leave without an update.
   void finishBackward(EventId beforeOnDevice) {
-    Made &own = made[current];
+    Made &own = made()[current];
     EventId reduced = own.compute.back();
     EventId sent = beforeOnDevice == reduced ? -1 : beforeOnDevice;
-    if (rules.mode == HarmonyMode::DataParallel && used > 1) {
+    if (rules.mode == HarmonyMode::DataParallel && used > 1 && isLastPass()) {
       auto ranks = static_cast<double>(used);
       reduced = queued("all-reduce", 0, HarmonyStream::Compute,
                        toPicoseconds(2 * (ranks - 1) / ranks *
@@ -488,29 +543,70 @@ private:
       if (!rules.prefetch)
         graph.after(reduced, sent);
     }
-    std::vector<EventId> outs = rules.updateOnDevice
-                                    ? updateOnDevice(reduced, sent)
-                                    : gradientsToHost(reduced, sent);
+    bool updates = isLastPass() && rules.justInTime;
+    std::vector<EventId> outs;
+    if (updates && rules.updateOnDevice)
+      outs = updateOnDevice(reduced, sent);
+    else
+      outs = {own.sumOut = gradientsToHost(reduced, sent)};
     own.done =
         queued("end", 0, HarmonyStream::Compute, input.machine.taskOverhead);
     for (EventId out : outs)
       graph.after(own.done, out);
-    if (rules.updateOnDevice)
-      return;
+    if (updates && !rules.updateOnDevice)
+      updateOnHost(own.sumOut);
+  }
+
+  void updateOnHost(EventId after) {
     ArrayRef<Picoseconds> sums = input.profile.updateSums();
     EventId update = queued("update", 0, HarmonyStream::Host,
                             sums[task().end] - sums[task().begin]);
-    graph.after(update, outs.front());
+    graph.after(update, after);
   }
 
-  std::vector<EventId> gradientsToHost(EventId reduced, EventId sent) {
+  /// Of all packs, once the gradients of all are in the host. On the devices
+  /// weights and gradients come once more.
+  void updateAll() {
+    EventId all = queued("gradients", 0, HarmonyStream::Host, 0);
+    for (const Made &other : made())
+      graph.after(all, other.sumOut);
+    std::vector<EventId> before(input.machine.devices, all);
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      if (!tasks[t].backward)
+        continue;
+      current = static_cast<int32_t>(t);
+      if (!rules.updateOnDevice) {
+        updateOnHost(all);
+        continue;
+      }
+      EventId ready = before[task().device];
+      for (HarmonyTensor tensor :
+           {HarmonyTensor::Weights, HarmonyTensor::Gradients}) {
+        EventId in =
+            swap(tensor == HarmonyTensor::Weights ? StringLiteral("weights")
+                                                  : StringLiteral("gradients"),
+                 0, HarmonyStream::SwapIn, tensor, weightBytes());
+        graph.after(in, ready);
+        enqueue(in);
+        ready = in;
+      }
+      std::vector<EventId> outs = updateOnDevice(ready, /*sent=*/-1);
+      EventId done =
+          queued("end", 0, HarmonyStream::Compute, input.machine.taskOverhead);
+      for (EventId out : outs)
+        graph.after(done, out);
+      before[task().device] = done;
+    }
+  }
+
+  EventId gradientsToHost(EventId reduced, EventId sent) {
     EventId out = swap("gradients", 0, HarmonyStream::SwapOut,
                        HarmonyTensor::Gradients, weightBytes());
     graph.after(out, reduced);
     if (!rules.prefetch)
       graph.after(out, sent);
     enqueue(out);
-    return {out};
+    return out;
   }
 
   /// The optimizer's state comes, and goes with the weights. The update reads
@@ -520,7 +616,8 @@ private:
     int64_t state = sums[task().end] - sums[task().begin];
     EventId in = swap("optimizer", 0, HarmonyStream::SwapIn,
                       HarmonyTensor::Optimizer, state);
-    graph.after(in, rules.prefetch ? made[current].recompute.back() : reduced);
+    bool ahead = rules.prefetch && rules.justInTime;
+    graph.after(in, ahead ? made()[current].recompute.back() : reduced);
     if (!rules.prefetch)
       graph.after(in, sent);
     enqueue(in);
@@ -548,11 +645,14 @@ private:
   int64_t used;
   std::vector<int64_t> forwardSizes, backwardSizes;
   std::vector<size_t> producer; ///< by micro-batch of backward
-  std::vector<Made> made;
+  std::vector<Pass> passes;
   EventGraph graph;
-  bool alone = false, regroups = false;
+  /// Neighbours are one device, or meet in the host at any rate.
+  bool alone = false, throughHost = false;
+  bool regroups = false;
+  size_t pass = 0;
   int32_t current = 0;
-  std::vector<int32_t> left, beforeLeft; ///< former tasks by device
+  std::vector<Former> left, beforeLeft; ///< by device
 };
 
 } // namespace

@@ -134,6 +134,9 @@ public:
   const std::vector<Datum> &data() const;
   /// How many batches gradients are late: 0, or 1 under schedule 2bw.
   int64_t gradientDelay() const;
+  /// Whether chunks are updated before the gradients of all are known, so that
+  /// no update can be left out.
+  bool updatesJustInTime() const;
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
@@ -276,8 +279,13 @@ struct RankMemory {
 /// Bytes that a rank has copied of states between their home on the host and
 /// its device since it was loaded.
 struct RankSwaps {
+  struct Bytes {
+    uint64_t in = 0, out = 0;
+  };
   int rank = 0;
-  uint64_t in = 0, out = 0;
+  Bytes parameters, gradients;
+  uint64_t in() const { return parameters.in + gradients.in; }
+  uint64_t out() const { return parameters.out + gradients.out; }
 };
 
 /// How long a rank waited for others, in communication that its host waits for.

@@ -21,6 +21,7 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
     : state(state), manifest(state.manifest), host(communicator),
       communicator(&communicator), activity(activity), recorder(recorder),
       self(communicator.rank()) {
+  swapped.rank = self;
   context.rank = this;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
@@ -700,19 +701,20 @@ void Rank::swap(const grt_task &task) {
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
     activity.setLayer(&layer);
     activity.begin("swap", nullptr);
-    auto move = [&](uint64_t atHome, uint64_t resident, uint64_t bytes) {
+    auto move = [&](uint64_t atHome, uint64_t resident, uint64_t bytes,
+                    RankSwaps::Bytes &count) {
       char *there = home() + atHome, *here = arena->base() + resident;
       bool out = task.tiers == GRT_TO_HOST;
       device->copy(GRT_STREAM_COMPUTE, out ? there : here, out ? here : there,
                    bytes);
-      (out ? swappedOut : swappedIn) += bytes;
+      (out ? count.out : count.in) += bytes;
     };
     if (task.classes & GRT_SWAP_PARAMETERS)
       move(layer.parameter, layer.residentParameter,
-           held * manifest.elementBytes());
+           held * manifest.elementBytes(), swapped.parameters);
     if (task.classes & GRT_SWAP_GRADIENTS)
       move(layer.gradient, layer.residentGradient,
-           held * manifest.accumulatorBytes());
+           held * manifest.accumulatorBytes(), swapped.gradients);
     activity.end();
   }
 }
@@ -847,8 +849,9 @@ void Rank::decideUpdate() {
   gatherResults();
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = input->hyperparameters;
-  updateLeftOut = !std::isfinite(lossSum) || !std::isfinite(gradientNorm) ||
-                  (h.skipNorm > 0 && gradientNorm > h.skipNorm);
+  updateLeftOut = !manifest.updatesJustInTime &&
+                  (!std::isfinite(lossSum) || !std::isfinite(gradientNorm) ||
+                   (h.skipNorm > 0 && gradientNorm > h.skipNorm));
   step->clip_factor = 1;
   if (manifest.clip)
     step->clip_factor = std::min(1.0, h.clipNorm / (gradientNorm + 1e-6));

@@ -197,7 +197,7 @@ public:
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
   /// Of states that have their home on the host, bytes since loading.
-  RankSwaps swaps() const { return {self, swappedIn, swappedOut}; }
+  const RankSwaps &swaps() const { return swapped; }
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
@@ -456,7 +456,7 @@ private:
     void operator()(char *memory) const { std::free(memory); }
   };
   std::unique_ptr<char, FreeMemory> homeMemory;
-  uint64_t swappedIn = 0, swappedOut = 0; ///< bytes since loading
+  RankSwaps swapped; ///< since loading
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> aroundDevices;
   std::atomic<DeviceCommunicator *> devices = nullptr;

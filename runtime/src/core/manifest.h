@@ -251,6 +251,9 @@ struct Manifest {
   /// How many batches gradients are late; the schedule goes on without a drain
   /// then. Versions of the parameters: the newest, and behind it older ones.
   int64_t delay = 0, weightVersions = 1;
+  /// Chunks are updated before the gradients of all are known. Not of the
+  /// manifest's text: the task table says it.
+  bool updatesJustInTime = false;
   std::string optimizer; ///< adamw, adam or sgd
   bool clip = true;
   std::string modelConfig; ///< JSON text, keys in the order of the file

@@ -272,6 +272,15 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
       const grt_task &task = list.tasks[i];
       std::string place = where + ", task " + str(i);
       checkTask(task, manifest, role, schedule.transfer_count, place);
+      bool ends = task.kind >= GRT_TASK_SYNC_GRADIENTS &&
+                  task.kind <= GRT_TASK_TIE_BROADCAST;
+      bool behind =
+          task.kind == GRT_TASK_SYNC_GRADIENTS || task.kind == GRT_TASK_UPDATE;
+      if (ends && part != GRT_PART_STEP_END &&
+          !(behind && part == GRT_PART_STEADY && role.homeBytes > 0 &&
+            !manifest.clip))
+        invalid(place + ": it ends a step, and only updates at home without "
+                        "clipping come before");
       if (task.kind == GRT_TASK_NORM && manifest.delay)
         invalid(place + ": a norm, where updates do not wait for all ranks");
       unsigned seen = 0;
@@ -302,6 +311,16 @@ void checkTable(const grt_program &program, const Manifest &manifest) {
                   "schedule of role " + str(r));
 }
 
+bool updatesJustInTime(const grt_program &program) {
+  for (uint32_t r = 0; r < program.role_count; ++r) {
+    const grt_task_list &steady = program.schedules[r].parts[GRT_PART_STEADY];
+    for (uint64_t i = 0; i < steady.count; ++i)
+      if (steady.tasks[i].kind == GRT_TASK_UPDATE)
+        return true;
+  }
+  return false;
+}
+
 Manifest checkedManifest(const grt_program &program, const std::string &name) {
   if (program.abi_version != GRT_ABI_VERSION)
     invalid("program '" + name + "' has ABI version " +
@@ -319,6 +338,7 @@ Manifest checkedManifest(const grt_program &program, const std::string &name) {
         parseManifest({program.manifest, size_t(program.manifest_bytes)});
     checkCpu(manifest.targetCpu);
     checkTable(program, manifest);
+    manifest.updatesJustInTime = updatesJustInTime(program);
     checkWiring(manifest);
     return manifest;
   } catch (const Error &error) {
@@ -419,6 +439,7 @@ int64_t Program::worldSize() const { return parsed->world; }
 int64_t Program::batchSize() const { return parsed->batch; }
 const std::vector<Datum> &Program::data() const { return parsed->data; }
 int64_t Program::gradientDelay() const { return parsed->delay; }
+bool Program::updatesJustInTime() const { return parsed->updatesJustInTime; }
 int64_t Program::sequenceLength() const { return parsed->sequenceLength(); }
 int64_t Program::vocabularySize() const {
   const Datum *tokens = parsed->tokens();

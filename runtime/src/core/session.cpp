@@ -265,18 +265,21 @@ void Session::Implementation::toNextBatch() {
 
 void Session::Implementation::checkLate() const {
   const std::string &schedule = program->manifest().schedule;
-  bool late = program->manifest().delay > 0;
+  bool justInTime = program->manifest().updatesJustInTime;
+  bool late = program->manifest().delay > 0 || justInTime;
   for (const Role &role : program->manifest().roles)
     if (role.homeBytes > 0 && set.parts > 1)
       invalid("states have their home on the host, so gradients of a batch are "
               "summed in one part: expected one batch of the program, found " +
               str(set.parts));
-  if (late && state.options.onNan != OnNan::Late)
-    invalid("schedule '" + schedule +
-            "' updates before all ranks know whether values are finite: "
+  std::string what = justInTime ? "a program that updates just in time"
+                                : "schedule '" + schedule + "'";
+  bool nanLate = state.options.onNan == OnNan::Late;
+  if (late && !nanLate)
+    invalid(what +
+            " updates before all ranks know whether values are finite: "
             "stopping or leaving out the update is not possible, expected "
             "--on-nan=late");
-  bool nanLate = state.options.onNan == OnNan::Late;
   if (!late && nanLate && program->manifest().clip)
     invalid("--on-nan=late: updates of schedule '" + schedule +
             "' wait for the norm of all gradients, by which they are clipped: "
@@ -285,10 +288,9 @@ void Session::Implementation::checkLate() const {
     invalid("--on-nan=late: on devices steps of schedule '" + schedule +
             "' meet in any case");
   if ((late || nanLate) && set.hyperparameters.skipNorm > 0)
-    invalid(
-        (late ? "schedule '" + schedule + "'" : std::string("--on-nan=late")) +
-        " has no gradient norm over all ranks, so no update can be left "
-        "out for it");
+    invalid((late ? what : std::string("--on-nan=late")) +
+            " has no gradient norm over all ranks before it updates, so no "
+            "update can be left out for it");
 }
 
 void Session::Implementation::findSamplesRead() {

@@ -390,10 +390,11 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     outcome.add(failure, /*told=*/true);
   size_t told = report.failures().size();
   exitCode = ended ? endingOf(ended).exitCode : 0;
-  report.finish(session->memory(), !outcome.cause()
-                                       ? failureWord(outcome.cause().exitCode())
-                                   : ended ? endingOf(ended).word
-                                           : "completed");
+  report.finish(session->memory(),
+                outcome.cause() ? session->swaps() : std::vector<RankSwaps>(),
+                !outcome.cause() ? failureWord(outcome.cause().exitCode())
+                : ended          ? endingOf(ended).word
+                                 : "completed");
   for (; told < report.failures().size(); ++told)
     outcome.add(report.failures()[told], /*told=*/true);
   std::string note = session->flightNote();

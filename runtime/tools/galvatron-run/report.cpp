@@ -22,6 +22,7 @@
 namespace {
 
 using grt::RankMemory;
+using grt::RankSwaps;
 using grt::Status;
 using grt::StepKind;
 using Json = nlohmann::ordered_json;
@@ -453,6 +454,7 @@ double Report::medianMilliseconds() const {
 }
 
 std::string Report::summaryText(const std::vector<RankMemory> &memory,
+                                const std::vector<RankSwaps> &swaps,
                                 const std::string &endedBy) const {
   Json ranks = Json::array();
   for (const RankMemory &rank : memory)
@@ -463,6 +465,15 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                      {"host-bytes", rank.homeBytes},
                      {"device-peak-bytes",
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
+  auto bytes = [](const RankSwaps::Bytes &moved) {
+    return Json{{"in", moved.in}, {"out", moved.out}};
+  };
+  // Nothing is copied where nothing has its home on the host.
+  for (const RankSwaps &rank : swaps)
+    for (size_t i = 0; i < memory.size(); ++i)
+      if (memory[i].rank == rank.rank && memory[i].homeBytes)
+        ranks[i]["swapped-bytes"] = {{"parameters", bytes(rank.parameters)},
+                                     {"gradients", bytes(rank.gradients)}};
   double median = medianMilliseconds();
   double rate = median > 0 ? double(stepSamples()) / median * 1e3 : 0;
   double length = double(program.sequenceLength());
@@ -553,6 +564,7 @@ void Report::writePage(const std::vector<RankMemory> &memory,
 }
 
 void Report::finish(const std::vector<RankMemory> &memory,
+                    const std::vector<RankSwaps> &swaps,
                     const std::string &endedBy) {
   if (silent)
     return;
@@ -590,7 +602,7 @@ void Report::finish(const std::vector<RankMemory> &memory,
     wrote("log", options.log);
   if (!options.report.empty())
     writePage(memory, endedBy);
-  std::string text = summaryText(memory, endedBy);
+  std::string text = summaryText(memory, swaps, endedBy);
   bool onOutput = false;
   for (const std::string &path : {options.summary, options.json}) {
     if (path.empty())

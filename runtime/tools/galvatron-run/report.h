@@ -65,6 +65,7 @@ public:
   bool readerGone() const { return gone; }
   /// The closing lines and the summary; `endedBy` is its word.
   void finish(const std::vector<grt::RankMemory> &memory,
+              const std::vector<grt::RankSwaps> &swaps,
               const std::string &endedBy);
   /// Of outputs that were not, or not wholly, written.
   const std::vector<grt::Status> &failures() const { return failed; }
@@ -78,6 +79,7 @@ private:
   bool printed(const grt::StepResult &result, bool validates);
   std::string progress(uint64_t step, uint64_t samples) const;
   std::string summaryText(const std::vector<grt::RankMemory> &memory,
+                          const std::vector<grt::RankSwaps> &swaps,
                           const std::string &endedBy) const;
   /// Steps of one kind tell a time: of graphs if there are such, else of calls.
   grt::StepKind medianKind() const;

@@ -32,7 +32,7 @@ namespace {
 struct ProgramFacts {
   int64_t microBatches = 1;
   int64_t degree = 1;
-  ::galvatron::Offload offload = ::galvatron::Offload::Off;
+  ::galvatron::Offload offload;
   const ::galvatron::Schedule *schedule = nullptr;
   SmallVector<mlir::galvatron::DataAttr> data;
   int64_t elementBytes = 4;
@@ -85,9 +85,8 @@ public:
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
     int64_t each = (lastChunk + 1) / facts.degree;
-    ::galvatron::ScheduleShape scheduled{
-        facts.degree, facts.microBatches, each,
-        ::galvatron::residentChunks(facts.offload, each)};
+    auto scheduled = ::galvatron::ScheduleShape::of(
+        facts.degree, facts.microBatches, each, facts.offload);
     shape.setSchedule(*facts.schedule, scheduled);
     separates = facts.schedule->separatesMessages(scheduled);
     if (separates)

@@ -124,8 +124,8 @@ class ScheduleTasksPass
       return module.emitOpError(llvm::toString(parsed.takeError()));
     schedule = *parsed;
     int64_t chunksEach = int64_t(stages.size()) / degree;
-    shape = {degree, plan.getMicroBatches(), chunksEach,
-             plan.getResidentChunks(chunksEach)};
+    shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
+                                           chunksEach, plan.getOffloaded());
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     auto training = mlir::galvatron::getTraining(module);
@@ -143,6 +143,12 @@ class ScheduleTasksPass
                 "cannot be clipped by their global norm: expected training "
                 "without clipping, or by the norm of the batch before "
                 "('--clip=off', '--clip=delayed')";
+    if (shape.justInTime && training && training.getClip())
+      return module.emitOpError()
+             << "offload '" << plan.getOffload().getValue()
+             << "' updates chunks before all gradients are known, so they "
+                "cannot be clipped by their global norm: expected training "
+                "without clipping ('--clip=off')";
     liveSets = mlir::galvatron::getLiveSets(model);
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -177,7 +183,7 @@ class ScheduleTasksPass
       return failure();
     std::vector<::galvatron::TieRoles> tieRoles;
     for (const TiedTensor &tie : *ties)
-      tieRoles.push_back({tie.owner.role, tie.borrower.role});
+      tieRoles.push_back(getTieRoles(roles, tie));
     ::galvatron::TaskProgram program = schedule->build(shape, tieRoles);
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {

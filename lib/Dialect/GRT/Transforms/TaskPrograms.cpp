@@ -304,6 +304,20 @@ void mlir::grt::buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
   }
 }
 
+::galvatron::TieRoles mlir::grt::getTieRoles(ArrayRef<RoleOp> roles,
+                                             const TiedTensor &tie) {
+  auto chunkOf = [&](const TensorPlace &place) {
+    SmallVector<RoleChunk> chunks = getChunks(roles[place.role]);
+    size_t at = 0;
+    while (size_t(place.layer) >=
+           chunks[at].firstLayer + chunks[at].layers.size())
+      ++at;
+    return chunks[at].number;
+  };
+  return {tie.owner.role, tie.borrower.role, chunkOf(tie.owner),
+          chunkOf(tie.borrower)};
+}
+
 FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   FailureOr<SmallVector<RoleOp>> roles = getRoles(module);
   if (failed(roles))
@@ -322,7 +336,7 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   for (const PlacedChunk &placed : *chunks)
     result.program.chunks.push_back({int64_t(placed.role), placed.chunk.slots});
   for (const TiedTensor &tie : *ties)
-    result.program.ties.push_back({tie.owner.role, tie.borrower.role});
+    result.program.ties.push_back(getTieRoles(result.roles, tie));
 
   llvm::SmallDenseMap<StringRef, size_t> numbers;
   for (auto [number, role] : llvm::enumerate(*roles))
@@ -356,9 +370,10 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
         llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
     auto degree = int64_t(result.roles.size());
     int64_t chunks = int64_t(result.program.chunks.size()) / degree;
-    ::galvatron::ScheduleShape shape{degree, result.program.microBatches,
-                                     chunks, plan.getResidentChunks(chunks)};
+    auto shape = ::galvatron::ScheduleShape::of(
+        degree, result.program.microBatches, chunks, plan.getOffloaded());
     result.program.residentChunks = shape.residentChunks;
+    result.program.justInTime = shape.justInTime;
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
     result.program.delay = result.program.schedule->delay(shape);

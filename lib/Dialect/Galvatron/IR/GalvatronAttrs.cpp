@@ -129,10 +129,6 @@ StrategyAttr StrategyAttr::get(MLIRContext *context,
              : ::galvatron::Offload::Off;
 }
 
-int64_t PlanAttr::getResidentChunks(int64_t chunks) const {
-  return ::galvatron::residentChunks(getOffloaded(), chunks);
-}
-
 //===----------------------------------------------------------------------===//
 // ClusterAttr
 //===----------------------------------------------------------------------===//

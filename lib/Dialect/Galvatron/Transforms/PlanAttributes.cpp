@@ -219,8 +219,8 @@ mlir::galvatron::getScheduleShape(ModuleOp module) {
   auto schedule =
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
   int64_t chunks = (count + degree - 1) / degree;
-  ::galvatron::ScheduleShape shape{degree, plan.getMicroBatches(), chunks,
-                                   plan.getResidentChunks(chunks)};
+  auto shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
+                                              chunks, plan.getOffloaded());
   llvm::Error error = schedule->check(shape);
   if (error && count > degree) {
     last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "

@@ -78,6 +78,9 @@ struct TiedTensor {
 /// All ties, by borrower. Fails, with a diagnostic, on a parameter with several
 /// owners, or with borrowers only.
 FailureOr<SmallVector<TiedTensor>> getTies(ArrayRef<RoleOp> roles);
+/// As a schedule is told of a tie.
+::galvatron::TieRoles getTieRoles(ArrayRef<RoleOp> roles,
+                                  const TiedTensor &tie);
 
 /// Appends a `grt.schedule` for every role to the builder's block. Empty parts
 /// are left out.

@@ -144,7 +144,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `devices` are those of every stage, in the order of its local ranks; without
     it stages are equal groups of consecutive devices.
     `offload` says which states have their home on the host (`optimizer` or
-    `all`); without it none has.
+    `all`), and with `,just-in-time` that chunks are updated behind their last
+    backward passes; without it none has.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -158,7 +159,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C4) `devices` has a list for each of `pipeline_degree` stages;
     - (C5) no list is empty, and together they have the numbers from 0 on, each
       once;
-    - (C6) `offload` is `optimizer` or `all`.
+    - (C6) `offload` is `optimizer` or `all`, each alone or with
+      `,just-in-time`.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
@@ -170,8 +172,6 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
   let extraClassDeclaration = [{
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
-    /// See ScheduleShape, for stages of so many chunks.
-    int64_t getResidentChunks(int64_t chunks) const;
   }];
   let genVerifyDecl = 1;
 }
