@@ -105,7 +105,8 @@ int64_t StageLayer::heldBytes() const {
 }
 
 static int64_t workspaceBytes(const StageShape &shape) {
-  int64_t granules = shape.inFlight > 1 ? shape.inFlight + 1 : 0;
+  int64_t slots = shape.slotsOnDevice();
+  int64_t granules = slots > 1 ? slots + 1 : 0;
   return kRuntimeScratchBytes + shape.backend.workspaceBytes +
          granules * shape.backend.mappingGranule;
 }
@@ -116,6 +117,7 @@ void StageShape::setSchedule(const Schedule &schedule,
   batches = schedule.delay(shape) + 1;
   leavesGradients = schedule.delay(shape) > 0 && shape.roles > 1;
   residentChunks = shape.residentChunks;
+  slotsAtHome = shape.slotsAtHome;
   splitsBackward = schedule.splitsBackward();
   separatesMessages = schedule.separatesMessages(shape);
 }
@@ -342,11 +344,32 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
   }
 }
 
+/// What backward needs of a micro-batch, the most of any chunk.
+static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  int64_t slot = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    slot = std::max(slot, keptBytes(chunk.layers));
+  return slot;
+}
+
+/// Slots on the host. The last chunk of the model runs backward behind forward:
+/// if it has one slot that never leaves the device.
+static int64_t homeSlots(const StageShape &shape) {
+  if (!shape.slotsAtHome)
+    return 0;
+  bool staysHere = shape.chunks.empty() ? shape.lastStage && shape.inFlight == 1
+                                        : shape.chunks.back().last &&
+                                              shape.chunks.back().inFlight == 1;
+  return shape.inFlight - staysHere;
+}
+
 StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
   if (shape.residentChunks == 0)
     return ledger;
   addStates(layers, shape, ledger);
+  ledger.activations =
+      multiplyBytes(homeSlots(shape), slotBytes(layers, shape));
   return ledger;
 }
 
@@ -371,10 +394,8 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
       ledger.gradients = addBytes(ledger.gradients, place.gradients);
     }
   }
-  int64_t slot = 0;
-  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
-    slot = std::max(slot, keptBytes(chunk.layers));
-  ledger.activations = multiplyBytes(shape.inFlight, slot);
+  int64_t slot = slotBytes(layers, shape);
+  ledger.activations = multiplyBytes(shape.slotsOnDevice(), slot);
   // A layer's temporaries may use what later layers keep.
   for (const LayerTemporaries &layer : placeTemporaries(layers, shape))
     ledger.backward = std::max(
@@ -397,20 +418,20 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     at += bytes;
   };
   // The slots come first: the arena begins at a granule.
-  layout.slotCount = shape.inFlight;
-  layout.slotBytes = ledger.activations / shape.inFlight;
+  int64_t slots = shape.slotsOnDevice();
+  layout.slotCount = slots;
+  layout.slotBytes = ledger.activations / slots;
   layout.slotStride = layout.slotBytes;
-  if (shape.inFlight > 1 && ledger.backward > 0) {
+  if (slots > 1 && ledger.backward > 0) {
     int64_t granule = shape.backend.mappingGranule;
     auto slotEnd = static_cast<int64_t>(alignTo(layout.slotBytes, granule));
     layout.windowBytes =
         static_cast<int64_t>(alignTo(ledger.backward, granule));
     layout.slotStride = slotEnd + layout.windowBytes;
     layout.slots.offset = slotEnd - layout.slotBytes;
-    layout.slots.bytes =
-        (shape.inFlight - 1) * layout.slotStride + layout.slotBytes;
+    layout.slots.bytes = (slots - 1) * layout.slotStride + layout.slotBytes;
     layout.transient = {slotEnd, ledger.backward};
-    at = shape.inFlight * layout.slotStride;
+    at = slots * layout.slotStride;
   } else {
     place(layout.slots, ledger.activations);
     place(layout.transient, ledger.backward);
@@ -423,6 +444,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     layout.parameters = {0, home.parameters};
     layout.gradients = {home.parameters, home.gradients};
     layout.optimizer = {home.parameters + home.gradients, home.optimizer};
+    layout.homeSlots = {layout.optimizer.offset + layout.optimizer.bytes,
+                        home.activations};
   } else {
     place(layout.parameters, ledger.parameters);
     place(layout.gradients, ledger.gradients);

@@ -289,7 +289,8 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::value_desc("LIST"), cl::cat(tool.category())),
       offload("offload",
               cl::desc("states with their home on the host: off (default), "
-                       "optimizer, all; with ',just-in-time' a chunk is "
+                       "optimizer, all; behind either ',activations': what "
+                       "forward keeps, too, and ',just-in-time': a chunk is "
                        "updated behind its last backward pass"),
               cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",

@@ -106,8 +106,9 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
     stage.peakBytes = stage.ledger.total();
     size_t i = 0;
     for (auto [k, range] : enumerate(stage.ranges())) {
-      int64_t inFlight =
-          shape.chunks.empty() ? shape.inFlight : shape.chunks[k].inFlight;
+      int64_t inFlight = shape.slotsAtHome      ? 1
+                         : shape.chunks.empty() ? shape.inFlight
+                                                : shape.chunks[k].inFlight;
       for (int64_t l = range.first; l < range.end(); ++l, ++i) {
         LayerMemory own =
             layerMemory(memoryLayers[i].footprint, memoryLayers[i].samples,

@@ -201,7 +201,7 @@ Error applyGroups(const Cluster &cluster, const PlannerOptions &options,
   else if (options.microBatchRule == MicroBatchRule::Paper)
     without = "the paper's micro-batches";
   else if (options.offload != Offload::Off)
-    without = ("offload '" + offloadName(options.offload) + "'").str();
+    without = "offload '" + offloadName(options.offload) + "'";
   else if (chunksOf(options) > 1)
     without = ("schedule '" + options.schedule->name() + "'").str();
   if (options.groups == Groups::Any && !without.empty())

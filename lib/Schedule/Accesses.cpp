@@ -88,6 +88,10 @@ private:
   }
 
   void swap() {
+    if (task.classes & SwapActivations) {
+      ofChunk(task.out ? Place::Slot : Place::HomeSlot, AccessMode::Take);
+      ofChunk(task.out ? Place::HomeSlot : Place::Slot, AccessMode::Fill);
+    }
     if (task.out && (task.classes & SwapGradients))
       ofChunk(Place::Resident, AccessMode::SendSum);
     if (!task.out && (task.classes & SwapParameters))

@@ -17,6 +17,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 
 #include <cassert>
@@ -32,7 +33,8 @@ class SwapInserter {
 public:
   SwapInserter(const TaskProgram &program, int64_t role, SchedulePart part)
       : program(program), tasks(program.roles[role].part(part)),
-        places(static_cast<size_t>(program.residentChunks)) {
+        places(static_cast<size_t>(program.residentChunks)),
+        keepsSlots(program.slotsAtHome && part == SchedulePart::Steady) {
     for (size_t i = 0; i < tasks.size(); ++i)
       if (addsGradients(tasks[i]))
         lastBackward[tasks[i].chunk] = i;
@@ -43,7 +45,13 @@ public:
       const Task &task = tasks[i];
       if (task.computes())
         bring(task);
+      if (addsGradients(task) && away.erase({task.chunk, task.microBatch}))
+        swapSlot(task, /*out=*/false);
       result.push_back(task);
+      if (task.kind == TaskKind::Forward && keepsSlots && !isUsedNext(i)) {
+        away.insert({task.chunk, task.microBatch});
+        swapSlot(task, /*out=*/true);
+      }
       if (addsGradients(task) && lastBackward[task.chunk] == i) {
         sendHome(placeOf(task.chunk));
         if (program.updatesBehind(task.chunk))
@@ -92,6 +100,25 @@ private:
     result.push_back(std::move(task));
   }
 
+  /// What a forward pass keeps, or its backward pass needs.
+  void swapSlot(const Task &pass, bool out) {
+    swap(pass.chunk, SwapActivations, out);
+    result.back().slot = pass.slot;
+    result.back().microBatch = pass.microBatch;
+  }
+
+  /// Whether the backward pass of a forward task is what needs a slot next.
+  bool isUsedNext(size_t forward) const {
+    for (const Task &task : drop_begin(tasks, forward + 1)) {
+      if (task.computes())
+        return addsGradients(task) && task.chunk == tasks[forward].chunk &&
+               task.microBatch == tasks[forward].microBatch;
+      if (task.part(TransferDirection::Receive, TransferValue::Activation))
+        return false;
+    }
+    return true;
+  }
+
   void sendHome(Place &place) {
     if (std::exchange(place.hasSum, false))
       swap(static_cast<uint16_t>(place.chunk), SwapGradients, /*out=*/true);
@@ -119,6 +146,9 @@ private:
   const TaskProgram &program;
   const std::vector<Task> &tasks;
   std::vector<Place> places;
+  bool keepsSlots; ///< forward passes keep what goes home
+  /// What is there: chunks and micro-batches.
+  std::set<std::pair<uint16_t, uint32_t>> away;
   std::map<uint16_t, size_t> lastBackward;
   std::set<uint16_t> begunSums;
   std::set<uint16_t> complete; ///< gradients, of chunks to be updated
@@ -127,7 +157,8 @@ private:
 
 } // namespace
 
-static constexpr StringLiteral kJustInTime = "just-in-time";
+static constexpr StringLiteral kJustInTime = "just-in-time",
+                               kActivations = "activations";
 
 std::string offloadName(Offload offload) {
   std::string name;
@@ -141,6 +172,8 @@ std::string offloadName(Offload offload) {
     name = "all";
     break;
   }
+  if (offload.activations)
+    name += "," + kActivations.str();
   if (offload.justInTime)
     name += "," + kJustInTime.str();
   return name;
@@ -149,35 +182,36 @@ std::string offloadName(Offload offload) {
 Expected<Offload> parseOffload(StringRef text) {
   static constexpr StringLiteral expected =
       "expected 'off', 'optimizer' or 'all', and with one of the latter "
-      "'just-in-time', as in 'all,just-in-time'";
+      "'activations' and 'just-in-time', as in 'all,activations'";
   SmallVector<StringRef> words;
   text.split(words, ',');
   Offload offload;
   bool given = false; // where states have their home
   for (StringRef word : words) {
     word = word.trim();
-    if (word == "activations")
-      return makeError("offload 'activations' is not compiled yet, " +
-                       expected);
-    if (word == kJustInTime && !offload.justInTime) {
-      offload.justInTime = true;
+    bool *flag = word == kJustInTime    ? &offload.justInTime
+                 : word == kActivations ? &offload.activations
+                                        : nullptr;
+    if (flag && !*flag) {
+      *flag = true;
       continue;
     }
     bool known = word == "off" || word == "optimizer" || word == "all";
     if (!known || given)
-      return makeError((known || word == kJustInTime
-                            ? "two of a kind in offload '"
-                            : "unknown offload '") +
-                       text + "', " + expected);
+      return makeError(
+          (known || flag ? "two of a kind in offload '" : "unknown offload '") +
+          text + "', " + expected);
     given = true;
     if (word != "off")
       offload.states =
           word == "all" ? Offload::States::All : Offload::States::Optimizer;
   }
-  if (offload.justInTime && offload.states == Offload::States::None)
-    return makeError(
-        "offload '" + text +
-        "' updates at home, and states have none on the host: " + expected);
+  if ((offload.justInTime || offload.activations) &&
+      offload.states == Offload::States::None)
+    return makeError("offload '" + text +
+                     "' is for states with their home on the host, and there "
+                     "are none: " +
+                     expected);
   return offload;
 }
 

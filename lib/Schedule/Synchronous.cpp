@@ -41,6 +41,13 @@ Error Schedule::check(const ScheduleShape &shape) const {
   if (shape.justInTime && shape.residentChunks == 0)
     return makeError("updates behind backward passes are done at home: "
                      "expected states with their home on the host");
+  if (shape.slotsAtHome && shape.residentChunks == 0)
+    return makeError("activations go home with the states: expected states "
+                     "with their home on the host");
+  if (shape.slotsAtHome && splitsBackward())
+    return makeError("schedule '" + name() +
+                     "' needs activations again for weight parts: expected "
+                     "them on the devices");
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();
@@ -174,6 +181,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.delayedNorm = shape.delayedNorm;
   program.separatesMessages = schedule.separatesMessages(shape);
   program.justInTime = shape.justInTime;
+  program.slotsAtHome = shape.slotsAtHome;
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
     program.chunks.push_back(

@@ -102,7 +102,11 @@ std::string Task::str(bool withChunks) const {
   case TaskKind::Swap:
     return std::string("swap ") + (out ? "out" : "in") + ofChunk(chunk) +
            (classes & SwapParameters ? " parameters" : "") +
-           (classes & SwapGradients ? " gradients" : "");
+           (classes & SwapGradients ? " gradients" : "") +
+           (classes & SwapActivations
+                ? " activations" + ofBatch(microBatch, generation) + " slot " +
+                      std::to_string(slot)
+                : "");
   }
   llvm_unreachable("all task kinds are handled");
 }

@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -136,6 +137,8 @@ private:
   struct RoleState {
     std::vector<ChunkState> chunks; ///< of all roles
     std::vector<Residency> residents;
+    /// Where slots have their home on the host the only one on the device.
+    std::optional<Holder> deviceSlot;
     Holder output, gradientIn, gradientOut;
     int64_t batch = 0;     ///< that parts are run for
     bool tookTied = false; ///< in this batch
@@ -144,6 +147,10 @@ private:
       ChunkState &chunk = chunks[access.chunk];
       switch (access.place) {
       case Place::Slot:
+        if (deviceSlot)
+          return *deviceSlot;
+        [[fallthrough]];
+      case Place::HomeSlot:
         return chunk.slots[chunk.slotAt(access.slot, batch)];
       case Place::Output:
         return output;
@@ -242,6 +249,10 @@ private:
     case Place::Slot:
       return report(ScheduleFaultKind::SlotConflict, ref,
                     "slot " + Twine(access.slot) + " still holds " + what);
+    case Place::HomeSlot:
+      return report(ScheduleFaultKind::SlotConflict, ref,
+                    "slot " + Twine(access.slot) + " at home still holds " +
+                        what);
     case Place::Output:
       return report(ScheduleFaultKind::BufferConflict, ref,
                     "the output of " + what + " has not been sent yet");
@@ -274,6 +285,10 @@ private:
           ScheduleFaultKind::SlotConflict, ref,
           "slot " + Twine(access.slot) + " does not hold its " +
               (task.kind == TaskKind::Forward ? "activation" : "activations"));
+    case Place::HomeSlot:
+      return report(ScheduleFaultKind::Residency, ref,
+                    "slot " + Twine(access.slot) +
+                        " at home does not hold activations of " + what);
     case Place::Output:
       return order(ref, false, "there is no output of " + what + " to send");
     case Place::GradientIn:
@@ -475,6 +490,9 @@ private:
       return;
     if (task.kind == TaskKind::Transfer)
       checkParts(ref, task);
+    if ((task.classes & SwapActivations) && !program.slotsAtHome)
+      return report(ScheduleFaultKind::Residency, ref,
+                    "a swap of activations where slots are on the devices");
     for (const Access &access : taskAccesses(program, ref.role, task, training))
       apply(ref, access, state);
     follow(ref, task, state, training);
@@ -483,6 +501,8 @@ private:
   RoleState freshState(int64_t role, int64_t batches) const {
     RoleState state;
     state.residents.resize(static_cast<size_t>(program.residentChunks));
+    if (program.slotsAtHome)
+      state.deviceSlot.emplace();
     state.chunks.resize(program.chunks.size());
     for (size_t number = 0; number < program.chunks.size(); ++number) {
       const ProgramChunk &chunk = program.chunks[number];

@@ -43,10 +43,13 @@ public:
   StepBounds make() const {
     const Schedule &schedule = *input.program.schedule;
     auto stages = static_cast<int64_t>(count);
-    ScheduleShape shape{stages, input.microBatches(),
+    ScheduleShape shape{stages,
+                        input.microBatches(),
                         static_cast<int64_t>(input.program.chunks.size()) /
                             stages,
-                        input.program.residentChunks, input.program.justInTime};
+                        input.program.residentChunks,
+                        input.program.justInTime,
+                        input.program.slotsAtHome};
     StepBounds bounds;
     bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);

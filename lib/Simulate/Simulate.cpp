@@ -73,6 +73,8 @@ double swapSeconds(const Task &task, ArrayRef<SimulatedLayer> layers) {
       seconds += layer.time.swapParameters;
     if (task.classes & SwapGradients)
       seconds += layer.time.swapGradients;
+    if (task.classes & SwapActivations)
+      seconds += layer.time.swapKept;
   }
   return seconds;
 }
@@ -114,7 +116,14 @@ static void splitTime(SimulatedActor &actor, double iteration) {
 /// Follows what is kept and what is temporary through the layers' runs.
 static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
                          const RoleGraph &graph, int32_t offset,
-                         const Timeline &timeline) {
+                         const Timeline &timeline, bool slotsAtHome) {
+  // What goes home is not followed there: a device has one slot.
+  if (slotsAtHome) {
+    actor.peakActivations = role.ledger.activations;
+    actor.peakTemporaries = role.ledger.backward;
+    actor.peakBytes = role.ledger.total();
+    return;
+  }
   struct Change {
     double time;
     OperationId order; ///< of changes at one time
@@ -210,7 +219,8 @@ Expected<Simulation> simulate(const SimulationInput &input,
                                operation.microBatch, operation.task});
       }
       splitTime(actor, timeline.end);
-      followMemory(actor, input.roles[number], role, rank, timeline);
+      followMemory(actor, input.roles[number], role, rank, timeline,
+                   input.program.slotsAtHome);
       simulation.actors.push_back(std::move(actor));
     }
   return simulation;
@@ -260,6 +270,7 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   for (const SimulatedLayer &each : alone.roles.front().layers) {
     layer.time.swapParameters += each.time.swapParameters;
     layer.time.swapGradients += each.time.swapGradients;
+    layer.time.swapKept += each.time.swapKept;
   }
   if (any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
              [number](const Task &task) {
@@ -344,7 +355,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     whole.outlineOf = 0;
     whole.program = input.program.schedule->build(
         {roles, count, chunks, input.program.residentChunks,
-         input.program.justInTime, input.program.delayedNorm},
+         input.program.justInTime, input.program.slotsAtHome,
+         input.program.delayedNorm},
         input.program.ties);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
@@ -370,7 +382,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
         {roles, microBatches, chunks, input.program.residentChunks,
-         input.program.justInTime, input.program.delayedNorm},
+         input.program.justInTime, input.program.slotsAtHome,
+         input.program.delayedNorm},
         input.program.ties);
     return seconds(coarse);
   };

@@ -355,6 +355,8 @@ private:
         json.attributeObject("home", [&] {
           json.attribute("bytes", arena.getHomeBytes());
           writeStates(arena);
+          if (arena.getHomeSlots())
+            writeExtent("slots", arena.getHomeSlots());
         });
       json.attributeObject("ledger", [&] {
         LedgerAttr ledger = *role.getLedger();

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 
 #include <filesystem>
+#include <map>
 #include <unistd.h>
 
 using namespace galvatron;
@@ -134,6 +135,81 @@ TEST_F(OffloadTwinTest, UpdatedJustInTime) {
   }
 }
 
+/// What forward keeps waits on the host for backward, recomputed or not.
+TEST_F(OffloadTwinTest, ActivationsAtHome) {
+  TwinModel model;
+  model.layers = 6;
+  bool all = std::getenv("GALVATRON_LONG");
+  int64_t number = 0;
+  for (Offload offload : {Offload::All, Offload::Optimizer}) {
+    offload.activations = true;
+    for (auto [stages, chunks] :
+         {std::pair(1, 1), {2, 1}, {4, 1}, {2, 2}, {2, 3}, {4, 2}})
+      for (const Strategy &strategy :
+           enumerateStrategies(4 / stages, allStrategies()))
+        for (int64_t microBatches : {1, 2, 4, 5}) {
+          if (!all && number++ % 15)
+            continue;
+          expectTwins(model, offloaded(model, offload, stages, chunks, strategy,
+                                       microBatches * strategy.sampleShards(),
+                                       microBatches));
+        }
+  }
+}
+
+/// Where a layer is a chunk and keeps its input only: m of all inputs out and
+/// in again (the table of docs/harmony.md), but those of the last layer, whose
+/// backward pass is next, and of the first one, which is data.
+TEST_F(OffloadTwinTest, StashIsThatOfTheTable) {
+  TwinModel model;
+  model.layers = 6;
+  Offload offload = Offload::All;
+  offload.activations = true;
+  TwinOptions options;
+  int64_t batch = 4, microBatches = 2;
+  TwinRun run = expectTwins(model,
+                            offloaded(model, offload, 2, 4,
+                                      Strategy().withCheckpoint(true), batch,
+                                      microBatches),
+                            options);
+  uint64_t in = 0, out = 0;
+  for (const ::grt::RankSwaps &rank : run.swaps) {
+    in += rank.activations.in;
+    out += rank.activations.out;
+  }
+  uint64_t input = uint64_t(batch * model.positions * model.width) * 8;
+  EXPECT_EQ(out, uint64_t(options.steps * model.layers) * input);
+  EXPECT_EQ(in, out);
+}
+
+/// A device holds what one micro-batch keeps, however many are in flight.
+TEST_F(OffloadTwinTest, ArenasDoNotGrowWithMicroBatches) {
+  TwinModel model;
+  model.layers = 6;
+  Offload away = Offload::All;
+  away.activations = true;
+  std::map<std::pair<bool, int64_t>, ::grt::RankMemory> first;
+  for (int64_t microBatches : {2, 8})
+    for (bool activations : {false, true}) {
+      TwinPlan plan = uniformPlan(model, 2, Strategy(), microBatches,
+                                  microBatches, "gpipe");
+      plan.offload = activations ? away : Offload::All;
+      first[{activations, microBatches}] = expectTwins(model, plan).memory[0];
+    }
+  auto planned = [&](bool activations, int64_t microBatches) {
+    return first[{activations, microBatches}].plannedPeakBytes;
+  };
+  auto atHome = [&](bool activations, int64_t microBatches) {
+    return first[{activations, microBatches}].homeBytes;
+  };
+  uint64_t slot = (planned(false, 8) - planned(false, 2)) / 6;
+  EXPECT_GT(slot, 0u);
+  EXPECT_LT(planned(true, 8), planned(true, 2) + slot);
+  EXPECT_LT(planned(true, 8) + 6 * slot, planned(false, 8));
+  EXPECT_EQ(atHome(false, 8), atHome(false, 2));
+  EXPECT_GT(atHome(true, 8), atHome(true, 2));
+}
+
 /// Pipelines and data parallelism at random: stages, chunks of random lengths,
 /// micro-batches, where and when chunks are updated.
 TEST_F(OffloadTwinTest, RandomConfigurations) {
@@ -155,6 +231,7 @@ TEST_F(OffloadTwinTest, RandomConfigurations) {
     strategy = strategy.withCheckpoint(among(0, 1));
     Offload offload = among(0, 3) ? Offload::All : Offload::Optimizer;
     offload.justInTime = among(0, 2);
+    offload.activations = among(0, 1);
     int64_t microBatches = among(1, 2 * stages);
     TwinPlan plan = offloaded(
         model, offload, stages, chunks, strategy,

@@ -168,8 +168,8 @@ const TwinRun &References::of(const TwinModel &model,
   std::string key;
   llvm::raw_string_ostream stream(key);
   stream << model.config() << options.dtype << options.optimizer
-         << options.dropout << ' ' << batch << ' ' << options.eps << ' '
-         << options.steps;
+         << options.dropout << options.clip << ' ' << batch << ' '
+         << options.eps << ' ' << options.steps;
   auto [entry, inserted] = runs.try_emplace(key);
   if (inserted)
     entry->second = runTwin(context, model, singleRank(model, batch), options);

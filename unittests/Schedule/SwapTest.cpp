@@ -91,6 +91,32 @@ TEST(Swaps, tied_chunks_are_updated_at_the_end) {
   EXPECT_FALSE(unsaid.updatesBehind(1));
 }
 
+/// What forward keeps goes home and comes back, but that of the last chunk,
+/// whose backward pass is next.
+TEST(Swaps, activations_go_home_and_come_back) {
+  ScheduleShape shape{2, 2, 2, 1};
+  shape.slotsAtHome = true;
+  TaskProgram program = scheduleNamed("interleaved").build(shape);
+  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_EQ(linesOf(program.roles[1].part(SchedulePart::Steady)),
+            (std::vector<std::string>{
+                "swap in chunk 1 parameters", "forward chunk 1 mb 0 slot 0",
+                "swap out chunk 1 activations mb 0 slot 0",
+                "forward chunk 1 mb 1 slot 1",
+                "swap out chunk 1 activations mb 1 slot 1",
+                "swap in chunk 3 parameters", "forward chunk 3 mb 0 slot 0",
+                "backward chunk 3 mb 0 slot 0", "forward chunk 3 mb 1 slot 0",
+                "backward chunk 3 mb 1 slot 0", "swap out chunk 3 gradients",
+                "swap in chunk 1 parameters",
+                "swap in chunk 1 activations mb 0 slot 0",
+                "backward chunk 1 mb 0 slot 0",
+                "swap in chunk 1 activations mb 1 slot 1",
+                "backward chunk 1 mb 1 slot 1", "swap out chunk 1 gradients"}));
+  // Evaluation keeps nothing.
+  for (const Task &task : program.roles[1].part(SchedulePart::Evaluate))
+    EXPECT_FALSE(task.classes & SwapActivations);
+}
+
 /// Sums that were begun come back where micro-batches go in several groups.
 TEST(Swaps, a_sum_goes_on_where_it_stopped) {
   TaskProgram program = swapped(2, 2, 4, 1);
@@ -106,14 +132,16 @@ TEST(Swaps, all_shapes_are_sound) {
   int shapes = 0;
   forAllSchedules(
       8, 18, 4, [&](const Schedule &schedule, const ScheduleShape &shape) {
-        // Just in time where there is room for all, at the end where not.
-        for (int64_t twice = 2; twice <= 2 * shape.chunks + 1; ++twice) {
-          int64_t resident = twice / 2;
+        // At the end, just in time, and with activations at home.
+        for (int64_t way = 3; way < 3 * shape.chunks + 3; ++way) {
+          int64_t resident = way / 3;
           ScheduleShape away = shape;
           away.residentChunks = resident;
-          away.justInTime = twice % 2;
+          away.justInTime = way % 3 > 0;
+          away.slotsAtHome = way % 3 > 1;
           if (llvm::Error refused = schedule.check(away)) {
-            EXPECT_GT(schedule.delay(shape), 0);
+            EXPECT_TRUE(schedule.delay(shape) > 0 ||
+                        (away.slotsAtHome && schedule.splitsBackward()));
             llvm::consumeError(std::move(refused));
             continue;
           }
@@ -124,7 +152,7 @@ TEST(Swaps, all_shapes_are_sound) {
           TaskProgram program = schedule.build(away, ties);
           std::vector<ScheduleFault> faults = verifySchedule(program);
           ASSERT_TRUE(faults.empty()) << faults.front().message;
-          if (shape.roles * shape.microBatches <= 12)
+          if (shape.roles * shape.microBatches <= 6)
             ASSERT_EQ(
                 runExpanded(program, std::vector<int64_t>(shape.roles, 2)), "");
           // Where nothing but swaps and updates is taken away the schedule is
@@ -139,7 +167,7 @@ TEST(Swaps, all_shapes_are_sound) {
           }
         }
       });
-  EXPECT_GT(shapes, 1200);
+  EXPECT_GT(shapes, 1800);
 }
 
 struct SwapFault {
@@ -328,9 +356,59 @@ TEST(Swaps, faults_of_updates_just_in_time_are_found) {
   }
 }
 
+TEST(Swaps, faults_of_activations_at_home_are_found) {
+  using Tasks = std::vector<Task>;
+  const SwapFault list[] = {
+      {"activations that never come back",
+       [](TaskProgram &, Tasks &steady) {
+         steady.erase(steady.begin() +
+                      findSwap(steady, 0, false, SwapActivations));
+       },
+       "does not hold its activations"},
+      {"activations that stay",
+       [](TaskProgram &, Tasks &steady) {
+         steady.erase(steady.begin() +
+                      findSwap(steady, 0, true, SwapActivations));
+       },
+       "still holds micro-batch 0 of chunk 0"},
+      {"activations that go where others are",
+       [](TaskProgram &, Tasks &steady) {
+         steady[findSwap(steady, 0, true, SwapActivations, 1)].slot = 0;
+       },
+       "at home still holds micro-batch 0 of chunk 0"},
+      {"activations of another micro-batch that come back",
+       [](TaskProgram &, Tasks &steady) {
+         steady[findSwap(steady, 0, false, SwapActivations)].slot = 1;
+       },
+       "at home does not hold activations of micro-batch"},
+      {"activations that come back where others are",
+       [](TaskProgram &, Tasks &steady) {
+         size_t at = findSwap(steady, 0, false, SwapActivations);
+         steady.insert(steady.begin() + at, steady[at]);
+       },
+       "at home does not hold activations of micro-batch"},
+      {"activations that go home where they are on the devices",
+       [](TaskProgram &program, Tasks &) { program.slotsAtHome = false; },
+       "a swap of activations where slots are on the devices"},
+  };
+  for (const SwapFault &fault : list) {
+    SCOPED_TRACE(fault.name);
+    ScheduleShape shape{2, 4, 2, 1};
+    shape.slotsAtHome = true;
+    TaskProgram program = scheduleNamed("interleaved").build(shape);
+    ASSERT_TRUE(verifySchedule(program).empty());
+    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
+    std::vector<ScheduleFault> faults = verifySchedule(program);
+    EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
+      return llvm::StringRef(found.message).contains(fault.message);
+    })) << (faults.empty() ? "no fault" : faults.front().message);
+  }
+}
+
 TEST(Swaps, names_of_what_is_at_home) {
-  for (llvm::StringRef name : {"off", "optimizer", "all", "all,just-in-time",
-                               "optimizer,just-in-time"}) {
+  for (llvm::StringRef name :
+       {"off", "optimizer", "all", "all,just-in-time", "optimizer,activations",
+        "all,activations,just-in-time"}) {
     llvm::Expected<Offload> offload = parseOffload(name);
     ASSERT_TRUE(bool(offload)) << llvm::toString(offload.takeError());
     EXPECT_EQ(offloadName(*offload), name);
@@ -341,8 +419,9 @@ TEST(Swaps, names_of_what_is_at_home) {
     return llvm::toString(parseOffload(text).takeError());
   };
   EXPECT_NE(errorOf("all,optimizer").find("two of a kind"), std::string::npos);
-  EXPECT_NE(errorOf("just-in-time").find("states have none on the host"),
-            std::string::npos);
+  for (const char *alone : {"just-in-time", "off,activations"})
+    EXPECT_NE(errorOf(alone).find("states with their home on the host"),
+              std::string::npos);
   EXPECT_NE(errorOf("").find("unknown offload ''"), std::string::npos);
   EXPECT_NE(errorOf("all,all").find("two of a kind"), std::string::npos);
 }

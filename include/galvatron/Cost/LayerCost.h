@@ -55,6 +55,7 @@ struct LayerTimeParts {
   double norm = 0, update = 0;
   /// A copy of what the rank holds between host and device, one way.
   double swapParameters = 0, swapGradients = 0;
+  double swapKept = 0; ///< what backward needs of a micro-batch
 };
 
 /// Seconds of one layer for one micro-batch.

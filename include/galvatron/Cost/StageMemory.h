@@ -199,6 +199,9 @@ struct StageShape {
   /// How many of its chunks' parameters and gradients are on the devices at
   /// once, where all states have their home on the host; 0: states are there.
   int64_t residentChunks = 0;
+  /// Slots have their home on the host, and the devices have one.
+  bool slotsAtHome = false;
+  int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
   /// Takes all that a schedule says besides its slots.
   void setSchedule(const Schedule &schedule, const ScheduleShape &shape);
 };
@@ -264,6 +267,8 @@ struct StageLayout {
   ArenaRegion parameters, gradients, optimizer;
   ArenaRegion residentParameters, residentGradients;
   int64_t homeBytes = 0;
+  /// Of it: slots, where they have their home there.
+  ArenaRegion homeSlots;
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that

@@ -29,6 +29,7 @@ namespace galvatron {
 
 enum class Place : uint8_t {
   Slot,        ///< of a chunk: the input, then what backward needs besides
+  HomeSlot,    ///< of a chunk, on the host, where slots have their home there
   Output,      ///< that waits to be resharded or sent
   GradientIn,  ///< of a chunk's output, received
   GradientOut, ///< between layers, at last of a chunk's input

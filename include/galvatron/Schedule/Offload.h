@@ -31,6 +31,10 @@ struct Offload {
   /// step ("just-in-time scheduling", Harmony, VLDB 2022). Only where states
   /// have their home on the host.
   bool justInTime = false;
+  /// What forward passes keep for backward goes there in between, micro-batch
+  /// by micro-batch; a device has it of one. Only where states have their home
+  /// on the host.
+  bool activations = false;
 
   static const Offload Off, Optimizer, All;
   bool operator==(const Offload &other) const = default;
@@ -42,7 +46,7 @@ inline constexpr Offload Offload::Off{};
 inline constexpr Offload Offload::Optimizer{Offload::States::Optimizer};
 inline constexpr Offload Offload::All{Offload::States::All};
 
-/// "off", "optimizer", "all", "all,just-in-time".
+/// "off", "optimizer", "all", "all,activations,just-in-time".
 std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);

@@ -36,14 +36,19 @@ struct ScheduleShape {
   int64_t chunks = 1;         ///< of a role
   int64_t residentChunks = 0; ///< see TaskProgram
   bool justInTime = false;    ///< see TaskProgram
+  bool slotsAtHome = false;   ///< see TaskProgram
   /// Gradients that are late are clipped by the norm of the batch before.
   bool delayedNorm = false;
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
                           Offload offload) {
-    return {roles, microBatches, chunks, offload.residentChunks(chunks),
-            offload.justInTime};
+    return {roles,
+            microBatches,
+            chunks,
+            offload.residentChunks(chunks),
+            offload.justInTime,
+            offload.activations};
   }
 
   int64_t allChunks() const { return roles * chunks; }

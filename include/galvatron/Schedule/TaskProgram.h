@@ -88,7 +88,8 @@ enum BackwardFlag : uint8_t {
 /// What a swap moves between a chunk's home on the host and its device.
 enum SwapClass : uint8_t {
   SwapParameters = 1,
-  SwapGradients = 2 ///< the sum over the micro-batches so far
+  SwapGradients = 2,  ///< the sum over the micro-batches so far
+  SwapActivations = 4 ///< what forward keeps of a micro-batch
 };
 
 /// Fields that a kind does not use are 0.
@@ -101,7 +102,8 @@ struct Task {
   /// Forward: batches behind the one that the part is run for.
   uint8_t generation = 0;
   uint32_t microBatch = 0;
-  /// Of a swap: a set of SwapClass, and whether it leaves the device.
+  /// Of a swap: a set of SwapClass, and whether it leaves the device. `slot`
+  /// and `microBatch` are of activations.
   uint8_t classes = 0;
   bool out = false;
   /// Of a transfer: one grouped operation. At most one of each direction and
@@ -173,6 +175,10 @@ struct TaskProgram {
   /// Chunks are updated as soon as their gradients are at home, in `steady`:
   /// see updatesBehind.
   bool justInTime = false;
+  /// The chunks' slots are on the host, and a role's devices have one that all
+  /// micro-batches take in turns: what forward keeps goes home unless it is
+  /// used next, and comes back for backward.
+  bool slotsAtHome = false;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;

@@ -436,7 +436,9 @@ typedef enum grt_task_kind {
 /// `classes` of a SWAP task.
 typedef enum grt_swap_class {
   GRT_SWAP_PARAMETERS = 1,
-  GRT_SWAP_GRADIENTS = 2 ///< the sum over the micro-batches so far
+  GRT_SWAP_GRADIENTS = 2, ///< the sum over the micro-batches so far
+  /// What forward keeps of a micro-batch, whose slot is then the one at home.
+  GRT_SWAP_ACTIVATIONS = 4
 } grt_swap_class;
 
 /// `tiers` of a SWAP task.
@@ -460,10 +462,11 @@ typedef struct grt_task {
   uint8_t kind;   ///< grt_task_kind
   uint8_t flags;  ///< grt_backward_flag set
   uint16_t chunk; ///< of tasks that run layers, SYNC_GRADIENTS, UPDATE, SWAP
-  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk
+  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk;
+                  ///< SWAP of activations
   uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< SWAP: grt_swap_class set
-  uint32_t micro_batch; ///< of tasks that run layers
+  uint32_t micro_batch; ///< of tasks that run layers; SWAP of activations
   uint32_t first;       ///< TRANSFER: the first part
   uint16_t count;       ///< TRANSFER: parts
   uint8_t stream;       ///< 0

@@ -283,9 +283,11 @@ struct RankSwaps {
     uint64_t in = 0, out = 0;
   };
   int rank = 0;
-  Bytes parameters, gradients;
-  uint64_t in() const { return parameters.in + gradients.in; }
-  uint64_t out() const { return parameters.out + gradients.out; }
+  Bytes parameters, gradients, activations;
+  uint64_t in() const { return parameters.in + gradients.in + activations.in; }
+  uint64_t out() const {
+    return parameters.out + gradients.out + activations.out;
+  }
 };
 
 /// How long a rank waited for others, in communication that its host waits for.

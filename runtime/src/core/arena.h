@@ -56,6 +56,15 @@ public:
   using Dead = std::function<void(uint64_t, uint64_t)>;
   bool end(uint64_t offset, uint64_t bytes, const Dead &dead = {});
 
+  /// Calls `visit(offset, bytes)` for the ranges within these bounds, as they
+  /// were begun.
+  template <typename Visit>
+  void forWithin(uint64_t from, uint64_t to, Visit visit) const {
+    for (const Range &range : ranges)
+      if (range.begin >= from && range.end <= to)
+        visit(range.begin, range.end - range.begin);
+  }
+
   uint64_t liveBytes() const { return live; }
   uint64_t peakBytes() const { return peak; }
 

@@ -692,7 +692,42 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
       end(moved[i].extent, /*sent=*/true);
 }
 
+void Rank::swapSlot(const grt_task &task) {
+  const Role &role = *roleData;
+  const Chunk &chunk = *chunkOf(task.chunk).chunk;
+  const Layer &last = role.layers[chunk.endLayer() - 1];
+  // Temporaries of backward passes lie behind what is kept.
+  uint64_t bytes = std::min(last.transient, role.slotBytes);
+  uint32_t number = chunk.firstSlot + task.slot;
+  char *there = home() + role.homeSlots.offset + number * role.slotBytes;
+  char *here = arena->base() + role.slots.offset;
+  bool out = task.tiers == GRT_TO_HOST;
+  notePlace("swap");
+  activity.begin("swap", nullptr);
+  beforeFunction(0);
+  std::vector<Extent> &lives = livesAtHome[number];
+  if (out) {
+    device->copy(GRT_STREAM_COMPUTE, there, here, bytes);
+    lives.clear();
+    live.forWithin(role.slots.offset, role.slots.offset + bytes,
+                   [&](uint64_t offset, uint64_t length) {
+                     lives.push_back({offset, length});
+                   });
+    for (const Extent &extent : lives)
+      end(extent);
+  } else {
+    for (const Extent &extent : lives)
+      begin(extent);
+    device->copy(GRT_STREAM_COMPUTE, here, there, bytes);
+  }
+  afterFunctions();
+  (out ? swapped.activations.out : swapped.activations.in) += bytes;
+  activity.end();
+}
+
 void Rank::swap(const grt_task &task) {
+  if (task.classes == GRT_SWAP_ACTIVATIONS)
+    return swapSlot(task);
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   notePlace("swap");
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {

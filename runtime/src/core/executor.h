@@ -336,12 +336,16 @@ private:
   /// What the chunk of a task is, and its slot among those of the role.
   ChunkState &chunkOf(uint16_t number);
   uint32_t slotOf(const Chunk &chunk, uint16_t slot) const {
+    if (roleData->slotsAtHome)
+      return 0;
     // Only of a schedule that goes on batches shift slots.
     uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
     return chunk.firstSlot + uint32_t((slot + shift) % chunk.slots);
   }
   /// Copies states of a chunk between their home and the arena.
   void swap(const grt_task &task);
+  /// What backward needs of a micro-batch.
+  void swapSlot(const grt_task &task);
   void reduceGradients(size_t layer);
   /// Gradients of what passes a layer: from behind it to what it has written in
   /// front of it.
@@ -457,6 +461,9 @@ private:
   };
   std::unique_ptr<char, FreeMemory> homeMemory;
   RankSwaps swapped; ///< since loading
+  /// By slot at home what of it is live when it is in the arena. Reserved when
+  /// the rank is loaded: steps allocate nothing.
+  std::vector<std::vector<Extent>> livesAtHome;
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> aroundDevices;
   std::atomic<DeviceCommunicator *> devices = nullptr;

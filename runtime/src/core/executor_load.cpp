@@ -28,7 +28,7 @@ void Rank::load() {
   arena = std::make_unique<Arena>(state.backend,
                                   grt_arena{role.arenaBytes, role.window.offset,
                                             role.window.bytes, role.slotStride,
-                                            uint64_t(role.slotCount)},
+                                            uint64_t(role.slotsInArena())},
                                   self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
@@ -261,6 +261,10 @@ void Rank::prepareKernels() {
   preparing = false;
   // Two layers' gathered parameters, inputs and boundary buffers besides.
   live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 10);
+  if (roleData->slotsAtHome)
+    livesAtHome.resize(size_t(roleData->slotCount));
+  for (std::vector<Extent> &lives : livesAtHome)
+    lives.reserve(kept);
 }
 
 void Rank::prepareLayer(size_t number) {

@@ -205,6 +205,10 @@ struct Role {
   Extent residentParameters, residentGradients;
   /// Of the home: `parameters`, `gradients`, `optimizer`.
   Extent parameters, gradients, optimizer, slots, transient, data, loss, step;
+  /// Of the home: slots, if they have theirs there; the arena has one then.
+  Extent homeSlots;
+  bool slotsAtHome = false;
+  int64_t slotsInArena() const { return slotsAtHome ? 1 : slotCount; }
   /// Sets of tensors between layers: two that may be the ends of one region,
   /// and where the role has several chunks what was received and what is sent.
   std::vector<Extent> boundary;
@@ -220,7 +224,7 @@ struct Role {
 
   /// Addresses that the arena takes: its bytes and the window's repetitions.
   uint64_t addressBytes() const {
-    return arenaBytes + uint64_t(slotCount - 1) * window.bytes;
+    return arenaBytes + uint64_t(slotsInArena() - 1) * window.bytes;
   }
   std::vector<DataCopy> copies;
   std::vector<Layer> layers;

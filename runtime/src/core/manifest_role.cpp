@@ -231,8 +231,9 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   // region follows.
   uint64_t limit = role.slotBytes;
   if (role.transient.offset == role.slots.offset + role.slotBytes &&
-      (role.slotCount == 1 || role.window.offset == role.transient.offset))
-    limit += role.slotCount == 1 ? role.transient.bytes : role.window.bytes;
+      (role.slotsInArena() == 1 || role.window.offset == role.transient.offset))
+    limit +=
+        role.slotsInArena() == 1 ? role.transient.bytes : role.window.bytes;
   auto checkEnd = [&](const char *name, uint64_t begin, uint64_t bytes) {
     if (bytes && begin + bytes > limit)
       node.at(name).error("transients end at byte " +
@@ -391,10 +392,10 @@ void parseWindow(const Node &node, Role &role) {
     window.error("expected a stride of at least " +
                  str(int64_t(role.slotBytes + role.window.bytes)) +
                  " bytes, found " + str(numbers[2]));
-  if (role.slotStride > uint64_t(largest) / uint64_t(role.slotCount))
+  if (role.slotStride > uint64_t(largest) / uint64_t(role.slotsInArena()))
     window.error("is too large");
   uint64_t last = role.window.offset +
-                  uint64_t(role.slotCount - 1) * role.slotStride +
+                  uint64_t(role.slotsInArena() - 1) * role.slotStride +
                   role.window.bytes;
   if (last > role.addressBytes())
     window.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
@@ -525,6 +526,12 @@ void parseHome(const Node &node, const Manifest &manifest, Role &role) {
       node.at(name).error("leaves the home of " + str(int64_t(role.homeBytes)) +
                           " bytes");
   }
+  if (role.slotsAtHome) {
+    role.homeSlots = parseExtent(node.at("slots"));
+    if (!contains(whole, role.homeSlots.offset, role.homeSlots.bytes))
+      node.at("slots").error("leaves the home of " +
+                             str(int64_t(role.homeBytes)) + " bytes");
+  }
   if (manifest.delay)
     node.error("schedule '" + manifest.schedule +
                "' needs all states in the arena");
@@ -552,6 +559,7 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
     node.error("slots are too large");
   if (node.has("home"))
     role.homeBytes = uint64_t(node.at("home").at("bytes").integer(1));
+  role.slotsAtHome = role.homeBytes > 0 && node.at("home").has("slots");
   parseArena(node.at("arena"), manifest, role);
   if (role.homeBytes > 0)
     parseHome(node.at("home"), manifest, role);
@@ -568,9 +576,9 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
                               " bytes, expected the arena's " +
                               str(int64_t(role.arenaBytes)));
   }
-  if (uint64_t(role.slotCount - 1) * role.slotStride + role.slotBytes >
+  if (uint64_t(role.slotsInArena() - 1) * role.slotStride + role.slotBytes >
       role.slots.bytes)
-    node.at("chunks").error(str(role.slotCount) + " slots of " +
+    node.at("chunks").error(str(role.slotsInArena()) + " slots of " +
                             str(int64_t(role.slotBytes)) + " bytes, found " +
                             str(int64_t(role.slots.bytes)));
   parseCopies(node.at("data"), manifest, role);

@@ -169,15 +169,22 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
                  task.kind == GRT_TASK_UPDATE || swaps;
   if (swaps && (role.homeBytes == 0 || task.tiers < GRT_TO_DEVICE ||
                 task.tiers > GRT_TO_HOST || task.classes == 0 ||
-                task.classes > (GRT_SWAP_PARAMETERS | GRT_SWAP_GRADIENTS)))
+                task.classes > GRT_SWAP_ACTIVATIONS))
     invalid(place + ": a swap of classes " + str(task.classes) + ", tiers " +
             str(task.tiers) +
-            ", expected 1 to 3 and 1 or 2, and a role whose "
+            ", expected 1 to 4 and 1 or 2, and a role whose "
             "states have their home on the host");
   const Chunk *chunk = ofChunk ? role.chunk(task.chunk) : nullptr;
   if (ofChunk && !chunk)
     invalid(place + ": chunk " + str(task.chunk) + " is not the role's");
-  if (computes && task.micro_batch >= uint64_t(manifest.microBatches))
+  bool swapsSlot = swaps && task.classes == GRT_SWAP_ACTIVATIONS;
+  if (swapsSlot &&
+      (!role.slotsAtHome || task.slot >= chunk->slots ||
+       (uint64_t(chunk->firstSlot) + task.slot + 1) * role.slotBytes >
+           role.homeSlots.bytes))
+    invalid(place + ": slot " + str(task.slot) + " is not one at home");
+  if ((computes || swapsSlot) &&
+      task.micro_batch >= uint64_t(manifest.microBatches))
     invalid(place + ": micro-batch out of range, expected less than " +
             str(uint64_t(manifest.microBatches)));
   if (computes && task.slot >= chunk->slots)
@@ -197,8 +204,8 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
       {"flags", task.flags & ~uint32_t(GRT_SYNC_BEHIND), false},
       {"flags", task.flags, isLast},
       {"chunk", task.chunk, ofChunk},
-      {"slot", task.slot, computes},
-      {"micro-batch", task.micro_batch, computes},
+      {"slot", task.slot, computes || swapsSlot},
+      {"micro-batch", task.micro_batch, computes || swapsSlot},
       {"first part", task.first, isTransfer},
       {"count of parts", task.count, isTransfer},
       {"generation", task.generation,

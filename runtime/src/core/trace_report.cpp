@@ -161,7 +161,10 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
   case GRT_TASK_SWAP:
     return (task.tiers == GRT_TO_HOST ? "swap out" : "swap in") + ofChunk +
            (task.classes & GRT_SWAP_PARAMETERS ? " parameters" : "") +
-           (task.classes & GRT_SWAP_GRADIENTS ? " gradients" : "");
+           (task.classes & GRT_SWAP_GRADIENTS ? " gradients" : "") +
+           (task.classes & GRT_SWAP_ACTIVATIONS
+                ? " activations mb " + std::to_string(task.micro_batch)
+                : "");
   default:
     return "tie-broadcast";
   }

@@ -473,7 +473,8 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
     for (size_t i = 0; i < memory.size(); ++i)
       if (memory[i].rank == rank.rank && memory[i].homeBytes)
         ranks[i]["swapped-bytes"] = {{"parameters", bytes(rank.parameters)},
-                                     {"gradients", bytes(rank.gradients)}};
+                                     {"gradients", bytes(rank.gradients)},
+                                     {"activations", bytes(rank.activations)}};
   double median = medianMilliseconds();
   double rate = median > 0 ? double(stepSamples()) / median * 1e3 : 0;
   double length = double(program.sequenceLength());

@@ -38,14 +38,13 @@ LogicalResult ExtentAttr::verify(EmitError emitError, int64_t offset,
   return success();
 }
 
-LogicalResult ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr,
-                                ExtentAttr, ExtentAttr, ExtentAttr, ExtentAttr,
-                                ExtentAttr, ExtentAttr, ExtentAttr,
-                                ArrayAttr copies, int64_t homeBytes,
-                                ExtentAttr residentParameters,
-                                ExtentAttr residentGradients,
-                                ExtentAttr received, ExtentAttr sent,
-                                DenseI64ArrayAttr window, ExtentAttr) {
+LogicalResult
+ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
+                  ExtentAttr, ExtentAttr, ExtentAttr, ExtentAttr, ExtentAttr,
+                  ExtentAttr, ArrayAttr copies, int64_t homeBytes,
+                  ExtentAttr residentParameters, ExtentAttr residentGradients,
+                  ExtentAttr received, ExtentAttr sent,
+                  DenseI64ArrayAttr window, ExtentAttr, ExtentAttr homeSlots) {
   // (C1)
   if (copies)
     for (Attribute row : copies)
@@ -65,6 +64,10 @@ LogicalResult ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr,
     return emitError() << "expected resident regions exactly where states have "
                           "their home on the host, found 'home_bytes' "
                        << homeBytes;
+  if (homeSlots && !hasHome)
+    return emitError()
+           << "expected 'home_slots' only where states have their home "
+              "on the host";
   // (C3)
   if (bool(received) != bool(sent))
     return emitError() << "expected 'received' and 'sent' together";

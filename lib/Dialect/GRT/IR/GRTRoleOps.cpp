@@ -365,15 +365,19 @@ LogicalResult TaskOp::verify() {
                            << ", found " << generation;
 
   // (C9)
-  bool moves = getParameters() || getGradients();
+  bool moves = getParameters() || getGradients() || getActivations();
   if ((moves || getOut()) && getKind() != TaskKind::Swap)
-    return emitOpError() << "expected 'out', 'parameters' and 'gradients' on a "
-                            "swap only, found one on '"
+    return emitOpError() << "expected 'out', 'parameters', 'gradients' and "
+                            "'activations' on a swap only, found one on '"
                          << stringifyTaskKind(getKind()) << "'";
   if (getKind() == TaskKind::Swap &&
-      (!moves || (getOut() && (getParameters() || !getGradients()))))
-    return emitOpError("expected a swap to bring 'parameters', 'gradients' or "
-                       "both, or to take 'gradients' out");
+      (!moves || (getActivations() && (getParameters() || getGradients())) ||
+       (getOut() && getParameters())))
+    return emitOpError(
+        "expected a swap to bring 'parameters', 'gradients' or both, or "
+        "'activations', or to take 'gradients' or 'activations' out");
+  if (getActivations() && (!getMicroBatch() || !getSlot()))
+    return emitOpError("expected a micro-batch and a slot for 'activations'");
 
   bool sends = getSendActivation() || getSendGradient();
   bool receives = getRecvActivation() || getRecvGradient();

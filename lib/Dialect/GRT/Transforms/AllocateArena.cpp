@@ -106,7 +106,7 @@ public:
       return role.emitOpError()
              << "expected an arena of the ledger's " << ledger.total()
              << " bytes, found " << layout.bytes;
-    apply(layout, ledger);
+    apply(layout, ledger, shape);
     return success();
   }
 
@@ -245,7 +245,8 @@ private:
 
   /// Everything the layers' regions are bound to, from where the gradient of a
   /// layer's output comes to where that of its input goes.
-  void apply(const StageLayout &layout, const StageLedger &ledger) {
+  void apply(const StageLayout &layout, const StageLedger &ledger,
+             const StageShape &shape) {
     MLIRContext *context = role.getContext();
     Builder builder(context);
     auto range = [&](const ::galvatron::ArenaRegion &region) {
@@ -277,7 +278,8 @@ private:
         rangeIf(hasHome, layout.residentParameters),
         rangeIf(hasHome, layout.residentGradients),
         rangeIf(separates, layout.received), rangeIf(separates, layout.sent),
-        window, rangeIf(layout.libraries.bytes > 0, layout.libraries)));
+        window, rangeIf(layout.libraries.bytes > 0, layout.libraries),
+        rangeIf(shape.slotsAtHome, layout.homeSlots)));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
         ledger.activations, ledger.backward, ledger.communication,

@@ -44,7 +44,8 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
   auto number = [&](bool there, int64_t value) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
   };
-  bool runs = task.computes();
+  bool swapsSlot = task.classes & ::galvatron::SwapActivations;
+  bool runs = task.computes() || swapsSlot;
   auto batchOf = [&](TransferDirection direction, TransferValue value) {
     const TransferPart *part = task.part(direction, value);
     return number(part, part ? part->microBatch : 0);
@@ -78,7 +79,8 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
       task.classes & ::galvatron::SwapParameters ? builder.getUnitAttr()
                                                  : UnitAttr(),
       task.classes & ::galvatron::SwapGradients ? builder.getUnitAttr()
-                                                : UnitAttr());
+                                                : UnitAttr(),
+      swapsSlot ? builder.getUnitAttr() : UnitAttr());
 }
 
 /// Highest micro-batch that any task of the program runs, plus one.
@@ -157,6 +159,8 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
     task.classes |= ::galvatron::SwapParameters;
   if (op.getGradients())
     task.classes |= ::galvatron::SwapGradients;
+  if (op.getActivations())
+    task.classes |= ::galvatron::SwapActivations;
   if (task.isOfChunk()) {
     task.chunk = op.getChunk().value_or(only);
     task.slot = op.getSlot().value_or(0);
@@ -374,6 +378,7 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
         degree, result.program.microBatches, chunks, plan.getOffloaded());
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
+    result.program.slotsAtHome = shape.slotsAtHome;
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
     result.program.delay = result.program.schedule->delay(shape);

@@ -41,7 +41,8 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     Regions that all ranks of a role lay out alike. `copies` are rows of a datum,
     an offset and a number of bytes. Where states have their home on the host,
     `home_bytes` is what that takes, `parameters`, `gradients` and `optimizer`
-    lie there, and the arena has the resident ones. Roles with several chunks
+    lie there, and the arena has the resident ones; with `home_slots` the slots
+    too, and the arena has one. Roles with several chunks
     have boundary buffers of their own for what comes and what goes (`received`,
     `sent`). `window` is where slots may reach into the transient region: its
     offset, its bytes, and bytes from one slot to the next. `workspace` is what
@@ -49,7 +50,8 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
 
     Constraints:
     - (C1) rows of `copies` and `window` have three numbers;
-    - (C2) resident regions are there exactly with `home_bytes`;
+    - (C2) resident regions are there exactly with `home_bytes`, and `home_slots`
+      only with it;
     - (C3) `received` and `sent` are there together.
   }];
   let parameters = (ins "ExtentAttr":$parameters, "ExtentAttr":$gradients,
@@ -64,7 +66,8 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
                         OptionalParameter<"ExtentAttr">:$received,
                         OptionalParameter<"ExtentAttr">:$sent,
                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$window,
-                        OptionalParameter<"ExtentAttr">:$workspace);
+                        OptionalParameter<"ExtentAttr">:$workspace,
+                        OptionalParameter<"ExtentAttr">:$home_slots);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -591,7 +591,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     runs the layers' `backward` functions, the latter their `weight` functions.
     A swap brings parameters, or a sum of gradients that goes on, of a chunk from
     their home on the host to where its functions find them, or with `out`
-    gradients home.
+    gradients home; `activations` are what forward keeps of a micro-batch, whose
+    `slot` is then the one at home.
 
     Constraints:
     - (C1) tasks that run layers have a micro-batch and a slot.
@@ -602,8 +603,10 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C6) only backward and backward_weight have `sync_behind`.
     - (C7) only tasks that run layers, sync_gradients, update and swap have a
       `chunk`, and only a transfer has `chunks`: one for every message.
-    - (C9) only a swap has `out`, `parameters` and `gradients`; with `out` it has
-      `gradients` alone, else one of them at least.
+    - (C9) only a swap has `out`, `parameters`, `gradients` and `activations`;
+      with `out` it has `gradients` alone or `activations` alone, else
+      `activations` alone or one of the others at least. With `activations` it
+      has a micro-batch and a slot.
     - (C8) only forward has a `generation`, and only a transfer `generations`:
       one for every message. They are from 0 to 255.
 
@@ -616,6 +619,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     grt.task transfer send_activation 0 recv_gradient 3 generations [1, 0]
     grt.task swap chunk 2 parameters
     grt.task swap chunk 2 out gradients
+    grt.task swap chunk 2 micro_batch 1 slot 1 out activations
     ```
   }];
   let arguments = (ins
@@ -628,7 +632,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$slot, OptionalAttr<DenseI64ArrayAttr>:$chunks,
     OptionalAttr<GRT_Int>:$generation,
     OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind,
-    UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients);
+    UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients,
+    UnitAttr:$activations);
   let assemblyFormat = [{
     $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
@@ -638,7 +643,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     (`slot` $slot^)? (`chunks` $chunks^)? (`generation` $generation^)?
     (`generations` $generations^)? (`sync_behind` $sync_behind^)?
     (`out` $out^)? (`parameters` $parameters^)? (`gradients` $gradients^)?
-    attr-dict
+    (`activations` $activations^)? attr-dict
   }];
   let hasVerifier = 1;
 }
