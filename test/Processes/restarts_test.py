@@ -97,6 +97,23 @@ class Restarts(unittest.TestCase):
         self.assertIn("note: restart 1 of 3 after ", output)
         self.assertEqual(self.losses("mpirun"), self.expected)
 
+    def test_lost_at_the_end(self):
+        """Who comes back when the others are done has nothing to wait for."""
+        command = self.command("p3.gvx", "late", "--checkpoint=late")
+        subprocess.run(command, cwd=self.work, check=True,
+                       stdout=subprocess.DEVNULL)
+        environment = dict(os.environ, WORLD_SIZE="3", RANK="1", LOCAL_RANK="1",
+                           MASTER_ADDR="127.0.0.1",
+                           MASTER_PORT=str(free_port()),
+                           GRT_RENDEZVOUS_SECONDS="1")
+        run = subprocess.run(command + ["--resume", "--restarts=9"],
+                             cwd=self.work, env=environment, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        self.assertEqual(run.stdout.count("did not meet process 0"), 2)
+        self.assertIn("note: the run has done all its steps, and nobody waits "
+                      "for this process", run.stdout)
+
     def test_fewer(self):
         environment = dict(os.environ, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1",
                            MASTER_PORT=str(free_port()),

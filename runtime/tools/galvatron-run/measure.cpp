@@ -379,12 +379,12 @@ void Measurement::sayResult() const {
 }
 
 Status Measurement::run(int &exitCode) {
+  catchSignals();
   Status status = loadAll();
   if (status)
     status = agree(readKnown());
   if (!status)
     return status;
-  catchSignals();
   // Those with the fewest rounds: what an earlier call did not come to, or
   // another round of all.
   size_t least = SIZE_MAX;

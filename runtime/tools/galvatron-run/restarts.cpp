@@ -340,8 +340,15 @@ int supervise(const Options &options, char **arguments) {
   Attempt attempt;
   passSignalsOn();
   while (true) {
+    bool wasDone = attempt.number > 0 && newestStep(options) >= *options.steps;
     AttemptEnd end = runAttempt(options, arguments, attempt, countBefore);
     uint64_t step = newestStep(options);
+    // A process that is lost when the others have done all steps finds nobody
+    // when it comes back.
+    if (!leads && wasDone && end.exitCode == ExitPeerLost && !end.signal) {
+      say("the run has done all its steps, and nobody waits for this process");
+      return ExitDone;
+    }
     RestartDecision next = policy.ended(end, step);
     int code = end.signal ? 128 + end.signal : end.exitCode;
     // The run is well, without this process.
