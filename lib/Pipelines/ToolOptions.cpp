@@ -270,6 +270,11 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::desc("how --space=amp places its ranks: heuristic (the "
                          "default), anneal or search"),
                 cl::value_desc("NAME"), cl::cat(tool.category())),
+      groups("groups",
+             cl::desc("devices of the stages: equal, or any for unequal groups "
+                      "in any order (the default of --space=bmw where nodes "
+                      "differ)"),
+             cl::value_desc("equal|any"), cl::cat(tool.category())),
       ringLink(
           "ring-link",
           cl::desc("what a ring of --space=amp has: the slowest link "
@@ -579,6 +584,13 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     options.ring =
         ringLink == "lowest" ? RingLink::Lowest : RingLink::Neighbours;
   }
+  if (groups.getNumOccurrences()) {
+    llvm::Expected<Groups> parsed = parseGroups(groups);
+    if (!parsed)
+      return makeError("option --groups: " +
+                       llvm::toString(parsed.takeError()));
+    options.groups = *parsed;
+  }
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)
@@ -666,7 +678,7 @@ std::string PlanOptions::searchOption() const {
       &batch,     &maxBatch,       &batchStep, &pipelineDegree, &microBatches,
       &chunks,    &microBatchRule, &gap,       &timeLimit,      &searchLimit,
       &keepDpSdp, &placement,      &ringLink,  &placementSeed,  &paradigms,
-      &offload,   &allowDelayed};
+      &offload,   &allowDelayed,   &groups};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

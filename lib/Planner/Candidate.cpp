@@ -13,6 +13,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 using namespace llvm;
@@ -20,8 +21,14 @@ using namespace llvm;
 namespace galvatron::planner {
 
 std::string Shape::str() const {
-  return "pp" + std::to_string(degree()) + " m" + std::to_string(microBatches) +
-         " batch " + std::to_string(batch);
+  std::string text = "pp" + std::to_string(degree());
+  if (!layout->hasEqualGroups()) {
+    for (size_t s = 0; s < layout->devices.size(); ++s)
+      text += (s == 0 ? " (" : "+") + std::to_string(layout->devices[s].size());
+    text += ")";
+  }
+  return text + " m" + std::to_string(microBatches) + " batch " +
+         std::to_string(batch);
 }
 
 std::unique_ptr<Candidate>
@@ -105,14 +112,16 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
   const StrategySet &set = *layout.set;
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, theShape.microBatches);
-  std::map<std::pair<size_t, size_t>, size_t> placeIndex;
+  std::map<std::tuple<size_t, size_t, size_t>, size_t> placeIndex;
   for (size_t s = 0; s < layout.devices.size(); ++s) {
+    const StrategySubset &own = layout.own[s];
     StageShape shape = stageShape(s);
     PipelineStage stage;
     stage.inFlight = shape.inFlight;
     stage.memory = layout.memory[s] - stageConstantBytes(shape);
-    auto [it, fresh] = placeIndex.try_emplace({layout.place[s], contentions[s]},
-                                              placeIndex.size());
+    auto [it, fresh] = placeIndex.try_emplace(
+        {layout.place[s], layout.movePlace[s], contentions[s]},
+        placeIndex.size());
     stage.place = it->second;
     theProblem.stages.push_back(stage);
     if (!fresh)
@@ -130,7 +139,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
           tables.kindOptions(model.kindOf(l), layout, s, theShape.samples(),
                              theShape.microBatches);
       if (none_of(kind.options, [&](const KindOption &option) {
-            return set.allows(pin, option.strategy);
+            return set.allows(pin, own.strategy + option.strategy);
           })) {
         refusal =
             pin ? pinRefusal(model, *theShape.schedule, l, set.strategies[*pin],
@@ -143,16 +152,17 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
       theProblem.optionSets.emplace_back();
       strategyOf.emplace_back();
       for (const KindOption &from : kind.options) {
-        if (!set.allows(pin, from.strategy))
+        size_t strategy = own.strategy + from.strategy;
+        if (!set.allows(pin, strategy))
           continue;
         PipelineOption option;
-        option.layoutClass = set.classOf[from.strategy];
-        option.tieKey = set.tieKeyOf[from.strategy];
+        option.layoutClass = set.classOf[strategy];
+        option.tieKey = set.tieKeyOf[strategy];
         option.time = from.time;
         option.nosync = from.nosync;
         setMemory(option, from, shape);
         theProblem.optionSets.back().push_back(option);
-        strategyOf.back().push_back(from.strategy);
+        strategyOf.back().push_back(strategy);
       }
     }
   }
@@ -203,9 +213,35 @@ void Candidate::shortenLong() {
       }
 }
 
+/// A matrix over the classes (or tie keys) of all groups from one over those of
+/// two. What neither group has no layer of theirs can have: there stands what
+/// the first one that they have costs, which leaves rows and columns the least
+/// and the most that they had.
+std::vector<Picoseconds> Candidate::spread(ArrayRef<Picoseconds> block,
+                                           const StrategySubset &rows,
+                                           const StrategySubset &columns,
+                                           size_t side, bool ties) const {
+  auto sizeOf = [&](const StrategySubset &own) {
+    return ties ? own.set->tieKeys.size() : own.set->classes.size();
+  };
+  size_t height = sizeOf(rows), width = sizeOf(columns);
+  if (height == side && width == side)
+    return block.vec();
+  auto place = [&](size_t index, const StrategySubset &own, size_t size) {
+    size_t first = ties ? own.tieKey : own.layoutClass;
+    return index >= first && index < first + size ? index - first : 0;
+  };
+  std::vector<Picoseconds> matrix;
+  matrix.reserve(side * side);
+  for (size_t row = 0; row < side; ++row)
+    for (size_t column = 0; column < side; ++column)
+      matrix.push_back(block[place(row, rows, height) * width +
+                             place(column, columns, width)]);
+  return matrix;
+}
+
 void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
   const Layout &layout = *theShape.layout;
-  const StrategySet &set = *layout.set;
   int64_t samples = theShape.samples();
   size_t count = model.layerCount();
   auto times = [&](const std::vector<ReshardRate> &rates, int64_t bytes) {
@@ -214,8 +250,10 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
       matrix.push_back(transferPicoseconds(rate, bytes, samples));
     return matrix;
   };
-  auto add = [&](std::vector<Picoseconds> matrix) {
-    theProblem.matrices.push_back(std::move(matrix));
+  auto add = [&](ArrayRef<Picoseconds> block, const StrategySubset &former,
+                 const StrategySubset &latter) {
+    theProblem.matrices.push_back(
+        spread(block, former, latter, theProblem.classes, /*ties=*/false));
     return theProblem.matrices.size() - 1;
   };
   // Few different sizes of boundaries: one matrix each.
@@ -225,7 +263,11 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     size_t place = theProblem.stages[s].place;
     if (std::exchange(seen[place], 1))
       continue;
-    const auto &rates = tables.boundaryRates(set, layout.place[s]);
+    const StrategySubset &own = layout.own[s];
+    const auto &rates =
+        tables.boundaryRates(*own.set, *own.set, layout.movePlace[s]);
+    if (tables.incomplete())
+      return;
     std::map<int64_t, size_t> known;
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
@@ -235,26 +277,30 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
         std::vector<Picoseconds> gradient = times(rates.backward, bytes);
         for (size_t cell = 0; cell < both.size(); ++cell)
           both[cell] += gradient[cell];
-        it->second = add(std::move(both));
+        it->second = add(both, own, own);
       }
       theProblem.transforms[place].push_back(it->second);
     }
   }
   std::map<size_t, size_t> cutIndex;
-  for (size_t place : layout.cutPlace) {
+  for (auto [s, place] : enumerate(layout.cutPlace)) {
+    const StrategySubset &former = layout.own[s], &latter = layout.own[s + 1];
     auto [index, isNew] = cutIndex.try_emplace(place, theProblem.cuts.size());
     theProblem.cutPlace.push_back(index->second);
     if (!isNew)
       continue;
     theProblem.cuts.emplace_back();
-    const auto &rates = tables.boundaryRates(set, place);
+    const auto &rates = tables.boundaryRates(*former.set, *latter.set, place);
+    if (tables.incomplete())
+      return;
     std::map<int64_t, PipelineCut> known;
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes);
       if (fresh) {
-        it->second.activation = add(times(rates.forward, bytes));
-        it->second.gradient = add(times(rates.backward, bytes));
+        it->second.activation =
+            add(times(rates.forward, bytes), former, latter);
+        it->second.gradient = add(times(rates.backward, bytes), former, latter);
       }
       theProblem.cuts.back().push_back(it->second);
     }
@@ -317,9 +363,15 @@ void Candidate::addTies(LayerModel &model, CostTables &tables) {
         size_t place = tables.placeOf(layout.devices[o], layout.devices[b]);
         auto [it, fresh] =
             known.try_emplace(place, theProblem.tieTables.size());
-        if (fresh)
+        if (fresh) {
+          const StrategySubset &owner = layout.own[o], &user = layout.own[b];
+          const std::vector<Picoseconds> &times =
+              tables.tieTimes(*owner.set, *user.set, place, tie.bytes);
+          if (tables.incomplete())
+            return;
           theProblem.tieTables.push_back(
-              tables.tieTimes(*layout.set, place, tie.bytes));
+              spread(times, owner, user, theProblem.tieKeys, /*ties=*/true));
+        }
         out.table[o * stages + b] = it->second;
       }
     theProblem.ties.push_back(std::move(out));
@@ -366,6 +418,55 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
   return result;
 }
 
+/// The slowest stage takes at least w_0 N_0 + w_1 N_1 + ... for weights w of
+/// sum 1, so at least as long as if every layer were where w N is least. Stages
+/// count by how fast each would do the whole model.
+static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
+                                const Shape &shape,
+                                ArrayRef<size_t> contentions) {
+  const Layout &layout = *shape.layout;
+  std::map<size_t, int64_t> layersOfKind;
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    ++layersOfKind[model.kindOf(l)];
+  struct Sort {
+    size_t stage;
+    int64_t count = 0;
+    double weight = 0;
+  };
+  std::map<std::pair<size_t, size_t>, Sort> sorts;
+  for (size_t s = 0; s < layout.place.size(); ++s)
+    ++sorts.try_emplace({layout.place[s], contentions[s]}, Sort{s})
+          .first->second.count;
+  auto leastOn = [&](const Sort &sort, size_t kind) {
+    return static_cast<double>(tables
+                                   .kindOptions(kind, layout, sort.stage,
+                                                shape.samples(),
+                                                shape.microBatches)
+                                   .leastNosync);
+  };
+  double sum = 0;
+  for (auto &[key, sort] : sorts) {
+    double whole = 0;
+    for (auto [kind, count] : layersOfKind)
+      whole += static_cast<double>(count) * leastOn(sort, kind);
+    if (whole <= 0)
+      return 0;
+    sort.weight = 1 / whole;
+    sum += static_cast<double>(sort.count) * sort.weight;
+  }
+  double bound = 0;
+  for (auto [kind, count] : layersOfKind) {
+    double least = std::numeric_limits<double>::infinity();
+    for (auto &[key, sort] : sorts)
+      least = std::min(least, sort.weight / sum * leastOn(sort, kind));
+    bound += static_cast<double>(count) * least;
+  }
+  // A little less for what doubles round.
+  constexpr double rounding = 1 - 1e-12;
+  return static_cast<Picoseconds>(
+      std::min(bound * rounding, static_cast<double>(kMostTime)));
+}
+
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
   const Layout &layout = *shape.layout;
   const std::vector<size_t> &contentions =
@@ -398,6 +499,8 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
     largest = std::max(largest, least.nosync);
   }
   Picoseconds share = (nosync + layout.degree - 1) / layout.degree;
+  if (!layout.hasEqualGroups() || stages.size() > 1)
+    share = std::max(share, slowestStage(model, tables, shape, contentions));
   return {time, std::max(share, largest)};
 }
 

@@ -32,7 +32,7 @@ struct Shape {
 
   int64_t degree() const { return layout->degree; }
   int64_t samples() const { return batch / microBatches; }
-  /// "pp2 m4 batch 32".
+  /// "pp2 m4 batch 32", "pp2 (3+1) m4 batch 32" with unequal groups.
   std::string str() const;
 };
 
@@ -128,6 +128,10 @@ private:
   void addTransfers(LayerModel &model, CostTables &tables);
   void addBoundaries(LayerModel &model);
   void makeTransfersFree(size_t layers);
+  std::vector<Picoseconds> spread(llvm::ArrayRef<Picoseconds> block,
+                                  const StrategySubset &rows,
+                                  const StrategySubset &columns, size_t side,
+                                  bool ties) const;
   void addTies(LayerModel &model, CostTables &tables);
   bool makeTimesLeast(LayerModel &model, CostTables &tables,
                       const LeastForm &form, Picoseconds atMost);

@@ -58,12 +58,33 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies,
   return set;
 }
 
-std::string CostTables::signature(ArrayRef<int64_t> a,
-                                  ArrayRef<int64_t> b) const {
+StrategySet StrategySet::join(ArrayRef<const StrategySet *> sets) {
+  StrategySet all;
+  for (const StrategySet *set : sets) {
+    size_t strategy = all.strategies.size(), layoutClass = all.classes.size(),
+           tieKey = all.tieKeys.size();
+    llvm::append_range(all.strategies, set->strategies);
+    for (size_t own : set->classOf)
+      all.classOf.push_back(layoutClass + own);
+    for (size_t own : set->classes)
+      all.classes.push_back(strategy + own);
+    for (size_t own : set->tieKeyOf)
+      all.tieKeyOf.push_back(tieKey + own);
+    for (size_t own : set->tieKeys)
+      all.tieKeys.push_back(strategy + own);
+  }
+  all.free = all.strategies.size();
+  return all;
+}
+
+std::string CostTables::signature(ArrayRef<int64_t> a, ArrayRef<int64_t> b,
+                                  bool moves) const {
   // Ranks matter by type and by which of them share a node; with an explicit
   // matrix they matter by number. A node's number is that of its first member.
   std::string text;
   std::map<int64_t, size_t> nodes;
+  bool apart = anyGroups && (moves || !cluster.collectives().empty());
+  int64_t first = std::min(*llvm::min_element(a), *llvm::min_element(b));
   for (ArrayRef<int64_t> list : {a, b}) {
     for (int64_t device : list) {
       size_t node =
@@ -72,6 +93,8 @@ std::string CostTables::signature(ArrayRef<int64_t> a,
       text += "@" + std::to_string(cluster.nodeGroupOf(device));
       if (cluster.hasBandwidthMatrix())
         text += "#" + std::to_string(device);
+      if (apart)
+        text += "+" + std::to_string(device - first);
       text += ",";
     }
     text += ";";
@@ -82,12 +105,17 @@ std::string CostTables::signature(ArrayRef<int64_t> a,
 }
 
 size_t CostTables::placeOf(ArrayRef<int64_t> devices) {
-  return placeOf(devices, devices);
+  return numberOf(signature(devices, devices, /*moves=*/false), devices,
+                  devices);
 }
 
 size_t CostTables::placeOf(ArrayRef<int64_t> from, ArrayRef<int64_t> to) {
-  auto [it, fresh] =
-      placeNumbers.try_emplace(signature(from, to), places.size());
+  return numberOf(signature(from, to, /*moves=*/true), from, to);
+}
+
+size_t CostTables::numberOf(std::string text, ArrayRef<int64_t> from,
+                            ArrayRef<int64_t> to) {
+  auto [it, fresh] = placeNumbers.try_emplace(std::move(text), places.size());
   if (fresh)
     places.push_back({from.vec(), to.vec(), {}});
   return it->second;
@@ -103,7 +131,7 @@ size_t CostTables::contentionNumber(const CoreContention &contention) {
 const std::vector<size_t> &CostTables::contentionsOf(const Layout &layout,
                                                      int64_t microBatches) {
   auto [it, fresh] = contentionNumbers.try_emplace(
-      {layout.degree, contended ? microBatches : 0});
+      {layout.number, contended ? microBatches : 0});
   if (fresh)
     for (const CoreContention &contention :
          pipelineContention(cluster, layout.devices, microBatches))
@@ -135,11 +163,11 @@ static int64_t transientGatheredAhead(const LayerFootprint &footprint) {
 const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                                            size_t stage, int64_t samples,
                                            int64_t microBatches) {
-  const StrategySet &set = *layout.set;
+  const StrategySet &set = *layout.own[stage].set;
   size_t place = layout.place[stage];
   size_t contention = contentionsOf(layout, microBatches)[stage];
-  auto [it, fresh] =
-      kinds.try_emplace({place, kind, samples, contention, ahead});
+  auto [it, fresh] = kinds.try_emplace(
+      {place, kind, samples, contention, ahead, layout.degree});
   KindOptions &entry = it->second;
   if (!fresh)
     return entry;
@@ -193,47 +221,53 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
 }
 
 const CostTables::BoundaryRates &
-CostTables::boundaryRates(const StrategySet &set, size_t pairPlace) {
+CostTables::boundaryRates(const StrategySet &former, const StrategySet &latter,
+                          size_t pairPlace) {
   auto [it, fresh] = rates.try_emplace(pairPlace);
   if (!fresh)
     return it->second;
   const Place &at = places[pairPlace];
   auto [forward, backward] = std::tie(it->second.forward, it->second.backward);
-  for (size_t from : set.classes)
-    for (size_t to : set.classes) {
+  for (size_t from : former.classes)
+    for (size_t to : latter.classes) {
       if (cancelled())
         return leftOut(rates, it);
-      forward.push_back(reshardRate(cluster, set.strategies[from],
-                                    set.strategies[to], at.from, at.to));
+      forward.push_back(reshardRate(cluster, former.strategies[from],
+                                    latter.strategies[to], at.from, at.to));
     }
   // Inside a stage the way back is a move from the latter class to the former.
-  size_t count = set.classes.size();
-  for (size_t from = 0; from < count; ++from)
-    for (size_t to = 0; to < count; ++to) {
+  size_t rows = former.classes.size(), columns = latter.classes.size();
+  for (size_t from = 0; from < rows; ++from)
+    for (size_t to = 0; to < columns; ++to) {
       if (cancelled())
         return leftOut(rates, it);
       backward.push_back(
           at.from == at.to
-              ? forward[to * count + from]
-              : reshardRate(cluster, set.strategies[set.classes[to]],
-                            set.strategies[set.classes[from]], at.to, at.from));
+              ? forward[to * columns + from]
+              : reshardRate(cluster, latter.strategies[latter.classes[to]],
+                            former.strategies[former.classes[from]], at.to,
+                            at.from));
     }
   return it->second;
 }
 
 const std::vector<Picoseconds> &
-CostTables::tieTimes(const StrategySet &set, size_t pairPlace, int64_t bytes) {
+CostTables::tieTimes(const StrategySet &owner, const StrategySet &borrower,
+                     size_t pairPlace, int64_t bytes) {
   auto [it, fresh] = ties.try_emplace({pairPlace, bytes});
   if (!fresh)
     return it->second;
   if (cancelled())
     return leftOut(ties, it);
   const Place &at = places[pairPlace];
-  std::vector<Strategy> strategies;
-  for (size_t strategy : set.tieKeys)
-    strategies.push_back(set.strategies[strategy]);
+  auto keysOf = [](const StrategySet &set) {
+    std::vector<Strategy> strategies;
+    for (size_t strategy : set.tieKeys)
+      strategies.push_back(set.strategies[strategy]);
+    return strategies;
+  };
   for (const TieTime &time : galvatron::tieTimes(
-           cluster, strategies, strategies, at.from, at.to, bytes))
+           cluster, keysOf(owner), keysOf(borrower), at.from, at.to, bytes))
     it->second.push_back(toPicoseconds(time.total()));
   return it->second;
 }

@@ -22,6 +22,8 @@
 #include "galvatron/Support/Cancellation.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <map>
 #include <optional>
 #include <string>
@@ -84,6 +86,9 @@ struct StrategySet {
   /// The same with the strategies of the pins, by layer.
   static StrategySet make(std::vector<Strategy> strategies,
                           llvm::ArrayRef<std::optional<Strategy>> pins);
+  /// Several of different group sizes, one behind the other; no layer of them
+  /// is pinned.
+  static StrategySet join(llvm::ArrayRef<const StrategySet *> sets);
 
   std::optional<size_t> pinOf(size_t layer) const {
     return pinned.empty() ? std::nullopt : pinned[layer];
@@ -93,15 +98,31 @@ struct StrategySet {
   }
 };
 
-/// A pipeline of equal groups of consecutive devices.
+/// The strategies of one group size among those of all sizes of a layout.
+struct StrategySubset {
+  const StrategySet *set = nullptr;
+  /// Numbers of its first strategy, class and tie key among all.
+  size_t strategy = 0, layoutClass = 0, tieKey = 0;
+};
+
+/// A pipeline of groups of devices, in order.
 struct Layout {
   int64_t degree = 1;
+  size_t number = 0; ///< of the search's layouts
+  /// Of all sizes of groups, one behind the other.
   const StrategySet *set = nullptr;
+  std::vector<StrategySubset> own;           ///< by stage
   std::vector<std::vector<int64_t>> devices; ///< by stage
   std::vector<int64_t> memory;               ///< budget by stage, bytes
   std::vector<BackendTraits> backend;        ///< by stage
   std::vector<size_t> place;                 ///< by stage, of CostTables
+  std::vector<size_t> movePlace;             ///< by stage, the same of moves
   std::vector<size_t> cutPlace;              ///< by cut, of CostTables
+
+  bool hasEqualGroups() const {
+    return llvm::all_of(
+        own, [&](const StrategySubset &subset) { return subset.set == set; });
+  }
 };
 
 /// The parts of a layer's time that lower bounds of an executed step are made
@@ -164,9 +185,17 @@ public:
   }
   bool incomplete() const { return isIncomplete; }
 
+  /// From now on places of any groups of devices are asked for, and not only
+  /// those of consecutive ones. Who sends a block to whom, and which table of a
+  /// collective fits, depends on how far apart ranks are.
+  void setAnyGroups() { anyGroups = true; }
+
   /// Numbers of device lists, and of pairs of them, that no cost can tell
-  /// apart.
+  /// apart: of layers, of moves inside a stage, of moves between stages.
   size_t placeOf(llvm::ArrayRef<int64_t> devices);
+  size_t movePlaceOf(llvm::ArrayRef<int64_t> devices) {
+    return placeOf(devices, devices);
+  }
   size_t placeOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to);
 
   /// The number of a list of contentions; 0 is the empty one.
@@ -178,7 +207,8 @@ public:
   bool sharesCores() const { return contended; }
 
   /// Options of a kind on a stage of a layout for micro-batches of `samples`:
-  /// strategies whose blocks do not divide the samples are left out.
+  /// strategies whose blocks do not divide the samples are left out. Strategies
+  /// are numbered as in the set of the stage's size.
   const KindOptions &kindOptions(size_t kind, const Layout &layout,
                                  size_t stage, int64_t samples,
                                  int64_t microBatches);
@@ -190,15 +220,19 @@ public:
   /// Whether some option that was priced can gather ahead.
   bool someGatherAhead() const { return canGatherAhead; }
 
-  /// Rates of a boundary's move, by class of the former and the latter layer:
-  /// forward (activation) and backward (gradient).
+  /// Rates of a boundary's move: forward (activation) and backward (gradient).
   struct BoundaryRates {
     std::vector<ReshardRate> forward, backward;
   };
-  const BoundaryRates &boundaryRates(const StrategySet &set, size_t pairPlace);
+  /// Row by row, by class of the former and the latter layer, of the sets of
+  /// the groups that the place was made of.
+  const BoundaryRates &boundaryRates(const StrategySet &former,
+                                     const StrategySet &latter,
+                                     size_t pairPlace);
 
   /// tieSeconds for every (owner's tie key, borrower's tie key).
-  const std::vector<Picoseconds> &tieTimes(const StrategySet &set,
+  const std::vector<Picoseconds> &tieTimes(const StrategySet &owner,
+                                           const StrategySet &borrower,
                                            size_t pairPlace, int64_t bytes);
 
 private:
@@ -207,8 +241,10 @@ private:
     isIncomplete |= cancellation && cancellation->requested();
     return isIncomplete;
   }
-  std::string signature(llvm::ArrayRef<int64_t> a,
-                        llvm::ArrayRef<int64_t> b) const;
+  std::string signature(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b,
+                        bool moves) const;
+  size_t numberOf(std::string text, llvm::ArrayRef<int64_t> from,
+                  llvm::ArrayRef<int64_t> to);
 
   struct Place {
     std::vector<int64_t> from, to;    ///< the first lists seen
@@ -222,14 +258,17 @@ private:
   const Cancellation *cancellation = nullptr;
   bool isIncomplete = false;
   bool ahead = false, canGatherAhead = false;
+  bool anyGroups = false;
   std::string dtype;
   bool contended;
   std::vector<CoreContention> contentions; ///< by number
-  /// By pipeline degree and micro-batches.
-  std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> contentionNumbers;
+  /// By layout and micro-batches.
+  std::map<std::pair<size_t, int64_t>, std::vector<size_t>> contentionNumbers;
   std::map<std::string, size_t> placeNumbers;
   std::vector<Place> places;
-  std::map<std::tuple<size_t, size_t, int64_t, size_t, bool>, KindOptions>
+  /// By place, kind, samples, contention, gathers ahead, stages.
+  std::map<std::tuple<size_t, size_t, int64_t, size_t, bool, int64_t>,
+           KindOptions>
       kinds;
   std::map<size_t, BoundaryRates> rates;
   std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;

@@ -70,6 +70,7 @@ Picoseconds floorPicoseconds(double seconds) {
 /// (2 - s) (min(typical, y) + max(0, min(x, z) - typical)), of which the first
 /// belongs to the gathered layer and the second to the one that computes.
 struct Hiding {
+  const StrategySet *set = nullptr; ///< of the stage
   double part = 0;                  ///< 2 - s
   double forward = 0, backward = 0; ///< typical computation
   /// By layout class.
@@ -106,7 +107,7 @@ public:
   }
   Least of(const KindOption &option, const Hiding &hiding) const {
     const LeastParts &parts = option.least;
-    size_t layoutClass = layout.set->classOf[option.strategy];
+    size_t layoutClass = hiding.set->classOf[option.strategy];
     double forward =
         hiding.hidden(parts.forward, parts.forwardAhead, hiding.forward,
                       hiding.longestForward[layoutClass]);
@@ -124,7 +125,8 @@ public:
   /// recomputation included.
   Hiding hidingOn(size_t stage) const {
     Hiding hiding;
-    const StrategySet &set = *layout.set;
+    const StrategySet &set = *layout.own[stage].set;
+    hiding.set = &set;
     hiding.longestForward.assign(set.classes.size(), 0);
     hiding.longestBackward.assign(set.classes.size(), 0);
     auto raise = [](double &most, double time) { most = std::max(most, time); };
@@ -294,9 +296,10 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     strategyOf.back().push_back(priced.strategy);
     leastEnds.back().push_back(priced.end);
   };
-  std::map<std::tuple<size_t, size_t, StageWeights>, size_t> placeIndex;
+  std::map<std::tuple<size_t, size_t, size_t, StageWeights>, size_t> placeIndex;
   for (size_t s = 0; s < stages; ++s) {
     Hiding hiding = least.hidingOn(s);
+    size_t firstStrategy = layout.own[s].strategy;
     StageWeights weights;
     weights.streams = layout.backend[s].streams;
     weights.own = form.weights[s];
@@ -306,7 +309,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       weights.ahead = (slotsOf(s) - 1) / (count - 1);
     PipelineStage stage = old.stages[s];
     auto [it, fresh] = placeIndex.try_emplace(
-        {layout.place[s], contentions[s], weights}, placeIndex.size());
+        {layout.place[s], layout.movePlace[s], contentions[s], weights},
+        placeIndex.size());
     size_t oldPlace = stage.place;
     stage.place = it->second;
     problem.stages.push_back(stage);
@@ -332,7 +336,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       leastEnds.emplace_back();
       std::optional<Priced> fastest; ///< of those that take too long
       for (const KindOption &from : kind.options) {
-        if (!layout.set->allows(pin, from.strategy))
+        size_t strategy = firstStrategy + from.strategy;
+        if (!layout.set->allows(pin, strategy))
           continue;
         Least time = least.of(from, hiding);
         double both = time.forward + time.backward, sync = from.least.sync;
@@ -342,7 +347,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
                      : (kind.slowdown - 1) * sync;
         PipelineOption option;
         option.layoutClass =
-            old.classes > 1 ? layout.set->classOf[from.strategy] : 0;
+            old.classes > 1 ? layout.set->classOf[strategy] : 0;
         double end = sync + from.least.end;
         double atAll = both - weights.later * time.backward + weights.own * end;
         // Counted as nothing it would be too much.
@@ -353,8 +358,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
             both - weights.ahead * ((1 - weights.later) * time.forward +
                                     weights.later * time.backward));
         setMemory(option, from, stageShape(s));
-        Priced priced{
-            option, from.strategy, {time.backward * 1e12, end * 1e12}};
+        Priced priced{option, strategy, {time.backward * 1e12, end * 1e12}};
         Picoseconds cost = problem.leastCost(option);
         if (cost <= atMost)
           keep(priced);

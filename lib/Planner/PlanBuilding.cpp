@@ -47,7 +47,9 @@ constexpr uint64_t kHeuristicSteps = 4'000'000;
 /// What Algorithm 2 makes of the shape that the exact search chose, as far as
 /// it gets.
 std::optional<Picoseconds> PlanSearch::compareHeuristic() {
-  if (space.partition != PartitionMode::Free || best->shape.degree() == 1)
+  // Algorithm 2 moves layers with their strategies.
+  if (space.partition != PartitionMode::Free || best->shape.degree() == 1 ||
+      !best->shape.layout->hasEqualGroups())
     return std::nullopt;
   std::unique_ptr<Candidate> candidate = candidateOf(best->shape);
   if (!candidate)

@@ -84,6 +84,10 @@ Infeasible PlanSearch::explain(int64_t batch) {
       consumeError(std::move(error));
       return false;
     }
+    if (Error error = applyGroups(cluster, changed, *other)) {
+      consumeError(std::move(error));
+      return false;
+    }
     PlanSearch search(model, cluster, changed, *other);
     std::optional<int64_t> excess = search.leastExcess(changedBatch);
     return excess && *excess <= 0 && !late();

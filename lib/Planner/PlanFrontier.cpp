@@ -303,7 +303,7 @@ bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
   // are shared more micro-batches make each of them slower.
   bool families =
       space.partition != PartitionMode::BiObjective && !tables.sharesCores();
-  std::map<std::pair<int64_t, int64_t>, size_t> familyOf;
+  std::map<std::pair<size_t, int64_t>, size_t> familyOf;
   for (int64_t batch : batches)
     for (Shape &shape : shapesOf(batch)) {
       any = true;
@@ -320,7 +320,7 @@ bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
           shape.schedule->slotsBoundedIn({shape.degree()});
       if (families && bound && shape.microBatches >= *bound) {
         auto [it, fresh] = familyOf.try_emplace(
-            {shape.degree(), shape.samples()}, queue.size());
+            {shape.layout->number, shape.samples()}, queue.size());
         if (!fresh) {
           // Batches ascend.
           Entry &known = queue[it->second];

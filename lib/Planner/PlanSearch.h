@@ -18,6 +18,7 @@
 #define GALVATRON_LIB_PLANNER_PLANSEARCH_H
 
 #include "Candidate.h"
+#include "Groups.h"
 #include "MicroBatchRule.h"
 #include "Spaces.h"
 
@@ -72,6 +73,8 @@ public:
                options.schedule ? *options.schedule : defaultSchedule()),
         begin(std::chrono::steady_clock::now()) {
     tables.setCancellation(options.cancellation);
+    if (this->space.anyGroups)
+      tables.setAnyGroups();
   }
 
   llvm::Expected<PlannerResult> run();
@@ -114,7 +117,10 @@ private:
   };
   using Queue = std::vector<Entry>; ///< a heap by Later
 
-  const Layout *layoutOf(int64_t degree);
+  const Layout *equalLayout(int64_t degree);
+  const Layout *layoutOf(std::vector<std::vector<int64_t>> devices);
+  const StrategySet &setOf(int64_t groupSize);
+  void makeLayouts();
   std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
   std::vector<Shape> shapesOf(int64_t batch);
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
@@ -195,12 +201,15 @@ private:
   CostTables tables;
   std::chrono::steady_clock::time_point begin;
   std::map<int64_t, StrategySet> sets; ///< by group size
-  std::map<int64_t, Layout> layouts;   ///< by pipeline degree
-  /// By pipeline degree, samples of a micro-batch, and micro-batches as far as
-  /// times depend on them.
-  std::map<std::tuple<int64_t, int64_t, int64_t>, FreeBound> freeBounds;
+  /// By the sizes of groups, of layouts with several.
+  std::map<std::vector<int64_t>, StrategySet> joinedSets;
+  std::map<DeviceGroups, std::unique_ptr<Layout>> layouts;
+  std::vector<const Layout *> searched; ///< in order; see makeLayouts()
+  /// By layout, samples of a micro-batch, and micro-batches as far as times
+  /// depend on them.
+  std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds;
   /// The same, and micro-batches as far as memory depends on them.
-  std::map<std::tuple<int64_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
+  std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
   std::vector<Incumbent> alternatives; ///< to the best, by the formula
   Finder finder = Finder::Exact;       ///< of the best plan

@@ -22,30 +22,100 @@ static Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
   return static_cast<Picoseconds>(std::min<__int128>(sum, kNoBound - 1));
 }
 
-const Layout *PlanSearch::layoutOf(int64_t degree) {
-  auto [it, fresh] = layouts.try_emplace(degree);
-  Layout &layout = it->second;
-  if (!fresh)
-    return &layout;
-  int64_t devices = cluster.deviceCount();
-  auto [set, isNew] = sets.try_emplace(devices / degree);
+const StrategySet &PlanSearch::setOf(int64_t groupSize) {
+  auto [set, isNew] = sets.try_emplace(groupSize);
   if (isNew)
-    set->second =
-        StrategySet::make(space.strategies(devices / degree), space.pins);
-  layout.degree = degree;
-  layout.set = &set->second;
-  layout.devices = stageDevices(devices, degree);
+    set->second = StrategySet::make(space.strategies(groupSize), space.pins);
+  return set->second;
+}
+
+const Layout *PlanSearch::layoutOf(DeviceGroups devices) {
+  auto [it, fresh] = layouts.try_emplace(devices);
+  if (!fresh)
+    return it->second.get();
+  it->second = std::make_unique<Layout>();
+  Layout &layout = *it->second;
+  layout.degree = static_cast<int64_t>(devices.size());
+  layout.number = layouts.size() - 1;
+  layout.devices = std::move(devices);
+  std::vector<int64_t> sizes;
+  for (const std::vector<int64_t> &group : layout.devices)
+    sizes.push_back(static_cast<int64_t>(group.size()));
+  std::vector<int64_t> distinct = sizes;
+  llvm::sort(distinct);
+  distinct.erase(llvm::unique(distinct), distinct.end());
+  std::map<int64_t, StrategySubset> own;
+  StrategySubset next;
+  std::vector<const StrategySet *> parts;
+  for (int64_t size : distinct) {
+    const StrategySet &set = setOf(size);
+    parts.push_back(&set);
+    next.set = &set;
+    own[size] = next;
+    next.strategy += set.strategies.size();
+    next.layoutClass += set.classes.size();
+    next.tieKey += set.tieKeys.size();
+  }
+  layout.set = parts.front();
+  if (parts.size() > 1) {
+    auto [joined, isNew] = joinedSets.try_emplace(distinct);
+    if (isNew)
+      joined->second = StrategySet::join(parts);
+    layout.set = &joined->second;
+  }
   for (size_t s = 0; s < layout.devices.size(); ++s) {
+    layout.own.push_back(own[sizes[s]]);
     layout.memory.push_back(
         cluster.budgetOf(layout.devices[s], options.memory));
     layout.backend.push_back(
         backendTraits(cluster.backendOf(layout.devices[s])));
     layout.place.push_back(tables.placeOf(layout.devices[s]));
+    layout.movePlace.push_back(tables.movePlaceOf(layout.devices[s]));
     if (s > 0)
       layout.cutPlace.push_back(
           tables.placeOf(layout.devices[s - 1], layout.devices[s]));
   }
   return &layout;
+}
+
+const Layout *PlanSearch::equalLayout(int64_t degree) {
+  return layoutOf(stageDevices(cluster.deviceCount(), degree));
+}
+
+/// Sequences of groups that a search of one batch looks at, at most.
+constexpr size_t kMostSequences = 2000;
+/// The same of a sweep, which has hundreds of batches.
+constexpr size_t kMostOfSweep = 60;
+
+/// Equal groups of consecutive devices and, where the space has them, others.
+void PlanSearch::makeLayouts() {
+  if (!searched.empty())
+    return;
+  auto layers = static_cast<int64_t>(model.layerCount());
+  int64_t devices = cluster.deviceCount();
+  for (int64_t degree : space.pipelineDegrees)
+    if (degree <= layers && devices % degree == 0)
+      searched.push_back(equalLayout(degree));
+  if (!space.anyGroups)
+    return;
+  std::optional<int64_t> degree = options.pipelineDegree;
+  GroupSequences others =
+      groupSequences(cluster, std::min(layers, degree.value_or(layers)),
+                     options.batch ? kMostSequences : kMostOfSweep);
+  for (DeviceGroups &groups : others.sequences) {
+    if (degree && static_cast<int64_t>(groups.size()) != *degree)
+      continue;
+    size_t known = layouts.size();
+    const Layout *layout = layoutOf(std::move(groups));
+    // A stage without a strategy is none.
+    bool possible = all_of(layout->own, [](const StrategySubset &subset) {
+      return !subset.set->strategies.empty();
+    });
+    if (layouts.size() > known && possible)
+      searched.push_back(layout);
+  }
+  log(Twine(searched.size()) +
+      " sequences of groups of devices: " + groupRuleText(others.rule));
 }
 
 static const Schedule &scheduleOf(const PlannerOptions &options) {
@@ -67,17 +137,16 @@ std::vector<int64_t> PlanSearch::microBatchesOf(int64_t batch,
 
 std::vector<Shape> PlanSearch::shapesOf(int64_t batch) {
   std::vector<Shape> shapes;
-  auto layers = static_cast<int64_t>(model.layerCount());
-  for (int64_t degree : space.pipelineDegrees) {
-    if (degree > layers)
-      continue;
-    const Layout *layout = layoutOf(degree);
-    for (int64_t microBatches : microBatchesOf(batch, degree)) {
+  makeLayouts();
+  for (const Layout *layout : searched) {
+    for (int64_t microBatches : microBatchesOf(batch, layout->degree)) {
       int64_t samples = batch / microBatches;
       // A strategy that does not divide the samples is left out; a number of
       // micro-batches that leaves none is no shape.
-      if (none_of(layout->set->strategies, [&](const Strategy &strategy) {
-            return samples % strategy.sampleShards() == 0;
+      if (any_of(layout->own, [&](const StrategySubset &subset) {
+            return none_of(subset.set->strategies, [&](const Strategy &own) {
+              return samples % own.sampleShards() == 0;
+            });
           }))
         continue;
       shapes.push_back({batch, microBatches, &scheduleOf(options), layout});
@@ -125,7 +194,7 @@ PlanSearch::candidateOf(const Shape &shape, int64_t fewest, bool transfers) {
 
 Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
   auto [it, fresh] =
-      freeBounds.try_emplace({shape.degree(), shape.samples(),
+      freeBounds.try_emplace({shape.layout->number, shape.samples(),
                               tables.sharesCores() ? shape.microBatches : 0});
   if (fresh) {
     it->second = freeBound(model, tables, shape);
@@ -144,11 +213,12 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
 /// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
   int64_t microBatches = shape.microBatches;
-  std::optional<int64_t> bound = shape.schedule->slotsBoundedIn({shape.degree()});
+  std::optional<int64_t> bound =
+      shape.schedule->slotsBoundedIn({shape.degree()});
   if (bound && shape.degree() > 1 && !tables.sharesCores())
     microBatches = std::min(microBatches, *bound);
-  auto [it, fresh] =
-      sharedBounds.try_emplace({shape.degree(), shape.samples(), microBatches});
+  auto [it, fresh] = sharedBounds.try_emplace(
+      {shape.layout->number, shape.samples(), microBatches});
   if (fresh) {
     Shape fewest = shape;
     fewest.microBatches = microBatches;

@@ -148,6 +148,8 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   if (Error error =
           planner::applyPins(model, cluster.deviceCount(), options, *space))
     return error;
+  if (Error error = planner::applyGroups(cluster, options, *space))
+    return error;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
   if (options.offload != Offload::Off) {

@@ -7,6 +7,7 @@
 
 #include "Spaces.h"
 #include "ChunkedSearch.h"
+#include "Groups.h"
 
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
@@ -58,6 +59,14 @@ Expected<Placement> parsePlacement(StringRef text) {
   }
   return makeError("unknown placement '" + text + "', expected one of " +
                    known);
+}
+
+Expected<Groups> parseGroups(StringRef text) {
+  if (text == "equal")
+    return Groups::Equal;
+  if (text == "any")
+    return Groups::Any;
+  return makeError("expected 'equal' or 'any', found '" + text + "'");
 }
 
 namespace planner {
@@ -159,7 +168,8 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   }
   if (forcedDegree) {
     int64_t degree = *forcedDegree;
-    if (degree < 1 || devices % degree != 0)
+    bool unequal = options.groups == Groups::Any && degree <= devices;
+    if (degree < 1 || (devices % degree != 0 && !unequal))
       return makeError("pipeline degree " + Twine(degree) +
                        " does not divide the " + Twine(devices) + " devices");
     if (options.strategy && space.pipelineDegrees.front() != degree)
@@ -169,12 +179,38 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
                        "strategy '" +
                        options.strategy->str() + "' is for " +
                        Twine(options.strategy->devices()));
-    if (!is_contained(space.pipelineDegrees, degree))
+    if (!is_contained(space.pipelineDegrees, degree) && !unequal)
       return makeError("space '" + name + "' does not have pipeline degree " +
                        Twine(degree) + " on " + Twine(devices) + " devices");
     space.pipelineDegrees = {degree};
   }
   return space;
+}
+
+Error applyGroups(const Cluster &cluster, const PlannerOptions &options,
+                  Space &space) {
+  std::string without;
+  if (space.name != "bmw")
+    without = "space '" + space.name + "'";
+  else if (options.strategy)
+    without = "one strategy for all layers";
+  else if (!options.pins.empty())
+    without = "strategies of layers given";
+  else if (space.partition != PartitionMode::Free)
+    without = "a partition";
+  else if (options.microBatchRule == MicroBatchRule::Paper)
+    without = "the paper's micro-batches";
+  else if (options.offload != Offload::Off)
+    without = ("offload '" + offloadName(options.offload) + "'").str();
+  else if (chunksOf(options) > 1)
+    without = ("schedule '" + options.schedule->name() + "'").str();
+  if (options.groups == Groups::Any && !without.empty())
+    return makeError("unequal groups of devices are not searched with " +
+                     without);
+  space.anyGroups =
+      without.empty() &&
+      (options.groups ? *options.groups == Groups::Any : isMixed(cluster));
+  return Error::success();
 }
 
 Error applyPins(const LayerModel &model, int64_t devices,

@@ -32,6 +32,8 @@ struct Space {
   PartitionMode partition = PartitionMode::Even;
   /// By layer the strategy that it must have; empty if no layer is pinned.
   std::vector<std::optional<Strategy>> pins;
+  /// Stages may have unequal groups.
+  bool anyGroups = false;
 
   std::vector<Strategy> strategies(int64_t groupSize) const;
 };
@@ -45,6 +47,12 @@ llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
 /// contradict each other, the model, the cluster or another forced part.
 llvm::Error applyPins(const LayerModel &model, int64_t devices,
                       const PlannerOptions &options, Space &space);
+
+/// Whether stages may have unequal groups; decides Space::anyGroups and frees
+/// the pipeline degrees. Refuses unequal groups that are asked for where they
+/// are not searched.
+llvm::Error applyGroups(const Cluster &cluster, const PlannerOptions &options,
+                        Space &space);
 
 /// Refuses options that contradict each other, the model, the cluster or the
 /// space.

@@ -207,6 +207,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
         brute(model, cluster, batch, memory, schedule, space, anyPartition);
     PlannerOptions options = paperOptions();
     options.space = anyPartition ? "bmw" : devices == 4 ? "no-ckpt" : "base";
+    options.groups = Groups::Equal;
     options.batch = batch;
     options.memory = memory;
     options.schedule = &schedule;

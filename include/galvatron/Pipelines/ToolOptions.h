@@ -107,7 +107,7 @@ struct PlanOptions {
   std::string spaceHelp; ///< text that the option refers to
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
-      placement, ringLink, paradigms, offload;
+      placement, groups, ringLink, paradigms, offload;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;

@@ -48,6 +48,14 @@ llvm::StringRef placementName(Placement placement);
 /// Reads a name; the error lists all.
 llvm::Expected<Placement> parsePlacement(llvm::StringRef text);
 
+/// Which devices the stages of space 'bmw' may have.
+enum class Groups : uint8_t {
+  Equal, ///< equally many, consecutive
+  Any    ///< unequal groups in any order, too (docs/search.md)
+};
+/// Reads "equal" or "any"; the error lists both.
+llvm::Expected<Groups> parseGroups(llvm::StringRef text);
+
 /// Chunks of a stage, if a schedule with several is asked for and no number is.
 constexpr int64_t kDefaultChunks = 2;
 
@@ -121,6 +129,9 @@ struct PlannerOptions {
   bool relaxations = true;
   TrainingOptions training;
   std::string toolVersion;
+  /// Nothing: unequal groups on clusters whose nodes differ, if the space and
+  /// the other options allow them. Groups::Any where they do not is an error.
+  std::optional<Groups> groups;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
   /// Of space 'amp' alone: how it places its ranks, and the link that its rings
