@@ -188,6 +188,7 @@ private:
   void proveExecuted(PlannerResult &priced);
   class Ahead;
   void gatherAhead(PlannerResult &priced);
+  llvm::Error tryEqualGroups(PlannerResult &priced);
   void priceRest(Queue &queue);
   void proveRest(llvm::ArrayRef<std::vector<int64_t>> groups);
   Plan toPlan(const Incumbent &best) const;

@@ -83,6 +83,39 @@ bool PlanSearch::fits(ArrayRef<int64_t> batches) {
   return false;
 }
 
+/// The formula and the simulator may disagree most where groups are unequal: no
+/// plan is to be slower than without them.
+Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
+  if (!space.anyGroups || options.objective == Objective::Paper || late() ||
+      (options.pipelineDegree &&
+       cluster.deviceCount() % *options.pipelineDegree != 0))
+    return Error::success();
+  PlannerOptions equal = options;
+  equal.groups = Groups::Equal;
+  equal.batch = priced.plan().batch;
+  equal.relaxations = false;
+  Expected<PlannerResult> found = galvatron::plan(model, cluster, equal);
+  if (!found)
+    return found.takeError();
+  steps += found->steps;
+  if (!found->feasible())
+    return Error::success();
+  double faster =
+      found->plan().samplesPerSecond / priced.plan().samplesPerSecond;
+  log("equal groups: executed in " +
+      Twine(formatv("{0:f3}", found->plan().iterationMs).str()) + " ms");
+  if (faster <= 1)
+    return Error::success();
+  std::optional<double> gap = priced.plan().gapPercent;
+  priced.outcome = found->plan();
+  priced.formulaMs = found->formulaMs;
+  auto &plan = std::get<Plan>(priced.outcome);
+  plan.gapPercent = gap;
+  if (gap)
+    plan.gapPercent = std::max(0.0, ((1 + *gap / 100) / faster - 1) * 100);
+  return Error::success();
+}
+
 Expected<PlannerResult> PlanSearch::run() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
@@ -180,6 +213,8 @@ Expected<PlannerResult> PlanSearch::run() {
   }
   proveExecuted(*priced);
   gatherAhead(*priced);
+  if (Error error = tryEqualGroups(*priced))
+    return error;
   Plan plan = priced->plan();
   plan.searchMs = elapsedSeconds() * 1e3;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;
