@@ -9,6 +9,8 @@
 
 #include <cmath>
 
+#include "llvm/ADT/STLExtras.h"
+
 using namespace llvm;
 
 namespace galvatron {
@@ -60,6 +62,25 @@ std::optional<Cluster> Cluster::resized(int64_t count) const {
       return std::nullopt;
     group.devices = count;
   }
+  Expected<Cluster> cluster = get(std::move(other));
+  if (!cluster) {
+    consumeError(cluster.takeError());
+    return std::nullopt;
+  }
+  return std::move(*cluster);
+}
+
+std::optional<Cluster> Cluster::without(StringRef deviceType) const {
+  if (hasBandwidthMatrix())
+    return std::nullopt;
+  ClusterDescription other = description;
+  erase_if(other.nodes, [&](const NodeGroup &group) {
+    return group.deviceType == deviceType;
+  });
+  if (other.nodes.empty() || other.nodes.size() == description.nodes.size())
+    return std::nullopt;
+  erase_if(other.deviceTypes,
+           [&](const DeviceType &type) { return type.name == deviceType; });
   Expected<Cluster> cluster = get(std::move(other));
   if (!cluster) {
     consumeError(cluster.takeError());

@@ -258,6 +258,7 @@ void Explainer::addSpaces() {
       continue;
     PlannerOptions changed = options;
     changed.space = space;
+    changed.groups.reset();
     if (planner::fixesParadigms(space))
       changed.paradigms.clear();
     addRunnerUp(replan("space '" + space + "'", changed));
@@ -278,6 +279,11 @@ void Explainer::addForced() {
   if (options.pipelineDegree)
     without("pipeline-degree",
             [](PlannerOptions &o) { o.pipelineDegree.reset(); });
+  if (options.groups != Groups::Equal && !chosen.hasConsecutiveDevices()) {
+    PlannerOptions changed = options;
+    changed.groups = Groups::Equal;
+    addRunnerUp(replan("equal groups of devices", changed));
+  }
   if (options.microBatches)
     without("micro-batches", [](PlannerOptions &o) { o.microBatches.reset(); });
 }
@@ -302,6 +308,11 @@ void Explainer::addChanges() {
   result.changes.push_back(std::move(free));
   result.changes.push_back(
       replan("twice the bandwidth", options, cluster.scaled(1, 2)));
+  // Slow devices may cost more than they bring.
+  for (const DeviceType &type : cluster.deviceTypes())
+    if (std::optional<Cluster> without = cluster.without(type.name))
+      result.changes.push_back(
+          replan("no devices '" + type.name + "'", options, *without));
   PlannerOptions doubled = options;
   doubled.batch = 2 * result.base.batch;
   result.changes.push_back(replan("twice the batch", doubled));

@@ -93,13 +93,15 @@ public:
     found.clear();
     seen.clear();
     overflow = false;
+    ways = 0;
     switch (rule) {
     case GroupRule::Any:
       // Nodes that are alike are met in every order first.
-      if (countAny(sizes, mostStages) <= 4 * static_cast<double>(most))
-        addAny(sizes);
-      else
+      if (countAny(sizes, mostStages) > 4 * static_cast<double>(most))
         overflow = true;
+      ways = 0;
+      if (!overflow)
+        addAny(sizes);
       break;
     case GroupRule::Blocks:
       addBlocks(std::vector<bool>(sizes.size(), false), sizes.size());
@@ -160,10 +162,14 @@ private:
     return known[{left, stages}] = sum;
   }
 
-  /// All but the empty one.
-  template <typename Do> static void forEachGroup(const Counts &left, Do act) {
+  /// All but the empty one, as long as there are not too many sequences.
+  template <typename Do> void forEachGroup(const Counts &left, Do act) {
+    // Most of many ways end with too many stages.
+    constexpr size_t waysOfOne = 50;
     Counts group(left.size(), 0);
-    while (true) {
+    while (!overflow) {
+      if (++ways > waysOfOne * most)
+        overflow = true;
       size_t node = 0;
       while (node < group.size() && group[node] == left[node])
         group[node++] = 0;
@@ -175,8 +181,6 @@ private:
   }
 
   void addAny(const Counts &left) {
-    if (overflow)
-      return;
     if (all_of(left, [](int64_t count) { return count == 0; }))
       return emit();
     if (static_cast<int64_t>(sequence.size()) == mostStages)
@@ -200,7 +204,7 @@ private:
   }
 
   void addBlocks(const std::vector<bool> &used, size_t left) {
-    if (overflow || static_cast<int64_t>(sequence.size()) > mostStages)
+    if (static_cast<int64_t>(sequence.size()) > mostStages)
       return;
     if (left == 0)
       return emit();
@@ -209,8 +213,6 @@ private:
     for (const std::vector<size_t> &nodes : nodesOfType)
       room.push_back(count_if(nodes, [&](size_t node) { return !used[node]; }));
     forEachGroup(room, [&](const Counts &take) {
-      if (overflow)
-        return;
       std::vector<bool> then = used;
       Counts group(sizes.size(), 0);
       size_t nodes = 0, last = 0;
@@ -322,6 +324,7 @@ private:
   std::vector<Counts> sequence;
   std::set<std::vector<int64_t>> seen;
   std::vector<DeviceGroups> found;
+  size_t ways = 0; ///< tried
   bool overflow = false;
 };
 

@@ -435,27 +435,34 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
   return candidate;
 }
 
-/// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead, so that
-/// all of them take sum c <= max_r (c_r (1 - a_r)) sum_r 1 / (1 - a_r).
+/// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead: at least
+/// any mean of that over the stages. Stages of the weight 1 / (T_r (1 - a_r)),
+/// where T_r is what the whole model takes there, count alike.
 Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
                           const Shape &shape) {
   LeastTimes least(model, tables, shape);
   const Layout &layout = *shape.layout;
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, shape.microBatches);
-  std::map<std::pair<size_t, size_t>, size_t> sorts;
-  for (size_t s = 0; s < layout.place.size(); ++s)
-    sorts.try_emplace({layout.place[s], contentions[s]}, s);
-  double sum = 0, forwardPart = 0;
-  for (auto [kind, layers] : least.layersOfKind) {
-    double fastest = std::numeric_limits<double>::infinity();
-    for (const auto &[sort, stage] : sorts) {
-      Hiding hiding = least.hidingOn(stage);
-      const KindOptions &options = least.options(kind, stage);
+  struct Sort {
+    std::vector<double> fastest; ///< by place in layersOfKind
+    double whole = 0;
+  };
+  std::map<std::pair<size_t, size_t>, Sort> sorts;
+  double forwardPart = 0;
+  for (size_t s = 0; s < layout.place.size(); ++s) {
+    auto [it, fresh] = sorts.try_emplace({layout.place[s], contentions[s]});
+    if (!fresh)
+      continue;
+    Sort &sort = it->second;
+    Hiding hiding = least.hidingOn(s);
+    for (auto [kind, layers] : least.layersOfKind) {
+      const KindOptions &options = least.options(kind, s);
       if (tables.incomplete())
         return 0;
       if (options.options.empty())
         return kNoBound;
+      double fastest = std::numeric_limits<double>::infinity();
       for (const KindOption &option : options.options) {
         Least time = least.of(option, hiding);
         double both = time.forward + time.backward;
@@ -463,19 +470,34 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
         if (both > 0)
           forwardPart = std::max(forwardPart, time.forward / both);
       }
+      sort.fastest.push_back(fastest);
+      sort.whole += static_cast<double>(layers) * fastest;
     }
-    sum += static_cast<double>(layers) * fastest;
   }
   auto count = static_cast<double>(shape.microBatches);
-  double stages = 0;
-  for (int64_t s = 0; s < layout.degree; ++s) {
+  double weights = 0;
+  for (size_t s = 0; s < layout.place.size(); ++s) {
     double ahead = 0;
     if (shape.microBatches > 1)
-      ahead = (slotsAhead(shape, static_cast<size_t>(s)) - 1) / (count - 1) *
-              forwardPart;
-    stages += 1 / std::max(1 - ahead, 1e-9);
+      ahead = (slotsAhead(shape, s) - 1) / (count - 1) * forwardPart;
+    double whole = sorts[{layout.place[s], contentions[s]}].whole;
+    if (whole <= 0)
+      return 0;
+    weights += 1 / (std::max(1 - ahead, 1e-9) * whole);
   }
-  return floorPicoseconds(sum + (count - 1) * sum / stages);
+  double sum = 0, mean = 0;
+  for (size_t k = 0; k < least.layersOfKind.size(); ++k) {
+    double fastest = std::numeric_limits<double>::infinity();
+    double share = fastest;
+    for (const auto &[key, sort] : sorts) {
+      fastest = std::min(fastest, sort.fastest[k]);
+      share = std::min(share, sort.fastest[k] / sort.whole);
+    }
+    auto layers = static_cast<double>(least.layersOfKind[k].second);
+    sum += layers * fastest;
+    mean += layers * share / weights;
+  }
+  return floorPicoseconds(sum + (count - 1) * mean);
 }
 
 } // namespace galvatron::planner

@@ -14,6 +14,8 @@
 #include "GraphModels.h"
 #include "Twin.h"
 
+#include "galvatron/Footprint/IRLayerModel.h"
+#include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/DecisionTree.h"
 #include "llvm/ADT/STLExtras.h"
@@ -166,6 +168,72 @@ TEST_F(PlacementTest, GraphsOnUnequalGroups) {
       plan.microBatches = 2;
       expectTwins(model, plan, {});
     }
+}
+
+/// A node of fast devices and one of slow ones with less memory.
+Cluster mixedCluster(int64_t fast, int64_t slow, double slowFlops) {
+  std::string text =
+      "name: mixed\n"
+      "device-types:\n"
+      "  - {name: fast, backend: cpu, memory: 64MiB, flops: {f64: 8GFLOPS}, "
+      "memory-bandwidth: 9GB/s}\n"
+      "  - {name: slow, backend: cpu, memory: 48MiB, flops: {f64: " +
+      std::to_string(slowFlops) +
+      "GFLOPS}, memory-bandwidth: 6GB/s}\n"
+      "nodes:\n"
+      "  - {count: 1, device-type: slow, devices: " +
+      std::to_string(slow) +
+      ", link: {bandwidth: 2GB/s, latency: 3us}}\n"
+      "  - {count: 1, device-type: fast, devices: " +
+      std::to_string(fast) +
+      ", link: {bandwidth: 3GB/s, latency: 2us}}\n"
+      "network: {bandwidth: 1GB/s, latency: 9us}\n";
+  return llvm::cantFail(Cluster::parse(text, "mixed.yaml"));
+}
+
+/// What the search finds for mixed clusters: which devices form which stage is
+/// its own choice.
+TEST_F(PlacementTest, PlansOfMixedClusters) {
+  TwinModel model;
+  ImportOptions import;
+  import.dtype = "f64";
+  auto module = llvm::cantFail(
+      importHuggingFaceConfig(model.config(), "config.json", import, context));
+  std::unique_ptr<LayerModel> layers =
+      llvm::cantFail(createIRLayerModel(*module, "adamw", {}));
+  int unequal = 0, found = 0;
+  for (int i = 0; i < numberOf(12, 60) && !HasFatalFailure(); ++i) {
+    int64_t fast = pick(1, 4), slow = pick(1, 3);
+    Cluster cluster = mixedCluster(fast, slow, double(pick(20, 80)) / 10);
+    PlannerOptions options;
+    options.batch = 24;
+    options.training.dtype = "f64";
+    options.objective = pick(0, 1) ? Objective::Executed : Objective::Paper;
+    // Whole batches too: pipelines would always be cheap.
+    options.microBatches = int64_t(1) << pick(0, 2);
+    // Every other plan has stages.
+    if (i % 2)
+      options.pipelineDegree = pick(2, std::min<int64_t>(3, fast + slow));
+    options.groups = Groups::Any;
+    PlannerResult result = llvm::cantFail(plan(*layers, cluster, options));
+    if (!result.feasible())
+      continue;
+    ++found;
+    const Plan &best = result.plan();
+    TwinPlan twin;
+    twin.batch = best.batch;
+    twin.microBatches = best.microBatches;
+    for (const PlanStage &stage : best.stages) {
+      twin.stageLayers.push_back(stage.layerCount);
+      twin.devices.push_back(stage.devices);
+      unequal += stage.devices.size() != best.stages.front().devices.size();
+    }
+    for (const PlanLayer &layer : best.layers)
+      twin.strategies.push_back(layer.strategy);
+    expectTwins(model, twin, {});
+  }
+  EXPECT_GT(found, 8);
+  EXPECT_GT(unequal, 3);
 }
 
 /// A checkpoint of one placement is read under another.

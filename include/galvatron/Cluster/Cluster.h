@@ -237,6 +237,10 @@ public:
   /// number of whole nodes.
   std::optional<Cluster> resized(int64_t count) const;
 
+  /// The same cluster without the nodes of a device type. Nothing if it has
+  /// none of them, or no others, or an explicit matrix.
+  std::optional<Cluster> without(llvm::StringRef deviceType) const;
+
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;
   /// Of everything but the name.
