@@ -272,7 +272,7 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
       const grt_task &task = list.tasks[i];
       std::string place = where + ", task " + str(i);
       checkTask(task, manifest, role, schedule.transfer_count, place);
-      if (task.kind == GRT_TASK_NORM && manifest.delay)
+      if (task.kind == GRT_TASK_NORM && manifest.delay && !manifest.clip)
         invalid(place + ": a norm, where updates do not wait for all ranks");
       unsigned seen = 0;
       for (uint32_t p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count;
