@@ -347,7 +347,8 @@ PlanOptions::PlanOptions(Tool &tool)
       clip("clip",
            cl::desc("clipping by the global norm: on, off, or delayed: by the "
                     "norm of the batch before (schedule 2bw)"),
-           cl::value_desc("on|off"), cl::init("on"), cl::cat(tool.category())),
+           cl::value_desc("on|off|delayed"), cl::init("on"),
+           cl::cat(tool.category())),
       dropout("dropout", cl::desc("dropout as the model says, or off"),
               cl::value_desc("model|off"), cl::init("model"),
               cl::cat(tool.category())),

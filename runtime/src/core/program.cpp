@@ -283,12 +283,14 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
                   task.kind <= GRT_TASK_TIE_BROADCAST;
       bool behind =
           task.kind == GRT_TASK_SYNC_GRADIENTS || task.kind == GRT_TASK_UPDATE;
-      if (ends && part != GRT_PART_STEP_END &&
+      // Where updates are late, tied values are taken at the beginning.
+      bool takes = task.kind == GRT_TASK_TIE_BROADCAST && manifest.delay > 0;
+      if (ends && part != GRT_PART_STEP_END && !takes &&
           !(behind && part == GRT_PART_STEADY && role.homeBytes > 0 &&
             !manifest.clip))
         invalid(place + ": it ends a step, and only updates at home without "
                         "clipping come before");
-      if (task.kind == GRT_TASK_NORM && manifest.delay)
+      if (task.kind == GRT_TASK_NORM && manifest.delay && !manifest.clip)
         invalid(place + ": a norm, where updates do not wait for all ranks");
       unsigned seen = 0;
       for (uint32_t p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count;

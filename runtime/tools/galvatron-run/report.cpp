@@ -317,7 +317,7 @@ void Report::step(const grt::StepResult &result,
   }
   milliseconds[result.kind].push_back(result.milliseconds);
   // Who goes on without the others has no norm over all ranks.
-  bool hasNorm = program.gradientDelay() == 0 && options.onNan != OnNan::Late;
+  bool hasNorm = program.gradientDelay() == 0 && options.onNan != grt::OnNan::Late;
   // The first step that takes samples of a second pass says so.
   if (trainingSamples && lastSamples <= trainingSamples &&
       samples > trainingSamples)

@@ -31,9 +31,6 @@ public:
   grt::Status give(uint64_t first, bool more, grt::Session &to);
 
 private:
-  grt::Status runSteps();
-  grt::Status endCheckpoints();
-  grt::Status namingCheckpoint(const grt::Status &status) const;
   struct Batch {
     uint64_t first = 0;
     grt::DataBatch values;
@@ -69,6 +66,9 @@ public:
   uint32_t ended() const { return endedBy; }
 
 private:
+  grt::Status runSteps();
+  grt::Status endCheckpoints();
+  grt::Status namingCheckpoint(const grt::Status &status) const;
   grt::Status step(uint64_t number, bool last);
   /// A checkpoint of the state now: written before the next step, or copied
   /// and written while steps go on, to be ended later.
