@@ -42,6 +42,7 @@ std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
   PlannerOptions one = options;
   one.relaxations = false;
   one.progress = nullptr;
+  one.fewGroups = true;
   one.gapPercent = std::max(options.gapPercent, kEnoughGap);
   std::optional<Knee> knee;
   bool late = false;

@@ -99,9 +99,9 @@ void PlanSearch::makeLayouts() {
   if (!space.anyGroups)
     return;
   std::optional<int64_t> degree = options.pipelineDegree;
-  GroupSequences others =
-      groupSequences(cluster, std::min(layers, degree.value_or(layers)),
-                     options.batch ? kMostSequences : kMostOfSweep);
+  GroupSequences others = groupSequences(
+      cluster, std::min(layers, degree.value_or(layers)),
+      options.batch && !options.fewGroups ? kMostSequences : kMostOfSweep);
   for (DeviceGroups &groups : others.sequences) {
     if (degree && static_cast<int64_t>(groups.size()) != *degree)
       continue;

@@ -135,6 +135,8 @@ struct PlannerOptions {
   /// Nothing: unequal groups on clusters whose nodes differ, if the space and
   /// the other options allow them. Groups::Any where they do not is an error.
   std::optional<Groups> groups;
+  /// One batch is planned with as few sequences of groups as a sweep has.
+  bool fewGroups = false;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
   /// Of space 'amp' alone: how it places its ranks, and the link that its rings
