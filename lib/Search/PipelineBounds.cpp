@@ -166,12 +166,13 @@ bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
   return true;
 }
 
-bool PipelineSearch::Impl::intervalsWithin(Room room, Intervals &intervals) {
+bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
+                                           Intervals &intervals) {
   size_t stages = tables.stages;
   Picoseconds sum = sumBound();
-  if (sum > room.limit)
+  if (sum > window.limit)
     return false;
-  Picoseconds most = tables.bottleneck > 0 ? mostNosync(room, sum) : kNoBound;
+  Picoseconds most = tables.bottleneck > 0 ? mostNosync(window, sum) : kNoBound;
   std::vector<size_t> low, high;
   if (!positions(most, low, high))
     return false;
@@ -200,10 +201,10 @@ bool PipelineSearch::Impl::intervalsWithin(Room room, Intervals &intervals) {
                               tables.weights[f].both() * charge;
           return interval.least[f];
         };
-        if (bound(kTime) > room.limit)
+        if (bound(kTime) > window.limit)
           continue;
         if (tables.bottleneck > 0 &&
-            (bound(kNosync) > most || bound(kMix) > room.limit))
+            (bound(kNosync) > most || bound(kMix) > window.limit))
           continue;
         if (tables.bottleneck > 0)
           bound(kBalance);
@@ -225,24 +226,24 @@ Picoseconds PipelineSearch::Impl::timeBelow(Picoseconds time, Picoseconds mix,
                    balance - tables.weights[kBalance].nosync * most});
 }
 
-/// Drops intervals that no pipeline of the room can have. As long as the sum of
-/// the times grows, the room for the largest nosync shrinks, and with it the
-/// times grow.
-bool PipelineSearch::Impl::prune(Intervals &intervals, Room room,
+/// Drops intervals that no pipeline of the window can have. As long as the sum
+/// of the times grows, the room for the largest nosync shrinks, and with it
+/// the times grow.
+bool PipelineSearch::Impl::prune(Intervals &intervals, SearchWindow window,
                                  Paths &paths) const {
   if (tables.bottleneck == 0)
-    return pruneOnce(intervals, room, kNoBound, paths);
+    return pruneOnce(intervals, window, kNoBound, paths);
   Picoseconds sum = sumBound();
   for (int round = 0; round < 4; ++round) {
-    Picoseconds most = mostNosync(room, sum);
-    if (most < room.floor)
+    Picoseconds most = mostNosync(window, sum);
+    if (most < window.floor)
       return false;
     for (std::vector<Interval> &own : intervals)
       for (Interval &interval : own)
         interval.least[kTime] =
             timeBelow(interval.least[kTime], interval.least[kMix],
                       interval.least[kBalance], most);
-    if (!pruneOnce(intervals, room, most, paths))
+    if (!pruneOnce(intervals, window, most, paths))
       return false;
     Picoseconds grown = paths.leastAfter[0][0].sum;
     if (grown - sum < sum / 8192)
@@ -252,11 +253,11 @@ bool PipelineSearch::Impl::prune(Intervals &intervals, Room room,
   return true;
 }
 
-bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
+bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, SearchWindow window,
                                      Picoseconds most, Paths &paths) const {
   size_t stages = tables.stages, layers = tables.layers;
   int64_t weight = tables.bottleneck;
-  Picoseconds limit = room.limit;
+  Picoseconds limit = window.limit;
   const Point none{kNoBound, kNoBound};
   for (std::vector<Interval> &own : intervals) {
     erase_if(own, [&](const Interval &interval) {
@@ -282,11 +283,11 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
   }
 
   // Ends of the pipeline are as slow as a stage that counts as the floor.
-  paths.leastAfter[stages][layers] = {0, room.floor};
+  paths.leastAfter[stages][layers] = {0, window.floor};
   for (size_t s = stages; s-- > 0;)
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastAfter[s + 1][interval.end];
-      if (rest.sum + interval.least[kTime] + weight * room.floor > limit)
+      if (rest.sum + interval.least[kTime] + weight * window.floor > limit)
         continue;
       Point &at = paths.leastAfter[s][interval.begin];
       at.sum = std::min(at.sum, rest.sum + interval.least[kTime]);
@@ -301,8 +302,8 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
            std::max(interval.least[kTime] + weight * largest,
                     interval.least[kMix]);
   };
-  paths.before[0][0] = {{0, room.floor}};
-  paths.leastBefore[0][0] = {0, room.floor};
+  paths.before[0][0] = {{0, window.floor}};
+  paths.leastBefore[0][0] = {0, window.floor};
   for (size_t s = 0; s < stages; ++s) {
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastAfter[s + 1][interval.end];
@@ -319,10 +320,10 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Room room,
   }
   if (paths.before[stages][layers].empty())
     return false;
-  paths.after[stages][layers] = {{0, room.floor}};
+  paths.after[stages][layers] = {{0, window.floor}};
   for (std::vector<Point> &row : paths.leastAfter)
     std::fill(row.begin(), row.end(), none);
-  paths.leastAfter[stages][layers] = {0, room.floor};
+  paths.leastAfter[stages][layers] = {0, window.floor};
   for (size_t s = stages; s-- > 0;) {
     for (const Interval &interval : intervals[s]) {
       const Point &rest = paths.leastBefore[s][interval.begin];

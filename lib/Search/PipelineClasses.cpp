@@ -78,16 +78,16 @@ PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
   return result;
 }
 
-/// Kills pairs of classes of intervals that no pipeline of the room can have;
+/// Kills pairs of classes of intervals that no pipeline of the window can have;
 /// see prune().
-bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
-                                      KeyedPaths &paths) {
+bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
+                                      SearchWindow window, KeyedPaths &paths) {
   if (tables.bottleneck == 0)
-    return pruneKeyedOnce(intervals, room, paths);
+    return pruneKeyedOnce(intervals, window, paths);
   Picoseconds sum = sumBound();
   for (int round = 0; round < 4; ++round) {
-    Picoseconds most = mostNosync(room, sum);
-    if (most < room.floor)
+    Picoseconds most = mostNosync(window, sum);
+    if (most < window.floor)
       return false;
     for (std::vector<Keyed> &own : intervals)
       for (Keyed &interval : own) {
@@ -98,7 +98,7 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals, Room room,
           cell.least[kTime] = timeBelow(cell.least[kTime], cell.least[kMix],
                                         cell.least[kBalance], most);
       }
-    if (!pruneKeyedOnce(intervals, room, paths))
+    if (!pruneKeyedOnce(intervals, window, paths))
       return false;
     Picoseconds grown = paths.whole().sum;
     if (grown - sum < sum / 8192)
@@ -178,12 +178,13 @@ private:
   std::vector<Way> ways;
 };
 
-bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
+bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
+                                          SearchWindow window,
                                           KeyedPaths &paths) {
   size_t stages = tables.stages, layers = tables.layers;
   size_t classes = problem.classes;
   int64_t weight = tables.bottleneck;
-  Picoseconds limit = room.limit;
+  Picoseconds limit = window.limit;
   for (std::vector<Keyed> &own : intervals)
     for (Keyed &interval : own)
       erase_if(interval.cells, [&](const KeyedCell &cell) {
@@ -205,7 +206,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
     SmallVector<Pending, 4> pendings;
   };
   std::vector<Start> starts(classes);
-  cellsAt(paths.after, stages, layers)[0] = {0, room.floor};
+  cellsAt(paths.after, stages, layers)[0] = {0, window.floor};
   for (size_t s = stages; s-- > 0;) {
     exits.enter(s);
     const std::vector<Keyed> &own = intervals[s];
@@ -221,7 +222,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
           const Exits::Exit &exit = exits.at(own[i].end, cell.last);
           Picoseconds time = cell.least[kTime];
           if (exit.sum >= kNoBound ||
-              time + exit.sum + weight * room.floor > limit)
+              time + exit.sum + weight * window.floor > limit)
             continue;
           Start &start = starts[cell.first];
           start.sum = std::min(start.sum, time + exit.sum);
@@ -252,7 +253,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals, Room room,
   if (!paths.after.at(0, 0))
     return false;
 
-  cellsAt(paths.before, 0, 0)[0] = {0, room.floor};
+  cellsAt(paths.before, 0, 0)[0] = {0, window.floor};
   paths.bound = 0;
   std::vector<std::optional<Entering>> entries(classes);
   for (size_t s = 0; s < stages; ++s) {

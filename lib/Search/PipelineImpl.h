@@ -73,8 +73,8 @@ struct IntervalKey {
 
 /// Which pipelines are looked for: those of cost at most `limit` and with no
 /// stage's nosync above `ceiling`. A largest nosync below `floor` counts as
-/// `floor`; such a pipeline belongs to a lower room.
-struct Room {
+/// `floor`; such a pipeline belongs to a lower window.
+struct SearchWindow {
   Picoseconds limit;
   Picoseconds floor = 0, ceiling = kNoBound;
 };
@@ -93,15 +93,15 @@ struct Keyed {
 using KeyedIntervals = std::vector<std::vector<Keyed>>; ///< by stage
 
 /// Intervals of a stage that no cost tells apart.
-struct Alike {
+struct EqualCostStart {
   size_t begin = 0; ///< once moved to the group's end
   llvm::SmallVector<Keyed *, 4> intervals;
 };
 /// Those that end alike, moved as far to the right as they go: one label run
 /// serves all of them.
-struct AlikeGroup {
+struct EqualCostGroup {
   size_t stage = 0, end = 0;
-  std::vector<Alike> starts; ///< by begin, ascending
+  std::vector<EqualCostStart> starts; ///< by begin, ascending
 };
 
 /// Partial pipelines: sum of times and largest nosync, undominated.
@@ -150,7 +150,7 @@ private:
 };
 struct KeyedPaths {
   KeyedSide before, after;
-  Picoseconds bound = 0; ///< no pipeline of the room costs less
+  Picoseconds bound = 0; ///< no pipeline of the window costs less
 
   /// Of the whole pipeline.
   const Point &whole() const { return *after.at(0, 0); }
@@ -203,15 +203,16 @@ private:
                  std::vector<size_t> &high) const;
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
   /// The most that the slowest stage's nosync may be if all times sum to `sum`.
-  Picoseconds mostNosync(search::Room room, Picoseconds sum) const {
-    return std::min(room.ceiling, (room.limit - sum) / tables.bottleneck);
+  Picoseconds mostNosync(search::SearchWindow window, Picoseconds sum) const {
+    return std::min(window.ceiling, (window.limit - sum) / tables.bottleneck);
   }
-  bool intervalsWithin(search::Room room, search::Intervals &intervals);
+  bool intervalsWithin(search::SearchWindow window,
+                       search::Intervals &intervals);
   Picoseconds timeBelow(Picoseconds time, Picoseconds mix, Picoseconds balance,
                         Picoseconds most) const;
-  bool prune(search::Intervals &intervals, search::Room room,
+  bool prune(search::Intervals &intervals, search::SearchWindow window,
              search::Paths &paths) const;
-  bool pruneOnce(search::Intervals &intervals, search::Room room,
+  bool pruneOnce(search::Intervals &intervals, search::SearchWindow window,
                  Picoseconds most, search::Paths &paths) const;
   size_t firstsOf(size_t stage) const {
     return stage > 0 ? problem.classes : 1;
@@ -239,15 +240,15 @@ private:
                     size_t first);
   LeavingWays leaving(const search::KeyedPaths &paths, size_t stage, size_t end,
                       size_t last);
-  bool pruneKeyed(search::KeyedIntervals &intervals, search::Room room,
-                  search::KeyedPaths &paths);
-  bool pruneKeyedOnce(search::KeyedIntervals &intervals, search::Room room,
-                      search::KeyedPaths &paths);
+  bool pruneKeyed(search::KeyedIntervals &intervals,
+                  search::SearchWindow window, search::KeyedPaths &paths);
+  bool pruneKeyedOnce(search::KeyedIntervals &intervals,
+                      search::SearchWindow window, search::KeyedPaths &paths);
   /// What lies before and after the intervals of one stage, made when asked
   /// for.
-  class Sides {
+  class NeighbourPaths {
   public:
-    Sides(Impl &impl, const search::KeyedPaths &paths, size_t stage);
+    NeighbourPaths(Impl &impl, const search::KeyedPaths &paths, size_t stage);
     const Entering &before(size_t begin, size_t first);
     const LeavingWays &after(size_t end, size_t last);
     /// The least largest nosync behind, whatever the classes.
@@ -263,46 +264,51 @@ private:
 
   search::Refined &refined(size_t stage, size_t begin, size_t end,
                            size_t tieChoice);
-  search::Refined &refined(const search::AlikeGroup &group, size_t start,
+  search::Refined &refined(const search::EqualCostGroup &group, size_t start,
                            size_t tieChoice) {
     return refined(group.stage, group.starts[start].begin, group.end,
                    tieChoice);
   }
-  search::StageRun makeRun(const search::AlikeGroup &group, size_t tieChoice);
-  void restrictOptions(search::StageRun &run, const search::AlikeGroup &group,
-                       size_t functional, const std::vector<double> &most);
-  void restrictToLimits(search::StageRun &run, const search::AlikeGroup &group,
+  search::StageRun makeRun(const search::EqualCostGroup &group,
+                           size_t tieChoice);
+  void restrictOptions(search::StageRun &run,
+                       const search::EqualCostGroup &group, size_t functional,
+                       const std::vector<double> &most);
+  void restrictToLimits(search::StageRun &run,
+                        const search::EqualCostGroup &group,
                         llvm::ArrayRef<size_t> functionals);
   Picoseconds mostOf(size_t functional, const search::Interval &interval,
                      size_t stage, const search::Paths &paths,
-                     search::Room room) const;
+                     search::SearchWindow window) const;
   void addLimit(search::StageRun &run, size_t functional,
-                const search::AlikeGroup &group, Sides &sides,
-                search::Room room);
+                const search::EqualCostGroup &group, NeighbourPaths &sides,
+                search::SearchWindow window);
   template <typename Visit>
   void forEachGroup(search::KeyedIntervals &intervals, Visit visit);
   void boundWithTransforms(const search::Intervals &intervals,
-                           const search::Paths &paths, search::Room room,
-                           size_t tieChoice, search::KeyedIntervals &keyed);
+                           const search::Paths &paths,
+                           search::SearchWindow window, size_t tieChoice,
+                           search::KeyedIntervals &keyed);
   void settle(search::KeyedIntervals &intervals, size_t tieChoice,
               size_t functional, const search::KeyedPaths &paths,
-              search::Room room);
-  /// The fronts of both times of all intervals, within the room.
+              search::SearchWindow window);
+  /// The fronts of both times of all intervals, within the window.
   struct Fronts {
     std::deque<std::vector<search::StageEntry>> owned;
     Entries entries;
   };
   Fronts frontsOf(search::KeyedIntervals &keyed, size_t tieChoice,
-                  search::Room room, const search::KeyedPaths &paths);
+                  search::SearchWindow window, const search::KeyedPaths &paths);
   class Joiner;
   std::optional<PipelineSolution> join(const Entries &entries,
                                        const search::KeyedPaths &paths,
-                                       search::Room room);
-  bool open(const search::Intervals &all, size_t tieChoice, search::Room room,
-            search::KeyedIntervals &keyed, search::KeyedPaths &paths);
+                                       search::SearchWindow window);
+  bool open(const search::Intervals &all, size_t tieChoice,
+            search::SearchWindow window, search::KeyedIntervals &keyed,
+            search::KeyedPaths &paths);
   Picoseconds probe(Picoseconds limit);
   bool narrow(search::KeyedIntervals &keyed, search::KeyedPaths &paths,
-              search::Room &room);
+              search::SearchWindow &window);
   std::optional<PipelineSolution> solveChoice(const search::Intervals &all,
                                               size_t tieChoice,
                                               Picoseconds limit);

@@ -25,8 +25,9 @@ using namespace search;
 
 class PipelineSearch::Impl::Joiner {
 public:
-  Joiner(Impl &impl, const Entries &entries, const KeyedPaths &paths, Room room)
-      : impl(impl), room(room), weight(impl.tables.bottleneck),
+  Joiner(Impl &impl, const Entries &entries, const KeyedPaths &paths,
+         SearchWindow window)
+      : impl(impl), window(window), weight(impl.tables.bottleneck),
         classes(impl.problem.classes), stages(impl.tables.stages) {
     levels.resize(stages);
     for (size_t s = 0; s < stages; ++s)
@@ -35,8 +36,8 @@ public:
     if (weight == 0) {
       search(0, kNoBound, least.sum);
     } else {
-      search(std::max(room.floor, least.largest),
-             impl.mostNosync(room, least.sum), least.sum);
+      search(std::max(window.floor, least.largest),
+             impl.mostNosync(window, least.sum), least.sum);
     }
   }
 
@@ -147,7 +148,7 @@ private:
                 from->nosync + arrival.gradient,
                 static_cast<size_t>(from - level.pieces.begin()),
                 arrival.parent};
-      if (node.sum + target.leastRest + weight * least > room.limit)
+      if (node.sum + target.leastRest + weight * least > window.limit)
         return;
       Picoseconds current = std::max(node.current, enough);
       bool beaten = any_of(target.nodes, [&](size_t other) {
@@ -211,7 +212,7 @@ private:
         target.nodes.clear();
       if (s == 0) {
         for (const Cell &cell : level.cells)
-          extend(level, cell, {0, 0, room.floor, 0}, ceiling);
+          extend(level, cell, {0, 0, window.floor, 0}, ceiling);
         continue;
       }
       const Cell *last = nullptr;
@@ -242,7 +243,7 @@ private:
   }
 
   void keep(const Node &end, Picoseconds cost) {
-    if (cost > room.limit)
+    if (cost > window.limit)
       return;
     PipelineSolution solution;
     solution.cost = cost;
@@ -259,18 +260,18 @@ private:
       llvm::append_range(solution.choice, chosen[s]->choice);
     }
     // The floor counted although no stage may be as slow.
-    if (room.floor > 0)
+    if (window.floor > 0)
       solution.cost =
           evaluatePipeline(impl.problem, solution.partition, solution.choice)
               .cost;
-    room.limit = solution.cost - 1;
+    window.limit = solution.cost - 1;
     best = std::move(solution);
   }
 
   /// Finds the best pipeline whose slowest stage has a nosync from `low` to
   /// `high`, where times sum to at least `sum`.
   void search(Picoseconds low, Picoseconds high, Picoseconds sum) {
-    if (low > high || sum + weight * low > room.limit || impl.late())
+    if (low > high || sum + weight * low > window.limit || impl.late())
       return;
     least = weight > 0 ? low : 0;
     Point found = solve(high);
@@ -278,7 +279,7 @@ private:
       return;
     // From here to `high` nothing is better than what was found.
     high = found.largest - 1;
-    if (low > high || found.sum + weight * low > room.limit)
+    if (low > high || found.sum + weight * low > window.limit)
       return;
     Picoseconds middle = low + (high - low) / 2;
     search(middle + 1, high, found.sum);
@@ -286,7 +287,7 @@ private:
   }
 
   Impl &impl;
-  Room room;
+  SearchWindow window;
   int64_t weight;
   size_t classes, stages;
   Picoseconds least = 0; ///< nosync that the slowest stage has at least
@@ -295,8 +296,8 @@ private:
 
 std::optional<PipelineSolution>
 PipelineSearch::Impl::join(const Entries &entries, const KeyedPaths &paths,
-                           Room room) {
-  return std::move(Joiner(*this, entries, paths, room).best);
+                           SearchWindow window) {
+  return std::move(Joiner(*this, entries, paths, window).best);
 }
 
 } // namespace galvatron

@@ -27,9 +27,9 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
   std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
   std::map<const Choices *, Choices> light;
   auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
-    size_t shift = tables.freedom(s, begin, end);
-    auto [it, fresh] =
-        known.try_emplace({tables.twinOf(s), begin + shift, end + shift});
+    size_t shift = tables.shiftDistance(s, begin, end);
+    auto [it, fresh] = known.try_emplace(
+        {tables.representativeOf(s), begin + shift, end + shift});
     if (fresh) {
       std::vector<const Choices *> options;
       for (size_t l = begin; l < end; ++l) {

@@ -23,9 +23,10 @@ using namespace search;
 /// that are.
 Refined &PipelineSearch::Impl::refined(size_t stage, size_t begin, size_t end,
                                        size_t tieChoice) {
-  size_t shift = tables.freedom(stage, begin, end);
+  size_t shift = tables.shiftDistance(stage, begin, end);
   return known[IntervalKey(tables.tied(begin, end) ? tieChoice + 1 : 0,
-                           tables.twinOf(stage), begin + shift, end + shift)];
+                           tables.representativeOf(stage), begin + shift,
+                           end + shift)];
 }
 
 /// Calls visit(group) from the first stage on, as long as there is time.
@@ -39,7 +40,7 @@ void PipelineSearch::Impl::forEachGroup(KeyedIntervals &intervals,
   for (size_t s = 0; s < intervals.size(); ++s) {
     std::vector<Moved> moved;
     for (Keyed &interval : intervals[s]) {
-      size_t shift = tables.freedom(s, interval.begin, interval.end);
+      size_t shift = tables.shiftDistance(s, interval.begin, interval.end);
       moved.push_back(
           {interval.begin + shift, interval.end + shift, &interval});
     }
@@ -48,7 +49,7 @@ void PipelineSearch::Impl::forEachGroup(KeyedIntervals &intervals,
              std::tie(b.end, b.begin, b.interval->end);
     });
     for (size_t i = 0; i < moved.size();) {
-      AlikeGroup group;
+      EqualCostGroup group;
       group.stage = s;
       group.end = moved[i].end;
       for (; i < moved.size() && moved[i].end == group.end; ++i) {
@@ -67,13 +68,14 @@ void PipelineSearch::Impl::forEachGroup(KeyedIntervals &intervals,
 // Limits
 //===----------------------------------------------------------------------===//
 
-PipelineSearch::Impl::Sides::Sides(Impl &impl, const KeyedPaths &paths,
-                                   size_t stage)
+PipelineSearch::Impl::NeighbourPaths::NeighbourPaths(Impl &impl,
+                                                     const KeyedPaths &paths,
+                                                     size_t stage)
     : impl(impl), paths(paths), stage(stage), entered(impl.tables.layers + 1),
       left(impl.tables.layers + 1) {}
 
 const PipelineSearch::Impl::Entering &
-PipelineSearch::Impl::Sides::before(size_t begin, size_t first) {
+PipelineSearch::Impl::NeighbourPaths::before(size_t begin, size_t first) {
   std::vector<Entering> &all = entered[begin];
   if (all.empty())
     for (size_t c = 0; c < impl.firstsOf(stage); ++c)
@@ -82,7 +84,7 @@ PipelineSearch::Impl::Sides::before(size_t begin, size_t first) {
 }
 
 const PipelineSearch::Impl::LeavingWays &
-PipelineSearch::Impl::Sides::after(size_t end, size_t last) {
+PipelineSearch::Impl::NeighbourPaths::after(size_t end, size_t last) {
   std::vector<LeavingWays> &all = left[end];
   if (all.empty())
     for (size_t c = 0; c < impl.lastsOf(stage); ++c)
@@ -90,7 +92,8 @@ PipelineSearch::Impl::Sides::after(size_t end, size_t last) {
   return all[last];
 }
 
-Picoseconds PipelineSearch::Impl::Sides::leastLargestAfter(size_t end) {
+Picoseconds
+PipelineSearch::Impl::NeighbourPaths::leastLargestAfter(size_t end) {
   Picoseconds least = kNoBound;
   for (size_t last = 0; last < impl.lastsOf(stage); ++last)
     for (const Leaving &way : after(end, last))
@@ -98,7 +101,7 @@ Picoseconds PipelineSearch::Impl::Sides::leastLargestAfter(size_t end) {
   return least;
 }
 
-StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
+StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
                                        size_t tieChoice) {
   size_t stage = group.stage;
   StageRun run;
@@ -111,7 +114,7 @@ StageRun PipelineSearch::Impl::makeRun(const AlikeGroup &group,
   run.byFirstClass = stage > 0;
   run.byLastClass = stage + 1 < tables.stages;
   run.fault = fault;
-  for (const Alike &start : group.starts) {
+  for (const EqualCostStart &start : group.starts) {
     run.starts.push_back(start.begin);
     run.startCharge.push_back(tables.startCharge(stage, start.begin));
   }
@@ -134,12 +137,13 @@ static void sortUnique(std::vector<double> &values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-/// A functional's limit for a run: what the room leaves between the least that
-/// lies before and after. Where intervals that are alike differ in that, it is
-/// the loosest.
+/// A functional's limit for a run: what the window leaves between the least
+/// that lies before and after. Where intervals that are alike differ in that,
+/// it is the loosest.
 void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
-                                    const AlikeGroup &group, Sides &sides,
-                                    Room room) {
+                                    const EqualCostGroup &group,
+                                    NeighbourPaths &sides,
+                                    SearchWindow window) {
   // No finite limit: lower than any cost, and sums of it stay finite.
   constexpr double never = -1e300;
   constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -147,7 +151,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   size_t stage = group.stage, lasts = lastsOf(stage);
   const Station &station = tables.station(stage);
   // Under a ceiling nosync is bounded by that, whatever the times.
-  bool capped = functional == kNosync && room.ceiling < kNoBound;
+  bool capped = functional == kNosync && window.ceiling < kNoBound;
 
   struct End {
     std::vector<double> limit; ///< by last class
@@ -158,7 +162,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   Limit limit;
   limit.weights = tables.weights[functional];
   limit.limit.assign(lasts, never);
-  for (const Alike &start : group.starts)
+  for (const EqualCostStart &start : group.starts)
     for (const Keyed *interval : start.intervals) {
       auto [it, fresh] = ends.try_emplace(interval->end);
       if (!fresh)
@@ -177,10 +181,10 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
                                            static_cast<double>(way.after.sum));
         }
         double left =
-            static_cast<double>(capped ? room.ceiling : room.limit) - least;
+            static_cast<double>(capped ? window.ceiling : window.limit) - least;
         if (functional == kBalance)
           left += static_cast<double>(tables.weights[kBalance].nosync) *
-                  static_cast<double>(mostNosync(room, sumBound()));
+                  static_cast<double>(mostNosync(window, sumBound()));
         if (functional == kNosync && !capped)
           left /= weight;
         it->second.limit.push_back(std::max(left, never));
@@ -245,7 +249,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
 /// Leaves out options that no interval of the group can have if the functional
 /// is at most `most`, by start: by the dual, with the option in its place.
 void PipelineSearch::Impl::restrictOptions(StageRun &run,
-                                           const AlikeGroup &group,
+                                           const EqualCostGroup &group,
                                            size_t functional,
                                            const std::vector<double> &most) {
   const Station &station = tables.station(group.stage);
@@ -257,7 +261,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   // What remains for one layer, by start, at the best multipliers.
   struct Rest {
     size_t begin, k;
-    double room;
+    double window;
   };
   std::vector<SmallVector<Rest, 3>> rests;
   for (size_t i = 0; i < group.starts.size(); ++i) {
@@ -298,7 +302,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
         return all.front().begin <= l && all_of(all, [&](const Rest &rest) {
                  double least = own[rest.k];
                  return cost + curve.multipliers[rest.k] * bytes - least <=
-                        rest.room;
+                        rest.window;
                });
       });
       if (possible)
@@ -320,7 +324,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
 
 /// The same by the run's limits, which are those of the functionals given.
 void PipelineSearch::Impl::restrictToLimits(StageRun &run,
-                                            const AlikeGroup &group,
+                                            const EqualCostGroup &group,
                                             ArrayRef<size_t> functionals) {
   for (size_t f = 0; f < functionals.size(); ++f) {
     const Limit &limit = run.limits[f];
@@ -336,16 +340,18 @@ void PipelineSearch::Impl::restrictToLimits(StageRun &run,
 // One number
 //===----------------------------------------------------------------------===//
 
-/// The most that a functional of an interval can be in a pipeline of the room.
+/// The most that a functional of an interval can be in a pipeline of the
+/// window.
 Picoseconds PipelineSearch::Impl::mostOf(size_t functional,
                                          const Interval &interval, size_t stage,
-                                         const Paths &paths, Room room) const {
+                                         const Paths &paths,
+                                         SearchWindow window) const {
   const Point &before = paths.leastBefore[stage][interval.begin];
   const Point &after = paths.leastAfter[stage + 1][interval.end];
-  Picoseconds left = room.limit - before.sum - after.sum;
+  Picoseconds left = window.limit - before.sum - after.sum;
   if (tables.bottleneck == 0)
     return left;
-  Picoseconds most = mostNosync(room, paths.leastAfter[0][0].sum);
+  Picoseconds most = mostNosync(window, paths.leastAfter[0][0].sum);
   Picoseconds slowest =
       tables.bottleneck *
       std::max({before.largest, after.largest, interval.least[kNosync]});
@@ -363,16 +369,17 @@ Picoseconds PipelineSearch::Impl::mostOf(size_t functional,
 
 /// The intervals by classes, with better bounds: the dual with transforms, with
 /// the tied layers' own options. Options and pairs of classes that are too dear
-/// for the room are left out of it.
+/// for the window are left out of it.
 void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
-                                               const Paths &paths, Room room,
+                                               const Paths &paths,
+                                               SearchWindow window,
                                                size_t tieChoice,
                                                KeyedIntervals &keyed) {
   keyed.assign(tables.stages, {});
   for (size_t s = 0; s < tables.stages; ++s)
     for (const Interval &interval : intervals[s])
       keyed[s].push_back({interval.begin, interval.end, {}});
-  forEachGroup(keyed, [&](const AlikeGroup &group) {
+  forEachGroup(keyed, [&](const EqualCostGroup &group) {
     size_t stage = group.stage, lasts = lastsOf(stage);
     size_t cells = firstsOf(stage) * lasts;
     auto blindOf = [&](const Keyed *interval) -> const Interval & {
@@ -381,13 +388,13 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
     const Station &station = tables.station(stage);
     std::vector<char> reboundStarts(group.starts.size(), 0);
     for (size_t f = 0; f < tables.functionals(); ++f) {
-      AlikeGroup open{stage, group.end, {}};
+      EqualCostGroup open{stage, group.end, {}};
       std::vector<double> most;
       for (size_t i = 0; i < group.starts.size(); ++i) {
         Picoseconds needed = 0, least = kNoBound;
         for (const Keyed *interval : group.starts[i].intervals) {
           const Interval &blind = blindOf(interval);
-          needed = std::max(needed, mostOf(f, blind, stage, paths, room));
+          needed = std::max(needed, mostOf(f, blind, stage, paths, window));
           least = std::min(least, blind.least[f]);
         }
         if (refined(group, i, tieChoice).bounded[f] >=
@@ -404,7 +411,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
       StageRun run = makeRun(open, tieChoice);
       restrictOptions(run, open, f, most);
       std::vector<int64_t> reserved;
-      for (const Alike &start : open.starts)
+      for (const EqualCostStart &start : open.starts)
         reserved.push_back(station.boundary(start.begin, open.end));
       std::vector<double> multipliers;
       for (size_t i : {size_t(0), open.starts.size() - 1})
@@ -442,7 +449,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
         const Interval &blind = blindOf(interval);
         Picoseconds most[kFunctionals];
         for (size_t f = 0; f < tables.functionals(); ++f)
-          most[f] = mostOf(f, blind, stage, paths, room);
+          most[f] = mostOf(f, blind, stage, paths, window);
         for (uint32_t c : record.possible) {
           KeyedCell cell{static_cast<uint32_t>(c / lasts),
                          static_cast<uint32_t>(c % lasts),
@@ -463,15 +470,15 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
 }
 
 /// The exact least of one functional for every interval and pair of classes, or
-/// a proof that it is beyond what the room allows.
+/// a proof that it is beyond what the window allows.
 void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
                                   size_t functional, const KeyedPaths &paths,
-                                  Room room) {
-  std::optional<Sides> sides;
+                                  SearchWindow window) {
+  std::optional<NeighbourPaths> sides;
   size_t sidesOf = 0;
-  forEachGroup(intervals, [&](const AlikeGroup &group) {
+  forEachGroup(intervals, [&](const EqualCostGroup &group) {
     size_t lasts = lastsOf(group.stage);
-    AlikeGroup open{group.stage, group.end, {}};
+    EqualCostGroup open{group.stage, group.end, {}};
     for (size_t i = 0; i < group.starts.size(); ++i) {
       const Refined &record = refined(group, i, tieChoice);
       bool known = true;
@@ -486,7 +493,7 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
         sides.emplace(*this, paths, sidesOf = group.stage);
       StageRun run = makeRun(open, tieChoice);
       run.cost = tables.weights[functional];
-      addLimit(run, functional, open, *sides, room);
+      addLimit(run, functional, open, *sides, window);
       restrictToLimits(run, open, functional);
       std::vector<std::vector<char>> found(
           open.starts.size(),
@@ -530,12 +537,12 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
 
 PipelineSearch::Impl::Fronts
 PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
-                               Room room, const KeyedPaths &paths) {
+                               SearchWindow window, const KeyedPaths &paths) {
   Fronts fronts;
   fronts.entries.resize(tables.stages);
-  std::optional<Sides> sides;
+  std::optional<NeighbourPaths> sides;
   size_t sidesOf = 0;
-  forEachGroup(keyed, [&](const AlikeGroup &group) {
+  forEachGroup(keyed, [&](const EqualCostGroup &group) {
     size_t stage = group.stage;
     if (!sides || sidesOf != stage)
       sides.emplace(*this, paths, sidesOf = stage);
@@ -544,11 +551,11 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
     run.cost = tables.weights[kTime];
     SmallVector<size_t, kFunctionals> functionals;
     for (size_t f = 0; f < tables.functionals(); ++f) {
-      addLimit(run, f, group, *sides, room);
+      addLimit(run, f, group, *sides, window);
       functionals.push_back(f);
     }
     restrictToLimits(run, group, functionals);
-    for (const Alike &start : group.starts) {
+    for (const EqualCostStart &start : group.starts) {
       Picoseconds floor = kNoBound;
       for (const Keyed *interval : start.intervals) {
         Picoseconds before = kNoBound;

@@ -37,7 +37,7 @@ bool PipelineSearch::Impl::late() {
 /// The intervals by classes that bounds leave open under a tie choice; false if
 /// there is no pipeline of them, or no time.
 bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
-                                Room room, KeyedIntervals &keyed,
+                                SearchWindow window, KeyedIntervals &keyed,
                                 KeyedPaths &paths) {
   Intervals intervals = all;
   for (size_t s = 0; s < tables.stages; ++s)
@@ -49,18 +49,18 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
           return true;
       return false;
     });
-  if (!prune(intervals, room, blind))
+  if (!prune(intervals, window, blind))
     return false;
-  boundWithTransforms(intervals, blind, room, tieChoice, keyed);
-  return !late() && pruneKeyed(keyed, room, paths);
+  boundWithTransforms(intervals, blind, window, tieChoice, keyed);
+  return !late() && pruneKeyed(keyed, window, paths);
 }
 
-/// Cuts off the ends of a room, by the nosync of the slowest stage, that bounds
-/// alone refute: at the one end all stages must be so fast that they cost too
-/// much time, at the other the slowest leaves no room for the rest. False if
-/// nothing is left.
+/// Cuts off the ends of a window, by the nosync of the slowest stage, that
+/// bounds alone refute: at the one end all stages must be so fast that they
+/// cost too much time, at the other the slowest leaves no room for the rest.
+/// False if nothing is left.
 bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
-                                  Room &room) {
+                                  SearchWindow &window) {
   if (tables.bottleneck == 0)
     return true;
   constexpr Picoseconds finest = 4096; // part of the limit
@@ -71,12 +71,12 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
   for (bool low : {true, false})
     for (int part = smallest; part <= smallest;) {
       const Point &least = paths.whole();
-      Picoseconds from = std::max(room.floor, least.largest);
-      Picoseconds to = mostNosync(room, least.sum);
+      Picoseconds from = std::max(window.floor, least.largest);
+      Picoseconds to = mostNosync(window, least.sum);
       Picoseconds piece = (to - from) / part;
-      if (tables.bottleneck * piece <= room.limit / finest || late())
+      if (tables.bottleneck * piece <= window.limit / finest || late())
         break;
-      Room end = room;
+      SearchWindow end = window;
       if (low)
         end.ceiling = from + piece;
       else
@@ -88,10 +88,10 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
       }
       part = std::max(2, part / 2);
       if (low)
-        room.floor = end.ceiling + 1;
+        window.floor = end.ceiling + 1;
       else
-        room.ceiling = end.floor - 1;
-      if (!pruneKeyed(keyed, room, paths))
+        window.ceiling = end.floor - 1;
+      if (!pruneKeyed(keyed, window, paths))
         return false;
     }
   return true;
@@ -100,17 +100,18 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
 std::optional<PipelineSolution>
 PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
                                   Picoseconds limit) {
-  Room room{limit};
+  SearchWindow window{limit};
   KeyedIntervals keyed;
   KeyedPaths paths;
-  if (!open(all, tieChoice, room, keyed, paths) || !narrow(keyed, paths, room))
+  if (!open(all, tieChoice, window, keyed, paths) ||
+      !narrow(keyed, paths, window))
     return std::nullopt;
   std::optional<PipelineSolution> best;
   if (tables.bottleneck > 0) {
     for (size_t functional : {kNosync, kBalance, kMix}) {
-      settle(keyed, tieChoice, functional, paths, room);
-      if (late() || !pruneKeyed(keyed, room, paths) ||
-          !narrow(keyed, paths, room))
+      settle(keyed, tieChoice, functional, paths, window);
+      if (late() || !pruneKeyed(keyed, window, paths) ||
+          !narrow(keyed, paths, window))
         return std::nullopt;
     }
     // The cheapest stages by one number often make the best pipeline already.
@@ -120,18 +121,18 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
         for (const StageEntry &entry :
              refined(s, interval.begin, interval.end, tieChoice).entries)
           entries[s].push_back({&interval, &entry});
-    best = join(entries, paths, room);
+    best = join(entries, paths, window);
     if (best) {
-      room.limit = best->cost - 1;
-      if (!pruneKeyed(keyed, room, paths) || !narrow(keyed, paths, room))
+      window.limit = best->cost - 1;
+      if (!pruneKeyed(keyed, window, paths) || !narrow(keyed, paths, window))
         return best;
     }
   }
-  Fronts fronts = frontsOf(keyed, tieChoice, room, paths);
+  Fronts fronts = frontsOf(keyed, tieChoice, window, paths);
   if (late())
     return best;
   if (std::optional<PipelineSolution> better =
-          join(fronts.entries, paths, room))
+          join(fronts.entries, paths, window))
     best = std::move(better);
   return best;
 }

@@ -92,16 +92,16 @@ PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
                              stage + 1 < stages,
                              stage + 1 < stages ? problem.cutPlace[stage] : 0);
     };
-    size_t twin = 0;
-    while (cutsOf(twin) != cutsOf(s))
-      ++twin;
-    twins.push_back(twin);
+    size_t representative = 0;
+    while (cutsOf(representative) != cutsOf(s))
+      ++representative;
+    representatives.push_back(representative);
   }
-  alikeUntil.resize(stages);
+  equalUntil.resize(stages);
 }
 
-size_t PipelineTables::freedom(size_t stage, size_t begin, size_t end) {
-  std::vector<size_t> &until = alikeUntil[twins[stage]];
+size_t PipelineTables::shiftDistance(size_t stage, size_t begin, size_t end) {
+  std::vector<size_t> &until = equalUntil[representatives[stage]];
   if (until.empty()) {
     until.assign(layers, layers - 1);
     const Station &at = station(stage);

@@ -150,9 +150,9 @@ public:
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
   /// How far layers [begin, end) of a stage can be moved to the right without
   /// any cost or size changing.
-  size_t freedom(size_t stage, size_t begin, size_t end);
+  size_t shiftDistance(size_t stage, size_t begin, size_t end);
   /// The first stage that has the same costs and sizes.
-  size_t twinOf(size_t stage) const { return twins[stage]; }
+  size_t representativeOf(size_t stage) const { return representatives[stage]; }
   const PipelineCut &cut(size_t stage, size_t end) const {
     return problem.cuts[problem.cutPlace[stage]][end - 1];
   }
@@ -175,9 +175,9 @@ private:
   std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
       rowResiduals, columnResiduals;
   std::vector<bool> isTied;
-  std::vector<size_t> twins;
+  std::vector<size_t> representatives;
   /// [stage][layer]: the first layer from there on that is not like the next.
-  std::vector<std::vector<size_t>> alikeUntil;
+  std::vector<std::vector<size_t>> equalUntil;
 };
 
 /// leastNeed() for layers per stage that may differ from the problem's; empty:

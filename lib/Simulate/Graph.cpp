@@ -157,9 +157,9 @@ const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
   return &grouping;
 }
 
-Graph::Meeting &Graph::meeting(int kind, int64_t place, int64_t occurrence,
-                               int32_t groups) {
-  auto [it, isNew] = meetings.try_emplace({kind, place, occurrence});
+Graph::Rendezvous &Graph::rendezvous(int kind, int64_t place,
+                                     int64_t occurrence, int32_t groups) {
+  auto [it, isNew] = allRendezvous.try_emplace({kind, place, occurrence});
   if (isNew)
     it->second = {engine.addJoins(groups), flows++};
   return it->second;
@@ -337,12 +337,12 @@ void Graph::syncGradients(const Task &task) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Kinds of meetings.
+/// Kinds of rendezvous.
 enum {
-  ActivationMeeting,
-  GradientMeeting,
-  NormMeeting,
-  TieMeeting,
+  ActivationRendezvous,
+  GradientRendezvous,
+  NormRendezvous,
+  TieRendezvous,
   TiedValues
 };
 } // namespace
@@ -353,9 +353,9 @@ void Graph::message(const TransferPart &part, Ids &ends) {
   const SimulatedCut &costs = input.cuts[cut];
   const SimulatedExchange &exchange =
       gradient ? costs.gradient : costs.activation;
-  int kind = gradient ? GradientMeeting : ActivationMeeting;
-  Meeting met = meeting(kind, cut, occurrences[{kind, cut}]++,
-                        options.expandRanks ? costs.groups : 1);
+  int kind = gradient ? GradientRendezvous : ActivationRendezvous;
+  Rendezvous met = rendezvous(kind, cut, occurrences[{kind, cut}]++,
+                              options.expandRanks ? costs.groups : 1);
   Grouping grouping;
   if (options.expandRanks)
     grouping.groupOf =
@@ -405,8 +405,8 @@ void Graph::tie(const Task &task, SchedulePart part) {
     const SimulatedExchange &exchange =
         reduce ? input.ties[number].reduce : input.ties[number].broadcast;
     auto place = static_cast<int64_t>(number);
-    int kind = meets || reduce ? TieMeeting : TiedValues;
-    Meeting met = meeting(kind, place, occurrences[{kind, place}]++, 1);
+    int kind = meets || reduce ? TieRendezvous : TiedValues;
+    Rendezvous met = rendezvous(kind, place, occurrences[{kind, place}]++, 1);
     Activity activity = reduce ? Activity::TieReduce : Activity::TieBroadcast;
     if (!meets && owns != reduce) {
       // It is left where the other end takes it.
@@ -435,7 +435,8 @@ void Graph::norm() {
   // Of a batch before it is there.
   if (input.program.goesOn())
     return;
-  Meeting met = meeting(NormMeeting, 0, occurrences[{NormMeeting, 0}]++, 1);
+  Rendezvous met =
+      rendezvous(NormRendezvous, 0, occurrences[{NormRendezvous, 0}]++, 1);
   tail = {emit(Stream::Exchange, Activity::Norm, 0, -1, tail, {}, &wholeRole,
                met.join, met.flow)};
 }

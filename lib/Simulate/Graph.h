@@ -67,8 +67,8 @@ private:
     std::vector<int32_t> groupOf;
     int32_t groups = 1;
   };
-  /// A meeting of several roles: first join and flow.
-  struct Meeting {
+  /// A rendezvous of several roles: first join and flow.
+  struct Rendezvous {
     int32_t join, flow;
   };
 
@@ -96,13 +96,14 @@ private:
                    const Grouping *grouping = nullptr, int32_t join = -1,
                    int32_t flow = -1);
   const Grouping *groupingOf(int32_t layer, Paradigm paradigm);
-  Meeting &meeting(int kind, int64_t place, int64_t occurrence, int32_t groups);
+  Rendezvous &rendezvous(int kind, int64_t place, int64_t occurrence,
+                         int32_t groups);
 
   const SimulationInput &input;
   SimulationOptions options;
   std::vector<ChunkLayers> chunks;
   int32_t flows = 0;
-  std::map<std::tuple<int, int64_t, int64_t>, Meeting> meetings;
+  std::map<std::tuple<int, int64_t, int64_t>, Rendezvous> allRendezvous;
 
   // The role at hand.
   size_t role = 0;

@@ -82,9 +82,9 @@ public:
   explicit Meeter(const Rendezvous &where)
       : thread([this, where] {
           try {
-            Meeting meeting = meet(where);
-            contacts = meeting.contacts.size();
-            rank = meeting.rank;
+            Membership membership = joinRun(where);
+            contacts = membership.contacts.size();
+            rank = membership.rank;
           } catch (const Error &error) {
             problem = error.what();
             code = error.exitCode();
@@ -478,7 +478,7 @@ TEST(BadPeers, Replays) {
 // Processes of other runs
 //===----------------------------------------------------------------------===//
 
-TEST(Meeting, AnotherSecret) {
+TEST(Membership, AnotherSecret) {
   uint16_t port = freePort();
   Rendezvous wrong = at(1, 2, port, 0.5);
   wrong.secret = "another secret of a run";
@@ -499,7 +499,7 @@ TEST(Meeting, AnotherSecret) {
   EXPECT_EQ(second.problem, "");
 }
 
-TEST(Meeting, ASecondJobOnThePort) {
+TEST(Membership, ASecondJobOnThePort) {
   uint16_t port = freePort();
   Meeter first(at(0, 3, port)), second(at(1, 3, port));
   awaitListener(port);
@@ -521,7 +521,7 @@ TEST(Meeting, ASecondJobOnThePort) {
   }
 }
 
-TEST(Meeting, AStaleProcessIsTurnedAway) {
+TEST(Membership, AStaleProcessIsTurnedAway) {
   uint16_t port = freePort();
   Rendezvous now = at(0, 2, port), stale = at(1, 2, port),
              right = at(1, 2, port);
@@ -539,7 +539,7 @@ TEST(Meeting, AStaleProcessIsTurnedAway) {
   EXPECT_EQ(second.problem, "");
 }
 
-TEST(Meeting, AStaleProcessZeroIsWaitedFor) {
+TEST(Membership, AStaleProcessZeroIsWaitedFor) {
   uint16_t port = freePort();
   Rendezvous right = at(1, 2, port);
   right.restart = 1;
@@ -559,7 +559,7 @@ TEST(Meeting, AStaleProcessZeroIsWaitedFor) {
 
 /// Attempts of runs that start themselves again: who has missed restarts of the
 /// others takes their number, whoever it is.
-TEST(Meeting, AttemptsCatchUp) {
+TEST(Membership, AttemptsCatchUp) {
   for (int late : {0, 1, 2}) {
     uint16_t port = freePort();
     std::deque<Meeter> meeters;
@@ -577,7 +577,7 @@ TEST(Meeting, AttemptsCatchUp) {
   }
 }
 
-TEST(Meeting, ARunGoesOnWithFewer) {
+TEST(Membership, ARunGoesOnWithFewer) {
   uint16_t port = freePort();
   auto fewer = [&](int rank) {
     Rendezvous here = at(rank, 5, port);
@@ -599,7 +599,7 @@ TEST(Meeting, ARunGoesOnWithFewer) {
   EXPECT_EQ(fifth.problem, "3 of 5 processes came, and the run goes on with 2");
 }
 
-TEST(Meeting, WithEnoughNobodyIsLeftOut) {
+TEST(Membership, WithEnoughNobodyIsLeftOut) {
   uint16_t port = freePort();
   std::deque<Meeter> meeters;
   for (int rank : {0, 1, 2}) {
@@ -614,7 +614,7 @@ TEST(Meeting, WithEnoughNobodyIsLeftOut) {
   }
 }
 
-TEST(Meeting, TooFewForAnyProgramAreWaitedFor) {
+TEST(Membership, TooFewForAnyProgramAreWaitedFor) {
   uint16_t port = freePort();
   auto fewer = [&](int rank) {
     Rendezvous here = at(rank, 4, port, 30);
@@ -633,7 +633,7 @@ TEST(Meeting, TooFewForAnyProgramAreWaitedFor) {
   EXPECT_EQ(third.rank, 2);
 }
 
-TEST(Meeting, AProcessThatDiesMakesRoomForItsSuccessor) {
+TEST(Membership, AProcessThatDiesMakesRoomForItsSuccessor) {
   uint16_t port = freePort();
   Meeter first(at(0, 3, port));
   awaitListener(port);
@@ -686,9 +686,9 @@ TEST(Listening, OnTheLoopbackUnlessTold) {
   std::string problem;
   EXPECT_FALSE(connectTo(*outer, after(5), problem));
   EXPECT_EQ(problem, "Connection refused");
-  Meeting meeting = meet(at(1, 2, port));
+  Membership membership = joinRun(at(1, 2, port));
   first.end();
-  for (const Contact &contact : meeting.contacts) {
+  for (const Contact &contact : membership.contacts) {
     EXPECT_GT(contact.count, 0u);
     for (uint32_t i = 0; i < contact.count; ++i)
       EXPECT_TRUE(contact.endpoints[i].isLoopback());

@@ -23,7 +23,7 @@ const char *streamName(uint32_t stream) {
   return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
 }
 
-std::string Deed::text() const {
+std::string OperationLabel::text() const {
   return "rank " + std::to_string(rank) + (place.empty() ? "" : ", " + place) +
          ": " + what + " (" + streamName(stream) + " " +
          std::to_string(number) + ")";
@@ -37,15 +37,15 @@ AccessMap::Cells::iterator AccessMap::cut(uint64_t at) {
 }
 
 void AccessMap::use(uint64_t begin, uint64_t end, bool writes,
-                    const DeedPointer &deed, const Clock &clock,
+                    const LabelPointer &label, const Clock &clock,
                     const Report &report) {
   if (begin >= end)
     return;
   auto first = cut(begin), last = cut(end);
   for (auto at = first; at != last; ++at) {
     Cell &cell = at->second;
-    auto look = [&](const DeedPointer &other, bool otherWrites) {
-      if (other && other != deed && !other->isBefore(clock))
+    auto look = [&](const LabelPointer &other, bool otherWrites) {
+      if (other && other != label && !other->isBefore(clock))
         report({at->first, std::next(at)->first, other, otherWrites});
     };
     look(cell.writer, true);
@@ -53,20 +53,20 @@ void AccessMap::use(uint64_t begin, uint64_t end, bool writes,
       // Of one queue the youngest reader stands for all.
       auto same = std::find_if(
           cell.readers.begin(), cell.readers.end(),
-          [&](const DeedPointer &d) { return d->queue == deed->queue; });
+          [&](const LabelPointer &d) { return d->queue == label->queue; });
       if (same != cell.readers.end())
-        *same = deed;
+        *same = label;
       else
-        cell.readers.push_back(deed);
+        cell.readers.push_back(label);
       continue;
     }
-    for (const DeedPointer &reader : cell.readers)
+    for (const LabelPointer &reader : cell.readers)
       look(reader, false);
   }
   if (!writes)
     return;
   cells.erase(std::next(first), last);
-  first->second = {deed, {}};
+  first->second = {label, {}};
 }
 
 void AccessMap::forget() {

@@ -31,7 +31,7 @@ using Clock = std::vector<uint64_t>;
 void join(Clock &clock, const Clock &other);
 
 /// An operation, as messages name it.
-struct Deed {
+struct OperationLabel {
   int rank = 0;
   uint32_t stream = 0;
   uint64_t number = 0; ///< on its stream, from 1
@@ -42,7 +42,7 @@ struct Deed {
   /// "rank 1, step 2, layer 'h.1', functions: gemm 'x' (compute 12)".
   std::string text() const;
 };
-using DeedPointer = std::shared_ptr<const Deed>;
+using LabelPointer = std::shared_ptr<const OperationLabel>;
 
 const char *streamName(uint32_t stream);
 
@@ -57,19 +57,19 @@ public:
   /// A conflict: bytes [begin, end), and the operation that used them.
   struct Conflict {
     uint64_t begin, end;
-    DeedPointer other;
+    LabelPointer other;
     bool otherWrites;
   };
   using Report = std::function<void(const Conflict &)>;
-  /// `deed` uses bytes [begin, end), knowing of what `clock` says.
-  void use(uint64_t begin, uint64_t end, bool writes, const DeedPointer &deed,
+  /// `label` uses bytes [begin, end), knowing of what `clock` says.
+  void use(uint64_t begin, uint64_t end, bool writes, const LabelPointer &label,
            const Clock &clock, const Report &report);
   void forget();
 
 private:
   struct Cell {
-    DeedPointer writer;
-    std::vector<DeedPointer> readers;
+    LabelPointer writer;
+    std::vector<LabelPointer> readers;
   };
   using Cells = std::map<uint64_t, Cell>;
   Cells::iterator cut(uint64_t at);

@@ -125,25 +125,26 @@ Group *World::group(const std::vector<int> &list) {
   return entry.get();
 }
 
-void World::expectOrder(const Deed &deed, int other, const std::string &what) {
-  std::deque<Meeting> &theirs = meetings[{other, deed.rank}];
+void World::expectOrder(const OperationLabel &label, int other,
+                        const std::string &what) {
+  std::deque<PairedOperation> &theirs = pairedOperations[{other, label.rank}];
   if (theirs.empty()) {
-    meetings[{deed.rank, other}].push_back({what, deed});
+    pairedOperations[{label.rank, other}].push_back({what, label});
     return;
   }
   if (theirs.front().what != what)
-    fail(deed.text() + " meets " + theirs.front().deed.text() +
+    fail(label.text() + " meets " + theirs.front().label.text() +
          ": ranks must come to what they share in one order");
   theirs.pop_front();
 }
 
 void World::putBehind(Operation &operation, int other, bool isCollective) {
-  LastMeetings &last = lastMeetings[{operation.rank->number, other}];
+  LastPaired &last = lastPaired[{operation.rank->number, other}];
   if (last.collective)
     operation.behind.push_back(last.collective);
   if (isCollective && last.exchange)
     operation.behind.push_back(last.exchange);
-  (isCollective ? last.collective : last.exchange) = operation.deed;
+  (isCollective ? last.collective : last.exchange) = operation.label;
 }
 
 //===----------------------------------------------------------------------===//
@@ -208,25 +209,25 @@ std::string World::describeStuck() const {
   for (const Rank *rank : ranks)
     for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
       if (!rank->streams[s].queue.empty())
-        text += "; " + rank->streams[s].queue.front()->deed->text();
+        text += "; " + rank->streams[s].queue.front()->label->text();
   return text;
 }
 
 void World::start(Operation &operation, Clock &clock) {
   operation.started = true;
   join(clock, *operation.host);
-  ++clock[operation.deed->queue];
-  for (const DeedPointer &before : operation.behind)
+  ++clock[operation.label->queue];
+  for (const LabelPointer &before : operation.behind)
     if (!before->isBefore(clock))
-      fail(operation.deed->text() + " and " + before->text() +
+      fail(operation.label->text() + " and " + before->text() +
            " share ranks, and nothing orders the two");
   for (const Touch &touch : operation.touches)
     touch.allocation->forMemory(
         touch.begin, touch.end, [&](uint64_t begin, uint64_t end) {
           touch.allocation->accesses.use(
-              begin, end, touch.writes, operation.deed, clock,
+              begin, end, touch.writes, operation.label, clock,
               [&](const AccessMap::Conflict &conflict) {
-                fail(operation.deed->text() +
+                fail(operation.label->text() +
                      (touch.writes ? " writes " : " reads ") +
                      bytesText(std::max(begin, conflict.begin),
                                std::min(end, conflict.end)) +
@@ -248,7 +249,7 @@ void World::act(Rank &rank, uint32_t stream) {
     char message[512] = "";
     if (operation.run(message, sizeof(message)) != 0) {
       message[sizeof(message) - 1] = 0;
-      return fail(operation.deed->text() + ": " + message);
+      return fail(operation.label->text() + ": " + message);
     }
     break;
   }
@@ -272,9 +273,9 @@ void World::act(Rank &rank, uint32_t stream) {
 }
 
 void World::checkJoined(const Operation &operation, const Clock &clock) {
-  for (const DeedPointer &before : operation.before)
+  for (const LabelPointer &before : operation.before)
     if (before && !before->isBefore(clock))
-      fail(operation.deed->text() + " does not wait for " + before->text());
+      fail(operation.label->text() + " does not wait for " + before->text());
 }
 
 void World::assemble(Operation &operation) {
@@ -290,8 +291,9 @@ void World::assemble(Operation &operation) {
   for (const Operation *other : members)
     if (other->part.kind != part.kind || other->part.count != part.count ||
         other->part.dtype != part.dtype)
-      return fail(members[0]->deed->text() + " is an " + partText(part) + ", " +
-                  other->deed->text() + " is an " + partText(other->part));
+      return fail(members[0]->label->text() + " is an " + partText(part) +
+                  ", " + other->label->text() + " is an " +
+                  partText(other->part));
   perform(members);
   // Nobody is done before all have come.
   Clock all = members[0]->rank->streams[members[0]->stream].clock;
@@ -326,9 +328,9 @@ void World::match(Operation &operation) {
     channel.sends.erase(sent);
     channel.receives.erase(expected);
     if (from.bytes != to.bytes)
-      return fail(from.operation->deed->text() + " sends " +
+      return fail(from.operation->label->text() + " sends " +
                   std::to_string(from.bytes) + " bytes, " +
-                  to.operation->deed->text() + " expects " +
+                  to.operation->label->text() + " expects " +
                   std::to_string(to.bytes));
     std::memcpy(to.memory, from.memory, from.bytes);
     // What arrives was sent before; who has sent knows nothing.

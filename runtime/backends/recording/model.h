@@ -103,21 +103,21 @@ struct Operation {
   Kind kind = Kind::Work;
   Rank *rank = nullptr;
   uint32_t stream = 0;
-  std::shared_ptr<Deed> deed;
+  std::shared_ptr<OperationLabel> label;
   /// What the host knew when it made the call.
   std::shared_ptr<const Clock> host;
   std::vector<Touch> touches;
   bool started = false;
   /// Collectives that share this rank and another one with it, and must come
   /// before it.
-  std::vector<DeedPointer> behind;
+  std::vector<LabelPointer> behind;
 
   /// Work. Status and message as of kernels.
   std::function<int32_t(char *, size_t)> run;
   std::shared_ptr<Marker> marker; ///< Record, Wait
   /// Whom the rank meets here, and what for: see World::expectOrder.
   std::vector<int> meets;
-  std::string meeting;
+  std::string pairing;
   Group *group = nullptr; ///< Collective
   size_t member = 0;
   uint64_t sequence = 0;
@@ -126,14 +126,14 @@ struct Operation {
   size_t piecesLeft = 0;
   Clock began;
   /// Joined: the last operation of each stream that must have come before.
-  std::array<DeedPointer, GRT_STREAM_COUNT> before;
+  std::array<LabelPointer, GRT_STREAM_COUNT> before;
 };
 
 struct Stream {
   std::deque<std::unique_ptr<Operation>> queue;
   Clock clock; ///< at the end of what was done
   uint64_t issued = 0;
-  std::shared_ptr<const Deed> last;
+  std::shared_ptr<const OperationLabel> last;
 };
 
 struct World {
@@ -146,8 +146,9 @@ struct World {
   /// The first thing that went wrong; nothing runs after it.
   void fail(const std::string &what);
   /// Ranks come to collectives and exchanges in one order, over all streams:
-  /// `what` is the next of the deed's rank that `other` takes part in.
-  void expectOrder(const Deed &deed, int other, const std::string &what);
+  /// `what` is the next of the label's rank that `other` takes part in.
+  void expectOrder(const OperationLabel &label, int other,
+                   const std::string &what);
   /// A collective (or an exchange) takes part with `other`: two that share two
   /// ranks need an order on the device too, unless both are exchanges.
   void putBehind(Operation &operation, int other, bool isCollective);
@@ -174,16 +175,16 @@ private:
   void checkJoined(const Operation &operation, const Clock &clock);
   std::string describeStuck() const;
 
-  struct Meeting {
+  struct PairedOperation {
     std::string what;
-    Deed deed;
+    OperationLabel label;
   };
-  std::map<std::pair<int, int>, std::deque<Meeting>> meetings;
+  std::map<std::pair<int, int>, std::deque<PairedOperation>> pairedOperations;
   /// The last of a rank with another one.
-  struct LastMeetings {
-    DeedPointer collective, exchange;
+  struct LastPaired {
+    LabelPointer collective, exchange;
   };
-  std::map<std::pair<int, int>, LastMeetings> lastMeetings;
+  std::map<std::pair<int, int>, LastPaired> lastPaired;
   struct Channel {
     uint64_t sent = 0, expected = 0; ///< pieces put on streams
     std::map<uint64_t, Half> sends, receives;
@@ -223,7 +224,7 @@ struct Rank {
   bool capturing = false;
   uint64_t captures = 0; ///< graphs begun so far
   std::vector<std::unique_ptr<Operation>> captured;
-  std::array<std::pair<uint64_t, DeedPointer>, GRT_STREAM_COUNT> beforeCapture;
+  std::array<std::pair<uint64_t, LabelPointer>, GRT_STREAM_COUNT> beforeCapture;
   std::map<uint32_t, std::vector<std::unique_ptr<Operation>>> graphs;
   std::vector<std::shared_ptr<Marker>> stamps;
 };

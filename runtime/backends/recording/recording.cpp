@@ -81,12 +81,12 @@ std::unique_ptr<Operation> operation(Rank &rank, uint32_t stream,
   made->kind = kind;
   made->rank = &rank;
   made->stream = stream;
-  made->deed = std::make_shared<Deed>();
-  made->deed->rank = rank.number;
-  made->deed->stream = stream;
-  made->deed->queue = rank.queueOf(stream);
-  made->deed->place = rank.place;
-  made->deed->what = std::move(what);
+  made->label = std::make_shared<OperationLabel>();
+  made->label->rank = rank.number;
+  made->label->stream = stream;
+  made->label->queue = rank.queueOf(stream);
+  made->label->place = rank.place;
+  made->label->what = std::move(what);
   made->host = rank.host;
   return made;
 }
@@ -94,14 +94,14 @@ std::unique_ptr<Operation> operation(Rank &rank, uint32_t stream,
 void put(std::unique_ptr<Operation> made) {
   Rank &rank = *made->rank;
   Stream &stream = rank.streams[made->stream];
-  made->deed->number = ++stream.issued;
-  stream.last = made->deed;
+  made->label->number = ++stream.issued;
+  stream.last = made->label;
   if (rank.capturing) {
     rank.captured.push_back(std::move(made));
     return;
   }
   for (int other : made->meets) {
-    rank.world->expectOrder(*made->deed, other, made->meeting);
+    rank.world->expectOrder(*made->label, other, made->pairing);
     rank.world->putBehind(*made, other,
                           /*isCollective=*/made->group != nullptr);
   }
@@ -133,7 +133,7 @@ char *touch(Operation &made, const void *address, uint64_t bytes, bool writes) {
                       : nullptr;
   auto wrong = [&](const std::string &where) {
     throw std::runtime_error(
-        made.deed->text() + (writes ? " writes " : " reads ") +
+        made.label->text() + (writes ? " writes " : " reads ") +
         std::to_string(bytes) + " bytes" +
         (allocation
              ? " from byte " + std::to_string(allocation->offset(address)) +
@@ -170,7 +170,7 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         auto made =
             operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work, what);
         if (op.buffer_count > accesses.size())
-          throw std::runtime_error(made->deed->text() + " has " +
+          throw std::runtime_error(made->label->text() + " has " +
                                    std::to_string(op.buffer_count) +
                                    " buffers");
         // Everything that the call names may be gone when it runs.
@@ -353,7 +353,7 @@ int32_t copy(void *state, uint32_t stream, void *to, const void *from,
       if (allocationAt(address))
         return touch(*made, address, bytes, writes);
       if (!isPinned(address, bytes))
-        throw std::runtime_error(made->deed->text() + " names " +
+        throw std::runtime_error(made->label->text() + " names " +
                                  std::to_string(bytes) +
                                  " bytes of the host that are not pinned");
       return static_cast<char *>(const_cast<void *>(address));
@@ -393,10 +393,10 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
                           "wait for event " + std::to_string(event));
     made->marker = rank.events[event];
     if (!made->marker)
-      throw std::runtime_error(made->deed->text() +
+      throw std::runtime_error(made->label->text() +
                                ", which was never recorded");
     if (made->marker->capture != (rank.capturing ? rank.captures : 0))
-      throw std::runtime_error(made->deed->text() + ", which was recorded " +
+      throw std::runtime_error(made->label->text() + ", which was recorded " +
                                (made->marker->capture
                                     ? "in another graph"
                                     : "outside of the graph"));
@@ -433,7 +433,7 @@ int32_t stamp(void *state, uint32_t stream, uint32_t number, char *message,
     auto made = operation(rank, stream, Operation::Kind::Record,
                           "stamp " + std::to_string(number));
     if (rank.capturing)
-      throw std::runtime_error(made->deed->text() + " is in a graph");
+      throw std::runtime_error(made->label->text() + " is in a graph");
     made->marker = std::make_shared<Marker>();
     rank.stamps.resize(std::max(rank.stamps.size(), size_t(number) + 1));
     rank.stamps[number] = made->marker;
@@ -536,12 +536,12 @@ int32_t launchGraph(void *state, uint32_t graph, char *message,
       if (s != GRT_STREAM_COMPUTE)
         orderStreams(rank, GRT_STREAM_COMPUTE, s, "start of " + name);
     std::map<const Marker *, std::shared_ptr<Marker>> markers;
-    std::map<const Deed *, DeedPointer> deeds;
+    std::map<const OperationLabel *, LabelPointer> labels;
     for (const std::unique_ptr<Operation> &original : found->second) {
       auto made = std::make_unique<Operation>(*original);
-      made->deed = std::make_shared<Deed>(*original->deed);
-      made->deed->place = name + " of " + original->deed->place;
-      deeds[original->deed.get()] = made->deed;
+      made->label = std::make_shared<OperationLabel>(*original->label);
+      made->label->place = name + " of " + original->label->place;
+      labels[original->label.get()] = made->label;
       made->host = rank.host;
       if (made->marker) {
         std::shared_ptr<Marker> &marker = markers[original->marker.get()];
@@ -549,9 +549,10 @@ int32_t launchGraph(void *state, uint32_t graph, char *message,
           marker = std::make_shared<Marker>();
         made->marker = marker;
       }
-      for (DeedPointer &before : made->before)
+      for (LabelPointer &before : made->before)
         if (before)
-          before = deeds.contains(before.get()) ? deeds[before.get()] : nullptr;
+          before =
+              labels.contains(before.get()) ? labels[before.get()] : nullptr;
       put(std::move(made));
     }
     for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
@@ -677,19 +678,19 @@ void putCollective(Rank &rank, void *handle, uint32_t stream,
       size_t(std::find(group->ranks.begin(), group->ranks.end(), rank.number) -
              group->ranks.begin());
   // The touches' messages need a name before the part is known.
-  made->deed->what = "collective";
+  made->label->what = "collective";
   made->part = describe(*made, *group, made->member);
   std::string text =
       std::string(collectiveName(made->part.kind)) + " of ranks ";
   for (size_t i = 0; i < group->ranks.size(); ++i)
     text += (i ? ", " : "") + std::to_string(group->ranks[i]);
-  made->deed->what = text;
-  made->deed->number = rank.streams[stream].issued + 1;
+  made->label->what = text;
+  made->label->number = rank.streams[stream].issued + 1;
   // All members run the same layers.
   for (int other : group->ranks)
     if (other != rank.number)
       made->meets.push_back(other);
-  made->meeting = rank.place + text;
+  made->pairing = rank.place + text;
   put(std::move(made));
 }
 
@@ -762,12 +763,12 @@ int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
                  uint64_t receiveCount, char *message, size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
     auto made = operation(rank, stream, Operation::Kind::Exchange, "exchange");
-    made->deed->number = rank.streams[stream].issued + 1;
+    made->label->number = rank.streams[stream].issued + 1;
     std::set<int> peers;
     auto add = [&](const grt_exchange_piece &piece, bool isSend) {
       if (piece.peer < 0 || piece.peer >= rank.world->size() ||
           piece.peer == rank.number)
-        throw std::runtime_error(made->deed->text() + " names rank " +
+        throw std::runtime_error(made->label->text() + " names rank " +
                                  std::to_string(piece.peer));
       peers.insert(piece.peer);
       char *memory = touch(*made, piece.address, piece.bytes, !isSend);
@@ -778,7 +779,7 @@ int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
     for (uint64_t i = 0; i < receiveCount; ++i)
       add(receives[i], false);
     made->meets.assign(peers.begin(), peers.end());
-    made->meeting = "an exchange";
+    made->pairing = "an exchange";
     put(std::move(made));
   });
 }

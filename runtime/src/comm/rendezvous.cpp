@@ -213,7 +213,7 @@ private:
   std::string notes;
 };
 
-Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
+Membership gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
   std::vector<Endpoint> endpoints = ownEndpoints(at);
   checkTrust(at, endpoints);
   std::unique_ptr<Listener> listener = listenForAll(at, endpoints);
@@ -251,22 +251,22 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
     fail(ExitPeerLost, why);
   }
 
-  Meeting meeting;
+  Membership membership;
   std::vector<Endpoint> places;
   for (Endpoint endpoint : listener->endpoints()) {
     endpoint.port = 0;
     places.push_back(endpoint);
     std::string text = endpoint.text();
     text = text.substr(0, text.rfind(':'));
-    meeting.places += (meeting.places.empty() ? "" : ",") + text;
+    membership.places += (membership.places.empty() ? "" : ",") + text;
   }
-  meeting.listener = std::make_unique<Listener>(places);
-  arrivals.put(contactOf(*meeting.listener));
+  membership.listener = std::make_unique<Listener>(places);
+  arrivals.put(contactOf(*membership.listener));
   std::string session = randomBytes(sessionBytes);
-  meeting.key = sessionKey(at, session);
-  meeting.size = size;
-  meeting.contacts = arrivals.begin(size, session);
-  return meeting;
+  membership.key = sessionKey(at, session);
+  membership.size = size;
+  membership.contacts = arrivals.begin(size, session);
+  return membership;
 }
 
 //===----------------------------------------------------------------------===//
@@ -275,23 +275,23 @@ Meeting gather(const Rendezvous &at, const Claim &own, Deadline deadline) {
 
 /// One attempt at one address; nothing and the reason in `problem` if another
 /// may succeed. An attempt that has missed restarts takes their number.
-std::optional<Meeting> tryMeet(const Rendezvous &at, Claim &own,
-                               const Endpoint &to, Deadline deadline,
-                               bool &connected, std::string &problem) {
+std::optional<Membership> tryMeet(const Rendezvous &at, Claim &own,
+                                  const Endpoint &to, Deadline deadline,
+                                  bool &connected, std::string &problem) {
   Socket socket =
       connectTo(to, std::min(deadline, Clock::now() + connectTime), problem);
   connected = bool(socket);
   if (!socket)
     return std::nullopt;
-  Meeting meeting;
+  Membership membership;
   Endpoint here = localEndpoint(socket);
   here.port = 0;
   std::vector<Endpoint> listen = {here};
   if (!at.listen.empty())
     listen = listenEndpoints(at.listen, 0);
   checkTrust(at, listen);
-  meeting.listener = std::make_unique<Listener>(listen);
-  own.contact = contactOf(*meeting.listener);
+  membership.listener = std::make_unique<Listener>(listen);
+  own.contact = contactOf(*membership.listener);
   size_t most = headBytes + size_t(at.size) * (1 + sizeof(Contact));
   std::string claim(reinterpret_cast<const char *>(&own), sizeof(own)), text;
   // Process 0 answers when all have come, or at its own deadline.
@@ -332,14 +332,14 @@ std::optional<Meeting> tryMeet(const Rendezvous &at, Claim &own,
     problem = "process 0 answered with " + str(text.size()) + " bytes";
     return std::nullopt;
   }
-  meeting.key = sessionKey(at, text.substr(0, sessionBytes));
-  meeting.rank = given.rank;
-  meeting.size = given.size;
-  meeting.contacts = std::move(*contacts);
-  return meeting;
+  membership.key = sessionKey(at, text.substr(0, sessionBytes));
+  membership.rank = given.rank;
+  membership.size = given.size;
+  membership.contacts = std::move(*contacts);
+  return membership;
 }
 
-Meeting comeTo(const Rendezvous &at, Claim own, Deadline deadline) {
+Membership comeTo(const Rendezvous &at, Claim own, Deadline deadline) {
   // What is said at the end: what went wrong last at the first address, and
   // what whoever listened there made of it, if somebody did.
   std::string last, heard;
@@ -350,9 +350,9 @@ Meeting comeTo(const Rendezvous &at, Claim own, Deadline deadline) {
     for (const Endpoint &endpoint : endpoints) {
       bool connected = false;
       std::string problem;
-      if (std::optional<Meeting> meeting =
+      if (std::optional<Membership> membership =
               tryMeet(at, own, endpoint, deadline, connected, problem))
-        return std::move(*meeting);
+        return std::move(*membership);
       if (connected)
         heard = problem;
       if (endpoint == endpoints.front())
@@ -416,22 +416,23 @@ std::optional<Rendezvous> rendezvousOfEnvironment() {
 
 std::string meshPurpose(int rank) { return "process " + str(rank); }
 
-Meeting meet(const Rendezvous &at) {
+Membership joinRun(const Rendezvous &at) {
   Claim claim;
   claim.run = hashName(at.run);
   claim.restart = at.restart;
   claim.rank = at.rank;
   claim.size = at.size;
-  Meeting meeting;
+  Membership membership;
   if (at.size == 1)
-    meeting.contacts.resize(1);
+    membership.contacts.resize(1);
   else if (at.rank == 0)
-    meeting = gather(at, claim, after(at.seconds));
+    membership = gather(at, claim, after(at.seconds));
   else
-    meeting = comeTo(at, claim, after(at.seconds));
-  if (meeting.listener)
-    meeting.listener->setTrust({meeting.key, meshPurpose(meeting.rank)});
-  return meeting;
+    membership = comeTo(at, claim, after(at.seconds));
+  if (membership.listener)
+    membership.listener->setTrust(
+        {membership.key, meshPurpose(membership.rank)});
+  return membership;
 }
 
 } // namespace grt

@@ -17,7 +17,7 @@
 namespace grt {
 
 /// What a process has once all have met.
-struct Meeting {
+struct Membership {
   /// As the process was started, unless the run has fewer
   /// (Rendezvous::smaller).
   int rank = 0, size = 1;
@@ -33,7 +33,7 @@ std::string meshPurpose(int rank);
 
 /// Meets the others. Collective. Throws Error, where process 0 knows why on all
 /// processes that came.
-Meeting meet(const Rendezvous &at);
+Membership joinRun(const Rendezvous &at);
 
 } // namespace grt
 

@@ -175,21 +175,21 @@ public:
 
 private:
   void connect(const Rendezvous &at) {
-    Meeting meeting = meet(at);
-    self = meeting.rank;
-    count = meeting.size;
+    Membership membership = joinRun(at);
+    self = membership.rank;
+    count = membership.size;
     peers = std::vector<Peer>(size_t(count));
-    key = meeting.key;
-    places = meeting.places;
+    key = membership.key;
+    places = membership.places;
     // Process 0 takes connections at once, 1 when it has one to 0, and so on.
     for (int lower = 0; lower < self; ++lower)
       keep(lower,
-           connectNumbered(meeting.contacts[size_t(lower)],
-                           {meeting.key, meshPurpose(lower)}, self - lower,
+           connectNumbered(membership.contacts[size_t(lower)],
+                           {membership.key, meshPurpose(lower)}, self - lower,
                            connectSeconds,
                            "process " + std::to_string(lower) + " by TCP"));
     if (self + 1 < count)
-      takeNumbered(*meeting.listener, count - self - 1, connectSeconds,
+      takeNumbered(*membership.listener, count - self - 1, connectSeconds,
                    [&](int number, Connection taken) {
                      keep(self + number, std::move(taken));
                    });

@@ -315,10 +315,10 @@ void Rank::notePlace(const char *what) {
 void Rank::beforeFunction(size_t number) {
   if (!*device)
     return;
-  Meeting &meeting = meetings[number];
-  meeting.touched = true;
-  if (std::exchange(meeting.transferred, false))
-    device->wait(GRT_STREAM_COMPUTE, meeting.transferEvent);
+  Handoff &handoff = handoffs[number];
+  handoff.touched = true;
+  if (std::exchange(handoff.transferred, false))
+    device->wait(GRT_STREAM_COMPUTE, handoff.transferEvent);
 }
 
 void Rank::beforeBoundary(int buffer, const Extent &extent) {
@@ -326,20 +326,20 @@ void Rank::beforeBoundary(int buffer, const Extent &extent) {
     return;
   // What is still sent from the other end of the region may reach as far.
   if (buffer < endsOfRegion) {
-    Meeting &other = meetings[meetingOfBuffer(1 - buffer)];
+    Handoff &other = handoffs[handoffOfBuffer(1 - buffer)];
     bool meets = extent.offset < other.extent.offset + other.extent.bytes &&
                  other.extent.offset < extent.offset + extent.bytes;
     if (meets && std::exchange(other.transferred, false))
       device->wait(GRT_STREAM_COMPUTE, other.transferEvent);
   }
-  beforeFunction(meetingOfBuffer(buffer));
+  beforeFunction(handoffOfBuffer(buffer));
 }
 
 void Rank::afterFunctions() {
-  for (Meeting &meeting : meetings)
-    if (std::exchange(meeting.touched, false)) {
-      device->record(GRT_STREAM_COMPUTE, meeting.computeEvent);
-      meeting.computed = true;
+  for (Handoff &handoff : handoffs)
+    if (std::exchange(handoff.touched, false)) {
+      device->record(GRT_STREAM_COMPUTE, handoff.computeEvent);
+      handoff.computed = true;
     }
 }
 
@@ -348,29 +348,29 @@ void Rank::beforeTransfer(size_t number, const Extent &extent) {
     return;
   // Functions may have used what a boundary buffer covers from its other end.
   size_t first = number, last = number;
-  if (number >= meetingOfBuffer(0) && number < meetingOfBuffer(endsOfRegion)) {
-    first = meetingOfBuffer(0);
-    last = meetingOfBuffer(endsOfRegion - 1);
+  if (number >= handoffOfBuffer(0) && number < handoffOfBuffer(endsOfRegion)) {
+    first = handoffOfBuffer(0);
+    last = handoffOfBuffer(endsOfRegion - 1);
   }
   for (size_t i = first; i <= last; ++i)
-    if (std::exchange(meetings[i].computed, false))
-      device->wait(GRT_STREAM_TRANSFER, meetings[i].computeEvent);
-  meetings[number].extent = extent;
+    if (std::exchange(handoffs[i].computed, false))
+      device->wait(GRT_STREAM_TRANSFER, handoffs[i].computeEvent);
+  handoffs[number].extent = extent;
 }
 
 void Rank::afterTransfer(size_t number) {
   if (!*device)
     return;
-  device->record(GRT_STREAM_TRANSFER, meetings[number].transferEvent);
-  meetings[number].transferred = true;
+  device->record(GRT_STREAM_TRANSFER, handoffs[number].transferEvent);
+  handoffs[number].transferred = true;
 }
 
 void Rank::joinStreams() {
   device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
   device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
   reducing = false;
-  for (Meeting &meeting : meetings)
-    meeting.transferred = false;
+  for (Handoff &handoff : handoffs)
+    handoff.transferred = false;
   device->note(GRT_NOTE_JOINED);
 }
 
@@ -639,7 +639,7 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
   struct Part {
     int exchange;
     Extent extent;
-    size_t meeting;
+    size_t handoff;
     bool sends;
   };
   // What one part moves, where it lies, and what else meets there.
@@ -649,7 +649,7 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
     const Layer &first = role.layers[front], &last = role.layers[back];
     bool sends = part.direction == GRT_SEND;
     auto inBuffer = [&](int exchange, int buffer, uint64_t bytes) -> Part {
-      return {exchange, boundaryExtent(buffer, bytes), meetingOfBuffer(buffer),
+      return {exchange, boundaryExtent(buffer, bytes), handoffOfBuffer(buffer),
               sends};
     };
     if (part.value == GRT_GRADIENT)
@@ -678,7 +678,7 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
     calls[i].source = moved[i].sends ? memory : arena->base();
     calls[i].destination = moved[i].sends ? arena->base() : memory;
     calls[i].bytesPerUnit = manifest.exchanges[moved[i].exchange].tableUnit();
-    beforeTransfer(moved[i].meeting, moved[i].extent);
+    beforeTransfer(moved[i].handoff, moved[i].extent);
   }
   notePlace("transfer");
   communicator->onStream(GRT_STREAM_TRANSFER);
@@ -686,7 +686,7 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
   communicator->onStream(GRT_STREAM_COMPUTE);
   leaveMark(GRT_STREAM_TRANSFER);
   for (size_t i = 0; i < count; ++i)
-    afterTransfer(moved[i].meeting);
+    afterTransfer(moved[i].handoff);
   for (size_t i = 0; i < count; ++i)
     if (moved[i].sends)
       end(moved[i].extent, /*sent=*/true);

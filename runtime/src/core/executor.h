@@ -260,7 +260,7 @@ private:
   /// Memory in which a transfer of a stage and functions of its layers meet:
   /// the input of the first layer in a slot, or a boundary buffer. Both sides
   /// wait for each other by events, on a device.
-  struct Meeting {
+  struct Handoff {
     uint32_t transferEvent = 0, computeEvent = 0;
     bool transferred = false; ///< COMPUTE has not waited for it
     bool computed = false;    ///< TRANSFER has not waited for it
@@ -403,16 +403,16 @@ private:
   void joinStreams();
   /// A function is about to use the memory, or a transfer is; and what the task
   /// did with all of it is put on COMPUTE.
-  void beforeFunction(size_t meeting);
-  void beforeTransfer(size_t meeting, const Extent &extent);
+  void beforeFunction(size_t handoff);
+  void beforeTransfer(size_t handoff, const Extent &extent);
   /// A function is about to use a part of a boundary buffer, or nothing of it
   /// if `buffer` is negative.
   void beforeBoundary(int buffer, const Extent &extent);
-  void afterTransfer(size_t meeting);
+  void afterTransfer(size_t handoff);
   void afterFunctions();
   /// Boundary buffers 0 and 1 may be ends of one region.
   static constexpr int endsOfRegion = 2;
-  size_t meetingOfBuffer(int buffer) const {
+  size_t handoffOfBuffer(int buffer) const {
     return size_t(roleData->slotCount) + size_t(buffer);
   }
   /// Tells a checking backend what comes.
@@ -503,7 +503,7 @@ private:
   bool accumulate = false;
   std::vector<ChunkState> chunks;
   bool reducing = false;         ///< gradients are under way on GRADIENT
-  std::vector<Meeting> meetings; ///< slots, then boundary buffers
+  std::vector<Handoff> handoffs; ///< slots, then boundary buffers
   uint32_t firstMark = 0, marksLeft = 0; ///< events for marks
   bool inGraphs = false;                 ///< steps can be, and are to be
   bool warm = false;                     ///< a step was done

@@ -39,8 +39,8 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
   if (!graphs[number]) {
     stepKind = StepKind::Calls;
     // All streams leave COMPUTE behind what was done so far.
-    for (Meeting &meeting : meetings)
-      meeting.computed = meeting.transferred = false;
+    for (Handoff &handoff : handoffs)
+      handoff.computed = handoff.transferred = false;
     auto makes = [&](auto call) {
       try {
         device->check(call);
@@ -58,8 +58,8 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
     makes([&](char *message, size_t bytes) {
       return (*device)->end_graph(backendState, number, message, bytes);
     });
-    for (Meeting &meeting : meetings)
-      meeting.computed = meeting.transferred = false;
+    for (Handoff &handoff : handoffs)
+      handoff.computed = handoff.transferred = false;
     graphs[number] = true;
   }
   activity.begin("graph", nullptr);

@@ -178,10 +178,10 @@ void Rank::joinDevices() {
   uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
   firstMark = table.event_count - Activity::mostMarks;
   uint32_t pairs = (firstMark - first) / 2;
-  meetings.resize(size_t(role.slotCount) + role.boundary.size());
-  for (size_t i = 0; i < meetings.size(); ++i) {
-    meetings[i].transferEvent = first + 2 * uint32_t(i % pairs);
-    meetings[i].computeEvent = meetings[i].transferEvent + 1;
+  handoffs.resize(size_t(role.slotCount) + role.boundary.size());
+  for (size_t i = 0; i < handoffs.size(); ++i) {
+    handoffs[i].transferEvent = first + 2 * uint32_t(i % pairs);
+    handoffs[i].computeEvent = handoffs[i].transferEvent + 1;
   }
 }
 

@@ -17,16 +17,17 @@ namespace {
 
 /// The one interval of a parameter that a rank holds of a tensor cut along
 /// dimension 0, and where it starts in the region.
-struct Holding {
+struct HeldInterval {
   int rank;
   int64_t begin, end;
   int64_t held;
 };
 
-std::vector<Holding> holdings(const Manifest &manifest, const TieEnd &end) {
+std::vector<HeldInterval> heldIntervals(const Manifest &manifest,
+                                        const TieEnd &end) {
   const Role &role = manifest.roles[end.role];
   const Layer &layer = role.layers[end.layer];
-  std::vector<Holding> result;
+  std::vector<HeldInterval> result;
   for (size_t local = 0; local < role.devices.size(); ++local)
     forEachRun(layer, layer.tensors[end.tensor], int(local),
                [&](const TensorRun &run) {
@@ -71,23 +72,23 @@ private:
   std::map<std::pair<int, int>, std::vector<ExchangeRow>> rows;
 };
 
-std::vector<ExchangeTable> transferTables(const std::vector<Holding> &sources,
-                                          const std::vector<Holding> &targets,
-                                          int64_t world) {
+std::vector<ExchangeTable>
+transferTables(const std::vector<HeldInterval> &sources,
+               const std::vector<HeldInterval> &targets, int64_t world) {
   TableBuilder builder;
   for (size_t t = 0; t < targets.size(); ++t) {
-    const Holding &target = targets[t];
+    const HeldInterval &target = targets[t];
     std::vector<int64_t> cuts{target.begin, target.end};
-    for (const Holding &source : sources)
+    for (const HeldInterval &source : sources)
       for (int64_t cut : {source.begin, source.end})
         if (cut > target.begin && cut < target.end)
           cuts.push_back(cut);
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
-      std::vector<const Holding *> candidates;
-      const Holding *chosen = nullptr;
-      for (const Holding &source : sources)
+      std::vector<const HeldInterval *> candidates;
+      const HeldInterval *chosen = nullptr;
+      for (const HeldInterval &source : sources)
         if (source.begin <= cuts[c] && cuts[c + 1] <= source.end) {
           candidates.push_back(&source);
           if (source.rank == target.rank)
@@ -123,14 +124,15 @@ void checkApart(const Role &role, const std::string &place, int buffer,
 }
 
 /// One side of an exchange: ranks and the size of the buffer on each of them.
-struct Side {
+struct ExchangeEnd {
   const Role *role;
   uint64_t bytes;
 };
 
-void checkExchange(const Exchange &exchange, const Side &from, const Side &to) {
-  auto holds = [&](const Side &side, int rank, int64_t unit, int64_t units,
-                   bool isSource) {
+void checkExchange(const Exchange &exchange, const ExchangeEnd &from,
+                   const ExchangeEnd &to) {
+  auto holds = [&](const ExchangeEnd &side, int rank, int64_t unit,
+                   int64_t units, bool isSource) {
     const char *which = isSource ? "source" : "destination";
     const std::vector<int> &devices = side.role->devices;
     std::string place = "manifest: exchange '" + exchange.name + "': " + which +
@@ -430,8 +432,8 @@ std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
 }
 
 TieTables tieTables(const Manifest &manifest, const Tie &tie) {
-  std::vector<Holding> owner = holdings(manifest, tie.owner);
-  std::vector<Holding> borrower = holdings(manifest, tie.borrower);
+  std::vector<HeldInterval> owner = heldIntervals(manifest, tie.owner);
+  std::vector<HeldInterval> borrower = heldIntervals(manifest, tie.borrower);
   return {transferTables(borrower, owner, manifest.world),
           transferTables(owner, borrower, manifest.world)};
 }

@@ -61,7 +61,7 @@ private:
     std::map<std::pair<int, size_t>, size_t> messages;
   };
   /// Where one thing waits for another: when each side came, by side.
-  struct Meeting {
+  struct Rendezvous {
     std::map<size_t, double> arrivals;
   };
 
@@ -167,15 +167,15 @@ private:
     }
   }
 
-  /// Notes that role `r` has come to a meeting of `sides`; true, with the time
-  /// at which all are there, once they are.
+  /// Notes that role `r` has come to a rendezvous of `sides`; true, with the
+  /// time at which all are there, once they are.
   bool meet(int kind, size_t place, size_t number, size_t r, size_t sides,
             double arrival, double &start) {
-    Meeting &meeting = meetings[{kind, {place, number}}];
-    meeting.arrivals.try_emplace(r, arrival);
-    if (meeting.arrivals.size() < sides)
+    Rendezvous &rendezvous = allRendezvous[{kind, {place, number}}];
+    rendezvous.arrivals.try_emplace(r, arrival);
+    if (rendezvous.arrivals.size() < sides)
       return false;
-    for (const auto &[role, time] : meeting.arrivals)
+    for (const auto &[role, time] : rendezvous.arrivals)
       start = std::max(start, time);
     return true;
   }
@@ -311,7 +311,7 @@ private:
 
   const PredictedTimes &times;
   std::vector<Role> roles;
-  std::map<std::pair<int, std::pair<size_t, size_t>>, Meeting> meetings;
+  std::map<std::pair<int, std::pair<size_t, size_t>>, Rendezvous> allRendezvous;
 };
 
 } // namespace
