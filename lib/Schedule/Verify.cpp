@@ -647,9 +647,12 @@ private:
         previous = std::max(previous, rank);
       }
       // Those of chunks that are updated just in time are in `steady`, where
-      // their order follows from what they read.
+      // their order follows from what they read; so are tied values that are
+      // taken there.
       for (const Task &task : program.roles[role].part(SchedulePart::Steady))
-        if (endsStep(task.kind) && !seen.insert({task.kind, task.chunk}).second)
+        if (endsStep(task.kind) &&
+            !(task.kind == TaskKind::TieBroadcast && takesHere(role)) &&
+            !seen.insert({task.kind, task.chunk}).second)
           report(ScheduleFaultKind::TaskOrder, {role, -1},
                  "'" + task.str(program.hasSeveralChunks()) +
                      "' was already run in steady");

@@ -1,4 +1,4 @@
-//===- Top.h - The best plans that differ ------------------------*- C++
+//===- Top.h - The best plans that differ -----------------------*- C++ -*-===//
 //-*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.

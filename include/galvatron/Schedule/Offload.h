@@ -1,4 +1,4 @@
-//===- Offload.h - What has its home on the host --------------*- C++ -*-===//
+//===- Offload.h - What has its home on the host ----------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -104,7 +104,8 @@ struct RunState {
   /// a step needs all of them.
   bool ahead() const {
     return manifest.delay > 0 ||
-           (options.onNan == OnNan::Late && !manifest.clip && !backend.device);
+           (options.onNan == OnNan::Late && !manifest.clip &&
+            !manifest.updatesJustInTime && !backend.device);
   }
   /// [exchange][global rank] and [tie].
   std::vector<std::vector<ExchangeTable>> exchanges = {};
