@@ -651,7 +651,7 @@ private:
       // taken there.
       for (const Task &task : program.roles[role].part(SchedulePart::Steady))
         if (endsStep(task.kind) &&
-            !(task.kind == TaskKind::TieBroadcast && takesHere(role)) &&
+            !(task.kind == TaskKind::TieBroadcast && program.takesTied(role)) &&
             !seen.insert({task.kind, task.chunk}).second)
           report(ScheduleFaultKind::TaskOrder, {role, -1},
                  "'" + task.str(program.hasSeveralChunks()) +
