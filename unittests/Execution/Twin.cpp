@@ -455,8 +455,9 @@ public:
   void finish() {
     if (ok())
       check(session->parameters(result.parameters));
-    if (ok())
-      result.memory = session->memory();
+    if (!ok())
+      return;
+    result.memory = session->memory();
     result.swaps = session->swaps();
   }
 
