@@ -206,6 +206,7 @@ private:
   std::map<std::vector<int64_t>, StrategySet> joinedSets;
   std::map<DeviceGroups, std::unique_ptr<Layout>> layouts;
   std::vector<const Layout *> searched; ///< in order; see makeLayouts()
+  std::string provenAmong;              ///< see Plan
   /// By layout, samples of a micro-batch, and micro-batches as far as times
   /// depend on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds;

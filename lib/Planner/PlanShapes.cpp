@@ -114,6 +114,8 @@ void PlanSearch::makeLayouts() {
     if (layouts.size() > known && possible)
       searched.push_back(layout);
   }
+  if (others.rule != GroupRule::Any)
+    provenAmong = groupRuleText(others.rule);
   log(Twine(searched.size()) +
       " sequences of groups of devices: " + groupRuleText(others.rule));
 }

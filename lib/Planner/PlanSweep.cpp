@@ -226,6 +226,7 @@ Expected<PlannerResult> PlanSearch::run() {
   // A heuristic proves nothing about the space.
   if (!heuristicSpace && !unpriced)
     plan.provenGapPercent = gapPercent;
+  plan.provenAmong = provenAmong;
   plan.heuristicMs = heuristic && paper ? toMilliseconds(*heuristic) : 0;
   log("chosen: " + best->shape.str() + ", " + milliseconds(best->solved.cost) +
       ", after solving " + Twine(solvedCount) + " problems");

@@ -377,6 +377,8 @@ json::Value Plan::toJson() const {
     object["found-by"] = foundBy;
     if (provenGapPercent)
       object["proven-gap"] = *provenGapPercent;
+    if (!provenAmong.empty())
+      object["proven-among"] = provenAmong;
   }
   if (boundMs)
     object["bound-ms"] = *boundMs;
@@ -486,6 +488,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.foundBy = reader.stringOr("found-by", "");
   if (reader.has("proven-gap"))
     plan.provenGapPercent = reader.number("proven-gap");
+  plan.provenAmong = reader.stringOr("proven-among", "");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   if (std::string name = reader.string("schedule"); !reader.failed()) {

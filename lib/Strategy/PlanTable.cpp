@@ -322,6 +322,8 @@ void PlanPrinter::head() {
           << format("; the heuristic's plan takes %.3f ms", plan.heuristicMs);
     line(text);
   }
+  if (plan.provenGapPercent && !plan.provenAmong.empty())
+    line("  of plans whose stages have " + plan.provenAmong);
   if (plan.gapPercent && *plan.gapPercent == 0)
     line("executed as fast as any plan for this batch");
   else if (plan.gapPercent)

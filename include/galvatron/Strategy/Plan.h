@@ -212,6 +212,9 @@ struct Plan {
   /// No plan of the space is faster by more than this many percent; nothing if
   /// that is not proven of any number.
   std::optional<double> provenGapPercent;
+  /// Of which groups of devices that was proven, and what is executed; empty
+  /// if of all that the space has.
+  std::string provenAmong;
   /// Iteration of the best plan that the bi-objective heuristic finds for the
   /// same batch, pipeline degree and micro-batches; 0: not known.
   double heuristicMs = 0;
