@@ -1,109 +1,197 @@
-// Attributes by which passes tell each other of layers and functions.
+// RUN: galvatron-opt %s --split-input-file --verify-diagnostics
 
-// RUN: galvatron-opt %s -split-input-file -verify-diagnostics
-
-// costs C1
-// expected-error @+1 {{expected 'backward_bytes' of a layer's costs not to be negative, found -4}}
-#costs = #galvatron.costs<parameters = 1, parameter_bytes = 4, boundary_bytes = 4, intermediate_bytes = 0, backward_bytes = -4, forward_flops = 1.0, backward_flops = 1.0, forward_moved_bytes = 1.0, backward_moved_bytes = 1.0>
+// strategy: syntax
+// expected-error @+1 {{expected a paradigm 'dp', 'sdp', 'tp' or 'zdp', found 'pp'}}
+func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
 
 // -----
-// costs C1
-// expected-error @+1 {{expected 'forward_flops' of a layer's costs to be a non-negative f64, found 1.000000e+00 : f32}}
-#costs = #galvatron.costs<parameters = 1, parameter_bytes = 4, boundary_bytes = 4, intermediate_bytes = 0, backward_bytes = 4, forward_flops = 1.0 : f32, backward_flops = 1.0, forward_moved_bytes = 1.0, backward_moved_bytes = 1.0>
+// strategy C1
+// expected-error @+1 {{expected every paradigm at most once in a strategy, found two levels of 'tp'}}
+func.func private @a() attributes {s = #galvatron.strategy<[tp = 2, tp = 4]>}
 
 // -----
-// flat_tensor C1
-// expected-error @+1 {{expected group 0 or 1 for tensor @w, found 2}}
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 2, offset = 0, view = [4], local_shape = [4]>
+// strategy C2
+// expected-error @+1 {{expected a degree of at least 2 for 'dp', found 1}}
+func.func private @a() attributes {s = #galvatron.strategy<[dp = 1]>}
 
 // -----
-// flat_tensor C1
-// expected-error @+1 {{expected the offset of tensor @w not to be negative, found -8}}
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = -8, view = [4], local_shape = [4]>
+// plan C1
+// expected-error @+1 {{expected 'pipeline_degree' of a plan to be at least 1, found 0}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 0>}
 
 // -----
-// flat_tensor C2
-// expected-error @+1 {{expected 'view' and 'local_shape' of equal rank for tensor @w, found 2 and 1}}
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [4, 4], local_shape = [4]>
+// plan C1
+// expected-error @+1 {{expected 'memory' of a plan not to be negative, found -1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 1, memory = -1>}
 
 // -----
-// flat_tensor C3
-// expected-error @+1 {{expected 'tp_dim' to be -1 or a dimension of the view for tensor @w, found 1}}
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [4], local_shape = [4], tp_dim = 1>
+// plan C2
+// expected-error @+1 {{expected 'micro_batches' to divide 'batch', found 3 and 8}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 3, schedule = "1f1b", pipeline_degree = 1>}
 
 // -----
-// flat_group C1
-// expected-error @+1 {{expected a group's shard of at most its 4 elements, found 8}}
-#group = #galvatron.flat_group<elements = 4, shard_elements = 8>
+// plan C3
+// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1' or 'zb-h2'}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
 
 // -----
-// layout C1
-#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
-// expected-error @+1 {{expected at least one sample in the layout of a layer, found 0}}
-#layout = #galvatron.layout<samples = 0, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [], groups = [#group, #group]>
+// plan C4
+// expected-error @+1 {{expected 'devices' of a plan to have a list for each of 2 stages, found 1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 0, 1>]>}
 
 // -----
-// layout C1
-#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
-// expected-error @+1 {{expected 'stash_bytes' of a layout not to be negative, found -1}}
-#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = -1, tensors = [], groups = [#group, #group]>
+// plan C5
+// expected-error @+1 {{expected a list of devices for every stage, found array<i64>}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 0, 1>, array<i64>]>}
 
 // -----
-// layout C2
-#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
-// expected-error @+1 {{expected tensors to be #galvatron.flat_tensor, found 4}}
-#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [4], groups = [#group, #group]>
+// plan C5
+// expected-error @+1 {{expected the devices 0 to 2 in 'devices', each once, found 3}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 3, 1>, array<i64: 0>]>}
 
 // -----
-// layout C2
-#group = #galvatron.flat_group<elements = 16, shard_elements = 16>
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 14, view = [4], local_shape = [4]>
-// expected-error @+1 {{expected tensor @w to lie inside the 16 elements of group 0, found elements 14 to 18}}
-#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [#tensor], groups = [#group, #group]>
+// plan C5
+// expected-error @+1 {{expected the devices 0 to 2 in 'devices', each once, found 1}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 2, 1>, array<i64: 1>]>}
 
 // -----
-// layout C3
-#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
-// expected-error @+1 {{expected names of data in the layout of a layer, found [4]}}
-#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [], groups = [#group, #group], data = [4]>
+// training C1
+// expected-error @+1 {{expected 'optimizer' to be 'adamw', 'adam' or 'sgd', found 'lion'}}
+func.func private @a() attributes {t = #galvatron.training<optimizer = "lion", dtype = "f32", clip = true, dropout = true>}
 
 // -----
-// partition C1
-// expected-error @+1 {{expected degrees of a partition of at least 1, found 0}}
-func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 0>}
+// training C2
+// expected-error @+1 {{expected 'dtype' to be 'f32', 'tf32', 'f16', 'bf16' or 'f64', found 'f8'}}
+func.func private @a() attributes {t = #galvatron.training<optimizer = "adam", dtype = "f8", clip = true, dropout = true>}
 
 // -----
-// expected-error @+1 {{expected attribute 'galvatron.partition' to be a #galvatron.partition, found "forward"}}
-func.func private @f() attributes {galvatron.partition = "forward"}
+// training C3
+// expected-error @+1 {{expected 'clip_delayed' with 'clip'}}
+func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, clip_delayed = true, dropout = true>}
 
 // -----
-// expected-error @+1 {{expected attribute 'galvatron.partition' on a function, found it on 'builtin.module'}}
-module attributes {galvatron.partition = #galvatron.partition<direction = forward>} {}
+// link C1
+// expected-error @+1 {{expected 'bandwidth' of a link to be a positive f64, found 0.000000e+00}}
+func.func private @a() attributes {l = #galvatron.link<bandwidth = 0.0 : f64, latency = 0.0 : f64>}
 
 // -----
-// sharding C1
-func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error @+1 {{expected dimensions of results, -1 or -2, numbers of operands, and a factor or -1 in a sharding}}
-  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<factor = -2>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %0 : tensor<4x8xf32>
-}
+// link C1
+// expected-error @+1 {{expected 'latency' of a link to be a non-negative f64, found -1.000000e+00}}
+func.func private @a() attributes {l = #galvatron.link<bandwidth = 1.0 : f64, latency = -1.0 : f64>}
 
 // -----
-func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error @+1 {{expected attribute 'galvatron.sharding' to speak of 1 results, found 2}}
-  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = [1, 1]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %0 : tensor<4x8xf32>
-}
+// device type C1
+// expected-error @+1 {{device type 'd': expected 'memory' to be positive, found 0}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 0, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
 
 // -----
-// slice C1
-// expected-error @+1 {{expected 'dim' of a slice to be -1 or a dimension of the view, found 2}}
-func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<view = [8, 1], dim = 2>})
+// device type C2
+// expected-error @+1 {{device type 'd': expected 'backend' to be 'cpu' or 'cuda', found 'tpu'}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "tpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
 
 // -----
-// expected-error @+1 {{expected 'galvatron.slice' of argument 0 to be a #galvatron.slice, found 0}}
-func.func private @f(%x: tensor<4xf32> {galvatron.slice = 0})
+// device type C3
+// expected-error @+1 {{device type 'd': expected 'flops' for at least one element type}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
 
 // -----
-// expected-error @+1 {{unknown attribute 'galvatron.split' of the galvatron dialect}}
-func.func private @f(%x: tensor<4xf32> {galvatron.split = 0})
+// device type C3
+// expected-error @+1 {{device type 'd': expected 'flops' of 'f32' to be a positive f64, found 1 : i64}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1 : i64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C4
+// expected-error @+1 {{device type 'd': expected 'overlap_slowdown' to be an f64 of at least 1, found 5.000000e-01}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 0.5 : f64, kernel_overhead = 0.0 : f64>}
+
+// -----
+// device type C5
+// expected-error @+1 {{device type 'd': expected an efficiency to be pairs of a size and a fraction, found [6.400000e+01, 5.000000e-01, 1.280000e+02]}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64, efficiency = [64.0 : f64, 0.5 : f64, 128.0 : f64]>}
+
+// -----
+// device type C6
+// expected-error @+1 {{device type 'd': expected 'optimizer_bandwidth' to be a non-negative f64, found -1.000000e+00 : f64}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64, optimizer_bandwidth = -1.0 : f64>}
+
+// -----
+// collective C1
+// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter' or 'send', found 'gossip'}}
+func.func private @a() attributes {c = #galvatron.collective<kind = "gossip", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0, 1.0]>}
+
+// -----
+// collective C2
+// expected-error @+1 {{expected 'times' to be pairs of bytes and seconds, found [1.000000e+00]}}
+func.func private @a() attributes {c = #galvatron.collective<kind = "send", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0]>}
+
+// -----
+// node C1
+// expected-error @+1 {{expected 'count' and 'devices' of a node to be at least 1, found 1 and 0}}
+func.func private @a() attributes {n = #galvatron.node<count = 1, device_type = "d", devices = 0>}
+
+// -----
+// cluster C1
+// expected-error @+1 {{cluster 'c': expected at least one device type and one node}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [], nodes = []>}
+
+// -----
+// cluster C1
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': found two device types 'd'}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d, #d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>]>}
+
+// -----
+// cluster C2
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': a node has the unknown device type 'e'}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "e", devices = 1>]>}
+
+// -----
+// cluster C3
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected a link in a node of 2 devices}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2>]>}
+
+// -----
+// cluster C4
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected a network between 2 nodes}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 2, device_type = "d", devices = 1>]>}
+
+// -----
+// cluster C5
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected 'bandwidth_matrix' to have 2 rows of 2 f64 numbers}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>], bandwidth_matrix = [array<f64: 1.0, 1.0>]>}
+
+// -----
+// cluster C6
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+// expected-error @+1 {{cluster 'c': expected #galvatron.collective, found 1 : i64}}
+func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>], collectives = [1 : i64]>}
+
+// -----
+// module attributes C1
+// expected-error @+1 {{expected attribute 'galvatron.plan' on a module, found it on 'func.func'}}
+func.func private @a() attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 1>}
+
+// -----
+// module attributes C2
+// expected-error @+1 {{expected attribute 'galvatron.plan' to be a #galvatron.plan, found 1 : i64}}
+module attributes {galvatron.plan = 1 : i64} {}
+
+// -----
+// module attributes C2
+// expected-error @+1 {{expected attribute 'galvatron.cluster' to be a #galvatron.cluster, found "4xcpu"}}
+module attributes {galvatron.cluster = "4xcpu"} {}
+
+// -----
+// module attributes C3
+// expected-error @+1 {{unknown attribute 'galvatron.plans' of the galvatron dialect}}
+module attributes {galvatron.plans = 1 : i64} {}
+
+// -----
+// module attributes C4
+// expected-error @+1 {{expected attribute 'galvatron.plan_report' to hold JSON}}
+module attributes {galvatron.plan_report = "{"} {}

@@ -1,0 +1,109 @@
+// Attributes by which passes tell each other of layers and functions.
+
+// RUN: galvatron-opt %s -split-input-file -verify-diagnostics
+
+// costs C1
+// expected-error @+1 {{expected 'backward_bytes' of a layer's costs not to be negative, found -4}}
+#costs = #galvatron.costs<parameters = 1, parameter_bytes = 4, boundary_bytes = 4, intermediate_bytes = 0, backward_bytes = -4, forward_flops = 1.0, backward_flops = 1.0, forward_moved_bytes = 1.0, backward_moved_bytes = 1.0>
+
+// -----
+// costs C1
+// expected-error @+1 {{expected 'forward_flops' of a layer's costs to be a non-negative f64, found 1.000000e+00 : f32}}
+#costs = #galvatron.costs<parameters = 1, parameter_bytes = 4, boundary_bytes = 4, intermediate_bytes = 0, backward_bytes = 4, forward_flops = 1.0 : f32, backward_flops = 1.0, forward_moved_bytes = 1.0, backward_moved_bytes = 1.0>
+
+// -----
+// flat_tensor C1
+// expected-error @+1 {{expected group 0 or 1 for tensor @w, found 2}}
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 2, offset = 0, view = [4], local_shape = [4]>
+
+// -----
+// flat_tensor C1
+// expected-error @+1 {{expected the offset of tensor @w not to be negative, found -8}}
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = -8, view = [4], local_shape = [4]>
+
+// -----
+// flat_tensor C2
+// expected-error @+1 {{expected 'view' and 'local_shape' of equal rank for tensor @w, found 2 and 1}}
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [4, 4], local_shape = [4]>
+
+// -----
+// flat_tensor C3
+// expected-error @+1 {{expected 'tp_dim' to be -1 or a dimension of the view for tensor @w, found 1}}
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [4], local_shape = [4], tp_dim = 1>
+
+// -----
+// flat_group C1
+// expected-error @+1 {{expected a group's shard of at most its 4 elements, found 8}}
+#group = #galvatron.flat_group<elements = 4, shard_elements = 8>
+
+// -----
+// layout C1
+#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
+// expected-error @+1 {{expected at least one sample in the layout of a layer, found 0}}
+#layout = #galvatron.layout<samples = 0, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [], groups = [#group, #group]>
+
+// -----
+// layout C1
+#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
+// expected-error @+1 {{expected 'stash_bytes' of a layout not to be negative, found -1}}
+#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = -1, tensors = [], groups = [#group, #group]>
+
+// -----
+// layout C2
+#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
+// expected-error @+1 {{expected tensors to be #galvatron.flat_tensor, found 4}}
+#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [4], groups = [#group, #group]>
+
+// -----
+// layout C2
+#group = #galvatron.flat_group<elements = 16, shard_elements = 16>
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 0, offset = 14, view = [4], local_shape = [4]>
+// expected-error @+1 {{expected tensor @w to lie inside the 16 elements of group 0, found elements 14 to 18}}
+#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [#tensor], groups = [#group, #group]>
+
+// -----
+// layout C3
+#group = #galvatron.flat_group<elements = 0, shard_elements = 0>
+// expected-error @+1 {{expected names of data in the layout of a layer, found [4]}}
+#layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0, tensors = [], groups = [#group, #group], data = [4]>
+
+// -----
+// partition C1
+// expected-error @+1 {{expected degrees of a partition of at least 1, found 0}}
+func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 0>}
+
+// -----
+// expected-error @+1 {{expected attribute 'galvatron.partition' to be a #galvatron.partition, found "forward"}}
+func.func private @f() attributes {galvatron.partition = "forward"}
+
+// -----
+// expected-error @+1 {{expected attribute 'galvatron.partition' on a function, found it on 'builtin.module'}}
+module attributes {galvatron.partition = #galvatron.partition<direction = forward>} {}
+
+// -----
+// sharding C1
+func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error @+1 {{expected dimensions of results, -1 or -2, numbers of operands, and a factor or -1 in a sharding}}
+  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<factor = -2>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error @+1 {{expected attribute 'galvatron.sharding' to speak of 1 results, found 2}}
+  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = [1, 1]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+// slice C1
+// expected-error @+1 {{expected 'dim' of a slice to be -1 or a dimension of the view, found 2}}
+func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<view = [8, 1], dim = 2>})
+
+// -----
+// expected-error @+1 {{expected 'galvatron.slice' of argument 0 to be a #galvatron.slice, found 0}}
+func.func private @f(%x: tensor<4xf32> {galvatron.slice = 0})
+
+// -----
+// expected-error @+1 {{unknown attribute 'galvatron.split' of the galvatron dialect}}
+func.func private @f(%x: tensor<4xf32> {galvatron.split = 0})
