@@ -176,6 +176,17 @@ struct SwapFault {
   const char *message;
 };
 
+/// The verifier passes `program`, and tells the fault once it is in.
+void expectFound(const SwapFault &fault, TaskProgram program) {
+  SCOPED_TRACE(fault.name);
+  ASSERT_TRUE(verifySchedule(program).empty());
+  fault.inject(program, program.roles[0].part(SchedulePart::Steady));
+  std::vector<ScheduleFault> faults = verifySchedule(program);
+  EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
+    return llvm::StringRef(found.message).contains(fault.message);
+  })) << (faults.empty() ? "no fault" : faults.front().message);
+}
+
 size_t findSwap(const std::vector<Task> &tasks, int chunk, bool out,
                 unsigned classes, int which = 0) {
   for (size_t i = 0; i < tasks.size(); ++i)
@@ -253,16 +264,9 @@ TEST(Swaps, faults_are_found) {
        },
        "a swap where everything is on the devices"},
   };
-  for (const SwapFault &fault : list) {
-    SCOPED_TRACE(fault.name);
-    TaskProgram program = swapped(2, 2, 4, 1);
-    ASSERT_TRUE(verifySchedule(program).empty());
-    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
-    std::vector<ScheduleFault> faults = verifySchedule(program);
-    EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
-      return llvm::StringRef(found.message).contains(fault.message);
-    })) << (faults.empty() ? "no fault" : faults.front().message);
-  }
+  const TaskProgram program = swapped(2, 2, 4, 1);
+  for (const SwapFault &fault : list)
+    expectFound(fault, program);
 }
 
 std::vector<Task>::iterator findUpdate(std::vector<Task> &tasks, int chunk,
@@ -343,17 +347,10 @@ TEST(Swaps, faults_of_updates_just_in_time_are_found) {
        [](TaskProgram &program, Tasks &) { program.justInTime = false; },
        "the task belongs to step-end"},
   };
-  for (const SwapFault &fault : list) {
-    SCOPED_TRACE(fault.name);
-    TaskProgram program =
-        swapped(2, 2, 4, 1, /*justInTime=*/true, {{0, 1, 0, 3}});
-    ASSERT_TRUE(verifySchedule(program).empty());
-    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
-    std::vector<ScheduleFault> faults = verifySchedule(program);
-    EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
-      return llvm::StringRef(found.message).contains(fault.message);
-    })) << (faults.empty() ? "no fault" : faults.front().message);
-  }
+  const TaskProgram program =
+      swapped(2, 2, 4, 1, /*justInTime=*/true, {{0, 1, 0, 3}});
+  for (const SwapFault &fault : list)
+    expectFound(fault, program);
 }
 
 TEST(Swaps, faults_of_activations_at_home_are_found) {
@@ -391,18 +388,11 @@ TEST(Swaps, faults_of_activations_at_home_are_found) {
        [](TaskProgram &program, Tasks &) { program.slotsAtHome = false; },
        "a swap of activations where slots are on the devices"},
   };
-  for (const SwapFault &fault : list) {
-    SCOPED_TRACE(fault.name);
-    ScheduleShape shape{2, 4, 2, 1};
-    shape.slotsAtHome = true;
-    TaskProgram program = scheduleNamed("interleaved").build(shape);
-    ASSERT_TRUE(verifySchedule(program).empty());
-    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
-    std::vector<ScheduleFault> faults = verifySchedule(program);
-    EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
-      return llvm::StringRef(found.message).contains(fault.message);
-    })) << (faults.empty() ? "no fault" : faults.front().message);
-  }
+  ScheduleShape shape{2, 4, 2, 1};
+  shape.slotsAtHome = true;
+  const TaskProgram program = scheduleNamed("interleaved").build(shape);
+  for (const SwapFault &fault : list)
+    expectFound(fault, program);
 }
 
 TEST(Swaps, names_of_what_is_at_home) {
