@@ -277,8 +277,9 @@ private:
         range(layout.step), copies, layout.homeBytes,
         rangeIf(hasHome, layout.residentParameters),
         rangeIf(hasHome, layout.residentGradients),
-        rangeIf(separates, layout.received), rangeIf(separates, layout.sent),
-        window, rangeIf(layout.libraries.bytes > 0, layout.libraries),
+        rangeIf(separates, layout.received),
+        rangeIf(separates || layout.sent.bytes > 0, layout.sent), window,
+        rangeIf(layout.libraries.bytes > 0, layout.libraries),
         rangeIf(shape.slotsAtHome, layout.homeSlots)));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
