@@ -285,8 +285,8 @@ struct StageLayout {
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that
-  /// waits to be sent or resharded. Else these are in `boundary`, but `sent` may
-  /// be a part of `transient`.
+  /// waits to be sent or resharded. Else these are in `boundary`, but `sent`
+  /// may be a part of `transient`.
   ArenaRegion received, sent;
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
