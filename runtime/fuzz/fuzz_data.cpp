@@ -32,6 +32,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   options.validationFraction = (data[0] & 64) ? 0.3 : 0;
   int64_t vocabulary = vocabularies[(data[0] >> 2) & 3];
   int64_t length = 1 + 3 * ((data[0] >> 4) & 3);
+  if (data[0] & 128) {
+    options.corruption.kind = Corruption::Kind::Tokens;
+    options.corruption.mask = 0;
+    options.corruption.words = vocabulary;
+  }
   std::unique_ptr<Dataset> dataset;
   auto datum = [&](const char *kind, bool counted) {
     Datum result;

@@ -24,6 +24,7 @@
 #define GRT_DATA_H
 
 #include "grt/checkpoint.h"
+#include "grt/corruption.h"
 #include "grt/session.h"
 
 #include <functional>
@@ -32,6 +33,7 @@
 namespace grt {
 
 class DataFile;
+class SampleMaker;
 
 /// A keyed bijection of [0, size): a Feistel network over the next power of
 /// four, walked until it lands inside (Black and Rogaway 2002).
@@ -77,6 +79,8 @@ struct DataOptions {
   TextEncoder encodeText;
   /// The first token of a document is no label of the last of the one before.
   bool maskDocuments = false;
+  /// What is made of rows of tokens instead of next tokens.
+  Corruption corruption;
   /// Part of the samples, at the end, that is never trained on.
   double validationFraction = 0;
   uint64_t seed = 0;
@@ -131,24 +135,34 @@ private:
     uint64_t quota = 0;
   };
 
+  /// A sample, and how often it came before; of validation the same always.
+  struct Place {
+    uint64_t sample = 0, epoch = ~uint64_t(0);
+  };
+
   Dataset();
   void makeColumns(const DataOptions &options);
   void countSamples(const DataOptions &options);
   void makeMixture();
   /// Which sample comes at a place of the row of epochs, and at one of the
   /// validation.
-  uint64_t trainingSample(uint64_t number) const;
-  uint64_t validationSample(uint64_t number) const;
+  Place trainingSample(uint64_t number) const;
+  Place validationSample(uint64_t number) const;
   /// Throws if a file changed its size since: what is gone cannot be read.
   void checkSizes() const;
   void resize(int64_t batch, DataBatch &result) const;
   /// A sample, to row `row` of a batch; or nothing that counts.
-  void readSample(uint64_t sample, int64_t row, const SamplesRead *wanted,
+  void readSample(Place place, int64_t row, const SamplesRead *wanted,
+                  DataBatch &batch, uint64_t &counted) const;
+  /// The part of it that is made from a row of tokens.
+  void makeSample(Place place, int64_t row, const SamplesRead *wanted,
                   DataBatch &batch, uint64_t &counted) const;
   void clearSample(uint64_t row, DataBatch &batch) const;
 
   std::vector<Datum> data;
-  std::vector<std::unique_ptr<Column>> columns; ///< by datum
+  std::unique_ptr<SampleMaker> maker; ///< null: files have all, or next tokens
+  /// By datum; null what is made, but for the row of tokens that it is made of.
+  std::vector<std::unique_ptr<Column>> columns;
   /// In the order of identity().
   std::vector<std::shared_ptr<const DataFile>> allFiles;
   std::vector<Source> sources; ///< one without weights: no mixture

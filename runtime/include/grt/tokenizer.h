@@ -50,6 +50,9 @@ public:
   /// The token of a text that is one, added ones first.
   std::optional<uint32_t> find(std::string_view token) const;
 
+  /// Whether a token stands for no text.
+  bool isSpecial(uint32_t token) const;
+
   /// Whether a long text can be encoded in parts (Encoder::encodePart).
   bool hasParts() const;
 

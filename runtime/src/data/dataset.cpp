@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
+#include "data/corruption.h"
 #include "data/files.h"
 #include "grt/data.h"
 #include "grt/philox.h"
@@ -212,9 +213,18 @@ void Dataset::makeColumns(const DataOptions &options) {
     if (isMixture && !given.weight)
       invalid("data '" + given.paths.front() +
               "': expected a weight for all files of a mixture, or for none");
+  std::vector<bool> hasFiles;
+  for (const std::vector<std::string> &list : paths)
+    hasFiles.push_back(!list.empty());
+  size_t mainNumber = size_t(&main - data.data());
+  maker = makeSampleMaker(options.corruption, data, mainNumber, hasFiles);
+  for (size_t i = 0; maker && i < data.size(); ++i)
+    if (maker->makes(i) && i != mainNumber && hasFiles[i])
+      invalid("data '" + data[i].name + "': " + maker->name() +
+              " make it, expected no file for it");
   // The next token of the row is a label of its own.
   auto isNextToken = [&](size_t i) {
-    return data[i].kind == "labels" && paths[i].empty() &&
+    return !maker && data[i].kind == "labels" && paths[i].empty() &&
            main.kind == "tokens" && data[i].shape == main.shape &&
            data[i].below == main.below;
   };
@@ -228,9 +238,18 @@ void Dataset::makeColumns(const DataOptions &options) {
       columns.push_back(nullptr); // made below, when the tokens are there
       continue;
     }
+    bool isMain = i == mainNumber;
+    if (maker && maker->makes(i) && !isMain) {
+      columns.push_back(nullptr);
+      continue;
+    }
     if (paths[i].empty())
       invalid("data '" + data[i].name + "' of kind '" + data[i].kind +
-              "': expected a file, --data=" + data[i].name + "=FILE");
+              "': expected a file, --data=" + data[i].name + "=FILE" +
+              (maker || main.kind != "tokens"
+                   ? ""
+                   : ", or --corrupt=tokens or spans, which make it from the "
+                     "tokens"));
     Column::Files files;
     for (const std::string &path : paths[i]) {
       files.push_back(std::make_shared<DataFile>(
@@ -238,32 +257,34 @@ void Dataset::makeColumns(const DataOptions &options) {
       unchecked -= files.back()->checked();
     }
     allFiles.insert(allFiles.end(), files.begin(), files.end());
-    bool isMain = &data[i] == &main;
     if (isMain)
       mainFiles = files;
+    Datum stored = data[i];
+    if (isMain && maker)
+      stored.shape = {int64_t(maker->rowLength())};
     if (isMixture && !isMain)
       invalid("data '" + data[i].name + "': files of a mixture are those of '" +
               main.name + "' alone");
     columns.push_back(std::make_unique<Column>(
-        data[i], std::move(files), 0, isMain && shifted ? 1 : 0, false));
+        stored, std::move(files), 0, isMain && shifted ? 1 : 0, false));
   }
   if (options.maskDocuments && !shifted)
     invalid("documents are masked in the next tokens, which are none of the "
             "program's data");
   for (size_t i = 0; i < data.size(); ++i)
-    if (!columns[i])
+    if (isNextToken(i))
       columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1,
                                             options.maskDocuments);
 }
 
 void Dataset::countSamples(const DataOptions &options) {
-  uint64_t samples = columns.front()->samples();
-  for (size_t i = 1; i < columns.size(); ++i)
-    if (columns[i]->samples() != samples)
+  size_t main = size_t(&mainDatum(data) - data.data());
+  uint64_t samples = columns[main]->samples();
+  for (size_t i = 0; i < columns.size(); ++i)
+    if (columns[i] && columns[i]->samples() != samples)
       invalid("data '" + data[i].name + "' has " + str(columns[i]->samples()) +
               " samples, expected the " + str(samples) + " of '" +
-              data.front().name + "'");
-  size_t main = size_t(&mainDatum(data) - data.data());
+              data[main].name + "'");
   if (!isMixture)
     sources = {{columns[main]->files().size()}};
   uint64_t file = 0, sample = 0;
@@ -314,9 +335,11 @@ void Dataset::makeMixture() {
   }
 }
 
-uint64_t Dataset::trainingSample(uint64_t number) const {
-  if (!isMixture)
-    return Permutation(training, seed, number / training)(number % training);
+Dataset::Place Dataset::trainingSample(uint64_t number) const {
+  if (!isMixture) {
+    uint64_t epoch = number / training;
+    return {Permutation(training, seed, epoch)(number % training), epoch};
+  }
   uint64_t block = number / mixtureBlock;
   // Orders of their own: of the block, and of each source.
   constexpr uint64_t step = 0x9e3779b97f4a7c15ull;
@@ -327,18 +350,18 @@ uint64_t Dataset::trainingSample(uint64_t number) const {
     ++which;
   const Source &source = sources[which];
   uint64_t place = block * source.quota + slot - source.quotaBegin;
-  Permutation order(source.training, seed + step * which,
-                    place / source.training);
-  return source.first + order(place % source.training);
+  uint64_t epoch = place / source.training;
+  Permutation order(source.training, seed + step * which, epoch);
+  return {source.first + order(place % source.training), epoch};
 }
 
-uint64_t Dataset::validationSample(uint64_t number) const {
+Dataset::Place Dataset::validationSample(uint64_t number) const {
   for (const Source &source : sources) {
     if (number < source.validation)
-      return source.first + source.training + number;
+      return {source.first + source.training + number};
     number -= source.validation;
   }
-  return 0; // nobody asks for more than there are
+  return {}; // nobody asks for more than there are
 }
 
 Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
@@ -387,6 +410,9 @@ std::vector<DataIdentity> Dataset::identity() const {
       facts += " " + str(source.files) + ":" + str(source.quota);
     identities.push_back({"mixture", sources.size(), edgeHashOf(facts)});
   }
+  if (maker)
+    identities.push_back(
+        {maker->name(), maker->rowLength(), edgeHashOf(maker->facts())});
   return identities;
 }
 
@@ -396,6 +422,8 @@ std::vector<std::string> Dataset::fileNames() const {
     names.push_back(file->name());
   if (isMixture || masks)
     names.push_back("the mixture of all files");
+  if (maker)
+    names.push_back("what is made of rows of tokens");
   return names;
 }
 
@@ -404,10 +432,36 @@ void Dataset::checkSizes() const {
     file->checkSize();
 }
 
-void Dataset::readSample(uint64_t sample, int64_t row,
-                         const SamplesRead *wanted, DataBatch &batch,
-                         uint64_t &counted) const {
+void Dataset::makeSample(Place place, int64_t row, const SamplesRead *wanted,
+                         DataBatch &batch, uint64_t &counted) const {
+  std::optional<uint64_t> known = maker->counted();
+  counted += known.value_or(0);
+  std::vector<char *> to(data.size(), nullptr);
+  bool isRead = false;
+  for (size_t i = 0; i < data.size(); ++i)
+    if (maker->makes(i) && (!wanted || contains((*wanted)[i], row))) {
+      to[i] = batch[i].data() + uint64_t(row) * data[i].bytesPerSample;
+      isRead = true;
+    }
+  if (known && !isRead)
+    return;
+  std::vector<int32_t> tokens(maker->rowLength());
+  columns[size_t(&mainDatum(data) - data.data())]->read(
+      place.sample, reinterpret_cast<char *>(tokens.data()));
+  if (!known)
+    counted += maker->counted(tokens);
+  if (isRead)
+    maker->make(SampleDraws(seed, place.epoch, place.sample), tokens, to);
+}
+
+void Dataset::readSample(Place place, int64_t row, const SamplesRead *wanted,
+                         DataBatch &batch, uint64_t &counted) const {
+  if (maker)
+    makeSample(place, row, wanted, batch, counted);
+  const uint64_t sample = place.sample;
   for (size_t i = 0; i < columns.size(); ++i) {
+    if (maker && maker->makes(i))
+      continue;
     bool isCounted = data[i].counted;
     bool countsAll = isCounted && !columns[i]->hasSigns();
     if (countsAll)

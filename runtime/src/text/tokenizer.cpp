@@ -203,6 +203,10 @@ std::optional<uint32_t> Tokenizer::find(std::string_view token) const {
   return id ? id : pipeline->model->vocabulary().find(token);
 }
 
+bool Tokenizer::isSpecial(uint32_t token) const {
+  return token < pipeline->special.size() && pipeline->special[token];
+}
+
 std::string Tokenizer::decode(std::span<const uint32_t> ids,
                               bool skipSpecial) const {
   std::vector<std::string> tokens;

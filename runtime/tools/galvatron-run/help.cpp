@@ -44,6 +44,18 @@ constexpr OptionHelp table[] = {
     {nullptr, "--mask-documents",
      "the first token of a document is no label of the one before (shards with "
      "an index, bin, and text through --tokenizer)"},
+    {nullptr, "--corrupt=tokens|spans",
+     "makes what a BERT guesses (masked tokens) or a T5 writes (spans) from "
+     "rows of tokens, anew in every epoch"},
+    {nullptr, "--corrupt-rate=X", "of the tokens (default 0.15)"},
+    {nullptr, "--span-length=X", "the mean of spans (default 3)"},
+    {nullptr, "--mask-token=TOKEN",
+     "the mask, by its text or number (default: [MASK] or <mask> of the "
+     "tokenizer, or the configuration's mask_token_id)"},
+    {nullptr, "--first-sentinel=TOKEN",
+     "what stands for a sample's first span, by its text or number; the others "
+     "descend from it (default: <extra_id_0>, <extra_id_1>, .. of the "
+     "tokenizer)"},
     {nullptr, "--validation-fraction=F",
      "part of the samples, at the end, kept for validation"},
     {nullptr, "--validate-every=N",

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "agreement.h"
+#include "corruption.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
 #include "measure.h"
@@ -145,7 +146,10 @@ Status openData(const Options &options, const Program &program,
   DataOptions dataOptions = options.data;
   dataOptions.seed = beginning.state.seed;
   dataOptions.encodeText = text.fileEncoder();
-  Status status = Dataset::open(dataOptions, program.data(), data);
+  Status status =
+      findCorruptionTokens(options, program, text, dataOptions.corruption);
+  if (status)
+    status = Dataset::open(dataOptions, program.data(), data);
   if (status && *options.steps && data->trainingSamples() == 0)
     status =
         Status(ExitInvalid, "data: the validation fraction leaves no samples");

@@ -209,6 +209,34 @@ std::map<std::string, Action> valueOptions(Options &o) {
        }},
       {"--text-key", text([&](const std::string &v) { o.textKey = v; })},
       {"--end-token", text([&](const std::string &v) { o.endToken = v; })},
+      {"--corrupt",
+       [&](const std::string &option, const std::string &v) {
+         using Kind = grt::Corruption::Kind;
+         if (v != "tokens" && v != "spans")
+           return wrong(option, "tokens or spans", v);
+         o.data.corruption.kind = v == "tokens" ? Kind::Tokens : Kind::Spans;
+         return Status();
+       }},
+      {"--corrupt-rate",
+       [&](const std::string &option, const std::string &v) {
+         double value = 0;
+         if (!parseReal(v, value) || value <= 0 ||
+             value > grt::Corruption::largestRate)
+           return wrong(option, "a number above 0, at most 0.9", v);
+         o.data.corruption.rate = value;
+         return Status();
+       }},
+      {"--span-length",
+       [&](const std::string &option, const std::string &v) {
+         double value = 0;
+         if (!parseReal(v, value) || value < 1)
+           return wrong(option, "a number of at least 1", v);
+         o.data.corruption.spanLength = value;
+         return Status();
+       }},
+      {"--mask-token", text([&](const std::string &v) { o.maskToken = v; })},
+      {"--first-sentinel",
+       text([&](const std::string &v) { o.firstSentinel = v; })},
       {"--steps", integer(0, [&](uint64_t v) { o.steps = v; })},
       {"--max-seconds", real(0, true, [&](double v) { o.maxSeconds = v; })},
       {"--print-every", integer(1, [&](uint64_t v) { o.printEvery = v; })},
@@ -442,6 +470,18 @@ Status parseOptions(int count, char **arguments, Options &options) {
                                            "it the likeliest token is taken");
   if (options.given.count("--temperature") && !options.generate)
     return Status(2, "--temperature is of --generate=TEXT");
+  using Kind = grt::Corruption::Kind;
+  const Kind corrupted = options.data.corruption.kind;
+  if (options.given.count("--corrupt-rate") && corrupted == Kind::None)
+    return Status(2, "--corrupt-rate is of --corrupt=tokens or spans");
+  if (options.given.count("--mask-token") && corrupted != Kind::Tokens)
+    return Status(2, "--mask-token is of --corrupt=tokens");
+  for (const char *name : {"--span-length", "--first-sentinel"})
+    if (options.given.count(name) && corrupted != Kind::Spans)
+      return Status(2, std::string(name) + " is of --corrupt=spans");
+  if (options.data.maskDocuments && corrupted != Kind::None)
+    return Status(2, "--mask-documents is of next tokens, --corrupt makes "
+                     "others: expected one of them");
   if (options.tokenizer.empty())
     for (const char *name : {"--documents", "--text-key", "--end-token"})
       if (options.given.count(name))

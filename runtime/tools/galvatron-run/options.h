@@ -32,6 +32,9 @@ struct Options {
   grt::DataOptions data;
   /// What text goes through, and how it is cut into documents.
   std::string tokenizer, documents, textKey, endToken;
+  /// Tokens of `data.corruption`, by their text or number; empty: by the names
+  /// that tokenizers have for them.
+  std::string maskToken, firstSentinel;
   std::optional<uint64_t> steps;
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;

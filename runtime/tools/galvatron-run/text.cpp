@@ -94,6 +94,14 @@ public:
     return tokenizer->decode(ids, /*skipSpecial=*/false);
   }
   int32_t end() const override { return endId; }
+  std::optional<int32_t> find(const std::string &token) const override {
+    std::optional<uint32_t> id = tokenizer->find(token);
+    return id ? std::optional(int32_t(*id)) : std::nullopt;
+  }
+  int64_t vocabulary() const override { return tokenizer->vocabularySize(); }
+  bool isSpecial(int32_t token) const override {
+    return tokenizer->isSpecial(uint32_t(token));
+  }
   TextEncoder fileEncoder() const override {
     return [this](const std::string &path, EncodedText &result) {
       return guarded([&] {

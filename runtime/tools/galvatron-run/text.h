@@ -11,6 +11,8 @@
 #include "options.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 
 /// What text is to a model: its bytes, or what a tokenizer makes of them.
 class TextCoding {
@@ -22,6 +24,13 @@ public:
   virtual std::string decode(const std::vector<int32_t> &tokens) const = 0;
   /// The token that ends a text; -1: none does.
   virtual int32_t end() const { return -1; }
+  /// The token of that text; none: there is none, or texts have no names.
+  virtual std::optional<int32_t> find(const std::string &) const {
+    return std::nullopt;
+  }
+  /// How many tokens there are; 0: as many as the program has.
+  virtual int64_t vocabulary() const { return 0; }
+  virtual bool isSpecial(int32_t) const { return false; }
   /// Makes tokens of files of text; empty: their bytes are theirs.
   virtual grt::TextEncoder fileEncoder() const { return nullptr; }
 };
