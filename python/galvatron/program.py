@@ -20,12 +20,13 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The mean loss over the data, its exponential, and over how many values it
-    is a mean."""
+    """The mean loss over the data, its exponential, over how many values it is a
+    mean, and which part of these has the largest logit (None without values)."""
 
     loss: float
     perplexity: Optional[float]
     values: int
+    accuracy: Optional[float]
     data: Dict[str, Any] = dataclasses.field(repr=False)
 
 
@@ -74,7 +75,8 @@ class Program:
                 *tools.arguments({"init": init, **options})], folder)
         found = summary["evaluation"]
         return Evaluation(found["loss"], found.get("perplexity"),
-                          found.get("values", found.get("tokens")), found)
+                          found.get("values", found.get("tokens")),
+                          found.get("accuracy"), found)
 
     def generate(self, prompt: str, tokens: int = 64, *,
                  init: Optional[Path] = None, **options: Any) -> str:

@@ -88,6 +88,7 @@ class ProgramTest(FolderTest):
         evaluation = model.evaluate(TEXT)
         self.assertLess(evaluation.loss, steps[0].loss)
         self.assertAlmostEqual(evaluation.perplexity, math.exp(evaluation.loss))
+        self.assertTrue(0 < evaluation.accuracy < 1)
         self.assertEqual(len(model.generate("a small ", 5).encode()), 5)
         weights = model.state_dict()
         self.assertEqual(weights.shape("transformer.wte.weight"), (256, 64))

@@ -462,6 +462,10 @@ TEST(Outcome, EvaluatesWithoutTraining) {
   EXPECT_NEAR(values["evaluation"]["perplexity"].get<double>(), std::exp(loss),
               1e-5);
   EXPECT_EQ(values["evaluation"]["tokens"], 99 * 8);
+  // It has learned which letter follows which.
+  EXPECT_EQ(values["evaluation"]["accuracy"], 1.0);
+  EXPECT_TRUE(has(result, " accuracy 1.0000 over 792 tokens"))
+      << result.output;
   EXPECT_TRUE(has(result, "evaluation loss ")) << result.output;
   EXPECT_EQ(values["steps"], 0);
 
@@ -469,6 +473,7 @@ TEST(Outcome, EvaluatesWithoutTraining) {
   result = runTool(common() + " --evaluate --summary=" + summary);
   EXPECT_EQ(result.exitCode, 0);
   EXPECT_TRUE(has(result, "the weights are random ones")) << result.output;
+  EXPECT_LT(summaryOf(summary)["evaluation"]["accuracy"].get<double>(), 0.5);
   EXPECT_EQ(summaryOf(summary)["evaluation"]["tokens"], 399 * 8);
 
   // The files may stand behind the option, and a pattern is several.

@@ -38,6 +38,7 @@ struct Trace {
   std::vector<double> losses, norms;
   TensorMap firstGradients, parameters;
   double validation = 0;
+  uint64_t hits = 0;
   std::vector<int32_t> predicted;
   std::vector<RankMemory> memory;
 };
@@ -55,6 +56,21 @@ Batch makeBatch(const ModelPlan &plan, int step, bool gaps = true) {
     batch.labels.push_back(gap ? -1 : int32_t(random() % uint64_t(plan.vocab)));
   }
   return batch;
+}
+
+/// How many labels are what the model predicts, asked sample by sample.
+uint64_t hitsOf(const ModelPlan &plan, const Batch &batch, Session &session) {
+  uint64_t hits = 0;
+  auto length = size_t(plan.seqLen);
+  for (size_t first = 0; first < batch.tokens.size(); first += length) {
+    std::vector<int32_t> predicted;
+    Status status =
+        session.predict({batch.tokens.data() + first, length}, predicted);
+    EXPECT_TRUE(status) << status.message();
+    for (size_t i = 0; i < predicted.size(); ++i)
+      hits += predicted[i] == batch.labels[first + i];
+  }
+  return hits;
 }
 
 /// With GRT_TEST_STREAMS everything runs on a model of a device that checks how
@@ -139,10 +155,12 @@ Trace run(const ModelPlan &plan, int steps = 4,
   EXPECT_TRUE(session->parameters(trace.parameters));
   Batch batch = makeBatch(plan, 99);
   EXPECT_TRUE(session->setBatch(batch.tokens, batch.labels));
-  uint64_t valid = 0;
-  status = session->evaluate(trace.validation, valid);
+  uint64_t valid = 0, hits = 0;
+  status = session->evaluate(trace.validation, valid, &hits);
   EXPECT_TRUE(status) << status.message();
   EXPECT_GT(valid, 0u);
+  EXPECT_EQ(hits, hitsOf(plan, batch, *session));
+  trace.hits = hits;
   status = session->predict(std::vector<int32_t>{1, 2, 3}, trace.predicted);
   EXPECT_TRUE(status) << status.message();
   trace.memory = session->memory();
@@ -174,6 +192,7 @@ void expectTwins(const ModelPlan &plan, double bound = 1e-11) {
   expectSame(expected.parameters, found.parameters, 10 * bound);
   EXPECT_NEAR(found.validation, expected.validation,
               bound * expected.validation);
+  EXPECT_EQ(found.hits, expected.hits);
   EXPECT_EQ(found.predicted, expected.predicted);
   for (const RankMemory &rank : found.memory)
     EXPECT_LE(rank.measuredPeakBytes - rank.outsideArenaBytes,
@@ -196,6 +215,11 @@ TEST(Session, LossFallsOnOneRank) {
   for (int i = 0; i < 30; ++i)
     ASSERT_TRUE(session->step(last));
   EXPECT_LT(last.loss, 0.5 * first.loss);
+  double loss = 0;
+  uint64_t values = 0, hits = 0;
+  ASSERT_TRUE(session->evaluate(loss, values, &hits));
+  EXPECT_EQ(hits, hitsOf(plan, batch, *session));
+  EXPECT_GT(hits, values / 2);
 }
 
 TEST(Session, GradientsMatchFiniteDifferences) {

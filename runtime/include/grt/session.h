@@ -397,13 +397,15 @@ public:
   /// one.
   Status finish();
   /// Loss (mean over the counted values) of the batch that was set last; no
-  /// dropout, nothing is changed.
-  Status evaluate(double &loss, uint64_t &countedValues);
+  /// dropout, nothing is changed. `hits`, if given: how many of these values
+  /// have the largest logit, alone or with others.
+  Status evaluate(double &loss, uint64_t &countedValues,
+                  uint64_t *hits = nullptr);
   /// The token that follows each prefix of `tokens` (at most seq-len of them)
   /// with the largest logit: result[i] follows tokens[0..i].
   Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);
   /// The logits of what follows `tokens`, a number for every word of the
-  /// vocabulary, the same in all processes. Not on devices.
+  /// vocabulary, the same in all processes.
   Status predictScores(std::span<const int32_t> tokens,
                        std::vector<double> &result);
 

@@ -151,6 +151,7 @@ void Rank::train() {
 }
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
+  hitsSeen = 0;
   beginStep();
   leaveGraphs();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);

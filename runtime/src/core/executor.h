@@ -87,6 +87,8 @@ struct PassInput {
   uint32_t requests = 0;
   /// The global batch is so many of the program's.
   uint64_t parts = 1;
+  /// In evaluate mode: Rank::hits is wanted.
+  bool countsHits = false;
   /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
   int64_t scoredToken = -1;
 };
@@ -209,6 +211,9 @@ public:
   };
   /// Of the last pass; empty on ranks that have none of them.
   const Scores &scores() const { return scored; }
+  /// How many values of the last pass that count have the largest logit of
+  /// their row; of those whose loss is computed here, once of a TP group.
+  uint64_t hits() const { return hitsSeen; }
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
 
@@ -217,6 +222,8 @@ public:
   /// The call itself, with a step block that may be its own.
   void start(const grt_kernel_op &op, grt_step *block);
   void keepScores(const grt_kernel_op &op, const void *logits);
+  void countHits(const grt_kernel_op &op, const void *labels,
+                 const void *stats);
   void communicate(const grt_collective_op &op);
   void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
@@ -243,6 +250,7 @@ private:
     uint64_t bytes = 0;
   };
   Scores scored;
+  uint64_t hitsSeen = 0;
   struct LayerState {
     grt_coordinates coordinates;
     int64_t block = 0;

@@ -150,9 +150,11 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     grt_call call{&op,   buffers,    &running->coordinates,
                   block, accumulate, backendState};
     status = state.backend.kernels[op.kernel](&call, message, sizeof(message));
-    if (status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY &&
-        input->scoredToken >= 0)
+    bool isLoss = status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY;
+    if (isLoss && input->scoredToken >= 0)
       keepScores(op, buffers[0]);
+    if (isLoss && input->countsHits)
+      countHits(op, buffers[1], buffers[2]);
   }
   if (status != 0) {
     message[sizeof(message) - 1] = 0;
@@ -176,10 +178,54 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
   scored.values.resize(size_t(
       std::clamp<int64_t>(op.ints[GlobalColumns] - scored.first, 0, columns)));
   uint32_t dtype = op.buffers[0].dtype;
-  loadValues(static_cast<const char *>(logits) +
-                 uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
-             int64_t(scored.values.size()), grt_dtype(dtype),
-             scored.values.data());
+  device->read(static_cast<const char *>(logits) +
+                   uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
+               scored.values.size(), dtypeBytes(dtype),
+               [&](const char *piece, uint64_t first, uint64_t count) {
+                 loadValues(piece, int64_t(count), grt_dtype(dtype),
+                            scored.values.data() + first);
+               });
+}
+
+void Rank::countHits(const grt_kernel_op &op, const void *labels,
+                     const void *stats) {
+  // rows, localCols, globalCols, sharded, shards.
+  enum { Rows = 0, Shards = 4, Numbers };
+  if (op.int_count < Numbers)
+    failHere("cross-entropy says not how many shards it has");
+  // All of a TP group have the statistics of all shards.
+  if (running->coordinates.tp_index != 0)
+    return;
+  const int64_t rows = op.ints[Rows], shards = op.ints[Shards];
+  const uint64_t width = dtypeBytes(op.buffers[2].dtype);
+  // So many rows at a time, as nothing is allocated between steps.
+  constexpr int64_t block = 128;
+  int32_t right[block];
+  double largest[block], logit[block], values[3 * block];
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    const int64_t count = std::min(block, rows - begin);
+    device->download(right,
+                     static_cast<const char *>(labels) +
+                         uint64_t(begin) * sizeof(int32_t),
+                     uint64_t(count) * sizeof(int32_t));
+    for (int64_t shard = 0; shard < shards; ++shard) {
+      device->read(static_cast<const char *>(stats) +
+                       uint64_t(shard * rows + begin) * 3 * width,
+                   uint64_t(count) * 3, width,
+                   [&](const char *piece, uint64_t first, uint64_t number) {
+                     loadValues(piece, int64_t(number),
+                                grt_dtype(op.buffers[2].dtype), values + first);
+                   });
+      // The largest logit, the sum, and that of the label, or 0.
+      for (int64_t row = 0; row < count; ++row) {
+        const double *of = values + 3 * row;
+        largest[row] = shard ? std::max(largest[row], of[0]) : of[0];
+        logit[row] = shard ? logit[row] + of[2] : of[2];
+      }
+    }
+    for (int64_t row = 0; row < count; ++row)
+      hitsSeen += right[row] >= 0 && logit[row] >= largest[row];
+  }
 }
 
 void Rank::communicate(const grt_collective_op &op) {

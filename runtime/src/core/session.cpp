@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace grt {
 namespace {
@@ -510,7 +511,8 @@ Status Session::finish() {
   return guarded([&] { impl->runAll([](Rank &rank) { rank.finish(); }); });
 }
 
-Status Session::evaluate(double &loss, uint64_t &countedValues) {
+Status Session::evaluate(double &loss, uint64_t &countedValues,
+                         uint64_t *hits) {
   return guarded([&] {
     if (!impl->set.batch)
       invalid("no batch was set");
@@ -519,7 +521,14 @@ Status Session::evaluate(double &loss, uint64_t &countedValues) {
               std::to_string(impl->set.parts));
     impl->set.mode = GRT_MODE_EVALUATE;
     impl->set.begun = false;
+    impl->set.countsHits = hits != nullptr;
     impl->runPass([](Rank &rank) { rank.evaluate(false); });
+    impl->set.countsHits = false;
+    if (hits) {
+      std::vector<double> all = impl->gatherNumbers(
+          1, [](Rank &rank, double *to) { *to = double(rank.hits()); });
+      *hits = uint64_t(std::accumulate(all.begin(), all.end(), 0.0));
+    }
     countedValues = impl->set.batch->countedValues;
     loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;
   });
@@ -567,9 +576,6 @@ Status Session::predict(std::span<const int32_t> tokens,
 Status Session::predictScores(std::span<const int32_t> tokens,
                               std::vector<double> &result) {
   return guarded([&] {
-    // What a device computed is not there yet when its kernels were called.
-    if (impl->state.backend.device)
-      invalid("logits of a device are not implemented");
     impl->setPrompt(tokens);
     impl->set.scoredToken = int64_t(tokens.size()) - 1;
     struct Reset {

@@ -63,8 +63,8 @@ constexpr OptionHelp table[] = {
     {nullptr, "--validation-batches=N",
      "at most N batches each time (default: all)"},
     {nullptr, "--evaluate[=[NAME=]FILE]",
-     "loss and perplexity over these files, or over --data (or its validation "
-     "part); trains nothing"},
+     "loss, perplexity and accuracy over these files, or over --data (or its "
+     "validation part); trains nothing"},
     {"run", "--describe",
      "prints what the program is (as JSON with --json[=FILE]) and runs "
      "nothing"},

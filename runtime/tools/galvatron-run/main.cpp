@@ -356,17 +356,16 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     }
   }
   if (!stopped && !ended && session->usable()) {
-    double loss = 0;
-    uint64_t tokens = 0;
+    Validation validation;
     if (options.evaluate ||
         (options.validateEvery && state.step == firstStep)) {
       Status validated =
-          validate(*data, *session, options.validationBatches, loss, tokens);
+          validate(*data, *session, options.validationBatches, validation);
       outcome.add(validated);
       if (validated && options.evaluate)
-        report.evaluated(loss, tokens);
+        report.evaluated(validation);
       else if (validated)
-        report.validated(loss);
+        report.validated(validation.loss);
     }
     if (options.generate) {
       std::string continuation;

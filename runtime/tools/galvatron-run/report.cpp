@@ -317,7 +317,8 @@ void Report::step(const grt::StepResult &result,
   }
   milliseconds[result.kind].push_back(result.milliseconds);
   // Who goes on without the others has no norm over all ranks.
-  bool hasNorm = program.gradientDelay() == 0 && options.onNan != grt::OnNan::Late;
+  bool hasNorm =
+      program.gradientDelay() == 0 && options.onNan != grt::OnNan::Late;
   // The first step that takes samples of a second pass says so.
   if (trainingSamples && lastSamples <= trainingSamples &&
       samples > trainingSamples)
@@ -410,12 +411,14 @@ void Report::validated(double loss) {
   say("validation " + format("%.4f", loss));
 }
 
-void Report::evaluated(double loss, uint64_t values) {
-  evaluation = {loss, values};
-  say("evaluation loss " + format("%.4f", loss) + " perplexity " +
-      format("%.6g", std::exp(loss)) + " over " +
-      (program.sequenceLength() ? plural(values, "token", "tokens")
-                                : plural(values, "value", "values")));
+void Report::evaluated(const Validation &found) {
+  evaluation = found;
+  std::optional<double> accuracy = found.accuracy();
+  say("evaluation loss " + format("%.4f", found.loss) + " perplexity " +
+      format("%.6g", std::exp(found.loss)) +
+      (accuracy ? format(" accuracy %.4f", *accuracy) : "") + " over " +
+      (program.sequenceLength() ? plural(found.values, "token", "tokens")
+                                : plural(found.values, "value", "values")));
 }
 
 void Report::wrote(const std::string &what, const std::string &path) {
@@ -527,10 +530,12 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                             {"buffer-bytes", processes->bufferBytes()}};
   if (evaluation)
     summary["evaluation"] = {
-        {"loss", evaluation->first},
-        {"perplexity", std::exp(evaluation->first)},
-        {"values", evaluation->second},
-        {"tokens", length ? Json(evaluation->second) : Json()}};
+        {"loss", evaluation->loss},
+        {"perplexity", std::exp(evaluation->loss)},
+        {"accuracy",
+         evaluation->accuracy() ? Json(*evaluation->accuracy()) : Json()},
+        {"values", evaluation->values},
+        {"tokens", length ? Json(evaluation->values) : Json()}};
   if (lostLogLines)
     summary["lost-log-lines"] = lostLogLines;
   if (continuation)

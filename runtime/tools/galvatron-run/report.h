@@ -23,6 +23,19 @@
 /// Seconds that this process has run.
 double secondsSinceStart();
 
+/// Of validation samples: the mean loss, over how many values it is a mean, and
+/// how many of these have the largest logit.
+struct Validation {
+  double loss = 0;
+  uint64_t values = 0, hits = 0;
+
+  /// The part of the values that the model has right; none: there are no
+  /// values.
+  std::optional<double> accuracy() const {
+    return values ? std::optional(double(hits) / double(values)) : std::nullopt;
+  }
+};
+
 /// Collects steps; prints their lines, writes log and summary. Of several
 /// processes the first does, and the others say nothing.
 ///
@@ -55,7 +68,7 @@ public:
   void validated(double loss);
   /// The loss over all samples of the data (`--evaluate`), and over how many
   /// values it is a mean.
-  void evaluated(double loss, uint64_t values);
+  void evaluated(const Validation &found);
   void generated(const std::string &prompt, const std::string &continuation);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);
@@ -116,7 +129,7 @@ private:
   double firstLoss = 0, finalLoss = 0;
   std::optional<double> validation, bestValidation;
   uint64_t bestStep = 0;
-  std::optional<std::pair<double, uint64_t>> evaluation;
+  std::optional<Validation> evaluation;
   std::optional<std::string> continuation;
   std::vector<std::pair<std::string, std::string>> places;
   grt::TimeShares measuredShares, predictedShares;

@@ -17,28 +17,29 @@
 using namespace grt;
 
 Status validate(const Dataset &data, Session &session, uint64_t batches,
-                double &loss, uint64_t &values) {
+                Validation &result) {
   int64_t batch = session.program().batchSize();
   uint64_t all = data.validationBatches(batch);
   batches = batches ? std::min(all, batches) : all;
   DataBatch samples;
   double sum = 0;
-  values = 0;
+  result = {};
   for (uint64_t i = 0; i < batches; ++i) {
-    uint64_t counted = 0;
+    uint64_t counted = 0, hits = 0;
     Status status = data.validationBatch(i, batch, samples,
                                          &session.samplesRead(), &counted);
     if (status)
       status = session.setBatch(samples, counted);
     double mean = 0;
     if (status)
-      status = session.evaluate(mean, counted);
+      status = session.evaluate(mean, counted, &hits);
     if (!status)
       return status;
     sum += mean * double(counted);
-    values += counted;
+    result.values += counted;
+    result.hits += hits;
   }
-  loss = values ? sum / double(values) : 0;
+  result.loss = result.values ? sum / double(result.values) : 0;
   return Status();
 }
 
@@ -261,14 +262,15 @@ Status Training::step(uint64_t number, bool last) {
       report.failure(status);
     status = Status();
   }
-  std::optional<double> validation;
-  uint64_t values = 0;
-  if (status && validates)
-    status = validate(data, session, options.validationBatches,
-                      validation.emplace(), values);
+  std::optional<double> loss;
+  if (status && validates) {
+    Validation validation;
+    status = validate(data, session, options.validationBatches, validation);
+    loss = validation.loss;
+  }
   if (status)
     report.step(result, session.memory(/*everywhere=*/!session.goesAhead()),
-                validation, state.samples);
+                loss, state.samples);
   if (status && number % StragglerWatch::window == 0)
     lookForStraggler();
   if (status && options.checkReplicas && number % options.checkReplicas == 0)

@@ -110,15 +110,14 @@ private:
   /// it is tried again; 0: at the next that is due.
   uint64_t failedWrites = 0;
   double retryAt = 0;
-  std::string newest; ///< that this run wrote
+  std::string newest;                            ///< that this run wrote
   double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last
   double copySeconds = 0; ///< that the steps waited for the one behind
 };
 
-/// Mean loss over the validation samples, at most `batches` batches of them (0:
-/// all), and over how many values it is a mean.
+/// Over all validation samples, or at most `batches` batches of them (0: all).
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
-                     uint64_t batches, double &loss, uint64_t &values);
+                     uint64_t batches, Validation &result);
 
 /// The tokens that follow the prompt's, one after the other, as the text that
 /// they add; the model sees the last ones that fit its sequence length.
