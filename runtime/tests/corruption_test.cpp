@@ -147,6 +147,8 @@ TEST_F(CorruptionTest, SamplesAreThoseOfAnotherGenerator) {
     if (facts["kind"] == "tokens") {
       corruption = maskedTokens(facts["mask"], facts["special"],
                                 facts["words"].get<int64_t>());
+      corruption.before = facts["before"].get<Values>();
+      corruption.behind = facts["behind"].get<Values>();
       data = bert(facts["length"], int64_t(below));
     } else {
       corruption = corruptedSpans();
@@ -439,6 +441,10 @@ TEST_F(CorruptionTest, WhatCannotBeMadeIsTold) {
                                       "most the vocabulary of 100");
   tokens([](C &c) { c.special = {100}; },
          "a special one: expected a token below the vocabulary of 100");
+  tokens([](C &c) { c.before = {100}; },
+         "what is around a sample: expected a token below the vocabulary");
+  tokens([](C &c) { c.behind = Values(40, 1); },
+         "40 tokens are around a sample, expected less than the 40 of a");
   tokens([](C &c) { c.words = 3; }, "all of 3 tokens are special");
   auto corrupted = [&](auto change, const std::string &what) {
     expect(of(path, with(spans, change)), t5(40, 30, 1000), what);

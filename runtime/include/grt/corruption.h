@@ -37,6 +37,8 @@ struct Corruption {
   std::vector<int32_t> special;
   /// Tokens below are drawn instead of the right ones.
   int64_t words = 0;
+  /// What stands in front of the tokens of every sample and behind them.
+  std::vector<int32_t> before, behind;
 
   // Of Spans.
   double spanLength = 3; ///< the mean, at least 1

@@ -97,7 +97,8 @@ std::string SampleMaker::facts() const {
         int64_t(corruption.end), int64_t(corruption.start)})
     add(number);
   for (const std::vector<int32_t> &list :
-       {corruption.special, corruption.sentinels}) {
+       {corruption.special, corruption.sentinels, corruption.before,
+        corruption.behind}) {
     text += ";";
     for (int32_t token : list)
       add(token);
@@ -143,14 +144,23 @@ public:
       made[i] = i == tokens || i == labels ||
                 ((data[i].kind == "mask" || data[i].kind == "token_types") &&
                  !hasFiles[i]);
-    length = uint64_t(read.elements());
-    wanted = std::max(rounded(double(length) * corruption.rate), uint64_t(1));
+    const auto all = uint64_t(read.elements());
+    const uint64_t frame = corruption.before.size() + corruption.behind.size();
+    for (const std::vector<int32_t> *side :
+         {&corruption.before, &corruption.behind})
+      for (int32_t token : *side)
+        checkToken(token, read, "masked tokens: what is around a sample");
+    if (frame >= all)
+      invalid("masked tokens: " + str(frame) + " tokens are around a sample, " +
+              "expected less than the " + str(all) + " of a sequence");
+    length = all - frame;
+    wanted = std::max(rounded(double(all) * corruption.rate), uint64_t(1));
   }
 
   const char *name() const override { return "masked tokens"; }
   std::optional<uint64_t> counted() const override {
     if (corruption.special.empty())
-      return wanted;
+      return std::min(wanted, length);
     return std::nullopt;
   }
   uint64_t counted(std::span<const int32_t> row) const override {
@@ -168,19 +178,23 @@ public:
             to[i]);
     if (!to[tokens] && !to[labels])
       return;
-    std::vector<int32_t> seen(row.begin(), row.end()), right(row.size(), -1);
+    std::vector<int32_t> seen = corruption.before;
+    seen.insert(seen.end(), row.begin(), row.end());
+    seen.insert(seen.end(), corruption.behind.begin(), corruption.behind.end());
+    std::vector<int32_t> right(seen.size(), -1);
     const uint64_t all = ordinary(row);
     Choice choice(draws, WhichAreMasked, all, std::min(wanted, all));
     for (size_t i = 0; i < row.size(); ++i) {
-      if (special(row[i]) || !choice.takes(i))
+      const size_t position = corruption.before.size() + i;
+      if (special(row[i]) || !choice.takes(position))
         continue;
-      right[i] = row[i];
-      uint64_t what = draws.below(10, WhatMaskedOnesBecome, i);
+      right[position] = row[i];
+      uint64_t what = draws.below(10, WhatMaskedOnesBecome, position);
       if (what < 8)
-        seen[i] = corruption.mask;
+        seen[position] = corruption.mask;
       else if (what == 8)
-        seen[i] = word(draws.below(uint64_t(corruption.words - specialWords),
-                                   WhichWord, i));
+        seen[position] = word(draws.below(
+            uint64_t(corruption.words - specialWords), WhichWord, position));
     }
     store(seen, to[tokens]);
     store(right, to[labels]);

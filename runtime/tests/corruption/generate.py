@@ -82,11 +82,13 @@ class Draws:
 def masked(case, row, draws):
     special = set(case["special"])
     words = [w for w in range(case["words"]) if w not in special]
-    ordinary = [i for i, token in enumerate(row) if token not in special]
-    wanted = min(max(round(len(row) * case["rate"]), 1), len(ordinary))
-    seen, labels = list(row), [-1] * len(row)
+    text = case["before"] + row + case["behind"]
+    inside = range(len(case["before"]), len(case["before"]) + len(row))
+    ordinary = [i for i in inside if text[i] not in special]
+    wanted = min(max(round(len(text) * case["rate"]), 1), len(ordinary))
+    seen, labels = list(text), [-1] * len(text)
     for i in draws.chosen(ordinary, wanted, 0):
-        labels[i] = row[i]
+        labels[i] = text[i]
         what = draws.below(10, 1, i)
         if what < 8:
             seen[i] = case["mask"]
@@ -104,7 +106,7 @@ def lost_and_spans(case, length):
 def row_length(case):
     """As many tokens as fill the encoder when spans are gone."""
     if case["kind"] == "tokens":
-        return case["length"]
+        return case["length"] - len(case["before"]) - len(case["behind"])
 
     def inputs(length):
         lost, spans = lost_and_spans(case, length)
@@ -159,10 +161,11 @@ def samples_of(case):
 
 CASES = [
     {"kind": "tokens", "seed": 1, "length": 64, "rate": 0.15, "mask": 103,
-     "special": [0, 100, 101, 102, 103], "words": 120, "below": 120,
-     "file": 900},
+     "special": [0, 100, 101, 102, 103], "before": [101], "behind": [102, 0],
+     "words": 120, "below": 120, "file": 900},
     {"kind": "tokens", "seed": 1 << 40, "length": 21, "rate": 0.4, "mask": 7,
-     "special": [], "words": 50, "below": 60, "file": 500},
+     "special": [], "before": [], "behind": [], "words": 50, "below": 60,
+     "file": 500},
     {"kind": "spans", "seed": 2, "length": 64, "target": 20, "rate": 0.15,
      "span-length": 3, "sentinels": [99, 98, 97, 96, 95], "padding": 0,
      "end": 1, "start": 0, "below": 80, "file": 2000},

@@ -131,6 +131,12 @@ Status findCorruptionTokens(const Options &options, const Program &program,
       corruption.mask = findMask(options, text, finder);
       corruption.special = finder.special(corruption.mask);
       corruption.words = finder.words();
+      if (options.frameSamples) {
+        text.frame(corruption.before, corruption.behind);
+        if (corruption.before.empty() && corruption.behind.empty())
+          invalid("--frame-samples: expected a --tokenizer that puts tokens "
+                  "around a text");
+      }
       return;
     case Corruption::Kind::Spans:
       corruption.sentinels = findSentinels(options, text, finder);

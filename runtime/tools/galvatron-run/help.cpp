@@ -52,6 +52,9 @@ constexpr OptionHelp table[] = {
     {nullptr, "--mask-token=TOKEN",
      "the mask, by its text or number (default: [MASK] or <mask> of the "
      "tokenizer, or the configuration's mask_token_id)"},
+    {nullptr, "--frame-samples",
+     "around every sample of masked tokens are those that the tokenizer puts "
+     "around a text ([CLS] and [SEP])"},
     {nullptr, "--first-sentinel=TOKEN",
      "what stands for a sample's first span, by its text or number; the others "
      "descend from it (default: <extra_id_0>, <extra_id_1>, .. of the "
@@ -179,7 +182,9 @@ constexpr OptionHelp table[] = {
      "recorded"},
     {nullptr, "--dump-gradients=FILE", "gradients of step 1 as safetensors"},
     {nullptr, "--generate=TEXT",
-     "prints a continuation of TEXT: of the likeliest tokens, or drawn ones"},
+     "prints a continuation of TEXT: of the likeliest tokens, or drawn ones. "
+     "Keys and values are not kept: a token costs a forward pass over the "
+     "program's whole sequence and micro-batch"},
     {nullptr, "--tokens=N", "its length (default 64)"},
     {nullptr, "--temperature=X",
      "draws tokens, from logits divided by X; 0: the likeliest"},

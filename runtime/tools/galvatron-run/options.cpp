@@ -349,6 +349,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--describe", [&] { o.describe = true; }},
           {"--measure", [&] { o.measure = true; }},
           {"--mask-documents", [&] { o.data.maskDocuments = true; }},
+          {"--frame-samples", [&] { o.frameSamples = true; }},
           {"--decay-all", [&] { o.decayAll = true; }},
           {"--check-streams", [&] { o.checkStreams = true; }},
           {"--no-cuda-graph", [&] { o.graphs = false; }},
@@ -474,8 +475,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
   const Kind corrupted = options.data.corruption.kind;
   if (options.given.count("--corrupt-rate") && corrupted == Kind::None)
     return Status(2, "--corrupt-rate is of --corrupt=tokens or spans");
-  if (options.given.count("--mask-token") && corrupted != Kind::Tokens)
-    return Status(2, "--mask-token is of --corrupt=tokens");
+  for (const char *name : {"--mask-token", "--frame-samples"})
+    if (options.given.count(name) && corrupted != Kind::Tokens)
+      return Status(2, std::string(name) + " is of --corrupt=tokens");
   for (const char *name : {"--span-length", "--first-sentinel"})
     if (options.given.count(name) && corrupted != Kind::Spans)
       return Status(2, std::string(name) + " is of --corrupt=spans");

@@ -35,6 +35,8 @@ struct Options {
   /// Tokens of `data.corruption`, by their text or number; empty: by the names
   /// that tokenizers have for them.
   std::string maskToken, firstSentinel;
+  /// The tokenizer's template stands around every sample.
+  bool frameSamples = false;
   std::optional<uint64_t> steps;
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;

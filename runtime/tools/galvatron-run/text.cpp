@@ -102,6 +102,14 @@ public:
   bool isSpecial(int32_t token) const override {
     return tokenizer->isSpecial(uint32_t(token));
   }
+  void frame(std::vector<int32_t> &before,
+             std::vector<int32_t> &behind) const override {
+    Encoder encoder(*tokenizer);
+    before.assign(encoder.specialBefore().begin(),
+                  encoder.specialBefore().end());
+    behind.assign(encoder.specialBehind().begin(),
+                  encoder.specialBehind().end());
+  }
   TextEncoder fileEncoder() const override {
     return [this](const std::string &path, EncodedText &result) {
       return guarded([&] {

@@ -31,6 +31,9 @@ public:
   /// How many tokens there are; 0: as many as the program has.
   virtual int64_t vocabulary() const { return 0; }
   virtual bool isSpecial(int32_t) const { return false; }
+  /// The tokens that a text has around it.
+  virtual void frame(std::vector<int32_t> & /*before*/,
+                     std::vector<int32_t> & /*behind*/) const {}
   /// Makes tokens of files of text; empty: their bytes are theirs.
   virtual grt::TextEncoder fileEncoder() const { return nullptr; }
 };
