@@ -382,6 +382,14 @@ TEST_F(CorruptionTest, EveryEpochHasOthersAndValidationTheSame) {
   EXPECT_EQ(once.size(), 4u);
   for (const Values &labels : twice)
     EXPECT_EQ(once.count(labels), 0u);
+  // Sources of a mixture have epochs of their own: 10 of 4 samples each.
+  DataOptions mixed = options;
+  mixed.files = {{"", {path}, 0.5}, {"", {path}, 0.5}};
+  ASSERT_TRUE(Dataset::open(mixed, bert(64, 1000), other));
+  std::set<Values> all;
+  for (const Sample &sample : training(*other, 0, 80))
+    all.insert(sample[3]);
+  EXPECT_EQ(all.size(), 80u);
   options.seed = 1;
   ASSERT_TRUE(Dataset::open(options, bert(64, 1000), other));
   EXPECT_NE(labelSets(*other, 0), once);
