@@ -341,9 +341,12 @@ TEST_F(CorruptionTest, SamplesAreTheSameForAnyNumberOfProcesses) {
         for (int64_t process = 0; process < processes; ++process) {
           SampleRange own{process * batch / processes, batch / processes};
           SamplesRead wanted(each.data.size(), {own});
-          // One of them has no decoder, and no labels.
+          // One of them has no labels, one has nothing else.
           if (process == 1)
             wanted.back().clear();
+          if (process == 2)
+            std::fill(wanted.begin(), wanted.end() - 1,
+                      std::vector<SampleRange>());
           // Another run, which begins here.
           std::unique_ptr<Dataset> again;
           ASSERT_TRUE(Dataset::open(options, each.data, again));
@@ -404,6 +407,21 @@ TEST_F(CorruptionTest, EveryEpochHasOthersAndValidationTheSame) {
   ASSERT_TRUE(Dataset::open(options, bert(64, 1000), other));
   EXPECT_NE(other->identity(), before);
   EXPECT_EQ(before.size(), data->fileNames().size());
+}
+
+TEST_F(CorruptionTest, RowsOfSpecialTokensHaveFewerLabels) {
+  // One in 20 tokens is a word: samples of 40 have 2, where 6 are wanted.
+  std::string path =
+      write(400, [](uint64_t i) { return i % 20 ? i % 3 : 10 + i % 90; });
+  DataOptions options = of(path, maskedTokens(2, {0, 1, 2}, 100));
+  std::unique_ptr<Dataset> data;
+  ASSERT_TRUE(Dataset::open(options, bert(40, 1000), data));
+  DataBatch batch;
+  uint64_t counted = 0;
+  ASSERT_TRUE(data->trainingBatch(0, 10, batch, nullptr, &counted));
+  EXPECT_EQ(counted, 20u);
+  for (const Sample &sample : split(batch, 10))
+    EXPECT_EQ(std::count(sample[3].begin(), sample[3].end(), -1), 38);
 }
 
 TEST_F(CorruptionTest, AMaskOfAFileStays) {

@@ -220,6 +220,20 @@ TEST(Session, LossFallsOnOneRank) {
   ASSERT_TRUE(session->evaluate(loss, values, &hits));
   EXPECT_EQ(hits, hitsOf(plan, batch, *session));
   EXPECT_GT(hits, values / 2);
+  // Where all logits are the same every label has the largest; what is no label
+  // has none.
+  TensorMap parameters;
+  ASSERT_TRUE(session->parameters(parameters));
+  for (auto &[name, tensor] : parameters) {
+    tensor.values.assign(tensor.values.size(), 0);
+    ASSERT_TRUE(session->setParameter(name, tensor.values));
+  }
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_TRUE(session->evaluate(loss, values, &hits));
+    EXPECT_LT(values, batch.labels.size());
+    EXPECT_EQ(hits, values);
+  }
 }
 
 TEST(Session, GradientsMatchFiniteDifferences) {
