@@ -85,11 +85,12 @@ private:
   /// A body with a certain set of borrowed parameters, between boundaries of
   /// certain sizes.
   struct Kind {
-    BodyCompiler *body;
+    StringAttr callee;
+    BodyCompiler *compiler;
     SmallVector<int64_t> borrowed;
     LiveTensors front, behind;
     bool operator==(const Kind &other) const {
-      return body == other.body && borrowed == other.borrowed &&
+      return callee == other.callee && borrowed == other.borrowed &&
              front.made == other.front.made &&
              front.passing == other.front.passing &&
              behind.passing == other.behind.passing;
@@ -101,6 +102,8 @@ private:
       std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool, bool>;
 
   llvm::Error build(ModuleOp module);
+  /// Null, with a diagnostic, if the body has no gradient.
+  BodyCompiler *compilerOf(func::FuncOp body, ArrayRef<bool> dataInputs);
   llvm::Expected<LayerFootprint> footprint(size_t kind,
                                            const Strategy &strategy,
                                            int64_t samples, bool splits);
@@ -114,7 +117,8 @@ private:
   int64_t sequence = 0, parameters = 0;
   double flops = 0;
   std::vector<Layer> layers;
-  std::map<std::string, BodyCompiler> bodies; ///< by the name of the function
+  /// By what tells apart bodies that take something else.
+  std::map<std::string, BodyCompiler> compilers;
   std::vector<Kind> kinds;
   std::vector<Tie> tied;
   std::map<Key, LayerFootprint> footprints;
@@ -147,6 +151,36 @@ LiveTensors makeLiveTensors(const mlir::galvatron::LiveSet &set,
   return tensors;
 }
 
+BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
+                                       ArrayRef<bool> dataInputs) {
+  OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
+  // Bodies that differ in free attributes alone take the same.
+  auto plain = cast<func::FuncOp>(builder.clone(*body));
+  plain.setName("body");
+  plain.walk([](nn::KernelOpInterface op) {
+    for (StringRef name : op.getFreeAttributes())
+      op->setAttr(name, Builder(op).getZeroAttr(
+                            op->getAttrOfType<TypedAttr>(name).getType()));
+  });
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  plain.print(stream);
+  for (bool isData : dataInputs)
+    stream << isData;
+  plain.erase();
+  if (auto known = compilers.find(text); known != compilers.end())
+    return &known->second;
+  auto copy = cast<func::FuncOp>(builder.clone(*body));
+  FailureOr<nn::DerivedFunctions> derived =
+      nn::differentiateBody(copy, dataInputs);
+  if (failed(derived))
+    return nullptr;
+  return &compilers
+              .try_emplace(std::move(text), *derived, body.getName(),
+                           grt::KernelTarget{backend, threads})
+              .first->second;
+}
+
 llvm::Error IRLayerModel::build(ModuleOp module) {
   mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
   if (!model)
@@ -156,7 +190,6 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
   flops = mlir::galvatron::countModelFlopsPerSample(module);
   elementType = "f32";
   scratch = ModuleOp::create(module.getLoc());
-  OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
 
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -164,6 +197,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     stream << datum << '\n';
 
   SymbolTable symbols(module);
+  llvm::StringMap<BodyCompiler *> bodies;
   llvm::DenseMap<StringAttr, size_t> owners;
   SmallVector<mlir::galvatron::LayerOp, 8> modelLayers = model.getLayers();
   SmallVector<mlir::galvatron::LiveSet> liveSets =
@@ -173,20 +207,14 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       return makeError("expected layer '" + layer.getLayerName() +
                        "' to have a body");
     StringRef callee = layer.getCallee().value();
-    auto known = bodies.find(callee.str());
+    auto [known, inserted] = bodies.try_emplace(callee);
     auto body = symbols.lookup<func::FuncOp>(callee);
-    if (known == bodies.end()) {
-      auto copy = cast<func::FuncOp>(builder.clone(*body));
+    if (inserted) {
       body.print(stream);
-      FailureOr<nn::DerivedFunctions> derived =
-          nn::differentiateBody(copy, layer.getDataInputs());
-      if (failed(derived))
+      known->second = compilerOf(body, layer.getDataInputs());
+      if (!known->second)
         return makeError("layer '" + layer.getLayerName() +
                          "' has no gradient");
-      known = bodies
-                  .try_emplace(callee.str(), *derived, callee,
-                               grt::KernelTarget{backend, threads})
-                  .first;
     }
     for (Type type : body.getArgumentTypes())
       if (auto tensor = dyn_cast<RankedTensorType>(type))
@@ -196,7 +224,8 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
                                            : "f32";
 
     Kind kind;
-    kind.body = &known->second;
+    kind.callee = layer.getCalleeAttr().getAttr();
+    kind.compiler = known->second;
     size_t number = layers.size();
     for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols())) {
       auto [owner, first] = owners.try_emplace(symbol.getAttr(), number);
@@ -280,7 +309,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                                                      int64_t samples,
                                                      bool splits) {
   llvm::Expected<CompiledLayer> compiled =
-      kind.body->compile(strategy, kind.borrowed, samples, splits);
+      kind.compiler->compile(strategy, kind.borrowed, samples, splits);
   if (!compiled)
     return compiled.takeError();
   auto &[forward, recompute, backward, weight, split, layoutOf, data] =
