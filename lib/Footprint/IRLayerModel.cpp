@@ -6,17 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Footprint/IRLayerModel.h"
-#include "galvatron/Cluster/Backend.h"
+#include "BodyCompiler.h"
+#include "DiagnosticText.h"
 #include "galvatron/Cluster/Measured.h"
-#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
-#include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
-#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
-#include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
-#include "galvatron/Dialect/NN/Transforms/Bodies.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Hash.h"
 
@@ -28,85 +24,16 @@ using ::galvatron::LayerFootprint;
 using ::galvatron::LayerModel;
 using ::galvatron::LiveTensors;
 using ::galvatron::Paradigm;
-using ::galvatron::ProductWork;
 using ::galvatron::Strategy;
 using ::galvatron::Tie;
+using mlir::galvatron::BodyCompiler;
+using mlir::galvatron::CompiledLayer;
+using mlir::galvatron::DiagnosticText;
 
 namespace {
 
 llvm::Error makeError(const Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
-}
-
-/// Collects diagnostics instead of printing them.
-class DiagnosticText {
-public:
-  explicit DiagnosticText(MLIRContext *context)
-      : handler(context, [this](Diagnostic &diagnostic) {
-          if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
-              text.empty())
-            text = diagnostic.str();
-          return success();
-        }) {}
-  std::string text;
-
-private:
-  ScopedDiagnosticHandler handler;
-};
-
-/// Work of one function: matrix products by FLOPs, all else by moved bytes.
-struct Work {
-  double flops = 0, movedBytes = 0;
-  int64_t kernels = 0;
-  int64_t tensorParallelBytes = 0, tensorParallelCalls = 0;
-  llvm::SmallVector<ProductWork, 1> products;
-
-  void add(const Work &other) {
-    for (const ProductWork &product : other.products)
-      addProduct(product.flops, product.size, product.attention);
-    movedBytes += other.movedBytes;
-    kernels += other.kernels;
-    tensorParallelBytes += other.tensorParallelBytes;
-    tensorParallelCalls += other.tensorParallelCalls;
-  }
-  /// Products of one size are one entry.
-  void addProduct(double productFlops, double size, bool attention) {
-    flops += productFlops;
-    for (ProductWork &known : products)
-      if (known.size == size && known.attention == attention) {
-        known.flops += productFlops;
-        return;
-      }
-    products.push_back({productFlops, size, attention});
-  }
-};
-
-Work measure(func::FuncOp function, int64_t samples) {
-  Work work;
-  for (Operation &op : function.getBody().front().without_terminator()) {
-    if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
-      double flops = cost.getFlops(samples),
-             bytes = cost.getMovedBytes(samples);
-      if (mlir::galvatron::isComputeBound(cost, samples))
-        work.addProduct(
-            flops,
-            ::galvatron::productSize(flops, cost.getProductElements(samples)),
-            cost.isAttention());
-      else
-        work.movedBytes += bytes;
-      ++work.kernels;
-    } else if (auto reduce = dyn_cast<mlir::galvatron::AllReduceOp>(op)) {
-      work.tensorParallelBytes +=
-          nn::countBytes(reduce.getOutput().getType(), samples);
-      ++work.tensorParallelCalls;
-    } else if (auto gather = dyn_cast<mlir::galvatron::AllGatherOp>(op)) {
-      // A ring gather moves half of what an all-reduce of the same size does.
-      work.tensorParallelBytes +=
-          nn::countBytes(gather.getOutput().getType(), samples) / 2;
-      ++work.tensorParallelCalls;
-    }
-  }
-  return work;
 }
 
 class IRLayerModel : public LayerModel {
@@ -158,11 +85,12 @@ private:
   /// A body with a certain set of borrowed parameters, between boundaries of
   /// certain sizes.
   struct Kind {
-    func::FuncOp forward, backward, forwardOnly, recompute;
+    StringAttr callee;
+    BodyCompiler *compiler;
     SmallVector<int64_t> borrowed;
     LiveTensors front, behind;
     bool operator==(const Kind &other) const {
-      return forward == other.forward && borrowed == other.borrowed &&
+      return callee == other.callee && borrowed == other.borrowed &&
              front.made == other.front.made &&
              front.passing == other.front.passing &&
              behind.passing == other.behind.passing;
@@ -170,10 +98,12 @@ private:
   };
   /// Footprints do not depend on the order of levels, nor on the DP degree
   /// beyond whether there is one.
-  using Key = std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool,
-                         bool>;
+  using Key =
+      std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool, bool>;
 
   llvm::Error build(ModuleOp module);
+  /// Null, with a diagnostic, if the body has no gradient.
+  BodyCompiler *compilerOf(func::FuncOp body, ArrayRef<bool> dataInputs);
   llvm::Expected<LayerFootprint> footprint(size_t kind,
                                            const Strategy &strategy,
                                            int64_t samples, bool splits);
@@ -187,6 +117,8 @@ private:
   int64_t sequence = 0, parameters = 0;
   double flops = 0;
   std::vector<Layer> layers;
+  /// By what tells apart bodies that take something else.
+  std::map<std::string, BodyCompiler> compilers;
   std::vector<Kind> kinds;
   std::vector<Tie> tied;
   std::map<Key, LayerFootprint> footprints;
@@ -219,6 +151,36 @@ LiveTensors makeLiveTensors(const mlir::galvatron::LiveSet &set,
   return tensors;
 }
 
+BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
+                                       ArrayRef<bool> dataInputs) {
+  OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
+  // Bodies that differ in free attributes alone take the same.
+  auto plain = cast<func::FuncOp>(builder.clone(*body));
+  plain.setName("body");
+  plain.walk([](nn::KernelOpInterface op) {
+    for (StringRef name : op.getFreeAttributes())
+      op->setAttr(name, Builder(op).getZeroAttr(
+                            op->getAttrOfType<TypedAttr>(name).getType()));
+  });
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  plain.print(stream);
+  for (bool isData : dataInputs)
+    stream << isData;
+  plain.erase();
+  if (auto known = compilers.find(text); known != compilers.end())
+    return &known->second;
+  auto copy = cast<func::FuncOp>(builder.clone(*body));
+  FailureOr<nn::DerivedFunctions> derived =
+      nn::differentiateBody(copy, dataInputs);
+  if (failed(derived))
+    return nullptr;
+  return &compilers
+              .try_emplace(std::move(text), *derived, body.getName(),
+                           grt::KernelTarget{backend, threads})
+              .first->second;
+}
+
 llvm::Error IRLayerModel::build(ModuleOp module) {
   mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
   if (!model)
@@ -228,7 +190,6 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
   flops = mlir::galvatron::countModelFlopsPerSample(module);
   elementType = "f32";
   scratch = ModuleOp::create(module.getLoc());
-  OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
 
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -236,7 +197,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     stream << datum << '\n';
 
   SymbolTable symbols(module);
-  llvm::StringMap<nn::DerivedFunctions> bodies;
+  llvm::StringMap<BodyCompiler *> bodies;
   llvm::DenseMap<StringAttr, size_t> owners;
   SmallVector<mlir::galvatron::LayerOp, 8> modelLayers = model.getLayers();
   SmallVector<mlir::galvatron::LiveSet> liveSets =
@@ -246,17 +207,14 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
       return makeError("expected layer '" + layer.getLayerName() +
                        "' to have a body");
     StringRef callee = layer.getCallee().value();
-    auto [entry, inserted] = bodies.try_emplace(callee);
+    auto [known, inserted] = bodies.try_emplace(callee);
     auto body = symbols.lookup<func::FuncOp>(callee);
     if (inserted) {
-      auto copy = cast<func::FuncOp>(builder.clone(*body));
       body.print(stream);
-      FailureOr<nn::DerivedFunctions> derived =
-          nn::differentiateBody(copy, layer.getDataInputs());
-      if (failed(derived))
+      known->second = compilerOf(body, layer.getDataInputs());
+      if (!known->second)
         return makeError("layer '" + layer.getLayerName() +
                          "' has no gradient");
-      entry->second = *derived;
     }
     for (Type type : body.getArgumentTypes())
       if (auto tensor = dyn_cast<RankedTensorType>(type))
@@ -266,8 +224,8 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
                                            : "f32";
 
     Kind kind;
-    kind.forward = entry->second.forward;
-    kind.backward = entry->second.backward;
+    kind.callee = layer.getCalleeAttr().getAttr();
+    kind.compiler = known->second;
     size_t number = layers.size();
     for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols())) {
       auto [owner, first] = owners.try_emplace(symbol.getAttr(), number);
@@ -287,13 +245,6 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     kind.behind = makeLiveTensors(liveSets[number + 1], layer);
     auto found = llvm::find(kinds, kind);
     if (found == kinds.end()) {
-      StringRef stem = callee;
-      kind.recompute =
-          nn::buildRecompute(kind.forward, (stem + ".recompute").str());
-      kind.forwardOnly =
-          kind.recompute
-              ? nn::buildForwardOnly(kind.forward, (stem + ".only").str())
-              : kind.forward;
       kinds.push_back(kind);
       found = std::prev(kinds.end());
     }
@@ -357,119 +308,56 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                                                      const Strategy &strategy,
                                                      int64_t samples,
                                                      bool splits) {
-  if (auto reason =
-          mlir::galvatron::whyNotPartitionable(kind.forward, strategy))
-    return makeError(*reason);
-  DiagnosticText diagnostics(scratch->getContext());
-  mlir::galvatron::LayerFunctions whole;
-  whole.forward = strategy.checkpoint() ? kind.forwardOnly : kind.forward;
-  whole.recompute = strategy.checkpoint() ? kind.recompute : nullptr;
-  whole.backward = kind.backward;
-  FailureOr<mlir::galvatron::LayerFunctions> local =
-      mlir::galvatron::partitionLayer(whole, strategy, samples, "footprint",
-                                      kind.borrowed);
-  if (failed(local))
-    return makeError(diagnostics.text);
+  llvm::Expected<CompiledLayer> compiled =
+      kind.compiler->compile(strategy, kind.borrowed, samples, splits);
+  if (!compiled)
+    return compiled.takeError();
+  auto &[forward, recompute, backward, weight, split, layoutOf, data] =
+      *compiled;
+  const grt::FlatLayout &layout = *layoutOf;
 
   LayerFootprint footprint;
-  for (BlockArgument argument : local->forward.getArguments())
-    if (nn::getArgRole(local->forward, argument.getArgNumber()) ==
-        nn::ValueRole::Data)
-      footprint.dataBytesPerSample.push_back(
-          nn::countBytes(argument.getType(), samples) / samples);
-
-  constexpr int backward = 2, weight = 3, all = 4;
-  Work work[all];
-  grt::FlatLayout layout;
-  grt::FunctionRegions regions[all];
-  grt::FuncOp functions[all];
-  func::FuncOp sources[all] = {local->forward, local->recompute,
-                               local->backward, nullptr};
-  bool ok = true;
-  for (int i = 0; i < all && ok; ++i) {
-    if (!sources[i])
-      continue;
-    if (i != weight) {
-      ok = succeeded(mlir::galvatron::insertCollectives(sources[i]));
-      if (!ok)
-        break;
-      nn::fuseFunction(sources[i]);
-    }
-    if (i == backward && splits)
-      sources[weight] =
-          mlir::galvatron::splitBackward(sources[i], "footprint.weight");
-    bool fuses = ::galvatron::backendTraits(backend).productEpilogues;
-    if (fuses && i != weight)
-      nn::fuseProducts(sources[i]);
-    if (i == backward && sources[weight]) {
-      if (fuses)
-        nn::fuseProducts(sources[weight]);
-      grt::placeKeptValues(sources[i], sources[weight]);
-    }
-    work[i] = measure(sources[i], samples);
-    if (i == 0)
-      layout = grt::getFlatLayout(sources[0]);
-    FailureOr<grt::FuncOp> converted =
-        grt::convertFunction(sources[i], {backend, threads}, &regions[i]);
-    ok = succeeded(converted);
-    if (!ok)
-      break;
-    sources[i] = nullptr;
-    functions[i] = *converted;
-    ok = succeeded(grt::allocateTransients(functions[i]));
-  }
-  if (ok) {
-    // What it holds is what the layer in front made for it and for others.
-    footprint.inputBytes = LiveTensors::bytes(kind.front.made, samples);
-    footprint.passingInBytes = kind.front.passingBytes(samples);
-    footprint.passingOutBytes = kind.behind.passingBytes(samples);
-    footprint.outputBytes = regions[0].outputBytes;
-    footprint.split = bool(functions[weight]);
-    footprint.stashBytes =
-        footprint.split ? regions[backward].stashBytes : regions[0].stashBytes;
-    grt::setTransients(footprint, functions[0], functions[1],
-                       functions[backward], functions[weight],
-                       regions[1].stashBytes);
-  }
-  for (func::FuncOp source : sources)
-    if (source)
-      source.erase();
-  for (grt::FuncOp function : functions)
-    if (function)
-      function.erase();
-  if (!ok)
-    return makeError(diagnostics.text);
-
+  footprint.dataBytesPerSample.assign(data.begin(), data.end());
+  // What it holds is what the layer in front made for it and for others.
+  footprint.inputBytes = LiveTensors::bytes(kind.front.made, samples);
+  footprint.passingInBytes = kind.front.passingBytes(samples);
+  footprint.passingOutBytes = kind.behind.passingBytes(samples);
+  footprint.outputBytes = forward.regions.outputBytes;
+  footprint.split = split;
+  footprint.stashBytes =
+      split ? backward.regions.stashBytes : forward.regions.stashBytes;
+  grt::setTransients(footprint, forward.bytes, recompute.bytes, backward.bytes,
+                     weight.bytes, recompute.regions.stashBytes);
   footprint.parameterBytes = layout.parameterBytes();
   footprint.gradientBytes = layout.gradientBytes();
   footprint.borrowedGradientBytes =
       layout.shardElements[1] * layout.accumulatorBytes;
   footprint.optimizerBytes = layout.optimizerBytes(optimizer);
-  footprint.forwardFlops = work[0].flops;
-  footprint.forwardMovedBytes = work[0].movedBytes;
-  footprint.forwardKernels = work[0].kernels;
-  footprint.forwardProducts = work[0].products;
-  footprint.recomputeProducts = work[1].products;
-  footprint.weightFlops = work[weight].flops;
-  footprint.weightMovedBytes = work[weight].movedBytes;
-  footprint.weightKernels = work[weight].kernels;
-  footprint.weightProducts = work[weight].products;
-  footprint.tpWeightBytes = work[weight].tensorParallelBytes;
-  footprint.tpWeightCalls = work[weight].tensorParallelCalls;
-  work[backward].add(work[weight]);
-  footprint.backwardProducts = work[backward].products;
-  footprint.tpForwardBytes = work[0].tensorParallelBytes;
-  footprint.tpForwardCalls = work[0].tensorParallelCalls;
-  footprint.recomputeFlops = work[1].flops;
-  footprint.recomputeMovedBytes = work[1].movedBytes;
-  footprint.recomputeKernels = work[1].kernels;
-  footprint.tpRecomputeBytes = work[1].tensorParallelBytes;
-  footprint.tpRecomputeCalls = work[1].tensorParallelCalls;
-  footprint.backwardFlops = work[backward].flops;
-  footprint.backwardMovedBytes = work[backward].movedBytes;
-  footprint.backwardKernels = work[backward].kernels;
-  footprint.tpBackwardBytes = work[backward].tensorParallelBytes;
-  footprint.tpBackwardCalls = work[backward].tensorParallelCalls;
+  footprint.forwardFlops = forward.work.flops;
+  footprint.forwardMovedBytes = forward.work.movedBytes;
+  footprint.forwardKernels = forward.work.kernels;
+  footprint.forwardProducts = forward.work.products;
+  footprint.recomputeProducts = recompute.work.products;
+  footprint.weightFlops = weight.work.flops;
+  footprint.weightMovedBytes = weight.work.movedBytes;
+  footprint.weightKernels = weight.work.kernels;
+  footprint.weightProducts = weight.work.products;
+  footprint.tpWeightBytes = weight.work.tensorParallelBytes;
+  footprint.tpWeightCalls = weight.work.tensorParallelCalls;
+  backward.work.add(weight.work);
+  footprint.backwardProducts = backward.work.products;
+  footprint.tpForwardBytes = forward.work.tensorParallelBytes;
+  footprint.tpForwardCalls = forward.work.tensorParallelCalls;
+  footprint.recomputeFlops = recompute.work.flops;
+  footprint.recomputeMovedBytes = recompute.work.movedBytes;
+  footprint.recomputeKernels = recompute.work.kernels;
+  footprint.tpRecomputeBytes = recompute.work.tensorParallelBytes;
+  footprint.tpRecomputeCalls = recompute.work.tensorParallelCalls;
+  footprint.backwardFlops = backward.work.flops;
+  footprint.backwardMovedBytes = backward.work.movedBytes;
+  footprint.backwardKernels = backward.work.kernels;
+  footprint.tpBackwardBytes = backward.work.tensorParallelBytes;
+  footprint.tpBackwardCalls = backward.work.tensorParallelCalls;
   int64_t elements = layout.elements[0] + layout.elements[1];
   if (layout.shards > 1) {
     footprint.gatherBytes = elements * layout.elementBytes;

@@ -115,6 +115,8 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   run.byFirstClass = stage > 0;
   run.byLastClass = stage + 1 < tables.stages;
   run.fault = fault;
+  run.mostSteps = mostSteps;
+  run.cancellation = cancellation;
   for (const EqualCostStart &start : group.starts) {
     run.starts.push_back(start.begin);
     run.startCharge.push_back(tables.startCharge(stage, start.begin));
@@ -499,7 +501,12 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
       std::vector<std::vector<char>> found(
           open.starts.size(),
           std::vector<char>(firstsOf(group.stage) * lasts, 0));
-      for (StageEntry &entry : runStage(run, statistics)) {
+      std::optional<std::vector<StageEntry>> entries =
+          runStage(run, statistics);
+      // Nothing is found, and nothing refuted.
+      if (!entries)
+        return;
+      for (StageEntry &entry : *entries) {
         size_t cell = (group.stage > 0 ? entry.firstClass : 0) * lasts +
                       (run.byLastClass ? entry.lastClass : 0);
         found[entry.start][cell] = 1;
@@ -570,7 +577,10 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
       }
       run.floors.push_back(floor);
     }
-    fronts.owned.push_back(runStage(run, statistics));
+    std::optional<std::vector<StageEntry>> entries = runStage(run, statistics);
+    if (!entries)
+      return;
+    fronts.owned.push_back(std::move(*entries));
     for (const StageEntry &entry : fronts.owned.back())
       for (const Keyed *interval : group.starts[entry.start].intervals)
         fronts.entries[stage].push_back({interval, &entry});

@@ -224,17 +224,31 @@ void PipelineTables::buildStation(Station &station, bool boundsOnly) {
 }
 
 void PipelineTables::buildCurve(Station &station, size_t functional) {
-  // The dual function of a sum bends at the slopes of its terms' lower hulls.
+  // Hundreds of problems are opened for a bound only, with a station for every
+  // stage: all of this is in few pieces of memory.
   struct Point {
     double bytes, cost;
   };
-  std::map<const Choices *, std::vector<Point>> hulls;
-  std::set<double> slopes;
-  for (const Choices *options : station.options) {
-    auto [it, fresh] = hulls.try_emplace(options);
-    if (!fresh)
+  SmallVector<const Choices *, 16> distinct;
+  SmallVector<uint32_t, 128> numberOf; // by layer
+  for (size_t l = 0; l < layers; ++l) {
+    const Choices *options = station.options[l];
+    if (l > 0 && options == station.options[l - 1]) {
+      numberOf.push_back(numberOf.back());
       continue;
-    std::vector<Point> points;
+    }
+    auto *it = llvm::find(distinct, options);
+    numberOf.push_back(static_cast<uint32_t>(it - distinct.begin()));
+    if (it == distinct.end())
+      distinct.push_back(options);
+  }
+  // The dual function of a sum bends at the slopes of its terms' lower hulls.
+  SmallVector<Point, 256> hulls;
+  SmallVector<size_t, 17> firstOf = {0}; // in `hulls`, by number
+  SmallVector<Point, 64> points;
+  SmallVector<double, 256> slopes;
+  for (const Choices *options : distinct) {
+    points.clear();
     for (const Choice &choice : *options)
       points.push_back(
           {static_cast<double>(choice.bytes()),
@@ -243,24 +257,27 @@ void PipelineTables::buildCurve(Station &station, size_t functional) {
     llvm::sort(points, [](const Point &a, const Point &b) {
       return std::tie(a.bytes, a.cost) < std::tie(b.bytes, b.cost);
     });
-    std::vector<Point> &hull = it->second;
+    auto slope = [](const Point &a, const Point &b) {
+      return (a.cost - b.cost) / (b.bytes - a.bytes);
+    };
+    size_t first = firstOf.back();
     for (const Point &point : points) {
-      if (!hull.empty() && point.cost >= hull.back().cost)
+      auto size = [&] { return hulls.size() - first; };
+      if (size() > 0 && point.cost >= hulls.back().cost)
         continue;
-      auto slope = [](const Point &a, const Point &b) {
-        return (a.cost - b.cost) / (b.bytes - a.bytes);
-      };
-      while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) <=
-                                    slope(hull.back(), point))
-        hull.pop_back();
-      if (!hull.empty() && hull.back().bytes == point.bytes)
-        hull.pop_back();
-      hull.push_back(point);
+      while (size() > 1 && slope(hulls[hulls.size() - 2], hulls.back()) <=
+                               slope(hulls.back(), point))
+        hulls.pop_back();
+      if (size() > 0 && hulls.back().bytes == point.bytes)
+        hulls.pop_back();
+      hulls.push_back(point);
     }
-    for (size_t i = 0; i + 1 < hull.size(); ++i)
-      slopes.insert((hull[i].cost - hull[i + 1].cost) /
-                    (hull[i + 1].bytes - hull[i].bytes));
+    for (size_t i = first; i + 1 < hulls.size(); ++i)
+      slopes.push_back(slope(hulls[i], hulls[i + 1]));
+    firstOf.push_back(hulls.size());
   }
+  llvm::sort(slopes);
+  slopes.erase(llvm::unique(slopes), slopes.end());
   Curve &curve = station.curves[functional];
   curve.multipliers = {0};
   // Models of many kinds have many bends; a sample of them is as good.
@@ -270,41 +287,47 @@ void PipelineTables::buildCurve(Station &station, size_t functional) {
     if (index++ % std::max<size_t>(step, 1) == 0 || index == slopes.size())
       curve.multipliers.push_back(slope);
   size_t count = curve.multipliers.size();
-  std::map<const Choices *, std::vector<double>> least;
-  for (const auto &[options, hull] : hulls) {
-    std::vector<double> &row = least[options];
-    for (double multiplier : curve.multipliers) {
+  auto leastOf = [&](ArrayRef<Point> among, double *row) {
+    for (size_t k = 0; k < count; ++k) {
       double value = std::numeric_limits<double>::infinity();
-      for (const Point &point : hull)
-        value = std::min(value, point.cost + multiplier * point.bytes);
-      row.push_back(value);
+      for (const Point &point : among)
+        value =
+            std::min(value, point.cost + curve.multipliers[k] * point.bytes);
+      row[k] = value;
     }
-  }
-  // The last layer of a stage: nothing covers its temporaries.
-  std::map<const Choices *, std::vector<double>> leastLast;
-  for (const auto &[options, hull] : hulls) {
-    std::vector<double> &row = leastLast[options];
-    for (double multiplier : curve.multipliers) {
-      double value = std::numeric_limits<double>::infinity();
-      for (const Choice &choice : *options)
-        value = std::min(
-            value, weights[functional].of(static_cast<double>(choice.time),
-                                          static_cast<double>(choice.nosync)) +
-                       multiplier * static_cast<double>(choice.bytes() +
-                                                        choice.transient));
-      row.push_back(value);
-    }
+  };
+  std::vector<double> rows(2 * distinct.size() * count);
+  for (size_t n = 0; n < distinct.size(); ++n) {
+    leastOf(ArrayRef(hulls).slice(firstOf[n], firstOf[n + 1] - firstOf[n]),
+            &rows[2 * n * count]);
+    // The last layer of a stage: nothing covers its temporaries.
+    points.clear();
+    for (const Choice &choice : *distinct[n])
+      points.push_back(
+          {static_cast<double>(choice.bytes() + choice.transient),
+           weights[functional].of(static_cast<double>(choice.time),
+                                  static_cast<double>(choice.nosync))});
+    leastOf(points, &rows[(2 * n + 1) * count]);
   }
   // By runs of equal layers; the end belongs to the last run.
+  auto startsRun = [&](size_t l) {
+    return l == 0 || numberOf[l] != numberOf[l - 1];
+  };
+  size_t runs = 0;
+  for (size_t l = 0; l < layers; ++l)
+    runs += startsRun(l);
+  curve.starts.reserve(runs);
+  curve.runOf.reserve(layers + 1);
+  for (std::vector<double> *table : {&curve.sums, &curve.least, &curve.last})
+    table->reserve(runs * count);
   std::vector<double> sum(count, 0);
   for (size_t l = 0; l < layers; ++l) {
-    const std::vector<double> &row = least[station.options[l]];
-    if (l == 0 || station.options[l] != station.options[l - 1]) {
+    const double *row = &rows[2 * numberOf[l] * count], *end = row + count;
+    if (startsRun(l)) {
       curve.starts.push_back(static_cast<uint32_t>(l));
-      const std::vector<double> &end = leastLast[station.options[l]];
       curve.sums.insert(curve.sums.end(), sum.begin(), sum.end());
-      curve.least.insert(curve.least.end(), row.begin(), row.end());
-      curve.last.insert(curve.last.end(), end.begin(), end.end());
+      curve.least.insert(curve.least.end(), row, row + count);
+      curve.last.insert(curve.last.end(), end, end + count);
     }
     curve.runOf.push_back(static_cast<uint32_t>(curve.starts.size() - 1));
     for (size_t k = 0; k < count; ++k)

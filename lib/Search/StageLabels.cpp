@@ -217,7 +217,7 @@ public:
     }
   }
 
-  std::vector<StageEntry> go() {
+  std::optional<std::vector<StageEntry>> go() {
     ++statistics.runs;
     labels.resize(count);
     for (size_t l = count; l-- > 0;) {
@@ -235,6 +235,8 @@ public:
       if (l > 0 && run.fault != PipelineFault::DominanceBeforeHarvest)
         reduceAcross(l);
       statistics.labels += labels[l].size();
+      if (spent() || (run.cancellation && run.cancellation->requested()))
+        return std::nullopt;
       if (labels[l].empty())
         break;
     }
@@ -242,6 +244,9 @@ public:
   }
 
 private:
+  /// Whether the run has had its steps: one with many labels has more of them
+  /// than all before it. What it does from here on is for nobody.
+  bool spent() const { return statistics.steps > run.mostSteps; }
   static int64_t largest(const std::vector<int64_t> &bytes) {
     return *std::max_element(bytes.begin(), bytes.end());
   }
@@ -397,6 +402,8 @@ private:
       }
       leasts.push_back(least);
       kept.push_back(label);
+      if (spent())
+        return;
     }
     statistics.steps += fresh.size();
   }
@@ -459,6 +466,8 @@ private:
         gone[b] =
             beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
       }
+      if (spent())
+        return;
     }
     size_t to = 0;
     for (size_t i = 0; i < all.size(); ++i)
@@ -575,8 +584,8 @@ private:
 
 } // namespace
 
-std::vector<StageEntry> runStage(const StageRun &run,
-                                 PipelineStatistics &statistics) {
+std::optional<std::vector<StageEntry>>
+runStage(const StageRun &run, PipelineStatistics &statistics) {
   return Runner(run, statistics).go();
 }
 

@@ -25,6 +25,7 @@
 #include "galvatron/Search/PipelineSearch.h"
 
 #include <deque>
+#include <optional>
 
 namespace galvatron::search {
 
@@ -96,6 +97,9 @@ struct StageRun {
   /// By limit: multipliers of memory for the completion bounds.
   std::vector<std::vector<double>> multipliers;
   PipelineFault fault = PipelineFault::None;
+  /// When the run is given up: by the steps of all runs, and on request.
+  uint64_t mostSteps = ~uint64_t(0);
+  const Cancellation *cancellation = nullptr;
   /// Options of which some were left out.
   std::deque<Choices> restricted;
 };
@@ -108,9 +112,10 @@ struct StageEntry {
   std::vector<uint32_t> choice; ///< by layer of the stage
 };
 
-/// All undominated choices within the limits, by start.
-std::vector<StageEntry> runStage(const StageRun &run,
-                                 PipelineStatistics &statistics);
+/// All undominated choices within the limits, by start; nothing if the run was
+/// given up.
+std::optional<std::vector<StageEntry>> runStage(const StageRun &run,
+                                                PipelineStatistics &statistics);
 
 /// Lower bounds of a functional, [start][first class][last class] as far as
 /// these are asked for: the Lagrangian dual with the transforms, over the given

@@ -395,6 +395,37 @@ TEST(PipelineSearch, a_stopped_search_proves_nothing) {
   }
 }
 
+/// A search may stop inside a run over the layers of a stage. What the run had
+/// seen until then is neither found nor refuted.
+TEST(PipelineSearch, a_search_that_stops_again_and_again_finds_the_same) {
+  std::mt19937_64 random(15);
+  int stops = 0;
+  for (int i = 0; i < instances(100); ++i) {
+    PipelineProblem problem = randomProblem(random, {1, 3, 8});
+    auto optimum = PipelineSearch(problem).solve();
+    PipelineSearch search(problem);
+    uint64_t most = 0;
+    // Every turn may go a little further than the one before.
+    for (int turn = 0; turn < 30; ++turn) {
+      most = search.statistics().steps + pick(random, 0, 20 * (turn + 1));
+      search.setCancellation(nullptr);
+      search.setMostSteps(most);
+      auto found = search.attempt(optimum ? optimum->cost + pick(random, 0, 50)
+                                          : Picoseconds(1) << 50);
+      stops += search.stopped();
+      ASSERT_TRUE(!optimum || search.lowerBound() <= optimum->cost) << i;
+      ASSERT_TRUE(!found || (optimum && found->cost >= optimum->cost)) << i;
+    }
+    search.setCancellation(nullptr);
+    search.setMostSteps(~uint64_t(0));
+    auto again = search.solve();
+    ASSERT_EQ(again.has_value(), optimum.has_value()) << i;
+    if (again)
+      ASSERT_EQ(again->cost, optimum->cost) << i;
+  }
+  EXPECT_GT(stops, 500);
+}
+
 TEST(PipelineSearch, quick_pipelines_fit_and_are_no_better) {
   std::mt19937_64 random(77);
   int found = 0, best = 0;

@@ -238,7 +238,7 @@ void FunctionConverter::bindParameters() {
       gathered[group] = newBuffer(fullType, MemoryRegion::Gathered, offset);
       offset += alignBytes(getByteSize(fullType));
     }
-    target.setGatheredBytes(offset);
+    target.setGatheredBytes(layout.gatheredBytes());
   } else if (layout.shards > 1) {
     // Between recompute and backward the gathered tensors are kept like a
     // stash; else they are temporaries of this function.

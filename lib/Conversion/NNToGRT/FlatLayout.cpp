@@ -29,6 +29,10 @@ int64_t FlatLayout::optimizerBytes(StringRef optimizer) const {
   return ownedElements() * accumulatorBytes *
          getOptimizerValues(optimizer, elementBytes, accumulatorBytes);
 }
+int64_t FlatLayout::gatheredBytes() const {
+  return alignBytes(elements[0] * elementBytes) +
+         alignBytes(elements[1] * elementBytes);
+}
 
 FlatLayout grt::getFlatLayout(func::FuncOp function) {
   FlatLayout layout;

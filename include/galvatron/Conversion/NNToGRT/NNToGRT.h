@@ -49,6 +49,8 @@ struct FlatLayout {
   int64_t parameterBytes() const;
   int64_t gradientBytes() const;
   int64_t optimizerBytes(StringRef optimizer) const;
+  /// Whole groups side by side, as they are gathered.
+  int64_t gatheredBytes() const;
   /// Of group 0, which one rank updates.
   int64_t ownedElements() const { return shardElements[0] / stateShards; }
 };

@@ -124,8 +124,9 @@ private:
     footprint.inputBytes = alignBytes(layer.getInputBytes());
     footprint.outputBytes = alignBytes(layer.getOutputBytes());
     footprint.stashBytes = alignBytes(layer.getStashBytes());
-    setTransients(footprint, forward, recompute, backward, weight,
-                  layer.getRecomputeStashBytes());
+    setTransients(footprint, FunctionBytes::of(forward),
+                  FunctionBytes::of(recompute), FunctionBytes::of(backward),
+                  FunctionBytes::of(weight), layer.getRecomputeStashBytes());
     for (auto [number, group] : llvm::enumerate(
              layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>())) {
       int64_t elements = group.getShardElements();

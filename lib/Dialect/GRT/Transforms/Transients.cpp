@@ -220,21 +220,22 @@ int64_t mlir::grt::maxLiveBytes(FuncOp func) {
   return most;
 }
 
+FunctionBytes FunctionBytes::of(FuncOp func) {
+  if (!func)
+    return {};
+  return {func.getTransientBytes().value_or(0),
+          alignBytes(func.getGatheredBytes().value_or(0))};
+}
+
 void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
-                              FuncOp forward, FuncOp recompute, FuncOp backward,
-                              FuncOp weight, int64_t recomputeStashBytes) {
-  auto transient = [](FuncOp func) {
-    return func ? func.getTransientBytes().value_or(0) : 0;
-  };
-  auto gathered = [](FuncOp func) {
-    return func ? alignBytes(func.getGatheredBytes().value_or(0)) : 0;
-  };
-  footprint.forwardGathered = gathered(forward);
-  footprint.forwardTransient = transient(forward) + footprint.forwardGathered;
-  footprint.backwardGathered =
-      std::max(gathered(recompute), gathered(backward));
+                              FunctionBytes forward, FunctionBytes recompute,
+                              FunctionBytes backward, FunctionBytes weight,
+                              int64_t recomputeStashBytes) {
+  footprint.forwardGathered = forward.gathered;
+  footprint.forwardTransient = forward.transient + footprint.forwardGathered;
+  footprint.backwardGathered = std::max(recompute.gathered, backward.gathered);
   footprint.backwardTransient =
       alignBytes(recomputeStashBytes) +
-      std::max({transient(recompute), transient(backward), transient(weight)}) +
+      std::max({recompute.transient, backward.transient, weight.transient}) +
       footprint.backwardGathered;
 }

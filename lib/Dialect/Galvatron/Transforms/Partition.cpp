@@ -59,22 +59,6 @@ Type specialize(Type type, int64_t samples) {
   return tensor.clone(shape);
 }
 
-/// Replaces `?` by the number of local samples in a whole function.
-void specializeSamples(func::FuncOp function, int64_t samples) {
-  Block &block = function.getBody().front();
-  for (BlockArgument argument : block.getArguments())
-    argument.setType(specialize(argument.getType(), samples));
-  function.walk([&](Operation *op) {
-    for (Value result : op->getResults())
-      result.setType(specialize(result.getType(), samples));
-  });
-  SmallVector<Type> results;
-  for (Type type : function.getResultTypes())
-    results.push_back(specialize(type, samples));
-  function.setType(FunctionType::get(function.getContext(),
-                                     block.getArgumentTypes(), results));
-}
-
 /// Propagates splits through one function and annotates it.
 class Propagation {
 public:
@@ -243,13 +227,11 @@ LogicalResult Propagation::visitReturn(Operation *op) {
 
 func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
                       Direction direction, const Strategy &strategy,
-                      int64_t samples, ArrayRef<int64_t> borrowed,
-                      bool gathered = false) {
+                      ArrayRef<int64_t> borrowed, bool gathered = false) {
   func::FuncOp function = whole.clone();
   function.setName(name);
   after->getBlock()->getOperations().insertAfter(after->getIterator(),
                                                  function);
-  specializeSamples(function, samples);
   MLIRContext *context = function.getContext();
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
@@ -323,13 +305,25 @@ std::string mlir::galvatron::partitionedName(StringRef body,
   return name;
 }
 
-FailureOr<LayerFunctions>
-mlir::galvatron::partitionLayer(const LayerFunctions &whole,
-                                const Strategy &strategy, int64_t samples,
-                                StringRef name, ArrayRef<int64_t> borrowed) {
-  if (failed(nn::verifySizes(whole.forward, samples)) ||
-      failed(nn::verifySizes(whole.backward, samples)))
-    return failure();
+void mlir::galvatron::specializeSamples(func::FuncOp function,
+                                        int64_t samples) {
+  Block &block = function.getBody().front();
+  for (BlockArgument argument : block.getArguments())
+    argument.setType(specialize(argument.getType(), samples));
+  function.walk([&](Operation *op) {
+    for (Value result : op->getResults())
+      result.setType(specialize(result.getType(), samples));
+  });
+  SmallVector<Type> results;
+  for (Type type : function.getResultTypes())
+    results.push_back(specialize(type, samples));
+  function.setType(FunctionType::get(function.getContext(),
+                                     block.getArgumentTypes(), results));
+}
+
+FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
+    const LayerFunctions &whole, const Strategy &strategy, StringRef name,
+    ArrayRef<int64_t> borrowed) {
   LayerFunctions result;
   // A layer that cannot be split leaves nothing behind.
   auto refuse = [&]() -> LogicalResult {
@@ -341,7 +335,7 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
   };
   Operation *after = whole.backward;
   result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
-                            Direction::Forward, strategy, samples, borrowed);
+                            Direction::Forward, strategy, borrowed);
   Propagation forward(result.forward);
   if (failed(forward.run({})))
     return refuse();
@@ -350,7 +344,7 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
   if (whole.recompute) {
     result.recompute =
         cloneFor(whole.recompute, (name + ".recompute").str(), after,
-                 Direction::Recompute, strategy, samples, borrowed);
+                 Direction::Recompute, strategy, borrowed);
     Propagation recompute(result.recompute);
     if (failed(recompute.run({})))
       return refuse();
@@ -358,10 +352,28 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
     after = result.recompute;
   }
   result.backward = cloneFor(whole.backward, (name + ".backward").str(), after,
-                             Direction::Backward, strategy, samples, borrowed,
+                             Direction::Backward, strategy, borrowed,
                              /*gathered=*/bool(result.recompute));
   Propagation backward(result.backward);
   if (failed(backward.run(stash)))
     return refuse();
   return result;
+}
+
+FailureOr<LayerFunctions>
+mlir::galvatron::partitionLayer(const LayerFunctions &whole,
+                                const Strategy &strategy, int64_t samples,
+                                StringRef name, ArrayRef<int64_t> borrowed) {
+  if (failed(nn::verifySizes(whole.forward, samples)) ||
+      failed(nn::verifySizes(whole.backward, samples)))
+    return failure();
+  FailureOr<LayerFunctions> local =
+      partitionForAnySamples(whole, strategy, name, borrowed);
+  if (failed(local))
+    return failure();
+  for (func::FuncOp function :
+       {local->forward, local->recompute, local->backward})
+    if (function)
+      specializeSamples(function, samples);
+  return local;
 }

@@ -295,6 +295,20 @@ void WindowAttentionGradOp::emitKernels(KernelEmitter &emitter,
                       emitter.accumulateMode(3));
 }
 
+// By how much a grid is turned decides what stands where.
+SmallVector<StringRef> WindowsOp::getFreeAttributes() {
+  return {getShiftAttrName()};
+}
+SmallVector<StringRef> JoinWindowsOp::getFreeAttributes() {
+  return {getShiftAttrName()};
+}
+SmallVector<StringRef> WindowAttentionOp::getFreeAttributes() {
+  return {getShiftAttrName()};
+}
+SmallVector<StringRef> WindowAttentionGradOp::getFreeAttributes() {
+  return {getShiftAttrName()};
+}
+
 void DropPathOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                              ArrayRef<Value> results) {
   int64_t samples = typeOf(getX()).getDimSize(0);

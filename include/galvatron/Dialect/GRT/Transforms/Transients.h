@@ -48,13 +48,22 @@ LogicalResult allocateTransients(FuncOp func);
 /// live at one time.
 int64_t maxLiveBytes(FuncOp func);
 
+/// What a function that was allocated takes besides what outlives it; nothing
+/// for a function that is not there.
+struct FunctionBytes {
+  int64_t transient = 0;
+  int64_t gathered = 0; ///< parameters that are gathered for it
+
+  static FunctionBytes of(FuncOp func);
+};
+
 /// Sets what the footprint says of temporaries and of gathered parameters among
 /// them. Under checkpointing (`recompute` is there) the recomputed stash stands
 /// in front of those of the backward pass, and both functions read the same
-/// gathered parameters. `weight` is there if the backward pass is split. All
-/// functions must have been allocated.
-void setTransients(::galvatron::LayerFootprint &footprint, FuncOp forward,
-                   FuncOp recompute, FuncOp backward, FuncOp weight,
+/// gathered parameters. `weight` is there if the backward pass is split.
+void setTransients(::galvatron::LayerFootprint &footprint,
+                   FunctionBytes forward, FunctionBytes recompute,
+                   FunctionBytes backward, FunctionBytes weight,
                    int64_t recomputeStashBytes);
 
 } // namespace mlir::grt

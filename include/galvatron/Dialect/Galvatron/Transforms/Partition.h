@@ -48,10 +48,19 @@ std::string partitionedName(llvm::StringRef body,
                             const ::galvatron::Strategy &strategy,
                             int64_t samples, ArrayRef<int64_t> borrowed);
 
-/// Clones `whole` behind its last function for `strategy` with `samples` local
-/// samples. `borrowed` lists parameter indices whose owner is another layer.
-/// Fails with a diagnostic if the propagation meets a dimension it cannot
-/// split.
+/// Clones `whole` behind its last function for `strategy`, for any number of
+/// local samples: `?` stays. `borrowed` lists parameter indices whose owner is
+/// another layer. Fails with a diagnostic if the propagation meets a dimension
+/// it cannot split.
+FailureOr<LayerFunctions>
+partitionForAnySamples(const LayerFunctions &whole,
+                       const ::galvatron::Strategy &strategy,
+                       llvm::StringRef name, ArrayRef<int64_t> borrowed);
+
+/// Replaces `?` by the number of local samples in a whole function.
+void specializeSamples(func::FuncOp function, int64_t samples);
+
+/// Both, once the sizes are known to be summable.
 FailureOr<LayerFunctions> partitionLayer(const LayerFunctions &whole,
                                          const ::galvatron::Strategy &strategy,
                                          int64_t samples, llvm::StringRef name,

@@ -149,6 +149,14 @@ def NN_KernelOpInterface : OpInterface<"KernelOpInterface"> {
     }], "int", "getReusableOperand", (ins "unsigned":$index), "", [{
       return -1;
     }]>,
+    InterfaceMethod<[{
+      Names of attributes, numbers, that change what is computed and nothing
+      else: operations that differ in them alone have the same work, kernels,
+      scratch and reuse of buffers, and so have their gradients.
+    }], "llvm::SmallVector<llvm::StringRef>", "getFreeAttributes", (ins), "",
+    [{
+      return {};
+    }]>,
   ];
 }
 

@@ -16,7 +16,8 @@
 include "galvatron/Dialect/NN/IR/NNBase.td"
 
 def NN_WindowsOp
-    : NN_ForwardOp<"windows", ["getFlops"], ["propagatesPartialSums"]> {
+    : NN_ForwardOp<"windows", ["getFlops"], ["propagatesPartialSums"],
+                   ["getFreeAttributes"]> {
   let summary = "Positions of a grid, window by window.";
   let description = [{
     Positions are those of a grid of `rows` by `columns`, row by row. Zeros are
@@ -47,7 +48,8 @@ def NN_WindowsOp
 }
 
 def NN_JoinWindowsOp
-    : NN_ForwardOp<"join_windows", ["getFlops"], ["propagatesPartialSums"]> {
+    : NN_ForwardOp<"join_windows", ["getFlops"], ["propagatesPartialSums"],
+                   ["getFreeAttributes"]> {
   let summary = "Positions of windows, back in their grid.";
   let description = [{
     Undoes `nn.windows` with the same attributes; what stands where that put
@@ -69,7 +71,7 @@ def NN_JoinWindowsOp
 def NN_WindowAttentionOp
     : NN_ForwardOp<"window_attention",
                    ["getFlops", "getProductElements", "isAttention"],
-                   ["mayBeReplicated"], [],
+                   ["mayBeReplicated"], ["getFreeAttributes"],
                    ["getElementRole", "removeDropout", "getRandomKey"]> {
   let summary = "Attention inside windows, with biases of relative positions.";
   let description = [{
@@ -118,7 +120,8 @@ def NN_WindowAttentionOp
 def NN_WindowAttentionGradOp
     : NN_Op<"window_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
-            ["mayBeReplicated"], ["supportsAccumulation"], [],
+            ["mayBeReplicated"],
+            ["supportsAccumulation", "getFreeAttributes"], [],
             ["getElementRole", "removeDropout"]> {
   let summary = "Gradients of attention inside windows.";
   let description = [{

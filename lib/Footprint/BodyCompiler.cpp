@@ -1,0 +1,322 @@
+//===- BodyCompiler.cpp - What the passes of a body take ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "BodyCompiler.h"
+#include "DiagnosticText.h"
+
+#include "galvatron/Cluster/Backend.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
+#include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
+
+#include "mlir/IR/OperationSupport.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+using ::galvatron::Strategy;
+
+void FunctionWork::add(const FunctionWork &other) {
+  for (const ::galvatron::ProductWork &product : other.products)
+    addProduct(product.flops, product.size, product.attention);
+  movedBytes += other.movedBytes;
+  kernels += other.kernels;
+  tensorParallelBytes += other.tensorParallelBytes;
+  tensorParallelCalls += other.tensorParallelCalls;
+}
+
+void FunctionWork::addProduct(double productFlops, double size,
+                              bool attention) {
+  flops += productFlops;
+  for (::galvatron::ProductWork &known : products)
+    if (known.size == size && known.attention == attention) {
+      known.flops += productFlops;
+      return;
+    }
+  products.push_back({productFlops, size, attention});
+}
+
+namespace {
+
+FunctionWork measure(func::FuncOp function, int64_t samples) {
+  FunctionWork work;
+  for (Operation &op : function.getBody().front().without_terminator()) {
+    if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
+      double flops = cost.getFlops(samples),
+             bytes = cost.getMovedBytes(samples);
+      if (isComputeBound(cost, samples))
+        work.addProduct(
+            flops,
+            ::galvatron::productSize(flops, cost.getProductElements(samples)),
+            cost.isAttention());
+      else
+        work.movedBytes += bytes;
+      ++work.kernels;
+    } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+      work.tensorParallelBytes +=
+          nn::countBytes(reduce.getOutput().getType(), samples);
+      ++work.tensorParallelCalls;
+    } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
+      // A ring gather moves half of what an all-reduce of the same size does.
+      work.tensorParallelBytes +=
+          nn::countBytes(gather.getOutput().getType(), samples) / 2;
+      ++work.tensorParallelCalls;
+    }
+  }
+  return work;
+}
+
+/// For what a function looks like under a degree: order and data-parallel
+/// levels change nothing.
+Strategy tensorParallel(int64_t degree) {
+  if (degree == 1)
+    return Strategy();
+  return cantFail(Strategy::get({{::galvatron::Paradigm::TP, degree}},
+                                /*checkpoint=*/false));
+}
+
+void setSharding(func::FuncOp function, int64_t sdp, int64_t zdp,
+                 ArrayRef<int64_t> borrowed) {
+  MLIRContext *context = function.getContext();
+  PartitionAttr of = PartitionAttr::of(function);
+  function->setAttr(
+      PartitionAttr::attrName,
+      PartitionAttr::get(
+          context, of.getDirection(), of.getTp(), sdp, zdp, of.getGathered(),
+          borrowed.empty() ? DenseI64ArrayAttr()
+                           : DenseI64ArrayAttr::get(context, borrowed)));
+}
+
+/// A copy behind the function with as many samples.
+func::FuncOp cloneWith(func::FuncOp function, int64_t samples) {
+  func::FuncOp copy = function.clone();
+  function->getBlock()->getOperations().insertAfter(function->getIterator(),
+                                                    copy);
+  specializeSamples(copy, samples);
+  return copy;
+}
+
+} // namespace
+
+BodyCompiler::BodyCompiler(nn::DerivedFunctions functions, StringRef name,
+                           const grt::KernelTarget &target)
+    : forward(functions.forward), backward(functions.backward),
+      recompute(
+          nn::buildRecompute(functions.forward, (name + ".recompute").str())),
+      target(target),
+      gathersOutside(::galvatron::backendTraits(target.backend).streams) {
+  forwardOnly = recompute
+                    ? nn::buildForwardOnly(forward, (name + ".only").str())
+                    : forward;
+}
+
+const BodyCompiler::Local &BodyCompiler::localOf(LocalKey key) {
+  auto [it, fresh] = locals.try_emplace(key);
+  if (fresh)
+    it->second = makeLocal(key);
+  return it->second;
+}
+
+BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
+  auto [degree, checkpoint, splits, sharded] = key;
+  DiagnosticText diagnostics(forward.getContext());
+  Local local;
+  LayerFunctions whole;
+  whole.forward = checkpoint ? forwardOnly : forward;
+  whole.recompute = checkpoint ? recompute : nullptr;
+  whole.backward = backward;
+  FailureOr<LayerFunctions> cut = partitionForAnySamples(
+      whole, tensorParallel(degree), "footprint", /*borrowed=*/{});
+  if (failed(cut)) {
+    local.refusal = diagnostics.text;
+    return local;
+  }
+  local.forward = cut->forward;
+  local.recompute = cut->recompute;
+  local.backward = cut->backward;
+  for (func::FuncOp function :
+       {local.forward, local.recompute, local.backward}) {
+    if (!function)
+      continue;
+    if (failed(insertCollectives(function))) {
+      local.refusal = diagnostics.text;
+      return local;
+    }
+    nn::fuseFunction(function);
+  }
+  if (splits) {
+    setSharding(local.backward, sharded ? 2 : 1, 1, {});
+    local.weight = splitBackward(local.backward, "footprint.weight");
+  }
+  if (::galvatron::backendTraits(target.backend).productEpilogues)
+    for (func::FuncOp function :
+         {local.forward, local.recompute, local.backward, local.weight})
+      if (function)
+        nn::fuseProducts(function);
+  return local;
+}
+
+/// Whether the backward functions with and without checkpointing are the same.
+bool BodyCompiler::haveOneBackward(LocalKey plain, LocalKey checkpointed) {
+  auto [it, fresh] = oneBackward.try_emplace(checkpointed);
+  if (fresh) {
+    func::FuncOp a = localOf(plain).backward,
+                 b = localOf(checkpointed).backward;
+    it->second =
+        a && b && a.getArgAttrsAttr() == b.getArgAttrsAttr() &&
+        a.getResAttrsAttr() == b.getResAttrsAttr() &&
+        OperationEquivalence::isRegionEquivalentTo(
+            &a.getBody(), &b.getBody(), OperationEquivalence::IgnoreLocations);
+  }
+  return it->second;
+}
+
+const std::string &BodyCompiler::whyNot(const Strategy &strategy) {
+  auto [it, fresh] =
+      notPartitionable.try_emplace(strategy.degree(::galvatron::Paradigm::TP));
+  if (fresh)
+    it->second = whyNotPartitionable(forward, strategy).value_or("");
+  return it->second;
+}
+
+const std::string &BodyCompiler::whyTooLarge(int64_t samples) {
+  auto [it, fresh] = tooLarge.try_emplace(samples);
+  if (fresh) {
+    DiagnosticText diagnostics(forward.getContext());
+    if (failed(nn::verifySizes(forward, samples)) ||
+        failed(nn::verifySizes(backward, samples)))
+      it->second = diagnostics.text;
+  }
+  return it->second;
+}
+
+const grt::FlatLayout &BodyCompiler::layoutOf(func::FuncOp function, int64_t tp,
+                                              int64_t sdp, int64_t zdp,
+                                              ArrayRef<int64_t> borrowed) {
+  auto [it, fresh] = layouts.try_emplace({tp, sdp, zdp, borrowed.vec()});
+  if (fresh) {
+    setSharding(function, sdp, zdp, borrowed);
+    it->second = grt::getFlatLayout(function);
+  }
+  return it->second;
+}
+
+const BodyCompiler::CompiledPass &
+BodyCompiler::compiledPass(const PassKey &key) {
+  auto [it, fresh] = passes.try_emplace(key);
+  if (fresh)
+    it->second = compilePass(key);
+  return it->second;
+}
+
+BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
+  DiagnosticText diagnostics(forward.getContext());
+  const Local &local = localOf(key.local);
+  func::FuncOp whole = key.pass == Pass::Forward     ? local.forward
+                       : key.pass == Pass::Recompute ? local.recompute
+                                                     : local.backward;
+  CompiledPass result;
+  SmallVector<func::FuncOp, 2> sources = {cloneWith(whole, key.samples)};
+  if (key.pass == Pass::Backward && local.weight)
+    sources.push_back(cloneWith(local.weight, key.samples));
+  for (func::FuncOp source : sources)
+    setSharding(source, key.sdp, key.zdp, key.borrowed);
+  if (sources.size() == 2)
+    grt::placeKeptValues(sources[0], sources[1]);
+  for (BlockArgument argument : sources[0].getArguments())
+    if (nn::getArgRole(sources[0], argument.getArgNumber()) ==
+        nn::ValueRole::Data)
+      result.dataBytesPerSample.push_back(
+          nn::countBytes(argument.getType(), key.samples) / key.samples);
+  for (auto [source, compiled] :
+       llvm::zip(sources, std::array<CompiledFunction *, 2>{&result.function,
+                                                            &result.weight})) {
+    compiled->work = measure(source, key.samples);
+    FailureOr<grt::FuncOp> converted =
+        grt::convertFunction(source, target, &compiled->regions);
+    source = nullptr;
+    if (failed(converted) || failed(grt::allocateTransients(*converted))) {
+      result.refusal = diagnostics.text;
+      if (succeeded(converted))
+        converted->erase();
+      break;
+    }
+    compiled->bytes = grt::FunctionBytes::of(*converted);
+    for (auto buffer : converted->getBody().getOps<grt::BufferOp>())
+      result.readsParameters |=
+          buffer.getRegion() == grt::MemoryRegion::Parameter &&
+          !buffer->use_empty();
+    converted->erase();
+  }
+  for (func::FuncOp source : sources)
+    if (source)
+      source.erase();
+  return result;
+}
+
+llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
+                                                    ArrayRef<int64_t> borrowed,
+                                                    int64_t samples,
+                                                    bool splits) {
+  auto refused = [](const std::string &reason) {
+    return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
+  };
+  if (const std::string &reason = whyNot(strategy); !reason.empty())
+    return refused(reason);
+  if (const std::string &reason = whyTooLarge(samples); !reason.empty())
+    return refused(reason);
+  int64_t tp = strategy.degree(::galvatron::Paradigm::TP),
+          sdp = strategy.degree(::galvatron::Paradigm::SDP),
+          zdp = strategy.degree(::galvatron::Paradigm::ZDP);
+  bool sharded = sdp > 1, checkpoint = strategy.checkpoint() && recompute;
+  LocalKey key = {tp, checkpoint, splits, splits && sharded};
+  const Local &local = localOf(key);
+  if (!local.refusal.empty())
+    return refused(local.refusal);
+
+  // Parameters that are whole on the rank, and their gradients, have places of
+  // their own, wherever those are. Gathered ones have, too, if the executor
+  // gathers them.
+  auto passOf = [&](Pass pass) -> const CompiledPass & {
+    PassKey own = {key, pass, samples};
+    if (sharded && !(gathersOutside && pass != Pass::Backward)) {
+      own.sdp = sdp;
+      own.zdp = zdp;
+      own.borrowed = borrowed.vec();
+    }
+    LocalKey plain = {tp, false, false, false};
+    // Behind a recomputation functions that gather find it done.
+    if (pass == Pass::Backward && checkpoint && !splits &&
+        (!sharded || gathersOutside) && haveOneBackward(plain, key))
+      own.local = plain;
+    return compiledPass(own);
+  };
+  CompiledLayer layer;
+  layer.layout = &layoutOf(local.forward, tp, sdp, zdp, borrowed);
+  auto take = [&](Pass pass,
+                  CompiledFunction &function) -> const CompiledPass & {
+    const CompiledPass &compiled = passOf(pass);
+    function = compiled.function;
+    if (sharded && gathersOutside && pass != Pass::Backward)
+      function.bytes.gathered =
+          compiled.readsParameters ? layer.layout->gatheredBytes() : 0;
+    return compiled;
+  };
+  const CompiledPass &first = take(Pass::Forward, layer.forward);
+  if (!first.refusal.empty())
+    return refused(first.refusal);
+  layer.dataBytesPerSample = first.dataBytesPerSample;
+  if (checkpoint)
+    if (const CompiledPass &again = take(Pass::Recompute, layer.recompute);
+        !again.refusal.empty())
+      return refused(again.refusal);
+  const CompiledPass &last = take(Pass::Backward, layer.backward);
+  if (!last.refusal.empty())
+    return refused(last.refusal);
+  layer.split = bool(localOf(key).weight);
+  layer.weight = last.weight;
+  return layer;
+}
