@@ -71,7 +71,16 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     if (!whole)
       counts = options.chunks ? std::vector<int64_t>{options.chunks}
                               : std::vector<int64_t>{2, 3, 4};
-    for (int64_t chunks : counts) {
+    // Those that a pipeline of this schedule can have, if any.
+    std::vector<int64_t> possible = counts;
+    llvm::erase_if(possible, [&](int64_t chunks) {
+      Error refused = schedule->check(
+          ScheduleShape::of(2, 1, std::max<int64_t>(chunks, 1), {}));
+      bool isRefused = bool(refused);
+      consumeError(std::move(refused));
+      return isRefused;
+    });
+    for (int64_t chunks : possible.empty() ? counts : possible) {
       one.chunks = chunks;
       std::string name = schedule->name().str();
       if (!whole)

@@ -48,6 +48,11 @@ Error Schedule::check(const ScheduleShape &shape) const {
     return makeError("schedule '" + name() +
                      "' needs activations again for weight parts: expected "
                      "them on the devices");
+  if (shape.residentChunks > 0 && shape.residentChunks < shape.chunks &&
+      splitsBackward())
+    return makeError("schedule '" + name() +
+                     "' comes back to a chunk for its weight parts: expected "
+                     "all chunks of a stage on its devices");
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();

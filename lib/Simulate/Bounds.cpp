@@ -120,8 +120,12 @@ private:
     for (const ChunkLayers &chunk : chunkLayers(input)) {
       RoleTimes times = timesOf(chunk.role, chunk.begin, chunk.end);
       RoleTimes &role = roles[chunk.role];
-      role[RoleTime::LongestForward].atLeast(times[RoleTime::Forward]);
-      role[RoleTime::LongestBackward].atLeast(times[RoleTime::Backward]);
+      for (auto [longest, of] :
+           {std::pair(RoleTime::LongestForward, RoleTime::Forward),
+            std::pair(RoleTime::LongestBackward, RoleTime::Backward),
+            std::pair(RoleTime::LongestInputPart, RoleTime::InputPart),
+            std::pair(RoleTime::LongestWeightPart, RoleTime::WeightPart)})
+        role[longest].atLeast(times[of]);
     }
   }
 

@@ -167,6 +167,13 @@ ScheduleShape Plan::shape() const {
   return shape;
 }
 
+bool Plan::beginsChunk(size_t layer) const {
+  return any_of(stages[layers[layer].stage].ranges(),
+                [layer](const LayerRange &range) {
+                  return range.first == static_cast<int64_t>(layer);
+                });
+}
+
 std::vector<PlanChunk> Plan::chunks() const {
   std::vector<PlanChunk> list;
   for (size_t s = 0; s < stages.size(); ++s)

@@ -82,7 +82,7 @@ TimeSplit Plan::timeSplit() const {
 std::vector<LayerRun> Plan::runs() const {
   std::vector<LayerRun> list;
   for (size_t l = 0; l < layers.size(); ++l) {
-    if (l > 0 && layers[l].stage == layers[l - 1].stage &&
+    if (l > 0 && !beginsChunk(l) &&
         layers[l].strategy == layers[l - 1].strategy)
       ++list.back().end;
     else

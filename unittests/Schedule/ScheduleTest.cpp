@@ -7,6 +7,8 @@
 
 #include "../TestSchedule.h"
 
+#include "galvatron/Schedule/Accesses.h"
+
 #include "gtest/gtest.h"
 
 #include <algorithm>
@@ -76,13 +78,14 @@ TEST(Schedule, slots_are_what_is_in_flight) {
           EXPECT_EQ(program.chunks[chunk].slots, slots);
           int64_t alive = 0, most = 0;
           for (SchedulePart part : trainingParts(program, 3))
-            for (const Task &task : program.roles[home].part(part)) {
-              if (task.chunk != chunk)
-                continue;
-              alive += task.kind == TaskKind::Forward;
-              alive -= task.endsGradients();
-              most = std::max(most, alive);
-            }
+            for (const Task &task : program.roles[home].part(part))
+              for (const Access &access : taskAccesses(program, home, task)) {
+                if (access.place != Place::Slot || access.chunk != chunk)
+                  continue;
+                alive += access.mode == AccessMode::Fill;
+                alive -= access.mode == AccessMode::Take;
+                most = std::max(most, alive);
+              }
           EXPECT_EQ(alive, 0);
           EXPECT_EQ(most, slots)
               << schedule.name().str() << " " << shape.roles << " stages, "
@@ -110,7 +113,7 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
         }
       });
-  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3);
+  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3 + 7 * 18);
 }
 
 /// Two stages, three micro-batches, by hand: the first stage begins with the
@@ -283,9 +286,9 @@ TEST(Schedule, names_are_known_or_refused) {
   };
   EXPECT_EQ(reason("1F1B"),
             "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved', "
-            "'2bw', 'zb-h1' or 'zb-h2'");
+            "'2bw', 'zb-h1', 'zb-h2' or 'zb-v'");
   EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe', "
-                        "'interleaved', '2bw', 'zb-h1' or 'zb-h2'");
+                        "'interleaved', '2bw', 'zb-h1', 'zb-h2' or 'zb-v'");
   EXPECT_EQ(reason("harmony-pp"),
             "schedule 'harmony-pp' is planned, not executed yet");
 }
@@ -314,6 +317,10 @@ TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
             "schedule 'interleaved' needs at least 2 chunks a stage, found 1");
   EXPECT_EQ(reason("interleaved", {1, 8, 4}),
             "schedule 'interleaved' needs at least 2 stages, found 1");
+  EXPECT_EQ(reason("zb-v", {4, 8, 3}),
+            "schedule 'zb-v' has 2 chunks a stage, found 3");
+  EXPECT_EQ(reason("zb-v", {1, 8, 2}),
+            "schedule 'zb-v' needs at least 2 stages, found 1");
   EXPECT_EQ(reason("interleaved", {1024, 8, 64}),
             "expected at most 65535 chunks, found 64 of each of 1024 stages");
 }

@@ -236,6 +236,9 @@ struct Plan {
 
   /// What its schedule is made for; every stage has as many chunks.
   ScheduleShape shape() const;
+  /// Whether a layer is the first one of a chunk. The layer before may be of
+  /// the same stage even so.
+  bool beginsChunk(size_t layer) const;
   int64_t chunksPerStage() const;
   std::vector<PlanChunk> chunks() const;
 

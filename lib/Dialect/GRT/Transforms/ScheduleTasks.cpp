@@ -485,13 +485,13 @@ class ScheduleTasksPass
     std::string cut = ("cut" + Twine(stage.getIndex())).str();
     FlatSymbolRefAttr activation = exchanges.get(
         nextStage.getLoc(),
-        ::galvatron::reshardPlan(before, after, stage.getDevices(),
-                                 nextStage.getDevices(), samples),
+        ::galvatron::handOnPlan(before, after, stage.getDevices(),
+                                nextStage.getDevices(), samples),
         *bytes, getTensors(set, before, after), cut + ".activation");
     FlatSymbolRefAttr gradient = exchanges.get(
         nextStage.getLoc(),
-        ::galvatron::reshardPlan(after, before, nextStage.getDevices(),
-                                 stage.getDevices(), samples),
+        ::galvatron::handOnPlan(after, before, nextStage.getDevices(),
+                                stage.getDevices(), samples),
         *bytes, getTensors(set, after, before), cut + ".gradient");
     // The same names on both kinds of operations.
     chunk->setAttr("send_activation", activation);
