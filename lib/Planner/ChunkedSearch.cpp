@@ -21,6 +21,7 @@
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -65,6 +66,13 @@ public:
     if (!best)
       return PlannerResult{*closest, decisions};
     improve();
+    // Those that take long to list were listed for the times of others.
+    if (lists() && !listsEach(best->plan())) {
+      Plan plan = best->plan();
+      if (Error error = listByTimes(plan))
+        return std::move(error);
+      offer(std::move(plan));
+    }
     Plan &plan = std::get<Plan>(best->outcome);
     plan.foundBy = "heuristic";
     plan.space = space.name;
@@ -260,6 +268,11 @@ private:
   bool offer(Plan plan) {
     while (!stopped()) {
       ++tried;
+      if (lists() && listsEach(plan))
+        if (Error error = listByTimes(plan)) {
+          reason = toString(std::move(error));
+          return false;
+        }
       Expected<PlannerResult> priced =
           evaluate(model, cluster, plan, options.memory);
       if (!priced) {
@@ -291,6 +304,21 @@ private:
         plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
     }
     return false;
+  }
+
+  bool lists() const { return options.schedule->listsByTimes(); }
+  /// Whether it takes a millisecond or two.
+  static bool listsEach(const Plan &plan) {
+    return plan.pipelineDegree * plan.microBatches <= 256;
+  }
+  /// Has the passes of a plan listed for what they take.
+  Error listByTimes(Plan &plan) {
+    plan.passTimes.clear();
+    Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
+    if (!input)
+      return input.takeError();
+    plan.passTimes = passTimes(*input);
+    return Error::success();
   }
 
   /// The stage that needs most beyond its devices' shares of their hosts.

@@ -10,6 +10,10 @@
 #include "PlannedOnly.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <numeric>
 
@@ -52,9 +56,10 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
       continue;
-    if (late && options.training.clip && !options.training.clipDelayed) {
-      decisions.push_back(schedule->name().str() +
-                          ": gradients cannot be clipped by their global norm");
+    if (Error refused =
+            checkClipping(*schedule, options.offload, options.training)) {
+      decisions.push_back(schedule->name().str() + ": " +
+                          toString(std::move(refused)));
       continue;
     }
     PlannerOptions one = options;
@@ -113,12 +118,13 @@ static Expected<PlannerResult> planAny(LayerModel &model,
         best = std::move(*result);
     }
   }
+  if (!best)
+    return makeError("no schedule can be had: " + join(decisions, "; "));
   best->decisions = std::move(decisions);
-  // What is proven is proven of plans of one schedule.
-  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
-    plan->gapPercent.reset();
-    plan->provenGapPercent.reset();
-  }
+  // Others are slower as they are simulated; what is proven is proven of plans
+  // of one.
+  if (Plan *plan = std::get_if<Plan>(&best->outcome))
+    plan->provenSchedule = plan->schedule->name().str();
   return std::move(*best);
 }
 

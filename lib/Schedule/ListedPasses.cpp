@@ -32,6 +32,8 @@
 #include <optional>
 #include <set>
 
+using namespace llvm;
+
 namespace galvatron {
 
 int64_t VShape::slots(int64_t chunk) const {
@@ -68,7 +70,7 @@ struct FillRule {
 
 class PassLister {
 public:
-  PassLister(const VShape &shape, const PassTimes &times, FillRule rule)
+  PassLister(const VShape &shape, ArrayRef<PassTimes> times, FillRule rule)
       : shape(shape), times(times), rule(rule), roles(shape.roles),
         forwardEnds(shape.chunks()), inputEnds(shape.chunks()),
         clocks(shape.roles), waited(shape.roles), held(shape.roles),
@@ -99,7 +101,9 @@ private:
     return static_cast<int64_t>(inputEnds[chunk].size());
   }
   int64_t messageTime(int64_t from, int64_t to) const {
-    return shape.home(from) == shape.home(to) ? 0 : times.message;
+    return shape.home(from) == shape.home(to)
+               ? 0
+               : times[std::min(from, to)].message;
   }
 
   /// When what the next pass of a chunk needs of others is there; nothing if
@@ -130,7 +134,7 @@ private:
     int64_t begin = std::max(*from, clocks[role]);
     if (forwards(down(role)) > 0)
       waited[role] += begin - clocks[role];
-    clocks[role] = begin + lengthOf(kind, times);
+    clocks[role] = begin + lengthOf(kind, times[chunk]);
     ends[chunk].push_back(clocks[role]);
     lists[role].push_back({kind, chunk, microBatch});
     if (isInput)
@@ -142,7 +146,7 @@ private:
   void runWeight(int64_t role) {
     int64_t chunk = weights[role].front();
     weights[role].pop_front();
-    clocks[role] += times.weight;
+    clocks[role] += times[chunk].weight;
     lists[role].push_back(
         {TaskKind::BackwardWeight, chunk, weightsRun[chunk]++});
     --held[role];
@@ -158,7 +162,7 @@ private:
       if (role + 1 < roles) {
         int64_t back = *ready(TaskKind::Forward, up(role));
         while (held[role] + 2 * (role + 1) <= 2 * roles &&
-               clocks[role] + times.forward <= back &&
+               clocks[role] + times[down(role)].forward <= back &&
                forwards(down(role)) < shape.microBatches)
           for (int64_t before = 0; before <= role; ++before)
             run(TaskKind::Forward, down(before));
@@ -174,14 +178,20 @@ private:
     auto all = [&](int64_t role) {
       return forwards(down(role)) + forwards(up(role));
     };
-    for (int64_t role = 1; role < roles; ++role)
-      while (all(role) < all(role - 1) ||
+    auto isBehind = [&](int64_t role) {
+      return all(role) < all(role - 1) ||
              (forwards(up(role)) <= forwards(up(role - 1)) &&
-              forwards(up(role - 1)) < shape.microBatches)) {
+              forwards(up(role - 1)) < shape.microBatches);
+    };
+    for (int64_t role = 1; role < roles; ++role) {
+      // In neither direction there may be something to run.
+      for (int idle = 0; idle < 2 && isBehind(role); isUp = !isUp) {
+        int64_t before = all(role);
         for (int64_t behind = roles; behind-- > role;)
           run(TaskKind::Forward, isUp ? up(behind) : down(behind));
-        isUp = !isUp;
+        idle = all(role) > before ? 0 : idle + 1;
       }
+    }
   }
 
   /// Chunks of which an input part is run in this round, in an order in which
@@ -205,7 +215,8 @@ private:
   void fill(int64_t role, std::optional<int64_t> until, bool fillsMore) {
     if (!until || *until == 0)
       return;
-    while (!weights[role].empty() && *until >= clocks[role] + times.weight)
+    while (!weights[role].empty() &&
+           *until >= clocks[role] + times[weights[role].front()].weight)
       runWeight(role);
     int64_t most = *std::max_element(waited.begin(), waited.end());
     if (!weights[role].empty() && fillsMore &&
@@ -239,7 +250,7 @@ private:
   }
 
   const VShape &shape;
-  const PassTimes &times;
+  ArrayRef<PassTimes> times; ///< by chunk
   FillRule rule;
   int64_t roles;
   std::vector<std::vector<int64_t>> forwardEnds, inputEnds; ///< by chunk
@@ -258,7 +269,7 @@ class MessagePlacer {
 public:
   /// `early`: a message goes as soon as both roles are between two passes;
   /// else when one of them cannot go on without it.
-  MessagePlacer(const VShape &shape, const PassTimes &times,
+  MessagePlacer(const VShape &shape, ArrayRef<PassTimes> times,
                 const PassLists &lists, bool early)
       : shape(shape), times(times), lists(lists), early(early),
         busyUntil(shape.roles), next(shape.roles), outputs(shape.roles),
@@ -297,7 +308,6 @@ public:
     return true;
   }
 
-  int64_t length() const { return end; }
   std::vector<ListedStep> takeSteps() { return std::move(steps); }
 
 private:
@@ -325,7 +335,6 @@ private:
   void busy(int64_t role, int64_t time) {
     busyUntil[role] = now + time;
     moments.insert(now + time);
-    end = std::max(end, now + time);
   }
 
   void message(TransferValue value, const Held &held, int64_t from,
@@ -333,8 +342,9 @@ private:
     steps.push_back({TaskKind::Transfer, value, held.chunk, held.microBatch});
     if (from == to)
       return;
-    busy(from, times.message);
-    busy(to, times.message);
+    int64_t front = held.chunk - (value == TransferValue::Gradient ? 1 : 0);
+    busy(from, times[front].message);
+    busy(to, times[front].message);
   }
 
   bool sendOutput(int64_t role) {
@@ -403,15 +413,15 @@ private:
     steps.push_back({kind, TransferValue::Activation, chunk, microBatch});
     ++next[role];
     --left;
-    busy(role, lengthOf(kind, times));
+    busy(role, lengthOf(kind, times[chunk]));
     return true;
   }
 
   const VShape &shape;
-  const PassTimes &times;
+  ArrayRef<PassTimes> times; ///< by chunk
   const PassLists &lists;
   bool early;
-  int64_t now = 0, end = 0;
+  int64_t now = 0;
   size_t left = 0;
   std::set<int64_t> moments;
   std::vector<int64_t> busyUntil; ///< by role
@@ -427,22 +437,58 @@ private:
 
 } // namespace
 
+/// Until all roles have run their part of the steps.
+static int64_t stepLength(const VShape &shape, ArrayRef<PassTimes> times,
+                          ArrayRef<ListedStep> steps) {
+  std::vector<int64_t> clocks(shape.roles, 0);
+  for (const ListedStep &step : steps) {
+    int64_t &clock = clocks[shape.home(step.chunk)];
+    if (step.kind != TaskKind::Transfer) {
+      clock += lengthOf(step.kind, times[step.chunk]);
+      continue;
+    }
+    bool isGradient = step.value == TransferValue::Gradient;
+    int64_t to = isGradient ? step.chunk - 1 : step.chunk + 1;
+    int64_t &other = clocks[shape.home(to)];
+    if (&other != &clock)
+      clock = other =
+          std::max(clock, other) + times[std::min(step.chunk, to)].message;
+  }
+  return *std::max_element(clocks.begin(), clocks.end());
+}
+
 std::vector<ListedStep> listPasses(const VShape &shape,
-                                   const PassTimes &times) {
+                                   ArrayRef<PassTimes> times) {
   std::optional<int64_t> least;
   std::vector<ListedStep> best;
-  const PassTimes alike;
-  for (const PassTimes &listedFor : {alike, times})
-    for (FillRule rule : {FillRule{true, true}, FillRule{false, false}}) {
+  const std::vector<PassTimes> alike(shape.chunks());
+  for (ArrayRef<PassTimes> listedFor : {ArrayRef(alike), times}) {
+    for (FillRule rule : {FillRule{true, true}, FillRule{true, false},
+                          FillRule{false, true}, FillRule{false, false}}) {
       PassLists lists = PassLister(shape, listedFor, rule).run();
-      for (bool early : {false, true}) {
-        MessagePlacer placer(shape, times, lists, early);
-        if (!placer.run() || (least && *least <= placer.length()))
-          continue;
-        least = placer.length();
-        best = placer.takeSteps();
-      }
+      size_t count = 0;
+      for (const std::vector<Pass> &list : lists)
+        count += list.size();
+      // Rounds may end before everything was run.
+      if (count != static_cast<size_t>(3 * shape.chunks() * shape.microBatches))
+        continue;
+      // Placed for either times, as a role that is done early may well wait.
+      for (ArrayRef<PassTimes> placedFor : {ArrayRef(alike), times})
+        for (bool early : {false, true}) {
+          MessagePlacer placer(shape, placedFor, lists, early);
+          if (!placer.run())
+            continue;
+          std::vector<ListedStep> steps = placer.takeSteps();
+          int64_t length = stepLength(shape, times, steps);
+          if (least && *least <= length)
+            continue;
+          least = length;
+          best = std::move(steps);
+        }
     }
+    if (times == listedFor)
+      break;
+  }
   assert(least && "lists for equal times can be run");
   return best;
 }

@@ -16,6 +16,8 @@
 
 #include "galvatron/Schedule/TaskProgram.h"
 
+#include "llvm/ADT/ArrayRef.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -33,11 +35,6 @@ struct VShape {
   int64_t slots(int64_t chunk) const;
 };
 
-/// What a chunk's passes and a message take, in any unit.
-struct PassTimes {
-  int64_t forward = 1, input = 1, weight = 1, message = 0;
-};
-
 /// A pass, or a message that goes from a chunk to its neighbour.
 struct ListedStep {
   TaskKind kind; ///< Forward, BackwardInput, BackwardWeight or Transfer
@@ -50,7 +47,9 @@ struct ListedStep {
 /// by one. Every role runs its own of them in this order, and both ends of a
 /// message wait for each other: so nobody waits for what comes later, and no
 /// circle can close.
-std::vector<ListedStep> listPasses(const VShape &shape, const PassTimes &times);
+/// `times` by chunk.
+std::vector<ListedStep> listPasses(const VShape &shape,
+                                   llvm::ArrayRef<PassTimes> times);
 /// The same of forward passes alone.
 std::vector<ListedStep> listForwards(const VShape &shape);
 

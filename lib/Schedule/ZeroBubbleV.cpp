@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 using namespace llvm;
 
@@ -38,6 +39,7 @@ class ZeroBubbleV final : public SynchronousSchedule {
 public:
   StringRef name() const override { return "zb-v"; }
   bool splitsBackward() const override { return true; }
+  bool listsByTimes() const override { return true; }
 
   Error check(const ScheduleShape &shape) const override {
     if (shape.chunks != 2)
@@ -76,7 +78,7 @@ private:
                         int64_t role, SchedulePart part);
 
   // Of one shape every role asks, and the forms of its time.
-  using Key = std::pair<int64_t, int64_t>;
+  using Key = std::tuple<int64_t, int64_t, std::vector<PassTimes>>;
   mutable std::mutex mutex;
   mutable std::map<Key, std::shared_ptr<const Steps>> listed;
 };
@@ -84,7 +86,9 @@ private:
 std::shared_ptr<const Steps>
 ZeroBubbleV::stepsOf(const ScheduleShape &shape) const {
   constexpr size_t mostListed = 64;
-  Key key{shape.roles, shape.microBatches};
+  std::vector<PassTimes> times = shape.passTimes;
+  times.resize(shape.allChunks());
+  Key key{shape.roles, shape.microBatches, times};
   std::lock_guard<std::mutex> lock(mutex);
   auto known = listed.find(key);
   if (known != listed.end())
@@ -92,7 +96,7 @@ ZeroBubbleV::stepsOf(const ScheduleShape &shape) const {
   if (listed.size() == mostListed)
     listed.clear();
   return listed[key] =
-             std::make_shared<const Steps>(listPasses(vOf(shape), PassTimes()));
+             std::make_shared<const Steps>(listPasses(vOf(shape), times));
 }
 
 void ZeroBubbleV::buildPasses(TaskProgram &program, const ScheduleShape &shape,
