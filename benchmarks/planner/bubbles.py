@@ -46,7 +46,7 @@ SCHEDULES = {
     "zb-h2": (["--schedule=zb-h2"],
               lambda p, m: (p - 1) / (3 * m + p - 1)),
     "zb-h2, late": (["--schedule=zb-h2", "--simulate"], lambda p, m: 0.0),
-    "2bw": (["--schedule=2bw"], lambda p, m: 0.0),
+    "2bw": (["--schedule=2bw", "--clip=off"], lambda p, m: 0.0),
 }
 
 

@@ -518,22 +518,27 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t optimizer = layout.optimizer.offset;
   int64_t stash = 0;
   const std::vector<LayerTemporaries> &temporaries = regions.temporaries;
-  std::set<size_t> begins; // the first layers of chunks
+  // The first layers of chunks, and what a slot keeps for all of a chunk's.
+  std::map<size_t, int64_t> begins;
   size_t begin = 0;
-  for (const StageChunk &chunk : shape.chunks) {
-    begins.insert(begin);
-    begin += chunk.layers;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
+    begins[begin] = keptBytes(chunk.layers);
+    begin += chunk.layers.size();
   }
+  int64_t keptByChunk = 0;
   std::vector<Residence> places = residences(layers, shape);
   size_t chunk = 0;
   int64_t residentParameters = 0, residentGradients = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
-    if (begins.count(l))
+    auto begun = begins.find(l);
+    if (begun != begins.end()) {
       stash = 0;
+      keptByChunk = begun->second;
+    }
     StageLayout::LayerPlacement &placement = layout.layers[l];
     if (!places.empty()) {
-      if (l == 0 || begins.count(l)) {
+      if (begun != begins.end()) {
         residentParameters = layout.residentParameters.offset;
         residentGradients = layout.residentGradients.offset;
         for (const Residence &before :
@@ -559,8 +564,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.backwardTransient = stash;
     placement.forwardTransient = stash + align64(footprint.outputBytes);
     if (shape.splitsBackward)
-      placement.backwardTransient = placement.forwardTransient =
-          layout.slotBytes;
+      placement.backwardTransient = placement.forwardTransient = keptByChunk;
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
   }

@@ -62,16 +62,15 @@ std::string MeasureTop::path(size_t index, StringRef suffix) const {
 /// The strategies of a plan's layers, equal neighbours once.
 static std::string strategiesOf(const Plan &plan) {
   std::string text;
-  int64_t stage = 0;
   std::string last;
-  for (const PlanLayer &layer : plan.layers) {
-    std::string strategy = layer.strategy.str();
-    if (layer.stage == stage && strategy == last)
+  for (size_t l = 0; l < plan.layers.size(); ++l) {
+    std::string strategy = plan.layers[l].strategy.str();
+    bool begins = plan.beginsChunk(l);
+    if (!begins && strategy == last)
       continue;
     if (!last.empty())
-      text += layer.stage == stage ? ", " : " | ";
+      text += begins ? " | " : ", ";
     text += strategy;
-    stage = layer.stage;
     last = std::move(strategy);
   }
   return text;

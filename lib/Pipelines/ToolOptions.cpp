@@ -237,13 +237,12 @@ PlanOptions::PlanOptions(Tool &tool)
                cl::value_desc("FILE"), cl::cat(tool.category())),
       space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
             cl::cat(tool.category())),
-      schedule(
-          "schedule",
-          cl::desc(
-              "force a schedule: 1f1b (the default), gpipe, "
-              "interleaved, zb-h1, zb-h2 or 2bw; any: the fastest of those "
-              "that change no mathematics"),
-          cl::value_desc("NAME"), cl::cat(tool.category())),
+      schedule("schedule",
+               cl::desc("force a schedule: 1f1b (the default), gpipe, "
+                        "interleaved, zb-h1, zb-h2, zb-v or 2bw; any: the "
+                        "fastest of those "
+                        "that change no mathematics"),
+               cl::value_desc("NAME"), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
       layers("layers",

@@ -82,6 +82,8 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
   if (Error error =
           schedule.check(ScheduleShape::of(2, 1, chunks, options.offload)))
     return error;
+  if (Error error = checkClipping(schedule, options.offload, options.training))
+    return error;
   if (options.offload != Offload::Off) {
     if (options.objective == Objective::Paper)
       return makeError("objective 'paper' has all states on the devices: "

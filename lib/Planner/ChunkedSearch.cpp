@@ -9,10 +9,11 @@
 // model: no prefix of the layers says whether a stage fits, so the search over
 // pipelines of whole stages (docs/search.md) does not carry over. Here every
 // shape (pipeline degree, micro-batches) starts from one strategy for all
-// layers, cut into chunks of the least largest time; where a stage does not
-// fit, its layers are recomputed; and the best of these is improved kind of
-// layer by kind of layer. All plans are priced by evaluate(), so what is
-// returned fits and takes what is said, and nothing is proven of others.
+// layers, cut into chunks of the least largest time, or of stages that take the
+// same time; where a stage does not fit, its layers are recomputed; and the
+// best of these is improved kind of layer by kind of layer, and cut by cut. All
+// plans are priced by evaluate(), so what is returned fits and takes what is
+// said, and nothing is proven of others.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,6 +21,7 @@
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -64,6 +66,13 @@ public:
     if (!best)
       return PlannerResult{*closest, decisions};
     improve();
+    // Those that take long to list were listed for the times of others.
+    if (lists() && !listsEach(best->plan())) {
+      Plan plan = best->plan();
+      if (Error error = listByTimes(plan))
+        return std::move(error);
+      offer(std::move(plan));
+    }
     Plan &plan = std::get<Plan>(best->outcome);
     plan.foundBy = "heuristic";
     plan.space = space.name;
@@ -177,10 +186,65 @@ private:
         reason = toString(times.takeError());
         return;
       }
-      if (std::optional<PartitionSolution> cut = minMaxPartition(*times, all))
+      if (std::optional<PartitionSolution> cut = minMaxPartition(*times, all)) {
         setPartition(plan, cut->layersPerStage);
+        Plan balanced = plan;
+        setPartition(balanced, balance(plan, cut->layersPerStage, *times));
+        if (chunkSizes(balanced) != chunkSizes(plan))
+          offer(std::move(balanced));
+      }
     }
     offer(std::move(plan));
+  }
+
+  static std::vector<int64_t> chunkSizes(const Plan &plan) {
+    std::vector<int64_t> sizes;
+    for (const PlanChunk &chunk : plan.chunks())
+      sizes.push_back(chunk.layers.count);
+    return sizes;
+  }
+
+  /// Moves layers over cuts as long as stages, and then chunks, come closer to
+  /// each other in their times: what a stage takes is the sum of its chunks,
+  /// which no cut into chunks of the least largest time looks at.
+  std::vector<int64_t> balance(const Plan &plan, std::vector<int64_t> sizes,
+                               ArrayRef<Picoseconds> times) const {
+    ScheduleShape shape{plan.pipelineDegree, plan.microBatches, chunks};
+    auto unevenness = [&](ArrayRef<int64_t> sizes) {
+      std::vector<double> loads(plan.pipelineDegree, 0);
+      std::pair<double, double> squares{0, 0}; // of stages, of chunks
+      size_t layer = 0;
+      for (auto [chunk, size] : enumerate(sizes)) {
+        double sum = 0;
+        for (int64_t end = size; end > 0; --end)
+          sum += static_cast<double>(times[layer++]);
+        loads[options.schedule->home(shape, static_cast<int64_t>(chunk))] +=
+            sum;
+        squares.second += sum * sum;
+      }
+      for (double load : loads)
+        squares.first += load * load;
+      return squares;
+    };
+    auto least = unevenness(sizes);
+    for (bool better = true; better;) {
+      better = false;
+      // From a chunk to any other, so that those between move on by a layer.
+      for (size_t from = 0; from < sizes.size(); ++from)
+        for (size_t to = 0; to < sizes.size(); ++to) {
+          if (from == to || sizes[from] == 1)
+            continue;
+          --sizes[from], ++sizes[to];
+          auto now = unevenness(sizes);
+          if (now < least) {
+            least = now;
+            better = true;
+          } else {
+            ++sizes[from], --sizes[to];
+          }
+        }
+    }
+    return sizes;
   }
 
   /// Of one micro-batch, by the formulas of a layer.
@@ -204,6 +268,11 @@ private:
   bool offer(Plan plan) {
     while (!stopped()) {
       ++tried;
+      if (lists() && listsEach(plan))
+        if (Error error = listByTimes(plan)) {
+          reason = toString(std::move(error));
+          return false;
+        }
       Expected<PlannerResult> priced =
           evaluate(model, cluster, plan, options.memory);
       if (!priced) {
@@ -235,6 +304,21 @@ private:
         plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
     }
     return false;
+  }
+
+  bool lists() const { return options.schedule->listsByTimes(); }
+  /// Whether it takes a millisecond or two.
+  static bool listsEach(const Plan &plan) {
+    return plan.pipelineDegree * plan.microBatches <= 256;
+  }
+  /// Has the passes of a plan listed for what they take.
+  Error listByTimes(Plan &plan) {
+    plan.passTimes.clear();
+    Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
+    if (!input)
+      return input.takeError();
+    plan.passTimes = passTimes(*input);
+    return Error::success();
   }
 
   /// The stage that needs most beyond its devices' shares of their hosts.
@@ -311,7 +395,30 @@ private:
           if (changed)
             better |= offer(std::move(plan));
         }
+      better |= moveCuts();
     }
+  }
+
+  /// A layer more in one chunk and one less in its neighbour, where that helps.
+  bool moveCuts() {
+    if (!options.partition.empty())
+      return false;
+    bool moved = false;
+    std::vector<int64_t> sizes = chunkSizes(best->plan());
+    for (size_t cut = 0; cut + 1 < sizes.size(); ++cut)
+      for (auto [from, to] : {std::pair(cut, cut + 1), {cut + 1, cut}}) {
+        if (stopped() || sizes[from] == 1)
+          continue;
+        std::vector<int64_t> other = sizes;
+        --other[from], ++other[to];
+        Plan plan = best->plan();
+        setPartition(plan, other);
+        if (offer(std::move(plan))) {
+          sizes = other;
+          moved = true;
+        }
+      }
+    return moved;
   }
 
   LayerModel &model;

@@ -10,6 +10,10 @@
 #include "PlannedOnly.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <numeric>
 
@@ -52,9 +56,10 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
       continue;
-    if (late && options.training.clip && !options.training.clipDelayed) {
-      decisions.push_back(schedule->name().str() +
-                          ": gradients cannot be clipped by their global norm");
+    if (Error refused =
+            checkClipping(*schedule, options.offload, options.training)) {
+      decisions.push_back(schedule->name().str() + ": " +
+                          toString(std::move(refused)));
       continue;
     }
     PlannerOptions one = options;
@@ -71,7 +76,16 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     if (!whole)
       counts = options.chunks ? std::vector<int64_t>{options.chunks}
                               : std::vector<int64_t>{2, 3, 4};
-    for (int64_t chunks : counts) {
+    // Those that a pipeline of this schedule can have, if any.
+    std::vector<int64_t> possible = counts;
+    llvm::erase_if(possible, [&](int64_t chunks) {
+      Error refused = schedule->check(
+          ScheduleShape::of(2, 1, std::max<int64_t>(chunks, 1), {}));
+      bool isRefused = bool(refused);
+      consumeError(std::move(refused));
+      return isRefused;
+    });
+    for (int64_t chunks : possible.empty() ? counts : possible) {
       one.chunks = chunks;
       std::string name = schedule->name().str();
       if (!whole)
@@ -104,12 +118,13 @@ static Expected<PlannerResult> planAny(LayerModel &model,
         best = std::move(*result);
     }
   }
+  if (!best)
+    return makeError("no schedule can be had: " + join(decisions, "; "));
   best->decisions = std::move(decisions);
-  // What is proven is proven of plans of one schedule.
-  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
-    plan->gapPercent.reset();
-    plan->provenGapPercent.reset();
-  }
+  // Others are slower as they are simulated; what is proven is proven of plans
+  // of one.
+  if (Plan *plan = std::get_if<Plan>(&best->outcome))
+    plan->provenSchedule = plan->schedule->name().str();
   return std::move(*best);
 }
 

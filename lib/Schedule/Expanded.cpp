@@ -81,6 +81,15 @@ private:
     }
   }
 
+  /// Both ends of a message between chunks of one role.
+  void meetItself(int64_t rank, RankOperation &operation, bool sends,
+                  int64_t content) {
+    auto &own = arrivals[rank][sends ? "sends" : "receives"];
+    operation.waits.push_back({rank, sends ? "receives" : "sends",
+                               static_cast<int64_t>(own.size()), content});
+    own.push_back({static_cast<int64_t>(operations[rank].size()), content});
+  }
+
   /// Between two ranks, messages of one direction meet in their order.
   void message(int64_t role, int64_t local, const TransferPart &part,
                RankOperation &operation) {
@@ -93,6 +102,8 @@ private:
             sets +
         chunk * 2 + static_cast<int64_t>(part.value);
     int64_t rank = firstRank[role] + local;
+    if (peer == role)
+      return meetItself(rank, operation, part.sends(), content);
     for (int64_t other : overlapping(role, local, peer))
       meet(rank, operation, other,
            "from " + std::to_string(part.sends() ? rank : other), content);

@@ -24,6 +24,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeTwoBuffers());
   add(makeZeroBubble());
   add(makeZeroBubbleLong());
+  add(makeZeroBubbleV());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {

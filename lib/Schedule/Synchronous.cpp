@@ -48,6 +48,25 @@ Error Schedule::check(const ScheduleShape &shape) const {
     return makeError("schedule '" + name() +
                      "' needs activations again for weight parts: expected "
                      "them on the devices");
+  if (shape.residentChunks > 0 && shape.residentChunks < shape.chunks &&
+      splitsBackward())
+    return makeError("schedule '" + name() +
+                     "' comes back to a chunk for its weight parts: expected "
+                     "all chunks of a stage on its devices");
+  if (!shape.passTimes.empty() && !listsByTimes())
+    return makeError("schedule '" + name() +
+                     "' has one order of passes: expected no times that they "
+                     "take");
+  if (!shape.passTimes.empty() &&
+      static_cast<int64_t>(shape.passTimes.size()) != shape.allChunks())
+    return makeError("expected the times of " + Twine(shape.allChunks()) +
+                     " chunks, found " + Twine(shape.passTimes.size()));
+  for (const PassTimes &times : shape.passTimes)
+    for (int64_t time :
+         {times.forward, times.input, times.weight, times.message})
+      if (time < 0 || time > PassTimes::kMost)
+        return makeError("expected times of passes from 0 to " +
+                         Twine(PassTimes::kMost) + ", found " + Twine(time));
   // Fields of a task's row.
   constexpr int64_t mostMicroBatches = std::numeric_limits<uint32_t>::max();
   constexpr int64_t mostSlots = std::numeric_limits<uint16_t>::max();
@@ -79,8 +98,22 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
 }
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 bool Schedule::splitsBackward() const { return false; }
+bool Schedule::listsByTimes() const { return false; }
 bool Schedule::separatesMessages(const ScheduleShape &shape) const {
   return shape.chunks > 1;
+}
+
+ScheduleShape ScheduleShape::of(const TaskProgram &program,
+                                int64_t microBatches) {
+  auto roles = static_cast<int64_t>(program.roles.size());
+  return {roles,
+          microBatches,
+          static_cast<int64_t>(program.chunks.size()) / roles,
+          program.residentChunks,
+          program.justInTime,
+          program.slotsAtHome,
+          program.delayedNorm,
+          program.passTimes};
 }
 
 //===----------------------------------------------------------------------===//
@@ -179,6 +212,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.weightVersions = schedule.weightVersions(shape);
   program.delay = schedule.delay(shape);
   program.delayedNorm = shape.delayedNorm;
+  program.passTimes = shape.passTimes;
   program.separatesMessages = schedule.separatesMessages(shape);
   program.justInTime = shape.justInTime;
   program.slotsAtHome = shape.slotsAtHome;

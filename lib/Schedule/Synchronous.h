@@ -125,6 +125,7 @@ std::unique_ptr<Schedule> makeInterleaved();
 std::unique_ptr<Schedule> makeTwoBuffers();
 std::unique_ptr<Schedule> makeZeroBubble();
 std::unique_ptr<Schedule> makeZeroBubbleLong();
+std::unique_ptr<Schedule> makeZeroBubbleV();
 
 } // namespace galvatron
 

@@ -21,6 +21,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 using namespace llvm;
@@ -42,14 +43,7 @@ public:
 
   StepBounds make() const {
     const Schedule &schedule = *input.program.schedule;
-    auto stages = static_cast<int64_t>(count);
-    ScheduleShape shape{stages,
-                        input.microBatches(),
-                        static_cast<int64_t>(input.program.chunks.size()) /
-                            stages,
-                        input.program.residentChunks,
-                        input.program.justInTime,
-                        input.program.slotsAtHome};
+    auto shape = ScheduleShape::of(input.program, input.microBatches());
     StepBounds bounds;
     bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);
@@ -120,8 +114,12 @@ private:
     for (const ChunkLayers &chunk : chunkLayers(input)) {
       RoleTimes times = timesOf(chunk.role, chunk.begin, chunk.end);
       RoleTimes &role = roles[chunk.role];
-      role[RoleTime::LongestForward].atLeast(times[RoleTime::Forward]);
-      role[RoleTime::LongestBackward].atLeast(times[RoleTime::Backward]);
+      for (auto [longest, of] :
+           {std::pair(RoleTime::LongestForward, RoleTime::Forward),
+            std::pair(RoleTime::LongestBackward, RoleTime::Backward),
+            std::pair(RoleTime::LongestInputPart, RoleTime::InputPart),
+            std::pair(RoleTime::LongestWeightPart, RoleTime::WeightPart)})
+        role[longest].atLeast(times[of]);
     }
   }
 
@@ -283,6 +281,46 @@ private:
 
 StepBounds stepBounds(const SimulationInput &input) {
   return Bounds(input).make();
+}
+
+std::vector<PassTimes> passTimes(const SimulationInput &input) {
+  struct Seconds {
+    double forward = 0, input = 0, weight = 0, message = 0;
+  };
+  std::vector<Seconds> chunks;
+  double sum = 0;
+  for (auto [number, chunk] : enumerate(chunkLayers(input))) {
+    Seconds seconds;
+    for (size_t l = chunk.begin; l < chunk.end; ++l) {
+      const SimulatedLayer &layer = input.roles[chunk.role].layers[l];
+      const LayerTimeParts &time = layer.time;
+      double backward = time.gather + time.recompute + time.backward +
+                        time.scatter + time.tpRecompute + time.tpBackward +
+                        layer.reshardBackward.seconds;
+      double weight =
+          time.split ? time.weight + time.tpWeight + time.scatter : 0;
+      seconds.forward += time.gather + time.forward + time.tpForward +
+                         layer.reshardForward.seconds;
+      seconds.input += backward - weight;
+      seconds.weight += weight;
+    }
+    if (number < input.cuts.size())
+      seconds.message = std::max(input.cuts[number].activation.seconds,
+                                 input.cuts[number].gradient.seconds);
+    sum += seconds.forward + seconds.input + seconds.weight;
+    chunks.push_back(seconds);
+  }
+  double unit = sum / (3e2 * static_cast<double>(chunks.size()));
+  auto inUnits = [unit](double seconds) {
+    return unit > 0 ? static_cast<int64_t>(std::llround(
+                          std::min(seconds / unit, 1.0 * PassTimes::kMost)))
+                    : 0;
+  };
+  std::vector<PassTimes> times;
+  for (const Seconds &seconds : chunks)
+    times.push_back({inUnits(seconds.forward), inUnits(seconds.input),
+                     inUnits(seconds.weight), inUnits(seconds.message)});
+  return times;
 }
 
 } // namespace galvatron

@@ -354,8 +354,10 @@ void Graph::message(const TransferPart &part, Ids &ends) {
   const SimulatedExchange &exchange =
       gradient ? costs.gradient : costs.activation;
   int kind = gradient ? GradientRendezvous : ActivationRendezvous;
-  Rendezvous met = rendezvous(kind, cut, occurrences[{kind, cut}]++,
-                              options.expandRanks ? costs.groups : 1);
+  // A role may have both ends.
+  int64_t occurrence = occurrences[{kind, 2 * cut + part.sends()}]++;
+  Rendezvous met =
+      rendezvous(kind, cut, occurrence, options.expandRanks ? costs.groups : 1);
   Grouping grouping;
   if (options.expandRanks)
     grouping.groupOf =

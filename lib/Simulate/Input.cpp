@@ -175,8 +175,6 @@ private:
     return strategies;
   }
 
-  int64_t stageOf(size_t layer) const { return plan.layers[layer].stage; }
-
   Expected<SimulatedRole> makeRole(int64_t number) {
     const PlanStage &stage = plan.stages[number];
     SimulatedRole role;
@@ -192,7 +190,7 @@ private:
                     contention[number]);
       layer.name = plan.layers[l].name;
       layer.inputBytes = contents->layers[i].heldBytes();
-      if (i > 0 && stageOf(l - 1) == number) {
+      if (!plan.beginsChunk(l)) {
         const Strategy &before = plan.layers[l - 1].strategy;
         int64_t bytes = model.boundaryBytesPerSample(l - 1);
         role.layers.back().reshardForward =
@@ -201,7 +199,7 @@ private:
             makeReshard(strategy, before, stage.devices, stage.devices, bytes);
       }
       role.layers.push_back(std::move(layer));
-      if (l + 1 == plan.layers.size() || stageOf(l + 1) != number)
+      if (l + 1 == plan.layers.size() || plan.beginsChunk(l + 1))
         role.chunkEnds.push_back(role.layers.size());
     }
     if (stage.gathersAhead)

@@ -354,10 +354,7 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     SimulationInput whole = input;
     whole.outlineOf = 0;
     whole.program = input.program.schedule->build(
-        {roles, count, chunks, input.program.residentChunks,
-         input.program.justInTime, input.program.slotsAtHome,
-         input.program.delayedNorm},
-        input.program.ties);
+        ScheduleShape::of(input.program, count), input.program.ties);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
       if (syncsBehind(outlined))
@@ -381,10 +378,7 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   }
   auto withMicroBatches = [&](int64_t microBatches) {
     coarse.program = input.program.schedule->build(
-        {roles, microBatches, chunks, input.program.residentChunks,
-         input.program.justInTime, input.program.slotsAtHome,
-         input.program.delayedNorm},
-        input.program.ties);
+        ScheduleShape::of(input.program, microBatches), input.program.ties);
     return seconds(coarse);
   };
   // The pipeline is full and empties again well within these.

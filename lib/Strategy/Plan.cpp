@@ -164,7 +164,15 @@ ScheduleShape Plan::shape() const {
   auto shape = ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
                                  offload);
   shape.delayedNorm = schedule->delay({}) > 0 && training.clipDelayed;
+  shape.passTimes = passTimes;
   return shape;
+}
+
+bool Plan::beginsChunk(size_t layer) const {
+  return any_of(stages[layers[layer].stage].ranges(),
+                [layer](const LayerRange &range) {
+                  return range.first == static_cast<int64_t>(layer);
+                });
 }
 
 std::vector<PlanChunk> Plan::chunks() const {
@@ -379,6 +387,15 @@ json::Value Plan::toJson() const {
       object["proven-gap"] = *provenGapPercent;
     if (!provenAmong.empty())
       object["proven-among"] = provenAmong;
+    if (!provenSchedule.empty())
+      object["proven-schedule"] = provenSchedule;
+  }
+  if (!passTimes.empty()) {
+    json::Array rows;
+    for (const PassTimes &times : passTimes)
+      rows.push_back(
+          json::Array{times.forward, times.input, times.weight, times.message});
+    object["pass-times"] = std::move(rows);
   }
   if (boundMs)
     object["bound-ms"] = *boundMs;
@@ -448,6 +465,28 @@ static void readChunks(ObjectReader &reader, const std::string &path,
     stage.chunks.clear();
 }
 
+static void readPassTimes(ObjectReader &reader,
+                          std::vector<PassTimes> &passTimes) {
+  const json::Array *rows = reader.array("pass-times");
+  for (size_t i = 0; rows && i < rows->size(); ++i) {
+    const json::Array *row = (*rows)[i].getAsArray();
+    PassTimes times;
+    int64_t *const fields[] = {&times.forward, &times.input, &times.weight,
+                               &times.message};
+    bool good = row && row->size() == std::size(fields);
+    for (size_t f = 0; good && f < std::size(fields); ++f) {
+      std::optional<int64_t> number = (*row)[f].getAsInteger();
+      good = number.has_value();
+      *fields[f] = number.value_or(0);
+    }
+    if (!good)
+      reader.fail("'pass-times[" + Twine(i) +
+                  "]': expected four integers: forward pass, input part, "
+                  "weight part, message");
+    passTimes.push_back(times);
+  }
+}
+
 Expected<Plan> Plan::fromJson(const json::Value &value) {
   ObjectReader reader(value, "");
   Plan plan;
@@ -489,6 +528,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   if (reader.has("proven-gap"))
     plan.provenGapPercent = reader.number("proven-gap");
   plan.provenAmong = reader.stringOr("proven-among", "");
+  plan.provenSchedule = reader.stringOr("proven-schedule", "");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   if (std::string name = reader.string("schedule"); !reader.failed()) {
@@ -503,6 +543,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
     plan.offload = *offload;
   else
     reader.fail("'offload': " + toString(offload.takeError()));
+  if (reader.has("pass-times"))
+    readPassTimes(reader, plan.passTimes);
   if (reader.has("training")) {
     Expected<TrainingOptions> training =
         TrainingOptions::fromJson(*reader.value("training"));
@@ -624,6 +666,27 @@ std::string Infeasible::str() const {
   for (const std::string &relaxation : relaxations)
     text += "\n  it would help to " + relaxation;
   return text;
+}
+
+Error checkClipping(const Schedule &schedule, Offload offload,
+                    const TrainingOptions &training) {
+  bool isLate = schedule.delay({}) > 0;
+  if (training.clipDelayed && !isLate)
+    return makeError("schedule '" + schedule.name() +
+                     "' clips by the norm of its own batch, found "
+                     "--clip=delayed: expected --clip=on, or --schedule=2bw, "
+                     "which is a batch late in any case");
+  if (isLate && training.clip && !training.clipDelayed)
+    return makeError("schedule '" + schedule.name() +
+                     "' updates a stage without a look at the others, so "
+                     "gradients cannot be clipped by their global norm: "
+                     "expected --clip=off or --clip=delayed");
+  if (offload.justInTime && training.clip)
+    return makeError("offload '" + offloadName(offload) +
+                     "' updates chunks before all gradients are known, so they "
+                     "cannot be clipped by their global norm: expected "
+                     "--clip=off");
+  return Error::success();
 }
 
 } // namespace galvatron

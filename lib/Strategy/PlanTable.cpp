@@ -82,7 +82,7 @@ TimeSplit Plan::timeSplit() const {
 std::vector<LayerRun> Plan::runs() const {
   std::vector<LayerRun> list;
   for (size_t l = 0; l < layers.size(); ++l) {
-    if (l > 0 && layers[l].stage == layers[l - 1].stage &&
+    if (l > 0 && !beginsChunk(l) &&
         layers[l].strategy == layers[l - 1].strategy)
       ++list.back().end;
     else
@@ -324,11 +324,24 @@ void PlanPrinter::head() {
   }
   if (plan.provenGapPercent && !plan.provenAmong.empty())
     line("  of plans whose stages have " + plan.provenAmong);
+  std::string under;
+  if (!plan.provenSchedule.empty()) {
+    under = " under schedule '" + plan.provenSchedule + "'";
+    if (plan.provenGapPercent)
+      line("  of plans" + under +
+           "; schedules were compared by their best plans' simulated time");
+  }
+  bool ownFormula =
+      !plan.schedule->splitsBackward() && plan.schedule->delay({}) == 0;
+  if (plan.provenGapPercent && !ownFormula)
+    line("  by the formula of steps that drain, with whole backward passes; no "
+         "gap is proven of what '" +
+         plan.schedule->name() + "' takes");
   if (plan.gapPercent && *plan.gapPercent == 0)
-    line("executed as fast as any plan for this batch");
+    line("executed as fast as any plan for this batch" + under);
   else if (plan.gapPercent)
     line("executed within " + gapText(*plan.gapPercent) +
-         " of what any plan for this batch takes at least");
+         " of what any plan for this batch" + under + " takes at least");
 }
 
 std::vector<std::string> PlanPrinter::timeCells(size_t s) const {

@@ -151,4 +151,14 @@ ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
   return plan;
 }
 
+ReshardPlan handOnPlan(const Strategy &from, const Strategy &to,
+                       ArrayRef<int64_t> fromDevices,
+                       ArrayRef<int64_t> toDevices, int64_t samples) {
+  ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
+  if (plan.kind == ReshardKind::None)
+    for (int64_t device : fromDevices)
+      plan.transfers.push_back({device, device, 0, 0, plan.fromUnits});
+  return plan;
+}
+
 } // namespace galvatron

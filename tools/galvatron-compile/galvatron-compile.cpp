@@ -116,27 +116,12 @@ int planFirst(const Tool &tool, const PlanOptions &options,
                            "' is planned, not executed: expected 'f32', "
                            "'bf16' or 'f64'",
                        kExitInvalid);
-  const Schedule *schedule = *given ? (*given)->schedule : planner->schedule;
-  TrainingOptions training = ir::getTrainingOptions(module);
-  bool delays = schedule && schedule->delay({}) > 0;
-  if (to > Phase::Plan && training.clipDelayed && !delays)
-    return tool.report("option --clip=delayed: expected --schedule=2bw, which "
-                       "is a batch late in any case",
-                       kExitInvalid);
-  if (to > Phase::Plan && delays && training.clip && !training.clipDelayed)
-    return tool.report("schedule '" + schedule->name().str() +
-                           "' updates a stage without a look at the others, so "
-                           "gradients cannot be clipped by their global norm: "
-                           "expected --clip=off or --clip=delayed",
-                       kExitInvalid);
-  Offload offload = *given ? (*given)->offload : planner->offload;
-  if (to > Phase::Plan && offload.justInTime &&
-      ir::getTrainingOptions(module).clip)
-    return tool.report("offload '" + offloadName(offload) +
-                           "' updates chunks before all gradients are known, "
-                           "so they cannot be clipped by their global norm: "
-                           "expected --clip=off",
-                       kExitInvalid);
+  // What is searched the planner looks at.
+  if (*given)
+    if (llvm::Error error =
+            checkClipping(*(*given)->schedule, (*given)->offload,
+                          ir::getTrainingOptions(module)))
+      return tool.report(std::move(error));
   if (!keep) {
     if (!*given)
       options.keepBatch(module, *planner);

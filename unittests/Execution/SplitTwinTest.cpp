@@ -43,6 +43,16 @@ protected:
         "");
   }
 
+  /// The even partition into chunks that lie in a V, one strategy for all.
+  static TwinPlan inV(const TwinModel &model, int64_t stages,
+                      const Strategy &strategy, int64_t microBatches) {
+    TwinPlan plan = uniformPlan(model, 2 * stages, strategy,
+                                microBatches * strategy.sampleShards(),
+                                microBatches, "zb-v");
+    plan.chunks = 2;
+    return plan;
+  }
+
   /// That a fault in the scheduled program shows, in numbers or as an error.
   void expectCaught(std::function<void(mlir::ModuleOp)> fault) {
     TwinModel model;
@@ -244,6 +254,68 @@ TEST_F(SplitTwinTest, WithStreams) {
   }
   // A stage between two others, and messages that wait for it.
   expectTwins(model, uniformPlan(model, 4, Strategy(), 9, 9, "zb-h2"), options);
+}
+
+/// The tied embedding is on the first stage with the head.
+TEST_F(SplitTwinTest, ChunksInAV) {
+  TwinModel model;
+  model.layers = 8;
+  for (int64_t stages : {2, 3})
+    for (int64_t microBatches = 1; microBatches <= 2 * stages + 1;
+         ++microBatches)
+      if (isLong() || microBatches % 2)
+        expectTwins(model, inV(model, stages, Strategy(), microBatches));
+  int64_t number = 0;
+  for (int64_t stages : {4, 2})
+    for (const Strategy &strategy : enumerateStrategies(8 / stages, {}))
+      // A sample of them; all in the long run.
+      if (isLong() || number++ % 3 == 0)
+        expectTwins(model, inV(model, stages, strategy, 3 + number % 5));
+  if (!isLong())
+    return;
+  model.layers = 14;
+  for (int64_t microBatches : {1, 5, 8, 13, 17})
+    expectTwins(model, inV(model, 8, Strategy(), microBatches));
+}
+
+/// Chunks of unequal depth, another strategy on every layer, recomputation on
+/// some: slots have the size of the larger chunk's.
+TEST_F(SplitTwinTest, UnevenChunksInAV) {
+  TwinModel model;
+  model.layers = 6;
+  std::mt19937 generator(3);
+  SpaceOptions space;
+  space.keepDpSdp = true;
+  std::vector<Strategy> strategies = enumerateStrategies(4, space);
+  auto pick = [&](size_t count) {
+    return std::uniform_int_distribution<size_t>(0, count - 1)(generator);
+  };
+  for (int64_t i = 0; i < (isLong() ? 40 : 6); ++i) {
+    TwinPlan plan = inV(model, 2, strategies.front(), i % 3 ? 4 : 3);
+    plan.batch = 4 * plan.microBatches;
+    plan.stageLayers.assign(4, 1);
+    for (int64_t left = model.modelLayers() - 4; left > 0; --left)
+      ++plan.stageLayers[pick(4)];
+    for (Strategy &strategy : plan.strategies)
+      strategy = strategies[pick(strategies.size())];
+    TwinOptions options;
+    options.optimizer = i % 2 ? "sgd" : "adamw";
+    expectTwins(model, plan, options);
+  }
+}
+
+TEST_F(SplitTwinTest, ChunksInAVWithStreams) {
+  TwinModel model;
+  model.layers = 6;
+  TwinOptions options;
+  options.backend = "cuda";
+  for (const char *text : {"dp2", "sdp2", "tp2", "sdp2.ckpt"})
+    for (int64_t microBatches : {3, 4})
+      expectTwins(
+          model,
+          inV(model, 2, llvm::cantFail(Strategy::parse(text)), microBatches),
+          options);
+  expectTwins(model, inV(model, 3, Strategy(), 7), options);
 }
 
 } // namespace

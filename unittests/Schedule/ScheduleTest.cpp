@@ -7,9 +7,13 @@
 
 #include "../TestSchedule.h"
 
+#include "galvatron/Schedule/Accesses.h"
+#include "galvatron/Schedule/Verify.h"
+
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <random>
 
 using namespace galvatron;
 
@@ -76,13 +80,14 @@ TEST(Schedule, slots_are_what_is_in_flight) {
           EXPECT_EQ(program.chunks[chunk].slots, slots);
           int64_t alive = 0, most = 0;
           for (SchedulePart part : trainingParts(program, 3))
-            for (const Task &task : program.roles[home].part(part)) {
-              if (task.chunk != chunk)
-                continue;
-              alive += task.kind == TaskKind::Forward;
-              alive -= task.endsGradients();
-              most = std::max(most, alive);
-            }
+            for (const Task &task : program.roles[home].part(part))
+              for (const Access &access : taskAccesses(program, home, task)) {
+                if (access.place != Place::Slot || access.chunk != chunk)
+                  continue;
+                alive += access.mode == AccessMode::Fill;
+                alive -= access.mode == AccessMode::Take;
+                most = std::max(most, alive);
+              }
           EXPECT_EQ(alive, 0);
           EXPECT_EQ(most, slots)
               << schedule.name().str() << " " << shape.roles << " stages, "
@@ -110,7 +115,34 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
         }
       });
-  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3);
+  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3 + 7 * 18);
+}
+
+/// Whatever passes take, they can be run in the order that is listed, within
+/// the same slots.
+TEST(Schedule, passes_are_listed_for_any_times) {
+  std::mt19937_64 random(29);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  const Schedule &schedule = scheduleNamed("zb-v");
+  int others = 0;
+  for (int64_t trial = 0; trial < 300; ++trial) {
+    ScheduleShape shape{pick(2, 8), pick(1, 20), 2};
+    TaskProgram alike = schedule.build(shape);
+    for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+      shape.passTimes.push_back(
+          {pick(0, 200), pick(1, 200), pick(0, 100), pick(0, 20)});
+    TaskProgram program = schedule.build(shape);
+    auto faults = verifySchedule(program);
+    EXPECT_TRUE(faults.empty()) << faults.front().message;
+    EXPECT_EQ(program.passTimes, shape.passTimes);
+    for (size_t chunk = 0; chunk < program.chunks.size(); ++chunk)
+      EXPECT_EQ(program.chunks[chunk].slots, alike.chunks[chunk].slots);
+    others += program.roles[0].part(SchedulePart::Steady) !=
+              alike.roles[0].part(SchedulePart::Steady);
+  }
+  EXPECT_GT(others, 150);
 }
 
 /// Two stages, three micro-batches, by hand: the first stage begins with the
@@ -283,9 +315,9 @@ TEST(Schedule, names_are_known_or_refused) {
   };
   EXPECT_EQ(reason("1F1B"),
             "unknown schedule '1F1B', expected '1f1b', 'gpipe', 'interleaved', "
-            "'2bw', 'zb-h1' or 'zb-h2'");
+            "'2bw', 'zb-h1', 'zb-h2' or 'zb-v'");
   EXPECT_EQ(reason(""), "unknown schedule '', expected '1f1b', 'gpipe', "
-                        "'interleaved', '2bw', 'zb-h1' or 'zb-h2'");
+                        "'interleaved', '2bw', 'zb-h1', 'zb-h2' or 'zb-v'");
   EXPECT_EQ(reason("harmony-pp"),
             "schedule 'harmony-pp' is planned, not executed yet");
 }
@@ -314,6 +346,21 @@ TEST(Schedule, shapes_that_no_task_can_name_are_refused) {
             "schedule 'interleaved' needs at least 2 chunks a stage, found 1");
   EXPECT_EQ(reason("interleaved", {1, 8, 4}),
             "schedule 'interleaved' needs at least 2 stages, found 1");
+  EXPECT_EQ(reason("zb-v", {4, 8, 3}),
+            "schedule 'zb-v' has 2 chunks a stage, found 3");
+  EXPECT_EQ(reason("zb-v", {1, 8, 2}),
+            "schedule 'zb-v' needs at least 2 stages, found 1");
+  ScheduleShape timed{2, 4, 2};
+  timed.passTimes.resize(3);
+  EXPECT_EQ(reason("zb-v", timed), "expected the times of 4 chunks, found 3");
+  timed.passTimes.resize(4);
+  EXPECT_EQ(reason("zb-v", timed), "");
+  EXPECT_EQ(reason("interleaved", timed),
+            "schedule 'interleaved' has one order of passes: expected no times "
+            "that they take");
+  timed.passTimes.front().weight = -1;
+  EXPECT_EQ(reason("zb-v", timed),
+            "expected times of passes from 0 to 1048576, found -1");
   EXPECT_EQ(reason("interleaved", {1024, 8, 64}),
             "expected at most 65535 chunks, found 64 of each of 1024 stages");
 }

@@ -363,18 +363,19 @@ TEST(Verify, proof_and_expanded_run_agree_where_batches_go_on) {
   EXPECT_GT(stuck, 300);
 }
 
+/// The n-th task of a kind in a role's steady part.
+std::vector<Task>::iterator nth(TaskProgram &program, size_t role,
+                                TaskKind kind, size_t n) {
+  auto &tasks = steady(program, role);
+  return std::find_if(tasks.begin(), tasks.end(), [&](const Task &task) {
+    return task.kind == kind && n-- == 0;
+  });
+}
+
 /// Single faults in a schedule whose backward passes are split.
 TEST(Verify, faults_of_split_passes_are_found) {
   auto made = [] {
     return makeSchedule(scheduleNamed("zb-h1"), 3, 4, {{0, 2}});
-  };
-  auto nth = [](TaskProgram &program, size_t role, TaskKind kind, size_t n) {
-    auto &tasks = steady(program, role);
-    auto task = tasks.begin();
-    for (; task != tasks.end(); ++task)
-      if (task->kind == kind && n-- == 0)
-        break;
-    return task;
   };
   // A weight part in front of its input part, and without one.
   TaskProgram program = made();
@@ -482,6 +483,76 @@ TEST(Verify, faults_of_messages_that_wait_are_found) {
   EXPECT_FALSE(verifySchedule(program).empty());
 }
 
+/// Single faults where chunks lie in a V.
+TEST(Verify, faults_in_a_v_are_found) {
+  auto made = [] { return scheduleNamed("zb-v").build({3, 7, 2}); };
+  TaskProgram sound = made();
+  EXPECT_EQ(all(verifySchedule(sound)), "");
+  EXPECT_EQ(runExpanded(sound, {2, 1, 4}), "");
+  // Every task and every message of it is needed, and needed there.
+  for (size_t role = 0; role < 3; ++role)
+    for (size_t at = 0; at < steady(sound, role).size(); ++at) {
+      TaskProgram program = made();
+      auto &tasks = steady(program, role);
+      tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(at));
+      EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      for (size_t part = 0; part < steady(sound, role)[at].parts.size();
+           ++part) {
+        program = made();
+        auto &parts = steady(program, role)[at].parts;
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(part));
+        EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      }
+    }
+  // The neighbour's other chunk.
+  TaskProgram program = made();
+  TransferPart &sent = nth(program, 0, TaskKind::Transfer, 0)->parts.front();
+  EXPECT_EQ(sent.peerChunk, 1);
+  sent.peerChunk = 4;
+  EXPECT_FAULT(program, WrongChunk,
+               "expected a message with chunk 1, found chunk 4");
+  // The role's other chunk, in both of its ends.
+  program = made();
+  for (size_t role : {0, 1})
+    for (Task &task : steady(program, role))
+      for (TransferPart &part : task.parts)
+        if (part.value == TransferValue::Activation && part.microBatch == 0 &&
+            std::min(part.chunk, part.peerChunk) == 0) {
+          part.chunk = 5 - part.chunk;
+          part.peerChunk = 5 - part.peerChunk;
+        }
+  EXPECT_FAULT(program, WrongChunk, "expected a message with chunk");
+  // A chunk that the role has not got.
+  program = made();
+  nth(program, 1, TaskKind::Forward, 0)->chunk = 2;
+  EXPECT_FAULT(program, WrongChunk, "chunk 2 is not the role's");
+  // The ends of a message of one role to itself, one behind the other.
+  program = made();
+  auto both =
+      std::find_if(steady(program, 2).begin(), steady(program, 2).end(),
+                   [](const Task &task) {
+                     return task.parts.size() == 2 &&
+                            task.parts[0].chunk == task.parts[1].peerChunk;
+                   });
+  ASSERT_NE(both, steady(program, 2).end());
+  Task receive = *both;
+  receive.parts = {both->parts[1]};
+  both->parts.pop_back();
+  steady(program, 2).insert(both + 1, receive);
+  EXPECT_FAULT(program, Deadlock, "deadlock");
+  // A slot too few for some chunk; one that is used again before its weight
+  // part.
+  for (int64_t chunk = 0; chunk < 6; ++chunk) {
+    program = made();
+    --program.chunks[chunk].slots;
+    EXPECT_FALSE(verifySchedule(program).empty()) << chunk;
+  }
+  program = made();
+  auto late = nth(program, 0, TaskKind::BackwardWeight, 0);
+  std::rotate(late, late + 1, steady(program, 0).end());
+  EXPECT_FAULT(program, SlotConflict, "still holds micro-batch 0");
+}
+
 TEST(Verify, step_end_needs_its_tasks) {
   TaskProgram program = make1F1B(1, 1, {{0, 0}});
   program.roles[0].part(SchedulePart::StepEnd).clear();
@@ -503,7 +574,8 @@ TEST(Verify, proof_and_expanded_run_agree) {
     int64_t stages = pick(2, 4);
     std::vector<TieRoles> ties = {{0, stages - 1}};
     int64_t microBatches = pick(1, 5), chunks = pick(0, 1) ? pick(2, 3) : 1;
-    const char *name = chunks > 1   ? "interleaved"
+    const char *name = chunks > 1
+                           ? chunks == 2 && pick(0, 1) ? "zb-v" : "interleaved"
                        : pick(0, 1) ? "gpipe"
                        : pick(0, 1) ? "zb-h1"
                        : pick(0, 1) ? "zb-h2"

@@ -17,6 +17,7 @@
 #define GALVATRON_SCHEDULE_SCHEDULE_H
 
 #include "galvatron/Schedule/Offload.h"
+#include "galvatron/Schedule/PassTimes.h"
 #include "galvatron/Schedule/TaskProgram.h"
 #include "galvatron/Schedule/TimeForm.h"
 
@@ -39,6 +40,9 @@ struct ScheduleShape {
   bool slotsAtHome = false;   ///< see TaskProgram
   /// Gradients that are late are clipped by the norm of the batch before.
   bool delayedNorm = false;
+  /// By chunk, for schedules that list passes by the times they take. Empty:
+  /// all take the same, and messages nothing.
+  std::vector<PassTimes> passTimes = {};
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
@@ -50,6 +54,8 @@ struct ScheduleShape {
             offload.justInTime,
             offload.activations};
   }
+  /// That a program was made for, with so many micro-batches.
+  static ScheduleShape of(const TaskProgram &program, int64_t microBatches);
 
   int64_t allChunks() const { return roles * chunks; }
 };
@@ -83,6 +89,8 @@ public:
   virtual int64_t delay(const ScheduleShape &shape) const;
   /// Whether backward passes are two tasks, BackwardInput and BackwardWeight.
   virtual bool splitsBackward() const;
+  /// Whether the order of passes is made for the times that they take.
+  virtual bool listsByTimes() const;
   /// Whether outputs that wait and gradients that came have regions of their
   /// own (Accesses.h).
   virtual bool separatesMessages(const ScheduleShape &shape) const;

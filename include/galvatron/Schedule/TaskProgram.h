@@ -22,6 +22,8 @@
 #ifndef GALVATRON_SCHEDULE_TASKPROGRAM_H
 #define GALVATRON_SCHEDULE_TASKPROGRAM_H
 
+#include "galvatron/Schedule/PassTimes.h"
+
 #include "llvm/ADT/StringRef.h"
 
 #include <cstdint>
@@ -168,7 +170,8 @@ struct TaskProgram {
   /// As of Schedule.
   int64_t weightVersions = 1, delay = 0;
   bool separatesMessages = false;
-  bool delayedNorm = false; ///< of ScheduleShape
+  bool delayedNorm = false;         ///< of ScheduleShape
+  std::vector<PassTimes> passTimes; ///< of ScheduleShape
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
   int64_t residentChunks = 0;

@@ -45,10 +45,12 @@ enum class RoleTime : uint8_t {
   RoundPrevious, ///< the longer one of ActivationIn and GradientOut
   LongestForward,
   LongestBackward,
+  LongestInputPart,
+  LongestWeightPart,
   LongestActivationOut,
   LongestGradientIn
 };
-inline constexpr size_t kRoleTimeCount = 18;
+inline constexpr size_t kRoleTimeCount = 20;
 
 /// A duration between two bounds.
 struct TimeRange {

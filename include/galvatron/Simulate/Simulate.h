@@ -231,6 +231,9 @@ struct StepBounds {
 };
 StepBounds stepBounds(const SimulationInput &input);
 
+/// What the passes of every chunk take, in hundredths of the mean one.
+std::vector<PassTimes> passTimes(const SimulationInput &input);
+
 /// Errors: the schedule is not sound; the message is that of the proof.
 llvm::Expected<Simulation> simulate(const SimulationInput &input,
                                     const SimulationOptions &options = {});

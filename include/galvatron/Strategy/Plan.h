@@ -14,6 +14,7 @@
 #define GALVATRON_STRATEGY_PLAN_H
 
 #include "galvatron/Schedule/Offload.h"
+#include "galvatron/Schedule/PassTimes.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Support/TextTable.h"
 #include "llvm/Support/JSON.h"
@@ -215,6 +216,9 @@ struct Plan {
   /// Of which groups of devices that was proven, and what is executed; empty
   /// if of all that the space has.
   std::string provenAmong;
+  /// The schedule of whose plans anything is proven, where several were
+  /// compared; empty if one was asked for.
+  std::string provenSchedule;
   /// Iteration of the best plan that the bi-objective heuristic finds for the
   /// same batch, pipeline degree and micro-batches; 0: not known.
   double heuristicMs = 0;
@@ -222,6 +226,9 @@ struct Plan {
   bool exactPeak = false;
   std::vector<PlanStage> stages;
   std::vector<PlanLayer> layers;
+  /// By chunk, what the schedule's order of passes is made for, where it is
+  /// made for any times.
+  std::vector<PassTimes> passTimes;
 
   double tokensPerSecond() const {
     return samplesPerSecond * static_cast<double>(seqLen);
@@ -236,6 +243,9 @@ struct Plan {
 
   /// What its schedule is made for; every stage has as many chunks.
   ScheduleShape shape() const;
+  /// Whether a layer is the first one of a chunk. The layer before may be of
+  /// the same stage even so.
+  bool beginsChunk(size_t layer) const;
   int64_t chunksPerStage() const;
   std::vector<PlanChunk> chunks() const;
 
@@ -317,6 +327,11 @@ struct Infeasible {
   /// One paragraph: reason, stage, both numbers, ledger, relaxations.
   std::string str() const;
 };
+
+/// Error: why gradients cannot be clipped as is asked for, by what planner,
+/// passes and tools refuse it.
+llvm::Error checkClipping(const Schedule &schedule, Offload offload,
+                          const TrainingOptions &training);
 
 } // namespace galvatron
 

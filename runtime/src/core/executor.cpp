@@ -642,6 +642,9 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
     Extent extent;
     size_t handoff;
     bool sends;
+    uint8_t value = 0;
+    int cut = 0;     ///< the chunk in front of it
+    size_t call = 0; ///< that moves it
   };
   // What one part moves, where it lies, and what else meets there.
   auto describe = [&](const grt_transfer_part &part) -> Part {
@@ -668,22 +671,39 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
   ExchangeCall calls[GRT_TRANSFER_PARTS];
   size_t count = 0;
   for (unsigned p = 0; p < task.count; ++p)
-    if (parts & 1u << p)
-      moved[count++] = describe(partsOf(task)[p]);
+    if (parts & 1u << p) {
+      const grt_transfer_part &part = partsOf(task)[p];
+      moved[count] = describe(part);
+      moved[count].value = part.value;
+      moved[count++].cut = std::min(part.chunk, part.peer_chunk);
+    }
   for (size_t i = 0; i < count; ++i)
     if (!moved[i].sends)
       begin(moved[i].extent);
+  size_t callCount = 0;
   for (size_t i = 0; i < count; ++i) {
     char *memory = arena->base() + moved[i].extent.offset;
-    calls[i].table = &state.exchanges[moved[i].exchange][self];
-    calls[i].source = moved[i].sends ? memory : arena->base();
-    calls[i].destination = moved[i].sends ? arena->base() : memory;
-    calls[i].bytesPerUnit = manifest.exchanges[moved[i].exchange].tableUnit();
+    // Between two chunks of one role a call has both ends.
+    size_t other = 0;
+    while (other < i && (moved[other].value != moved[i].value ||
+                         moved[other].cut != moved[i].cut))
+      ++other;
+    moved[i].call = other < i ? moved[other].call : callCount++;
+    ExchangeCall &call = calls[moved[i].call];
+    if (other == i) {
+      call.table = &state.exchanges[moved[i].exchange][self];
+      call.source = call.destination = arena->base();
+      call.bytesPerUnit = manifest.exchanges[moved[i].exchange].tableUnit();
+    }
+    if (moved[i].sends)
+      call.source = memory;
+    else
+      call.destination = memory;
     beforeTransfer(moved[i].handoff, moved[i].extent);
   }
   notePlace("transfer");
   communicator->onStream(GRT_STREAM_TRANSFER);
-  communicator->exchange({calls, count});
+  communicator->exchange({calls, callCount});
   communicator->onStream(GRT_STREAM_COMPUTE);
   leaveMark(GRT_STREAM_TRANSFER);
   for (size_t i = 0; i < count; ++i)

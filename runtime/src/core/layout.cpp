@@ -257,8 +257,6 @@ void checkBetweenChunks(const Manifest &manifest,
   }
   const Role &nextRole = *chunks[index + 1].home;
   const Chunk &next = *chunks[index + 1].chunk;
-  if (&role == &nextRole)
-    invalid(place + "the next chunk is of the same stage, they are one");
   const Layer &first = nextRole.layers[next.firstLayer];
   if (chunk.sendActivation != next.recvActivation || chunk.sendActivation < 0)
     invalid(place + "activations are sent by exchange " +

@@ -188,7 +188,15 @@ private:
       std::pair<int, size_t> channel;
       size_t cut;
       bool gradient;
+      size_t sides; ///< roles that meet
       double start, length;
+    };
+    auto isHere = [&](uint16_t number) {
+      return std::any_of(times.roles[r].chunks.begin(),
+                         times.roles[r].chunks.end(),
+                         [&](const PredictedTimes::Chunk &chunk) {
+                           return chunk.number == number;
+                         });
     };
     std::vector<Part> parts;
     static const char *const names[2][2] = {
@@ -203,6 +211,7 @@ private:
                        {2 * part.direction + part.value, cut},
                        cut,
                        gradient,
+                       isHere(part.peer_chunk) ? size_t(1) : size_t(2),
                        0,
                        gradient ? time.gradient : time.activation});
     }
@@ -211,7 +220,7 @@ private:
     bool all = true;
     for (Part &part : parts)
       all &= meet(part.gradient ? Gradient : Activation, part.cut,
-                  roles[r].messages[part.channel], r, 2, roles[r].time,
+                  roles[r].messages[part.channel], r, part.sides, roles[r].time,
                   part.start);
     if (!all)
       return false;

@@ -19,6 +19,7 @@
 #include "core/manifest.h"
 #include "core/sha256.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <dlfcn.h>
@@ -300,6 +301,18 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
         if (seen & bit)
           invalid(place + ": two parts of one direction and value");
         seen |= bit;
+        // A role that waits for itself waits for ever.
+        auto isOtherEnd = [&](const grt_transfer_part &end) {
+          return end.chunk == one.peer_chunk && end.peer_chunk == one.chunk &&
+                 end.value == one.value && end.direction != one.direction &&
+                 end.micro_batch == one.micro_batch;
+        };
+        const grt_transfer_part *parts = schedule.transfers + task.first;
+        if (role.chunk(one.peer_chunk) &&
+            std::none_of(parts, parts + task.count, isOtherEnd))
+          invalid(place + ": expected both ends of a message between chunks " +
+                  str(one.chunk) + " and " + str(one.peer_chunk) +
+                  ", which are on one role");
       }
     }
   }

@@ -31,8 +31,23 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches 
 
 // -----
 // plan C3
-// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1' or 'zb-h2'}}
+// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1', 'zb-h2' or 'zb-v'}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
+
+// -----
+// plan C7
+// expected-error @+1 {{expected 'pass_times' of a plan to have four numbers of every chunk, found 7}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "zb-v", pipeline_degree = 2, pass_times = [1, 1, 1, 0, 1, 1, 1]>}
+
+// -----
+// plan C7
+// expected-error @+1 {{'pass_times' of a plan: schedule '1f1b' has one order of passes: expected no times that they take}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, pass_times = [1, 1, 1, 0, 1, 1, 1, 0]>}
+
+// -----
+// plan C7
+// expected-error @+1 {{'pass_times' of a plan: expected times of passes from 0 to 1048576, found -2}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "zb-v", pipeline_degree = 2, pass_times = [1, 1, 1, 0, 1, 1, -2, 0, 1, 1, 1, 0, 1, 1, 1, 0]>}
 
 // -----
 // plan C4

@@ -13,6 +13,7 @@
 #include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Concurrency.h"
+#include "galvatron/Strategy/Plan.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 
 #include "mlir/IR/Builders.h"
@@ -126,29 +127,20 @@ class ScheduleTasksPass
     int64_t chunksEach = int64_t(stages.size()) / degree;
     shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
                                            chunksEach, plan.getOffloaded());
+    shape.passTimes = plan.getChunkTimes();
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     auto training = mlir::galvatron::getTraining(module);
     bool delays = schedule->delay(shape) > 0;
     shape.delayedNorm = delays && training && training.getClip();
-    if (training && training.getClipDelayed() && !delays)
-      return module.emitOpError()
-             << "schedule '" << schedule->name()
-             << "' clips by the norm of its own batch: expected '--clip=on', "
-                "or schedule '2bw'";
-    if (shape.delayedNorm && !training.getClipDelayed())
-      return module.emitOpError()
-             << "schedule '" << schedule->name()
-             << "' updates a stage without a look at the others, so gradients "
-                "cannot be clipped by their global norm: expected training "
-                "without clipping, or by the norm of the batch before "
-                "('--clip=off', '--clip=delayed')";
-    if (shape.justInTime && training && training.getClip())
-      return module.emitOpError()
-             << "offload '" << plan.getOffload().getValue()
-             << "' updates chunks before all gradients are known, so they "
-                "cannot be clipped by their global norm: expected training "
-                "without clipping ('--clip=off')";
+    if (training) {
+      ::galvatron::TrainingOptions asked;
+      asked.clip = training.getClip();
+      asked.clipDelayed = training.getClipDelayed();
+      if (llvm::Error error =
+              ::galvatron::checkClipping(*schedule, plan.getOffloaded(), asked))
+        return module.emitOpError(llvm::toString(std::move(error)));
+    }
     liveSets = mlir::galvatron::getLiveSets(model);
 
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -485,13 +477,13 @@ class ScheduleTasksPass
     std::string cut = ("cut" + Twine(stage.getIndex())).str();
     FlatSymbolRefAttr activation = exchanges.get(
         nextStage.getLoc(),
-        ::galvatron::reshardPlan(before, after, stage.getDevices(),
-                                 nextStage.getDevices(), samples),
+        ::galvatron::handOnPlan(before, after, stage.getDevices(),
+                                nextStage.getDevices(), samples),
         *bytes, getTensors(set, before, after), cut + ".activation");
     FlatSymbolRefAttr gradient = exchanges.get(
         nextStage.getLoc(),
-        ::galvatron::reshardPlan(after, before, nextStage.getDevices(),
-                                 stage.getDevices(), samples),
+        ::galvatron::handOnPlan(after, before, nextStage.getDevices(),
+                                stage.getDevices(), samples),
         *bytes, getTensors(set, after, before), cut + ".gradient");
     // The same names on both kinds of operations.
     chunk->setAttr("send_activation", activation);

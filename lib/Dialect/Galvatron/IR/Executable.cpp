@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 
 using namespace mlir;
@@ -229,27 +230,49 @@ LogicalResult verifyElementTypes(ModelOp model) {
   return success();
 }
 
+/// By stage the first one with the devices that it has to have: as the plan's
+/// schedule says; without a plan stages take the groups of devices in turns.
+SmallVector<size_t> firstStages(ModelOp model) {
+  SmallVector<StageOp, 8> stages = model.getStages();
+  auto count = static_cast<int64_t>(stages.size());
+  PlanAttr plan;
+  if (auto module = model->getParentOfType<ModuleOp>())
+    plan = getPlan(module);
+  bool binds = plan && count % plan.getPipelineDegree() == 0;
+  auto again = llvm::find_if(llvm::drop_begin(stages), [&](StageOp stage) {
+    return stage.getDevices() == stages.front().getDevices();
+  });
+  int64_t groups =
+      binds ? plan.getPipelineDegree() : std::distance(stages.begin(), again);
+  SmallVector<size_t> firsts;
+  for (int64_t stage = 0; stage < count; ++stage)
+    firsts.push_back(
+        binds ? llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()))
+                    ->home({groups, plan.getMicroBatches(), count / groups},
+                           stage)
+              : stage % groups);
+  return firsts;
+}
+
 /// The stages that are there already have the devices from 0 on, as the ranks
 /// of a program are numbered. The model's verifier sees to it that no two have
-/// one in part. Stages with the same devices are chunks of one: they take the
-/// groups in turns.
+/// one in part. Stages with the same devices are chunks of one.
 LogicalResult verifyDevices(ModelOp model) {
   SmallVector<StageOp, 8> stages = model.getStages();
+  if (stages.empty())
+    return success();
+  SmallVector<size_t> firsts = firstStages(model);
   int64_t count = 0;
-  size_t groups = 0; // before the first one comes again
   for (auto [number, stage] : llvm::enumerate(stages)) {
-    if (number > 0 && groups == 0 &&
-        stage.getDevices() == stages.front().getDevices())
-      groups = number;
-    if (groups == 0) {
+    if (firsts[number] == number) {
       count += stage.getDevices().size();
       continue;
     }
-    StageOp first = stages[number % groups];
+    StageOp first = stages[firsts[number]];
     if (stage.getDevices() != first.getDevices())
       return stage.emitOpError()
              << "expected the devices of stage " << first.getIndex()
-             << ": the groups of devices come in one order, chunk by chunk";
+             << ", which has a chunk of the same role";
   }
   for (StageOp stage : stages)
     for (int64_t device : stage.getDevices())

@@ -63,10 +63,24 @@ LogicalResult StrategyAttr::verify(EmitError emitError,
   return success();
 }
 
+static std::vector<::galvatron::PassTimes>
+toPassTimes(DenseI64ArrayAttr numbers) {
+  std::vector<::galvatron::PassTimes> times;
+  for (int64_t i = 0; numbers && i + 3 < numbers.size(); i += 4)
+    times.push_back(
+        {numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+  return times;
+}
+
+std::vector<::galvatron::PassTimes> PlanAttr::getChunkTimes() const {
+  return toPassTimes(getPassTimes());
+}
+
 LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
                                int64_t pipelineDegree, int64_t memory,
-                               ArrayAttr devices, StringAttr offload) {
+                               ArrayAttr devices, StringAttr offload,
+                               DenseI64ArrayAttr passTimes) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -94,6 +108,20 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     if (*kept == ::galvatron::Offload::Off)
       return emitError() << "expected 'offload' of a plan to be 'optimizer' or "
                             "'all', found 'off', which no plan says";
+  }
+  // (C7)
+  if (passTimes) {
+    ::galvatron::ScheduleShape shape{pipelineDegree, microBatches};
+    int64_t ofStages = 4 * pipelineDegree;
+    if (passTimes.empty() || passTimes.size() % ofStages)
+      return emitError() << "expected 'pass_times' of a plan to have four "
+                            "numbers of every chunk, found "
+                         << passTimes.size();
+    shape.chunks = passTimes.size() / ofStages;
+    shape.passTimes = toPassTimes(passTimes);
+    if (llvm::Error error = (*kind)->check(shape))
+      return emitError() << "'pass_times' of a plan: "
+                         << llvm::toString(std::move(error));
   }
   if (!devices)
     return success();

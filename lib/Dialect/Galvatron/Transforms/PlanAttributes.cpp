@@ -221,6 +221,7 @@ mlir::galvatron::getScheduleShape(ModuleOp module) {
   int64_t chunks = (count + degree - 1) / degree;
   auto shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
                                               chunks, plan.getOffloaded());
+  shape.passTimes = plan.getChunkTimes();
   llvm::Error error = schedule->check(shape);
   if (error && count > degree) {
     last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "
@@ -265,6 +266,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.schedule =
       llvm::cantFail(::galvatron::parseSchedule(attribute.getSchedule()));
   plan.offload = attribute.getOffloaded();
+  plan.passTimes = attribute.getChunkTimes();
   plan.pipelineDegree = stageCount;
   FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
   if (failed(shape))
@@ -336,11 +338,17 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   StringAttr offload;
   if (plan.offload != ::galvatron::Offload::Off)
     offload = StringAttr::get(context, ::galvatron::offloadName(plan.offload));
+  DenseI64ArrayAttr passTimes;
+  SmallVector<int64_t> numbers;
+  for (const ::galvatron::PassTimes &times : plan.passTimes)
+    numbers.append({times.forward, times.input, times.weight, times.message});
+  if (!numbers.empty())
+    passTimes = DenseI64ArrayAttr::get(context, numbers);
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
-                                memory, convertDevices(context, plan),
-                                offload));
+                                memory, convertDevices(context, plan), offload,
+                                passTimes));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

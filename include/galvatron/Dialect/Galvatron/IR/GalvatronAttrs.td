@@ -143,6 +143,9 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `memory`, if given, replaces the memory budget of every device, in bytes.
     `devices` are those of every stage, in the order of its local ranks; without
     it stages are equal groups of consecutive devices.
+    `pass_times` are what the order of passes is made for, where the schedule
+    makes it for any: of each chunk, in the order of the model, what a forward
+    pass, the two parts of a backward pass and a message to the next chunk take.
     `offload` says which states have their home on the host (`optimizer` or
     `all`), and with `,just-in-time` that chunks are updated behind their last
     backward passes; without it none has.
@@ -160,16 +163,21 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C5) no list is empty, and together they have the numbers from 0 on, each
       once;
     - (C6) `offload` is `optimizer` or `all`, each alone or with
-      `,just-in-time`.
+      `,just-in-time`;
+    - (C7) `pass_times` has four numbers of each chunk, which the schedule
+      accepts.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
                         "int64_t":$pipeline_degree,
                         DefaultValuedParameter<"int64_t", "0">:$memory,
                         OptionalParameter<"::mlir::ArrayAttr">:$devices,
-                        OptionalParameter<"::mlir::StringAttr">:$offload);
+                        OptionalParameter<"::mlir::StringAttr">:$offload,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pass_times);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
+    /// By chunk; empty if there are none.
+    std::vector<::galvatron::PassTimes> getChunkTimes() const;
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
   }];
