@@ -24,6 +24,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeTwoBuffers());
   add(makeZeroBubble());
   add(makeZeroBubbleLong());
+  add(makePacks());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {
@@ -48,7 +49,7 @@ const Schedule &defaultSchedule() {
 }
 
 ArrayRef<StringLiteral> plannedOnlySchedules() {
-  static constexpr StringLiteral names[] = {"harmony-pp", "harmony-dp"};
+  static constexpr StringLiteral names[] = {"harmony-dp"};
   return names;
 }
 

@@ -79,6 +79,10 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
 }
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 bool Schedule::splitsBackward() const { return false; }
+int64_t Schedule::waitingPlaces(const ScheduleShape & /*shape*/,
+                                int64_t /*role*/) const {
+  return 0;
+}
 bool Schedule::separatesMessages(const ScheduleShape &shape) const {
   return shape.chunks > 1;
 }
@@ -194,6 +198,7 @@ void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
   bool tied = any_of(program.ties, [role](const TieRoles &tie) {
     return tie.owner == role || tie.borrower == role;
   });
+  bool sums = program.sumsTied(role);
   std::vector<Task> &end = program.roles[role].part(SchedulePart::StepEnd);
   auto append = [&](TaskKind kind, int64_t chunk = 0) {
     Task task;
@@ -202,12 +207,13 @@ void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
     end.push_back(task);
   };
   std::vector<int64_t> chunks = program.chunksOf(role);
-  llvm::erase_if(chunks,
-                 [&](int64_t chunk) { return program.updatesBehind(chunk); });
+  llvm::erase_if(chunks, [&](int64_t chunk) {
+    return program.updatesBehind(chunk) || program.chunks[chunk].forwardOnly;
+  });
   // The last chunk ends its backward passes first.
   for (int64_t chunk : reverse(chunks))
     append(TaskKind::SyncGradients, chunk);
-  if (tied)
+  if (sums)
     append(TaskKind::TieReduce);
   if (withNorm)
     append(TaskKind::Norm);

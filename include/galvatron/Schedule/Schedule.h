@@ -39,6 +39,10 @@ struct ScheduleShape {
   bool slotsAtHome = false;   ///< see TaskProgram
   /// Gradients that are late are clipped by the norm of the batch before.
   bool delayedNorm = false;
+  /// Of a schedule of packs: the first layers of those that run forward only,
+  /// and of those that run backward. Chunks are these, in this order, and roles
+  /// may have different numbers of them.
+  std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
@@ -51,7 +55,20 @@ struct ScheduleShape {
             offload.activations};
   }
 
-  int64_t allChunks() const { return roles * chunks; }
+  bool hasPacks() const { return !backwardPacks.empty(); }
+  int64_t allChunks() const {
+    return hasPacks() ? static_cast<int64_t>(forwardPacks.size()) + runCount()
+                      : roles * chunks;
+  }
+  /// Runs of layers that the model is cut into, and the chunk of one that has
+  /// its states.
+  int64_t runCount() const {
+    return hasPacks() ? static_cast<int64_t>(backwardPacks.size())
+                      : roles * chunks;
+  }
+  int64_t chunkOfRun(int64_t run) const {
+    return static_cast<int64_t>(forwardPacks.size()) + run;
+  }
 };
 
 class Schedule {
@@ -86,6 +103,8 @@ public:
   /// Whether outputs that wait and gradients that came have regions of their
   /// own (Accesses.h).
   virtual bool separatesMessages(const ScheduleShape &shape) const;
+  /// See RoleProgram.
+  virtual int64_t waitingPlaces(const ScheduleShape &shape, int64_t role) const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;
@@ -115,10 +134,10 @@ private:
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
-/// "harmony-pp", "harmony-dp": spaces of the planner (Planner/PlannedOnly.h)
-/// whose schedules nothing can compile or run.
+/// "harmony-dp": a space of the planner (Planner/PlannedOnly.h) whose schedule
+/// nothing can compile or run.
 llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
-/// "schedule 'harmony-pp' is planned, not executed yet".
+/// "schedule 'harmony-dp' is planned, not executed yet".
 std::string notExecuted(llvm::StringRef schedule);
 
 } // namespace galvatron
