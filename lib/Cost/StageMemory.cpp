@@ -100,6 +100,15 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   return memory;
 }
 
+LayerFootprint forwardOnlyFootprint(LayerFootprint footprint) {
+  footprint.forwardTransient =
+      align64(footprint.stashBytes) + align64(footprint.forwardTransient);
+  footprint.stashBytes = footprint.backwardTransient = 0;
+  footprint.gradientBytes = footprint.borrowedGradientBytes = 0;
+  footprint.optimizerBytes = 0;
+  return footprint;
+}
+
 int64_t StageLayer::heldBytes() const {
   return align64(footprint.inputBytes) + entering;
 }
@@ -120,6 +129,7 @@ void StageShape::setSchedule(const Schedule &schedule,
   slotsAtHome = shape.slotsAtHome;
   splitsBackward = schedule.splitsBackward();
   separatesMessages = schedule.separatesMessages(shape);
+  hasPacks = shape.hasPacks();
 }
 
 int64_t StageShape::gradientBytes(const LayerFootprint &footprint) const {
@@ -243,6 +253,8 @@ namespace {
 struct ChunkOfStage {
   ArrayRef<StageLayer> layers;
   bool last;
+  bool forwardOnly = false, readsData = false;
+  int64_t inFlight = 1;
 };
 } // namespace
 
@@ -252,7 +264,8 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
     return {{layers, shape.lastStage}};
   std::vector<ChunkOfStage> chunks;
   for (const StageChunk &chunk : shape.chunks) {
-    chunks.push_back({layers.take_front(chunk.layers), chunk.last});
+    chunks.push_back({layers.take_front(chunk.layers), chunk.last,
+                      chunk.forwardOnly, chunk.readsData, chunk.inFlight});
     layers = layers.drop_front(chunk.layers);
   }
   return chunks;
@@ -270,8 +283,11 @@ namespace {
 /// Bytes of the places between layers.
 struct BetweenLayers {
   int64_t boundary = 0, received = 0, sent = 0;
+  int64_t waiting = 0; ///< each place
 
-  int64_t total() const { return boundary + received + sent; }
+  int64_t total(const StageShape &shape) const {
+    return boundary + received + sent + shape.waitingPlaces * waiting;
+  }
 };
 } // namespace
 
@@ -279,6 +295,18 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
                                    const StageShape &shape) {
   BetweenLayers bytes;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
+    // What comes in is a forward pack's, or the last one's, where it does not
+    // begin with data; a gradient comes into all others.
+    if (shape.hasPacks && (chunk.forwardOnly || chunk.last)) {
+      if (!chunk.readsData)
+        bytes.waiting = std::max(bytes.waiting, chunk.layers.front().front);
+      if (chunk.forwardOnly) {
+        bytes.sent = std::max(bytes.sent, chunk.layers.back().behind);
+        continue;
+      }
+    } else if (shape.hasPacks) {
+      bytes.waiting = std::max(bytes.waiting, chunk.layers.back().behind);
+    }
     for (auto [l, layer] : enumerate(chunk.layers)) {
       bytes.boundary = std::max(
           bytes.boundary, layerMemory(layer.footprint, layer.samples).boundary);
@@ -352,11 +380,23 @@ static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
   return slot;
 }
 
+/// Of packs: what goes into one that recomputes, the most of any.
+static int64_t stashBytes(ArrayRef<StageLayer> layers,
+                          const StageShape &shape) {
+  int64_t most = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    if (chunk.inFlight > 0)
+      most = std::max(most, chunk.layers.front().front);
+  return most;
+}
+
 /// Slots on the host. The last chunk of the model runs backward behind forward:
 /// if it has one slot that never leaves the device.
 static int64_t homeSlots(const StageShape &shape) {
   if (!shape.slotsAtHome)
     return 0;
+  if (shape.hasPacks)
+    return shape.inFlight;
   bool staysHere = shape.chunks.empty() ? shape.lastStage && shape.inFlight == 1
                                         : shape.chunks.back().last &&
                                               shape.chunks.back().inFlight == 1;
@@ -368,8 +408,9 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   if (shape.residentChunks == 0)
     return ledger;
   addStates(layers, shape, ledger);
-  ledger.activations =
-      multiplyBytes(homeSlots(shape), slotBytes(layers, shape));
+  ledger.activations = multiplyBytes(homeSlots(shape),
+                                     shape.hasPacks ? stashBytes(layers, shape)
+                                                    : slotBytes(layers, shape));
   return ledger;
 }
 
@@ -400,7 +441,7 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   for (const LayerTemporaries &layer : placeTemporaries(layers, shape))
     ledger.backward = std::max(
         ledger.backward, std::max(layer.forwardEnd, layer.backwardEnd) - slot);
-  ledger.communication = betweenLayers(layers, shape).total();
+  ledger.communication = betweenLayers(layers, shape).total(shape);
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime = addBytes(
       multiplyBytes(shape.batches, stageData(layers).bytes(shape.microBatches)),
@@ -446,6 +487,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     layout.optimizer = {home.parameters + home.gradients, home.optimizer};
     layout.homeSlots = {layout.optimizer.offset + layout.optimizer.bytes,
                         home.activations};
+    layout.homeSlotBytes =
+        shape.hasPacks ? stashBytes(layers, shape) : layout.slotBytes;
   } else {
     place(layout.parameters, ledger.parameters);
     place(layout.gradients, ledger.gradients);
@@ -457,6 +500,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.received, between.received);
     place(layout.sent, between.sent);
   }
+  if (shape.hasPacks)
+    place(layout.waiting, shape.waitingPlaces * between.waiting);
   StageData data = stageData(layers);
   int64_t copyBegin = at;
   place(layout.data, shape.batches * data.bytes(shape.microBatches));

@@ -52,6 +52,9 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
       continue;
+    // Planned in a space of their own.
+    if (schedule->runsPacks())
+      continue;
     if (late && options.training.clip && !options.training.clipDelayed) {
       decisions.push_back(schedule->name().str() +
                           ": gradients cannot be clipped by their global norm");

@@ -236,6 +236,8 @@ class Packs final : public Schedule {
 public:
   StringRef name() const override { return "harmony-pp"; }
 
+  bool runsPacks() const override { return true; }
+
   Error check(const ScheduleShape &shape) const override {
     if (!shape.hasPacks())
       return makeError("schedule 'harmony-pp' runs packs of layers, which "

@@ -25,6 +25,9 @@ namespace galvatron {
 Schedule::~Schedule() = default;
 
 Error Schedule::check(const ScheduleShape &shape) const {
+  if (shape.hasPacks() && !runsPacks())
+    return makeError("schedule '" + name() +
+                     "' has the chunks of its stages, no packs of layers");
   if (shape.roles < 1)
     return makeError("expected at least one stage, found " +
                      Twine(shape.roles));
@@ -79,6 +82,7 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
 }
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 bool Schedule::splitsBackward() const { return false; }
+bool Schedule::runsPacks() const { return false; }
 int64_t Schedule::waitingPlaces(const ScheduleShape & /*shape*/,
                                 int64_t /*role*/) const {
   return 0;

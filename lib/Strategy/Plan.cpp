@@ -148,8 +148,8 @@ std::string PlanStage::layerText() const {
 }
 
 void PlanStage::setRanges(ArrayRef<LayerRange> ranges) {
-  firstLayer = ranges.front().first;
-  layerCount = ranges.front().count;
+  firstLayer = ranges.empty() ? 0 : ranges.front().first;
+  layerCount = ranges.empty() ? 0 : ranges.front().count;
   chunks.clear();
   if (ranges.size() > 1)
     chunks = ranges.vec();
@@ -161,6 +161,13 @@ int64_t Plan::chunksPerStage() const {
 }
 
 ScheduleShape Plan::shape() const {
+  if (schedule->runsPacks()) {
+    std::vector<int64_t> backward;
+    for (const PlanChunk &chunk : chunks())
+      backward.push_back(chunk.layers.first);
+    return ScheduleShape::ofPacks(pipelineDegree, microBatches, offload,
+                                  forwardPacks, std::move(backward));
+  }
   auto shape = ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
                                  offload);
   shape.delayedNorm = schedule->delay({}) > 0 && training.clipDelayed;
@@ -171,7 +178,9 @@ std::vector<PlanChunk> Plan::chunks() const {
   std::vector<PlanChunk> list;
   for (size_t s = 0; s < stages.size(); ++s)
     for (const LayerRange &range : stages[s].ranges())
-      list.push_back({static_cast<int64_t>(s), range});
+      // A stage may have forward packs alone.
+      if (range.count > 0 || !schedule->runsPacks())
+        list.push_back({static_cast<int64_t>(s), range});
   llvm::sort(list, [](const PlanChunk &a, const PlanChunk &b) {
     return a.layers.first < b.layers.first;
   });
@@ -210,7 +219,8 @@ Error Plan::check() const {
   if (stages.empty())
     return makeError("plan: expected at least one stage");
   for (size_t i = 0; i < stages.size(); ++i)
-    if (int64_t found = stages[i].ranges().size(); found != chunksPerStage())
+    if (int64_t found = stages[i].ranges().size();
+        found != chunksPerStage() && !schedule->runsPacks())
       return makeError("plan: stage " + number(i) + ": expected " +
                        number(chunksPerStage()) +
                        " chunks as stage 0 has, "
@@ -232,10 +242,17 @@ Error Plan::check() const {
   }
   // Chunk by chunk, in the order of the model.
   std::vector<size_t> seenOf(stages.size(), 0);
-  for (int64_t c = 0, all = shape().allChunks(); c < all; ++c) {
-    int64_t i = schedule->home(shape(), c);
+  ScheduleShape made = shape();
+  for (int64_t c = 0, all = made.runCount(); c < all; ++c) {
+    int64_t i = schedule->home(made, made.chunkOfRun(c));
     const PlanStage &stage = stages[i];
-    LayerRange range = stage.ranges()[seenOf[i]++];
+    std::vector<LayerRange> ranges = stage.ranges();
+    if (seenOf[i] == ranges.size())
+      return makeError("plan: stage " + number(i) +
+                       ": expected more packs, "
+                       "found " +
+                       number(ranges.size()));
+    LayerRange range = ranges[seenOf[i]++];
     std::string where = "plan: stage " + number(i) + ": ";
     if (chunksPerStage() > 1)
       where = "plan: chunk " + number(c) + " (stage " + number(i) + "): ";

@@ -68,6 +68,12 @@
 // chunks take the places in turns, and a place is as large as the largest of
 // its chunks.
 //
+// Chunks that are packs (Schedule/Packs.cpp) take the one slot of a device in
+// turns. What runs layers forward only has their parameters and keeps their
+// inputs; what forward functions keep besides are temporaries there. A stage
+// has places in which messages wait, and at home what goes into packs that
+// recompute, of all micro-batches.
+//
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
@@ -155,7 +161,14 @@ struct StageChunk {
   size_t layers = 0; ///< behind those of the chunks before it
   int64_t inFlight = 1;
   bool last = false; ///< of the model
+  /// Of packs: it runs forward only, and nothing that goes on with another
+  /// chunk's output comes into it.
+  bool forwardOnly = false, readsData = false;
 };
+
+/// Of a layer that runs forward only: nobody needs its gradients, or what its
+/// forward function keeps.
+LayerFootprint forwardOnlyFootprint(LayerFootprint footprint);
 
 /// What one layer adds to the formula.
 struct LayerMemory {
@@ -202,6 +215,9 @@ struct StageShape {
   /// Slots have their home on the host, and the devices have one.
   bool slotsAtHome = false;
   int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
+  /// Its chunks are packs, whose messages wait in so many places.
+  bool hasPacks = false;
+  int64_t waitingPlaces = 0;
   /// Takes all that a schedule says besides its slots.
   void setSchedule(const Schedule &schedule, const ScheduleShape &shape);
 };
@@ -269,11 +285,14 @@ struct StageLayout {
   int64_t homeBytes = 0;
   /// Of it: slots, where they have their home there.
   ArenaRegion homeSlots;
+  int64_t homeSlotBytes = 0; ///< each
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that
   /// waits to be sent or resharded. Else these are in `boundary`.
   ArenaRegion received, sent;
+  /// Of a stage of packs: messages that came, in places of one size.
+  ArenaRegion waiting;
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's

@@ -55,6 +55,18 @@ struct ScheduleShape {
             offload.activations};
   }
 
+  /// Of packs that begin with these layers. What they recompute from has its
+  /// home on the host with the states.
+  static ScheduleShape ofPacks(int64_t roles, int64_t microBatches,
+                               Offload offload, std::vector<int64_t> forward,
+                               std::vector<int64_t> backward) {
+    ScheduleShape shape = of(roles, microBatches, /*chunks=*/1, offload);
+    shape.slotsAtHome = true;
+    shape.forwardPacks = std::move(forward);
+    shape.backwardPacks = std::move(backward);
+    return shape;
+  }
+
   bool hasPacks() const { return !backwardPacks.empty(); }
   int64_t allChunks() const {
     return hasPacks() ? static_cast<int64_t>(forwardPacks.size()) + runCount()
@@ -103,6 +115,8 @@ public:
   /// Whether outputs that wait and gradients that came have regions of their
   /// own (Accesses.h).
   virtual bool separatesMessages(const ScheduleShape &shape) const;
+  /// Whether its chunks are packs (TaskProgram::hasPacks).
+  virtual bool runsPacks() const;
   /// See RoleProgram.
   virtual int64_t waitingPlaces(const ScheduleShape &shape, int64_t role) const;
 

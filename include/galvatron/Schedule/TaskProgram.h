@@ -234,8 +234,10 @@ struct TaskProgram {
   /// Whether gradients of tied parameters are summed over the role's chunks
   /// and others'.
   bool sumsTied(int64_t role) const;
-  /// Whether some role has more than one.
-  bool hasSeveralChunks() const { return chunks.size() > roles.size(); }
+  /// Whether a chunk's number is not its role's.
+  bool hasSeveralChunks() const {
+    return hasPacks || chunks.size() > roles.size();
+  }
   /// Whether a role has parameters of another role's, so that it takes their
   /// values while batches go on.
   bool takesTied(int64_t role) const;

@@ -222,6 +222,9 @@ struct Plan {
   bool exactPeak = false;
   std::vector<PlanStage> stages;
   std::vector<PlanLayer> layers;
+  /// Of a schedule of packs: the first layers of those that run forward only.
+  /// The stages' chunks are the backward packs.
+  std::vector<int64_t> forwardPacks;
 
   double tokensPerSecond() const {
     return samplesPerSecond * static_cast<double>(seqLen);
@@ -234,7 +237,8 @@ struct Plan {
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
 
-  /// What its schedule is made for; every stage has as many chunks.
+  /// What its schedule is made for. Every stage has as many chunks, unless they
+  /// are packs.
   ScheduleShape shape() const;
   int64_t chunksPerStage() const;
   std::vector<PlanChunk> chunks() const;

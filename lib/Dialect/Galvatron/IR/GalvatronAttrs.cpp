@@ -129,6 +129,17 @@ StrategyAttr StrategyAttr::get(MLIRContext *context,
              : ::galvatron::Offload::Off;
 }
 
+::galvatron::ScheduleShape PlanAttr::getShape(int64_t chunks) const {
+  if (!getPacks())
+    return ::galvatron::ScheduleShape::of(
+        getPipelineDegree(), getMicroBatches(), chunks, getOffloaded());
+  ArrayRef<int64_t> forward = cast<DenseI64ArrayAttr>(getPacks()[0]),
+                    backward = cast<DenseI64ArrayAttr>(getPacks()[1]);
+  return ::galvatron::ScheduleShape::ofPacks(getPipelineDegree(),
+                                             getMicroBatches(), getOffloaded(),
+                                             forward.vec(), backward.vec());
+}
+
 //===----------------------------------------------------------------------===//
 // ClusterAttr
 //===----------------------------------------------------------------------===//

@@ -66,7 +66,8 @@ LogicalResult StrategyAttr::verify(EmitError emitError,
 LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
                                int64_t pipelineDegree, int64_t memory,
-                               ArrayAttr devices, StringAttr offload) {
+                               ArrayAttr devices, StringAttr offload,
+                               ArrayAttr packs) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -94,6 +95,25 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     if (*kept == ::galvatron::Offload::Off)
       return emitError() << "expected 'offload' of a plan to be 'optimizer' or "
                             "'all', found 'off', which no plan says";
+  }
+  // (C7)
+  if (packs) {
+    if (packs.size() != 2 ||
+        !llvm::all_of(packs, llvm::IsaPred<DenseI64ArrayAttr>))
+      return emitError()
+             << "expected two lists of first layers as 'packs' of a "
+                "plan, found "
+             << packs;
+    auto kept = offload ? *::galvatron::parseOffload(offload.getValue())
+                        : ::galvatron::Offload(::galvatron::Offload::Off);
+    auto shape = ::galvatron::ScheduleShape::ofPacks(
+        pipelineDegree, microBatches, kept,
+        cast<DenseI64ArrayAttr>(packs[0]).asArrayRef().vec(),
+        cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec());
+    if (!shape.hasPacks())
+      return emitError() << "expected a backward pack in 'packs' of a plan";
+    if (llvm::Error error = (*kind)->check(shape))
+      return emitError() << llvm::toString(std::move(error));
   }
   if (!devices)
     return success();

@@ -100,7 +100,8 @@ private:
         [&]() { return module.emitError(); }, module.getContext(), newBatch,
         newMicroBatches, StringRef(newSchedule), degree,
         old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr(),
-        old ? old.getOffload() : StringAttr());
+        old ? old.getOffload() : StringAttr(),
+        old ? old.getPacks() : ArrayAttr());
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

@@ -81,7 +81,7 @@ struct BalancePipelinePass
                       PlanAttr::get(module.getContext(), plan.getBatch(),
                                     plan.getMicroBatches(), plan.getSchedule(),
                                     count, plan.getMemory(), ArrayAttr(),
-                                    plan.getOffload()));
+                                    plan.getOffload(), ArrayAttr()));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

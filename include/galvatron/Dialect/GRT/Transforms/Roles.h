@@ -39,7 +39,11 @@ struct RoleChunk {
   int64_t number, slots;
   FlatSymbolRefAttr sendActivation, recvActivation, sendGradient, recvGradient;
   size_t firstLayer = 0; ///< among those of the role
-  SmallVector<LayerOp> layers;
+  SmallVector<LayerOp> layers = {};
+  /// Of packs, see ChunkOp.
+  bool forwardOnly = false;
+  int64_t stashFrom = -1;
+  FlatSymbolRefAttr recvStash = {};
 };
 SmallVector<RoleChunk> getChunks(RoleOp role);
 

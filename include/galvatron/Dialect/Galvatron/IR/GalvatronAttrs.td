@@ -146,6 +146,9 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `offload` says which states have their home on the host (`optimizer` or
     `all`), and with `,just-in-time` that chunks are updated behind their last
     backward passes; without it none has.
+    `packs`, of schedule `harmony-pp` alone, are the first layers of the packs
+    that run forward only, and of those that run backward; the latter are the
+    stages of layers.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -160,18 +163,23 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C5) no list is empty, and together they have the numbers from 0 on, each
       once;
     - (C6) `offload` is `optimizer` or `all`, each alone or with
-      `,just-in-time`.
+      `,just-in-time`;
+    - (C7) `packs` are two lists, and are what the schedule can have.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
                         "int64_t":$pipeline_degree,
                         DefaultValuedParameter<"int64_t", "0">:$memory,
                         OptionalParameter<"::mlir::ArrayAttr">:$devices,
-                        OptionalParameter<"::mlir::StringAttr">:$offload);
+                        OptionalParameter<"::mlir::StringAttr">:$offload,
+                        OptionalParameter<"::mlir::ArrayAttr">:$packs);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
+    /// What its schedule is made for, with so many chunks of a stage, or its
+    /// packs.
+    ::galvatron::ScheduleShape getShape(int64_t chunks) const;
   }];
   let genVerifyDecl = 1;
 }
