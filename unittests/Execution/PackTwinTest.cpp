@@ -16,7 +16,8 @@
 #include "gtest/gtest.h"
 
 #include <filesystem>
-#include <numeric>
+#include <iostream>
+#include <random>
 #include <unistd.h>
 
 using namespace galvatron;
@@ -84,6 +85,126 @@ TEST_F(PackTwinTest, SeveralDevices) {
   expectTwins(model, packed(model, 2, {4, 2}, {2, 1, 3, 2}, 6, 6));
   expectTwins(model, packed(model, 3, {2, 2, 2}, {1, 5, 2}, 8, 4));
   expectTwins(model, packed(model, 4, {1, 1, 2, 3}, {1, 2, 3, 1, 1}, 6, 3));
+}
+
+/// Packs at random, of either direction by itself, on one to four devices.
+TEST_F(PackTwinTest, RandomConfigurations) {
+  std::mt19937 generator(22);
+  auto among = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(generator);
+  };
+  bool all = std::getenv("GALVATRON_LONG");
+  TwinModel model;
+  model.layers = all ? 22 : 10;
+  auto cut = [&](int64_t layers, int64_t longest) {
+    std::vector<int64_t> packs;
+    for (; layers > 0; layers -= packs.back())
+      packs.push_back(std::min(among(1, longest), layers));
+    return packs;
+  };
+  for (int64_t i = 0; i < (all ? 30 : 7); ++i) {
+    std::vector<int64_t> backward = cut(model.modelLayers(), 3);
+    std::vector<int64_t> forward =
+        among(0, 2) ? cut(model.modelLayers() - backward.back(), 4)
+                    : std::vector(backward.begin(), backward.end() - 1);
+    int64_t microBatches = among(1, 6);
+    TwinPlan plan = packed(model, among(1, 4), forward, backward,
+                           microBatches * among(1, 2), microBatches,
+                           /*justInTime=*/among(0, 1));
+    TwinOptions options;
+    options.clip = !plan.offload.justInTime;
+    options.dtype = among(0, 3) ? "f64" : "f32";
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    TwinRun run = expectTwins(model, plan, options);
+    uint64_t arenas = 0, homes = 0, fullest = 0;
+    for (const ::grt::RankMemory &rank : run.memory) {
+      arenas += rank.plannedPeakBytes;
+      homes += rank.homeBytes;
+      fullest = std::max(fullest,
+                         100 * rank.measuredPeakBytes / rank.plannedPeakBytes);
+    }
+    std::cout << plan.str().substr(0, 60) << ": homes " << homes << ", arenas "
+              << arenas << ", fullest " << fullest << "%\n";
+  }
+}
+
+/// Packs of one layer: the table of docs/harmony.md with the update on the host
+/// and a joined last pack, to the byte.
+TEST_F(PackTwinTest, BytesAreThoseOfTheTable) {
+  TwinModel model;
+  const int64_t width = model.width, layers = model.modelLayers();
+  // All are multiples of the alignment.
+  const int64_t embedding = (model.vocabulary + model.positions) * width,
+                block = 12 * width * width + 13 * width,
+                head = model.vocabulary * width + 2 * width;
+  const int64_t forward = embedding + model.layers * block;
+  std::vector<int64_t> single(size_t(layers), 1);
+  for (int64_t devices : {1, 2, 4})
+    for (int64_t microBatches : {1, 4, 7}) {
+      TwinOptions options;
+      options.steps = 2;
+      TwinRun run = expectTwins(
+          model,
+          packed(model, devices, std::vector(single.begin(), single.end() - 1),
+                 single, 2 * microBatches, microBatches),
+          options);
+      ASSERT_EQ(run.swaps.size(), size_t(devices));
+      ::grt::RankSwaps sum;
+      for (const ::grt::RankSwaps &rank : run.swaps) {
+        sum.parameters.in += rank.parameters.in;
+        sum.gradients.out += rank.gradients.out;
+        sum.activations.in += rank.activations.in;
+        sum.activations.out += rank.activations.out;
+        EXPECT_EQ(rank.parameters.out, 0u);
+        EXPECT_EQ(rank.gradients.in, 0u);
+      }
+      const int64_t values = options.steps * 8;
+      EXPECT_EQ(int64_t(sum.parameters.in), values * (2 * forward + head));
+      EXPECT_EQ(int64_t(sum.gradients.out), values * (forward + head));
+      // Of blocks: the first layer reads data, the last one is joined.
+      int64_t stash =
+          values * model.layers * 2 * microBatches * model.positions * width;
+      EXPECT_EQ(int64_t(sum.activations.out), stash);
+      EXPECT_EQ(int64_t(sum.activations.in), stash);
+    }
+}
+
+/// Checkpoints are of what is at home, so any plan goes on from them.
+TEST_F(PackTwinTest, ResumedUnderAnotherPlan) {
+  TwinModel model;
+  TwinOptions options;
+  TwinRun expected = runTwin(context, model, singleRank(model, 8), options);
+  ASSERT_EQ(expected.error, "");
+  std::string folder =
+      ::testing::TempDir() + "pack-twin-" + std::to_string(getpid());
+  TwinPlan packs = packed(model, 3, {2, 2, 2}, {3, 1, 2, 2}, 8, 4);
+  TwinPlan here = uniformPlan(model, 2, llvm::cantFail(Strategy::parse("zdp2")),
+                              8, 2, "1f1b");
+  for (auto [from, to] : {std::pair(packs, here), {here, packs}}) {
+    std::filesystem::remove_all(folder);
+    TwinRun resumed =
+        runResumedTwin(context, model, from, to, /*before=*/3, folder, options);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+  }
+  std::filesystem::remove_all(folder);
+}
+
+/// What packs cannot do is refused by name.
+TEST_F(PackTwinTest, RefusedByName) {
+  TwinModel model;
+  TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2);
+  plan.strategies[1] = Strategy().withCheckpoint(true);
+  EXPECT_NE(runTwin(context, model, plan, {})
+                .error.find("expected strategy 'single' in a pack"),
+            std::string::npos);
+  TwinModel encoder;
+  encoder.family = "t5";
+  std::vector<int64_t> lengths = {5, encoder.modelLayers() - 5};
+  EXPECT_NE(
+      runTwin(context, encoder, packed(encoder, 2, {5}, lengths, 4, 2), {})
+          .error.find("runs models that are chains"),
+      std::string::npos);
 }
 
 } // namespace
