@@ -366,7 +366,8 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
     auto add = [](int64_t &sum, int64_t bytes) {
       sum = addBytes(sum, align64(bytes));
     };
-    add(ledger.parameters, footprint.parameterBytes);
+    if (layer.parametersOf < 0)
+      add(ledger.parameters, footprint.parameterBytes);
     add(ledger.gradients, shape.gradientBytes(footprint));
     add(ledger.optimizer, footprint.optimizerBytes);
   }
@@ -558,7 +559,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.gradients = gradients;
     placement.optimizer = optimizer;
     placement.stash = stash;
-    parameters += align64(footprint.parameterBytes);
+    if (layers[l].parametersOf < 0)
+      parameters += align64(footprint.parameterBytes);
     gradients += shape.gradientBytes(footprint);
     optimizer += align64(footprint.optimizerBytes);
     stash += layers[l].heldBytes() + align64(footprint.stashBytes);
@@ -571,6 +573,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
   }
+  for (size_t l = 0; l < layers.size(); ++l)
+    if (int64_t other = layers[l].parametersOf; other >= 0)
+      layout.layers[l].parameters = layout.layers[other].parameters;
   return layout;
 }
 

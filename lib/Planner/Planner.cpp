@@ -118,6 +118,8 @@ static Expected<PlannerResult> planAny(LayerModel &model,
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
+  if (options.space == "harmony-pp")
+    return planner::planHarmonyExecuted(model, cluster, options);
   if (isExecutedSpace(options.space)) {
     if (options.offload != Offload::Off)
       return makeError("space '" + options.space +

@@ -390,6 +390,10 @@ json::Value Plan::toJson() const {
                       {"layers", std::move(layerArray)}};
   if (offload != Offload::Off)
     object["offload"] = offloadName(offload);
+  if (schedule->runsPacks()) {
+    object["packs-f"] = json::Array(forwardPacks);
+    object["packs-b"] = json::Array(shape().backwardPacks);
+  }
   if (!foundBy.empty()) {
     object["found-by"] = foundBy;
     if (provenGapPercent)
@@ -508,6 +512,17 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.provenAmong = reader.stringOr("proven-among", "");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
+  if (reader.has("u-f"))
+    reader.fail("'u-f': packs of a layer profile are no program's, expected a "
+                "plan that is made of the model");
+  if (reader.has("packs-f"))
+    if (const json::Array *array = reader.array("packs-f"))
+      for (const json::Value &first : *array) {
+        if (std::optional<int64_t> number = first.getAsInteger())
+          plan.forwardPacks.push_back(*number);
+        else
+          reader.fail("'packs-f': expected integers");
+      }
   if (std::string name = reader.string("schedule"); !reader.failed()) {
     Expected<const Schedule *> schedule = parseSchedule(name);
     if (schedule)

@@ -125,6 +125,10 @@ struct StageLayer {
   /// Its layout differs from that of the layer in front in its stage.
   bool resharded = false;
 
+  /// Of a layer that runs forward only: the one of the stage that runs
+  /// backward, whose parameters at home are its own; -1: it has a copy.
+  int64_t parametersOf = -1;
+
   /// What it holds of tensors in front of it, besides what its functions keep.
   int64_t heldBytes() const;
   /// LayerModel::dataOf(), and which samples each rank holds

@@ -186,6 +186,8 @@ private:
     if (forwardOnly)
       stageLayer.footprint =
           ::galvatron::forwardOnlyFootprint(stageLayer.footprint);
+    if (forwardOnly)
+      stageLayer.parametersOf = getLayerWithStates(role, layer);
     stageLayer.forwardAhead = layer.getForwardAhead();
     stageLayer.backwardAhead = layer.getBackwardAhead();
     stageLayer.front = front;

@@ -234,6 +234,20 @@ SmallVector<RoleChunk> mlir::grt::getChunks(RoleOp role) {
   return chunks;
 }
 
+int64_t mlir::grt::getLayerWithStates(RoleOp role, LayerOp layer) {
+  int64_t found = -1;
+  for (const RoleChunk &chunk : getChunks(role))
+    for (auto [i, other] : llvm::enumerate(chunk.layers)) {
+      LayerOp op = other;
+      if (op == layer && !chunk.forwardOnly)
+        return -1;
+      if (op != layer && op.getIndex() == layer.getIndex() &&
+          !chunk.forwardOnly)
+        found = int64_t(chunk.firstLayer + i);
+    }
+  return found;
+}
+
 FailureOr<SmallVector<PlacedChunk>>
 mlir::grt::getChunks(ArrayRef<RoleOp> roles) {
   SmallVector<PlacedChunk> chunks;
@@ -280,6 +294,9 @@ FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
         StringAttr name = tensor.getParameter().getAttr();
         TensorPlace place{int64_t(r), int64_t(l), int64_t(t)};
         Holders &entry = holders[name];
+        // What runs forward only where its states are has no copy of them.
+        if (tensor.getGroup() != 0 && getLayerWithStates(roleOp, layer) >= 0)
+          continue;
         if (tensor.getGroup() != 0) {
           entry.borrowers.push_back({place, layer});
           continue;

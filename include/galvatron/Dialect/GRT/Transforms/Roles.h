@@ -47,6 +47,10 @@ struct RoleChunk {
 };
 SmallVector<RoleChunk> getChunks(RoleOp role);
 
+/// The layer of a role that has the states of one that runs forward only, by
+/// its position there; -1: another role has them, or the layer its own.
+int64_t getLayerWithStates(RoleOp role, LayerOp layer);
+
 /// The chunks of all roles by number, and which role has them. Fails, with a
 /// diagnostic, unless they are numbered from 0 without gaps.
 struct PlacedChunk {
