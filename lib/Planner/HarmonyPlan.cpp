@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChunkedSearch.h"
 #include "CostTables.h"
 #include "PlannedOnly.h"
 
@@ -368,6 +369,11 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
       continue;
     }
     Plan plan = priced->plan();
+    if (std::optional<Infeasible> full =
+            fullHost(cluster, plan, options.hostMemory)) {
+      closest = std::move(*full);
+      continue;
+    }
     plan.foundBy = "heuristic";
     plan.searchMs = std::chrono::duration<double, std::milli>(
                         std::chrono::steady_clock::now() - begin)
@@ -386,9 +392,8 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
   }
   if (!closest) {
     closest.emplace();
-    closest->reason = "no packs of space '" + options.space +
-                      "' are as many as "
-                      "the " +
+    closest->reason = "no packing that was tried has a backward pack for "
+                      "each of the " +
                       std::to_string(problem.leastPacks) + " devices";
   }
   return PlannerResult{std::move(*closest), {}, {}, 0};

@@ -166,8 +166,7 @@ private:
   /// Simulates unless the computation of one device alone takes as long as the
   /// best step so far: only a shorter one replaces it, so nothing is lost.
   void consider(HarmonyConfig config, StringRef forward, StringRef backward) {
-    size_t packs = config.forwardPacks.size() + config.backwardPacks.size();
-    if (packs < static_cast<size_t>(problem.leastPacks))
+    if (config.backwardPacks.size() < static_cast<size_t>(problem.leastPacks))
       return;
     ++result.considered;
     if (result.plan &&

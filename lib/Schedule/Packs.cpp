@@ -259,11 +259,11 @@ public:
          shape.forwardPacks.back() >= shape.backwardPacks.back()))
       return makeError("schedule 'harmony-pp': expected forward packs of the "
                        "layers in front of the last backward pack");
-    if (shape.allChunks() < shape.roles)
-      return makeError("schedule 'harmony-pp': expected at least a pack for "
-                       "each of " +
+    if (shape.runCount() < shape.roles)
+      return makeError("schedule 'harmony-pp': expected at least a backward "
+                       "pack for each of " +
                        Twine(shape.roles) + " devices, found " +
-                       Twine(shape.allChunks()));
+                       Twine(shape.runCount()));
     return Schedule::check(shape);
   }
 

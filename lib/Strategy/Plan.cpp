@@ -148,8 +148,8 @@ std::string PlanStage::layerText() const {
 }
 
 void PlanStage::setRanges(ArrayRef<LayerRange> ranges) {
-  firstLayer = ranges.empty() ? 0 : ranges.front().first;
-  layerCount = ranges.empty() ? 0 : ranges.front().count;
+  firstLayer = ranges.front().first;
+  layerCount = ranges.front().count;
   chunks.clear();
   if (ranges.size() > 1)
     chunks = ranges.vec();
@@ -178,9 +178,7 @@ std::vector<PlanChunk> Plan::chunks() const {
   std::vector<PlanChunk> list;
   for (size_t s = 0; s < stages.size(); ++s)
     for (const LayerRange &range : stages[s].ranges())
-      // A stage may have forward packs alone.
-      if (range.count > 0 || !schedule->runsPacks())
-        list.push_back({static_cast<int64_t>(s), range});
+      list.push_back({static_cast<int64_t>(s), range});
   llvm::sort(list, [](const PlanChunk &a, const PlanChunk &b) {
     return a.layers.first < b.layers.first;
   });

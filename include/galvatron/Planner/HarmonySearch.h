@@ -41,7 +41,7 @@ struct HarmonyProblem {
   /// in the public code, and for Tables 1 and 6).
   bool allSizes = false;
   /// What programs have: forward and backward with micro-batches of one size,
-  /// and at least so many packs of both together.
+  /// and at least so many backward packs.
   bool equalSizes = false;
   int64_t leastPacks = 0;
   /// Instead of packing: all packs that fit. At most kMostExhaustiveLayers.

@@ -605,7 +605,7 @@ grt.schedule @s role @r {
 
 // grt.role: places, not a negative number of them
 // expected-error @+1 {{expected no negative number of waiting places, found -1}}
-"grt.role"() <{sym_name = "r", stage = 0 : i64, devices = array<i64: 0>, slots = 0 : i64, waiting_places = -1 : i64}> ({}) : () -> ()
+grt.role @r stage 0 devices [0] slots 0 attributes {waiting_places = -1 : i64} {}
 
 // -----
 

@@ -243,9 +243,6 @@ class ScheduleTasksPass
       int64_t end = number + 1 < packs.size() ? packs[number + 1]
                                               : shape.backwardPacks.back();
       int64_t role = schedule->home(shape, int64_t(number));
-      // A role without stages is the device that is left for it.
-      if (devices[role].empty())
-        devices[role] = {role};
       sources.push_back({SmallVector<mlir::galvatron::LayerOp>(
                              ArrayRef(layers).slice(first, end - first)),
                          devices[role], int64_t(number), first,
