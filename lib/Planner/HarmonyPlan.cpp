@@ -230,6 +230,14 @@ HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
   if (cluster.deviceCount() > 1)
     problem.machine.peerRate = cluster.linkBetween(0, 1).bandwidth;
   problem.machine.memoryRate = cluster.deviceType(0).memoryBandwidth;
+  // Where the host's cores are the devices they copy themselves, through their
+  // own share of its memory, and no task waits for another process.
+  if (!backendTraits(cluster.backendOf({0})).streams) {
+    auto devices = static_cast<double>(problem.machine.devices);
+    problem.machine.taskOverhead = 0;
+    problem.machine.swapRate = devices * problem.machine.memoryRate / 2;
+    problem.machine.messageRate = 2 * devices * problem.machine.peerRate;
+  }
   problem.backwardPackings = {PackingMethod::BalancedTime,
                               PackingMethod::BalancedMemory,
                               PackingMethod::GreedyBackward};

@@ -280,6 +280,7 @@ class ScheduleTasksPass
                llvm::function_ref<Operation *(const ChunkSource &)> opOf) {
     auto forward = int64_t(shape.forwardPacks.size());
     auto last = int64_t(sources.size()) - 1;
+    auto chunks = schedule->build(shape).chunks;
     for (int64_t i = 0; i <= last; ++i) {
       const ChunkSource &source = sources[i];
       if (i < forward) {
@@ -294,11 +295,9 @@ class ScheduleTasksPass
                          sources[i - 1], opOf(sources[i - 1]),
                          liveSets[source.firstLayer])))
         return failure();
-      if (i == forward || i == last)
+      int64_t from = chunks[i].stashFrom;
+      if (from < 0)
         continue;
-      // The forward pack that the layer in front is in, or ends behind.
-      int64_t from = llvm::upper_bound(shape.forwardPacks, source.firstLayer) -
-                     shape.forwardPacks.begin() - 1;
       if (failed(connect(exchanges, sources[from], nullptr, "stash", source,
                          opOf(source), liveSets[source.firstLayer])))
         return failure();
