@@ -279,11 +279,21 @@ std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
   return all;
 }
 
+/// What backward needs of a micro-batch, the most of any chunk.
+static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
+  int64_t slot = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    slot = std::max(slot, keptBytes(chunk.layers));
+  return slot;
+}
+
 namespace {
 /// Bytes of the places between layers.
 struct BetweenLayers {
   int64_t boundary = 0, received = 0, sent = 0;
   int64_t waiting = 0; ///< each place
+  /// What is sent waits at the beginning of the transient region instead.
+  bool sendsFromTransient = false;
 
   int64_t total(const StageShape &shape) const {
     return boundary + received + sent + shape.waitingPlaces * waiting;
@@ -322,13 +332,49 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
     bytes.received = std::max(bytes.received, behind);
     bytes.sent = std::max(bytes.sent, behind);
   }
-  if (shape.chunks.empty()) {
-    // One region has them all; what is sent and received lives at one time.
-    if (!shape.lastStage)
-      bytes.boundary = std::max(bytes.boundary, 2 * layers.back().behind);
-    bytes.received = bytes.sent = 0;
-  }
   return bytes;
+}
+
+namespace {
+/// The regions of a stage of which one decides about another's size.
+struct SharedRegions {
+  int64_t slot = 0;
+  int64_t transient = 0;
+  BetweenLayers between;
+  std::vector<LayerTemporaries> temporaries;
+};
+} // namespace
+
+static SharedRegions sharedRegions(ArrayRef<StageLayer> layers,
+                                   const StageShape &shape) {
+  SharedRegions regions;
+  regions.slot = slotBytes(layers, shape);
+  regions.temporaries = placeTemporaries(layers, shape);
+  // A layer's temporaries may use what later layers keep.
+  for (const LayerTemporaries &layer : regions.temporaries)
+    regions.transient =
+        std::max(regions.transient,
+                 std::max(layer.forwardEnd, layer.backwardEnd) - regions.slot);
+  BetweenLayers &between = regions.between;
+  between = betweenLayers(layers, shape);
+  if (!shape.chunks.empty())
+    return regions;
+  // One region has them all; what is sent and received lives at one time.
+  between.received = between.sent = 0;
+  if (shape.lastStage)
+    return regions;
+  int64_t behind = layers.back().behind;
+  int64_t together = std::max(between.boundary, 2 * behind);
+  bool passes = behind > align64(layers.back().footprint.outputBytes);
+  int64_t transient = std::max(regions.transient, behind);
+  if (shape.mayShareTransient() && !passes &&
+      transient + between.boundary < regions.transient + together) {
+    between.sendsFromTransient = true;
+    regions.transient = transient;
+    return regions;
+  }
+  between.boundary = together;
+  return regions;
 }
 
 namespace {
@@ -371,14 +417,6 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
     add(ledger.gradients, shape.gradientBytes(footprint));
     add(ledger.optimizer, footprint.optimizerBytes);
   }
-}
-
-/// What backward needs of a micro-batch, the most of any chunk.
-static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
-  int64_t slot = 0;
-  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
-    slot = std::max(slot, keptBytes(chunk.layers));
-  return slot;
 }
 
 /// Of packs: what goes into one that recomputes, the most of any.
@@ -436,13 +474,10 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
       ledger.gradients = addBytes(ledger.gradients, place.gradients);
     }
   }
-  int64_t slot = slotBytes(layers, shape);
-  ledger.activations = multiplyBytes(shape.slotsOnDevice(), slot);
-  // A layer's temporaries may use what later layers keep.
-  for (const LayerTemporaries &layer : placeTemporaries(layers, shape))
-    ledger.backward = std::max(
-        ledger.backward, std::max(layer.forwardEnd, layer.backwardEnd) - slot);
-  ledger.communication = betweenLayers(layers, shape).total(shape);
+  SharedRegions regions = sharedRegions(layers, shape);
+  ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
+  ledger.backward = regions.transient;
+  ledger.communication = regions.between.total(shape);
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime = addBytes(
       multiplyBytes(shape.batches, stageData(layers).bytes(shape.microBatches)),
@@ -495,8 +530,11 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.gradients, ledger.gradients);
     place(layout.optimizer, ledger.optimizer);
   }
-  BetweenLayers between = betweenLayers(layers, shape);
+  SharedRegions regions = sharedRegions(layers, shape);
+  const BetweenLayers &between = regions.between;
   place(layout.boundary, between.boundary);
+  if (between.sendsFromTransient)
+    layout.sent = {layout.transient.offset, layers.back().behind};
   if (!shape.chunks.empty()) {
     place(layout.received, between.received);
     place(layout.sent, between.sent);
@@ -525,7 +563,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
   int64_t stash = 0;
-  std::vector<LayerTemporaries> temporaries = placeTemporaries(layers, shape);
+  const std::vector<LayerTemporaries> &temporaries = regions.temporaries;
   std::set<size_t> begins; // the first layers of chunks
   size_t begin = 0;
   for (const StageChunk &chunk : shape.chunks) {

@@ -123,6 +123,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
     PipelineStage stage;
     stage.inFlight = shape.inFlight;
     stage.memory = layout.memory[s] - stageConstantBytes(shape);
+    stage.sendsFromTransient = shape.mayShareTransient();
     auto [it, fresh] = placeIndex.try_emplace(
         {layout.place[s], layout.movePlace[s], contentions[s]},
         placeIndex.size());

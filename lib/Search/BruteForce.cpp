@@ -198,9 +198,17 @@ public:
       if (l > first[s] && changes(l) && !problem.boundaryBehind.empty())
         buffers = std::max(buffers, live(l - 1, l - 1) + live(l - 1, l));
     }
-    if (s + 1 < problem.stages.size() && !problem.boundaryBehind.empty())
-      buffers = std::max(buffers, 2 * live(behind[s] - 1, behind[s] - 1));
-    return state + kept + region + buffers;
+    if (s + 1 == problem.stages.size() || problem.boundaryBehind.empty())
+      return state + kept + region + buffers;
+    size_t last = behind[s] - 1;
+    int64_t output = live(last, last);
+    int64_t bytes = state + kept + region + std::max(buffers, output + output);
+    bool passes = problem.boundaries.at(problem.boundaryBehind.at(last))
+                      .passing.at(option(last).layoutClass) > 0;
+    if (problem.stages[s].sendsFromTransient && !passes)
+      bytes =
+          std::min(bytes, state + kept + std::max(region, output) + buffers);
+    return bytes;
   }
 
   bool changes(size_t l) const {

@@ -198,10 +198,16 @@ int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
     highest = std::max(highest, kept + option.transient);
     buffers = std::max(buffers, option.boundary);
   }
-  if (const PipelineBoundary *end = problem.behind(begin + options.size() - 1))
-    buffers = std::max(buffers, 2 * end->live[options.back()->layoutClass]);
-  return state + (problem.stages[stage].inFlight - 1) * kept + highest +
-         buffers;
+  int64_t held = state + (problem.stages[stage].inFlight - 1) * kept;
+  const PipelineBoundary *end = problem.behind(begin + options.size() - 1);
+  if (!end)
+    return held + highest + buffers;
+  size_t last = options.back()->layoutClass;
+  int64_t bytes = held + highest + std::max(buffers, 2 * end->live[last]);
+  if (problem.stages[stage].sendsFromTransient && end->passing[last] == 0)
+    bytes = std::min(bytes, held + std::max(highest, kept + end->live[last]) +
+                                buffers);
+  return bytes;
 }
 
 PipelineValue evaluatePipeline(const PipelineProblem &problem,

@@ -109,6 +109,7 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   run.end = group.end;
   run.memory = problem.stages[stage].memory;
   run.inFlight = problem.stages[stage].inFlight;
+  run.sendsFromTransient = problem.stages[stage].sendsFromTransient;
   run.entered = stage > 0;
   run.endCharge = tables.endCharge(stage, run.end);
   run.byFirstClass = stage > 0;

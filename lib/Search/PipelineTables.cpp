@@ -73,7 +73,8 @@ PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
     auto it = llvm::find_if(stations, [&](const Station &station) {
       return station.place == stage.place &&
              station.inFlight == stage.inFlight &&
-             station.memory == stage.memory;
+             station.memory == stage.memory &&
+             station.sendsFromTransient == stage.sendsFromTransient;
     });
     stationOf.push_back(it - stations.begin());
     if (it != stations.end())
@@ -82,6 +83,7 @@ PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
     stations.back().place = stage.place;
     stations.back().inFlight = stage.inFlight;
     stations.back().memory = stage.memory;
+    stations.back().sendsFromTransient = stage.sendsFromTransient;
   }
   for (Station &station : stations)
     buildStation(station, boundsOnly);

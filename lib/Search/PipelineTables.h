@@ -81,10 +81,11 @@ struct Curve {
 };
 
 /// Stages that no bound can tell apart: one place, one number of micro-batches
-/// in flight, one memory.
+/// in flight, one memory, one place for what is sent.
 struct Station {
   size_t place = 0;
   int64_t inFlight = 1, memory = 0;
+  bool sendsFromTransient = false;
   std::vector<const Choices *> options; ///< by layer; ties at their cheapest
   std::vector<int64_t> leastBytes;      ///< exclusive prefix
   std::vector<int64_t> leastBoundary;   ///< by layer

@@ -261,17 +261,24 @@ private:
           run.endCharge ? (*run.endCharge)[option.layoutClass] : 0;
       label.time = option.time + charge;
       label.nosync = option.nosync + charge;
-      const PipelineBoundary *end = boundaryInFront(count);
-      label.memory = Memory::of(
-          option, transientOf(l, option),
-          end ? std::max(option.boundary, 2 * end->live[option.layoutClass])
-              : option.boundary);
       label.parent = 0;
       label.option = option.index;
-      label.group = static_cast<uint32_t>(
-          (run.byLastClass ? option.layoutClass : 0) * classes +
-          option.layoutClass);
-      admit(l, option.layoutClass, label);
+      size_t c = option.layoutClass;
+      label.group =
+          static_cast<uint32_t>((run.byLastClass ? c : 0) * classes + c);
+      const PipelineBoundary *end = boundaryInFront(count);
+      int64_t transient = transientOf(l, option);
+      auto admitWith = [&](int64_t transient, int64_t boundary) {
+        Label copy = label;
+        copy.memory = Memory::of(option, transient, boundary);
+        admit(l, c, copy);
+      };
+      admitWith(transient, end ? std::max(option.boundary, 2 * end->live[c])
+                               : option.boundary);
+      // M is the less of two forms, so a label for each.
+      if (end && run.sendsFromTransient && end->passing[c] == 0 &&
+          2 * end->live[c] > option.boundary)
+        admitWith(std::max(transient, end->live[c]), option.boundary);
     }
   }
 

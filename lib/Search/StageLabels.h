@@ -77,6 +77,7 @@ struct StageRun {
   std::vector<const std::vector<Picoseconds> *> startCharge;
 
   int64_t inFlight = 1;
+  bool sendsFromTransient = false; ///< PipelineStage
   /// From starts.front() on, by layer: what lives in front of it and, last of
   /// all, behind the stage; null where that is nothing.
   std::vector<const PipelineBoundary *> boundaries;

@@ -346,10 +346,14 @@ private:
           writeNumbers("window", window);
         if (arena.getWorkspace())
           writeExtent("workspace", arena.getWorkspace());
-        // The first two have the same bytes, from either end.
+        // The first two have the same bytes, from either end. Without a place
+        // of its own what comes lies at the beginning of the region.
+        ExtentAttr boundary = arena.getBoundary(), sent = arena.getSent();
+        ExtentAttr received = arena.getReceived();
+        if (sent && !received)
+          received = boundary;
         json.attributeArray("boundary", [&] {
-          for (ExtentAttr extent : {arena.getBoundary(), arena.getBoundary(),
-                                    arena.getReceived(), arena.getSent()})
+          for (ExtentAttr extent : {boundary, boundary, received, sent})
             if (extent)
               json.array([&] {
                 json.value(extent.getOffset());
@@ -531,15 +535,17 @@ private:
 
     DenseI64ArrayAttr data = placement.getData();
     writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());
-    bool hasSeveral =
-        bool(layer->getParentOfType<RoleOp>().getArena()->getSent());
+    // What is resharded waits in the region of one chunk, whatever is sent.
+    ArenaAttr arena = *layer->getParentOfType<RoleOp>().getArena();
+    bool hasPlace =
+        arena.getSent() && (arena.getReceived() || !layer.getForwardReshard());
     json.attributeObject("output", [&] {
       OutputPlace place = placement.getOutput();
       json.attribute("kind", stringifyOutputPlace(place));
       if (place == OutputPlace::Slot)
         json.attribute("layer", number + 1);
       else if (place == OutputPlace::Boundary)
-        json.attribute("buffer", hasSeveral ? kSentBuffer : 1);
+        json.attribute("buffer", hasPlace ? kSentBuffer : 1);
     });
     for (auto [key, buffer] : {std::pair("grad-in", placement.getGradIn()),
                                {"grad-out", placement.getGradOut()}}) {

@@ -126,7 +126,49 @@ TEST(StageMemory, unaligned_sizes_are_rounded_up) {
   EXPECT_EQ(ledger.parameters, 64);
   EXPECT_EQ(ledger.activations, 128);
   EXPECT_EQ(ledger.backward, 64 + 128);
-  EXPECT_EQ(ledger.communication, 2 * 128);
+  EXPECT_EQ(ledger.communication, 64 + 128);
+}
+
+TEST(StageMemory, an_output_waits_among_temporaries_if_that_takes_less) {
+  // An embedding: only its backward has temporaries.
+  std::vector<StageLayer> layers = {layer(0, 768, 0, 0, 512)};
+  layers[0].behind = 768;
+  StageShape shape{2, 4, false};
+  StageLedger ledger = stageLedger(layers, shape);
+  EXPECT_EQ(ledger.backward, 768);
+  EXPECT_EQ(ledger.communication, 768);
+  StageLayout layout = stageLayout(layers, shape);
+  EXPECT_EQ(layout.bytes, ledger.total());
+  EXPECT_EQ(layout.sent.offset, layout.transient.offset);
+  EXPECT_EQ(layout.sent.bytes, 768);
+
+  // Temporaries of forward have the output in front of them.
+  layers[0].footprint.forwardTransient = 128;
+  EXPECT_EQ(stageLedger(layers, shape).backward, 768 + 128);
+  layout = stageLayout(layers, shape);
+  EXPECT_GE(layout.layers[0].forwardTransient, layout.slotBytes + 768);
+  EXPECT_EQ(layout.sent.offset, layout.transient.offset);
+
+  // It stays between layers if a message takes its time, where passes have two
+  // parts, where other tensors are sent with it, and if that takes no more.
+  auto isBetween = [&] {
+    StageLedger ledger = stageLedger(layers, shape);
+    return ledger.communication == 2 * layers[0].behind &&
+           stageLayout(layers, shape).sent.bytes == 0;
+  };
+  shape.backend.streams = true;
+  EXPECT_TRUE(isBetween());
+  shape.backend.streams = false;
+  shape.splitsBackward = true;
+  EXPECT_TRUE(isBetween());
+  shape.splitsBackward = false;
+  EXPECT_FALSE(isBetween());
+  layers[0].behind += 64;
+  EXPECT_TRUE(isBetween());
+  layers[0].behind -= 64;
+  layers[0].footprint.forwardTransient = 0;
+  layers[0].footprint.backwardTransient = 0;
+  EXPECT_TRUE(isBetween());
 }
 
 TEST(StageMemory, a_lone_layer_without_boundaries_has_no_boundary_buffers) {

@@ -102,6 +102,7 @@ PipelineProblem randomProblem(std::mt19937_64 &random, Sizes sizes = {}) {
     stage.inFlight = gpipe
                          ? problem.microBatches
                          : std::min<int64_t>(stages - s, problem.microBatches);
+    stage.sendsFromTransient = (problem.microBatches + s) % 2 == 0;
     problem.stages.push_back(stage);
     if (s + 1 < stages)
       problem.cutPlace.push_back(pick(random, 0, places - 1));

@@ -24,6 +24,12 @@
 // sizes are. A set has all tensors that are alive at its boundary, each at a
 // multiple of 64 bytes.
 //
+// Where messages are sent before the next function runs and no tensor passes
+// the end of the stage, its output may instead wait in the transient region,
+// in the room in front of its layer's forward temporaries: that is then at
+// least so large, and communication without its last term. A stage takes what
+// is less (an embedding alone: one set instead of two).
+//
 // A tensor that passes layers is kept once by the first of neighbouring layers
 // of one layout: it counts like an input of that one (StageLayer::entering).
 //
@@ -222,6 +228,13 @@ struct StageShape {
   /// Its chunks are packs, whose messages wait in so many places.
   bool hasPacks = false;
   int64_t waitingPlaces = 0;
+  /// Whether the stage's last output may wait in the transient region: nothing
+  /// runs between a forward and the message of its output. With streams a
+  /// message is on its way while the next function runs.
+  bool mayShareTransient() const {
+    return !lastStage && chunks.empty() && !separatesMessages &&
+           !splitsBackward && !backend.streams;
+  }
   /// Takes all that a schedule says besides its slots.
   void setSchedule(const Schedule &schedule, const ScheduleShape &shape);
 };
@@ -293,7 +306,8 @@ struct StageLayout {
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that
-  /// waits to be sent or resharded. Else these are in `boundary`.
+  /// waits to be sent or resharded. Else these are in `boundary`, but `sent`
+  /// may be a part of `transient`.
   ArenaRegion received, sent;
   /// Of a stage of packs: messages that came, in places of one size.
   ArenaRegion waiting;

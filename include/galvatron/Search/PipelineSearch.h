@@ -57,7 +57,10 @@ struct PipelineOption {
 /// a stage, both copies of the gradients live at once, r = live[x] + live[y],
 /// and the latter layer keeps e = passing[y] per micro-batch in flight. So does
 /// the first layer of a stage. At the end of a stage, of class x, what is sent
-/// on and the gradient that comes back live at once, 2 live[x].
+/// on and the gradient that comes back live at once, 2 live[x]. Where nothing
+/// passes (passing[x] is 0) the output may instead wait among the temporaries
+/// of the stage (PipelineStage::sendsFromTransient): if that takes less, M is
+/// sum S + (k - 1) sum f + max(.., sum f + live[x]) + max(g, r).
 struct PipelineBoundary {
   std::vector<int64_t> live;    ///< all tensors
   std::vector<int64_t> passing; ///< those that the former layer did not make
@@ -69,6 +72,8 @@ struct PipelineStage {
   size_t place = 0;
   int64_t inFlight = 1; ///< k
   int64_t memory = 0;   ///< E, bytes for what the layers need
+  /// Its last output may wait in the transient region.
+  bool sendsFromTransient = false;
 };
 
 /// What a cut costs: the sender of the activation pays the one, the sender of

@@ -340,8 +340,16 @@ void Measurement::sayResult() const {
     if (!candidate.rounds.empty())
       known.push_back(&candidate);
   }
-  if (known.empty())
+  size_t missing = candidates.size() - known.size();
+  auto sayMissing = [&] {
+    if (missing)
+      std::printf("%zu of %zu not measured yet: the same command goes on\n",
+                  missing, candidates.size());
+  };
+  if (known.empty()) {
+    sayMissing();
     return;
+  }
   std::stable_sort(known.begin(), known.end(),
                    [](const Candidate *a, const Candidate *b) {
                      return a->milliseconds() < b->milliseconds();
@@ -358,10 +366,7 @@ void Measurement::sayResult() const {
                 candidate->rounds.size());
   }
   const Candidate &fastest = *known.front();
-  size_t missing = candidates.size() - known.size();
-  if (missing)
-    std::printf("%zu of %zu not measured yet: the same command goes on\n",
-                missing, candidates.size());
+  sayMissing();
   auto first = std::min_element(predicted.begin(), predicted.end());
   double gain =
       (measured[size_t(first - predicted.begin())] / measured.front() - 1) *

@@ -8,14 +8,41 @@
 #include "signals.h"
 
 #include <csignal>
+#include <ctime>
 #include <initializer_list>
 
 namespace {
 
 volatile std::sig_atomic_t caught = 0, checkpointWanted = 0, traceWanted = 0;
 
+/// When `caught` came, in seconds: set before it, so never read unset.
+volatile std::sig_atomic_t caughtAt = 0;
+
 /// What timeout(1) ends with, too.
 constexpr int timeIsUp = 124;
+
+/// timeout(1) signals its child and then its process group, launchers do much
+/// the same: what follows within these seconds is the same request.
+constexpr std::sig_atomic_t sameRequestSeconds = 1;
+
+std::sig_atomic_t secondsNow() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::sig_atomic_t(now.tv_sec);
+}
+
+void noteEnding(int number) {
+  if (caught != number) {
+    caughtAt = secondsNow();
+    caught = number;
+    return;
+  }
+  if (secondsNow() - caughtAt <= sameRequestSeconds)
+    return;
+  // Raised again with its default, it ends the process as this returns.
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
 
 } // namespace
 
@@ -38,15 +65,13 @@ void makeWritesFail() {
 
 void catchSignals() {
   struct sigaction action{}, before{};
-  action.sa_handler = [](int number) { caught = number; };
-  // The default comes back after the first; calls that it interrupts go on.
-  action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
+  action.sa_handler = noteEnding;
+  action.sa_flags = SA_RESTART; // calls that it interrupts go on
   for (int number : {SIGINT, SIGTERM, SIGHUP})
     if (number != SIGHUP || (sigaction(number, nullptr, &before) == 0 &&
                              before.sa_handler != SIG_IGN))
       sigaction(number, &action, nullptr);
   action.sa_handler = [](int) { checkpointWanted = 1; };
-  action.sa_flags = SA_RESTART;
   sigaction(SIGUSR1, &action, nullptr);
   action.sa_handler = [](int) { traceWanted = 1; };
   sigaction(SIGUSR2, &action, nullptr);

@@ -38,8 +38,9 @@ Ending endingOf(uint32_t requests);
 /// size, becomes an error of the write instead of a signal.
 void makeWritesFail();
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and a second
-/// one of its kind ends the process as usual; SIGUSR1 asks for a checkpoint,
+/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and another of
+/// its kind ends the process as usual, unless it follows so soon (within 1 to 2
+/// seconds) that both are one request, sent twice; SIGUSR1 asks for a checkpoint,
 /// SIGUSR2 for a trace of the next steps. A SIGHUP that the process was started
 /// to ignore (nohup) stays ignored.
 void catchSignals();

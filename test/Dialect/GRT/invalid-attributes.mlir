@@ -23,8 +23,8 @@
 
 // -----
 // arena C3
-// expected-error @+1 {{expected 'received' and 'sent' together}}
-#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, sent = <0, 64>>
+// expected-error @+1 {{expected 'received' only with 'sent'}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, received = <0, 64>>
 
 // -----
 // ledger C1

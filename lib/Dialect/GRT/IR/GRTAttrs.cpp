@@ -70,8 +70,8 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
            << "expected 'home_slots' only where states have their home "
               "on the host";
   // (C3)
-  if (bool(received) != bool(sent))
-    return emitError() << "expected 'received' and 'sent' together";
+  if (received && !sent)
+    return emitError() << "expected 'received' only with 'sent'";
   // (C4)
   if (homeSlotBytes < 0)
     return emitError() << "expected slots at home of no negative size, found "

@@ -284,8 +284,9 @@ private:
         range(layout.step), copies, layout.homeBytes,
         rangeIf(hasHome, layout.residentParameters),
         rangeIf(hasHome, layout.residentGradients),
-        rangeIf(separates, layout.received), rangeIf(separates, layout.sent),
-        window, rangeIf(layout.libraries.bytes > 0, layout.libraries),
+        rangeIf(separates, layout.received),
+        rangeIf(separates || layout.sent.bytes > 0, layout.sent), window,
+        rangeIf(layout.libraries.bytes > 0, layout.libraries),
         rangeIf(shape.slotsAtHome, layout.homeSlots),
         rangeIf(shape.hasPacks, layout.waiting),
         shape.hasPacks ? layout.homeSlotBytes : 0));

@@ -44,7 +44,8 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     lie there, and the arena has the resident ones; with `home_slots` the slots
     too, and the arena has one. Roles with several chunks
     have boundary buffers of their own for what comes and what goes (`received`,
-    `sent`). `window` is where slots may reach into the transient region: its
+    `sent`); of others what goes may have a place in the transient region.
+    `window` is where slots may reach into the transient region: its
     offset, its bytes, and bytes from one slot to the next. `workspace` is what
     libraries ask for. Roles of packs have places in which messages wait
     (`waiting`, all of one size), and slots at home of `home_slot_bytes` each.
@@ -53,7 +54,7 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     - (C1) rows of `copies` and `window` have three numbers;
     - (C2) resident regions are there exactly with `home_bytes`, and `home_slots`
       only with it;
-    - (C3) `received` and `sent` are there together;
+    - (C3) `received` is there only with `sent`;
     - (C4) `home_slot_bytes` are not negative.
   }];
   let parameters = (ins "ExtentAttr":$parameters, "ExtentAttr":$gradients,
