@@ -239,40 +239,38 @@ struct ChunkAt {
   const Chunk *chunk = nullptr;
 };
 
-/// An exchange that two chunks name, and what it moves between them.
-void checkCut(const Manifest &manifest, const std::string &place,
-              const char *what, int sent, int received, const ExchangeEnd &from,
-              const ExchangeEnd &to) {
-  if (sent != received || sent < 0)
-    invalid(place + what + " are sent by exchange " + str(sent) +
-            ", the other chunk receives exchange " + str(received));
-  checkExchange(manifest.exchanges[sent], from, to);
-}
-
 /// What goes from the chunk's last layer to the first one of the next.
 void checkActivations(const Manifest &manifest, const std::string &place,
                       const ChunkAt &at, const ChunkAt &next) {
   const Layer &last = at.home->layers[at.chunk->endLayer() - 1];
   const Layer &first = next.home->layers[next.chunk->firstLayer];
+  int sent = at.chunk->sendActivation, received = next.chunk->recvActivation;
+  if (sent != received || sent < 0)
+    invalid(place + "activations are sent by exchange " + str(sent) +
+            ", the next chunk receives exchange " + str(received));
   if (last.output != OutputKind::Boundary)
     invalid(place + "the last layer's output is in no boundary buffer");
-  checkCut(manifest, place, "activations", at.chunk->sendActivation,
-           next.chunk->recvActivation,
-           {at.home, at.home->boundary[last.outputBuffer].bytes},
-           {next.home, first.inputBytes});
+  checkExchange(manifest.exchanges[sent],
+                {at.home, at.home->boundary[last.outputBuffer].bytes},
+                {next.home, first.inputBytes});
 }
 
-/// What comes back.
+/// What comes back, if anything does.
 void checkGradients(const Manifest &manifest, const std::string &place,
                     const ChunkAt &at, const ChunkAt &next) {
   const Layer &last = at.home->layers[at.chunk->endLayer() - 1];
   const Layer &first = next.home->layers[next.chunk->firstLayer];
+  int received = at.chunk->recvGradient, sent = next.chunk->sendGradient;
+  if (received != sent)
+    invalid(place + "gradients are received by exchange " + str(received) +
+            ", the next chunk sends exchange " + str(sent));
+  if (received < 0)
+    return;
   if (last.gradIn < 0 || first.gradOut < 0)
     invalid(place + "gradients need buffers on both sides of the cut");
-  checkCut(manifest, place, "gradients", next.chunk->sendGradient,
-           at.chunk->recvGradient,
-           {next.home, next.home->boundary[first.gradOut].bytes},
-           {at.home, at.home->boundary[last.gradIn].bytes});
+  checkExchange(manifest.exchanges[received],
+                {next.home, next.home->boundary[first.gradOut].bytes},
+                {at.home, at.home->boundary[last.gradIn].bytes});
 }
 
 std::string placeOf(const ChunkAt &at) {
@@ -298,8 +296,7 @@ void checkBetweenChunks(const Manifest &manifest,
   if (&role == next.home)
     invalid(place + "the next chunk is of the same stage, they are one");
   checkActivations(manifest, place, chunks[index], next);
-  if (chunk.recvGradient >= 0 || next.chunk->sendGradient >= 0)
-    checkGradients(manifest, place, chunks[index], next);
+  checkGradients(manifest, place, chunks[index], next);
 }
 
 /// The messages of a pack, those that it sends.
@@ -328,7 +325,7 @@ void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
     invalid(place + "sends activations to no chunk");
   }
   if (const ChunkAt *before = peerOf(GRT_SEND, GRT_GRADIENT)) {
-    checkGradients(manifest, place, *before, at);
+    checkGradients(manifest, placeOf(*before), *before, at);
     fits(*before,
          outputBytes(manifest, *before->home, before->chunk->endLayer() - 1));
   } else if (chunk.sendGradient >= 0) {
