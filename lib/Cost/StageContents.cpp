@@ -95,7 +95,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                                       const Plan &plan, int64_t stage) {
   const PlanStage &at = plan.stages[stage];
   StageContents contents;
-  for (size_t l : at.layers()) {
+  auto add = [&](int64_t l, bool forwardOnly) -> Error {
     const Strategy &strategy = plan.layers[l].strategy;
     int64_t local = plan.microBatchSamples() / strategy.sampleShards();
     Expected<LayerFootprint> footprint =
@@ -104,32 +104,66 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
       return makeError("layer '" + plan.layers[l].name +
                        "' cannot have strategy '" + strategy.str() +
                        "': " + toString(footprint.takeError()));
-    contents.layers.push_back(
-        makeStageLayer(*footprint, local, model.dataOf(l), strategy));
-  }
+    contents.layers.push_back(makeStageLayer(
+        forwardOnly ? forwardOnlyFootprint(*footprint) : *footprint, local,
+        model.dataOf(l), strategy));
+    return Error::success();
+  };
+  std::vector<size_t> own = at.layers();
+  for (size_t l : own)
+    if (Error error = add(static_cast<int64_t>(l), /*forwardOnly=*/false))
+      return error;
   StageShape &shape = contents.shape;
   ScheduleShape scheduled = plan.shape();
   shape.inFlight = 0;
-  MutableArrayRef<StageLayer> rest = contents.layers;
+  // Where chunks are packs, its own are followed by those that it runs forward
+  // for others: where they stand changes no sum.
+  std::vector<StageChunk> chunks;
   std::vector<LayerRange> ranges = at.ranges();
-  size_t seen = 0;
-  for (int64_t chunk = 0; chunk < scheduled.allChunks(); ++chunk) {
-    if (plan.schedule->home(scheduled, chunk) != stage)
-      continue;
-    const LayerRange &range = ranges[seen++];
+  auto addChunk = [&](int64_t chunk, const LayerRange &range) {
+    StageChunk held{static_cast<size_t>(range.count),
+                    plan.schedule->slots(scheduled, chunk),
+                    chunk + 1 == scheduled.allChunks()};
+    held.forwardOnly = chunk < scheduled.chunkOfRun(0);
+    held.readsData = range.first == 0;
     std::vector<Strategy> strategies;
     for (int64_t l = range.first; l < range.end(); ++l)
       strategies.push_back(plan.layers[l].strategy);
-    connectLayers(rest.take_front(strategies.size()), strategies, model,
-                  range.first);
-    rest = rest.drop_front(strategies.size());
-    StageChunk held{strategies.size(), plan.schedule->slots(scheduled, chunk),
-                    chunk + 1 == scheduled.allChunks()};
+    size_t before = 0;
+    for (const StageChunk &other : chunks)
+      before += other.layers;
+    connectLayers(
+        MutableArrayRef(contents.layers).slice(before, strategies.size()),
+        strategies, model, range.first);
     shape.inFlight += held.inFlight;
     shape.lastStage |= held.last;
-    if (plan.schedule->separatesMessages(scheduled))
-      shape.chunks.push_back(held);
+    chunks.push_back(held);
+  };
+  size_t seen = 0;
+  for (int64_t run = 0; run < scheduled.runCount(); ++run)
+    if (plan.schedule->home(scheduled, scheduled.chunkOfRun(run)) == stage)
+      addChunk(scheduled.chunkOfRun(run), ranges[seen++]);
+  for (size_t pack = 0; pack < scheduled.forwardPacks.size(); ++pack) {
+    auto number = static_cast<int64_t>(pack);
+    if (plan.schedule->home(scheduled, number) != stage)
+      continue;
+    int64_t first = scheduled.forwardPacks[pack];
+    int64_t end = pack + 1 < scheduled.forwardPacks.size()
+                      ? scheduled.forwardPacks[pack + 1]
+                      : scheduled.backwardPacks.back();
+    for (int64_t l = first; l < end; ++l) {
+      if (Error error = add(l, /*forwardOnly=*/true))
+        return error;
+      // Its own packs have it, in their order.
+      if (plan.layers[l].stage == stage)
+        contents.layers.back().parametersOf =
+            llvm::find(own, static_cast<size_t>(l)) - own.begin();
+    }
+    addChunk(number, {first, end - first});
   }
+  if (plan.schedule->separatesMessages(scheduled))
+    shape.chunks = std::move(chunks);
+  shape.waitingPlaces = plan.schedule->waitingPlaces(scheduled, stage);
   shape.microBatches = plan.microBatches;
   shape.setSchedule(*plan.schedule, scheduled);
   shape.backend = backendTraits(cluster.backendOf(at.devices));

@@ -100,6 +100,15 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   return memory;
 }
 
+LayerFootprint forwardOnlyFootprint(LayerFootprint footprint) {
+  footprint.forwardTransient =
+      align64(footprint.stashBytes) + align64(footprint.forwardTransient);
+  footprint.stashBytes = footprint.backwardTransient = 0;
+  footprint.gradientBytes = footprint.borrowedGradientBytes = 0;
+  footprint.optimizerBytes = 0;
+  return footprint;
+}
+
 int64_t StageLayer::heldBytes() const {
   return align64(footprint.inputBytes) + entering;
 }
@@ -120,6 +129,7 @@ void StageShape::setSchedule(const Schedule &schedule,
   slotsAtHome = shape.slotsAtHome;
   splitsBackward = schedule.splitsBackward();
   separatesMessages = schedule.separatesMessages(shape);
+  hasPacks = shape.hasPacks();
 }
 
 int64_t StageShape::gradientBytes(const LayerFootprint &footprint) const {
@@ -243,6 +253,8 @@ namespace {
 struct ChunkOfStage {
   ArrayRef<StageLayer> layers;
   bool last;
+  bool forwardOnly = false, readsData = false;
+  int64_t inFlight = 1;
 };
 } // namespace
 
@@ -252,7 +264,8 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
     return {{layers, shape.lastStage}};
   std::vector<ChunkOfStage> chunks;
   for (const StageChunk &chunk : shape.chunks) {
-    chunks.push_back({layers.take_front(chunk.layers), chunk.last});
+    chunks.push_back({layers.take_front(chunk.layers), chunk.last,
+                      chunk.forwardOnly, chunk.readsData, chunk.inFlight});
     layers = layers.drop_front(chunk.layers);
   }
   return chunks;
@@ -278,10 +291,13 @@ namespace {
 /// Bytes of the places between layers.
 struct BetweenLayers {
   int64_t boundary = 0, received = 0, sent = 0;
+  int64_t waiting = 0; ///< each place
   /// What is sent waits at the beginning of the transient region instead.
   bool sendsFromTransient = false;
 
-  int64_t total() const { return boundary + received + sent; }
+  int64_t total(const StageShape &shape) const {
+    return boundary + received + sent + shape.waitingPlaces * waiting;
+  }
 };
 } // namespace
 
@@ -289,6 +305,18 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
                                    const StageShape &shape) {
   BetweenLayers bytes;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
+    // What comes in is a forward pack's, or the last one's, where it does not
+    // begin with data; a gradient comes into all others.
+    if (shape.hasPacks && (chunk.forwardOnly || chunk.last)) {
+      if (!chunk.readsData)
+        bytes.waiting = std::max(bytes.waiting, chunk.layers.front().front);
+      if (chunk.forwardOnly) {
+        bytes.sent = std::max(bytes.sent, chunk.layers.back().behind);
+        continue;
+      }
+    } else if (shape.hasPacks) {
+      bytes.waiting = std::max(bytes.waiting, chunk.layers.back().behind);
+    }
     for (auto [l, layer] : enumerate(chunk.layers)) {
       bytes.boundary = std::max(
           bytes.boundary, layerMemory(layer.footprint, layer.samples).boundary);
@@ -384,10 +412,21 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
     auto add = [](int64_t &sum, int64_t bytes) {
       sum = addBytes(sum, align64(bytes));
     };
-    add(ledger.parameters, footprint.parameterBytes);
+    if (layer.parametersOf < 0)
+      add(ledger.parameters, footprint.parameterBytes);
     add(ledger.gradients, shape.gradientBytes(footprint));
     add(ledger.optimizer, footprint.optimizerBytes);
   }
+}
+
+/// Of packs: what goes into one that recomputes, the most of any.
+static int64_t stashBytes(ArrayRef<StageLayer> layers,
+                          const StageShape &shape) {
+  int64_t most = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    if (chunk.inFlight > 0)
+      most = std::max(most, chunk.layers.front().front);
+  return most;
 }
 
 /// Slots on the host. The last chunk of the model runs backward behind forward:
@@ -395,6 +434,8 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
 static int64_t homeSlots(const StageShape &shape) {
   if (!shape.slotsAtHome)
     return 0;
+  if (shape.hasPacks)
+    return shape.inFlight;
   bool staysHere = shape.chunks.empty() ? shape.lastStage && shape.inFlight == 1
                                         : shape.chunks.back().last &&
                                               shape.chunks.back().inFlight == 1;
@@ -406,8 +447,9 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   if (shape.residentChunks == 0)
     return ledger;
   addStates(layers, shape, ledger);
-  ledger.activations =
-      multiplyBytes(homeSlots(shape), slotBytes(layers, shape));
+  ledger.activations = multiplyBytes(homeSlots(shape),
+                                     shape.hasPacks ? stashBytes(layers, shape)
+                                                    : slotBytes(layers, shape));
   return ledger;
 }
 
@@ -435,7 +477,7 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   SharedRegions regions = sharedRegions(layers, shape);
   ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
   ledger.backward = regions.transient;
-  ledger.communication = regions.between.total();
+  ledger.communication = regions.between.total(shape);
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime = addBytes(
       multiplyBytes(shape.batches, stageData(layers).bytes(shape.microBatches)),
@@ -481,6 +523,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     layout.optimizer = {home.parameters + home.gradients, home.optimizer};
     layout.homeSlots = {layout.optimizer.offset + layout.optimizer.bytes,
                         home.activations};
+    layout.homeSlotBytes =
+        shape.hasPacks ? stashBytes(layers, shape) : layout.slotBytes;
   } else {
     place(layout.parameters, ledger.parameters);
     place(layout.gradients, ledger.gradients);
@@ -495,6 +539,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.received, between.received);
     place(layout.sent, between.sent);
   }
+  if (shape.hasPacks)
+    place(layout.waiting, shape.waitingPlaces * between.waiting);
   StageData data = stageData(layers);
   int64_t copyBegin = at;
   place(layout.data, shape.batches * data.bytes(shape.microBatches));
@@ -556,7 +602,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.gradients = gradients;
     placement.optimizer = optimizer;
     placement.stash = stash;
-    parameters += align64(footprint.parameterBytes);
+    if (layers[l].parametersOf < 0)
+      parameters += align64(footprint.parameterBytes);
     gradients += shape.gradientBytes(footprint);
     optimizer += align64(footprint.optimizerBytes);
     stash += layers[l].heldBytes() + align64(footprint.stashBytes);
@@ -568,6 +615,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
   }
+  for (size_t l = 0; l < layers.size(); ++l)
+    if (int64_t other = layers[l].parametersOf; other >= 0)
+      layout.layers[l].parameters = layout.layers[other].parameters;
   return layout;
 }
 

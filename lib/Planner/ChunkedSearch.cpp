@@ -35,6 +35,34 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
+std::optional<Infeasible> fullHost(const Cluster &cluster, const Plan &plan,
+                                   std::optional<int64_t> hostMemory) {
+  std::optional<Infeasible> worst;
+  for (auto [number, stage] : enumerate(plan.stages)) {
+    int64_t needed = stage.hostLedger.total(), share = needed;
+    for (int64_t device : stage.devices)
+      if (hostMemory)
+        share = std::min(
+            share,
+            *hostMemory /
+                cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
+    if (needed <= share ||
+        (worst && needed - share <= worst->neededBytes - worst->availableBytes))
+      continue;
+    Infeasible infeasible;
+    infeasible.reason = "the host's memory does not hold the states: stage " +
+                        std::to_string(number) + " needs " +
+                        std::to_string(needed) +
+                        " bytes, a device's share is " + std::to_string(share);
+    infeasible.stage = static_cast<int64_t>(number);
+    infeasible.neededBytes = needed;
+    infeasible.availableBytes = share;
+    infeasible.ledger = stage.hostLedger;
+    worst = std::move(infeasible);
+  }
+  return worst;
+}
+
 int64_t chunksOf(const PlannerOptions &options) {
   if (!options.schedule)
     return 1;
@@ -280,7 +308,8 @@ private:
         return false;
       }
       if (priced->feasible()) {
-        std::optional<Infeasible> full = fullHost(priced->plan());
+        std::optional<Infeasible> full =
+            fullHost(cluster, priced->plan(), options.hostMemory);
         if (!full)
           return take(std::move(*priced));
         // What is recomputed has no home there, so that does not help.
@@ -319,35 +348,6 @@ private:
       return input.takeError();
     plan.passTimes = passTimes(*input);
     return Error::success();
-  }
-
-  /// The stage that needs most beyond its devices' shares of their hosts.
-  std::optional<Infeasible> fullHost(const Plan &plan) const {
-    std::optional<Infeasible> worst;
-    for (auto [number, stage] : enumerate(plan.stages)) {
-      int64_t needed = stage.hostLedger.total(), share = needed;
-      for (int64_t device : stage.devices)
-        if (options.hostMemory)
-          share = std::min(
-              share,
-              *options.hostMemory /
-                  cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
-      if (needed <= share ||
-          (worst &&
-           needed - share <= worst->neededBytes - worst->availableBytes))
-        continue;
-      Infeasible infeasible;
-      infeasible.reason =
-          "the host's memory does not hold the states: stage " +
-          std::to_string(number) + " needs " + std::to_string(needed) +
-          " bytes, a device's share is " + std::to_string(share);
-      infeasible.stage = static_cast<int64_t>(number);
-      infeasible.neededBytes = needed;
-      infeasible.availableBytes = share;
-      infeasible.ledger = stage.hostLedger;
-      worst = std::move(infeasible);
-    }
-    return worst;
   }
 
   bool take(PlannerResult result) {

@@ -18,6 +18,11 @@ namespace galvatron::planner {
 /// whole stages.
 int64_t chunksOf(const PlannerOptions &options);
 
+/// The stage that needs most beyond its devices' shares of their hosts' memory,
+/// if any does.
+std::optional<Infeasible> fullHost(const Cluster &cluster, const Plan &plan,
+                                   std::optional<int64_t> hostMemory);
+
 /// A plan for the options' schedule, whose stages have several chunks. A
 /// heuristic that proves nothing (docs/search.md, "Chunks"); memory and time of
 /// what it finds are those of evaluate().

@@ -7,6 +7,8 @@
 
 #include "Executed.h"
 
+#include "PlannedOnly.h"
+
 #include "galvatron/Simulate/Simulate.h"
 
 using namespace llvm;
@@ -25,6 +27,8 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
 }
 
 Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan) {
+  if (plan.schedule->runsPacks())
+    return pricePacks(model, cluster, plan);
   Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChunkedSearch.h"
 #include "CostTables.h"
 #include "PlannedOnly.h"
 
@@ -27,18 +28,18 @@ namespace galvatron::planner {
 
 namespace {
 
-/// Footprints on one device at every size that divides a device's samples.
+/// Footprints on one device at micro-batches of these sizes, ascending.
 /// Weights, gradients and optimizer state are the host's; a task has those of
 /// its pack, and what its functions keep and take.
 Expected<HarmonyProfile> profileOf(LayerModel &model, const Cluster &cluster,
-                                   int64_t samples) {
+                                   ArrayRef<int64_t> sizes) {
   auto layers = static_cast<int64_t>(model.layerCount());
   Strategy single;
   std::vector<int64_t> device = {0};
   std::array<HarmonyMeasurements, 2> measurements;
   std::vector<double> slope, intercept(layers, 0), update;
   std::vector<int64_t> weights, buffers(layers, 0), optimizer;
-  for (int64_t size : divisors(samples)) {
+  for (int64_t size : sizes) {
     for (HarmonyMeasurements &direction : measurements) {
       direction.sizes.push_back(size);
       direction.seconds.emplace_back();
@@ -66,9 +67,10 @@ Expected<HarmonyProfile> profileOf(LayerModel &model, const Cluster &cluster,
       add(Direction::Backward, time.forward + time.backward,
           found->parameterBytes + found->gradientBytes + 2 * boundaries +
               found->stashBytes + found->backwardTransient);
-      if (size > 1)
+      if (size != sizes.front())
         continue;
-      slope.push_back(static_cast<double>(found->inputBytes));
+      slope.push_back(static_cast<double>(found->inputBytes) /
+                      static_cast<double>(size));
       weights.push_back(found->parameterBytes);
       optimizer.push_back(found->optimizerBytes);
       update.push_back(static_cast<double>(found->updateBytes) /
@@ -154,6 +156,20 @@ json::Object harmonyJson(LayerModel &model, const Cluster &cluster,
       {"layers", std::move(layers)}};
 }
 
+/// Why programs have no such plan; empty if they do.
+std::string whyNotCompiled(const Cluster &cluster,
+                           const PlannerOptions &options,
+                           const HarmonyPlan &plan) {
+  if (plan.rules.mode != HarmonyMode::Pipeline)
+    return " with data parallelism";
+  if (StringRef backend = cluster.backendOf({0});
+      backendTraits(backend).streams)
+    return " on devices of backend '" + backend.str() + "'";
+  if (plan.config.forwardSize != plan.config.backwardSize)
+    return " with micro-batches of two sizes";
+  return plan.rules.updateOnDevice ? " with the update on the devices" : "";
+}
+
 std::string packsText(ArrayRef<int64_t> packs, int64_t end) {
   std::string text;
   for (size_t p = 0; p < packs.size(); ++p) {
@@ -172,8 +188,10 @@ std::string harmonyText(LayerModel &model, const Cluster &cluster,
   const HarmonyConfig &config = plan.config;
   std::string text;
   raw_string_ostream os(text);
+  std::string reason = whyNotCompiled(cluster, options, plan);
   os << "plan for '" << model.name() << "' on '" << cluster.name()
-     << "', schedule " << options.space << ": planned, not executed yet\n";
+     << "', schedule " << options.space
+     << (reason.empty() ? "" : ": planned, not executed yet" + reason) << "\n";
   TextTable rows("lrrl");
   rows.row({"pass", "micro-batch", "packs", "layers"});
   rows.row({"forward", std::to_string(config.forwardSize),
@@ -202,26 +220,200 @@ std::string harmonyText(LayerModel &model, const Cluster &cluster,
   return text;
 }
 
-} // namespace
-
-Expected<PlannedOnly> planHarmony(LayerModel &model, const Cluster &cluster,
-                                  const PlannerOptions &options) {
-  auto begin = std::chrono::steady_clock::now();
+/// On the devices of a cluster.
+HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
+                         std::optional<int64_t> memory) {
   HarmonyProblem problem;
-  problem.minibatch = *options.batch;
+  problem.minibatch = batch;
   problem.machine.devices = cluster.deviceCount();
-  problem.machine.capacity = cluster.budgetOf({0}, options.memory);
+  problem.machine.capacity = cluster.budgetOf({0}, memory);
   if (cluster.deviceCount() > 1)
     problem.machine.peerRate = cluster.linkBetween(0, 1).bandwidth;
   problem.machine.memoryRate = cluster.deviceType(0).memoryBandwidth;
-  problem.rules.mode = options.space == "harmony-dp" ? HarmonyMode::DataParallel
-                                                     : HarmonyMode::Pipeline;
-  problem.chooseUpdate = true;
+  // Where the host's cores are the devices they copy themselves, through their
+  // own share of its memory, and no task waits for another process.
+  if (!backendTraits(cluster.backendOf({0})).streams) {
+    auto devices = static_cast<double>(problem.machine.devices);
+    problem.machine.taskOverhead = 0;
+    problem.machine.swapRate = devices * problem.machine.memoryRate / 2;
+    problem.machine.messageRate = 2 * devices * problem.machine.peerRate;
+  }
   problem.backwardPackings = {PackingMethod::BalancedTime,
                               PackingMethod::BalancedMemory,
                               PackingMethod::GreedyBackward};
   problem.forwardPackings = problem.backwardPackings;
   problem.forwardPackings.push_back(PackingMethod::Reuse);
+  return problem;
+}
+
+/// The plan that programs have of packs.
+Plan toPlan(LayerModel &model, const Cluster &cluster,
+            const PlannerOptions &options, const HarmonyConfig &config) {
+  Plan plan;
+  plan.space = options.space;
+  plan.training = options.training;
+  plan.toolVersion = options.toolVersion;
+  plan.objective = Objective::Executed;
+  plan.batch = *options.batch;
+  plan.microBatches = plan.batch / config.backwardSize;
+  plan.schedule = cantFail(parseSchedule(options.space));
+  plan.offload = Offload::All;
+  plan.offload.justInTime = options.offload.justInTime;
+  plan.pipelineDegree = cluster.deviceCount();
+  plan.forwardPacks = config.forwardPacks;
+  auto shape = ScheduleShape::ofPacks(plan.pipelineDegree, plan.microBatches,
+                                      plan.offload, config.forwardPacks,
+                                      config.backwardPacks);
+  std::vector<std::vector<LayerRange>> ranges(plan.pipelineDegree);
+  auto layers = static_cast<int64_t>(model.layerCount());
+  for (int64_t run = 0; run < shape.runCount(); ++run) {
+    int64_t first = shape.backwardPacks[run];
+    int64_t end =
+        run + 1 < shape.runCount() ? shape.backwardPacks[run + 1] : layers;
+    int64_t stage = plan.schedule->home(shape, shape.chunkOfRun(run));
+    ranges[stage].push_back({first, end - first});
+    for (int64_t l = first; l < end; ++l)
+      plan.layers.push_back({model.layerName(l), stage, Strategy()});
+  }
+  for (int64_t s = 0; s < plan.pipelineDegree; ++s) {
+    PlanStage stage;
+    stage.devices = {s};
+    stage.setRanges(ranges[s]);
+    plan.stages.push_back(std::move(stage));
+  }
+  return plan;
+}
+
+Error refusePacks(const PlannerOptions &options, const Twine &what) {
+  return makeError("space '" + options.space + "': " + what);
+}
+
+} // namespace
+
+Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan) {
+  Expected<HarmonyProfile> profile =
+      profileOf(model, cluster, {plan.microBatchSamples()});
+  if (!profile)
+    return profile.takeError();
+  HarmonyProblem problem = problemOn(cluster, plan.batch, std::nullopt);
+  problem.machine.devices = plan.pipelineDegree;
+  problem.rules.justInTime = plan.offload.justInTime;
+  HarmonySimulator simulator(*profile, problem.machine, plan.batch,
+                             problem.rules);
+  ScheduleShape shape = plan.shape();
+  HarmonyConfig config{plan.microBatchSamples(), plan.microBatchSamples(),
+                       shape.forwardPacks, shape.backwardPacks};
+  if (Error error = simulator.check(config))
+    return error;
+  std::optional<HarmonyTimeline> timeline = simulator.run(config);
+  if (!timeline)
+    return makeError("plan: transfers of its packs wait for each other");
+  plan.iterationMs = toMilliseconds(timeline->end);
+  plan.samplesPerSecond =
+      1000 * static_cast<double>(plan.batch) / plan.iterationMs;
+  return Error::success();
+}
+
+Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
+                                            const Cluster &cluster,
+                                            const PlannerOptions &options) {
+  auto begin = std::chrono::steady_clock::now();
+  if (Error error = checkOwnOptions(model, cluster, options))
+    return std::move(error);
+  if (!cluster.isUniform() || cluster.nodeCount() > 1)
+    return refusePacks(options, "expected one node of devices of one type");
+  if (options.pipelineDegree || options.microBatches)
+    return refusePacks(options,
+                       "expected neither --pipeline-degree nor "
+                       "--micro-batches, packs and sizes are searched");
+  if (options.offload.states == Offload::States::Optimizer ||
+      options.offload.activations)
+    return refusePacks(options,
+                       "has all states and stashes on the host, expected "
+                       "'--offload=all' or 'all,just-in-time', found '" +
+                           offloadName(options.offload) + "'");
+  if (StringRef backend = cluster.backendOf({0});
+      backendTraits(backend).streams)
+    return refusePacks(options, "is not compiled for backend '" + backend +
+                                    "' yet, expected 'cpu'");
+  HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
+  problem.equalSizes = true;
+  problem.leastPacks = problem.machine.devices;
+  problem.rules.justInTime = options.offload.justInTime;
+  Expected<HarmonyProfile> profile =
+      profileOf(model, cluster, divisors(*options.batch));
+  if (!profile)
+    return profile.takeError();
+  // The paper's rule of memory has one pack and one input. Programs have data
+  // of all micro-batches and places in which messages wait besides: packs are
+  // made smaller until all that fits.
+  const int64_t available = problem.machine.capacity;
+  std::optional<Infeasible> closest;
+  for (; problem.machine.capacity > 0;
+       problem.machine.capacity -= (problem.machine.capacity + 15) / 16) {
+    Expected<HarmonyResult> found = searchHarmony(*profile, problem);
+    if (!found)
+      return found.takeError();
+    if (!found->plan && found->neededBytes <= problem.machine.capacity)
+      continue;
+    if (!found->plan) {
+      if (!closest) {
+        closest.emplace();
+        closest->reason = "no plan of space '" + options.space +
+                          "' fits: " + found->reason + ", at least " +
+                          std::to_string(found->neededBytes) + " bytes";
+        closest->neededBytes = found->neededBytes;
+        closest->availableBytes = available;
+      }
+      break;
+    }
+    Expected<PlannerResult> priced = evaluate(
+        model, cluster, toPlan(model, cluster, options, found->plan->config),
+        options.memory);
+    if (!priced)
+      return priced.takeError();
+    if (!priced->feasible()) {
+      closest = priced->infeasible();
+      continue;
+    }
+    Plan plan = priced->plan();
+    if (std::optional<Infeasible> full =
+            fullHost(cluster, plan, options.hostMemory)) {
+      closest = std::move(*full);
+      continue;
+    }
+    plan.foundBy = "heuristic";
+    plan.searchMs = std::chrono::duration<double, std::milli>(
+                        std::chrono::steady_clock::now() - begin)
+                        .count();
+    ScheduleShape shape = plan.shape();
+    std::vector<std::string> decisions = {
+        "micro-batches of " + std::to_string(plan.microBatchSamples()) +
+            " samples",
+        "forward packs: " +
+            packsText(shape.forwardPacks, shape.backwardPacks.back()),
+        "backward packs: " +
+            packsText(shape.backwardPacks,
+                      static_cast<int64_t>(model.layerCount()))};
+    return PlannerResult{
+        std::move(plan), std::move(decisions), {}, 0, priced->formulaMs};
+  }
+  if (!closest) {
+    closest.emplace();
+    closest->reason = "no packing that was tried has a backward pack for "
+                      "each of the " +
+                      std::to_string(problem.leastPacks) + " devices";
+  }
+  return PlannerResult{std::move(*closest), {}, {}, 0};
+}
+
+Expected<PlannedOnly> planHarmony(LayerModel &model, const Cluster &cluster,
+                                  const PlannerOptions &options) {
+  auto begin = std::chrono::steady_clock::now();
+  HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
+  problem.rules.mode = options.space == "harmony-dp" ? HarmonyMode::DataParallel
+                                                     : HarmonyMode::Pipeline;
+  problem.chooseUpdate = true;
   int64_t share = problem.rules.mode == HarmonyMode::Pipeline
                       ? problem.minibatch
                       : problem.minibatch / cluster.deviceCount();
@@ -233,7 +425,7 @@ Expected<PlannedOnly> planHarmony(LayerModel &model, const Cluster &cluster,
                      "': expected a batch that the " +
                      Twine(cluster.deviceCount()) + " devices divide, found " +
                      Twine(problem.minibatch));
-  Expected<HarmonyProfile> profile = profileOf(model, cluster, share);
+  Expected<HarmonyProfile> profile = profileOf(model, cluster, divisors(share));
   if (!profile)
     return profile.takeError();
   Expected<HarmonyResult> result = searchHarmony(*profile, problem);

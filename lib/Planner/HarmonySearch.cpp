@@ -48,7 +48,8 @@ public:
           reuse.pop_back();
         for (int64_t forwardSize : forward) {
           if ((forwardSize < backwardSize && !problem.allSizes) ||
-              (forwardSize != backwardSize && !rules.grouping))
+              (forwardSize != backwardSize &&
+               (problem.equalSizes || !rules.grouping)))
             continue;
           for (const NamedPacks &packs :
                packings(Direction::Forward, forwardSize, forwardEnd, &reuse))
@@ -165,6 +166,8 @@ private:
   /// Simulates unless the computation of one device alone takes as long as the
   /// best step so far: only a shorter one replaces it, so nothing is lost.
   void consider(HarmonyConfig config, StringRef forward, StringRef backward) {
+    if (config.backwardPacks.size() < static_cast<size_t>(problem.leastPacks))
+      return;
     ++result.considered;
     if (result.plan &&
         simulator.lowerBound(config) >= result.plan->timeline.end)

@@ -46,7 +46,8 @@ Error planner::checkOwnOptions(LayerModel &model, const Cluster &cluster,
 }
 
 bool isExecutedSpace(StringRef space) {
-  return space == "amp" || space == "megatron-heuristic";
+  return space == "amp" || space == "megatron-heuristic" ||
+         space == "harmony-pp";
 }
 
 Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
@@ -56,7 +57,7 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
     return refuse("expected one of those that are planned only");
   if (Error error = planner::checkOwnOptions(model, cluster, options))
     return std::move(error);
-  if (isExecutedSpace(options.space))
+  if (isExecutedSpace(options.space) && options.space != "harmony-pp")
     return planner::planAmp(model, cluster, options);
   if (!cluster.isUniform())
     return refuse("expected devices of one type");

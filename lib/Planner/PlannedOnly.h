@@ -26,6 +26,13 @@ llvm::Expected<PlannerResult> planAmpExecuted(LayerModel &model,
 /// The same with all candidates.
 llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
                                     const PlannerOptions &options);
+/// Space 'harmony-pp' as programs have it.
+llvm::Expected<PlannerResult>
+planHarmonyExecuted(LayerModel &model, const Cluster &cluster,
+                    const PlannerOptions &options);
+/// Sets the time of a plan of packs, by their own simulator. Errors: what its
+/// layers cannot be priced for.
+llvm::Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan);
 llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options);

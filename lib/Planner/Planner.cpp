@@ -56,6 +56,9 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
       continue;
+    // Planned in a space of their own.
+    if (schedule->runsPacks())
+      continue;
     if (Error refused =
             checkClipping(*schedule, options.offload, options.training)) {
       decisions.push_back(schedule->name().str() + ": " +
@@ -130,6 +133,8 @@ static Expected<PlannerResult> planAny(LayerModel &model,
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
+  if (options.space == "harmony-pp")
+    return planner::planHarmonyExecuted(model, cluster, options);
   if (isExecutedSpace(options.space)) {
     if (options.offload != Offload::Off)
       return makeError("space '" + options.space +

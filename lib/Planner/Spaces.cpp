@@ -25,7 +25,8 @@ std::vector<std::string> plannerSpaces() {
 }
 
 std::vector<std::string> plannedOnlySpaces() {
-  std::vector<std::string> names = {"amp", "megatron-heuristic", "2bw"};
+  std::vector<std::string> names = {"amp", "megatron-heuristic", "2bw",
+                                    "harmony-pp"};
   for (StringRef schedule : plannedOnlySchedules())
     names.push_back(schedule.str());
   return names;

@@ -56,8 +56,9 @@ public:
       break;
     case TaskKind::Norm:
       for (int64_t chunk : program.chunksOf(role))
-        list.push_back(
-            {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk)});
+        if (!program.chunks[chunk].forwardOnly)
+          list.push_back(
+              {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk)});
       break;
     case TaskKind::Update:
       ofChunk(Place::Sum, AccessMode::Take);
@@ -103,27 +104,53 @@ private:
   void forward() {
     ofChunk(Place::Weights, AccessMode::Read);
     ofResident(AccessMode::Read);
-    ofChunk(Place::Slot, task.chunk == 0 ? AccessMode::Fill : AccessMode::Read);
+    if (comes(TransferValue::Activation))
+      ofChunk(Place::Waiting, AccessMode::Take);
+    bool makesSlot =
+        program.readsData(task.chunk) || comes(TransferValue::Activation);
+    ofChunk(Place::Slot, makesSlot ? AccessMode::Fill : AccessMode::Read);
     if (shared) {
       ofChunk(Place::GradientIn, AccessMode::Work);
       ofChunk(Place::GradientOut, AccessMode::Work);
     }
-    ofChunk(Place::Output, program.isLastChunk(task.chunk) ? AccessMode::Work
-                                                           : AccessMode::Fill);
-    if (!training)
+    bool leaves = program.hasPacks ? leavesFrom(TransferValue::Activation)
+                                   : !program.isLastChunk(task.chunk);
+    ofChunk(Place::Output, leaves ? AccessMode::Fill : AccessMode::Work);
+    // Who runs forward only keeps it until its stashes are sent.
+    if (!training || (program.chunks[task.chunk].forwardOnly &&
+                      program.stashesOf(task.chunk).empty()))
       ofChunk(Place::Slot, AccessMode::Take);
+  }
+
+  /// Where there are packs: whether the task's chunk uses a message that
+  /// waits, or makes one.
+  bool comes(TransferValue value) const {
+    return hasEnd(TransferDirection::Receive, value);
+  }
+  bool leavesFrom(TransferValue value) const {
+    return hasEnd(TransferDirection::Send, value);
+  }
+  bool hasEnd(TransferDirection direction, TransferValue value) const {
+    TransferPart end;
+    end.direction = direction;
+    end.value = value;
+    end.chunk = task.chunk;
+    return program.hasPacks && program.peerOf(end) >= 0;
   }
 
   void inputGradients(AccessMode slot) {
     ofChunk(Place::Weights, AccessMode::Read);
     ofResident(AccessMode::Add);
     ofChunk(Place::Slot, slot);
-    if (!program.isLastChunk(task.chunk))
+    if (comes(TransferValue::Gradient))
+      ofChunk(Place::Waiting, AccessMode::Take);
+    else if (!program.isLastChunk(task.chunk))
       ofChunk(Place::GradientIn, AccessMode::Take);
     if (shared)
       ofChunk(Place::Output, AccessMode::Work);
-    ofChunk(Place::GradientOut,
-            task.chunk == 0 ? AccessMode::Work : AccessMode::Fill);
+    ofChunk(Place::GradientOut, program.readsData(task.chunk)
+                                    ? AccessMode::Work
+                                    : AccessMode::Fill);
   }
 
   void weightGradients() {
@@ -139,13 +166,29 @@ private:
       // What is sent may lie at the end of one region where this goes.
       if (part.isGradient() && shared)
         ofPart(Place::GradientOut, AccessMode::Work, part);
-      ofPart(part.isGradient() ? Place::GradientIn : Place::Slot,
-             AccessMode::Fill, part);
+      ofPart(arrivalOf(part), AccessMode::Fill, part);
     }
-    for (const TransferPart &part : task.parts)
-      if (part.sends())
+    for (const TransferPart &part : task.parts) {
+      if (!part.sends())
+        continue;
+      if (part.value != TransferValue::Stash) {
         ofPart(part.isGradient() ? Place::GradientOut : Place::Output,
                AccessMode::Take, part);
+        continue;
+      }
+      // The last one of a pass.
+      std::vector<int64_t> all = program.stashesOf(part.chunk);
+      bool isLast = !all.empty() && part.peerChunk == all.back();
+      ofPart(Place::Slot, isLast ? AccessMode::Take : AccessMode::Read, part);
+    }
+  }
+
+  Place arrivalOf(const TransferPart &part) const {
+    if (part.value == TransferValue::Stash)
+      return Place::HomeSlot;
+    if (program.hasPacks)
+      return Place::Waiting;
+    return part.isGradient() ? Place::GradientIn : Place::Slot;
   }
 
   const TaskProgram &program;

@@ -96,11 +96,11 @@ private:
     bool known = part.peerChunk < program.chunks.size();
     int64_t peer = known ? program.chunks[part.peerChunk].role : -1;
     int64_t chunk = part.sends() ? part.chunk : part.peerChunk;
-    int64_t sets = static_cast<int64_t>(program.chunks.size()) * 2;
+    int64_t sets = static_cast<int64_t>(program.chunks.size()) * 3;
     int64_t content =
         ((batch + part.generation) * program.microBatches + part.microBatch) *
             sets +
-        chunk * 2 + static_cast<int64_t>(part.value);
+        chunk * 3 + static_cast<int64_t>(part.value);
     int64_t rank = firstRank[role] + local;
     if (peer == role)
       return meetItself(rank, operation, part.sends(), content);
@@ -153,6 +153,8 @@ private:
       for (size_t t = 0; t < program.ties.size(); ++t) {
         const TieRoles &tie = program.ties[t];
         if (tie.owner != role && tie.borrower != role)
+          continue;
+        if (tie.forwardOnly && task.kind == TaskKind::TieReduce)
           continue;
         std::vector<int64_t> group = ranksOf(tie.owner);
         if (tie.borrower != tie.owner)

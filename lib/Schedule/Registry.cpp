@@ -25,6 +25,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeZeroBubble());
   add(makeZeroBubbleLong());
   add(makeZeroBubbleV());
+  add(makePacks());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {
@@ -49,7 +50,7 @@ const Schedule &defaultSchedule() {
 }
 
 ArrayRef<StringLiteral> plannedOnlySchedules() {
-  static constexpr StringLiteral names[] = {"harmony-pp", "harmony-dp"};
+  static constexpr StringLiteral names[] = {"harmony-dp"};
   return names;
 }
 

@@ -34,7 +34,8 @@ public:
   SwapInserter(const TaskProgram &program, int64_t role, SchedulePart part)
       : program(program), tasks(program.roles[role].part(part)),
         places(static_cast<size_t>(program.residentChunks)),
-        keepsSlots(program.slotsAtHome && part == SchedulePart::Steady) {
+        keepsSlots(program.slotsAtHome && !program.hasPacks &&
+                   part == SchedulePart::Steady) {
     for (size_t i = 0; i < tasks.size(); ++i)
       if (addsGradients(tasks[i]))
         lastBackward[tasks[i].chunk] = i;

@@ -25,6 +25,9 @@ namespace galvatron {
 Schedule::~Schedule() = default;
 
 Error Schedule::check(const ScheduleShape &shape) const {
+  if (shape.hasPacks() && !runsPacks())
+    return makeError("schedule '" + name() +
+                     "' has the chunks of its stages, no packs of layers");
   if (shape.roles < 1)
     return makeError("expected at least one stage, found " +
                      Twine(shape.roles));
@@ -99,6 +102,11 @@ int64_t Schedule::gradientBuffers(const ScheduleShape & /*shape*/) const {
 int64_t Schedule::delay(const ScheduleShape & /*shape*/) const { return 0; }
 bool Schedule::splitsBackward() const { return false; }
 bool Schedule::listsByTimes() const { return false; }
+bool Schedule::runsPacks() const { return false; }
+int64_t Schedule::waitingPlaces(const ScheduleShape & /*shape*/,
+                                int64_t /*role*/) const {
+  return 0;
+}
 bool Schedule::separatesMessages(const ScheduleShape &shape) const {
   return shape.chunks > 1;
 }
@@ -228,6 +236,7 @@ void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
   bool tied = any_of(program.ties, [role](const TieRoles &tie) {
     return tie.owner == role || tie.borrower == role;
   });
+  bool sums = program.sumsTied(role);
   std::vector<Task> &end = program.roles[role].part(SchedulePart::StepEnd);
   auto append = [&](TaskKind kind, int64_t chunk = 0) {
     Task task;
@@ -236,12 +245,13 @@ void buildStepEnd(TaskProgram &program, int64_t role, bool withNorm) {
     end.push_back(task);
   };
   std::vector<int64_t> chunks = program.chunksOf(role);
-  llvm::erase_if(chunks,
-                 [&](int64_t chunk) { return program.updatesBehind(chunk); });
+  llvm::erase_if(chunks, [&](int64_t chunk) {
+    return program.updatesBehind(chunk) || program.chunks[chunk].forwardOnly;
+  });
   // The last chunk ends its backward passes first.
   for (int64_t chunk : reverse(chunks))
     append(TaskKind::SyncGradients, chunk);
-  if (tied)
+  if (sums)
     append(TaskKind::TieReduce);
   if (withNorm)
     append(TaskKind::Norm);

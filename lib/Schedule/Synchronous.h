@@ -122,6 +122,7 @@ void buildAlternating(PartWriter &steady, const ScheduleShape &shape,
 std::unique_ptr<Schedule> makeAllForwardsFirst();
 std::unique_ptr<Schedule> makeOneForwardOneBackward();
 std::unique_ptr<Schedule> makeInterleaved();
+std::unique_ptr<Schedule> makePacks();
 std::unique_ptr<Schedule> makeTwoBuffers();
 std::unique_ptr<Schedule> makeZeroBubble();
 std::unique_ptr<Schedule> makeZeroBubbleLong();

@@ -32,6 +32,18 @@ StringRef schedulePartName(SchedulePart part) {
   llvm_unreachable("all parts are handled");
 }
 
+std::string transferValueName(TransferValue value) {
+  switch (value) {
+  case TransferValue::Activation:
+    return "activation";
+  case TransferValue::Gradient:
+    return "gradient";
+  case TransferValue::Stash:
+    return "stash";
+  }
+  llvm_unreachable("all values are handled");
+}
+
 const TransferPart *Task::part(TransferDirection direction,
                                TransferValue value) const {
   for (const TransferPart &part : parts)
@@ -85,8 +97,8 @@ std::string Task::str(bool withChunks) const {
     for (const TransferPart &part : parts)
       text += std::string(text.empty() ? " " : ", ") +
               (part.sends() ? "send-" : "recv-") +
-              (part.isGradient() ? "gradient" : "activation") +
-              ofChunk(part.chunk) + ofBatch(part.microBatch, part.generation);
+              transferValueName(part.value) + ofChunk(part.chunk) +
+              ofBatch(part.microBatch, part.generation);
     return "transfer" + text;
   }
   case TaskKind::SyncGradients:
@@ -144,10 +156,59 @@ bool TaskProgram::updatesBehind(int64_t chunk) const {
   auto has = [&](int64_t role, int64_t tied) {
     return tied < 0 ? chunks[chunk].role == role : tied == chunk;
   };
-  return justInTime && none_of(ties, [&](const TieRoles &tie) {
-           return has(tie.owner, tie.ownerChunk) ||
-                  has(tie.borrower, tie.borrowerChunk);
+  return justInTime && !chunks[chunk].forwardOnly &&
+         none_of(ties, [&](const TieRoles &tie) {
+           return !tie.forwardOnly && (has(tie.owner, tie.ownerChunk) ||
+                                       has(tie.borrower, tie.borrowerChunk));
          });
+}
+
+int64_t TaskProgram::forwardPacks() const {
+  return count_if(chunks,
+                  [](const ProgramChunk &chunk) { return chunk.forwardOnly; });
+}
+
+int64_t TaskProgram::peerOf(const TransferPart &part) const {
+  int64_t chunk = part.chunk, forward = forwardPacks();
+  auto count = static_cast<int64_t>(chunks.size());
+  if (part.value == TransferValue::Stash) {
+    bool known = part.peerChunk < count && chunk < count;
+    if (!part.sends())
+      return known ? chunks[chunk].stashFrom : -1;
+    return known && chunks[part.peerChunk].stashFrom == chunk ? part.peerChunk
+                                                              : -1;
+  }
+  bool toNext = part.sends() != part.isGradient();
+  // Forward packs are a chain that ends in the last chunk, the others one in
+  // which gradients go.
+  if (hasPacks && !part.isGradient()) {
+    if (part.sends())
+      return chunk >= forward       ? -1
+             : chunk + 1 == forward ? count - 1
+                                    : chunk + 1;
+    return chunk + 1 == count ? forward - 1 : chunk < forward ? chunk - 1 : -1;
+  }
+  int64_t peer = toNext ? chunk + 1 : chunk - 1;
+  bool isThere = peer < count && peer >= forward && chunk >= forward;
+  return isThere ? peer : -1;
+}
+
+bool TaskProgram::readsData(int64_t chunk) const {
+  return chunk == 0 || (hasPacks && chunk == forwardPacks());
+}
+
+std::vector<int64_t> TaskProgram::stashesOf(int64_t chunk) const {
+  std::vector<int64_t> receivers;
+  for (size_t other = 0; other < chunks.size(); ++other)
+    if (chunks[other].stashFrom == chunk)
+      receivers.push_back(static_cast<int64_t>(other));
+  return receivers;
+}
+
+bool TaskProgram::sumsTied(int64_t role) const {
+  return any_of(ties, [role](const TieRoles &tie) {
+    return !tie.forwardOnly && (tie.owner == role || tie.borrower == role);
+  });
 }
 
 std::vector<SchedulePart> trainingParts(const TaskProgram &program,

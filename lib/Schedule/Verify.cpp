@@ -139,6 +139,7 @@ private:
     std::vector<Residency> residents;
     /// Where slots have their home on the host the only one on the device.
     std::optional<Holder> deviceSlot;
+    std::vector<Holder> waiting; ///< messages that came
     Holder output, gradientIn, gradientOut;
     int64_t batch = 0;     ///< that parts are run for
     bool tookTied = false; ///< in this batch
@@ -156,6 +157,8 @@ private:
         return output;
       case Place::GradientIn:
         return gradientIn;
+      case Place::Waiting:
+        return waiting[access.slot];
       default:
         return gradientOut;
       }
@@ -194,7 +197,7 @@ private:
   /// A task that names what does not exist is skipped after the report: the
   /// state has no place for it.
   bool inRange(TaskRef ref, int64_t chunk, int64_t generation, int64_t mb,
-               int64_t slot, const RoleState &state) {
+               std::optional<int64_t> slot, const RoleState &state) {
     if (chunk >= static_cast<int64_t>(state.chunks.size()) ||
         !state.chunks[chunk].isHere) {
       report(ScheduleFaultKind::WrongChunk, ref,
@@ -220,22 +223,35 @@ private:
       return false;
     }
     size_t slots = state.chunks[chunk].slots.size();
-    if (slot >= static_cast<int64_t>(slots)) {
+    if (slot && *slot >= static_cast<int64_t>(slots)) {
       report(ScheduleFaultKind::SlotConflict, ref,
-             "slot " + Twine(slot) + " does not exist, there are " +
+             "slot " + Twine(*slot) + " does not exist, there are " +
                  Twine(slots));
       return false;
     }
     return true;
   }
 
+  /// The slot of its chunk that a task or message names. Where there are packs
+  /// most rows name a place of the role instead, in which a message waits.
+  std::optional<int64_t> slotOf(const Task &task) const {
+    bool atHome = task.classes & SwapActivations;
+    return program.hasPacks && !atHome ? std::nullopt
+                                       : std::optional<int64_t>(task.slot);
+  }
+  std::optional<int64_t> slotOf(const TransferPart &part) const {
+    bool fills = part.value == TransferValue::Stash && !part.sends();
+    return program.hasPacks && !fills ? std::nullopt
+                                      : std::optional<int64_t>(part.slot);
+  }
+
   bool inRange(TaskRef ref, const Task &task, const RoleState &state) {
     if (task.isOfChunk())
       return inRange(ref, task.chunk, task.generation, task.microBatch,
-                     task.slot, state);
+                     slotOf(task), state);
     for (const TransferPart &part : task.parts)
-      if (!inRange(ref, part.chunk, part.generation, part.microBatch, part.slot,
-                   state))
+      if (!inRange(ref, part.chunk, part.generation, part.microBatch,
+                   slotOf(part), state))
         return false;
     return true;
   }
@@ -259,6 +275,10 @@ private:
     case Place::GradientIn:
       return report(ScheduleFaultKind::BufferConflict, ref,
                     "the gradient of " + what + " has not been used yet");
+    case Place::Waiting:
+      return report(ScheduleFaultKind::BufferConflict, ref,
+                    "waiting place " + Twine(access.slot) + " still holds " +
+                        what);
     default:
       return report(ScheduleFaultKind::BufferConflict, ref,
                     "the gradient of " + what + " has not been sent yet");
@@ -293,6 +313,10 @@ private:
       return order(ref, false, "there is no output of " + what + " to send");
     case Place::GradientIn:
       return order(ref, false, "its gradient has not been received");
+    case Place::Waiting:
+      return order(ref, false,
+                   "waiting place " + Twine(access.slot) +
+                       " does not hold what came for " + what);
     default:
       return order(ref, false, "there is no gradient of " + what + " to send");
     }
@@ -402,6 +426,11 @@ private:
                    "the gradients of chunk " + Twine(access.chunk) +
                        " have not been reduced");
     }
+    if (access.place == Place::Waiting && access.slot >= state.waiting.size())
+      return report(ScheduleFaultKind::SlotConflict, ref,
+                    "waiting place " + Twine(access.slot) +
+                        " does not exist, there are " +
+                        Twine(state.waiting.size()));
     Holder &held = state.holder(access);
     if (access.mode == AccessMode::Fill || access.mode == AccessMode::Work)
       requireFree(ref, access, held);
@@ -436,7 +465,8 @@ private:
       pass.awaitsWeight = false;
     } else if (task.computes()) {
       PassState &pass = passOf(state, task);
-      order(ref, training, "a backward task has no place here");
+      order(ref, training && !program.chunks[task.chunk].forwardOnly,
+            "a backward task has no place here");
       order(ref, pass.forwarded, "the micro-batch was not run forward yet");
       order(ref, !pass.backwarded, "the micro-batch was already run backward");
       pass.backwarded = true;
@@ -455,11 +485,16 @@ private:
     for (size_t i = 0; i < task.parts.size(); ++i) {
       const TransferPart &message = task.parts[i];
       int64_t toNext = message.sends() != message.isGradient() ? 1 : -1;
-      if (message.peerChunk != static_cast<uint16_t>(message.chunk + toNext))
+      int64_t expected =
+          program.hasPacks ? program.peerOf(message) : message.chunk + toNext;
+      if (message.peerChunk != static_cast<uint16_t>(expected))
         report(ScheduleFaultKind::WrongChunk, ref,
-               "expected a message with chunk " +
-                   Twine(message.chunk + toNext) + ", found chunk " +
-                   Twine(message.peerChunk));
+               expected < 0
+                   ? "chunk " + Twine(message.chunk) +
+                         " has no such message, found one with chunk " +
+                         Twine(message.peerChunk)
+                   : "expected a message with chunk " + Twine(expected) +
+                         ", found chunk " + Twine(message.peerChunk));
       for (size_t j = 0; j < i; ++j)
         order(ref,
               task.parts[j].direction != message.direction ||
@@ -503,6 +538,8 @@ private:
     state.residents.resize(static_cast<size_t>(program.residentChunks));
     if (program.slotsAtHome)
       state.deviceSlot.emplace();
+    state.waiting.resize(
+        static_cast<size_t>(program.roles[role].waitingPlaces));
     state.chunks.resize(program.chunks.size());
     for (size_t number = 0; number < program.chunks.size(); ++number) {
       const ProgramChunk &chunk = program.chunks[number];
@@ -525,10 +562,14 @@ private:
         const PassState &pass = state.chunks[number].passes[mb];
         std::string what =
             passName(static_cast<int64_t>(number), static_cast<int64_t>(mb));
-        if (!pass.forwarded)
+        // Evaluation runs every layer once.
+        bool recomputes = program.hasPacks &&
+                          !program.chunks[number].forwardOnly &&
+                          !program.isLastChunk(static_cast<int64_t>(number));
+        if (!pass.forwarded && (training || !recomputes))
           report(ScheduleFaultKind::MissingTask, {role, -1},
                  what + " is never run forward");
-        if (training && !pass.backwarded)
+        if (training && !pass.backwarded && !program.chunks[number].forwardOnly)
           report(ScheduleFaultKind::MissingTask, {role, -1},
                  what + " is never run backward");
         if (pass.awaitsWeight)
@@ -542,6 +583,14 @@ private:
       report(ScheduleFaultKind::MissingTask, {role, -1},
              "the gradient of " + passName(state.gradientOut) +
                  " is never sent");
+    for (const Holder &held : state.waiting)
+      if (!held.isFree())
+        report(ScheduleFaultKind::MissingTask, {role, -1},
+               "what came for " + passName(held) + " is never used");
+    if (program.hasPacks && state.deviceSlot && !state.deviceSlot->isFree())
+      report(ScheduleFaultKind::MissingTask, {role, -1},
+             "what is kept of " + passName(*state.deviceSlot) +
+                 " is never used or sent");
   }
 
   /// What of a role is in use, in the numbers of the batch that comes.
@@ -665,13 +714,15 @@ private:
         report(ScheduleFaultKind::MissingTask, {role, -1}, what);
       };
       for (int64_t chunk : program.chunksOf(role)) {
+        if (program.chunks[chunk].forwardOnly)
+          continue;
         require(TaskKind::SyncGradients, "sync-gradients", chunk);
         require(TaskKind::Update, "update", chunk);
       }
-      if (isTied(role)) {
+      if (program.sumsTied(role))
         require(TaskKind::TieReduce, "tie-reduce");
+      if (isTied(role))
         require(TaskKind::TieBroadcast, "tie-broadcast");
-      }
     }
   }
 
@@ -681,16 +732,15 @@ private:
   struct TransferEnd {
     TaskRef ref;
     TransferValue value;
-    int64_t chunk;      ///< that it comes from
+    int64_t chunk;      ///< that it comes from; of a stash that it goes to
     int64_t microBatch; ///< from the batch on that the part is run for
 
     auto key() const { return std::tuple(value, chunk, microBatch); }
   };
 
   std::string messageName(const TransferEnd &end) const {
-    return std::string(end.value == TransferValue::Gradient ? "gradient"
-                                                            : "activation") +
-           " of " + passName(end.chunk, end.microBatch);
+    return transferValueName(end.value) + " of " +
+           passName(end.chunk, end.microBatch);
   }
 
   /// Home of a chunk; -1 if there is no such chunk.
@@ -707,11 +757,13 @@ private:
     for (int64_t role = 0; role < roleCount; ++role)
       for (size_t i = 0; i < tasksOf(role).size(); ++i)
         for (const TransferPart &message : tasksOf(role)[i].parts) {
-          TransferEnd end{{role, static_cast<int64_t>(i)},
-                          message.value,
-                          message.sends() ? message.chunk : message.peerChunk,
-                          message.generation * program.microBatches +
-                              message.microBatch};
+          TransferEnd end{
+              {role, static_cast<int64_t>(i)},
+              message.value,
+              message.sends() != (message.value == TransferValue::Stash)
+                  ? message.chunk
+                  : message.peerChunk,
+              message.generation * program.microBatches + message.microBatch};
           int64_t peer = homeOf(message.peerChunk);
           if (message.sends())
             list[{role, peer}].first.push_back(end);
@@ -799,6 +851,8 @@ private:
                  !takesHere(role)) {
         for (size_t t = 0; t < program.ties.size(); ++t) {
           const TieRoles &tie = program.ties[t];
+          if (tie.forwardOnly && kind == TaskKind::TieReduce)
+            continue;
           if (tie.owner == role || tie.borrower == role)
             list.push_back({{kind, t, {tie.owner, tie.borrower}}, ref});
         }

@@ -34,6 +34,10 @@ public:
         samples(plan.microBatchSamples()), outline(outline) {}
 
   Expected<SimulationInput> make() {
+    if (plan.schedule->runsPacks())
+      return makeError("schedule '" + plan.schedule->name() +
+                       "' is simulated with its packs, where it is planned: "
+                       "its operations are not shown one by one");
     if (Error error = checkPlan(model, cluster, plan))
       return error;
     contention = planContention(cluster, plan);

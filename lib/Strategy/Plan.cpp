@@ -161,6 +161,13 @@ int64_t Plan::chunksPerStage() const {
 }
 
 ScheduleShape Plan::shape() const {
+  if (schedule->runsPacks()) {
+    std::vector<int64_t> backward;
+    for (const PlanChunk &chunk : chunks())
+      backward.push_back(chunk.layers.first);
+    return ScheduleShape::ofPacks(pipelineDegree, microBatches, offload,
+                                  forwardPacks, std::move(backward));
+  }
   auto shape = ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
                                  offload);
   shape.delayedNorm = schedule->delay({}) > 0 && training.clipDelayed;
@@ -218,7 +225,8 @@ Error Plan::check() const {
   if (stages.empty())
     return makeError("plan: expected at least one stage");
   for (size_t i = 0; i < stages.size(); ++i)
-    if (int64_t found = stages[i].ranges().size(); found != chunksPerStage())
+    if (int64_t found = stages[i].ranges().size();
+        found != chunksPerStage() && !schedule->runsPacks())
       return makeError("plan: stage " + number(i) + ": expected " +
                        number(chunksPerStage()) +
                        " chunks as stage 0 has, "
@@ -240,10 +248,17 @@ Error Plan::check() const {
   }
   // Chunk by chunk, in the order of the model.
   std::vector<size_t> seenOf(stages.size(), 0);
-  for (int64_t c = 0, all = shape().allChunks(); c < all; ++c) {
-    int64_t i = schedule->home(shape(), c);
+  ScheduleShape made = shape();
+  for (int64_t c = 0, all = made.runCount(); c < all; ++c) {
+    int64_t i = schedule->home(made, made.chunkOfRun(c));
     const PlanStage &stage = stages[i];
-    LayerRange range = stage.ranges()[seenOf[i]++];
+    std::vector<LayerRange> ranges = stage.ranges();
+    if (seenOf[i] == ranges.size())
+      return makeError("plan: stage " + number(i) +
+                       ": expected more packs, "
+                       "found " +
+                       number(ranges.size()));
+    LayerRange range = ranges[seenOf[i]++];
     std::string where = "plan: stage " + number(i) + ": ";
     if (chunksPerStage() > 1)
       where = "plan: chunk " + number(c) + " (stage " + number(i) + "): ";
@@ -381,6 +396,10 @@ json::Value Plan::toJson() const {
                       {"layers", std::move(layerArray)}};
   if (offload != Offload::Off)
     object["offload"] = offloadName(offload);
+  if (schedule->runsPacks()) {
+    object["packs-f"] = json::Array(forwardPacks);
+    object["packs-b"] = json::Array(shape().backwardPacks);
+  }
   if (!foundBy.empty()) {
     object["found-by"] = foundBy;
     if (provenGapPercent)
@@ -531,6 +550,17 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.provenSchedule = reader.stringOr("proven-schedule", "");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
+  if (reader.has("u-f"))
+    reader.fail("'u-f': packs of a layer profile are no program's, expected a "
+                "plan that is made of the model");
+  if (reader.has("packs-f"))
+    if (const json::Array *array = reader.array("packs-f"))
+      for (const json::Value &first : *array) {
+        if (std::optional<int64_t> number = first.getAsInteger())
+          plan.forwardPacks.push_back(*number);
+        else
+          reader.fail("'packs-f': expected integers");
+      }
   if (std::string name = reader.string("schedule"); !reader.failed()) {
     Expected<const Schedule *> schedule = parseSchedule(name);
     if (schedule)

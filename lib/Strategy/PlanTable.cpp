@@ -290,6 +290,21 @@ void PlanPrinter::head() {
        " micro-batch" + (plan.microBatches == 1 ? "" : "es") + ", schedule " +
        plan.schedule->name() + ", pipeline degree " +
        Twine(plan.pipelineDegree) + offload);
+  if (plan.schedule->runsPacks()) {
+    std::string forward, backward;
+    ScheduleShape shape = plan.shape();
+    for (size_t p = 0; p < shape.forwardPacks.size(); ++p) {
+      int64_t end = p + 1 < shape.forwardPacks.size()
+                        ? shape.forwardPacks[p + 1]
+                        : shape.backwardPacks.back();
+      LayerRange range{shape.forwardPacks[p], end - shape.forwardPacks[p]};
+      forward += " " + range.str();
+    }
+    for (const PlanChunk &pack : plan.chunks())
+      backward += " " + pack.layers.str();
+    line("forward packs" + (forward.empty() ? " none" : forward) +
+         ", backward packs" + backward);
+  }
   std::string iteration, rate, search;
   raw_string_ostream(iteration) << format("%.3f ms", plan.iterationMs);
   raw_string_ostream(rate) << format("%.2f samples/s", plan.samplesPerSecond);

@@ -199,6 +199,9 @@ private:
       json.attribute("weight-versions", schedule.weightVersions(shape));
       json.attribute("delay", delay);
     }
+    if (plan.getPacks())
+      json.attribute("forward-packs",
+                     int64_t(plan.getShape(1).forwardPacks.size()));
     json.attributeObject("training", [&] {
       json.attribute("optimizer", training.getOptimizer());
       json.attribute("dtype", training.getDtype());
@@ -305,6 +308,12 @@ private:
     writeExchangeRef("recv-activation", chunk.recvActivation);
     writeExchangeRef("send-gradient", chunk.sendGradient);
     writeExchangeRef("recv-gradient", chunk.recvGradient);
+    if (chunk.forwardOnly)
+      json.attribute("forward-only", true);
+    if (chunk.recvStash) {
+      json.attribute("stash-from", chunk.stashFrom);
+      writeExchangeRef("recv-stash", chunk.recvStash);
+    }
   }
 
   void writeExtent(StringRef name, ExtentAttr extent) {
@@ -351,6 +360,8 @@ private:
                 json.value(extent.getBytes());
               });
         });
+        if (arena.getWaiting())
+          writeExtent("waiting", arena.getWaiting());
         writeExtent("data", arena.getData());
         writeExtent("loss", arena.getLoss());
         writeExtent("step", arena.getStep());
@@ -361,7 +372,11 @@ private:
           writeStates(arena);
           if (arena.getHomeSlots())
             writeExtent("slots", arena.getHomeSlots());
+          if (arena.getHomeSlotBytes() > 0)
+            json.attribute("slot-bytes", arena.getHomeSlotBytes());
         });
+      if (std::optional<int64_t> places = role.getWaitingPlaces())
+        json.attribute("waiting-places", *places);
       json.attributeObject("ledger", [&] {
         LedgerAttr ledger = *role.getLedger();
         for (auto [name, bytes] :
@@ -388,8 +403,10 @@ private:
       });
       json.attributeArray("layers", [&] {
         int64_t number = 0;
-        for (auto layer : role.getLayers().getOps<LayerOp>())
-          json.object([&] { writeLayer(layer, number++); });
+        for (const RoleChunk &chunk : getChunks(role))
+          for (LayerOp layer : chunk.layers)
+            json.object(
+                [&] { writeLayer(layer, number++, chunk.forwardOnly); });
       });
       json.attributeArray("chunks", [&] {
         for (const RoleChunk &chunk : getChunks(role))
@@ -455,7 +472,7 @@ private:
       writeNumbers("outputs", *outputs);
   }
 
-  void writeLayer(LayerOp layer, int64_t number) {
+  void writeLayer(LayerOp layer, int64_t number, bool forwardOnly) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     PlacementAttr placement = *layer.getPlacement();
     json.attribute("name", layer.getLayerName());
@@ -504,9 +521,10 @@ private:
     writeTensorsAlive(layer);
     json.attribute("transient", placement.getBackwardTransient());
     json.attribute("forward-transient", placement.getForwardTransient());
-    json.attribute("transient-bytes", transientBytes({layer.getRecomputeAttr(),
-                                                      layer.getBackwardAttr(),
-                                                      layer.getWeightAttr()}));
+    int64_t backward =
+        transientBytes({layer.getRecomputeAttr(), layer.getBackwardAttr(),
+                        layer.getWeightAttr()});
+    json.attribute("transient-bytes", forwardOnly ? 0 : backward);
     json.attribute("forward-transient-bytes",
                    transientBytes({layer.getForwardAttr()}));
     json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());

@@ -28,6 +28,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/xxhash.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -139,6 +140,10 @@ std::string TwinPlan::str() const {
     stream << ' ' << deviceRange(stage);
   if (offload != Offload::Off)
     stream << " offload " << offloadName(offload);
+  if (packDevices) {
+    stream << " on " << packDevices << ", forward from ";
+    llvm::interleave(forwardPacks, stream, ",");
+  }
   stream << ' ' << schedule << " B" << batch << " m" << microBatches << ": ";
   llvm::interleave(
       strategies, stream, [&](const Strategy &s) { stream << s.str(); }, " ");
@@ -248,6 +253,23 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   }
   if (plan.offload != Offload::Off)
     stream << ", offload = \"" << offloadName(plan.offload) << "\"";
+  if (plan.packDevices) {
+    std::vector<int64_t> backward;
+    int64_t first = 0;
+    for (int64_t layers : plan.stageLayers) {
+      backward.push_back(first);
+      first += layers;
+    }
+    stream << ", packs = [";
+    const std::array lists = {plan.forwardPacks, backward};
+    for (const std::vector<int64_t> &packs : lists) {
+      stream << "array<i64";
+      if (!packs.empty())
+        stream << ": ";
+      llvm::interleaveComma(packs, stream);
+      stream << (&packs == lists.end() - 1 ? ">]" : ">, ");
+    }
+  }
   stream << ">";
   module->setAttr("galvatron.plan", parseAttribute(text, context));
   text.clear();

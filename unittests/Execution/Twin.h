@@ -57,12 +57,18 @@ struct TwinPlan {
   std::vector<int64_t> stageLayers;
   int64_t chunks = 1; ///< of a stage
   Offload offload = Offload::Off;
+  /// Of a schedule of packs: devices, and the first layers of forward packs.
+  /// `stageLayers` are those of backward packs then.
+  int64_t packDevices = 0;
+  std::vector<int64_t> forwardPacks;
   std::vector<Strategy> strategies; ///< one a layer
   /// Stages are consecutive, equal groups of so many devices,
   int64_t devicesPerStage = 1;
   /// or these groups.
   std::vector<std::vector<int64_t>> devices;
-  int64_t stages() const { return int64_t(stageLayers.size()) / chunks; }
+  int64_t stages() const {
+    return packDevices ? packDevices : int64_t(stageLayers.size()) / chunks;
+  }
   int64_t world() const;
   /// `[2,4,2] 1f1b m4: dp2.tp2 | sdp4.ckpt x3 | ...`, to reproduce a failure.
   std::string str() const;

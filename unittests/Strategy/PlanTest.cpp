@@ -180,7 +180,7 @@ TEST(Plan, wrong_json_is_refused) {
             "missing key 'schedule'");
   EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
             "'schedule': unknown schedule 'zigzag', expected '1f1b', 'gpipe', "
-            "'interleaved', '2bw', 'zb-h1', 'zb-h2' or 'zb-v'");
+            "'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v' or 'harmony-pp'");
   EXPECT_EQ(errorOf([](Object &o) {
               (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
             }),

@@ -74,6 +74,12 @@
 // chunks take the places in turns, and a place is as large as the largest of
 // its chunks.
 //
+// Chunks that are packs (Schedule/Packs.cpp) take the one slot of a device in
+// turns. What runs layers forward only has their parameters and keeps their
+// inputs; what forward functions keep besides are temporaries there. A stage
+// has places in which messages wait, and at home what goes into packs that
+// recompute, of all micro-batches.
+//
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
 // behind every slot (only one function runs at a time). Slots then end, and the
@@ -125,6 +131,10 @@ struct StageLayer {
   /// Its layout differs from that of the layer in front in its stage.
   bool resharded = false;
 
+  /// Of a layer that runs forward only: the one of the stage that runs
+  /// backward, whose parameters at home are its own; -1: it has a copy.
+  int64_t parametersOf = -1;
+
   /// What it holds of tensors in front of it, besides what its functions keep.
   int64_t heldBytes() const;
   /// LayerModel::dataOf(), and which samples each rank holds
@@ -161,7 +171,14 @@ struct StageChunk {
   size_t layers = 0; ///< behind those of the chunks before it
   int64_t inFlight = 1;
   bool last = false; ///< of the model
+  /// Of packs: it runs forward only, and nothing that goes on with another
+  /// chunk's output comes into it.
+  bool forwardOnly = false, readsData = false;
 };
+
+/// Of a layer that runs forward only: nobody needs its gradients, or what its
+/// forward function keeps.
+LayerFootprint forwardOnlyFootprint(LayerFootprint footprint);
 
 /// What one layer adds to the formula.
 struct LayerMemory {
@@ -208,6 +225,9 @@ struct StageShape {
   /// Slots have their home on the host, and the devices have one.
   bool slotsAtHome = false;
   int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
+  /// Its chunks are packs, whose messages wait in so many places.
+  bool hasPacks = false;
+  int64_t waitingPlaces = 0;
   /// Whether the stage's last output may wait in the transient region: nothing
   /// runs between a forward and the message of its output. With streams a
   /// message is on its way while the next function runs.
@@ -282,12 +302,15 @@ struct StageLayout {
   int64_t homeBytes = 0;
   /// Of it: slots, where they have their home there.
   ArenaRegion homeSlots;
+  int64_t homeSlotBytes = 0; ///< each
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
   /// Of a stage with several chunks: a gradient that came, and an output that
   /// waits to be sent or resharded. Else these are in `boundary`, but `sent`
   /// may be a part of `transient`.
   ArenaRegion received, sent;
+  /// Of a stage of packs: messages that came, in places of one size.
+  ArenaRegion waiting;
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's

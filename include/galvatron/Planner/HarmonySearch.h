@@ -40,6 +40,10 @@ struct HarmonyProblem {
   /// backward's (Algorithm 1 as printed). Otherwise they divide and are not (as
   /// in the public code, and for Tables 1 and 6).
   bool allSizes = false;
+  /// What programs have: forward and backward with micro-batches of one size,
+  /// and at least so many backward packs.
+  bool equalSizes = false;
+  int64_t leastPacks = 0;
   /// Instead of packing: all packs that fit. At most kMostExhaustiveLayers.
   bool exhaustive = false;
   /// Also tries the optimizer on the device.

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Spaces that are planned in a way of their own and shown with what else was
-// looked at: AMP with its baseline (docs/amp.md), and two that can be simulated,
-// but not compiled, PipeDream-2BW (docs/2bw.md) and Harmony (docs/harmony.md).
-// Nobody gets one unasked.
+// looked at: AMP with its baseline (docs/amp.md), PipeDream-2BW (docs/2bw.md)
+// and Harmony (docs/harmony.md), whose pipeline is compiled where forward and
+// backward have micro-batches of one size. Nobody gets one unasked.
 //
 //===----------------------------------------------------------------------===//
 

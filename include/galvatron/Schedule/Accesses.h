@@ -33,6 +33,7 @@ enum class Place : uint8_t {
   Output,      ///< that waits to be resharded or sent
   GradientIn,  ///< of a chunk's output, received
   GradientOut, ///< between layers, at last of a chunk's input
+  Waiting,     ///< of a role with packs: a message that came
   Sum,         ///< of a chunk's gradients over micro-batches
   InputSum,    ///< what input parts of backward passes add of it
   Weights,     ///< of a chunk
@@ -58,7 +59,7 @@ struct Access {
   /// Whose content it is; also which of the places of Slot, both sums and
   /// Weights.
   uint16_t chunk = 0;
-  uint16_t slot = 0;       ///< of Slot
+  uint16_t slot = 0;       ///< of Slot, HomeSlot, Waiting
   uint8_t generation = 0;  ///< of the batch whose content it is
   uint32_t microBatch = 0; ///< content of places that hold one at a time
 };

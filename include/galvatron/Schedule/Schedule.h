@@ -43,6 +43,10 @@ struct ScheduleShape {
   /// By chunk, for schedules that list passes by the times they take. Empty:
   /// all take the same, and messages nothing.
   std::vector<PassTimes> passTimes = {};
+  /// Of a schedule of packs: the first layers of those that run forward only,
+  /// and of those that run backward. Chunks are these, in this order, and roles
+  /// may have different numbers of them.
+  std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
@@ -57,7 +61,32 @@ struct ScheduleShape {
   /// That a program was made for, with so many micro-batches.
   static ScheduleShape of(const TaskProgram &program, int64_t microBatches);
 
-  int64_t allChunks() const { return roles * chunks; }
+  /// Of packs that begin with these layers. What they recompute from has its
+  /// home on the host with the states.
+  static ScheduleShape ofPacks(int64_t roles, int64_t microBatches,
+                               Offload offload, std::vector<int64_t> forward,
+                               std::vector<int64_t> backward) {
+    ScheduleShape shape = of(roles, microBatches, /*chunks=*/1, offload);
+    shape.slotsAtHome = true;
+    shape.forwardPacks = std::move(forward);
+    shape.backwardPacks = std::move(backward);
+    return shape;
+  }
+
+  bool hasPacks() const { return !backwardPacks.empty(); }
+  int64_t allChunks() const {
+    return hasPacks() ? static_cast<int64_t>(forwardPacks.size()) + runCount()
+                      : roles * chunks;
+  }
+  /// Runs of layers that the model is cut into, and the chunk of one that has
+  /// its states.
+  int64_t runCount() const {
+    return hasPacks() ? static_cast<int64_t>(backwardPacks.size())
+                      : roles * chunks;
+  }
+  int64_t chunkOfRun(int64_t run) const {
+    return static_cast<int64_t>(forwardPacks.size()) + run;
+  }
 };
 
 class Schedule {
@@ -94,6 +123,10 @@ public:
   /// Whether outputs that wait and gradients that came have regions of their
   /// own (Accesses.h).
   virtual bool separatesMessages(const ScheduleShape &shape) const;
+  /// Whether its chunks are packs (TaskProgram::hasPacks).
+  virtual bool runsPacks() const;
+  /// See RoleProgram.
+  virtual int64_t waitingPlaces(const ScheduleShape &shape, int64_t role) const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;
@@ -123,10 +156,10 @@ private:
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
-/// "harmony-pp", "harmony-dp": spaces of the planner (Planner/PlannedOnly.h)
-/// whose schedules nothing can compile or run.
+/// "harmony-dp": a space of the planner (Planner/PlannedOnly.h) whose schedule
+/// nothing can compile or run.
 llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
-/// "schedule 'harmony-pp' is planned, not executed yet".
+/// "schedule 'harmony-dp' is planned, not executed yet".
 std::string notExecuted(llvm::StringRef schedule);
 
 } // namespace galvatron

@@ -61,8 +61,14 @@ enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
 
 enum class TransferValue : uint8_t {
   Activation = 0, ///< of a chunk, for the next one
-  Gradient = 1    ///< of a chunk's input, for the chunk before
+  Gradient = 1,   ///< of a chunk's input, for the chunk before
+  /// What goes into a chunk that recomputes: from the one that has run it
+  /// forward to the other one's home.
+  Stash = 2
 };
+
+/// "activation", "gradient", "stash".
+std::string transferValueName(TransferValue value);
 
 /// One message of a transfer task, as one of its two ends has it.
 struct TransferPart {
@@ -70,7 +76,9 @@ struct TransferPart {
   TransferValue value = TransferValue::Activation;
   uint16_t chunk = 0;
   uint16_t peerChunk = 0;
-  uint16_t slot = 0; ///< of the chunk: where a received activation goes
+  /// Of the chunk: where a received activation goes, or a stash at home; where
+  /// there are packs, the place in which the message waits.
+  uint16_t slot = 0;
   uint8_t generation = 0;
   uint32_t microBatch = 0;
 
@@ -140,6 +148,8 @@ llvm::StringRef schedulePartName(SchedulePart part);
 
 struct RoleProgram {
   std::vector<Task> parts[kSchedulePartCount];
+  /// Where there are packs: places in which messages that came wait.
+  int64_t waitingPlaces = 0;
 
   std::vector<Task> &part(SchedulePart which) {
     return parts[static_cast<size_t>(which)];
@@ -155,12 +165,18 @@ struct TieRoles {
   int64_t owner;
   int64_t borrower;
   int64_t ownerChunk = -1, borrowerChunk = -1;
+  /// The borrower runs forward only, so that it has no gradient to give.
+  bool forwardOnly = false;
 };
 
 /// A run of layers that a role runs as one.
 struct ProgramChunk {
   int64_t role = 0;
   int64_t slots = 1; ///< micro-batches in flight
+  /// Of packs: it runs layers forward for others, which run them again.
+  bool forwardOnly = false;
+  /// Of packs: the chunk that sends it what it recomputes from; -1: none does.
+  int64_t stashFrom = -1;
 };
 
 struct TaskProgram {
@@ -182,6 +198,11 @@ struct TaskProgram {
   /// micro-batches take in turns: what forward keeps goes home unless it is
   /// used next, and comes back for backward.
   bool slotsAtHome = false;
+  /// Chunks are packs (Packs.cpp): first those that run layers forward only,
+  /// then those that run them again and backward, each in the order of the
+  /// model. The last one does both at once. Slots at home hold what goes into
+  /// a chunk and nothing else.
+  bool hasPacks = false;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -204,8 +225,22 @@ struct TaskProgram {
   int64_t slotShift(int64_t chunk) const {
     return goesOn() ? microBatches % chunks[chunk].slots : 0;
   }
-  /// Whether some role has more than one.
-  bool hasSeveralChunks() const { return chunks.size() > roles.size(); }
+  /// The chunk at the other end of a chunk's message; -1: there is none. A
+  /// stash has one receiver, which `peerChunk` names, and that one sender.
+  int64_t peerOf(const TransferPart &part) const;
+  /// How many of the chunks run forward only; they stand in front.
+  int64_t forwardPacks() const;
+  /// Whether a chunk's input is data and not made by another chunk.
+  bool readsData(int64_t chunk) const;
+  /// The chunks that recompute from what goes through a chunk, ascending.
+  std::vector<int64_t> stashesOf(int64_t chunk) const;
+  /// Whether gradients of tied parameters are summed over the role's chunks
+  /// and others'.
+  bool sumsTied(int64_t role) const;
+  /// Whether a chunk's number is not its role's.
+  bool hasSeveralChunks() const {
+    return hasPacks || chunks.size() > roles.size();
+  }
   /// Whether a role has parameters of another role's, so that it takes their
   /// values while batches go on.
   bool takesTied(int64_t role) const;

@@ -229,6 +229,9 @@ struct Plan {
   /// By chunk, what the schedule's order of passes is made for, where it is
   /// made for any times.
   std::vector<PassTimes> passTimes;
+  /// Of a schedule of packs: the first layers of those that run forward only.
+  /// The stages' chunks are the backward packs.
+  std::vector<int64_t> forwardPacks;
 
   double tokensPerSecond() const {
     return samplesPerSecond * static_cast<double>(seqLen);
@@ -241,7 +244,8 @@ struct Plan {
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
 
-  /// What its schedule is made for; every stage has as many chunks.
+  /// What its schedule is made for. Every stage has as many chunks, unless they
+  /// are packs.
   ScheduleShape shape() const;
   /// Whether a layer is the first one of a chunk. The layer before may be of
   /// the same stage even so.

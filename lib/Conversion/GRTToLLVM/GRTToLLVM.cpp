@@ -44,6 +44,7 @@ static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
               offsetof(grt_task, count) == 16);
 static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
               int(::galvatron::TransferValue::Gradient) == GRT_GRADIENT &&
+              int(::galvatron::TransferValue::Stash) == GRT_STASH &&
               int(::galvatron::TaskKind::TieBroadcast) ==
                   GRT_TASK_TIE_BROADCAST &&
               int(::galvatron::TaskKind::Swap) == GRT_TASK_SWAP &&

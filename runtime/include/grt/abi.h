@@ -462,8 +462,9 @@ typedef struct grt_task {
   uint8_t kind;   ///< grt_task_kind
   uint8_t flags;  ///< grt_backward_flag set
   uint16_t chunk; ///< of tasks that run layers, SYNC_GRADIENTS, UPDATE, SWAP
-  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk;
-                  ///< SWAP of activations
+  uint16_t slot;  ///< of tasks that run layers: stash slot of the chunk, or
+                  ///< the place in which its message waits; SWAP of
+                  ///< activations
   uint8_t generation;   ///< FORWARD: batches behind the part's
   uint8_t classes;      ///< SWAP: grt_swap_class set
   uint32_t micro_batch; ///< of tasks that run layers; SWAP of activations
@@ -480,7 +481,10 @@ typedef enum grt_value {
   /// Of the chunk before in the model's order, for the one behind it.
   GRT_ACTIVATION = 0,
   /// Of the chunk behind, for the one before it.
-  GRT_GRADIENT = 1
+  GRT_GRADIENT = 1,
+  /// Where chunks are packs: what goes into a layer that one chunk runs forward
+  /// and another one again, to the other one's home.
+  GRT_STASH = 2
 } grt_value;
 
 /// A part of a transfer: what a chunk sends to, or receives from another one,
@@ -490,7 +494,9 @@ typedef struct grt_transfer_part {
   uint8_t value;     ///< grt_value
   uint16_t chunk;
   uint16_t peer_chunk;
-  uint16_t slot; ///< of the chunk, where a received activation goes
+  /// Of the chunk, where a received activation goes, or a stash at home. Where
+  /// chunks are packs: the place in which another message waits.
+  uint16_t slot;
   uint32_t micro_batch;
   uint8_t generation; ///< batches behind the part's
   uint8_t reserved[3];

@@ -238,7 +238,7 @@ void Rank::runTask(const grt_task &task, unsigned parts, bool endsStep) {
   switch (task.kind) {
   case GRT_TASK_FORWARD: {
     const ChunkState &chunk = chunkOf(task.chunk);
-    return forward(chunk, task.micro_batch, slotOf(*chunk.chunk, task.slot));
+    return forward(chunk, task, slotOf(*chunk.chunk, task.slot));
   }
   case GRT_TASK_BACKWARD:
   case GRT_TASK_BACKWARD_INPUT: {
@@ -429,6 +429,12 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   if (stashIsTransient) {
     set(GRT_REGION_STASH, transient, layer.recomputeStashBytes);
     set(GRT_REGION_TRANSIENT, transient + recomputed, layer.transientBytes);
+  } else if (layer.forwardOnly) {
+    // Nobody needs what it keeps.
+    uint64_t kept = alignUp(layer.stashBytes);
+    set(GRT_REGION_STASH, slotBase + layer.forwardTransient, layer.stashBytes);
+    set(GRT_REGION_TRANSIENT, slotBase + layer.forwardTransient + kept,
+        layer.forwardTransientBytes);
   } else if (phase == Phase::Forward) {
     set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
         layer.stashBytes);
@@ -491,9 +497,11 @@ void Rank::call(int function, const Layer &layer, Phase phase) {
        std::to_string(status));
 }
 
-void Rank::forward(const ChunkState &at, uint32_t microBatch, uint32_t slot) {
+void Rank::forward(const ChunkState &at, const grt_task &task, uint32_t slot) {
   const Chunk &chunk = *at.chunk;
   size_t mark = live.mark();
+  if (manifest.hasPacks && chunk.recvActivation >= 0)
+    takeWaiting(task.slot, inputExtent(chunk.firstLayer, slot));
   startGather(chunk.firstLayer, slot, Phase::Forward);
   beforeFunction(slot);
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
@@ -508,11 +516,17 @@ void Rank::forward(const ChunkState &at, uint32_t microBatch, uint32_t slot) {
     if (layer.output == OutputKind::Boundary)
       beforeBoundary(layer.outputBuffer, output);
     begin(output);
-    bind(i, microBatch, slot, Phase::Forward);
+    size_t before = live.mark();
+    bind(i, task.micro_batch, slot, Phase::Forward);
     call(layer.forward, layer, Phase::Forward);
     endGather(i, slot, Phase::Forward);
     if (inspecting)
       inspectLayer(i);
+    if (layer.forwardOnly) {
+      live.rewind(before);
+      if (!isStash(chunk, i))
+        end(inputExtent(i, slot));
+    }
     // What passes the layer leaves with its output.
     if (layer.output == OutputKind::Boundary)
       for (const PassingTensor &tensor : layer.passes)
@@ -528,6 +542,10 @@ void Rank::forward(const ChunkState &at, uint32_t microBatch, uint32_t slot) {
               arena->base() + next.offset);
       end(output);
     }
+    // Nobody waits for the output of a pack that recomputes.
+    if (manifest.hasPacks && layer.output == OutputKind::Boundary &&
+        chunk.sendActivation < 0)
+      end(output);
   }
   afterFunctions();
   // Without a backward pass nothing ends what forward keeps for it.
@@ -539,6 +557,11 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
   const Chunk &chunk = *at.chunk;
   bool isWhole = task.kind == GRT_TASK_BACKWARD;
   accumulate = at.backwardSeen;
+  if (manifest.hasPacks && chunk.recvGradient >= 0) {
+    size_t last = chunk.endLayer() - 1;
+    takeWaiting(task.slot, boundaryExtent(roleData->layers[last].gradIn,
+                                          layers[last].outputBytes));
+  }
   startGather(chunk.endLayer() - 1, slot, Phase::Backward);
   beforeFunction(slot);
   for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {
@@ -636,6 +659,8 @@ void Rank::reshard(int exchange, const void *source, void *destination) {
 }
 
 void Rank::transfer(const grt_task &task, unsigned parts) {
+  if (manifest.hasPacks)
+    return transferPacks(task, parts);
   const Role &role = *roleData;
   struct Part {
     int exchange;
@@ -720,7 +745,7 @@ void Rank::swapSlot(const grt_task &task) {
   // Temporaries of backward passes lie behind what is kept.
   uint64_t bytes = std::min(last.transient, role.slotBytes);
   uint32_t number = chunk.firstSlot + task.slot;
-  char *there = home() + role.homeSlots.offset + number * role.slotBytes;
+  char *there = home() + role.homeSlots.offset + number * role.homeSlotBytes;
   char *here = arena->base() + role.slots.offset;
   bool out = task.tiers == GRT_TO_HOST;
   notePlace("swap");
@@ -748,7 +773,7 @@ void Rank::swapSlot(const grt_task &task) {
 
 void Rank::swap(const grt_task &task) {
   if (task.classes == GRT_SWAP_ACTIVATIONS)
-    return swapSlot(task);
+    return manifest.hasPacks ? bringStash(task) : swapSlot(task);
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   notePlace("swap");
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
@@ -860,6 +885,9 @@ void Rank::tie(bool reduce) {
     const Tie &tie = manifest.ties[i];
     bool owns = tie.owner.role == roleNumber;
     if (!owns && tie.borrower.role != roleNumber)
+      continue;
+    const TieEnd &end = tie.borrower;
+    if (reduce && manifest.roles[end.role].layers[end.layer].forwardOnly)
       continue;
     if (!isLeft(i)) {
       ExchangeCall call = tieCall(i, reduce);

@@ -337,7 +337,7 @@ private:
   void leaveGraphs();
   /// An event behind what stands on the stream, for the flight recorder.
   void leaveMark(uint32_t stream);
-  void forward(const ChunkState &chunk, uint32_t microBatch, uint32_t slot);
+  void forward(const ChunkState &chunk, const grt_task &task, uint32_t slot);
   /// A backward pass or its input part, and what is left of one.
   void backward(ChunkState &chunk, const grt_task &task, uint32_t slot);
   void backwardWeight(ChunkState &chunk, const grt_task &task, uint32_t slot);
@@ -355,6 +355,30 @@ private:
   void swap(const grt_task &task);
   /// What backward needs of a micro-batch.
   void swapSlot(const grt_task &task);
+  // Of packs (executor_packs.cpp).
+  /// Where a message of so many bytes waits.
+  Extent waitingExtent(uint16_t place, uint64_t bytes) const {
+    return {roleData->waiting.offset + place * roleData->waitingBytes(), bytes};
+  }
+  /// Takes a message out of its place to where it is used.
+  void takeWaiting(uint16_t place, const Extent &to);
+  char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
+    return home() + roleData->homeSlots.offset +
+           (chunk.firstSlot + slot) * roleData->homeSlotBytes;
+  }
+  /// Another chunk recomputes from the layer's input, so that it is kept until
+  /// it has been sent.
+  bool isStash(const Chunk &chunk, size_t layer) const;
+  void bringStash(const grt_task &task);
+  /// One end of a message; no extent if it is at home.
+  struct PackMessage {
+    const grt_transfer_part *part = nullptr;
+    int exchange = -1;
+    char *memory = nullptr;
+    Extent extent = {};
+  };
+  PackMessage packMessage(const grt_transfer_part &part);
+  void transferPacks(const grt_task &task, unsigned parts);
   void reduceGradients(size_t layer);
   /// Gradients of what passes a layer: from behind it to what it has written in
   /// front of it.

@@ -239,45 +239,115 @@ struct ChunkAt {
   const Chunk *chunk = nullptr;
 };
 
+/// What goes from the chunk's last layer to the first one of the next.
+void checkActivations(const Manifest &manifest, const std::string &place,
+                      const ChunkAt &at, const ChunkAt &next) {
+  const Layer &last = at.home->layers[at.chunk->endLayer() - 1];
+  const Layer &first = next.home->layers[next.chunk->firstLayer];
+  int sent = at.chunk->sendActivation, received = next.chunk->recvActivation;
+  if (sent != received || sent < 0)
+    invalid(place + "activations are sent by exchange " + str(sent) +
+            ", the next chunk receives exchange " + str(received));
+  if (last.output != OutputKind::Boundary)
+    invalid(place + "the last layer's output is in no boundary buffer");
+  checkExchange(manifest.exchanges[sent],
+                {at.home, at.home->boundary[last.outputBuffer].bytes},
+                {next.home, first.inputBytes});
+}
+
+/// What comes back, if anything does.
+void checkGradients(const Manifest &manifest, const std::string &place,
+                    const ChunkAt &at, const ChunkAt &next) {
+  const Layer &last = at.home->layers[at.chunk->endLayer() - 1];
+  const Layer &first = next.home->layers[next.chunk->firstLayer];
+  int received = at.chunk->recvGradient, sent = next.chunk->sendGradient;
+  if (received != sent)
+    invalid(place + "gradients are received by exchange " + str(received) +
+            ", the next chunk sends exchange " + str(sent));
+  if (received < 0)
+    return;
+  if (last.gradIn < 0 || first.gradOut < 0)
+    invalid(place + "gradients need buffers on both sides of the cut");
+  checkExchange(manifest.exchanges[received],
+                {next.home, next.home->boundary[first.gradOut].bytes},
+                {at.home, at.home->boundary[last.gradIn].bytes});
+}
+
+std::string placeOf(const ChunkAt &at) {
+  return "manifest: chunk " + str(at.chunk->number) + " of stage " +
+         str(at.home->stage) + ": ";
+}
+
 void checkBetweenChunks(const Manifest &manifest,
                         const std::vector<ChunkAt> &chunks, size_t index) {
   const Role &role = *chunks[index].home;
   const Chunk &chunk = *chunks[index].chunk;
-  std::string place = "manifest: chunk " + str(chunk.number) + " of stage " +
-                      str(role.stage) + ": ";
-  const Layer &last = role.layers[chunk.endLayer() - 1];
+  std::string place = placeOf(chunks[index]);
   if (index == 0 && (chunk.recvActivation >= 0 || chunk.sendGradient >= 0))
     invalid(place + "the first chunk has no previous one");
   if (index + 1 == chunks.size()) {
     if (chunk.sendActivation >= 0 || chunk.recvGradient >= 0)
       invalid(place + "the last chunk has no next one");
-    if (last.output != OutputKind::Loss)
+    if (role.layers[chunk.endLayer() - 1].output != OutputKind::Loss)
       invalid(place + "the last layer does not give the loss");
     return;
   }
-  const Role &nextRole = *chunks[index + 1].home;
-  const Chunk &next = *chunks[index + 1].chunk;
-  const Layer &first = nextRole.layers[next.firstLayer];
-  if (chunk.sendActivation != next.recvActivation || chunk.sendActivation < 0)
-    invalid(place + "activations are sent by exchange " +
-            str(chunk.sendActivation) + ", the next chunk receives exchange " +
-            str(next.recvActivation));
-  if (chunk.recvGradient != next.sendGradient)
-    invalid(place + "gradients are received by exchange " +
-            str(chunk.recvGradient) + ", the next chunk sends exchange " +
-            str(next.sendGradient));
-  if (last.output != OutputKind::Boundary)
-    invalid(place + "the last layer's output is in no boundary buffer");
-  checkExchange(manifest.exchanges[chunk.sendActivation],
-                {&role, role.boundary[last.outputBuffer].bytes},
-                {&nextRole, first.inputBytes});
-  if (chunk.recvGradient < 0)
+  const ChunkAt &next = chunks[index + 1];
+  checkActivations(manifest, place, chunks[index], next);
+  checkGradients(manifest, place, chunks[index], next);
+}
+
+/// The messages of a pack, those that it sends.
+void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
+               const ChunkAt &at) {
+  const Chunk &chunk = *at.chunk;
+  std::string place = placeOf(at);
+  auto peerOf = [&](grt_direction direction,
+                    grt_value value) -> const ChunkAt * {
+    grt_transfer_part part{};
+    part.direction = uint8_t(direction);
+    part.value = uint8_t(value);
+    part.chunk = uint16_t(chunk.number);
+    int peer = manifest.peerOf(part);
+    return peer < 0 ? nullptr : &chunks[size_t(peer)];
+  };
+  auto fits = [&](const ChunkAt &receiver, uint64_t bytes) {
+    if (receiver.home->waitingBytes() < bytes)
+      invalid(place + "sends " + str(int64_t(bytes)) + " bytes to places of " +
+              str(int64_t(receiver.home->waitingBytes())));
+  };
+  if (const ChunkAt *next = peerOf(GRT_SEND, GRT_ACTIVATION)) {
+    checkActivations(manifest, place, at, *next);
+    fits(*next, next->home->layers[next->chunk->firstLayer].inputBytes);
+  } else if (chunk.sendActivation >= 0) {
+    invalid(place + "sends activations to no chunk");
+  }
+  if (const ChunkAt *before = peerOf(GRT_SEND, GRT_GRADIENT)) {
+    checkGradients(manifest, placeOf(*before), *before, at);
+    fits(*before,
+         outputBytes(manifest, *before->home, before->chunk->endLayer() - 1));
+  } else if (chunk.sendGradient >= 0) {
+    invalid(place + "sends gradients to no chunk");
+  }
+  bool isLast = size_t(chunk.number) + 1 == chunks.size();
+  if (isLast &&
+      at.home->layers[chunk.endLayer() - 1].output != OutputKind::Loss)
+    invalid(place + "the last layer does not give the loss");
+  if (chunk.recvStash < 0)
     return;
-  if (last.gradIn < 0 || first.gradOut < 0)
-    invalid(place + "gradients need buffers on both sides of the cut");
-  checkExchange(manifest.exchanges[chunk.recvGradient],
-                {&nextRole, nextRole.boundary[first.gradOut].bytes},
-                {&role, role.boundary[last.gradIn].bytes});
+  const ChunkAt &from = chunks[size_t(chunk.stashFrom)];
+  int layer = Manifest::stashLayer(*from.home, *from.chunk, chunk);
+  if (layer < 0)
+    invalid(place + "its first layer is none of chunk " + str(chunk.stashFrom) +
+            "'s");
+  const Layer &first = at.home->layers[chunk.firstLayer];
+  if (first.inputBytes > at.home->homeSlotBytes)
+    invalid(place + "a stash of " + str(int64_t(first.inputBytes)) +
+            " bytes, slots at home have " +
+            str(int64_t(at.home->homeSlotBytes)));
+  checkExchange(manifest.exchanges[chunk.recvStash],
+                {from.home, from.home->layers[size_t(layer)].inputBytes},
+                {at.home, first.inputBytes});
 }
 
 } // namespace
@@ -290,9 +360,11 @@ uint64_t outputBytes(const Manifest &manifest, const Role &role,
   if (layer.output == OutputKind::Slot)
     return role.layers[number + 1].inputBytes;
   int exchange = layer.forwardReshard;
+  // A pack that recomputes sends nothing on, but gets a gradient as large.
   for (const Chunk &chunk : role.chunks)
     if (number + 1 == chunk.endLayer())
-      exchange = chunk.sendActivation;
+      exchange =
+          chunk.sendActivation >= 0 ? chunk.sendActivation : chunk.recvGradient;
   if (layer.output != OutputKind::Boundary || exchange < 0)
     return 0;
   return uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
@@ -449,7 +521,10 @@ void checkWiring(const Manifest &manifest) {
     for (const Chunk &chunk : role.chunks)
       chunks[size_t(chunk.number)] = {&role, &chunk};
   for (size_t i = 0; i < chunks.size(); ++i)
-    checkBetweenChunks(manifest, chunks, i);
+    if (manifest.hasPacks)
+      checkPack(manifest, chunks, chunks[i]);
+    else
+      checkBetweenChunks(manifest, chunks, i);
   for (const Tie &tie : manifest.ties)
     tieTables(manifest, tie);
 }

@@ -305,6 +305,49 @@ uint64_t Manifest::masterOffset(const Layer &layer) const {
                                accumulatorBytes() * uint64_t(optimizerStates());
 }
 
+int Manifest::peerOf(const grt_transfer_part &part) const {
+  int number = part.chunk;
+  bool sends = part.direction == GRT_SEND;
+  if (part.value == GRT_STASH) {
+    const Chunk *at = chunk(sends ? part.peer_chunk : number);
+    if (!at || at->stashFrom < 0)
+      return -1;
+    return sends ? (at->stashFrom == number ? part.peer_chunk : -1)
+                 : at->stashFrom;
+  }
+  bool isGradient = part.value == GRT_GRADIENT;
+  // Forward packs are a chain that ends in the last chunk, the others one in
+  // which gradients go.
+  if (hasPacks && !isGradient) {
+    if (sends)
+      return number >= forwardPacks       ? -1
+             : number + 1 == forwardPacks ? chunkCount - 1
+                                          : number + 1;
+    return number + 1 == chunkCount ? forwardPacks - 1
+           : number < forwardPacks  ? number - 1
+                                    : -1;
+  }
+  int peer = number + (sends != isGradient ? 1 : -1);
+  return peer < chunkCount && std::min(peer, number) >= forwardPacks ? peer
+                                                                     : -1;
+}
+
+int Manifest::stashLayer(const Role &role, const Chunk &sender,
+                         const Chunk &receiver) {
+  for (size_t i = sender.firstLayer; i < sender.endLayer(); ++i)
+    if (receiver.stashFrom == sender.number &&
+        role.layers[i].index == receiver.firstIndex)
+      return int(i);
+  return -1;
+}
+
+const Chunk *Manifest::chunk(int number) const {
+  for (const Role &role : roles)
+    if (const Chunk *found = role.chunk(number))
+      return found;
+  return nullptr;
+}
+
 uint64_t dtypeBytes(uint32_t dtype) {
   switch (dtype) {
   case GRT_F64:
@@ -366,6 +409,9 @@ Manifest parseManifest(std::string_view text) {
                                " as gradients are " + str(manifest.delay) +
                                " batches late, found " +
                                str(manifest.weightVersions));
+  manifest.hasPacks = root.has("forward-packs");
+  if (manifest.hasPacks)
+    manifest.forwardPacks = int(root.at("forward-packs").integer(0, 1 << 16));
   Node training = root.at("training");
   manifest.optimizer = training.at("optimizer").string();
   if (manifest.optimizer != "adamw" && manifest.optimizer != "adam" &&

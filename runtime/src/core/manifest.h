@@ -138,7 +138,8 @@ struct Layer {
   /// The SDP axis cuts the optimizer state of group 0 only (ZeRO-1, level
   /// `zdp`): parameters and gradients are whole on each of its ranks.
   bool cutsStateOnly = false;
-  int64_t samples = 0; ///< of one micro-batch on one rank
+  int64_t samples = 0;      ///< of one micro-batch on one rank
+  bool forwardOnly = false; ///< as its chunk
   int forward = 0;
   int recompute = -1;
   int backward = 0; ///< or its input part
@@ -190,6 +191,11 @@ struct Chunk {
   uint32_t firstSlot = 0, slots = 0;
   int sendActivation = -1, recvActivation = -1, sendGradient = -1,
       recvGradient = -1;
+  /// Of packs: it runs forward only; the chunk that sends it what it recomputes
+  /// from, and by which exchange.
+  bool forwardOnly = false;
+  int stashFrom = -1, recvStash = -1;
+  int64_t firstIndex = 0; ///< of its first layer, in the model
 
   size_t endLayer() const { return firstLayer + layerCount; }
 };
@@ -208,6 +214,14 @@ struct Role {
   /// Of the home: slots, if they have theirs there; the arena has one then.
   Extent homeSlots;
   bool slotsAtHome = false;
+  uint64_t homeSlotBytes = 0; ///< each
+  /// Of a role whose chunks are packs: messages that came, in places of one
+  /// size.
+  Extent waiting;
+  uint64_t waitingPlaces = 0;
+  uint64_t waitingBytes() const {
+    return waitingPlaces ? waiting.bytes / waitingPlaces : 0;
+  }
   int64_t slotsInArena() const { return slotsAtHome ? 1 : slotCount; }
   /// Sets of tensors between layers: two that may be the ends of one region,
   /// and where the role has several chunks what was received and what is sent.
@@ -270,6 +284,19 @@ struct Manifest {
   std::vector<Tie> ties;
   std::vector<Role> roles;
   int chunkCount = 0;
+  /// Chunks are packs: so many that run forward only, and behind them those
+  /// that run backward.
+  bool hasPacks = false;
+  int forwardPacks = 0;
+  /// The chunk at the other end of what one sends or receives; -1: there is
+  /// none.
+  int peerOf(const grt_transfer_part &part) const;
+  /// Null if there is no such chunk.
+  const Chunk *chunk(int number) const;
+  /// The layer of a role whose input another chunk recomputes from, which
+  /// `sender` runs forward; -1: it has none.
+  static int stashLayer(const Role &role, const Chunk &sender,
+                        const Chunk &receiver);
   /// What the cost model says of a step's parts, if the program has it.
   std::optional<PredictedTimes> predicted;
 

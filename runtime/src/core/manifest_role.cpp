@@ -191,8 +191,9 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   if (held &&
       !contains(newest, layer.parameter, held * manifest.elementBytes()))
     node.at("parameter").error("parameters leave their region");
-  if (held && !contains(role.gradients, layer.gradient,
-                        held * manifest.accumulatorBytes()))
+  bool learns = held && !layer.forwardOnly;
+  if (learns && !contains(role.gradients, layer.gradient,
+                          held * manifest.accumulatorBytes()))
     node.at("gradient").error("gradients leave their region");
   uint64_t state = manifest.optimizerBytes(layer);
   if (state && !contains(role.optimizer, layer.optimizer, state))
@@ -206,21 +207,22 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
     if (held && !contains(role.residentParameters, layer.residentParameter,
                           held * manifest.elementBytes()))
       node.at("resident-parameter").error("parameters leave their region");
-    if (held && !contains(role.residentGradients, layer.residentGradient,
-                          held * manifest.accumulatorBytes()))
+    if (learns && !contains(role.residentGradients, layer.residentGradient,
+                            held * manifest.accumulatorBytes()))
       node.at("resident-gradient").error("gradients leave their region");
   }
 
   layer.stash = node.at("stash").offset();
   layer.inputBytes = uint64_t(node.at("input-bytes").integer());
   layer.stashBytes = uint64_t(node.at("stash-bytes").integer());
-  if (layer.stash + alignUp(layer.inputBytes) + layer.stashBytes >
-          role.slotBytes &&
-      layer.inputBytes + layer.stashBytes)
-    node.at("stash").error("stash ends at byte " +
-                           str(int64_t(layer.stash + alignUp(layer.inputBytes) +
-                                       layer.stashBytes)) +
-                           " of a slot of " + str(int64_t(role.slotBytes)));
+  // What a layer that runs forward only keeps is temporary.
+  uint64_t kept = layer.forwardOnly ? 0 : layer.stashBytes;
+  if (layer.stash + alignUp(layer.inputBytes) + kept > role.slotBytes &&
+      layer.inputBytes + kept)
+    node.at("stash").error(
+        "stash ends at byte " +
+        str(int64_t(layer.stash + alignUp(layer.inputBytes) + kept)) +
+        " of a slot of " + str(int64_t(role.slotBytes)));
   layer.transient = node.at("transient").offset();
   layer.transientBytes = uint64_t(node.at("transient-bytes").integer());
   layer.recomputeStashBytes =
@@ -255,7 +257,8 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.forwardTransientBytes =
       uint64_t(node.at("forward-transient-bytes").integer());
   checkEnd("forward-transient", layer.forwardTransient,
-           layer.forwardTransientBytes);
+           (layer.forwardOnly ? alignUp(layer.stashBytes) : 0) +
+               layer.forwardTransientBytes);
 }
 
 /// Where a layer finds its inputs, and what passes it.
@@ -368,6 +371,7 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
     node.at("samples").error(str(blocks) + " blocks of " + str(layer.samples) +
                              " samples, expected a micro-batch of " +
                              str(manifest.samplesPerMicroBatch()));
+  layer.forwardOnly = chunk.forwardOnly;
   parseLayerCode(node, manifest, layer);
   parseLayerMemory(node, manifest, role, layer);
   parseTensorsAlive(node, role, layer);
@@ -429,7 +433,7 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   // Both buffers as one extent of two halves, or each with its own extent.
   Node boundary = node.at("boundary");
   std::vector<Node> entries = boundary.list();
-  const bool several = role.chunks.size() > 1;
+  const bool several = role.chunks.size() > 1 || manifest.hasPacks;
   if ((entries.size() == 4 || (entries.size() == 2 && !several)) &&
       entries[0].json().is_array()) {
     for (const Node &entry : entries)
@@ -448,6 +452,12 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
     if (!contains(whole, extent.offset, extent.bytes))
       boundary.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
                      " bytes");
+  if (manifest.hasPacks) {
+    role.waiting = parseExtent(node.at("waiting"));
+    if (!contains(whole, role.waiting.offset, role.waiting.bytes))
+      node.at("waiting").error("leaves the arena of " +
+                               str(int64_t(role.arenaBytes)) + " bytes");
+  }
   uint64_t batches = manifest.batchesAtOnce();
   if (role.step.bytes / batches < sizeof(grt_step))
     node.at("step").error("expected at least " +
@@ -492,7 +502,8 @@ void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
   Chunk chunk;
   chunk.number = int(node.at("number").integer(0, mostChunks - 1));
   chunk.layerCount = size_t(node.at("layer-count").integer(1, mostLayers));
-  chunk.slots = uint32_t(node.at("slots").integer(1, mostSlots));
+  chunk.slots =
+      uint32_t(node.at("slots").integer(manifest.hasPacks ? 0 : 1, mostSlots));
   if (!role.chunks.empty()) {
     const Chunk &before = role.chunks.back();
     if (chunk.number <= before.number)
@@ -506,6 +517,22 @@ void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
   chunk.recvActivation = optionalIndex(node, "recv-activation", exchanges);
   chunk.sendGradient = optionalIndex(node, "send-gradient", exchanges);
   chunk.recvGradient = optionalIndex(node, "recv-gradient", exchanges);
+  if (manifest.hasPacks) {
+    bool forwardOnly = chunk.number < manifest.forwardPacks;
+    if (node.has("forward-only") != forwardOnly)
+      node.at("number").error("expected the first " +
+                              str(manifest.forwardPacks) +
+                              " chunks to run forward only, and no others");
+    chunk.forwardOnly = forwardOnly;
+    chunk.recvStash = optionalIndex(node, "recv-stash", exchanges);
+    if (chunk.recvStash >= 0)
+      chunk.stashFrom =
+          int(node.at("stash-from").integer(0, manifest.forwardPacks - 1));
+    if ((chunk.recvStash >= 0) != (chunk.slots > 0))
+      node.at("slots").error("expected slots at home of a chunk that "
+                             "recomputes, and of no other, found " +
+                             str(int64_t(chunk.slots)));
+  }
   role.slotCount += chunk.slots;
   if (role.slotCount > mostSlots)
     node.at("slots").error("expected at most " + str(mostSlots) +
@@ -531,6 +558,10 @@ void parseHome(const Node &node, const Manifest &manifest, Role &role) {
     if (!contains(whole, role.homeSlots.offset, role.homeSlots.bytes))
       node.at("slots").error("leaves the home of " +
                              str(int64_t(role.homeBytes)) + " bytes");
+    role.homeSlotBytes = node.has("slot-bytes")
+                             ? uint64_t(node.at("slot-bytes").integer())
+                         : manifest.hasPacks ? 0
+                                             : role.slotBytes;
   }
   if (manifest.delay)
     node.error("schedule '" + manifest.schedule +
@@ -560,6 +591,11 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
   if (node.has("home"))
     role.homeBytes = uint64_t(node.at("home").at("bytes").integer(1));
   role.slotsAtHome = role.homeBytes > 0 && node.at("home").has("slots");
+  if (manifest.hasPacks && !role.slotsAtHome)
+    node.error("packs need states and slots with their home on the host");
+  if (manifest.hasPacks)
+    role.waitingPlaces =
+        uint64_t(node.at("waiting-places").integer(0, 1 << 16));
   parseArena(node.at("arena"), manifest, role);
   if (role.homeBytes > 0)
     parseHome(node.at("home"), manifest, role);
@@ -590,6 +626,8 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
   for (const Chunk &chunk : role.chunks)
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
       role.layers.push_back(parseLayer(layers[i], manifest, role, i, chunk));
+  for (Chunk &chunk : role.chunks)
+    chunk.firstIndex = role.layers[chunk.firstLayer].index;
   std::vector<bool> read(role.copies.size());
   for (const Layer &layer : role.layers)
     for (int copy : layer.data)

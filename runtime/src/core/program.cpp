@@ -181,15 +181,25 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
   bool swapsSlot = swaps && task.classes == GRT_SWAP_ACTIVATIONS;
   if (swapsSlot &&
       (!role.slotsAtHome || task.slot >= chunk->slots ||
-       (uint64_t(chunk->firstSlot) + task.slot + 1) * role.slotBytes >
+       (uint64_t(chunk->firstSlot) + task.slot + 1) * role.homeSlotBytes >
            role.homeSlots.bytes))
     invalid(place + ": slot " + str(task.slot) + " is not one at home");
   if ((computes || swapsSlot) &&
       task.micro_batch >= uint64_t(manifest.microBatches))
     invalid(place + ": micro-batch out of range, expected less than " +
             str(uint64_t(manifest.microBatches)));
-  if (computes && task.slot >= chunk->slots)
-    invalid(place + ": slot " + str(task.slot) + " of " + str(chunk->slots));
+  if (manifest.hasPacks && swapsSlot && task.tiers != GRT_TO_DEVICE)
+    invalid(place + ": a stash is sent home, not swapped out");
+  if (manifest.hasPacks && computes && task.kind != GRT_TASK_FORWARD &&
+      (task.kind != GRT_TASK_BACKWARD || chunk->forwardOnly))
+    invalid(place + ": a backward pass in parts, or of a chunk that runs "
+                    "forward only");
+  // A pass that uses no message names place 0.
+  uint64_t slots = manifest.hasPacks ? std::max<uint64_t>(role.waitingPlaces, 1)
+                   : computes        ? chunk->slots
+                                     : 0;
+  if (computes && task.slot >= slots)
+    invalid(place + ": slot " + str(task.slot) + " of " + str(slots));
   if (isTransfer && (task.count == 0 || task.count > GRT_TRANSFER_PARTS))
     invalid(place + ": expected 1 to " + str(GRT_TRANSFER_PARTS) +
             " parts of a transfer, found " + str(task.count));
@@ -223,34 +233,44 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
 
 void checkPart(const grt_transfer_part &part, const Manifest &manifest,
                const Role &role, const std::string &place) {
-  if (part.direction > GRT_RECEIVE || part.value > GRT_GRADIENT)
+  if (part.direction > GRT_RECEIVE ||
+      part.value > (manifest.hasPacks ? GRT_STASH : GRT_GRADIENT))
     invalid(place + ": unknown direction " + str(part.direction) +
             " or value " + str(part.value));
   const Chunk *chunk = role.chunk(part.chunk);
   if (!chunk)
     invalid(place + ": chunk " + str(part.chunk) + " is not the role's");
   bool isActivation = part.value == GRT_ACTIVATION;
+  bool isStash = part.value == GRT_STASH;
   bool sends = part.direction == GRT_SEND;
   int exchange = isActivation
                      ? sends ? chunk->sendActivation : chunk->recvActivation
                  : sends ? chunk->sendGradient
                          : chunk->recvGradient;
-  if (exchange < 0)
+  // Activations go up in the model's order, gradients down.
+  int peer = manifest.peerOf(part);
+  if (isStash ? peer < 0 : exchange < 0)
     invalid(place + ": chunk " + str(part.chunk) + " does not " +
             (sends ? "send " : "receive ") +
-            (isActivation ? "an activation" : "a gradient"));
-  // Activations go up in the model's order, gradients down.
-  int peer = chunk->number + (isActivation == sends ? 1 : -1);
+            (isStash        ? "a stash"
+             : isActivation ? "an activation"
+                            : "a gradient"));
   if (part.peer_chunk != peer)
     invalid(place + ": expected peer chunk " + str(peer) + ", found " +
             str(part.peer_chunk));
   if (part.micro_batch >= uint64_t(manifest.microBatches))
     invalid(place + ": micro-batch out of range, expected less than " +
             str(uint64_t(manifest.microBatches)));
-  bool fills = isActivation && !sends;
-  if (fills ? part.slot >= chunk->slots : part.slot != 0)
+  bool waits = manifest.hasPacks && !isStash;
+  bool fills = (isActivation || manifest.hasPacks) && !sends;
+  uint64_t slots = waits ? role.waitingPlaces : chunk->slots;
+  if (fills ? part.slot >= slots : part.slot != 0)
     invalid(place + ": slot " + str(part.slot) + " of " +
-            str(fills ? chunk->slots : 1u));
+            str(fills ? slots : uint64_t(1)));
+  if (isStash && fills &&
+      (uint64_t(chunk->firstSlot) + part.slot + 1) * role.homeSlotBytes >
+          role.homeSlots.bytes)
+    invalid(place + ": slot " + str(part.slot) + " is not one at home");
   if (part.generation > manifest.delay || part.reserved[0] ||
       part.reserved[1] || part.reserved[2])
     invalid(place + ": expected a generation of at most " +
@@ -297,7 +317,7 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
       for (uint32_t p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count;
            ++p) {
         const grt_transfer_part &one = schedule.transfers[task.first + p];
-        unsigned bit = 1u << (2 * one.direction + one.value);
+        unsigned bit = 1u << (2 * one.value + one.direction);
         if (seen & bit)
           invalid(place + ": two parts of one direction and value");
         seen |= bit;

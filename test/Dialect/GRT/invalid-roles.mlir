@@ -600,3 +600,37 @@ grt.schedule @s role @r {
     grt.task forward chunk 0 micro_batch 0 slot 0 chunks [0]
   }
 }
+
+// -----
+
+// grt.role: places, not a negative number of them
+// expected-error @+1 {{expected no negative number of waiting places, found -1}}
+grt.role @r stage 0 devices [0] slots 0 attributes {waiting_places = -1 : i64} {}
+
+// -----
+
+// grt.chunk C3
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 0 attributes {waiting_places = 1 : i64} {
+  // expected-error @+1 {{expected 'stash_from' and 'recv_stash' together, on a chunk that runs backward}}
+  grt.chunk 0 slots 0 {stash_from = 0 : i64}
+}
+
+// -----
+
+// grt.task C7, of packs
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a peer for each of 1 messages, found 2}}
+    grt.task transfer send_stash 0 chunks [0] peers [3, 4]
+  }
+}
+
+// -----
+
+grt.schedule @s role @nobody {
+  grt.part steady {
+    // expected-error @+1 {{expected a slot for the received stash}}
+    grt.task transfer recv_stash 0 chunks [3] peers [0]
+  }
+}

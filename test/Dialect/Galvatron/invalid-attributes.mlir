@@ -31,7 +31,7 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches 
 
 // -----
 // plan C3
-// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1', 'zb-h2' or 'zb-v'}}
+// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v' or 'harmony-pp'}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
 
 // -----
@@ -210,3 +210,23 @@ module attributes {galvatron.plans = 1 : i64} {}
 // module attributes C4
 // expected-error @+1 {{expected attribute 'galvatron.plan_report' to hold JSON}}
 module attributes {galvatron.plan_report = "{"} {}
+
+// -----
+
+// expected-error @+1 {{schedule '1f1b' has the chunks of its stages, no packs of layers}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>, array<i64: 0, 2>]>}
+
+// -----
+
+// expected-error @+1 {{expected forward packs of the layers in front of the last backward pack}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0, 2>, array<i64: 0, 2>]>}
+
+// -----
+
+// expected-error @+1 {{needs states and stashes with their home on the host}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, packs = [array<i64: 0>, array<i64: 0, 2>]>}
+
+// -----
+
+// expected-error @+1 {{expected two lists of first layers as 'packs' of a plan}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>]>}

@@ -44,7 +44,8 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
                   ExtentAttr, ArrayAttr copies, int64_t homeBytes,
                   ExtentAttr residentParameters, ExtentAttr residentGradients,
                   ExtentAttr received, ExtentAttr sent,
-                  DenseI64ArrayAttr window, ExtentAttr, ExtentAttr homeSlots) {
+                  DenseI64ArrayAttr window, ExtentAttr, ExtentAttr homeSlots,
+                  ExtentAttr, int64_t homeSlotBytes) {
   // (C1)
   if (copies)
     for (Attribute row : copies)
@@ -71,6 +72,10 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
   // (C3)
   if (received && !sent)
     return emitError() << "expected 'received' only with 'sent'";
+  // (C4)
+  if (homeSlotBytes < 0)
+    return emitError() << "expected slots at home of no negative size, found "
+                       << homeSlotBytes;
   return success();
 }
 

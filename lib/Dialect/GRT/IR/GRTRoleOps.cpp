@@ -88,8 +88,12 @@ LogicalResult RoleOp::verify() {
       return emitOpError() << "expected distinct devices, found " << device
                            << " twice";
   }
-  if (getSlots() < 1)
+  if (getSlots() < (getWaitingPlaces() ? 0 : 1))
     return emitOpError() << "expected at least one slot, found " << getSlots();
+  if (getWaitingPlaces().value_or(0) < 0)
+    return emitOpError() << "expected no negative number of waiting places, "
+                            "found "
+                         << *getWaitingPlaces();
   return success();
 }
 
@@ -160,8 +164,13 @@ LogicalResult ChunkOp::verify() {
   if (getNumber() < 0 || getNumber() > UINT16_MAX)
     return emitOpError() << "expected a number below 65536, found "
                          << getNumber();
-  if (getSlots() < 1)
+  bool ofPacks = bool((*this)->getParentOfType<RoleOp>().getWaitingPlaces());
+  if (getSlots() < (ofPacks ? 0 : 1))
     return emitOpError() << "expected at least one slot, found " << getSlots();
+  if (bool(getStashFrom()) != bool(getRecvStash()) ||
+      (getForwardOnly() && getRecvStash()))
+    return emitOpError("expected 'stash_from' and 'recv_stash' together, on a "
+                       "chunk that runs backward");
   return success();
 }
 
@@ -180,16 +189,22 @@ static LogicalResult verifyExchanges(Op op, SymbolTableCollection &tables) {
 }
 
 LogicalResult ChunkOp::verifySymbolUses(SymbolTableCollection &tables) {
-  return verifyExchanges(*this, tables);
+  return success(succeeded(verifyExchanges(*this, tables)) &&
+                 succeeded(verifySymbol<ExchangeOp>(*this, getRecvStashAttr(),
+                                                    "recv_stash", tables)));
 }
 
 LogicalResult RoleOp::verifyRegions() {
   int64_t last = -1, number = 0;
   if (failed(verifyChunks(*this)))
     return failure();
+  bool forwardOnly = false;
   for (Operation &op : getLayers().front()) {
-    if (isa<ChunkOp>(op))
+    if (auto chunk = dyn_cast<ChunkOp>(op)) {
+      if (std::exchange(forwardOnly, chunk.getForwardOnly()) != forwardOnly)
+        last = -1;
       continue;
+    }
     auto layer = dyn_cast<LayerOp>(op);
     if (!layer)
       return op.emitOpError("expected only 'grt.layer' in a role");
@@ -200,7 +215,7 @@ LogicalResult RoleOp::verifyRegions() {
     if (failed(verifyRows(layer, number++)))
       return failure();
   }
-  if (last < 0)
+  if (number == 0)
     return emitOpError("expected at least one layer");
   return success();
 }
@@ -301,10 +316,14 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
     numbers.insert(role.getStage());
   for (auto part : getParts().getOps<PartOp>())
     for (auto task : part.getTasks().getOps<TaskOp>()) {
-      if (task.getSlot() && *task.getSlot() >= role.getSlots())
+      // What takes a place of packs and does not name one has 0.
+      int64_t slots = role.getSlots();
+      if (auto places = role.getWaitingPlaces())
+        slots = std::max({slots, int64_t(*places), int64_t(1)});
+      if (task.getSlot() && *task.getSlot() >= slots)
         return task.emitOpError()
-               << "expected one of the " << role.getSlots() << " slots of '"
-               << getRole() << "', found " << *task.getSlot();
+               << "expected one of the " << slots << " slots of '" << getRole()
+               << "', found " << *task.getSlot();
       SmallVector<int64_t> named(
           task.getChunks().value_or(ArrayRef<int64_t>()));
       if (task.getChunk())
@@ -335,7 +354,8 @@ LogicalResult PartOp::verifyRegions() {
 LogicalResult TaskOp::verify() {
   for (std::optional<int64_t> number :
        {getMicroBatch(), getSendActivation(), getRecvActivation(),
-        getSendGradient(), getRecvGradient(), getSlot()})
+        getSendGradient(), getRecvGradient(), getSendStash(), getRecvStash(),
+        getSlot()})
     if (number && (*number < 0 || *number > UINT32_MAX))
       return emitOpError() << "expected numbers of 0 to " << UINT32_MAX
                            << ", found " << *number;
@@ -379,8 +399,8 @@ LogicalResult TaskOp::verify() {
   if (getActivations() && (!getMicroBatch() || !getSlot()))
     return emitOpError("expected a micro-batch and a slot for 'activations'");
 
-  bool sends = getSendActivation() || getSendGradient();
-  bool receives = getRecvActivation() || getRecvGradient();
+  bool sends = getSendActivation() || getSendGradient() || getSendStash();
+  bool receives = getRecvActivation() || getRecvGradient() || getRecvStash();
   if (computes(getKind())) {
     if (!getMicroBatch() || !getSlot())
       return emitOpError() << "expected a micro-batch and a slot for '"
@@ -391,7 +411,7 @@ LogicalResult TaskOp::verify() {
        getKind() == TaskKind::TieReduce || getKind() == TaskKind::TieBroadcast))
     return emitOpError() << "expected no chunk for '"
                          << stringifyTaskKind(getKind()) << "'";
-  if (getChunks() && getKind() != TaskKind::Transfer)
+  if ((getChunks() || getPeers()) && getKind() != TaskKind::Transfer)
     return emitOpError() << "expected chunks of messages in a transfer only, "
                             "found them in '"
                          << stringifyTaskKind(getKind()) << "'";
@@ -407,7 +427,7 @@ LogicalResult TaskOp::verify() {
   size_t messages = llvm::count_if(
       SmallVector<std::optional<int64_t>>{
           getSendActivation(), getSendGradient(), getRecvActivation(),
-          getRecvGradient()},
+          getRecvGradient(), getSendStash(), getRecvStash()},
       [](std::optional<int64_t> batch) { return batch.has_value(); });
   if (getGenerations() && getGenerations()->size() != messages)
     return emitOpError() << "expected a generation for each of " << messages
@@ -415,7 +435,12 @@ LogicalResult TaskOp::verify() {
   if (getChunks() && getChunks()->size() != messages)
     return emitOpError() << "expected a chunk for each of " << messages
                          << " messages, found " << getChunks()->size();
+  if (getPeers() && getPeers()->size() != messages)
+    return emitOpError() << "expected a peer for each of " << messages
+                         << " messages, found " << getPeers()->size();
   if (getRecvActivation() && !getSlot())
     return emitOpError("expected a slot for the received activation");
+  if (getRecvStash() && !getSlot())
+    return emitOpError("expected a slot for the received stash");
   return success();
 }

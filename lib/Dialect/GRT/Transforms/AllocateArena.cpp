@@ -32,7 +32,7 @@ namespace {
 struct ProgramFacts {
   int64_t microBatches = 1;
   int64_t degree = 1;
-  ::galvatron::Offload offload;
+  mlir::galvatron::PlanAttr plan;
   const ::galvatron::Schedule *schedule = nullptr;
   SmallVector<mlir::galvatron::DataAttr> data;
   int64_t elementBytes = 4;
@@ -51,7 +51,7 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
            << kModelAttr << "' attributes on a module with roles";
   facts.microBatches = plan.getMicroBatches();
   facts.degree = plan.getPipelineDegree();
-  facts.offload = plan.getOffloaded();
+  facts.plan = plan;
   // The attribute's verifier has parsed it.
   facts.schedule =
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
@@ -79,20 +79,22 @@ public:
     for (const RoleChunk &chunk : chunks) {
       resharded = false;
       for (LayerOp layer : chunk.layers)
-        if (failed(collect(layer)))
+        if (failed(collect(layer, chunk.forwardOnly)))
           return failure();
     }
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
     int64_t each = (lastChunk + 1) / facts.degree;
-    auto scheduled = ::galvatron::ScheduleShape::of(
-        facts.degree, facts.microBatches, each, facts.offload);
+    ::galvatron::ScheduleShape scheduled = facts.plan.getShape(each);
+    packs = int64_t(scheduled.forwardPacks.size());
     shape.setSchedule(*facts.schedule, scheduled);
     separates = facts.schedule->separatesMessages(scheduled);
     if (separates)
       for (const RoleChunk &chunk : chunks)
-        shape.chunks.push_back(
-            {chunk.layers.size(), chunk.slots, chunk.number == lastChunk});
+        shape.chunks.push_back({chunk.layers.size(), chunk.slots,
+                                chunk.number == lastChunk, chunk.forwardOnly,
+                                chunk.number == 0 || chunk.number == packs});
+    shape.waitingPlaces = role.getWaitingPlaces().value_or(0);
     FailureOr<std::optional<int64_t>> available = getAvailable();
     if (failed(available))
       return failure();
@@ -115,7 +117,7 @@ private:
     return symbol ? module.lookupSymbol<FuncOp>(symbol.getAttr()) : FuncOp();
   }
 
-  LogicalResult collect(LayerOp layer) {
+  LogicalResult collect(LayerOp layer, bool forwardOnly) {
     FuncOp forward = lookup(layer.getForwardAttr());
     FuncOp recompute = lookup(layer.getRecomputeAttr());
     FuncOp backward = lookup(layer.getBackwardAttr());
@@ -182,6 +184,11 @@ private:
     StageLayer stageLayer = ::galvatron::makeStageLayer(
         std::move(footprint), layer.getSamples(), {data->begin(), data->end()},
         layer.getStrategy().toStrategy());
+    if (forwardOnly)
+      stageLayer.footprint =
+          ::galvatron::forwardOnlyFootprint(stageLayer.footprint);
+    if (forwardOnly)
+      stageLayer.parametersOf = getLayerWithStates(role, layer);
     stageLayer.forwardAhead = layer.getForwardAhead();
     stageLayer.backwardAhead = layer.getBackwardAhead();
     stageLayer.front = front;
@@ -281,7 +288,9 @@ private:
         rangeIf(separates, layout.received),
         rangeIf(separates || layout.sent.bytes > 0, layout.sent), window,
         rangeIf(layout.libraries.bytes > 0, layout.libraries),
-        rangeIf(shape.slotsAtHome, layout.homeSlots)));
+        rangeIf(shape.slotsAtHome, layout.homeSlots),
+        rangeIf(shape.hasPacks, layout.waiting),
+        shape.hasPacks ? layout.homeSlotBytes : 0));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
         ledger.activations, ledger.backward, ledger.communication,
@@ -298,7 +307,7 @@ private:
   /// have buffers of their own.
   void applyChunk(const RoleChunk &chunk, const StageLayout &layout) {
     constexpr int64_t none = -1;
-    bool isFirst = chunk.number == 0;
+    bool isFirst = chunk.number == packs;
     bool hasHome = layout.homeBytes > 0;
     int64_t incoming = separates ? kReceivedBuffer : 0;
     for (size_t l = chunk.layers.size(); l-- > 0;) {
@@ -308,9 +317,9 @@ private:
       const LayerFootprint &footprint = stageLayers[i].footprint;
       bool isEnd = l + 1 == chunk.layers.size();
       bool isLoss = chunk.number == lastChunk && isEnd;
-      int64_t gradIn = isLoss ? none : incoming;
+      int64_t gradIn = isLoss || chunk.forwardOnly ? none : incoming;
       int64_t gradOut = none;
-      if (!(isFirst && l == 0)) {
+      if (!(isFirst && l == 0) && !chunk.forwardOnly) {
         gradOut = incoming == 0 ? 1 : 0;
         incoming = layer.getBackwardReshard() ? 1 - gradOut : gradOut;
       }
@@ -342,6 +351,7 @@ private:
   bool isLast;       ///< has it
   /// What is sent and received has regions of its own.
   bool separates = false;
+  int64_t packs = 0; ///< that run forward only, in front of the others
   /// The layer collected next holds samples in another layout.
   bool resharded = false;
 };

@@ -113,7 +113,7 @@ class ScheduleTasksPass
                                "'galvatron-split-stages' first");
     // Stages of the same devices are chunks of one role.
     int64_t degree = plan.getPipelineDegree();
-    if (stages.size() % degree)
+    if (stages.size() % degree && !plan.getPacks())
       return model.emitOpError()
              << "expected " << degree
              << " stages as the plan says, or a multiple, found "
@@ -125,9 +125,7 @@ class ScheduleTasksPass
       return module.emitOpError(llvm::toString(parsed.takeError()));
     schedule = *parsed;
     int64_t chunksEach = int64_t(stages.size()) / degree;
-    shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
-                                           chunksEach, plan.getOffloaded());
-    shape.passTimes = plan.getChunkTimes();
+    shape = plan.getShape(chunksEach);
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
     auto training = mlir::galvatron::getTraining(module);
@@ -146,29 +144,34 @@ class ScheduleTasksPass
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     ExchangeMaker exchanges(builder, module);
     SmallVector<RoleOp> roles;
-    SmallVector<int64_t> begins; // the first layers of stages, in the model
-    int64_t layerCount = 0;
-    for (mlir::galvatron::StageOp stage : stages) {
-      begins.push_back(layerCount);
-      layerCount += stage.getLayers().size();
-    }
+    SmallVector<ChunkSource> sources = getSources(stages);
+    if (shape.hasPacks() && failed(checkPacks(sources)))
+      return failure();
     for (int64_t number = 0; number < degree; ++number) {
       SmallVector<ChunkSource> chunks;
-      for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
-        if (schedule->home(shape, chunk) == number)
-          chunks.push_back({stages[chunk], chunk, begins[chunk]});
+      for (const ChunkSource &source : sources)
+        if (schedule->home(shape, source.number) == number)
+          chunks.push_back(source);
       FailureOr<RoleOp> role = buildRole(builder, exchanges, number, chunks);
       if (failed(role))
         return failure();
       roles.push_back(*role);
     }
-    for (size_t i = 0; i + 1 < stages.size(); ++i)
-      if (failed(connect(exchanges, stages[i],
-                         getChunkOp(roles[schedule->home(shape, i)], i),
-                         stages[i + 1],
-                         getChunkOp(roles[schedule->home(shape, i + 1)], i + 1),
-                         liveSets[begins[i + 1]])))
+    auto opOf = [&](const ChunkSource &source) {
+      return getChunkOp(roles[schedule->home(shape, source.number)],
+                        source.number);
+    };
+    for (size_t i = 0; i + 1 < sources.size(); ++i)
+      if (!shape.hasPacks() &&
+          (failed(connect(exchanges, sources[i], opOf(sources[i]), "activation",
+                          sources[i + 1], opOf(sources[i + 1]),
+                          liveSets[sources[i + 1].firstLayer])) ||
+           failed(connect(exchanges, sources[i + 1], opOf(sources[i + 1]),
+                          "gradient", sources[i], opOf(sources[i]),
+                          liveSets[sources[i + 1].firstLayer]))))
         return failure();
+    if (shape.hasPacks() && failed(connectPacks(exchanges, sources, opOf)))
+      return failure();
 
     FailureOr<SmallVector<TiedTensor>> ties = getTies(roles);
     if (failed(ties))
@@ -198,12 +201,102 @@ class ScheduleTasksPass
     return success();
   }
 
-  /// A stage of the model that becomes a chunk.
+  /// Layers of the model that become a chunk.
   struct ChunkSource {
-    mlir::galvatron::StageOp stage;
+    SmallVector<mlir::galvatron::LayerOp> layers;
+    SmallVector<int64_t> devices;
     int64_t number;
     int64_t firstLayer; ///< in the model
+    bool forwardOnly = false;
+
+    Location getLoc() const {
+      return mlir::galvatron::LayerOp(layers.front())->getLoc();
+    }
   };
+
+  /// Stages, and in front of them packs of their layers that run forward only.
+  SmallVector<ChunkSource>
+  getSources(ArrayRef<mlir::galvatron::StageOp> stages) {
+    SmallVector<ChunkSource> runs;
+    // By role: a forward pack has the devices of the stages that share its.
+    SmallVector<SmallVector<int64_t>> devices(shape.roles);
+    for (auto [run, stage] : llvm::enumerate(stages)) {
+      mlir::galvatron::StageOp op = stage;
+      int64_t number = shape.chunkOfRun(int64_t(run));
+      runs.push_back({op.getLayers(), SmallVector<int64_t>(op.getDevices()),
+                      number, int64_t(layers.size())});
+      llvm::append_range(layers, op.getLayers());
+      devices[schedule->home(shape, number)] = runs.back().devices;
+    }
+    SmallVector<ChunkSource> sources;
+    ArrayRef<int64_t> packs = shape.forwardPacks;
+    for (auto [number, first] : llvm::enumerate(packs)) {
+      int64_t end = number + 1 < packs.size() ? packs[number + 1]
+                                              : shape.backwardPacks.back();
+      int64_t role = schedule->home(shape, int64_t(number));
+      sources.push_back({SmallVector<mlir::galvatron::LayerOp>(
+                             ArrayRef(layers).slice(first, end - first)),
+                         devices[role], int64_t(number), first,
+                         /*forwardOnly=*/true});
+    }
+    llvm::append_range(sources, runs);
+    return sources;
+  }
+
+  /// What packs cannot do yet.
+  LogicalResult checkPacks(ArrayRef<ChunkSource> sources) {
+    for (const ChunkSource &source : sources)
+      for (auto [i, op] : llvm::enumerate(source.layers)) {
+        mlir::galvatron::LayerOp layer = op;
+        Strategy strategy = layer.getStrategyAttr().toStrategy();
+        if (strategy.devices() != 1 || strategy.checkpoint())
+          return layer.emitOpError()
+                 << "expected strategy 'single' in a pack, which is "
+                    "recomputed as a whole, found '"
+                 << strategy.str() << "'";
+        const LiveSet &front = liveSets[source.firstLayer + int64_t(i)];
+        if (front.size() > 1)
+          return layer.emitOpError()
+                 << "expected one tensor in front of a layer of a pack, found "
+                 << front.size()
+                 << ": schedule 'harmony-pp' runs models that are chains";
+      }
+    return success();
+  }
+
+  /// Exchanges of forward packs, which are a chain that ends in the last pack,
+  /// of gradients of the others, and of what goes into those that recompute.
+  LogicalResult
+  connectPacks(ExchangeMaker &exchanges, ArrayRef<ChunkSource> sources,
+               llvm::function_ref<Operation *(const ChunkSource &)> opOf) {
+    auto forward = int64_t(shape.forwardPacks.size());
+    auto last = int64_t(sources.size()) - 1;
+    auto chunks = schedule->build(shape).chunks;
+    for (int64_t i = 0; i <= last; ++i) {
+      const ChunkSource &source = sources[i];
+      if (i < forward) {
+        const ChunkSource &next = sources[i + 1 < forward ? i + 1 : last];
+        if (failed(connect(exchanges, source, opOf(source), "activation", next,
+                           opOf(next), liveSets[next.firstLayer])))
+          return failure();
+        continue;
+      }
+      if (i > forward &&
+          failed(connect(exchanges, source, opOf(source), "gradient",
+                         sources[i - 1], opOf(sources[i - 1]),
+                         liveSets[source.firstLayer])))
+        return failure();
+      int64_t from = chunks[i].stashFrom;
+      if (from < 0)
+        continue;
+      if (failed(connect(exchanges, sources[from], nullptr, "stash", source,
+                         opOf(source), liveSets[source.firstLayer])))
+        return failure();
+      opOf(source)->setAttr("stash_from",
+                            Builder(&getContext()).getI64IntegerAttr(from));
+    }
+    return success();
+  }
 
   struct Reshards {
     FlatSymbolRefAttr forward, backward;
@@ -211,14 +304,13 @@ class ScheduleTasksPass
 
   FailureOr<SmallVector<Reshards>> buildReshards(ExchangeMaker &exchanges,
                                                  const ChunkSource &chunk) {
-    mlir::galvatron::StageOp stage = chunk.stage;
-    SmallVector<mlir::galvatron::LayerOp> layers = stage.getLayers();
+    SmallVector<mlir::galvatron::LayerOp> layers = chunk.layers;
     SmallVector<Reshards> reshards(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) {
       if (failed(check(layers[i])))
         return failure();
       if (i > 0 &&
-          failed(buildReshards(exchanges, stage, layers[i - 1], layers[i],
+          failed(buildReshards(exchanges, chunk, layers[i - 1], layers[i],
                                liveSets[chunk.firstLayer + i],
                                reshards[i - 1].forward, reshards[i].backward)))
         return failure();
@@ -229,7 +321,6 @@ class ScheduleTasksPass
   FailureOr<RoleOp> buildRole(OpBuilder &builder, ExchangeMaker &exchanges,
                               int64_t number, ArrayRef<ChunkSource> chunks) {
     OpBuilder::InsertionGuard guard(builder);
-    mlir::galvatron::StageOp stage = chunks.front().stage;
     // Exchanges go in front of the roles that name them.
     SmallVector<SmallVector<Reshards>> reshards;
     int64_t slots = 0;
@@ -240,37 +331,67 @@ class ScheduleTasksPass
       reshards.push_back(std::move(*made));
       slots += schedule->slots(shape, chunk.number);
     }
-    auto role =
-        RoleOp::create(builder, stage.getLoc(), ("stage" + Twine(number)).str(),
-                       number, stage.getDevices(), slots,
-                       /*send_activation=*/FlatSymbolRefAttr(),
-                       /*recv_activation=*/FlatSymbolRefAttr(),
-                       /*send_gradient=*/FlatSymbolRefAttr(),
-                       /*recv_gradient=*/FlatSymbolRefAttr(),
-                       /*arena_bytes=*/IntegerAttr(),
-                       /*slot_bytes=*/IntegerAttr(), /*arena=*/ArenaAttr(),
-                       /*ledger=*/LedgerAttr());
+    auto role = RoleOp::create(
+        builder, chunks.front().getLoc(), ("stage" + Twine(number)).str(),
+        number, chunks.front().devices, slots,
+        /*send_activation=*/FlatSymbolRefAttr(),
+        /*recv_activation=*/FlatSymbolRefAttr(),
+        /*send_gradient=*/FlatSymbolRefAttr(),
+        /*recv_gradient=*/FlatSymbolRefAttr(),
+        /*arena_bytes=*/IntegerAttr(),
+        /*slot_bytes=*/IntegerAttr(), /*arena=*/ArenaAttr(),
+        /*ledger=*/LedgerAttr(),
+        shape.hasPacks()
+            ? builder.getI64IntegerAttr(schedule->waitingPlaces(shape, number))
+            : IntegerAttr());
     builder.createBlock(&role.getLayers());
     int64_t position = 0; // of a layer in the role
     for (auto [chunk, reshardsOf] : llvm::zip_equal(chunks, reshards)) {
-      if (chunks.size() > 1)
-        ChunkOp::create(builder, ChunkSource(chunk).stage.getLoc(),
-                        chunk.number, schedule->slots(shape, chunk.number),
-                        /*send_activation=*/FlatSymbolRefAttr(),
-                        /*recv_activation=*/FlatSymbolRefAttr(),
-                        /*send_gradient=*/FlatSymbolRefAttr(),
-                        /*recv_gradient=*/FlatSymbolRefAttr());
+      if (chunks.size() > 1 || shape.hasPacks())
+        ChunkOp::create(
+            builder, chunk.getLoc(), builder.getI64IntegerAttr(chunk.number),
+            builder.getI64IntegerAttr(schedule->slots(shape, chunk.number)),
+            /*send_activation=*/FlatSymbolRefAttr(),
+            /*recv_activation=*/FlatSymbolRefAttr(),
+            /*send_gradient=*/FlatSymbolRefAttr(),
+            /*recv_gradient=*/FlatSymbolRefAttr(),
+            chunk.forwardOnly ? builder.getUnitAttr() : UnitAttr(),
+            /*stash_from=*/IntegerAttr(), /*recv_stash=*/FlatSymbolRefAttr());
       // By value: the layer of the role that holds it, and where there.
       llvm::DenseMap<Value, std::pair<int64_t, int64_t>> holders;
-      for (auto [i, layer] :
-           llvm::enumerate(ChunkSource(chunk).stage.getLayers())) {
+      for (auto [i, layer] : llvm::enumerate(chunk.layers)) {
         int64_t index = chunk.firstLayer + int64_t(i);
         LayerOp made = buildLayer(builder, layer, index, reshardsOf[i]);
+        if (chunk.forwardOnly)
+          borrowAll(made);
         bool holdsAll = i == 0 || reshardsOf[i - 1].forward;
         placeTensors(made, layer, index, position++, holdsAll, holders);
       }
     }
     return role;
+  }
+
+  /// The layer's parameters are those of another one that updates them.
+  void borrowAll(LayerOp layer) {
+    Builder builder(&getContext());
+    auto groups = llvm::to_vector(
+        layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>());
+    // Group 1 lies behind group 0.
+    int64_t owned = groups[0].getElements();
+    int64_t all = owned + groups[1].getElements();
+    SmallVector<Attribute> tensors;
+    for (auto tensor :
+         layer.getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>())
+      tensors.push_back(mlir::galvatron::FlatTensorAttr::get(
+          &getContext(), tensor.getParameter(), /*group=*/1,
+          tensor.getOffset() + (tensor.getGroup() == 0 ? 0 : owned),
+          tensor.getView(), tensor.getLocalShape(), tensor.getTpDim()));
+    layer.setTensorsAttr(builder.getArrayAttr(tensors));
+    layer.setGroupsAttr(builder.getArrayAttr(
+        {mlir::galvatron::FlatGroupAttr::get(&getContext(), 0, 0),
+         mlir::galvatron::FlatGroupAttr::get(&getContext(), all, all)}));
+    layer.removeUpdateAttr();
+    layer.removeNormAttr();
   }
 
   /// What names the exchanges of a chunk: a `grt.chunk`, or its role.
@@ -433,14 +554,14 @@ class ScheduleTasksPass
   }
 
   LogicalResult buildReshards(ExchangeMaker &exchanges,
-                              mlir::galvatron::StageOp stage,
+                              const ChunkSource &chunk,
                               mlir::galvatron::LayerOp from,
                               mlir::galvatron::LayerOp to, const LiveSet &set,
                               FlatSymbolRefAttr &forward,
                               FlatSymbolRefAttr &backward) {
     Strategy before = from.getStrategyAttr().toStrategy();
     Strategy after = to.getStrategyAttr().toStrategy();
-    ArrayRef<int64_t> devices = stage.getDevices();
+    ArrayRef<int64_t> devices = chunk.devices;
     ReshardPlan there =
         ::galvatron::reshardPlan(before, after, devices, devices, samples);
     if (there.kind == ::galvatron::ReshardKind::None)
@@ -450,7 +571,7 @@ class ScheduleTasksPass
     FailureOr<int64_t> bytes = getBytesPerUnit(from, set);
     if (failed(bytes))
       return failure();
-    std::string prefix = ("stage" + Twine(stage.getIndex()) + ".").str();
+    std::string prefix = ("stage" + Twine(chunk.number) + ".").str();
     std::string a = before.withCheckpoint(false).str();
     std::string b = after.withCheckpoint(false).str();
     forward =
@@ -462,34 +583,34 @@ class ScheduleTasksPass
     return success();
   }
 
-  /// Exchanges of both directions between neighbouring chunks.
-  LogicalResult connect(ExchangeMaker &exchanges,
-                        mlir::galvatron::StageOp stage, Operation *chunk,
-                        mlir::galvatron::StageOp nextStage, Operation *next,
+  /// The exchange of what a chunk sends another one: `value` is "activation",
+  /// "gradient" or "stash", and `set` the tensors in front of the later one.
+  LogicalResult connect(ExchangeMaker &exchanges, const ChunkSource &from,
+                        Operation *sender, StringRef value,
+                        const ChunkSource &to, Operation *receiver,
                         const LiveSet &set) {
-    mlir::galvatron::LayerOp from = stage.getLayers().back();
-    mlir::galvatron::LayerOp to = nextStage.getLayers().front();
-    Strategy before = from.getStrategyAttr().toStrategy();
-    Strategy after = to.getStrategyAttr().toStrategy();
-    FailureOr<int64_t> bytes = getBytesPerUnit(from, set);
+    bool back = value == "gradient";
+    const ChunkSource &behind = back ? from : to;
+    mlir::galvatron::LayerOp made = layers[behind.firstLayer - 1];
+    Strategy before = made.getStrategyAttr().toStrategy();
+    Strategy after = mlir::galvatron::LayerOp(behind.layers.front())
+                         .getStrategyAttr()
+                         .toStrategy();
+    Strategy source = back ? after : before, target = back ? before : after;
+    FailureOr<int64_t> bytes = getBytesPerUnit(made, set);
     if (failed(bytes))
       return failure();
-    std::string cut = ("cut" + Twine(stage.getIndex())).str();
-    FlatSymbolRefAttr activation = exchanges.get(
-        nextStage.getLoc(),
-        ::galvatron::handOnPlan(before, after, stage.getDevices(),
-                                nextStage.getDevices(), samples),
-        *bytes, getTensors(set, before, after), cut + ".activation");
-    FlatSymbolRefAttr gradient = exchanges.get(
-        nextStage.getLoc(),
-        ::galvatron::handOnPlan(after, before, nextStage.getDevices(),
-                                stage.getDevices(), samples),
-        *bytes, getTensors(set, after, before), cut + ".gradient");
+    // Stages are known by the one in front, packs by the layer behind.
+    int64_t cut = shape.hasPacks() ? behind.firstLayer : behind.number - 1;
+    std::string name = ("cut" + Twine(cut) + "." + value).str();
+    ReshardPlan plan = ::galvatron::handOnPlan(source, target, from.devices,
+                                               to.devices, samples);
+    FlatSymbolRefAttr exchange = exchanges.get(
+        to.getLoc(), plan, *bytes, getTensors(set, source, target), name);
     // The same names on both kinds of operations.
-    chunk->setAttr("send_activation", activation);
-    next->setAttr("recv_activation", activation);
-    next->setAttr("send_gradient", gradient);
-    chunk->setAttr("recv_gradient", gradient);
+    if (sender)
+      sender->setAttr(("send_" + value).str(), exchange);
+    receiver->setAttr(("recv_" + value).str(), exchange);
     return success();
   }
 
@@ -497,6 +618,7 @@ class ScheduleTasksPass
   int64_t samples = 0;
   const ::galvatron::Schedule *schedule = nullptr;
   ::galvatron::ScheduleShape shape;
+  SmallVector<mlir::galvatron::LayerOp> layers; ///< of the model
   /// By layer of the model: what is alive in front of it.
   SmallVector<LiveSet> liveSets;
 };

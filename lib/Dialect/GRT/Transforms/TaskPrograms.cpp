@@ -36,10 +36,23 @@ constexpr std::pair<TransferDirection, TransferValue> kMessages[] = {
     {TransferDirection::Send, TransferValue::Activation},
     {TransferDirection::Send, TransferValue::Gradient},
     {TransferDirection::Receive, TransferValue::Activation},
-    {TransferDirection::Receive, TransferValue::Gradient}};
+    {TransferDirection::Receive, TransferValue::Gradient},
+    {TransferDirection::Send, TransferValue::Stash},
+    {TransferDirection::Receive, TransferValue::Stash}};
+
+/// The one received message of a transfer that the slot is of; null if none.
+const TransferPart *filledBy(ArrayRef<TransferPart> parts) {
+  for (TransferValue value : {TransferValue::Stash, TransferValue::Activation,
+                              TransferValue::Gradient})
+    for (const TransferPart &part : parts)
+      if (!part.sends() && part.value == value)
+        return &part;
+  return nullptr;
+}
 
 TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
-                 bool several) {
+                 const TaskProgram &program) {
+  bool several = program.hasSeveralChunks();
   auto kind = static_cast<TaskKind>(task.kind);
   auto number = [&](bool there, int64_t value) {
     return there ? builder.getI64IntegerAttr(value) : IntegerAttr();
@@ -50,16 +63,18 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
     const TransferPart *part = task.part(direction, value);
     return number(part, part ? part->microBatch : 0);
   };
-  SmallVector<int64_t> chunks, generations;
+  SmallVector<int64_t> chunks, peers, generations;
   for (auto [direction, value] : kMessages)
     if (const TransferPart *part = task.part(direction, value)) {
       chunks.push_back(part->chunk);
+      peers.push_back(part->peerChunk);
       generations.push_back(part->generation);
     }
   bool goesOn = llvm::any_of(generations,
                              [](int64_t generation) { return generation > 0; });
-  const TransferPart *filled =
-      task.part(TransferDirection::Receive, TransferValue::Activation);
+  const TransferPart *filled = filledBy(task.parts);
+  if (filled && filled->isGradient() && !program.hasPacks)
+    filled = nullptr; // has no place of its own
   bool behind = task.endsGradients() && (task.flags & ::galvatron::SyncBehind);
   return TaskOp::create(
       builder, loc, TaskKindAttr::get(builder.getContext(), kind),
@@ -80,7 +95,11 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
                                                  : UnitAttr(),
       task.classes & ::galvatron::SwapGradients ? builder.getUnitAttr()
                                                 : UnitAttr(),
-      swapsSlot ? builder.getUnitAttr() : UnitAttr());
+      swapsSlot ? builder.getUnitAttr() : UnitAttr(),
+      batchOf(TransferDirection::Send, TransferValue::Stash),
+      batchOf(TransferDirection::Receive, TransferValue::Stash),
+      program.hasPacks && !peers.empty() ? builder.getDenseI64ArrayAttr(peers)
+                                         : DenseI64ArrayAttr());
 }
 
 /// Highest micro-batch that any task of the program runs, plus one.
@@ -167,7 +186,8 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
   }
   const std::optional<int64_t> batches[] = {
       op.getSendActivation(), op.getSendGradient(), op.getRecvActivation(),
-      op.getRecvGradient()};
+      op.getRecvGradient(),   op.getSendStash(),    op.getRecvStash()};
+  std::optional<ArrayRef<int64_t>> peers = op.getPeers();
   std::optional<ArrayRef<int64_t>> chunks = op.getChunks();
   std::optional<ArrayRef<int64_t>> generations = op.getGenerations();
   for (auto [message, batch] : llvm::zip_equal(kMessages, batches)) {
@@ -176,30 +196,25 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
     TransferPart part;
     std::tie(part.direction, part.value) = message;
     part.chunk = chunks ? (*chunks)[task.parts.size()] : only;
-    part.peerChunk =
-        part.sends() != part.isGradient() ? part.chunk + 1 : part.chunk - 1;
+    part.peerChunk = peers ? (*peers)[task.parts.size()]
+                     : part.sends() != part.isGradient() ? part.chunk + 1
+                                                         : part.chunk - 1;
     part.microBatch = *batch;
     if (generations)
       part.generation = (*generations)[task.parts.size()];
-    if (!part.sends() && !part.isGradient())
-      part.slot = op.getSlot().value_or(0);
     task.parts.push_back(part);
   }
+  if (const TransferPart *filled = filledBy(task.parts))
+    task.parts[filled - task.parts.data()].slot = op.getSlot().value_or(0);
   return task;
 }
 
 SmallVector<RoleChunk> mlir::grt::getChunks(RoleOp role) {
   SmallVector<RoleChunk> chunks;
   auto begin = [&](auto op, int64_t number, size_t firstLayer) {
-    chunks.push_back({op,
-                      number,
-                      op.getSlots(),
-                      op.getSendActivationAttr(),
-                      op.getRecvActivationAttr(),
-                      op.getSendGradientAttr(),
-                      op.getRecvGradientAttr(),
-                      firstLayer,
-                      {}});
+    chunks.push_back({op, number, op.getSlots(), op.getSendActivationAttr(),
+                      op.getRecvActivationAttr(), op.getSendGradientAttr(),
+                      op.getRecvGradientAttr(), firstLayer});
   };
   if (role.getLayers().getOps<ChunkOp>().empty())
     begin(role, role.getStage(), 0);
@@ -207,12 +222,30 @@ SmallVector<RoleChunk> mlir::grt::getChunks(RoleOp role) {
   for (Operation &op : role.getLayers().front()) {
     if (auto chunk = dyn_cast<ChunkOp>(op)) {
       begin(chunk, chunk.getNumber(), layers);
+      RoleChunk &made = chunks.back();
+      made.forwardOnly = chunk.getForwardOnly();
+      made.stashFrom = chunk.getStashFrom().value_or(-1);
+      made.recvStash = chunk.getRecvStashAttr();
       continue;
     }
     chunks.back().layers.push_back(cast<LayerOp>(op));
     ++layers;
   }
   return chunks;
+}
+
+int64_t mlir::grt::getLayerWithStates(RoleOp role, LayerOp layer) {
+  int64_t found = -1;
+  for (const RoleChunk &chunk : getChunks(role))
+    for (auto [i, other] : llvm::enumerate(chunk.layers)) {
+      LayerOp op = other;
+      if (op == layer && !chunk.forwardOnly)
+        return -1;
+      if (op != layer && op.getIndex() == layer.getIndex() &&
+          !chunk.forwardOnly)
+        found = int64_t(chunk.firstLayer + i);
+    }
+  return found;
 }
 
 FailureOr<SmallVector<PlacedChunk>>
@@ -261,6 +294,9 @@ FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
         StringAttr name = tensor.getParameter().getAttr();
         TensorPlace place{int64_t(r), int64_t(l), int64_t(t)};
         Holders &entry = holders[name];
+        // What runs forward only where its states are has no copy of them.
+        if (tensor.getGroup() != 0 && getLayerWithStates(roleOp, layer) >= 0)
+          continue;
         if (tensor.getGroup() != 0) {
           entry.borrowers.push_back({place, layer});
           continue;
@@ -303,7 +339,7 @@ void mlir::grt::buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
       OpBuilder::InsertionGuard partGuard(builder);
       builder.createBlock(&part.getTasks());
       for (const Task &task : list)
-        buildTask(builder, loc, task, program.hasSeveralChunks());
+        buildTask(builder, loc, task, program);
     }
   }
 }
@@ -316,10 +352,11 @@ void mlir::grt::buildSchedules(OpBuilder &builder, ArrayRef<RoleOp> roles,
     while (size_t(place.layer) >=
            chunks[at].firstLayer + chunks[at].layers.size())
       ++at;
-    return chunks[at].number;
+    return chunks[at];
   };
-  return {tie.owner.role, tie.borrower.role, chunkOf(tie.owner),
-          chunkOf(tie.borrower)};
+  RoleChunk borrower = chunkOf(tie.borrower);
+  return {tie.owner.role, tie.borrower.role, chunkOf(tie.owner).number,
+          borrower.number, borrower.forwardOnly};
 }
 
 FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
@@ -338,13 +375,18 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
   if (failed(chunks))
     return failure();
   for (const PlacedChunk &placed : *chunks)
-    result.program.chunks.push_back({int64_t(placed.role), placed.chunk.slots});
+    result.program.chunks.push_back({int64_t(placed.role), placed.chunk.slots,
+                                     placed.chunk.forwardOnly,
+                                     placed.chunk.stashFrom});
   for (const TiedTensor &tie : *ties)
     result.program.ties.push_back(getTieRoles(result.roles, tie));
 
   llvm::SmallDenseMap<StringRef, size_t> numbers;
-  for (auto [number, role] : llvm::enumerate(*roles))
+  for (auto [number, role] : llvm::enumerate(*roles)) {
     numbers[role.getSymName()] = number;
+    result.program.roles[number].waitingPlaces =
+        role.getWaitingPlaces().value_or(0);
+  }
   for (auto schedule : module.getOps<ScheduleOp>()) {
     size_t number = numbers.lookup(schedule.getRole());
     if (result.schedules[number])
@@ -374,8 +416,8 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
         llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
     auto degree = int64_t(result.roles.size());
     int64_t chunks = int64_t(result.program.chunks.size()) / degree;
-    auto shape = ::galvatron::ScheduleShape::of(
-        degree, result.program.microBatches, chunks, plan.getOffloaded());
+    ::galvatron::ScheduleShape shape = plan.getShape(chunks);
+    result.program.hasPacks = shape.hasPacks();
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
     result.program.slotsAtHome = shape.slotsAtHome;

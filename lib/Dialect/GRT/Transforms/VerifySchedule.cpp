@@ -216,6 +216,48 @@ class VerifySchedulePass
                           from.units, to.units);
   }
 
+  LogicalResult verifyActivations(ArrayRef<RoleOp> roles,
+                                  const PlacedChunk &from,
+                                  const PlacedChunk &to) {
+    return verifyCut(
+        {roles[from.role], from.chunk.op, from.chunk.sendActivation,
+         "send_activation", LayerOp(from.chunk.layers.back()).getSamples()},
+        {roles[to.role], to.chunk.op, to.chunk.recvActivation,
+         "recv_activation", LayerOp(to.chunk.layers.front()).getSamples()});
+  }
+
+  /// Of what goes into the later chunk.
+  LogicalResult verifyGradients(ArrayRef<RoleOp> roles,
+                                const PlacedChunk &before,
+                                const PlacedChunk &later) {
+    return verifyCut(
+        {roles[later.role], later.chunk.op, later.chunk.sendGradient,
+         "send_gradient", LayerOp(later.chunk.layers.front()).getSamples()},
+        {roles[before.role], before.chunk.op, before.chunk.recvGradient,
+         "recv_gradient", LayerOp(before.chunk.layers.back()).getSamples()});
+  }
+
+  /// What a pack recomputes from comes from a layer of the pack that it names.
+  LogicalResult verifyStash(ArrayRef<RoleOp> roles,
+                            ArrayRef<PlacedChunk> chunks,
+                            const PlacedChunk &placed) {
+    const RoleChunk &chunk = placed.chunk;
+    if (chunk.stashFrom < 0)
+      return success();
+    LayerOp first = chunk.layers.front();
+    if (chunk.stashFrom < int64_t(chunks.size()) &&
+        chunks[chunk.stashFrom].chunk.forwardOnly)
+      for (LayerOp layer : chunks[chunk.stashFrom].chunk.layers)
+        if (layer.getIndex() == first.getIndex())
+          return verifyExchange(chunk.op, lookup(chunk.recvStash),
+                                roles[chunks[chunk.stashFrom].role],
+                                roles[placed.role], layer.getSamples(),
+                                first.getSamples());
+    return chunk.op->emitOpError()
+           << "expected layer " << first.getIndex()
+           << " in the chunk of 'stash_from', which runs forward only";
+  }
+
   LogicalResult verifyExchanges(ArrayRef<RoleOp> roles) {
     FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(roles);
     if (failed(chunks))
@@ -223,22 +265,23 @@ class VerifySchedulePass
     for (const PlacedChunk &placed : *chunks)
       if (failed(verifyReshards(roles[placed.role], placed.chunk.layers)))
         return failure();
+    // Activations of packs go along those that run forward only, and from the
+    // last of them to the last chunk; gradients along the others.
+    size_t forward = llvm::count_if(*chunks, [](const PlacedChunk &placed) {
+      return placed.chunk.forwardOnly;
+    });
     for (size_t i = 0; i + 1 < chunks->size(); ++i) {
-      const RoleChunk &chunk = (*chunks)[i].chunk,
-                      &next = (*chunks)[i + 1].chunk;
-      RoleOp role = roles[(*chunks)[i].role];
-      RoleOp nextRole = roles[(*chunks)[i + 1].role];
-      int64_t out = LayerOp(chunk.layers.back()).getSamples();
-      int64_t in = LayerOp(next.layers.front()).getSamples();
-      if (failed(verifyCut(
-              {role, chunk.op, chunk.sendActivation, "send_activation", out},
-              {nextRole, next.op, next.recvActivation, "recv_activation",
-               in})) ||
-          failed(verifyCut(
-              {nextRole, next.op, next.sendGradient, "send_gradient", in},
-              {role, chunk.op, chunk.recvGradient, "recv_gradient", out})))
+      size_t next = i + 1 == forward ? chunks->size() - 1 : i + 1;
+      if ((forward == 0 || i < forward) &&
+          failed(verifyActivations(roles, (*chunks)[i], (*chunks)[next])))
+        return failure();
+      if (i >= forward &&
+          failed(verifyGradients(roles, (*chunks)[i], (*chunks)[i + 1])))
         return failure();
     }
+    for (const PlacedChunk &placed : *chunks)
+      if (failed(verifyStash(roles, *chunks, placed)))
+        return failure();
     return success();
   }
 };

@@ -129,6 +129,20 @@ StrategyAttr StrategyAttr::get(MLIRContext *context,
              : ::galvatron::Offload::Off;
 }
 
+::galvatron::ScheduleShape PlanAttr::getShape(int64_t chunks) const {
+  if (!getPacks()) {
+    auto shape = ::galvatron::ScheduleShape::of(
+        getPipelineDegree(), getMicroBatches(), chunks, getOffloaded());
+    shape.passTimes = getChunkTimes();
+    return shape;
+  }
+  ArrayRef<int64_t> forward = cast<DenseI64ArrayAttr>(getPacks()[0]),
+                    backward = cast<DenseI64ArrayAttr>(getPacks()[1]);
+  return ::galvatron::ScheduleShape::ofPacks(getPipelineDegree(),
+                                             getMicroBatches(), getOffloaded(),
+                                             forward.vec(), backward.vec());
+}
+
 //===----------------------------------------------------------------------===//
 // ClusterAttr
 //===----------------------------------------------------------------------===//

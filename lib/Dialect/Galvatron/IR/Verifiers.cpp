@@ -80,7 +80,7 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
                                int64_t pipelineDegree, int64_t memory,
                                ArrayAttr devices, StringAttr offload,
-                               DenseI64ArrayAttr passTimes) {
+                               DenseI64ArrayAttr passTimes, ArrayAttr packs) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -122,6 +122,25 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     if (llvm::Error error = (*kind)->check(shape))
       return emitError() << "'pass_times' of a plan: "
                          << llvm::toString(std::move(error));
+  }
+  // (C8)
+  if (packs) {
+    if (packs.size() != 2 ||
+        !llvm::all_of(packs, llvm::IsaPred<DenseI64ArrayAttr>))
+      return emitError()
+             << "expected two lists of first layers as 'packs' of a "
+                "plan, found "
+             << packs;
+    auto kept = offload ? *::galvatron::parseOffload(offload.getValue())
+                        : ::galvatron::Offload(::galvatron::Offload::Off);
+    auto shape = ::galvatron::ScheduleShape::ofPacks(
+        pipelineDegree, microBatches, kept,
+        cast<DenseI64ArrayAttr>(packs[0]).asArrayRef().vec(),
+        cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec());
+    if (!shape.hasPacks())
+      return emitError() << "expected a backward pack in 'packs' of a plan";
+    if (llvm::Error error = (*kind)->check(shape))
+      return emitError() << llvm::toString(std::move(error));
   }
   if (!devices)
     return success();

@@ -102,7 +102,7 @@ private:
         old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr(),
         old ? old.getOffload() : StringAttr(),
         // Those of other strategies say nothing of these.
-        DenseI64ArrayAttr());
+        DenseI64ArrayAttr(), old ? old.getPacks() : ArrayAttr());
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

@@ -81,7 +81,8 @@ struct BalancePipelinePass
                       PlanAttr::get(module.getContext(), plan.getBatch(),
                                     plan.getMicroBatches(), plan.getSchedule(),
                                     count, plan.getMemory(), ArrayAttr(),
-                                    plan.getOffload(), DenseI64ArrayAttr()));
+                                    plan.getOffload(), DenseI64ArrayAttr(),
+                                    ArrayAttr()));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

@@ -189,6 +189,17 @@ mlir::galvatron::getStageDevices(ModuleOp module, PlanAttr plan,
   return groups;
 }
 
+/// Null where chunks are those of stages.
+static ArrayAttr convertPacks(MLIRContext *context,
+                              const ::galvatron::Plan &plan) {
+  ::galvatron::ScheduleShape shape = plan.shape();
+  if (!shape.hasPacks())
+    return {};
+  return ArrayAttr::get(context,
+                        {DenseI64ArrayAttr::get(context, shape.forwardPacks),
+                         DenseI64ArrayAttr::get(context, shape.backwardPacks)});
+}
+
 /// Null for equal groups of consecutive devices.
 static ArrayAttr convertDevices(MLIRContext *context,
                                 const ::galvatron::Plan &plan) {
@@ -198,6 +209,31 @@ static ArrayAttr convertDevices(MLIRContext *context,
   for (const ::galvatron::PlanStage &stage : plan.stages)
     stages.push_back(DenseI64ArrayAttr::get(context, stage.devices));
   return ArrayAttr::get(context, stages);
+}
+
+/// Why the stages of layers are not the backward packs of a plan; empty if they
+/// are.
+static std::string checkPacks(ModelOp model,
+                              const ::galvatron::ScheduleShape &shape) {
+  int64_t run = -1;
+  for (auto [index, layer] : llvm::enumerate(model.getLayers())) {
+    if (run + 1 < shape.runCount() &&
+        shape.backwardPacks[run + 1] == int64_t(index))
+      ++run;
+    int64_t stage = layer.getStageAttr() ? layer.getStageAttr().getInt() : 0;
+    if (stage != run)
+      return ("expected layer '" + layer.getLayerName() + "' in stage " +
+              llvm::Twine(run) + ", the backward pack that has it, found " +
+              llvm::Twine(stage))
+          .str();
+  }
+  if (run + 1 != shape.runCount())
+    return ("expected packs of the model's " +
+            llvm::Twine(model.getLayers().size()) +
+            " layers, found one that begins with layer " +
+            llvm::Twine(shape.backwardPacks[run + 1]))
+        .str();
+  return "";
 }
 
 FailureOr<::galvatron::ScheduleShape>
@@ -219,9 +255,13 @@ mlir::galvatron::getScheduleShape(ModuleOp module) {
   auto schedule =
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
   int64_t chunks = (count + degree - 1) / degree;
-  auto shape = ::galvatron::ScheduleShape::of(degree, plan.getMicroBatches(),
-                                              chunks, plan.getOffloaded());
-  shape.passTimes = plan.getChunkTimes();
+  ::galvatron::ScheduleShape shape = plan.getShape(chunks);
+  if (shape.hasPacks()) {
+    // The attribute's verifier has checked the packs by themselves.
+    if (std::string error = checkPacks(model, shape); !error.empty())
+      return module.emitError(error), failure();
+    return shape;
+  }
   llvm::Error error = schedule->check(shape);
   if (error && count > degree) {
     last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "
@@ -271,15 +311,19 @@ mlir::galvatron::readPlan(ModuleOp module,
   FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
   if (failed(shape))
     return failure();
-  std::vector<::galvatron::LayerRange> ranges(shape->allChunks());
+  plan.forwardPacks = shape->forwardPacks;
+  std::vector<::galvatron::LayerRange> ranges(shape->runCount());
+  auto homeOfRun = [&](int64_t run) {
+    return plan.schedule->home(*shape, shape->chunkOfRun(run));
+  };
   for (std::vector<int64_t> &group : *groups) {
     ::galvatron::PlanStage stage;
     stage.devices = group;
     plan.stages.push_back(std::move(stage));
   }
   for (StageOp stage : model.getStages())
-    if (int64_t(stage.getIndex()) < shape->allChunks())
-      plan.stages[plan.schedule->home(*shape, stage.getIndex())].devices =
+    if (int64_t(stage.getIndex()) < shape->runCount())
+      plan.stages[homeOfRun(stage.getIndex())].devices =
           stage.getDevices().vec();
 
   for (auto [index, layer] : llvm::enumerate(model.getLayers())) {
@@ -294,13 +338,12 @@ mlir::galvatron::readPlan(ModuleOp module,
     int64_t number = layer.getStageAttr() ? layer.getStageAttr().getInt() : 0;
     if (ranges[number].count++ == 0)
       ranges[number].first = index;
-    plan.layers.push_back({layer.getLayerName().str(),
-                           plan.schedule->home(*shape, number),
+    plan.layers.push_back({layer.getLayerName().str(), homeOfRun(number),
                            layer.getStrategyAttr().toStrategy()});
   }
   std::vector<std::vector<::galvatron::LayerRange>> ofStage(stageCount);
   for (auto [number, range] : llvm::enumerate(ranges))
-    ofStage[plan.schedule->home(*shape, number)].push_back(range);
+    ofStage[homeOfRun(int64_t(number))].push_back(range);
   for (auto [stage, chunks] : llvm::zip_equal(plan.stages, ofStage))
     stage.setRanges(chunks);
   if (llvm::Error error = plan.check()) {
@@ -321,6 +364,10 @@ llvm::Error mlir::galvatron::writePricedPlan(
     ModuleOp module, ::galvatron::LayerModel &model,
     const ::galvatron::Cluster &cluster, const ::galvatron::Plan &plan,
     int64_t memory) {
+  if (plan.schedule->runsPacks()) {
+    writePlan(module, plan, memory);
+    return llvm::Error::success();
+  }
   // The runtime shows predicted times beside measured ones.
   llvm::Expected<::galvatron::SimulationInput> input =
       ::galvatron::simulationInput(model, cluster, plan);
@@ -348,7 +395,7 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
                                 memory, convertDevices(context, plan), offload,
-                                passTimes));
+                                passTimes, convertPacks(context, plan)));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

@@ -56,8 +56,9 @@ struct SplitStagesPass
     FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
     if (failed(shape))
       return failure();
-    // Each chunk of a device group is a stage of its own here.
-    int64_t stageCount = shape->allChunks();
+    // Each chunk of a device group is a stage of its own here. Packs that run
+    // forward only are made of the others when tasks are.
+    int64_t stageCount = shape->runCount();
 
     SmallVector<SmallVector<LayerOp>> layers(stageCount);
     for (LayerOp layer : model.getLayers()) {
@@ -81,9 +82,10 @@ struct SplitStagesPass
         *llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
     SmallVector<StageOp> stages;
     for (int64_t stage = 0; stage < stageCount; ++stage)
-      stages.push_back(makeStage(model, stage,
-                                 (*groups)[schedule.home(*shape, stage)],
-                                 layers[stage]));
+      stages.push_back(
+          makeStage(model, stage,
+                    (*groups)[schedule.home(*shape, shape->chunkOfRun(stage))],
+                    layers[stage]));
     SmallVector<Value> alive;
     for (int64_t stage = 0; stage + 1 < stageCount; ++stage) {
       alive.append(stages[stage]->result_begin(), stages[stage]->result_end());

@@ -109,7 +109,7 @@ private:
     FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
     if (failed(shape))
       return failure();
-    int64_t expected = shape->allChunks();
+    int64_t expected = shape->runCount();
     int64_t found = model.getStages().size();
     if (found != expected)
       return model.emitOpError() << "expected " << expected

@@ -47,13 +47,15 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     `sent`); of others what goes may have a place in the transient region.
     `window` is where slots may reach into the transient region: its
     offset, its bytes, and bytes from one slot to the next. `workspace` is what
-    libraries ask for.
+    libraries ask for. Roles of packs have places in which messages wait
+    (`waiting`, all of one size), and slots at home of `home_slot_bytes` each.
 
     Constraints:
     - (C1) rows of `copies` and `window` have three numbers;
     - (C2) resident regions are there exactly with `home_bytes`, and `home_slots`
       only with it;
-    - (C3) `received` is there only with `sent`.
+    - (C3) `received` is there only with `sent`;
+    - (C4) `home_slot_bytes` are not negative.
   }];
   let parameters = (ins "ExtentAttr":$parameters, "ExtentAttr":$gradients,
                         "ExtentAttr":$optimizer, "ExtentAttr":$slots,
@@ -68,7 +70,9 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
                         OptionalParameter<"ExtentAttr">:$sent,
                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$window,
                         OptionalParameter<"ExtentAttr">:$workspace,
-                        OptionalParameter<"ExtentAttr">:$home_slots);
+                        OptionalParameter<"ExtentAttr">:$home_slots,
+                        OptionalParameter<"ExtentAttr">:$waiting,
+                        DefaultValuedParameter<"int64_t", "0">:$home_slot_bytes);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -389,14 +389,17 @@ def GRT_RoleOp : GRT_Op<"role", [
     names its exchanges and slots, and `slots` is their sum.
     `arena` and `ledger` are set by `galvatron-allocate-arena`: the byte ranges
     `[offset, bytes]` of the arena's regions, and the arena's bytes by purpose.
+    With `waiting_places` its chunks are packs (`#galvatron.plan`): a message that
+    comes waits in one of so many places.
     A `window` in `arena`, `[offset, bytes, stride]`, is memory mapped once
     behind every slot (docs/manifest.md).
 
     Constraints:
     - (C1) at least one device, none twice, none negative.
-    - (C2) at least one slot.
+    - (C2) at least one slot, or it has `waiting_places`.
     - (C3) holds `grt.layer` and `grt.chunk` ops only, at least one layer, with
-      ascending indices.
+      ascending indices; those of chunks that run forward only ascend by
+      themselves.
     - (C4) every exchange named is a `grt.exchange`.
     - (C5) the name is not empty.
     - (C6) with chunks: the first operation is one, each has a layer, their
@@ -413,7 +416,8 @@ def GRT_RoleOp : GRT_Op<"role", [
     OptionalAttr<GRT_Bytes>:$arena_bytes,
     OptionalAttr<GRT_Bytes>:$slot_bytes,
     OptionalAttr<GRT_ArenaAttr>:$arena,
-    OptionalAttr<GRT_LedgerAttr>:$ledger);
+    OptionalAttr<GRT_LedgerAttr>:$ledger,
+    OptionalAttr<GRT_Int>:$waiting_places);
   let regions = (region SizedRegion<1>:$layers);
   let assemblyFormat = [{
     $sym_name `stage` $stage `devices` $devices `slots` $slots
@@ -430,10 +434,17 @@ def GRT_ChunkOp : GRT_Op<"chunk", [
     The chunk's layers stand behind it, up to the next one. Its number counts
     the chunks of all roles in the order of the model: its neighbours there,
     which are other roles' chunks, share its exchanges.
+    Of packs those that run `forward_only` have the first numbers, and layers
+    that others run backward. A chunk that recomputes gets what goes into it from
+    the chunk `stash_from`, by the exchange `recv_stash`, and has a slot at home
+    for every micro-batch; other packs have none.
 
     Constraints:
-    - (C1) the number is 0 to 65535, and there is at least one slot.
+    - (C1) the number is 0 to 65535, and there is at least one slot, or the role
+      has `waiting_places`.
     - (C2) every exchange named is a `grt.exchange`.
+    - (C3) `stash_from` and `recv_stash` are there together, and not on one that
+      runs `forward_only`.
 
     ```mlir
     grt.chunk 3 slots 2 {recv_activation = @cut2.activation, send_gradient = @cut2.gradient}
@@ -444,7 +455,9 @@ def GRT_ChunkOp : GRT_Op<"chunk", [
     OptionalAttr<FlatSymbolRefAttr>:$send_activation,
     OptionalAttr<FlatSymbolRefAttr>:$recv_activation,
     OptionalAttr<FlatSymbolRefAttr>:$send_gradient,
-    OptionalAttr<FlatSymbolRefAttr>:$recv_gradient);
+    OptionalAttr<FlatSymbolRefAttr>:$recv_gradient,
+    UnitAttr:$forward_only, OptionalAttr<GRT_Int>:$stash_from,
+    OptionalAttr<FlatSymbolRefAttr>:$recv_stash);
   let assemblyFormat = "$number `slots` $slots attr-dict";
   let hasVerifier = 1;
 }
@@ -581,7 +594,11 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     micro-batches, `slot` is the stash slot of the received activation. Where the
     role has several chunks, `chunk` is the one that a task runs, and a transfer
     has `chunks`: those of its messages, in the order sent activation, sent
-    gradient, received activation, received gradient. Micro-batches are those of
+    gradient, received activation, received gradient, sent stash, received
+    stash. Where chunks are packs `peers` are those at the other ends; without,
+    they are the neighbours. A stash's `slot` is the receiver's at home, and that
+    of another message or pass of packs the place in which it waits.
+    Micro-batches are those of
     the batch that the part is run for; a forward task of a later one says by its
     `generation` how many batches behind it that is, a transfer by `generations`,
     one for every message. With `sync_behind` the all-reduce of a layer's
@@ -598,11 +615,12 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C1) tasks that run layers have a micro-batch and a slot.
     - (C2) a transfer has at least one message.
     - (C3) only a transfer sends or receives.
-    - (C4) a received activation has a slot.
+    - (C4) a received activation or stash has a slot.
     - (C5) no number is negative; the slot is below 65536.
     - (C6) only backward and backward_weight have `sync_behind`.
     - (C7) only tasks that run layers, sync_gradients, update and swap have a
-      `chunk`, and only a transfer has `chunks`: one for every message.
+      `chunk`, and only a transfer has `chunks` and `peers`: one for every
+      message.
     - (C9) only a swap has `out`, `parameters`, `gradients` and `activations`;
       with `out` it has `gradients` alone or `activations` alone, else
       `activations` alone or one of the others at least. With `activations` it
@@ -620,6 +638,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     grt.task swap chunk 2 parameters
     grt.task swap chunk 2 out gradients
     grt.task swap chunk 2 micro_batch 1 slot 1 out activations
+    grt.task transfer send_activation 0 recv_gradient 1 slot 2 chunks [0, 5] peers [1, 6]
+    grt.task transfer recv_stash 0 slot 0 chunks [5] peers [0]
     ```
   }];
   let arguments = (ins
@@ -633,14 +653,17 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$generation,
     OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind,
     UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients,
-    UnitAttr:$activations);
+    UnitAttr:$activations,
+    OptionalAttr<GRT_Int>:$send_stash, OptionalAttr<GRT_Int>:$recv_stash,
+    OptionalAttr<DenseI64ArrayAttr>:$peers);
   let assemblyFormat = [{
     $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
     (`recv_activation` $recv_activation^)?
     (`send_gradient` $send_gradient^)?
     (`recv_gradient` $recv_gradient^)?
-    (`slot` $slot^)? (`chunks` $chunks^)? (`generation` $generation^)?
+    (`send_stash` $send_stash^)? (`recv_stash` $recv_stash^)?
+    (`slot` $slot^)? (`chunks` $chunks^)? (`peers` $peers^)? (`generation` $generation^)?
     (`generations` $generations^)? (`sync_behind` $sync_behind^)?
     (`out` $out^)? (`parameters` $parameters^)? (`gradients` $gradients^)?
     (`activations` $activations^)? attr-dict

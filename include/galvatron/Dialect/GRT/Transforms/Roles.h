@@ -40,9 +40,17 @@ struct RoleChunk {
   int64_t number, slots;
   FlatSymbolRefAttr sendActivation, recvActivation, sendGradient, recvGradient;
   size_t firstLayer = 0; ///< among those of the role
-  SmallVector<LayerOp> layers;
+  SmallVector<LayerOp> layers = {};
+  /// Of packs, see ChunkOp.
+  bool forwardOnly = false;
+  int64_t stashFrom = -1;
+  FlatSymbolRefAttr recvStash = {};
 };
 SmallVector<RoleChunk> getChunks(RoleOp role);
+
+/// The layer of a role that has the states of one that runs forward only, by
+/// its position there; -1: another role has them, or the layer its own.
+int64_t getLayerWithStates(RoleOp role, LayerOp layer);
 
 /// The chunks of all roles by number, and which role has them. Fails, with a
 /// diagnostic, unless they are numbered from 0 without gaps.

@@ -13,8 +13,7 @@
 #ifndef GALVATRON_DIALECT_GALVATRON_IR_GALVATRON_H
 #define GALVATRON_DIALECT_GALVATRON_IR_GALVATRON_H
 
-#include "galvatron/Schedule/Offload.h"
-#include "galvatron/Schedule/PassTimes.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -149,6 +149,9 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `offload` says which states have their home on the host (`optimizer` or
     `all`), and with `,just-in-time` that chunks are updated behind their last
     backward passes; without it none has.
+    `packs`, of schedule `harmony-pp` alone, are the first layers of the packs
+    that run forward only, and of those that run backward; the latter are the
+    stages of layers.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -165,7 +168,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C6) `offload` is `optimizer` or `all`, each alone or with
       `,just-in-time`;
     - (C7) `pass_times` has four numbers of each chunk, which the schedule
-      accepts.
+      accepts;
+    - (C8) `packs` are two lists, and are what the schedule can have.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
@@ -173,13 +177,17 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
                         DefaultValuedParameter<"int64_t", "0">:$memory,
                         OptionalParameter<"::mlir::ArrayAttr">:$devices,
                         OptionalParameter<"::mlir::StringAttr">:$offload,
-                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pass_times);
+                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pass_times,
+                        OptionalParameter<"::mlir::ArrayAttr">:$packs);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// By chunk; empty if there are none.
     std::vector<::galvatron::PassTimes> getChunkTimes() const;
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
+    /// What its schedule is made for, with so many chunks of a stage, or its
+    /// packs.
+    ::galvatron::ScheduleShape getShape(int64_t chunks) const;
   }];
   let genVerifyDecl = 1;
 }

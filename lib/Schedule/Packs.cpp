@@ -1,0 +1,355 @@
+//===- Packs.cpp - Packs of layers that take turns on few devices ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The pipeline of Harmony (VLDB 2022, docs/harmony.md). Forward and backward
+// have packs of layers of their own, which are bound to the devices in turn:
+// forward pack i to device i mod N, and behind them backward packs from the
+// last one on. All states have their home on the host, and a device has the
+// pack that runs. A pack runs all micro-batches of the step before the next one
+// comes, so it comes once. The last backward pack runs its layers forward too,
+// where the forward packs end. The others run them again, from what went into
+// their first layer: whoever ran that forward has sent it to their home.
+//
+// The order is that of a clock, as of the interleaved schedule: at a tick every
+// role runs its next pass if what that needs has come. All messages between two
+// ticks are one transfer of each role, behind which stashes are sent one by one
+// in the order of the packs; so transfers stand in the same order everywhere,
+// and nobody can wait in a circle. What comes while its receiver is busy with
+// the pack before waits in a place there, of which a role has as many as are
+// taken at once.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Synchronous.h"
+
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <set>
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+/// One part of a step, or evaluation, of all roles.
+class Clock {
+public:
+  Clock(TaskProgram &program, SchedulePart part)
+      : program(program), part(part), training(part == SchedulePart::Steady),
+        roles(program.roles.size()) {
+    int64_t chunks = static_cast<int64_t>(program.chunks.size());
+    for (int64_t chunk = 0; chunk < chunks; ++chunk)
+      if (program.chunks[chunk].forwardOnly)
+        append(chunk);
+    for (int64_t chunk = chunks - 1; chunk >= program.forwardPacks(); --chunk)
+      if (training || program.isLastChunk(chunk))
+        append(chunk);
+  }
+
+  void run() {
+    while (any_of(roles, [](const Role &role) {
+      return role.next < role.passes.size();
+    })) {
+      std::vector<Pass> ran;
+      for (Role &role : roles)
+        if (role.next < role.passes.size() && isReady(role, role.next))
+          ran.push_back(role.passes[role.next++]);
+      assert(!ran.empty() && "a pass waits for one before it only");
+      for (const Pass &pass : ran)
+        runPass(pass);
+      deliver(ran);
+      if (training)
+        sendStashes(ran);
+    }
+  }
+
+private:
+  struct Pass {
+    TaskKind kind;
+    int64_t chunk, microBatch;
+  };
+  /// A message that waits to be used.
+  using Message = std::tuple<TransferValue, int64_t, int64_t>;
+  struct Role {
+    std::vector<Pass> passes;
+    size_t next = 0;
+    std::map<Message, uint16_t> waiting; ///< and its place
+    std::set<uint16_t> freePlaces;
+    int64_t places = 0;
+  };
+
+  int64_t roleOf(int64_t chunk) const { return program.chunks[chunk].role; }
+  std::vector<Task> &tasksOf(int64_t chunk) {
+    return program.roles[roleOf(chunk)].part(part);
+  }
+
+  /// All passes of a pack.
+  void append(int64_t chunk) {
+    Role &role = roles[roleOf(chunk)];
+    for (int64_t mb = 0; mb < program.microBatches; ++mb) {
+      role.passes.push_back({TaskKind::Forward, chunk, mb});
+      if (training && !program.chunks[chunk].forwardOnly)
+        role.passes.push_back({TaskKind::Backward, chunk, mb});
+    }
+  }
+
+  int64_t peerOf(TransferDirection direction, TransferValue value,
+                 int64_t chunk) const {
+    TransferPart end;
+    end.direction = direction;
+    end.value = value;
+    end.chunk = static_cast<uint16_t>(chunk);
+    return program.peerOf(end);
+  }
+
+  /// The message that a pass uses; null if it needs none.
+  std::optional<Message> needOf(const Pass &pass) const {
+    TransferValue value = pass.kind == TaskKind::Forward
+                              ? TransferValue::Activation
+                              : TransferValue::Gradient;
+    if (peerOf(TransferDirection::Receive, value, pass.chunk) < 0)
+      return std::nullopt;
+    return Message(value, pass.chunk, pass.microBatch);
+  }
+
+  bool isReady(const Role &role, size_t next) const {
+    const Pass &pass = role.passes[next];
+    if (pass.kind == TaskKind::Forward &&
+        program.chunks[pass.chunk].stashFrom >= 0)
+      return stashes.count({pass.chunk, pass.microBatch});
+    std::optional<Message> need = needOf(pass);
+    return !need || role.waiting.count(*need);
+  }
+
+  void runPass(const Pass &pass) {
+    std::vector<Task> &tasks = tasksOf(pass.chunk);
+    Task task;
+    task.kind = pass.kind;
+    task.chunk = static_cast<uint16_t>(pass.chunk);
+    task.microBatch = static_cast<uint32_t>(pass.microBatch);
+    if (pass.kind == TaskKind::Forward &&
+        program.chunks[pass.chunk].stashFrom >= 0) {
+      Task swap = task;
+      swap.kind = TaskKind::Swap;
+      swap.classes = SwapActivations;
+      swap.slot = static_cast<uint16_t>(pass.microBatch);
+      tasks.push_back(std::move(swap));
+    }
+    Role &role = roles[roleOf(pass.chunk)];
+    if (std::optional<Message> need = needOf(pass)) {
+      auto it = role.waiting.find(*need);
+      task.slot = it->second;
+      role.freePlaces.insert(it->second);
+      role.waiting.erase(it);
+    }
+    tasks.push_back(std::move(task));
+  }
+
+  /// Messages of passes that ran at one tick, one transfer of each role.
+  void deliver(ArrayRef<Pass> ran) {
+    std::map<int64_t, std::vector<TransferPart>> parts;
+    for (const Pass &pass : ran) {
+      TransferPart sent;
+      sent.value = pass.kind == TaskKind::Forward ? TransferValue::Activation
+                                                  : TransferValue::Gradient;
+      sent.chunk = static_cast<uint16_t>(pass.chunk);
+      sent.microBatch = static_cast<uint32_t>(pass.microBatch);
+      int64_t peer = program.peerOf(sent);
+      if (peer < 0)
+        continue;
+      sent.peerChunk = static_cast<uint16_t>(peer);
+      TransferPart received = sent;
+      received.direction = TransferDirection::Receive;
+      std::swap(received.chunk, received.peerChunk);
+      received.slot =
+          takePlace(roleOf(peer), {sent.value, peer, pass.microBatch});
+      std::vector<TransferPart> &here = parts[roleOf(pass.chunk)];
+      here.insert(here.begin(), sent);
+      parts[roleOf(peer)].push_back(received);
+    }
+    for (auto &[role, messages] : parts)
+      transfer(role, std::move(messages));
+  }
+
+  uint16_t takePlace(int64_t number, const Message &message) {
+    Role &role = roles[number];
+    if (role.freePlaces.empty())
+      role.freePlaces.insert(static_cast<uint16_t>(role.places++));
+    uint16_t place = *role.freePlaces.begin();
+    role.freePlaces.erase(place);
+    role.waiting[message] = place;
+    int64_t &most = program.roles[number].waitingPlaces;
+    most = std::max(most, role.places);
+    return place;
+  }
+
+  void sendStashes(ArrayRef<Pass> ran) {
+    std::map<int64_t, Pass> senders; // by receiver
+    for (const Pass &pass : ran)
+      if (pass.kind == TaskKind::Forward)
+        for (int64_t receiver : program.stashesOf(pass.chunk))
+          senders.insert({receiver, pass});
+    for (const auto &[receiver, pass] : senders) {
+      TransferPart sent;
+      sent.value = TransferValue::Stash;
+      sent.chunk = static_cast<uint16_t>(pass.chunk);
+      sent.peerChunk = static_cast<uint16_t>(receiver);
+      sent.microBatch = static_cast<uint32_t>(pass.microBatch);
+      TransferPart received = sent;
+      received.direction = TransferDirection::Receive;
+      std::swap(received.chunk, received.peerChunk);
+      received.slot = static_cast<uint16_t>(pass.microBatch);
+      stashes.insert({receiver, pass.microBatch});
+      if (roleOf(pass.chunk) == roleOf(receiver)) {
+        transfer(roleOf(receiver), {sent, received});
+        continue;
+      }
+      transfer(roleOf(pass.chunk), {sent});
+      transfer(roleOf(receiver), {received});
+    }
+  }
+
+  void transfer(int64_t role, std::vector<TransferPart> parts) {
+    Task task;
+    task.kind = TaskKind::Transfer;
+    task.parts = std::move(parts);
+    program.roles[role].part(part).push_back(std::move(task));
+  }
+
+  TaskProgram &program;
+  SchedulePart part;
+  bool training;
+  std::vector<Role> roles;
+  std::set<std::pair<int64_t, int64_t>> stashes; ///< that are at home
+};
+
+class Packs final : public Schedule {
+public:
+  StringRef name() const override { return "harmony-pp"; }
+
+  bool runsPacks() const override { return true; }
+
+  Error check(const ScheduleShape &shape) const override {
+    if (!shape.hasPacks())
+      return makeError("schedule 'harmony-pp' runs packs of layers, which "
+                       "'--space=harmony-pp' plans; found none");
+    if (shape.residentChunks != 1 || !shape.slotsAtHome)
+      return makeError("schedule 'harmony-pp' needs states and stashes with "
+                       "their home on the host ('--offload=all')");
+    auto ascend = [](ArrayRef<int64_t> packs) {
+      return packs.empty() ||
+             (packs.front() == 0 &&
+              std::adjacent_find(packs.begin(), packs.end(),
+                                 std::greater_equal<>()) == packs.end());
+    };
+    if (!ascend(shape.forwardPacks) || !ascend(shape.backwardPacks))
+      return makeError("schedule 'harmony-pp': expected first layers of packs "
+                       "that begin with layer 0 and ascend");
+    if (shape.forwardPacks.empty() != (shape.backwardPacks.size() == 1) ||
+        (!shape.forwardPacks.empty() &&
+         shape.forwardPacks.back() >= shape.backwardPacks.back()))
+      return makeError("schedule 'harmony-pp': expected forward packs of the "
+                       "layers in front of the last backward pack");
+    if (shape.runCount() < shape.roles)
+      return makeError("schedule 'harmony-pp': expected at least a backward "
+                       "pack for each of " +
+                       Twine(shape.roles) + " devices, found " +
+                       Twine(shape.runCount()));
+    return Schedule::check(shape);
+  }
+
+  /// Backward packs go on, from the last one, where forward packs end.
+  int64_t home(const ScheduleShape &shape, int64_t chunk) const override {
+    auto forward = static_cast<int64_t>(shape.forwardPacks.size());
+    if (chunk < forward)
+      return chunk % shape.roles;
+    return (forward + shape.allChunks() - 1 - chunk) % shape.roles;
+  }
+
+  /// At home: what goes into packs that recompute, of all micro-batches.
+  int64_t slots(const ScheduleShape &shape, int64_t chunk) const override {
+    return stashFrom(shape, chunk) < 0 ? 0 : shape.microBatches;
+  }
+  std::optional<int64_t>
+  slotsBoundedIn(const ScheduleShape & /*shape*/) const override {
+    return std::nullopt;
+  }
+  bool separatesMessages(const ScheduleShape & /*shape*/) const override {
+    return true;
+  }
+  int64_t waitingPlaces(const ScheduleShape &shape,
+                        int64_t role) const override {
+    return build(shape).roles[role].waitingPlaces;
+  }
+
+  TaskProgram build(const ScheduleShape &shape,
+                    std::vector<TieRoles> ties = {}) const override {
+    TaskProgram program = emptyProgram(*this, shape, std::move(ties));
+    program.hasPacks = true;
+    for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk) {
+      program.chunks[chunk].forwardOnly = chunk < shape.chunkOfRun(0);
+      program.chunks[chunk].stashFrom = stashFrom(shape, chunk);
+    }
+    Clock(program, SchedulePart::Steady).run();
+    Clock(program, SchedulePart::Evaluate).run();
+    for (int64_t role = 0; role < shape.roles; ++role)
+      buildStepEnd(program, role, /*withNorm=*/true);
+    insertSwaps(program, shape.residentChunks);
+    return program;
+  }
+
+  // A step is simulated with its packs (Simulate/Harmony.h), which knows what
+  // is beside what. These hold of any order: passes of all roles one after the
+  // other, and those of the busiest.
+  TimeForm upper(const ScheduleShape &shape) const override {
+    TimeBound bound;
+    auto all = static_cast<double>(shape.microBatches);
+    bound.sum = {{RoleTime::Forward, 2 * all},
+                 {RoleTime::Backward, all},
+                 {RoleTime::ActivationOut, all},
+                 {RoleTime::GradientOut, all},
+                 {RoleTime::Behind, 1},
+                 {RoleTime::Tail, 1},
+                 {RoleTime::Norm, 1},
+                 {RoleTime::Update, 1}};
+    return {bound};
+  }
+  TimeForm lower(const ScheduleShape &shape) const override {
+    TimeBound bound;
+    auto all = static_cast<double>(shape.microBatches);
+    bound.maxima.push_back({1, largestOf({{RoleTime::Forward, all},
+                                          {RoleTime::Backward, all},
+                                          {RoleTime::Norm, 1},
+                                          {RoleTime::Update, 1}})});
+    return {bound};
+  }
+
+private:
+  /// The forward pack in which the input of a backward pack is; none for the
+  /// first, which reads data, and for the last, which goes on where forward
+  /// packs end.
+  static int64_t stashFrom(const ScheduleShape &shape, int64_t chunk) {
+    int64_t run = chunk - shape.chunkOfRun(0);
+    if (run < 1 || run + 1 >= shape.runCount())
+      return -1;
+    const std::vector<int64_t> &packs = shape.forwardPacks;
+    return std::upper_bound(packs.begin(), packs.end(),
+                            shape.backwardPacks[run]) -
+           packs.begin() - 1;
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Schedule> makePacks() { return std::make_unique<Packs>(); }
+
+} // namespace galvatron

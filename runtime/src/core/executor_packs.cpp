@@ -1,0 +1,120 @@
+//===- executor_packs.cpp - Packs that take turns in an arena -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Where chunks are packs, messages wait in places of their own until they are
+// used, and what a pack recomputes from lies at home: who has run its layers
+// forward has sent it there.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/executor.h"
+
+namespace grt {
+
+void Rank::takeWaiting(uint16_t place, const Extent &to) {
+  Extent from = waitingExtent(place, to.bytes);
+  begin(to);
+  device->copy(GRT_STREAM_COMPUTE, arena->base() + to.offset,
+               arena->base() + from.offset, to.bytes);
+  end(from);
+}
+
+bool Rank::isStash(const Chunk &chunk, size_t layer) const {
+  for (const Role &role : manifest.roles)
+    for (const Chunk &receiver : role.chunks)
+      if (Manifest::stashLayer(*roleData, chunk, receiver) == int(layer))
+        return true;
+  return false;
+}
+
+void Rank::bringStash(const grt_task &task) {
+  const Chunk &chunk = *chunkOf(task.chunk).chunk;
+  Extent input = inputExtent(chunk.firstLayer, 0);
+  notePlace("swap");
+  activity.begin("swap", nullptr);
+  begin(input);
+  device->copy(GRT_STREAM_COMPUTE, arena->base() + input.offset,
+               stashAtHome(chunk, task.slot), input.bytes);
+  swapped.activations.in += input.bytes;
+  activity.end();
+}
+
+Rank::PackMessage Rank::packMessage(const grt_transfer_part &part) {
+  const Role &role = *roleData;
+  const Chunk &chunk = *chunkOf(part.chunk).chunk;
+  const size_t front = chunk.firstLayer, back = chunk.endLayer() - 1;
+  const bool sends = part.direction == GRT_SEND;
+  auto inArena = [&](int exchange, const Extent &extent) -> PackMessage {
+    return {&part, exchange, arena->base() + extent.offset, extent};
+  };
+  switch (part.value) {
+  case GRT_STASH: {
+    if (!sends)
+      return {&part, chunk.recvStash, stashAtHome(chunk, part.slot), {}};
+    const Chunk &receiver = *manifest.chunk(part.peer_chunk);
+    int layer = Manifest::stashLayer(role, chunk, receiver);
+    return inArena(receiver.recvStash, inputExtent(size_t(layer), 0));
+  }
+  case GRT_GRADIENT:
+    return sends ? inArena(chunk.sendGradient,
+                           boundaryExtent(role.layers[front].gradOut,
+                                          role.layers[front].frontBytes))
+                 : inArena(chunk.recvGradient,
+                           waitingExtent(part.slot, layers[back].outputBytes));
+  default:
+    return sends ? inArena(chunk.sendActivation,
+                           boundaryExtent(role.layers[back].outputBuffer,
+                                          layers[back].outputBytes))
+                 : inArena(
+                       chunk.recvActivation,
+                       waitingExtent(part.slot, role.layers[front].inputBytes));
+  }
+}
+
+void Rank::transferPacks(const grt_task &task, unsigned parts) {
+  PackMessage messages[GRT_TRANSFER_PARTS];
+  ExchangeCall calls[GRT_TRANSFER_PARTS];
+  size_t count = 0, callCount = 0;
+  for (unsigned p = 0; p < task.count; ++p)
+    if (parts & 1u << p)
+      messages[count++] = packMessage(partsOf(task)[p]);
+  for (size_t i = 0; i < count; ++i) {
+    const PackMessage &message = messages[i];
+    const bool sends = message.part->direction == GRT_SEND;
+    if (!sends)
+      begin(message.extent);
+    // Both ends of a message to itself are one call, the sender's.
+    char *other = arena->base();
+    if (roleData->chunk(message.part->peer_chunk)) {
+      if (!sends)
+        continue;
+      for (size_t j = 0; j < count; ++j)
+        if (j != i && messages[j].part->value == message.part->value)
+          other = messages[j].memory;
+    }
+    ExchangeCall &call = calls[callCount++];
+    call.table = &state.exchanges[size_t(message.exchange)][self];
+    call.source = sends ? message.memory : other;
+    call.destination = sends ? other : message.memory;
+    call.bytesPerUnit =
+        manifest.exchanges[size_t(message.exchange)].tableUnit();
+  }
+  notePlace("transfer");
+  communicator->onStream(GRT_STREAM_TRANSFER);
+  communicator->exchange({calls, callCount});
+  communicator->onStream(GRT_STREAM_COMPUTE);
+  leaveMark(GRT_STREAM_TRANSFER);
+  for (size_t i = 0; i < count; ++i) {
+    if (messages[i].part->direction != GRT_SEND)
+      continue;
+    if (messages[i].part->value == GRT_STASH)
+      swapped.activations.out += messages[i].extent.bytes;
+    end(messages[i].extent, /*sent=*/true);
+  }
+}
+
+} // namespace grt

@@ -1,0 +1,292 @@
+//===- PackTwinTest.cpp - Packs of layers that take turns -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Harmony's pipeline: forward and backward have packs of their own, which come
+// to few devices from the host. Losses, gradients and parameters are those of
+// one rank that has everything, and what is copied is what the paper says.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Dialect/GRT/IR/GRT.h"
+
+#include "gtest/gtest.h"
+
+#include <filesystem>
+#include <random>
+#include <unistd.h>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+class PackTwinTest : public ::testing::Test {
+protected:
+  PackTwinTest() { loadTwinDialects(context); }
+
+  TwinRun expectTwins(const TwinModel &model, const TwinPlan &plan,
+                      const TwinOptions &options = {}) {
+    SCOPED_TRACE(plan.str() + " " + options.dtype);
+    const TwinRun &expected = references.of(model, options, plan.batch);
+    EXPECT_EQ(expected.error, "");
+    TwinRun run = runTwin(context, model, plan, options);
+    EXPECT_EQ(run.error, "");
+    if (!run.error.empty())
+      return run;
+    EXPECT_EQ(
+        compareRuns(run, expected, getBounds(options.dtype, options.optimizer)),
+        "");
+    for (const ::grt::RankMemory &rank : run.memory) {
+      EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes) << rank.rank;
+      // At least 95% are used, or all but 32 KiB of a small one.
+      uint64_t unused = rank.plannedPeakBytes - rank.measuredPeakBytes;
+      EXPECT_TRUE(unused <= 32 * 1024 || unused * 20 <= rank.plannedPeakBytes)
+          << rank.rank << ": " << rank.measuredPeakBytes << " of "
+          << rank.plannedPeakBytes;
+    }
+    return run;
+  }
+
+  /// Packs of these lengths.
+  static TwinPlan packed(const TwinModel &model, int64_t devices,
+                         std::vector<int64_t> forward,
+                         std::vector<int64_t> backward, int64_t batch,
+                         int64_t microBatches, bool justInTime = false) {
+    TwinPlan plan;
+    plan.batch = batch;
+    plan.microBatches = microBatches;
+    plan.schedule = "harmony-pp";
+    plan.packDevices = devices;
+    plan.stageLayers = std::move(backward);
+    int64_t first = 0;
+    for (int64_t layers : forward) {
+      plan.forwardPacks.push_back(first);
+      first += layers;
+    }
+    plan.offload = Offload::All;
+    plan.offload.justInTime = justInTime;
+    plan.strategies.assign(size_t(model.modelLayers()), Strategy());
+    return plan;
+  }
+
+  mlir::MLIRContext context;
+  References references{context};
+};
+
+TEST_F(PackTwinTest, OneDevice) {
+  TwinModel model; // eight layers
+  expectTwins(model, packed(model, 1, {}, {8}, 4, 2));
+  expectTwins(model, packed(model, 1, {3, 3}, {3, 3, 2}, 4, 2));
+  expectTwins(model, packed(model, 1, {5}, {2, 1, 2, 3}, 6, 3));
+}
+
+TEST_F(PackTwinTest, SeveralDevices) {
+  TwinModel model;
+  expectTwins(model, packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2));
+  expectTwins(model, packed(model, 2, {4, 2}, {2, 1, 3, 2}, 6, 6));
+  expectTwins(model, packed(model, 3, {2, 2, 2}, {1, 5, 2}, 8, 4));
+  expectTwins(model, packed(model, 4, {1, 1, 2, 3}, {1, 2, 3, 1, 1}, 6, 3));
+}
+
+/// Packs at random, of either direction by itself, on one to four devices.
+TEST_F(PackTwinTest, RandomConfigurations) {
+  std::mt19937 generator(22);
+  auto among = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(generator);
+  };
+  bool all = std::getenv("GALVATRON_LONG");
+  TwinModel model;
+  model.layers = all ? 22 : 10;
+  auto cut = [&](int64_t layers, int64_t longest) {
+    std::vector<int64_t> packs;
+    for (; layers > 0; layers -= packs.back())
+      packs.push_back(std::min(among(1, longest), layers));
+    return packs;
+  };
+  for (int64_t i = 0; i < (all ? 30 : 7); ++i) {
+    std::vector<int64_t> backward = cut(model.modelLayers(), 3);
+    std::vector<int64_t> forward =
+        among(0, 2) ? cut(model.modelLayers() - backward.back(), 4)
+                    : std::vector(backward.begin(), backward.end() - 1);
+    int64_t microBatches = among(1, 6);
+    auto devices = among(1, std::min<int64_t>(4, int64_t(backward.size())));
+    TwinPlan plan = packed(model, devices, forward, backward,
+                           microBatches * among(1, 2), microBatches,
+                           /*justInTime=*/among(0, 1));
+    TwinOptions options;
+    options.clip = !plan.offload.justInTime;
+    options.dtype = among(0, 3) ? "f64" : "f32";
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    TwinRun run = expectTwins(model, plan, options);
+    // All states are larger than the arenas together.
+    uint64_t arenas = 0, homes = 0;
+    for (const ::grt::RankMemory &rank : run.memory) {
+      arenas += rank.plannedPeakBytes;
+      homes += rank.homeBytes;
+    }
+    EXPECT_GT(homes, (all ? 3 : 1) * arenas);
+  }
+}
+
+/// Packs of one layer: the table of docs/harmony.md with the update on the host
+/// and a joined last pack, to the byte.
+TEST_F(PackTwinTest, BytesAreThoseOfTheTable) {
+  TwinModel model;
+  const int64_t width = model.width, layers = model.modelLayers();
+  // All are multiples of the alignment.
+  const int64_t embedding = (model.vocabulary + model.positions) * width,
+                block = 12 * width * width + 13 * width,
+                head = model.vocabulary * width + 2 * width;
+  const int64_t forward = embedding + model.layers * block;
+  std::vector<int64_t> single(size_t(layers), 1);
+  for (int64_t devices : {1, 2, 4})
+    for (int64_t microBatches : {1, 4, 7}) {
+      TwinOptions options;
+      options.steps = 2;
+      TwinRun run = expectTwins(
+          model,
+          packed(model, devices, std::vector(single.begin(), single.end() - 1),
+                 single, 2 * microBatches, microBatches),
+          options);
+      ASSERT_EQ(run.swaps.size(), size_t(devices));
+      ::grt::RankSwaps sum;
+      for (const ::grt::RankSwaps &rank : run.swaps) {
+        sum.parameters.in += rank.parameters.in;
+        sum.gradients.out += rank.gradients.out;
+        sum.activations.in += rank.activations.in;
+        sum.activations.out += rank.activations.out;
+        EXPECT_EQ(rank.parameters.out, 0u);
+        EXPECT_EQ(rank.gradients.in, 0u);
+      }
+      const int64_t values = options.steps * 8;
+      EXPECT_EQ(int64_t(sum.parameters.in), values * (2 * forward + head));
+      EXPECT_EQ(int64_t(sum.gradients.out), values * (forward + head));
+      // Of blocks: the first layer reads data, the last one is joined.
+      int64_t stash =
+          values * model.layers * 2 * microBatches * model.positions * width;
+      EXPECT_EQ(int64_t(sum.activations.out), stash);
+      EXPECT_EQ(int64_t(sum.activations.in), stash);
+    }
+}
+
+/// Checkpoints are of what is at home, so any plan goes on from them.
+TEST_F(PackTwinTest, ResumedUnderAnotherPlan) {
+  TwinModel model;
+  TwinOptions options;
+  TwinRun expected = runTwin(context, model, singleRank(model, 8), options);
+  ASSERT_EQ(expected.error, "");
+  std::string folder =
+      ::testing::TempDir() + "pack-twin-" + std::to_string(getpid());
+  TwinPlan packs = packed(model, 3, {2, 2, 2}, {3, 1, 2, 2}, 8, 4);
+  TwinPlan here = uniformPlan(model, 2, llvm::cantFail(Strategy::parse("zdp2")),
+                              8, 2, "1f1b");
+  for (auto [from, to] : {std::pair(packs, here), {here, packs}}) {
+    std::filesystem::remove_all(folder);
+    TwinRun resumed =
+        runResumedTwin(context, model, from, to, /*before=*/3, folder, options);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+  }
+  std::filesystem::remove_all(folder);
+}
+
+/// What a program says of packs is looked at when it is loaded.
+TEST_F(PackTwinTest, ProgramsThatMakeNoSenseAreRefused) {
+  using namespace mlir::grt;
+  auto ofChunk = [](int64_t number, std::function<void(ChunkOp)> change) {
+    return [=](mlir::ModuleOp module) {
+      module.walk([&](ChunkOp chunk) {
+        if (int64_t(chunk.getNumber()) == number)
+          change(chunk);
+      });
+    };
+  };
+  auto ofArena = [](std::function<ArenaAttr(ArenaAttr)> change) {
+    return [=](mlir::ModuleOp module) {
+      module.walk(
+          [&](RoleOp role) { role.setArenaAttr(change(*role.getArena())); });
+    };
+  };
+  // Of the arena all but places and slots at home.
+  auto changed = [](ArenaAttr a, ExtentAttr waiting, int64_t slotBytes) {
+    return ArenaAttr::get(
+        a.getContext(), a.getParameters(), a.getGradients(), a.getOptimizer(),
+        a.getSlots(), a.getTransient(), a.getBoundary(), a.getData(),
+        a.getLoss(), a.getStep(), a.getCopies(), a.getHomeBytes(),
+        a.getResidentParameters(), a.getResidentGradients(), a.getReceived(),
+        a.getSent(), a.getWindow(), a.getWorkspace(), a.getHomeSlots(), waiting,
+        slotBytes);
+  };
+  const struct {
+    std::function<void(mlir::ModuleOp)> inject;
+    const char *message;
+  } faults[] = {
+      {ofChunk(0, [](ChunkOp chunk) { chunk.removeForwardOnlyAttr(); }),
+       "expected the first 2 chunks to run forward only, and no others"},
+      {ofChunk(3,
+               [](ChunkOp chunk) {
+                 chunk.removeRecvStashAttr();
+                 chunk.removeStashFromAttr();
+               }),
+       "expected slots at home of a chunk that recomputes, and of no other"},
+      {ofChunk(3, [](ChunkOp chunk) { chunk.setStashFrom(0); }),
+       "chunk 1 does not send a stash"},
+      {ofChunk(1,
+               [](ChunkOp chunk) {
+                 llvm::cast<LayerOp>(chunk->getNextNode()).setIndex(2);
+               }),
+       "its first layer is none of chunk 1's"},
+      {ofChunk(1, [](ChunkOp chunk) { chunk.removeSendActivationAttr(); }),
+       "chunk 1 does not send an activation"},
+      {ofChunk(3, [](ChunkOp chunk) { chunk.removeSendGradientAttr(); }),
+       "chunk 3 does not send a gradient"},
+      {ofArena([&](ArenaAttr a) {
+         ExtentAttr waiting = a.getWaiting();
+         return changed(a,
+                        ExtentAttr::get(a.getContext(), waiting.getOffset(),
+                                        waiting.getBytes() / 2),
+                        a.getHomeSlotBytes());
+       }),
+       "bytes to places of"},
+      {ofArena([&](ArenaAttr a) { return changed(a, a.getWaiting(), 64); }),
+       "slots at home have 64"},
+      {[](mlir::ModuleOp module) {
+         module.walk([](RoleOp role) { role.setWaitingPlaces(1); });
+       },
+       "slot 1 of 1"},
+  };
+  TwinModel model;
+  TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 6, 3);
+  for (const auto &fault : faults) {
+    TwinOptions options;
+    options.corruptPlaced = fault.inject;
+    std::string error = runTwin(context, model, plan, options).error;
+    EXPECT_NE(error.find(fault.message), std::string::npos)
+        << fault.message << ": found " << error;
+  }
+}
+
+/// What packs cannot do is refused by name.
+TEST_F(PackTwinTest, RefusedByName) {
+  TwinModel model;
+  TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2);
+  plan.strategies[1] = Strategy().withCheckpoint(true);
+  EXPECT_NE(runTwin(context, model, plan, {})
+                .error.find("expected strategy 'single' in a pack"),
+            std::string::npos);
+  TwinModel encoder;
+  encoder.family = "t5";
+  std::vector<int64_t> lengths = {5, encoder.modelLayers() - 5};
+  EXPECT_NE(
+      runTwin(context, encoder, packed(encoder, 2, {5}, lengths, 4, 2), {})
+          .error.find("runs models that are chains"),
+      std::string::npos);
+}
+
+} // namespace

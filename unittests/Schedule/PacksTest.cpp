@@ -1,0 +1,270 @@
+//===- PacksTest.cpp - Packs that take turns on few devices ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "../TestSchedule.h"
+#include "galvatron/Schedule/Verify.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "gtest/gtest.h"
+
+#include <functional>
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+ScheduleShape packShape(int64_t roles, int64_t microBatches,
+                        std::vector<int64_t> forward,
+                        std::vector<int64_t> backward,
+                        bool justInTime = false) {
+  ScheduleShape shape{roles,        microBatches,
+                      /*chunks=*/1, /*residentChunks=*/1,
+                      justInTime,   /*slotsAtHome=*/true};
+  shape.forwardPacks = std::move(forward);
+  shape.backwardPacks = std::move(backward);
+  return shape;
+}
+
+const Schedule &packs() { return scheduleNamed("harmony-pp"); }
+
+std::vector<std::string> linesOf(const TaskProgram &program, int64_t role,
+                                 SchedulePart part = SchedulePart::Steady) {
+  std::vector<std::string> lines;
+  for (const Task &task : program.roles[role].part(part))
+    lines.push_back(task.str(/*withChunks=*/true));
+  return lines;
+}
+
+/// Two forward packs of 2 and 1 layers, three backward packs that begin with
+/// layers 0, 1 and 3: the second recomputes from inside the first forward pack.
+TEST(Packs, every_pack_comes_once_for_all_micro_batches) {
+  TaskProgram program = packs().build(packShape(2, 2, {0, 2}, {0, 1, 3}));
+  std::vector<ScheduleFault> faults = verifySchedule(program);
+  ASSERT_TRUE(faults.empty()) << faults.front().message;
+  EXPECT_EQ(runExpanded(program, {1, 1}), "");
+  // The last pack is chunk 4, behind forward packs 0 and 1.
+  EXPECT_EQ(
+      linesOf(program, 0),
+      (std::vector<std::string>{
+          "swap in chunk 0 parameters",
+          "forward chunk 0 mb 0 slot 0",
+          "transfer send-activation chunk 0 mb 0",
+          "transfer send-stash chunk 0 mb 0",
+          "forward chunk 0 mb 1 slot 0",
+          "transfer send-activation chunk 0 mb 1, recv-activation chunk 4 mb 0",
+          "transfer send-stash chunk 0 mb 1",
+          "swap in chunk 4 parameters",
+          "forward chunk 4 mb 0 slot 0",
+          "transfer recv-activation chunk 4 mb 1",
+          "backward chunk 4 mb 0 slot 0",
+          "transfer send-gradient chunk 4 mb 0",
+          "forward chunk 4 mb 1 slot 0",
+          "transfer recv-gradient chunk 2 mb 0",
+          "backward chunk 4 mb 1 slot 0",
+          "swap out chunk 4 gradients",
+          "transfer send-gradient chunk 4 mb 1",
+          "swap in chunk 2 parameters",
+          "forward chunk 2 mb 0 slot 0",
+          "transfer recv-gradient chunk 2 mb 1",
+          "backward chunk 2 mb 0 slot 0",
+          "forward chunk 2 mb 1 slot 0",
+          "backward chunk 2 mb 1 slot 1",
+          "swap out chunk 2 gradients"}));
+  EXPECT_EQ(linesOf(program, 0, SchedulePart::StepEnd),
+            (std::vector<std::string>{"sync-gradients chunk 4",
+                                      "sync-gradients chunk 2", "norm",
+                                      "update chunk 2", "update chunk 4"}));
+}
+
+/// Packs of random lengths on one to four devices, with a tied parameter and
+/// all parameters of forward packs, at the end of the step and just in time.
+TEST(Packs, all_shapes_are_sound) {
+  std::mt19937_64 random(2022);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int trial = 0; trial < 400; ++trial) {
+    int64_t layers = pick(2, 12);
+    auto cuts = [&](int64_t end) {
+      std::vector<int64_t> packs = {0};
+      for (int64_t layer = 1; layer < end; ++layer)
+        if (pick(0, 2) == 0)
+          packs.push_back(layer);
+      return packs;
+    };
+    std::vector<int64_t> backward = cuts(layers), forward;
+    if (backward.size() > 1)
+      forward = cuts(backward.back());
+    ScheduleShape shape =
+        packShape(pick(1, 4), pick(1, 7), forward, backward, pick(0, 1));
+    if (llvm::Error refused = packs().check(shape)) {
+      EXPECT_LT(shape.runCount(), shape.roles);
+      llvm::consumeError(std::move(refused));
+      continue;
+    }
+    std::vector<TieRoles> ties;
+    int64_t first = shape.chunkOfRun(0), last = shape.allChunks() - 1;
+    ties.push_back(
+        {packs().home(shape, first), packs().home(shape, last), first, last});
+    for (size_t chunk = 0; chunk < forward.size(); ++chunk) {
+      TieRoles copy{packs().home(shape, first),
+                    packs().home(shape, int64_t(chunk)), first, int64_t(chunk)};
+      copy.forwardOnly = true;
+      ties.push_back(copy);
+    }
+    TaskProgram program = packs().build(shape, ties);
+    std::vector<ScheduleFault> faults = verifySchedule(program);
+    ASSERT_TRUE(faults.empty()) << faults.front().message;
+    ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 1)), "");
+    // A pack's parameters come once.
+    std::vector<int64_t> brought(program.chunks.size());
+    for (const RoleProgram &role : program.roles) {
+      for (const Task &task : role.part(SchedulePart::Steady))
+        brought[task.chunk] += task.kind == TaskKind::Swap && !task.out &&
+                               (task.classes & SwapParameters);
+      EXPECT_LE(role.waitingPlaces, shape.microBatches);
+    }
+    for (int64_t count : brought)
+      EXPECT_EQ(count, 1);
+  }
+}
+
+struct PackFault {
+  const char *name;
+  std::function<void(TaskProgram &)> inject;
+  ScheduleFaultKind kind;
+  const char *message;
+};
+
+TEST(Packs, faults_are_found) {
+  using Tasks = std::vector<Task>;
+  auto steady = [](TaskProgram &program, int64_t role) -> Tasks & {
+    return program.roles[role].part(SchedulePart::Steady);
+  };
+  auto find = [](Tasks &tasks, llvm::StringRef name) {
+    auto it = llvm::find_if(
+        tasks, [&](const Task &task) { return task.str(true) == name; });
+    EXPECT_NE(it, tasks.end()) << name.str();
+    return it;
+  };
+  const PackFault faults[] = {
+      {"a stash that is not brought",
+       [&](TaskProgram &program) {
+         steady(program, 1)
+             .erase(find(steady(program, 1),
+                         "swap in chunk 3 activations mb 1 slot 1"));
+       },
+       ScheduleFaultKind::SlotConflict, "does not hold its activation"},
+      {"a stash that is overwritten at home",
+       [&](TaskProgram &program) {
+         for (Task &task : steady(program, 1))
+           for (TransferPart &part : task.parts)
+             if (part.value == TransferValue::Stash)
+               part.slot = 0;
+       },
+       ScheduleFaultKind::SlotConflict, "slot 0 at home still holds"},
+      {"a stash of a micro-batch that another one is brought for",
+       [&](TaskProgram &program) {
+         find(steady(program, 1), "swap in chunk 3 activations mb 0 slot 0")
+             ->slot = 1;
+       },
+       ScheduleFaultKind::Residency, "does not hold activations of"},
+      {"a stash that is sent behind the next pass",
+       [&](TaskProgram &program) {
+         auto it = find(steady(program, 0), "transfer send-stash chunk 0 mb 0");
+         std::iter_swap(it, it + 1);
+       },
+       ScheduleFaultKind::SlotConflict, "still holds micro-batch 0 of chunk 0"},
+      {"a stash that is never sent",
+       [&](TaskProgram &program) {
+         steady(program, 0)
+             .erase(
+                 find(steady(program, 0), "transfer send-stash chunk 0 mb 1"));
+       },
+       ScheduleFaultKind::UnmatchedTransfer, "no send of the stash"},
+      {"a stash that another chunk sends",
+       [&](TaskProgram &program) { program.chunks[3].stashFrom = 1; },
+       ScheduleFaultKind::WrongChunk, "has no such message"},
+      {"a place that still waits",
+       [&](TaskProgram &program) {
+         for (Task &task : steady(program, 0))
+           for (TransferPart &part : task.parts)
+             if (!part.sends() && part.isGradient())
+               part.slot = 0;
+       },
+       ScheduleFaultKind::BufferConflict, "waiting place 0 still holds"},
+      {"a place with something else",
+       [&](TaskProgram &program) {
+         find(steady(program, 0), "backward chunk 2 mb 1 slot 1")->slot = 0;
+       },
+       ScheduleFaultKind::TaskOrder, "does not hold what came for"},
+      {"more places than there are",
+       [&](TaskProgram &program) { program.roles[0].waitingPlaces = 1; },
+       ScheduleFaultKind::SlotConflict, "waiting place 1 does not exist"},
+      {"a backward pass of a forward pack",
+       [&](TaskProgram &program) {
+         Tasks &tasks = steady(program, 0);
+         Task task = *find(tasks, "forward chunk 0 mb 1 slot 0");
+         task.kind = TaskKind::Backward;
+         tasks.insert(find(tasks, "swap in chunk 4 parameters"), task);
+       },
+       ScheduleFaultKind::TaskOrder, "a backward task has no place here"},
+      {"parameters that are not there",
+       [&](TaskProgram &program) {
+         steady(program, 0)
+             .erase(find(steady(program, 0), "swap in chunk 2 parameters"));
+       },
+       ScheduleFaultKind::Residency,
+       "parameters of chunk 2 are not on the device"},
+      {"gradients that are overwritten by the next pack",
+       [&](TaskProgram &program) {
+         steady(program, 0)
+             .erase(find(steady(program, 0), "swap out chunk 4 gradients"));
+       },
+       ScheduleFaultKind::Residency, "gradients of chunk 4 have not gone home"},
+      {"a pack that evaluation leaves out",
+       [&](TaskProgram &program) {
+         Tasks &tasks = program.roles[0].part(SchedulePart::Evaluate);
+         tasks.erase(find(tasks, "forward chunk 4 mb 1 slot 0"));
+       },
+       ScheduleFaultKind::MissingTask, "is never run forward"},
+  };
+  for (const PackFault &fault : faults) {
+    SCOPED_TRACE(fault.name);
+    TaskProgram program = packs().build(packShape(2, 2, {0, 2}, {0, 1, 3}));
+    fault.inject(program);
+    std::vector<ScheduleFault> found = verifySchedule(program);
+    EXPECT_TRUE(llvm::any_of(found, [&](const ScheduleFault &one) {
+      return one.kind == fault.kind &&
+             one.message.find(fault.message) != std::string::npos;
+    })) << (found.empty() ? "nothing found" : found.front().message);
+  }
+}
+
+TEST(Packs, shapes_that_make_no_sense_are_refused) {
+  auto reason = [](const ScheduleShape &shape) {
+    return llvm::toString(packs().check(shape));
+  };
+  EXPECT_NE(reason({2, 2, 2}).find("'--space=harmony-pp' plans"),
+            std::string::npos);
+  ScheduleShape resident = packShape(2, 2, {0, 2}, {0, 1, 3});
+  resident.slotsAtHome = false;
+  EXPECT_NE(reason(resident).find("home on the host"), std::string::npos);
+  EXPECT_NE(reason(packShape(2, 2, {0, 3}, {0, 1, 3})).find("in front of"),
+            std::string::npos);
+  EXPECT_NE(reason(packShape(2, 2, {}, {0, 1})).find("in front of"),
+            std::string::npos);
+  EXPECT_NE(reason(packShape(2, 2, {0, 2}, {0, 3, 3})).find("ascend"),
+            std::string::npos);
+  EXPECT_NE(reason(packShape(6, 2, {0, 2}, {0, 1, 3}))
+                .find("a backward pack for each of 6 devices, found 3"),
+            std::string::npos);
+  EXPECT_EQ(reason(packShape(1, 2, {}, {0})), "");
+}
+
+} // namespace
