@@ -464,8 +464,7 @@ TEST(Outcome, EvaluatesWithoutTraining) {
   EXPECT_EQ(values["evaluation"]["tokens"], 99 * 8);
   // It has learned which letter follows which.
   EXPECT_EQ(values["evaluation"]["accuracy"], 1.0);
-  EXPECT_TRUE(has(result, " accuracy 1.0000 over 792 tokens"))
-      << result.output;
+  EXPECT_TRUE(has(result, " accuracy 1.0000 over 792 tokens")) << result.output;
   EXPECT_TRUE(has(result, "evaluation loss ")) << result.output;
   EXPECT_EQ(values["steps"], 0);
 

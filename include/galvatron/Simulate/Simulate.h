@@ -98,7 +98,7 @@ struct SimulationInput {
   /// Both ends of a tie meet even where batches go on: devices with streams
   /// have nothing that waits for neither.
   bool tiesMeet = false;
-  double predictedSeconds = 0;    ///< Eq. 9
+  double predictedSeconds = 0; ///< Eq. 9
 
   int64_t microBatches() const {
     return outlineOf ? outlineOf : program.microBatches;

@@ -36,7 +36,7 @@ struct TrainingOptions {
   std::string dtype = "f32";       ///< see Dtype.h
   bool clip = true;
   bool clipDelayed = false; ///< by the norm of the batch before
-  bool dropout = true; ///< as the model says; false: off
+  bool dropout = true;      ///< as the model says; false: off
   bool decayAll = false;
 
   llvm::json::Value toJson() const;

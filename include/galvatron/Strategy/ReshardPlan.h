@@ -78,8 +78,9 @@ ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
                         llvm::ArrayRef<int64_t> fromDevices,
                         llvm::ArrayRef<int64_t> toDevices, int64_t samples);
 
-/// The same for what is handed on from one chunk to the next, which also between
-/// chunks of one stage goes to another place: what every rank keeps is a copy.
+/// The same for what is handed on from one chunk to the next, which also
+/// between chunks of one stage goes to another place: what every rank keeps is
+/// a copy.
 ReshardPlan handOnPlan(const Strategy &from, const Strategy &to,
                        llvm::ArrayRef<int64_t> fromDevices,
                        llvm::ArrayRef<int64_t> toDevices, int64_t samples);

@@ -367,9 +367,11 @@ void Monitor::Implementation::received(Peer &peer, const Message &message) {
       peer.firstRank = head.firstRank;
       peer.ranks.resize((message.text.size() - sizeof(head)) /
                         sizeof(RankReport));
-      std::memcpy(static_cast<void *>(peer.ranks.data()),
-                  message.text.data() + sizeof(head),
-                  peer.ranks.size() * sizeof(RankReport));
+      // Before its first rank begins, a process has none to tell of.
+      if (!peer.ranks.empty())
+        std::memcpy(static_cast<void *>(peer.ranks.data()),
+                    message.text.data() + sizeof(head),
+                    peer.ranks.size() * sizeof(RankReport));
     }
     return;
   case Kind::Ask:

@@ -24,10 +24,10 @@ SmallVector<mlir::galvatron::DataAttr> getModelData(ModuleOp module);
 FailureOr<SmallVector<int64_t>>
 getLayerData(LayerOp layer, ArrayRef<mlir::galvatron::DataAttr> data);
 
-/// Boundary buffers beyond the two ends of the region between layers: a gradient
-/// that came, of roles with several chunks, and an output that waits, also of
-/// roles that keep it in the transient region. Without them these are buffers 0
-/// and 1.
+/// Boundary buffers beyond the two ends of the region between layers: a
+/// gradient that came, of roles with several chunks, and an output that waits,
+/// also of roles that keep it in the transient region. Without them these are
+/// buffers 0 and 1.
 inline constexpr int64_t kReceivedBuffer = 2, kSentBuffer = 3;
 
 /// All roles by stage. Fails, with a diagnostic, unless stages are numbered
