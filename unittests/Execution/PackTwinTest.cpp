@@ -134,6 +134,17 @@ TEST_F(PackTwinTest, RandomConfigurations) {
   }
 }
 
+/// Layers that read data of their own, as every one of an encoder its mask, and
+/// parameters that nobody shares.
+TEST_F(PackTwinTest, OtherFamilies) {
+  for (const char *family : {"bert", "vit", "llama"}) {
+    SCOPED_TRACE(family);
+    TwinModel model;
+    model.family = family;
+    expectTwins(model, packed(model, 2, {4, 2}, {2, 1, 3, 2}, 6, 3));
+  }
+}
+
 /// Packs of one layer: the table of docs/harmony.md with the update on the host
 /// and a joined last pack, to the byte.
 TEST_F(PackTwinTest, BytesAreThoseOfTheTable) {

@@ -159,3 +159,32 @@ grt.schedule @chunked.schedule role @chunked {
     grt.task update chunk 2
   }
 }
+
+// Packs: one that runs forward only, and one that recomputes.
+// CHECK: grt.role @packed stage 1 devices [2] slots 2 attributes {waiting_places = 2 : i64} {
+grt.role @packed stage 1 devices [2] slots 2 attributes {waiting_places = 2 : i64} {
+  // CHECK-NEXT: grt.chunk 1 slots 0 {forward_only, send_activation = @nothing}
+  grt.chunk 1 slots 0 {forward_only, send_activation = @nothing}
+  grt.layer "h.3" {index = 4 : i64, strategy = #galvatron.strategy<[]>, samples = 4 : i64,
+    forward = @block.forward, backward = @gathered.backward, tensors = [],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
+  // CHECK: grt.chunk 4 slots 2 {recv_stash = @nothing, stash_from = 0 : i64}
+  grt.chunk 4 slots 2 {recv_stash = @nothing, stash_from = 0 : i64}
+  grt.layer "h.0" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 4 : i64,
+    forward = @block.forward, backward = @gathered.backward, tensors = [],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 64 : i64, output_bytes = 64 : i64, stash_bytes = 0 : i64}
+}
+
+grt.schedule @packed.schedule role @packed {
+  // CHECK: grt.part steady {
+  grt.part steady {
+    // CHECK-NEXT: grt.task transfer send_activation 0 recv_gradient 1 slot 1 chunks [1, 4] peers [2, 5]
+    grt.task transfer send_activation 0 recv_gradient 1 slot 1 chunks [1, 4] peers [2, 5]
+    // CHECK-NEXT: grt.task transfer recv_stash 0 slot 0 chunks [4] peers [0]
+    grt.task transfer recv_stash 0 slot 0 chunks [4] peers [0]
+    // CHECK-NEXT: grt.task swap chunk 4 micro_batch 0 slot 0 activations
+    grt.task swap chunk 4 micro_batch 0 slot 0 activations
+  }
+}
