@@ -338,7 +338,7 @@ private:
   bool lists() const { return options.schedule->listsByTimes(); }
   /// Whether it takes a millisecond or two.
   static bool listsEach(const Plan &plan) {
-    return plan.pipelineDegree * plan.microBatches <= 256;
+    return plan.pipelineDegree * plan.microBatches <= 64;
   }
   /// Has the passes of a plan listed for what they take.
   Error listByTimes(Plan &plan) {

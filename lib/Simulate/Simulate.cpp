@@ -226,15 +226,28 @@ Expected<Simulation> simulate(const SimulationInput &input,
   return simulation;
 }
 
+/// The first one that runs a single chunk, with backward passes in as many
+/// parts as `schedule` has.
+static const Schedule &forOneChunk(const Schedule &schedule) {
+  for (const auto &other : ScheduleRegistry::get().all()) {
+    Error refused = other->check({});
+    bool isRefused = bool(refused);
+    consumeError(std::move(refused));
+    if (!isRefused && other->splitsBackward() == schedule.splitsBackward())
+      return *other;
+  }
+  llvm_unreachable("a whole stage can be run in either way");
+}
+
 /// A chunk by itself: how long its tasks take when nothing holds them up.
 static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
                                            size_t number,
                                            const ChunkLayers &chunk) {
   const SimulatedRole &role = input.roles[chunk.role];
   SimulationInput alone;
-  const Schedule &schedule = *input.program.schedule;
+  const Schedule &schedule = forOneChunk(*input.program.schedule);
   bool splits = schedule.splitsBackward();
-  alone.program = (splits ? schedule : defaultSchedule()).build({});
+  alone.program = schedule.build({});
   alone.roles = {role};
   alone.roles.front().chunkEnds.clear();
   alone.roles.front().layers.assign(role.layers.begin() + chunk.begin,

@@ -275,6 +275,18 @@ TEST(ZeroBubbleV, published_stage_times) {
   }
 }
 
+/// A long step is simulated in parts.
+TEST(ZeroBubbleV, long_steps_are_as_long) {
+  for (int64_t microBatches : {60, 61, 63}) {
+    SimulationInput input =
+        withChunks("zb-v", 4, microBatches,
+                   std::vector<HandChunk>(8, {1, 2, 0, 0.05, 0.05, 0.8}));
+    double simulated = seconds(input);
+    EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input, 100)), simulated,
+                0.02 * simulated);
+  }
+}
+
 /// No more activations than 1F1B's first stage has, and the input of one more.
 TEST(ZeroBubbleV, peak_memory_is_that_of_1f1b) {
   for (int64_t roles : {2, 4, 8})
