@@ -10,6 +10,8 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 
+#include <map>
+
 using namespace mlir;
 using namespace mlir::galvatron;
 
@@ -238,19 +240,29 @@ SmallVector<size_t> firstStages(ModelOp model) {
   PlanAttr plan;
   if (auto module = model->getParentOfType<ModuleOp>())
     plan = getPlan(module);
-  bool binds = plan && count % plan.getPipelineDegree() == 0;
+  SmallVector<size_t> firsts;
+  if (plan) {
+    ::galvatron::ScheduleShape shape =
+        plan.getShape(count / plan.getPipelineDegree());
+    if (shape.runCount() == count) {
+      auto schedule =
+          llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
+      std::map<int64_t, size_t> firstOfRole;
+      for (int64_t stage = 0; stage < count; ++stage)
+        firsts.push_back(
+            firstOfRole
+                .try_emplace(schedule->home(shape, shape.chunkOfRun(stage)),
+                             stage)
+                .first->second);
+      return firsts;
+    }
+  }
   auto again = llvm::find_if(llvm::drop_begin(stages), [&](StageOp stage) {
     return stage.getDevices() == stages.front().getDevices();
   });
-  int64_t groups =
-      binds ? plan.getPipelineDegree() : std::distance(stages.begin(), again);
-  SmallVector<size_t> firsts;
+  int64_t groups = std::distance(stages.begin(), again);
   for (int64_t stage = 0; stage < count; ++stage)
-    firsts.push_back(
-        binds ? llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()))
-                    ->home({groups, plan.getMicroBatches(), count / groups},
-                           stage)
-              : stage % groups);
+    firsts.push_back(stage % groups);
   return firsts;
 }
 
