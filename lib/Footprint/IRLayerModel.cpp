@@ -23,7 +23,6 @@ using namespace mlir;
 using ::galvatron::LayerFootprint;
 using ::galvatron::LayerModel;
 using ::galvatron::LiveTensors;
-using ::galvatron::Paradigm;
 using ::galvatron::Strategy;
 using ::galvatron::Tie;
 using mlir::galvatron::BodyCompiler;
@@ -283,10 +282,10 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
                                                        int64_t samples,
                                                        bool splits) {
   Key key = {kind,
-             strategy.degree(Paradigm::TP),
-             strategy.degree(Paradigm::SDP),
-             strategy.degree(Paradigm::DP) > 1,
-             strategy.degree(Paradigm::ZDP),
+             strategy.degree(::galvatron::Paradigm::TP),
+             strategy.degree(::galvatron::Paradigm::SDP),
+             strategy.degree(::galvatron::Paradigm::DP) > 1,
+             strategy.degree(::galvatron::Paradigm::ZDP),
              samples,
              strategy.checkpoint(),
              splits};
@@ -363,7 +362,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     footprint.gatherBytes = elements * layout.elementBytes;
     footprint.scatterBytes = elements * layout.accumulatorBytes;
   }
-  if (strategy.degree(Paradigm::DP) > 1)
+  if (strategy.degree(::galvatron::Paradigm::DP) > 1)
     footprint.gradientSyncBytes = layout.gradientBytes();
   if (layout.stateShards > 1) {
     footprint.gradientScatterBytes =
