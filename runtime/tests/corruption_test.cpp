@@ -52,8 +52,8 @@ protected:
   std::set<std::string> paths;
 };
 
-Datum integers(const std::string &kind, int64_t length, int64_t below,
-               const std::string &name = "") {
+Datum rowOf(const std::string &kind, int64_t length, int64_t below,
+            const std::string &name = "") {
   Datum datum;
   datum.kind = kind;
   datum.name = name.empty() ? kind : name;
@@ -65,15 +65,14 @@ Datum integers(const std::string &kind, int64_t length, int64_t below,
 }
 
 std::vector<Datum> bert(int64_t length, int64_t below) {
-  return {integers("tokens", length, below), integers("mask", length, 2),
-          integers("token_types", length, 2),
-          integers("labels", length, below)};
+  return {rowOf("tokens", length, below), rowOf("mask", length, 2),
+          rowOf("token_types", length, 2), rowOf("labels", length, below)};
 }
 
 std::vector<Datum> t5(int64_t length, int64_t target, int64_t below) {
-  return {integers("tokens", length, below), integers("mask", length, 2),
-          integers("tokens", target, below, "decoder_tokens"),
-          integers("labels", target, below)};
+  return {rowOf("tokens", length, below), rowOf("mask", length, 2),
+          rowOf("tokens", target, below, "decoder_tokens"),
+          rowOf("labels", target, below)};
 }
 
 Corruption maskedTokens(int32_t mask, Values special, int64_t words) {
@@ -507,7 +506,7 @@ TEST_F(CorruptionTest, WhatCannotBeMadeIsTold) {
          "expected a program that reads a sequence of "
          "tokens and has labels");
   data = bert(40, 100);
-  data.push_back(integers("classes", 1, 5));
+  data.push_back(rowOf("classes", 1, 5));
   expect(of(path, masked), data,
          "data 'classes' of kind 'classes': expected a "
          "file");

@@ -17,7 +17,7 @@ namespace grt {
 namespace {
 
 /// Streams of a sample's draws. Files in use depend on these numbers.
-enum Stream : uint32_t {
+enum DrawOf : uint32_t {
   WhichAreMasked,
   WhatMaskedOnesBecome,
   WhichWord,
@@ -29,7 +29,7 @@ enum Stream : uint32_t {
 /// exactly `wanted` of `items`, all choices as likely (Knuth's algorithm S).
 class Choice {
 public:
-  Choice(const SampleDraws &draws, Stream stream, uint64_t items,
+  Choice(const SampleDraws &draws, DrawOf stream, uint64_t items,
          uint64_t wanted)
       : draws(draws), stream(stream), left(items), wanted(wanted) {}
   /// `index` is that of the draw.
@@ -41,7 +41,7 @@ public:
 
 private:
   const SampleDraws &draws;
-  Stream stream;
+  DrawOf stream;
   uint64_t left, wanted;
 };
 
@@ -342,7 +342,7 @@ private:
   /// Cuts so many tokens into as many parts as a sample has spans, none empty;
   /// all ways of it are as likely.
   std::vector<uint64_t> parts(uint64_t tokens, const SampleDraws &draws,
-                              Stream stream) const {
+                              DrawOf stream) const {
     std::vector<uint64_t> lengths = {1};
     Choice choice(draws, stream, tokens - 1, spans(length) - 1);
     for (uint64_t i = 0; i + 1 < tokens; ++i) {
