@@ -183,25 +183,8 @@ TimeForm Interleaved::upper(const ScheduleShape &shape) const {
 }
 
 TimeForm Interleaved::lower(const ScheduleShape &shape) const {
-  auto all = static_cast<double>(shape.microBatches);
-  TimeForm form(2);
-  // A stage does all its work ...
-  form[0].maxima.push_back({1, largestOf({{RoleTime::Forward, all},
-                                          {RoleTime::Backward, all},
-                                          {RoleTime::Tail, 1},
-                                          {RoleTime::Norm, 1}})});
-  // ... and a micro-batch goes through all chunks and back.
-  form[1].sum = {{RoleTime::Forward, 1},
-                 {RoleTime::Backward, 1},
-                 {RoleTime::ActivationOut, 1},
-                 {RoleTime::GradientIn, 1}};
-  TimeMaximum end;
-  end.at.resize(shape.roles);
-  end.at.front() = {{RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-  form[1].maxima.push_back({1, end});
-  for (TimeBound &bound : form)
-    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
-  return form;
+  return lowerOfChunks(shape, {RoleTime::Forward, RoleTime::Backward},
+                       {RoleTime::Forward, RoleTime::Backward});
 }
 
 } // namespace

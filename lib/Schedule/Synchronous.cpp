@@ -309,6 +309,31 @@ TimeMaximum largestOf(RoleForm form) {
   return term;
 }
 
+TimeForm lowerOfChunks(const ScheduleShape &shape, ArrayRef<RoleTime> work,
+                       ArrayRef<RoleTime> way) {
+  auto all = static_cast<double>(shape.microBatches);
+  TimeForm form(2);
+  // A role does all its work ...
+  RoleForm whole;
+  for (RoleTime time : work)
+    whole.add(time, all);
+  whole.add(RoleTime::Tail, 1);
+  whole.add(RoleTime::Norm, 1);
+  form[0].maxima.push_back({1, largestOf(whole)});
+  // ... and a micro-batch goes through all chunks and back.
+  for (RoleTime time : way)
+    form[1].sum.add(time, 1);
+  form[1].sum.add(RoleTime::ActivationOut, 1);
+  form[1].sum.add(RoleTime::GradientIn, 1);
+  TimeMaximum end;
+  end.at.resize(shape.roles);
+  end.at.front() = {{RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
+  form[1].maxima.push_back({1, end});
+  for (TimeBound &bound : form)
+    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
+  return form;
+}
+
 TimeForm WholeStageSchedule::upper(const ScheduleShape &shape) const {
   TimeBound bound;
   // Until role 0 ends its last backward pass: one micro-batch there and back,

@@ -30,6 +30,12 @@ protected:
 
 /// The largest over all roles of the same form.
 TimeMaximum largestOf(RoleForm form);
+/// Lower form of a step of several chunks a role: `work` is what a role does of
+/// every micro-batch, `way` what one takes of it on its way to the last chunk
+/// and back.
+TimeForm lowerOfChunks(const ScheduleShape &shape,
+                       llvm::ArrayRef<RoleTime> work,
+                       llvm::ArrayRef<RoleTime> way);
 
 /// Chunks and parameters of the shape, roles without tasks.
 TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,

@@ -201,26 +201,9 @@ TimeForm ZeroBubbleV::upper(const ScheduleShape &shape) const {
 }
 
 TimeForm ZeroBubbleV::lower(const ScheduleShape &shape) const {
-  auto all = static_cast<double>(shape.microBatches);
-  TimeForm form(2);
-  // A role does all its work ...
-  form[0].maxima.push_back({1, largestOf({{RoleTime::Forward, all},
-                                          {RoleTime::InputPart, all},
-                                          {RoleTime::WeightPart, all},
-                                          {RoleTime::Tail, 1},
-                                          {RoleTime::Norm, 1}})});
-  // ... and a micro-batch goes through all chunks and back.
-  form[1].sum = {{RoleTime::Forward, 1},
-                 {RoleTime::InputPart, 1},
-                 {RoleTime::ActivationOut, 1},
-                 {RoleTime::GradientIn, 1}};
-  TimeMaximum end;
-  end.at.resize(shape.roles);
-  end.at.front() = {{RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-  form[1].maxima.push_back({1, end});
-  for (TimeBound &bound : form)
-    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
-  return form;
+  return lowerOfChunks(
+      shape, {RoleTime::Forward, RoleTime::InputPart, RoleTime::WeightPart},
+      {RoleTime::Forward, RoleTime::InputPart});
 }
 
 } // namespace
