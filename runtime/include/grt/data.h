@@ -77,6 +77,9 @@ struct DataOptions {
   std::string format;
   /// What text goes through; empty: its bytes are its tokens.
   TextEncoder encodeText;
+  /// SHA-256 of the tokenizer's file, as hexadecimal digits: shards whose index
+  /// says that another made them are refused; empty: nothing is known of it.
+  std::string tokenizerHash;
   /// The first token of a document is no label of the last of the one before.
   bool maskDocuments = false;
   /// What is made of rows of tokens instead of next tokens.

@@ -189,6 +189,30 @@ static const Datum &mainDatum(const std::vector<Datum> &data) {
   return data.front();
 }
 
+namespace {
+
+/// Throws unless the files' tokens are those of one tokenizer, the given one
+/// if there is one. Files of which it is not known are anybody's.
+void checkTokenizers(const std::vector<std::shared_ptr<const DataFile>> &files,
+                     const std::string &given) {
+  const DataFile *first = nullptr;
+  for (const std::shared_ptr<const DataFile> &file : files) {
+    const std::string &hash = file->tokenizerHash();
+    if (hash.empty())
+      continue;
+    if (!given.empty() && hash != given)
+      invalid("data file '" + file->name() +
+              "' was made by another tokenizer than the one given (SHA-256 " +
+              hash.substr(0, 16) + ".., found " + given.substr(0, 16) + "..)");
+    if (first && hash != first->tokenizerHash())
+      invalid("data files '" + first->name() + "' and '" + file->name() +
+              "' were made by different tokenizers");
+    first = file.get();
+  }
+}
+
+} // namespace
+
 void Dataset::makeColumns(const DataOptions &options) {
   const Datum &main = mainDatum(data);
   std::vector<std::vector<std::string>> paths(data.size());
@@ -256,6 +280,7 @@ void Dataset::makeColumns(const DataOptions &options) {
           path, options.format, options.encodeText, unchecked));
       unchecked -= files.back()->checked();
     }
+    checkTokenizers(files, options.tokenizerHash);
     allFiles.insert(allFiles.end(), files.begin(), files.end());
     if (isMain)
       mainFiles = files;

@@ -8,6 +8,7 @@
 #include "data/files.h"
 #include "core/error.h"
 #include "core/init.h"
+#include "core/sha256.h"
 
 #include <algorithm>
 #include <cstring>
@@ -83,6 +84,10 @@ DataFile::DataFile(const std::string &path, const std::string &wanted,
     return;
   if (std::optional<IndexedShard> index = openShardIndex(path, data, width)) {
     largest = index->facts.largest;
+    const std::array<uint8_t, 32> &hash = index->facts.tokenizer;
+    if (hash != std::array<uint8_t, 32>{})
+      tokenizer = hexadecimal(std::string_view(
+          reinterpret_cast<const char *>(hash.data()), hash.size()));
     checkedFirst = 0;
     ends = std::move(index->ends);
   }

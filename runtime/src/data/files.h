@@ -39,6 +39,10 @@ public:
   /// Of an array file.
   const NpyHeader &header() const { return array; }
 
+  /// SHA-256 of the tokenizer that made the tokens, as hexadecimal digits; empty
+  /// if nothing says it.
+  const std::string &tokenizerHash() const { return tokenizer; }
+
   /// Where its documents end; null if nothing says it.
   const DocumentEnds *documents() const { return ends.get(); }
 
@@ -75,7 +79,7 @@ private:
   void openTokens(uint64_t width);
   void openArray();
 
-  std::string path, formatName;
+  std::string path, formatName, tokenizer;
   std::unique_ptr<MappedFile> file; ///< null: text that was encoded
   EncodedText encoded;
   std::unique_ptr<DocumentEnds> ends;

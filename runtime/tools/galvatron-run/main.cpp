@@ -146,6 +146,7 @@ Status openData(const Options &options, const Program &program,
   DataOptions dataOptions = options.data;
   dataOptions.seed = beginning.state.seed;
   dataOptions.encodeText = text.fileEncoder();
+  dataOptions.tokenizerHash = text.tokenizerHash();
   Status status =
       findCorruptionTokens(options, program, text, dataOptions.corruption);
   if (status)

@@ -292,6 +292,17 @@ Status checkData(const Options &options, const Dataset &data,
                                    number(state.validationFraction) +
                                    ", found " +
                                    number(options.data.validationFraction));
+  // Behind the files stands what is made of their rows.
+  auto corruptionOf = [](const std::vector<DataIdentity> &identities) {
+    std::string last = identities.empty() ? "" : identities.back().format;
+    return last == "masked tokens"     ? "--corrupt=tokens"
+           : last == "corrupted spans" ? "--corrupt=spans"
+                                       : "samples as files have them";
+  };
+  if (std::string before = corruptionOf(state.data),
+      now = corruptionOf(files);
+      before != now)
+    return otherRun(beginning, "was made with " + before + ", found " + now);
   if (state.data.size() != files.size())
     return otherRun(beginning,
                     "was made with " + std::to_string(state.data.size()) +

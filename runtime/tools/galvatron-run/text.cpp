@@ -110,6 +110,7 @@ public:
     behind.assign(encoder.specialBehind().begin(),
                   encoder.specialBehind().end());
   }
+  std::string tokenizerHash() const override { return tokenizer->hash(); }
   TextEncoder fileEncoder() const override {
     return [this](const std::string &path, EncodedText &result) {
       return guarded([&] {

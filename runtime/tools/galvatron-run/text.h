@@ -34,6 +34,9 @@ public:
   /// The tokens that a text has around it.
   virtual void frame(std::vector<int32_t> & /*before*/,
                      std::vector<int32_t> & /*behind*/) const {}
+  /// SHA-256 of the tokenizer's file, as hexadecimal digits; empty: there is
+  /// none.
+  virtual std::string tokenizerHash() const { return ""; }
   /// Makes tokens of files of text; empty: their bytes are theirs.
   virtual grt::TextEncoder fileEncoder() const { return nullptr; }
 };
