@@ -110,7 +110,7 @@ struct RunState {
             !manifest.updatesJustInTime && !backend.device);
   }
   /// [exchange][global rank] and [tie].
-  std::vector<std::vector<ExchangeTable>> exchanges = {};
+  std::vector<LocalTables> exchanges = {};
   std::vector<TieTables> ties = {};
   /// By parameter what the run's groups say; empty without groups.
   std::vector<ParameterRule> rules = {};

@@ -155,8 +155,7 @@ void Rank::joinDevices() {
                                    other.boundary[0].bytes));
   for (const TieTables &tables : state.ties) {
     count(tables.broadcast[self]);
-    for (const ExchangeTable &table : tables.reduce)
-      peers = std::max(peers, table.receives.size());
+    peers = std::max(peers, tables.reduce.mostReceives);
     // What arrives is cut once more for every round.
     for (const auto &side : tables.reduce[self].receives)
       rows += 2 * side.rows.size() + 1;

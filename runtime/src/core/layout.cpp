@@ -38,12 +38,18 @@ std::vector<HeldInterval> heldIntervals(const Manifest &manifest,
   return result;
 }
 
-/// Collects rows by (source, destination) and sorts them into tables.
+/// Collects rows by (source, destination) and sorts them into tables of some
+/// ranks.
 class TableBuilder {
 public:
+  explicit TableBuilder(LocalRanks ranks) : ranks(ranks) {}
+
   void add(int source, int destination, int64_t sourceUnit,
            int64_t destinationUnit, int64_t units) {
-    std::vector<ExchangeRow> &list = rows[{source, destination}];
+    // Who has a peer is counted everywhere, rows are kept where they are used.
+    std::vector<ExchangeRow> &list = rows[{destination, source}];
+    if (!ranks.contains(source) && !ranks.contains(destination))
+      return;
     if (!list.empty()) {
       ExchangeRow &last = list.back();
       if (last.localUnit + last.units == destinationUnit &&
@@ -55,27 +61,37 @@ public:
     list.push_back({destinationUnit, sourceUnit, units});
   }
 
-  std::vector<ExchangeTable> tables(int64_t world) const {
-    std::vector<ExchangeTable> result(world);
-    // Ordered by source, so every receiver's peers ascend.
+  /// Every rank's peers ascend.
+  LocalTables tables() const {
+    LocalTables result(ranks);
+    int before = -1;
+    size_t receives = 0;
     for (const auto &[pair, list] : rows) {
-      result[pair.second].receives.push_back({pair.first, list});
-      ExchangePeer send{pair.second, list};
+      auto [destination, source] = pair;
+      receives = destination == before ? receives + 1 : 1;
+      before = destination;
+      result.mostReceives = std::max(result.mostReceives, receives);
+      if (ranks.contains(destination))
+        result[destination].receives.push_back({source, list});
+      if (!ranks.contains(source))
+        continue;
+      ExchangePeer send{destination, list};
       for (ExchangeRow &row : send.rows)
         std::swap(row.localUnit, row.peerUnit);
-      result[pair.first].sends.push_back(std::move(send));
+      result[source].sends.push_back(std::move(send));
     }
     return result;
   }
 
 private:
+  LocalRanks ranks;
   std::map<std::pair<int, int>, std::vector<ExchangeRow>> rows;
 };
 
-std::vector<ExchangeTable>
-transferTables(const std::vector<HeldInterval> &sources,
-               const std::vector<HeldInterval> &targets, int64_t world) {
-  TableBuilder builder;
+LocalTables transferTables(const std::vector<HeldInterval> &sources,
+                           const std::vector<HeldInterval> &targets,
+                           LocalRanks ranks) {
+  TableBuilder builder(ranks);
   for (size_t t = 0; t < targets.size(); ++t) {
     const HeldInterval &target = targets[t];
     std::vector<int64_t> cuts{target.begin, target.end};
@@ -104,7 +120,7 @@ transferTables(const std::vector<HeldInterval> &sources,
                   target.held + cuts[c] - target.begin, cuts[c + 1] - cuts[c]);
     }
   }
-  return builder.tables(world);
+  return builder.tables();
 }
 
 bool overlap(const Extent &a, const Extent &b) {
@@ -482,9 +498,8 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
   }
 }
 
-std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
-                                          const Exchange &exchange) {
-  TableBuilder builder;
+LocalTables exchangeTables(const Exchange &exchange, LocalRanks ranks) {
+  TableBuilder builder(ranks);
   for (const Transfer &transfer : exchange.transfers) {
     if (exchange.tensors.empty())
       builder.add(transfer.source, transfer.destination, transfer.sourceUnit,
@@ -498,14 +513,15 @@ std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
                   transfer.units * bytes);
     }
   }
-  return builder.tables(manifest.world);
+  return builder.tables();
 }
 
-TieTables tieTables(const Manifest &manifest, const Tie &tie) {
+TieTables tieTables(const Manifest &manifest, const Tie &tie,
+                    LocalRanks ranks) {
   std::vector<HeldInterval> owner = heldIntervals(manifest, tie.owner);
   std::vector<HeldInterval> borrower = heldIntervals(manifest, tie.borrower);
-  return {transferTables(borrower, owner, manifest.world),
-          transferTables(owner, borrower, manifest.world)};
+  return {transferTables(borrower, owner, ranks),
+          transferTables(owner, borrower, ranks)};
 }
 
 void checkWiring(const Manifest &manifest) {
@@ -526,7 +542,7 @@ void checkWiring(const Manifest &manifest) {
     else
       checkBetweenChunks(manifest, chunks, i);
   for (const Tie &tie : manifest.ties)
-    tieTables(manifest, tie);
+    tieTables(manifest, tie, {});
 }
 
 } // namespace grt

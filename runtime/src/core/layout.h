@@ -56,19 +56,49 @@ int64_t stateShift(const Layer &layer, int localRank);
 void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
                 const std::function<void(const TensorRun &)> &visit);
 
-/// Tables of an exchange of the manifest, one per global rank.
-std::vector<ExchangeTable> exchangeTables(const Manifest &manifest,
-                                          const Exchange &exchange);
+/// Consecutive ranks, those of a process.
+struct LocalRanks {
+  int first = 0, count = 0;
+  bool contains(int rank) const {
+    return rank >= first && rank < first + count;
+  }
+};
 
-/// Tables of the two transfers of a tie, one per global rank, in elements of
-/// the layers' regions: `reduce` brings the borrower's gradient to the ranks
+/// Tables of an exchange, one for each rank of this process: what others do
+/// among themselves is nobody's business here, however many they are.
+class LocalTables {
+public:
+  LocalTables() = default;
+  explicit LocalTables(LocalRanks ranks)
+      : ranks(ranks), tables(size_t(ranks.count)) {}
+  /// Of a rank of this process.
+  ExchangeTable &operator[](int rank) {
+    return tables[size_t(rank - ranks.first)];
+  }
+  const ExchangeTable &operator[](int rank) const {
+    return tables[size_t(rank - ranks.first)];
+  }
+
+  LocalRanks ranks;
+  /// The most peers that any rank of any process receives from.
+  size_t mostReceives = 0;
+
+private:
+  std::vector<ExchangeTable> tables;
+};
+
+/// Tables of an exchange of the manifest.
+LocalTables exchangeTables(const Exchange &exchange, LocalRanks ranks);
+
+/// Tables of the two transfers of a tie, in elements of the layers' regions:
+/// `reduce` brings the borrower's gradient to the ranks
 /// that update it, `broadcast` their value to the borrower. Every element that
 /// a destination holds comes from one source: itself if it can, else the
 /// holders take turns.
 struct TieTables {
-  std::vector<ExchangeTable> reduce, broadcast;
+  LocalTables reduce, broadcast;
 };
-TieTables tieTables(const Manifest &manifest, const Tie &tie);
+TieTables tieTables(const Manifest &manifest, const Tie &tie, LocalRanks ranks);
 
 /// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);

@@ -79,9 +79,9 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
                                                     : defaultThreads(world);
   for (const Exchange &exchange : manifest.exchanges)
-    state.exchanges.push_back(exchangeTables(manifest, exchange));
+    state.exchanges.push_back(exchangeTables(exchange, {first, size}));
   for (const Tie &tie : manifest.ties)
-    state.ties.push_back(tieTables(manifest, tie));
+    state.ties.push_back(tieTables(manifest, tie, {first, size}));
   for (int rank = first; rank < first + size; ++rank) {
     activities.push_back(std::make_unique<Activity>(rank));
     communicators.push_back(
