@@ -89,6 +89,8 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
+    if (!layer.weight && layer.weightBytes > 0)
+      os << ",weight," << layer.weightBytes;
     if (layer.weight) {
       os << "," << layer.weightBytes;
       for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
@@ -272,6 +274,7 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
           layer.forwardAttentionBytes =
               static_cast<double>(item.natural("forward-attention-bytes"));
         }
+        layer.weightBytes = item.naturalOr("weight-bytes", 0);
         if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0 ||
             layer.forwardAttentionFlops < 0)
           item.fail("'" + item.pathOf("forward-flops") +
@@ -338,7 +341,8 @@ int64_t ProfileLayerModel::boundaryBytesPerSample(size_t layer) const {
 
 bool ProfileLayerModel::splitsBackward() const {
   return any_of(profile, [](const ProfileLayer &layer) {
-    return layer.weight.has_value();
+    return layer.weight.has_value() ||
+           (!layer.measured && layer.forwardFlops > 0);
   });
 }
 
@@ -347,13 +351,25 @@ ProfileLayerModel::splitFootprint(size_t kind, const Strategy &strategy,
                                   int64_t samples) {
   Expected<LayerFootprint> out = footprint(kind, strategy, samples);
   const ProfileLayer &layer = profile[kind];
-  if (!out || !layer.weight || strategy.checkpoint())
+  if (!out || strategy.checkpoint())
     return out;
   int64_t tp = strategy.degree(Paradigm::TP);
+  if (layer.weight) {
+    out->weightSeconds =
+        layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
+        static_cast<double>(tp);
+  } else if (!layer.measured && layer.forwardFlops > 0) {
+    // Of a product's two in backward one is for its parameters; attention has
+    // none, and what else moves is for the input.
+    for (const ProductWork &product : out->forwardProducts)
+      if (!product.attention)
+        out->weightProducts.push_back(product);
+    out->weightFlops = layer.forwardFlops * static_cast<double>(samples) /
+                       static_cast<double>(tp);
+  } else {
+    return out;
+  }
   out->split = true;
-  out->weightSeconds =
-      layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
-      static_cast<double>(tp);
   out->stashBytes += align64((samples * layer.weightBytes + tp - 1) / tp);
   return out;
 }

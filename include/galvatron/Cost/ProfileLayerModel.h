@@ -51,8 +51,9 @@ struct ProfileLayer {
   int64_t count = 1;
   bool measured = false;
   BatchTimes forward, backward;
-  /// Of backward the weight part, and what the input part keeps for it per
-  /// sample; nothing: the layer stays whole.
+  /// Of a measured backward the weight part (nothing: the layer stays whole; of
+  /// counted FLOPs it is known), and what the input part keeps for it per
+  /// sample.
   std::optional<BatchTimes> weight;
   int64_t weightBytes = 0;
   /// Instead of these times. All device types have the same degrees, 1 among
@@ -102,7 +103,7 @@ public:
   double flopsPerSample() const override;
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
-  /// If the profile has the weight part of some layer.
+  /// If the profile has the weight part of some layer, or its FLOPs.
   bool splitsBackward() const override;
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,
