@@ -41,7 +41,8 @@ h2 { font-size: 16px; margin: 34px 0 8px; }
 .facts dt { color: var(--muted); font-size: 12px; }
 .facts dd { margin: 0; font-size: 17px; font-variant-numeric: tabular-nums; }
 .binding { border-left: 3px solid var(--accent); padding: 4px 12px; margin: 16px 0 0; }
-.scroll { overflow-x: auto; }
+.scroll { overflow: auto; max-height: 85vh; }
+@media print { .scroll { max-height: none; } }
 svg { display: block; }
 svg text { font: 11.5px system-ui, "DejaVu Sans", sans-serif; fill: var(--fg);
   font-variant-numeric: tabular-nums; }
