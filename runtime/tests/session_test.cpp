@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/backend_table.h"
+#include "core/manifest.h"
 #include "files.h"
 #include "grt/session.h"
 #include "recording.h"
@@ -623,6 +624,45 @@ TEST(Session, TheCountOfABatchMayComeWithIt) {
   EXPECT_NE(session->setBatch(data).message().find(
                 "expected values of 2 data, found 1"),
             std::string::npos);
+}
+
+/// Before anything runs only what is never given back is in use.
+TEST(Session, StaticMemoryIsCountedExactly) {
+  ModelPlan whole, cut;
+  cut.tied = true;
+  cut.layers[0].levels = {{"dp", 2}, {"tp", 2}};
+  cut.layers[1].levels = {{"sdp", 4}};
+  cut.layers[2].levels = {{"tp", 2}, {"dp", 2}};
+  cut.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  for (const ModelPlan &plan : {whole, cut}) {
+    TestProgram code(plan);
+    std::shared_ptr<const Program> program;
+    ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+    std::unique_ptr<Session> session;
+    ASSERT_TRUE(Session::create(program, testOptions(), session));
+    const Role &role = program->manifest().roles.front();
+    uint64_t states = 0;
+    for (const Layer &layer : role.layers) {
+      auto held = uint64_t(layer.groups[0].shardElements +
+                           layer.groups[1].shardElements);
+      auto owned = uint64_t(layer.ownedElements());
+      // AdamW's two moments; f64 has no master copies.
+      uint64_t each = 2 * held + 2 * owned;
+      states += each * 8;
+    }
+    for (const RankMemory &rank : session->memory()) {
+      uint64_t used = rank.measuredPeakBytes - rank.outsideArenaBytes;
+      uint64_t others = role.data.bytes + role.loss.bytes + role.step.bytes +
+                        role.workspace.bytes;
+      // Regions begin at multiples of an alignment.
+      EXPECT_GE(used, states + others) << "rank " << rank.rank;
+      EXPECT_LT(used, states + others + 4 * role.layers.size() * GRT_ALIGNMENT)
+          << "rank " << rank.rank;
+      EXPECT_EQ(used, role.parameters.bytes + role.gradients.bytes +
+                          role.optimizer.bytes + others)
+          << "rank " << rank.rank;
+    }
+  }
 }
 
 /// The same programs on the CPU backend, where it is built.
