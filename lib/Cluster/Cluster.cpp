@@ -68,6 +68,8 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
                        ": expected an overlap slowdown between 1 and 2");
     if (!(type.kernelOverhead >= 0))
       return makeError(where + ": expected a kernel overhead of at least 0");
+    if (!(type.hostOverhead >= 0))
+      return makeError(where + ": expected a host overhead of at least 0");
     if (type.optimizerBandwidth && !(*type.optimizerBandwidth >= 0))
       return makeError(where +
                        ": expected an optimizer bandwidth of at least 0");

@@ -22,7 +22,7 @@ struct DeviceTypeText {
   std::map<std::string, FlopsText> flops;
   BandwidthText memoryBandwidth;
   double overlapSlowdown = 1.3;
-  SecondsText kernelOverhead;
+  SecondsText kernelOverhead, hostOverhead;
   std::optional<BandwidthText> optimizerBandwidth;
   CurveText efficiency, attentionEfficiency;
 };
@@ -66,6 +66,8 @@ template <> struct MappingTraits<DeviceTypeText> {
       keys.mapRequired("memory-bandwidth", type.memoryBandwidth);
       keys.mapOptional("overlap-slowdown", type.overlapSlowdown);
       keys.mapOptional("kernel-overhead", type.kernelOverhead);
+      if (!keys.outputting() || type.hostOverhead.value > 0)
+        keys.mapOptional("host-overhead", type.hostOverhead);
       keys.mapOptional("optimizer-bandwidth", type.optimizerBandwidth);
       keys.mapOptional("efficiency", type.efficiency);
       keys.mapOptional("attention-efficiency", type.attentionEfficiency);
@@ -210,6 +212,7 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
       type.memoryBandwidth = from.memoryBandwidth.value;
       type.overlapSlowdown = from.overlapSlowdown;
       type.kernelOverhead = from.kernelOverhead.value;
+      type.hostOverhead = from.hostOverhead.value;
       if (from.optimizerBandwidth)
         type.optimizerBandwidth = from.optimizerBandwidth->value;
       std::string where = "device type '" + from.name + "'";
@@ -272,6 +275,7 @@ std::string Cluster::toYaml() const {
     type.memoryBandwidth.value = from.memoryBandwidth;
     type.overlapSlowdown = from.overlapSlowdown;
     type.kernelOverhead.value = from.kernelOverhead;
+    type.hostOverhead.value = from.hostOverhead;
     if (from.optimizerBandwidth)
       type.optimizerBandwidth = BandwidthText{*from.optimizerBandwidth};
     type.efficiency = toText(from.efficiency);

@@ -74,7 +74,8 @@ double computeSeconds(const ComputeWork &work, const DeviceType &type,
     seconds += product.flops / (rate * curve.at(product.size));
     sized += product.flops;
   }
-  return seconds + (work.flops - sized) / rate;
+  return std::max(seconds + (work.flops - sized) / rate,
+                  static_cast<double>(work.kernels) * type.hostOverhead);
 }
 
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,

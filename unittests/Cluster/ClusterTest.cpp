@@ -23,6 +23,7 @@ device-types:
     memory-bandwidth: 500GB/s
     overlap-slowdown: 1.25
     kernel-overhead: 7us
+    host-overhead: 11us
 nodes:
   - {count: 2, device-type: fast, devices: 4, link: {bandwidth: 200GB/s, latency: 5us}}
   - {device-type: slow, devices: 2, link: {bandwidth: 10GB/s, latency: 20us}}
@@ -54,6 +55,7 @@ TEST(Cluster, file_is_read) {
   EXPECT_EQ(cluster.nodeOf(9), 2);
   EXPECT_EQ(cluster.deviceType(9).name, "slow");
   EXPECT_EQ(cluster.deviceType(9).kernelOverhead, 7e-6);
+  EXPECT_EQ(cluster.deviceType(9).hostOverhead, 11e-6);
   EXPECT_EQ(cluster.backend(), "cuda");
   EXPECT_FALSE(cluster.isUniform());
   EXPECT_EQ(cluster.memoryOf({0, 9}), int64_t(16) << 30);

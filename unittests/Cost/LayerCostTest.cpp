@@ -134,6 +134,12 @@ TEST(LayerCost, small_products_reach_less) {
   EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 7.5);
   type.attentionEfficiency = EfficiencyCurve({{1, 0.125}});
   EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 11.5);
+  // Ten launches of a second each are not waited for, of two seconds they are.
+  work.kernels = 10;
+  type.hostOverhead = 1;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 11.5);
+  type.hostOverhead = 2;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 20);
 }
 
 /// Two nodes of two: "unit" as in flat(), and one with four times the FLOP/s,

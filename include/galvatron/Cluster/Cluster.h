@@ -60,6 +60,10 @@ struct DeviceType {
   /// 1; exactly 2 means that nothing is gained by overlapping.
   double overlapSlowdown = 1.3;
   double kernelOverhead = 0; ///< seconds per kernel call
+  /// Seconds in which the host launches a kernel, where it does so one by one:
+  /// the kernels of a pass of a layer take at least as long as their launches.
+  /// 0: launches are never waited for, as with whole steps as graphs.
+  double hostOverhead = 0;
   /// Bytes per second of the optimizer's update and of the gradient norm, which
   /// touch every state once; 0: both take no time. Nothing: the memory's.
   std::optional<double> optimizerBandwidth;

@@ -130,6 +130,11 @@ func.func private @a() attributes {d = #galvatron.device_type<name = "d", backen
 func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64, optimizer_bandwidth = -1.0 : f64>}
 
 // -----
+// device type C6
+// expected-error @+1 {{device type 'd': expected 'host_overhead' to be a non-negative f64, found -1.000000e+00 : f64}}
+func.func private @a() attributes {d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64, host_overhead = -1.0 : f64>}
+
+// -----
 // collective C1
 // expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter' or 'send', found 'gossip'}}
 func.func private @a() attributes {c = #galvatron.collective<kind = "gossip", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0, 1.0]>}

@@ -3,7 +3,7 @@
 // RUN: galvatron-opt %s --emit-bytecode | galvatron-opt | FileCheck %s
 
 // CHECK-LABEL: module attributes
-// CHECK-DAG: galvatron.cluster = #galvatron.cluster<name = "pair", device_types = [#galvatron.device_type<name = "cpu-core", backend = "cpu", memory = 4294967296, flops = {f32 = 6.100000e+10 : f64, f64 = 8.000000e+09 : f64}, memory_bandwidth = 9.000000e+09 : f64, overlap_slowdown = 1.300000e+00 : f64, kernel_overhead = 2.000000e-06 : f64, optimizer_bandwidth = 5.000000e+09 : f64>], nodes = [#galvatron.node<count = 2, device_type = "cpu-core", devices = 2, link = <bandwidth = 3.100000e+09 : f64, latency = 1.500000e-05 : f64>>], network = <bandwidth = 1.250000e+10 : f64, latency = 1.000000e-05 : f64>>
+// CHECK-DAG: galvatron.cluster = #galvatron.cluster<name = "pair", device_types = [#galvatron.device_type<name = "cpu-core", backend = "cpu", memory = 4294967296, flops = {f32 = 6.100000e+10 : f64, f64 = 8.000000e+09 : f64}, memory_bandwidth = 9.000000e+09 : f64, overlap_slowdown = 1.300000e+00 : f64, kernel_overhead = 2.000000e-06 : f64, optimizer_bandwidth = 5.000000e+09 : f64, host_overhead = 1.000000e-05 : f64>], nodes = [#galvatron.node<count = 2, device_type = "cpu-core", devices = 2, link = <bandwidth = 3.100000e+09 : f64, latency = 1.500000e-05 : f64>>], network = <bandwidth = 1.250000e+10 : f64, latency = 1.000000e-05 : f64>>
 // CHECK-DAG: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, memory = 1048576>
 // CHECK-DAG: galvatron.plan_report = "{}"
 // CHECK-DAG: galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, decay_all = true>
@@ -12,7 +12,7 @@ module attributes {
     device_types = [#galvatron.device_type<name = "cpu-core", backend = "cpu",
       memory = 4294967296, flops = {f32 = 6.1e10 : f64, f64 = 8.0e9 : f64},
       memory_bandwidth = 9.0e9 : f64, overlap_slowdown = 1.3 : f64, kernel_overhead = 2.0e-6 : f64,
-      optimizer_bandwidth = 5.0e9 : f64>],
+      optimizer_bandwidth = 5.0e9 : f64, host_overhead = 1.0e-5 : f64>],
     nodes = [#galvatron.node<count = 2, device_type = "cpu-core", devices = 2,
       link = #galvatron.link<bandwidth = 3.1e9 : f64, latency = 1.5e-5 : f64>>],
     network = #galvatron.link<bandwidth = 1.25e10 : f64, latency = 1.0e-5 : f64>>,

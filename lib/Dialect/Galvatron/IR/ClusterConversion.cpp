@@ -76,7 +76,9 @@ ClusterAttr ClusterAttr::get(MLIRContext *context,
         convertCurve(builder, type.attentionEfficiency),
         type.optimizerBandwidth
             ? builder.getF64FloatAttr(*type.optimizerBandwidth)
-            : FloatAttr()));
+            : FloatAttr(),
+        type.hostOverhead > 0 ? builder.getF64FloatAttr(type.hostOverhead)
+                              : FloatAttr()));
   }
   for (const ::galvatron::NodeGroup &group : cluster.nodeGroups())
     nodes.push_back(NodeAttr::get(
@@ -122,6 +124,8 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
     type.attentionEfficiency = convertCurve(attribute.getAttentionEfficiency());
     if (FloatAttr bandwidth = attribute.getOptimizerBandwidth())
       type.optimizerBandwidth = bandwidth.getValueAsDouble();
+    if (FloatAttr overhead = attribute.getHostOverhead())
+      type.hostOverhead = overhead.getValueAsDouble();
     types.push_back(std::move(type));
   }
   std::vector<::galvatron::NodeGroup> nodes;

@@ -396,11 +396,13 @@ static bool arePairs(ArrayAttr numbers) {
          });
 }
 
-LogicalResult DeviceTypeAttr::verify(
-    EmitError emitError, StringRef name, StringRef backend, int64_t memory,
-    DictionaryAttr flops, FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
-    FloatAttr kernelOverhead, int64_t reservedMemory, ArrayAttr efficiency,
-    ArrayAttr attentionEfficiency, FloatAttr optimizerBandwidth) {
+LogicalResult
+DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
+                       int64_t memory, DictionaryAttr flops,
+                       FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
+                       FloatAttr kernelOverhead, int64_t reservedMemory,
+                       ArrayAttr efficiency, ArrayAttr attentionEfficiency,
+                       FloatAttr optimizerBandwidth, FloatAttr hostOverhead) {
   auto error = [&]() {
     return emitError() << "device type '" << name << "': ";
   };
@@ -442,6 +444,10 @@ LogicalResult DeviceTypeAttr::verify(
     return error()
            << "expected 'optimizer_bandwidth' to be a non-negative f64, found "
            << optimizerBandwidth;
+  if (hostOverhead && !isNumber(hostOverhead, /*positive=*/false))
+    return error()
+           << "expected 'host_overhead' to be a non-negative f64, found "
+           << hostOverhead;
   return success();
 }
 

@@ -471,7 +471,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     each other, and the fixed cost of one kernel call in seconds. Optionally the
     bytes that no plan gets, which part of the FLOP/s products (and attention
     kernels) reach: pairs of a size and a fraction, one after the other, and the
-    bytes per second of optimizer updates and norms (0: they take no time).
+    bytes per second of optimizer updates and norms (0: they take no time), and
+    the seconds in which the host launches a kernel.
 
     Constraints:
     - (C1) `memory` is positive;
@@ -480,7 +481,7 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
       `kernel_overhead` not negative, all `f64`;
     - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`;
-    - (C6) `optimizer_bandwidth` is a non-negative `f64`.
+    - (C6) `optimizer_bandwidth` and `host_overhead` are non-negative `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         StringRefParameter<"">:$backend, "int64_t":$memory,
@@ -491,7 +492,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
                         DefaultValuedParameter<"int64_t", "0">:$reserved_memory,
                         OptionalParameter<"::mlir::ArrayAttr">:$efficiency,
                         OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency,
-                        OptionalParameter<"::mlir::FloatAttr">:$optimizer_bandwidth);
+                        OptionalParameter<"::mlir::FloatAttr">:$optimizer_bandwidth,
+                        OptionalParameter<"::mlir::FloatAttr">:$host_overhead);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }
