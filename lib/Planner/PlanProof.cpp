@@ -110,7 +110,8 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   if (plans.space.partition != PartitionMode::Free)
     if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
       entry.candidate->setPartition(priced->problem().partition);
-  entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem());
+  entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
+                                                  plans.stations);
   entry.slack = 0;
   entry.tightened = false;
   entry.level = transfers ? Least::Opened : Least::Relaxed;

@@ -200,6 +200,7 @@ private:
   const PlannerOptions &options;
   Space space;
   CostTables tables;
+  SharedStations stations; ///< of all shapes
   std::chrono::steady_clock::time_point begin;
   std::map<int64_t, StrategySet> sets; ///< by group size
   /// By the sizes of groups, of layouts with several.

@@ -233,7 +233,7 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
       return 0;
     }
     // A problem that cannot be posed says nothing about what fits.
-    it->second = candidate ? PipelineSearch::bounds(candidate->problem())
+    it->second = candidate ? PipelineSearch::bounds(candidate->problem(), stations)
                            : PipelineBounds{};
   }
   const PipelineBounds &bounds = it->second;

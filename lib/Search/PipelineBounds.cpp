@@ -44,7 +44,7 @@ Point leastOf(const Front &front) {
 
 /// All stages' memory together, every layer at the fewest micro-batches in
 /// flight.
-Picoseconds PipelineSearch::Impl::sumBound() const {
+Picoseconds PipelineSearch::Impl::makeSumBound() const {
   const Station *light = nullptr;
   bool onePlace = true;
   double memory = 0;
@@ -56,14 +56,16 @@ Picoseconds PipelineSearch::Impl::sumBound() const {
       light = &station;
   }
   if (onePlace)
-    return floorOf(light->curves[kTime].bound(0, tables.layers, memory));
+    return floorOf(
+        light->curves[kTime]->curve.bound(0, tables.layers, memory));
   // Places have different costs and multipliers: without memory.
   constexpr double enough = 1e18;
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
     double least = std::numeric_limits<double>::infinity();
     for (const Station &station : tables.stations)
-      least = std::min(least, station.curves[kTime].bound(l, l + 1, enough));
+      least = std::min(
+          least, station.curves[kTime]->curve.bound(l, l + 1, enough));
     sum += least > 0 ? least : 0;
   }
   return floorOf(sum);
@@ -110,10 +112,11 @@ bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
   const Station &station = tables.station(stage);
   // Must not turn true again as runs grow.
   int64_t left = station.memory - station.boundary(begin, end);
-  if (station.leastBytes[end] - station.leastBytes[begin] > left)
+  const std::vector<int64_t> &leastBytes = station.layers->leastBytes;
+  if (leastBytes[end] - leastBytes[begin] > left)
     return false;
   return tables.bottleneck == 0 || most >= kNoBound ||
-         station.curves[kNosync].bound(begin, end, static_cast<double>(left)) <=
+         station.curves[kNosync]->bound(begin, end) <=
              static_cast<double>(most);
 }
 
@@ -185,8 +188,9 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
         if (!within(s, begin, end, most))
           break;
         int64_t left = station.memory - station.boundary(begin, end);
-        if (station.leastBytes[end - 1] - station.leastBytes[begin] +
-                station.leastLast[end - 1] >
+        const StationLayers &own = *station.layers;
+        if (own.leastBytes[end - 1] - own.leastBytes[begin] +
+                own.leastLast[end - 1] >
             left)
           continue;
         Picoseconds charge = 0;
@@ -196,9 +200,9 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
           charge += *std::min_element(charges->begin(), charges->end());
         Interval interval{begin, end, {}};
         auto bound = [&](size_t f) {
-          interval.least[f] = floorOf(station.curves[f].boundOfStage(
-                                  begin, end, static_cast<double>(left))) +
-                              tables.weights[f].both() * charge;
+          interval.least[f] =
+              floorOf(station.curves[f]->boundOfStage(begin, end)) +
+              tables.weights[f].both() * charge;
           return interval.least[f];
         };
         if (bound(kTime) > window.limit)

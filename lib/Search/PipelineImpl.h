@@ -167,8 +167,13 @@ struct Pending {
 class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault,
+       std::shared_ptr<search::StationCache> sharedStations,
        bool boundsOnly = false)
-      : problem(problem), tables(problem, boundsOnly), fault(fault) {
+      : problem(problem),
+        cache(sharedStations ? std::move(sharedStations)
+                             : std::make_shared<search::StationCache>()),
+        tables(problem, *cache, boundsOnly), fault(fault) {
+    leastSum = makeSumBound();
     restart(problem.partition);
   }
 
@@ -182,6 +187,7 @@ public:
   bool late();
 
   const PipelineProblem &problem;
+  std::shared_ptr<search::StationCache> cache;
   search::PipelineTables tables;
   PipelineFault fault;
   /// Layers per stage if given, else empty. Not always the problem's.
@@ -198,7 +204,8 @@ private:
       std::pair<const search::Keyed *, const search::StageEntry *>>>;
 
   Picoseconds bottleneckBound();
-  Picoseconds sumBound() const;
+  Picoseconds makeSumBound() const;
+  Picoseconds sumBound() const { return leastSum; }
   bool positions(Picoseconds most, std::vector<size_t> &low,
                  std::vector<size_t> &high) const;
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
@@ -319,6 +326,7 @@ private:
   std::unordered_map<search::IntervalKey, search::Refined,
                      search::IntervalKey::Hash>
       known;
+  Picoseconds leastSum = 0; ///< no pipeline has less of C
   bool checkedNeed = false;
   search::Paths blind;         ///< of the last prune()
   search::KeyedPaths tryPaths; ///< of what narrow() tries

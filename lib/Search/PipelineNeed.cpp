@@ -16,7 +16,8 @@ namespace galvatron {
 using namespace search;
 
 PipelineNeed leastNeed(const PipelineProblem &problem) {
-  PipelineTables tables(problem, /*boundsOnly=*/true);
+  StationCache cache;
+  PipelineTables tables(problem, cache, /*boundsOnly=*/true);
   return leastNeed(tables, problem.partition);
 }
 
@@ -24,24 +25,9 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
                                const std::vector<int64_t> &partition) {
   const PipelineProblem &problem = tables.problem;
   size_t stages = tables.stages, layers = tables.layers;
-  std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
-  std::map<const Choices *, Choices> light;
   auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
     size_t shift = tables.shiftDistance(s, begin, end);
-    auto [it, fresh] = known.try_emplace(
-        {tables.representativeOf(s), begin + shift, end + shift});
-    if (fresh) {
-      std::vector<const Choices *> options;
-      for (size_t l = begin; l < end; ++l) {
-        const Choices *all = tables.station(s).options[l];
-        auto [own, isNew] = light.try_emplace(all);
-        if (isNew)
-          own->second = withoutDominated(*all, /*timesMatter=*/false);
-        options.push_back(&own->second);
-      }
-      it->second = leastMemory(options);
-    }
-    return it->second;
+    return tables.station(s).layers->leastMemory(begin + shift, end + shift);
   };
   auto excess = [&](size_t s, size_t begin, size_t end) {
     return least(s, begin, end).bytes - problem.stages[s].memory;

@@ -218,12 +218,20 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
 // PipelineSearch
 //===----------------------------------------------------------------------===//
 
+SharedStations::SharedStations()
+    : cache(std::make_shared<search::StationCache>()) {}
+SharedStations::~SharedStations() = default;
+
 /// No pipeline that passes check() costs more, and a few sums do not overflow.
 constexpr Picoseconds kMostCost = Picoseconds(1) << 60;
 
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                PipelineFault fault)
-    : impl(std::make_unique<Impl>(problem, fault)) {}
+    : impl(std::make_unique<Impl>(problem, fault, nullptr)) {}
+PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               SharedStations &shared)
+    : impl(std::make_unique<Impl>(problem, PipelineFault::None,
+                                  shared.cache)) {}
 PipelineSearch::~PipelineSearch() = default;
 PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
@@ -258,8 +266,10 @@ void PipelineSearch::setMostSteps(uint64_t steps) { impl->mostSteps = steps; }
 
 bool PipelineSearch::stopped() const { return impl->stopped; }
 
-PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {
-  return Impl(problem, PipelineFault::None, /*boundsOnly=*/true).firstBounds();
+PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem,
+                                      SharedStations &shared) {
+  return Impl(problem, PipelineFault::None, shared.cache, /*boundsOnly=*/true)
+      .firstBounds();
 }
 
 const PipelineStatistics &PipelineSearch::statistics() const {

@@ -50,6 +50,8 @@ struct PipelineOption {
   int64_t transient = 0;  ///< b, bytes
   int64_t state = 0;      ///< bytes
   int64_t boundary = 0; ///< g, bytes of what gradients of input and output take
+
+  bool operator==(const PipelineOption &other) const = default;
 };
 
 /// Bytes of the tensors that are alive between two layers, by the layout class
@@ -188,11 +190,29 @@ struct PipelineBounds {
   Picoseconds time = 0, nosync = 0;
 };
 
+namespace search {
+class StationCache;
+} // namespace search
+
+/// What searches of several problems may share: tables of stages with the same
+/// costs, slots and memory are made once. No answer depends on it. Not for use
+/// by several threads.
+class SharedStations {
+public:
+  SharedStations();
+  ~SharedStations();
+
+private:
+  friend class PipelineSearch;
+  std::shared_ptr<search::StationCache> cache;
+};
+
 class PipelineSearch {
 public:
   /// The problem must outlive the search and pass check().
   explicit PipelineSearch(const PipelineProblem &problem,
                           PipelineFault fault = PipelineFault::None);
+  PipelineSearch(const PipelineProblem &problem, SharedStations &shared);
   ~PipelineSearch();
   PipelineSearch(PipelineSearch &&other) noexcept;
 
@@ -224,7 +244,8 @@ public:
 
   const PipelineStatistics &statistics() const;
 
-  static PipelineBounds bounds(const PipelineProblem &problem);
+  static PipelineBounds bounds(const PipelineProblem &problem,
+                               SharedStations &shared);
 
 private:
   class Impl;
