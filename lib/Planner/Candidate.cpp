@@ -132,6 +132,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
     if (!fresh)
       continue;
     theProblem.layers.emplace_back();
+    theProblem.layers.back().reserve(model.layerCount());
     std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
     for (size_t l = 0; l < model.layerCount(); ++l) {
       std::optional<size_t> pin = set.pinOf(l);
@@ -156,6 +157,8 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
       }
       theProblem.optionSets.emplace_back();
       strategyOf.emplace_back();
+      theProblem.optionSets.back().reserve(kind.options.size());
+      strategyOf.back().reserve(kind.options.size());
       for (const KindOption &from : kind.options) {
         size_t strategy = own.strategy + from.strategy;
         if (!set.allows(pin, strategy))
@@ -251,6 +254,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
   size_t count = model.layerCount();
   auto times = [&](const std::vector<ReshardRate> &rates, int64_t bytes) {
     std::vector<Picoseconds> matrix;
+    matrix.reserve(rates.size());
     for (const ReshardRate &rate : rates)
       matrix.push_back(transferPicoseconds(rate, bytes, samples));
     return matrix;
@@ -274,6 +278,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     if (tables.incomplete())
       return;
     std::map<int64_t, size_t> known;
+    theProblem.transforms[place].reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes, 0);
@@ -299,6 +304,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     if (tables.incomplete())
       return;
     std::map<int64_t, PipelineCut> known;
+    theProblem.cuts.back().reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes);

@@ -203,6 +203,7 @@ private:
   using Entries = std::vector<std::vector<
       std::pair<const search::Keyed *, const search::StageEntry *>>>;
 
+  double meanNosync() const;
   Picoseconds bottleneckBound();
   Picoseconds makeSumBound() const;
   Picoseconds sumBound() const { return leastSum; }

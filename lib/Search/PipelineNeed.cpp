@@ -7,6 +7,8 @@
 
 #include "PipelineTables.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
 using namespace llvm;
@@ -19,6 +21,38 @@ PipelineNeed leastNeed(const PipelineProblem &problem) {
   StationCache cache;
   PipelineTables tables(problem, cache, /*boundsOnly=*/true);
   return leastNeed(tables, problem.partition);
+}
+
+/// The lightest option of every layer takes its bytes, and together no more
+/// temporaries and buffers than the largest of each: what that allows a stage
+/// it can hold. Stages take as many layers as they can.
+bool search::surelyFits(const PipelineTables &tables,
+                        const std::vector<int64_t> &partition) {
+  size_t begin = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    const Station &station = tables.station(s);
+    size_t most = tables.layers - (tables.stages - 1 - s);
+    if (!partition.empty())
+      most = begin + partition[s];
+    int64_t bytes = 0, transient = 0, boundary = 0;
+    size_t end = begin;
+    for (; end < most; ++end) {
+      const Choices &options = station.options(end);
+      const Choice &lightest =
+          *llvm::min_element(options, [](const Choice &a, const Choice &b) {
+            return a.bytes() + a.transient < b.bytes() + b.transient;
+          });
+      bytes += lightest.bytes();
+      transient = std::max(transient, lightest.transient);
+      boundary = std::max(boundary, lightest.boundary);
+      if (bytes + transient + boundary > station.memory)
+        break;
+    }
+    if (end == begin || (!partition.empty() && end < most))
+      return false;
+    begin = end;
+  }
+  return begin == tables.layers;
 }
 
 PipelineNeed search::leastNeed(PipelineTables &tables,

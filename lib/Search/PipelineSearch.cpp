@@ -160,7 +160,8 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
   if (bound <= suspicious || checkedNeed)
     return;
   checkedNeed = true;
-  if (search::leastNeed(tables, partition).bound > 0)
+  if (!search::surelyFits(tables, partition) &&
+      search::leastNeed(tables, partition).bound > 0)
     bound = kNoBound;
 }
 

@@ -29,6 +29,8 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
   for (auto *table :
        {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
     table->resize(problem.matrices.size());
+  leastOfRows.assign(problem.matrices.size(), kNoBound);
+  leastOfColumns = leastOfRows;
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;
@@ -300,6 +302,24 @@ const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
       least[cell % classes] = std::min(least[cell % classes], matrix[cell]);
   }
   return &least;
+}
+
+Picoseconds PipelineTables::leastEndCharge(size_t stage, size_t end) {
+  if (stage + 1 == stages)
+    return 0;
+  Picoseconds &least = leastOfRows[cut(stage, end).activation];
+  if (least >= kNoBound)
+    least = *llvm::min_element(*endCharge(stage, end));
+  return least;
+}
+
+Picoseconds PipelineTables::leastStartCharge(size_t stage, size_t begin) {
+  if (stage == 0)
+    return 0;
+  Picoseconds &least = leastOfColumns[cut(stage - 1, begin).gradient];
+  if (least >= kNoBound)
+    least = *llvm::min_element(*startCharge(stage, begin));
+  return least;
 }
 
 const std::vector<Picoseconds> &

@@ -91,6 +91,9 @@ public:
   const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
   /// What layer `begin` pays at least for the gradient; null in the first.
   const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
+  /// The least of them over all classes; 0 where there is none.
+  Picoseconds leastEndCharge(size_t stage, size_t end);
+  Picoseconds leastStartCharge(size_t stage, size_t begin);
   /// The most that a transfer can cost above these charges.
   Picoseconds endResidual(size_t stage, size_t end);
   Picoseconds startResidual(size_t stage, size_t begin);
@@ -117,6 +120,8 @@ private:
   std::vector<std::shared_ptr<StationPlace>> places; ///< of the problem
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
+  /// By matrix, of charges; kNoBound until asked for.
+  std::vector<Picoseconds> leastOfRows, leastOfColumns;
   /// By matrix; empty until asked for. Residuals have the largest one last.
   std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
       rowResiduals, columnResiduals;
@@ -126,6 +131,10 @@ private:
   std::vector<std::vector<size_t>> equalUntil;
 };
 
+/// Whether some pipeline fits for sure, quickly: false may mean that none was
+/// found. Boundaries are left out of account as in leastNeed().
+bool surelyFits(const PipelineTables &tables,
+                const std::vector<int64_t> &partition);
 /// leastNeed() for layers per stage that may differ from the problem's; empty:
 /// any.
 PipelineNeed leastNeed(PipelineTables &tables,

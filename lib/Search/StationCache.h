@@ -148,13 +148,17 @@ struct StationCurve {
   StationCurve(const StationLayers &layers, const Curve &curve, int64_t memory)
       : layers(layers), curve(curve), memory(memory),
         ofRuns(layers.options.size()), ofStages(layers.options.size()) {}
-  /// Curve::bound() and Curve::boundOfStage() with the memory that boundary
-  /// buffers leave.
-  double bound(size_t begin, size_t end) const {
+  /// Curve::bound() with the memory that boundary buffers leave; infinite if
+  /// the layers need more of it, whatever their options.
+  double boundOfFitting(size_t begin, size_t end) const {
     return ofRuns.at(begin, end, [&] {
-      return curve.bound(begin, end, left(begin, end));
+      int64_t bytes = layers.leastBytes[end] - layers.leastBytes[begin];
+      return bytes > memory - layers.boundary(begin, end)
+                 ? std::numeric_limits<double>::infinity()
+                 : curve.bound(begin, end, left(begin, end));
     });
   }
+  /// Curve::boundOfStage() with that memory.
   double boundOfStage(size_t begin, size_t end) const {
     return ofStages.at(begin, end, [&] {
       return curve.boundOfStage(begin, end, left(begin, end));
