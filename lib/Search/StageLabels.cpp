@@ -380,17 +380,26 @@ private:
 
   /// Labels of one group that no other of the group beats.
   void reduceClasses(size_t l) {
-    llvm::sort(fresh, [](const Label &a, const Label &b) {
-      return std::tie(a.group, a.cost, a.nosync, a.memory.svd, a.memory.sv,
-                      a.option, a.parent) < std::tie(b.group, b.cost, b.nosync,
-                                                     b.memory.svd, b.memory.sv,
-                                                     b.option, b.parent);
+    // Labels are large: their keys are sorted.
+    order.clear();
+    for (uint32_t i = 0; i < fresh.size(); ++i)
+      order.push_back({fresh[i].group, i, fresh[i].cost});
+    llvm::sort(order, [&](const Key &one, const Key &other) {
+      if (one.group != other.group)
+        return one.group < other.group;
+      if (one.cost != other.cost)
+        return one.cost < other.cost;
+      const Label &a = fresh[one.index], &b = fresh[other.index];
+      return std::tie(a.nosync, a.memory.svd, a.memory.sv, a.option, a.parent,
+                      one.index) < std::tie(b.nosync, b.memory.svd, b.memory.sv,
+                                            b.option, b.parent, other.index);
     });
     std::vector<Label> &kept = labels[l];
     kept.clear();
     leasts.clear();
     size_t first = 0;
-    for (const Label &label : fresh) {
+    for (const Key &key : order) {
+      const Label &label = fresh[key.index];
       if (kept.empty() || kept.back().group != label.group)
         first = kept.size();
       if (beatenBy(kept, first, kept.size(), label, Slack(), nullptr))
@@ -449,22 +458,35 @@ private:
     }
     int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
     std::vector<char> gone(all.size(), 0);
+    size_t groupOfB = 0;
+    slacks.resize(groups.size() - 1);
     for (size_t b = 0; b < all.size(); ++b) {
-      size_t classB = all[b].group % classes;
+      const Label &label = all[b];
+      if (b == 0 || label.group != all[b - 1].group) {
+        groupOfB = b == 0 ? 0 : groupOfB + 1;
+        for (size_t g = 0; g + 1 < groups.size(); ++g)
+          slacks[g] = slackOf(l, all[groups[g]].group % classes,
+                              label.group % classes);
+      }
       for (size_t g = 0; g + 1 < groups.size() && !gone[b]; ++g) {
         const Label &front = all[groups[g]];
-        if (front.group == all[b].group ||
-            front.group / classes != all[b].group / classes)
+        if (g == groupOfB || front.group / classes != label.group / classes)
           continue;
-        Slack slack = slackOf(l, front.group % classes, classB);
+        const Slack &slack = slacks[g];
+        // What no label of the group has need not be looked for.
+        const Least &least = leasts[groups[g + 1] - 1];
+        if (front.cost + perSpread * slack.time > label.cost ||
+            least.memory > label.memory.svd ||
+            (run.twoCosts && least.nosync + slack.time > label.nosync))
+          continue;
         // As far as they are cheap enough.
         auto end = std::partition_point(
             all.begin() + groups[g], all.begin() + groups[g + 1],
             [&](const Label &a) {
-              return a.cost + perSpread * slack.time <= all[b].cost;
+              return a.cost + perSpread * slack.time <= label.cost;
             });
         gone[b] =
-            beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
+            beatenBy(all, groups[g], end - all.begin(), label, slack, &gone);
       }
       if (spent())
         return;
@@ -572,12 +594,19 @@ private:
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
   std::vector<Label> fresh;
+  /// What labels are sorted by first, and where they stand.
+  struct Key {
+    uint32_t group, index;
+    int64_t cost;
+  };
+  std::vector<Key> order;
   /// Least memory and nosync of a label and those before it in its group.
   struct Least {
     int64_t memory;
     Picoseconds nosync;
   };
   std::vector<Least> leasts;
+  std::vector<Slack> slacks; ///< by group, for one class behind it
   std::vector<std::vector<Label>> labels;
   std::vector<StageEntry> entries;
 };
