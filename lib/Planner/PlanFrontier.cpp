@@ -142,7 +142,7 @@ bool PlanSearch::openLight(Entry &entry) {
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
-                                                  stations);
+                                                  stations, entry.bound);
   return true;
 }
 

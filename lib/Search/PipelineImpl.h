@@ -168,13 +168,17 @@ class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault,
        std::shared_ptr<search::StationCache> sharedStations,
-       bool boundsOnly = false)
+       bool boundsOnly = false, std::optional<Picoseconds> atLeast = {})
       : problem(problem),
         cache(sharedStations ? std::move(sharedStations)
                              : std::make_shared<search::StationCache>()),
         tables(problem, *cache, boundsOnly), fault(fault) {
     leastSum = makeSumBound();
-    restart(problem.partition);
+    partition = problem.partition;
+    if (atLeast)
+      bound = *atLeast;
+    else
+      restart(partition);
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);

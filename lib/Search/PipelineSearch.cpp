@@ -233,6 +233,10 @@ PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                SharedStations &shared)
     : impl(std::make_unique<Impl>(problem, PipelineFault::None,
                                   shared.cache)) {}
+PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               SharedStations &shared, Picoseconds atLeast)
+    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,
+                                  /*boundsOnly=*/false, atLeast)) {}
 PipelineSearch::~PipelineSearch() = default;
 PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 

@@ -213,6 +213,10 @@ public:
   explicit PipelineSearch(const PipelineProblem &problem,
                           PipelineFault fault = PipelineFault::None);
   PipelineSearch(const PipelineProblem &problem, SharedStations &shared);
+  /// Begins with a lower bound that is known, in place of a first one of its
+  /// own.
+  PipelineSearch(const PipelineProblem &problem, SharedStations &shared,
+                 Picoseconds atLeast);
   ~PipelineSearch();
   PipelineSearch(PipelineSearch &&other) noexcept;
 
