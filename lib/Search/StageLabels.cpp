@@ -66,7 +66,12 @@ struct Label {
   Memory memory;
   uint32_t parent; ///< in the labels of the next layer
   uint32_t option; ///< index in the layer's option set
-  uint32_t group;  ///< last class (if asked for) * classes + own class
+  uint32_t last;   ///< class of the last layer if asked for, or 0
+  uint32_t own;    ///< class of the first layer
+
+  bool isOfGroup(const Label &other) const {
+    return last == other.last && own == other.own;
+  }
 };
 
 /// Layers that are all alike, seen by one multiplier: what an option of every
@@ -269,8 +274,8 @@ private:
       label.parent = 0;
       label.option = option.index;
       size_t c = option.layoutClass;
-      label.group =
-          static_cast<uint32_t>((run.byLastClass ? c : 0) * classes + c);
+      label.own = option.layoutClass;
+      label.last = run.byLastClass ? label.own : 0;
       const PipelineBoundary *end = boundaryInFront(count);
       int64_t transient = transientOf(l, option);
       auto admitWith = [&](int64_t transient, int64_t boundary) {
@@ -297,7 +302,7 @@ private:
       for (uint32_t i = 0; i < next.size(); ++i) {
         const Label &from = next[i];
         Label label;
-        size_t c = from.group % classes;
+        size_t c = from.own;
         if (between && c != option.layoutClass)
           label.memory =
               from.memory.keeping(between->passing[c], run.inFlight)
@@ -314,8 +319,8 @@ private:
         label.nosync = from.nosync + option.nosync + transform;
         label.parent = i;
         label.option = option.index;
-        label.group = static_cast<uint32_t>(from.group / classes * classes +
-                                            option.layoutClass);
+        label.last = from.last;
+        label.own = option.layoutClass;
         admit(l, option.layoutClass, label);
       }
     }
@@ -330,7 +335,7 @@ private:
     for (size_t f = 0; f < run.limits.size(); ++f) {
       double cost = run.limits[f].weights.of(static_cast<double>(label.time),
                                              static_cast<double>(label.nosync));
-      double room = rooms[f][label.group / classes];
+      double room = rooms[f][label.last];
       if (cost + completions[f].stop(l, c) > room &&
           !completions[f].canContinue(l, c, cost, left, room))
         return;
@@ -383,10 +388,12 @@ private:
     // Labels are large: their keys are sorted.
     order.clear();
     for (uint32_t i = 0; i < fresh.size(); ++i)
-      order.push_back({fresh[i].group, i, fresh[i].cost});
+      order.push_back({fresh[i].last, fresh[i].own, i, fresh[i].cost});
     llvm::sort(order, [&](const Key &one, const Key &other) {
-      if (one.group != other.group)
-        return one.group < other.group;
+      if (one.last != other.last)
+        return one.last < other.last;
+      if (one.own != other.own)
+        return one.own < other.own;
       if (one.cost != other.cost)
         return one.cost < other.cost;
       const Label &a = fresh[one.index], &b = fresh[other.index];
@@ -400,7 +407,7 @@ private:
     size_t first = 0;
     for (const Key &key : order) {
       const Label &label = fresh[key.index];
-      if (kept.empty() || kept.back().group != label.group)
+      if (kept.empty() || !kept.back().isOfGroup(label))
         first = kept.size();
       if (beatenBy(kept, first, kept.size(), label, Slack(), nullptr))
         continue;
@@ -444,7 +451,7 @@ private:
     // Labels are sorted by group, then by cost.
     std::vector<size_t> groups = {0};
     for (size_t i = 1; i < all.size(); ++i)
-      if (all[i].group != all[i - 1].group)
+      if (!all[i].isOfGroup(all[i - 1]))
         groups.push_back(i);
     groups.push_back(all.size());
     leasts.resize(all.size());
@@ -462,15 +469,14 @@ private:
     slacks.resize(groups.size() - 1);
     for (size_t b = 0; b < all.size(); ++b) {
       const Label &label = all[b];
-      if (b == 0 || label.group != all[b - 1].group) {
+      if (b == 0 || !label.isOfGroup(all[b - 1])) {
         groupOfB = b == 0 ? 0 : groupOfB + 1;
         for (size_t g = 0; g + 1 < groups.size(); ++g)
-          slacks[g] = slackOf(l, all[groups[g]].group % classes,
-                              label.group % classes);
+          slacks[g] = slackOf(l, all[groups[g]].own, label.own);
       }
       for (size_t g = 0; g + 1 < groups.size() && !gone[b]; ++g) {
         const Label &front = all[groups[g]];
-        if (g == groupOfB || front.group / classes != label.group / classes)
+        if (g == groupOfB || front.last != label.last)
           continue;
         const Slack &slack = slacks[g];
         // What no label of the group has need not be looked for.
@@ -508,13 +514,13 @@ private:
     };
     std::vector<Complete> complete;
     for (const Label &label : labels[l]) {
-      size_t c = label.group % classes;
+      size_t c = label.own;
       bool within = true;
       for (size_t f = 0; f < run.limits.size() && within; ++f)
         within = run.limits[f].weights.of(static_cast<double>(label.time),
                                           static_cast<double>(label.nosync)) +
                      completions[f].stop(l, c) <=
-                 rooms[f][label.group / classes];
+                 rooms[f][label.last];
       // A stage that does not begin with the model holds what passes.
       const PipelineBoundary *front = boundaryInFront(l);
       int64_t entry =
@@ -526,7 +532,7 @@ private:
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
       complete.push_back(
-          {label, charge, run.byFirstClass ? c : 0, label.group / classes});
+          {label, charge, run.byFirstClass ? c : 0, label.last});
       complete.back().label.time += charge;
       complete.back().label.nosync += charge;
       if (run.twoCosts)
@@ -551,7 +557,7 @@ private:
       last = &one;
       StageEntry entry;
       entry.start = index;
-      entry.firstClass = one.label.group % classes;
+      entry.firstClass = one.label.own;
       entry.lastClass = one.lastClass;
       entry.time = one.label.time;
       entry.nosync = one.label.nosync;
@@ -562,7 +568,7 @@ private:
         entry.choice.push_back(at->option);
       }
       if (!run.byLastClass)
-        entry.lastClass = at->group % classes;
+        entry.lastClass = at->own;
       entries.push_back(std::move(entry));
     }
   }
@@ -572,14 +578,14 @@ private:
     if (startAt[l] < 0)
       return;
     erase_if(labels[l], [&](const Label &label) {
-      size_t c = label.group % classes;
+      size_t c = label.own;
       auto left = static_cast<double>(run.memory - label.memory.svd);
       for (size_t f = 0; f < run.limits.size(); ++f)
         if (!completions[f].canContinue(
                 l, c,
                 run.limits[f].weights.of(static_cast<double>(label.time),
                                          static_cast<double>(label.nosync)),
-                left, rooms[f][label.group / classes]))
+                left, rooms[f][label.last]))
           return true;
       return false;
     });
@@ -596,7 +602,7 @@ private:
   std::vector<Label> fresh;
   /// What labels are sorted by first, and where they stand.
   struct Key {
-    uint32_t group, index;
+    uint32_t last, own, index;
     int64_t cost;
   };
   std::vector<Key> order;
