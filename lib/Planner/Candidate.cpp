@@ -440,6 +440,20 @@ void Candidate::addTies(LayerModel &model, CostTables &tables) {
   }
 }
 
+size_t Candidate::bytes() const {
+  size_t count = sizeof(Candidate);
+  for (const std::vector<PipelineOption> &set : theProblem.optionSets)
+    count += set.size() *
+             (sizeof(PipelineOption) + sizeof(size_t) + sizeof(LeastEnd));
+  for (const std::vector<Picoseconds> &matrix : theProblem.matrices)
+    count += matrix.size() * sizeof(Picoseconds);
+  // Indices by place and layer, twice, and by cut and layer.
+  count += theProblem.layerCount() *
+           (2 * theProblem.layers.size() * sizeof(size_t) +
+            theProblem.cuts.size() * sizeof(PipelineCut));
+  return count;
+}
+
 Solved Candidate::toSolved(const PipelineSolution &solution) const {
   Solved solved;
   solved.cost = solution.cost;

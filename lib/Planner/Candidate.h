@@ -119,6 +119,8 @@ public:
   /// is. Without transfers they are shortened instead, which keeps bounds
   /// bounds, and memory as it is.
   std::optional<Picoseconds> leftOutAbove() const { return longest; }
+  /// About how much memory it takes.
+  size_t bytes() const;
   Solved toSolved(const PipelineSolution &solution) const;
   /// Needs the model, for the ledger.
   MemoryNeed memoryNeed(LayerModel &model) const;

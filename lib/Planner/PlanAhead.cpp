@@ -85,7 +85,8 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
   std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
   if (!candidate)
     return kNoBound;
-  return PipelineSearch(candidate->problem(), plans.stations).lowerBound();
+  return PipelineSearch::bounds(candidate->problem(), plans.stations)
+      .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);
 }
 
 std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {

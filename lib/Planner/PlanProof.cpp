@@ -34,6 +34,9 @@ constexpr size_t kMostSimulated = 3;
 /// Problems with their searches that are kept, a MiB each on a thousand
 /// devices. Those furthest from having a turn are made again should it come.
 constexpr size_t kMostOpen = 16;
+/// Of problems without their searches, which take longer to make than a search
+/// of a small one to begin.
+constexpr size_t kMostBytes = 32 << 20;
 
 namespace {
 
@@ -48,6 +51,10 @@ struct Least {
   size_t forms = 0; ///< solved so far
   bool tightened = false;
   std::unique_ptr<Candidate> candidate;
+  /// What the candidate was made for besides the shape: forms solved before it,
+  /// the limit, whether it has transfers.
+  std::tuple<size_t, Picoseconds, bool> madeFor = {};
+  size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
   Picoseconds slack = 0;
 };
@@ -94,22 +101,28 @@ private:
   PlannerResult &result;
   uint64_t steps = 0, mostSteps;
   size_t simulated = 0;
+  size_t laidBy = 0; ///< bytes of all entries
 };
 
 /// Makes the entry's problem; false if it needs none any more.
 bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   entry.search.reset();
-  std::string refusal;
-  entry.candidate =
-      Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
-                           limit(), refusal, transfers);
-  if (!entry.candidate) {
-    entry.level = Least::Done;
-    return false;
+  laidBy -= std::exchange(entry.laidBy, 0);
+  std::tuple madeFor(entry.forms, limit(), transfers);
+  if (!entry.candidate || entry.madeFor != madeFor) {
+    std::string refusal;
+    entry.candidate =
+        Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
+                             limit(), refusal, transfers);
+    entry.madeFor = madeFor;
+    if (!entry.candidate) {
+      entry.level = Least::Done;
+      return false;
+    }
+    if (plans.space.partition != PartitionMode::Free)
+      if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
+        entry.candidate->setPartition(priced->problem().partition);
   }
-  if (plans.space.partition != PartitionMode::Free)
-    if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
-      entry.candidate->setPartition(priced->problem().partition);
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
                                                   plans.stations);
   entry.slack = 0;
@@ -118,8 +131,8 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   return true;
 }
 
-/// Drops the problems of the entries that are the last to have a turn; what was
-/// proven of them stays.
+/// Drops the searches of the entries that are the last to have a turn; what was
+/// proven of them stays, and their problems as far as there is room.
 void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
   std::vector<Least *> opened;
   for (Least &entry : entries)
@@ -132,7 +145,12 @@ void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
   });
   for (Least *entry : ArrayRef(opened).drop_front(kMostOpen)) {
     entry->search.reset();
+    entry->laidBy = entry->candidate->bytes();
+    laidBy += entry->laidBy;
+    if (laidBy <= kMostBytes)
+      continue;
     entry->candidate.reset();
+    laidBy -= std::exchange(entry->laidBy, 0);
   }
 }
 

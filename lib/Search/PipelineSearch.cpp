@@ -19,10 +19,7 @@ using namespace search;
 
 void PipelineSearch::Impl::restart(std::vector<int64_t> newPartition) {
   partition = std::move(newPartition);
-  PipelineBounds bounds = firstBounds();
-  bound = std::max(bounds.time, bounds.nosync) >= kNoBound
-              ? kNoBound
-              : bounds.time + tables.bottleneck * bounds.nosync;
+  bound = firstBounds().cost(tables.bottleneck);
   checkedNeed = false;
   statistics.attempts = 0;
 }

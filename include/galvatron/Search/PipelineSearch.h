@@ -34,6 +34,7 @@
 #include "galvatron/Support/Units.h"
 #include "llvm/ADT/ArrayRef.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -188,6 +189,13 @@ struct PipelineStatistics {
 /// max N. kNoBound if nothing fits for sure.
 struct PipelineBounds {
   Picoseconds time = 0, nosync = 0;
+
+  /// Of a whole pipeline, in which the slowest stage counts `bottleneck` times
+  /// besides.
+  Picoseconds cost(int64_t bottleneck) const {
+    return std::max(time, nosync) >= kNoBound ? kNoBound
+                                              : time + bottleneck * nosync;
+  }
 };
 
 namespace search {
