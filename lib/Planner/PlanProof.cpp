@@ -80,7 +80,7 @@ private:
   }
   void advance(Least &entry, Picoseconds enough);
   bool open(Least &entry, bool transfers);
-  void closeSome(MutableArrayRef<Least> entries);
+  void closeSome();
   void simulate(Incumbent plan);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
@@ -102,6 +102,8 @@ private:
   uint64_t steps = 0, mostSteps;
   size_t simulated = 0;
   size_t laidBy = 0; ///< bytes of all entries
+  /// Those with a search, and some that have it no more.
+  std::vector<Least *> opened;
 };
 
 /// Makes the entry's problem; false if it needs none any more.
@@ -125,6 +127,8 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   }
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
                                                   plans.stations);
+  if (!is_contained(opened, &entry))
+    opened.push_back(&entry);
   entry.slack = 0;
   entry.tightened = false;
   entry.level = transfers ? Least::Opened : Least::Relaxed;
@@ -133,11 +137,8 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
 
 /// Drops the searches of the entries that are the last to have a turn; what was
 /// proven of them stays, and their problems as far as there is room.
-void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
-  std::vector<Least *> opened;
-  for (Least &entry : entries)
-    if (entry.search)
-      opened.push_back(&entry);
+void PlanSearch::Proof::closeSome() {
+  erase_if(opened, [](const Least *entry) { return !entry->search; });
   if (opened.size() <= kMostOpen)
     return;
   llvm::sort(opened, [](const Least *a, const Least *b) {
@@ -285,11 +286,19 @@ std::optional<double> PlanSearch::Proof::run() {
       return std::nullopt;
     entries.push_back(std::move(entry));
   }
+  // Turns are many and entries large: their bounds side by side.
+  std::vector<Picoseconds> bounds;
+  for (const Least &entry : entries)
+    bounds.push_back(entry.bound);
   while (true) {
-    auto byBound = [](const Least &a, const Least &b) {
-      return a.bound < b.bound;
-    };
-    Least &next = *llvm::min_element(entries, byBound);
+    size_t first = 0;
+    Picoseconds second = kNoBound;
+    for (size_t i = 1; i < bounds.size(); ++i) {
+      bool less = bounds[i] < bounds[first];
+      second = std::min(second, less ? bounds[first] : bounds[i]);
+      first = less ? i : first;
+    }
+    Least &next = entries[first];
     if (next.bound > limit())
       return 0.0;
     double gap =
@@ -304,13 +313,10 @@ std::optional<double> PlanSearch::Proof::run() {
                 (next.level == Least::Done ? "" : ", as far as was looked"));
       return gap;
     }
-    Picoseconds second = kNoBound;
-    for (const Least &other : entries)
-      if (&other != &next)
-        second = std::min(second, other.bound);
     // By a little more than needed, or two shapes take many turns.
     advance(next, second / 100 * 104);
-    closeSome(entries);
+    bounds[first] = next.bound;
+    closeSome();
   }
 }
 
