@@ -378,8 +378,7 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
   theProblem.cuts.clear();
   std::map<Picoseconds, size_t> matrixOf;
   auto add = [&](Picoseconds time) {
-    auto [it, fresh] =
-        matrixOf.try_emplace(time, theProblem.matrices.size());
+    auto [it, fresh] = matrixOf.try_emplace(time, theProblem.matrices.size());
     if (fresh)
       theProblem.matrices.emplace_back(1, time);
     return it->second;
@@ -448,9 +447,9 @@ size_t Candidate::bytes() const {
   for (const std::vector<Picoseconds> &matrix : theProblem.matrices)
     count += matrix.size() * sizeof(Picoseconds);
   // Indices by place and layer, twice, and by cut and layer.
-  count += theProblem.layerCount() *
-           (2 * theProblem.layers.size() * sizeof(size_t) +
-            theProblem.cuts.size() * sizeof(PipelineCut));
+  count +=
+      theProblem.layerCount() * (2 * theProblem.layers.size() * sizeof(size_t) +
+                                 theProblem.cuts.size() * sizeof(PipelineCut));
   return count;
 }
 

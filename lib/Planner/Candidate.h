@@ -85,11 +85,9 @@ public:
        std::string &refusal, int64_t fewest = 0, bool transfers = true);
   /// Without transfers, but with what each cut takes at least whatever the
   /// classes: of bounds of this none is above that of make(). Null as above.
-  static std::unique_ptr<Candidate> makeLight(LayerModel &model,
-                                              CostTables &tables,
-                                              const Shape &shape,
-                                              std::string &refusal,
-                                              int64_t fewest);
+  static std::unique_ptr<Candidate>
+  makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
+            std::string &refusal, int64_t fewest);
   /// The same shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or

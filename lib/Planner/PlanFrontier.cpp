@@ -122,8 +122,8 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
     leftOut.push_back({*above, entry.shape.batch});
-  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
-                                                  stations);
+  entry.search =
+      std::make_shared<PipelineSearch>(entry.candidate->problem(), stations);
   return true;
 }
 

@@ -210,7 +210,7 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
   return pipelineBound(shape.microBatches, it->second.time, it->second.nosync);
 }
 
-/// With the least that cuts take (search.md, "One queue"): sum C has the moves
+/// With the least that cuts take (search.md, "Order"): sum C has the moves
 /// of all cuts, and each stage's N its own, whatever the partition.
 FreeBound PlanSearch::cutBoundsOf(const Shape &shape) {
   auto [it, fresh] =
@@ -256,8 +256,9 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
       return 0;
     }
     // A problem that cannot be posed says nothing about what fits.
-    it->second = candidate ? PipelineSearch::bounds(candidate->problem(), stations)
-                           : PipelineBounds{};
+    it->second = candidate
+                     ? PipelineSearch::bounds(candidate->problem(), stations)
+                     : PipelineBounds{};
   }
   PipelineBounds bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)

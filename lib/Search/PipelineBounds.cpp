@@ -56,16 +56,15 @@ Picoseconds PipelineSearch::Impl::makeSumBound() const {
       light = &station;
   }
   if (onePlace)
-    return floorOf(
-        light->curves[kTime]->curve.bound(0, tables.layers, memory));
+    return floorOf(light->curves[kTime]->curve.bound(0, tables.layers, memory));
   // Places have different costs and multipliers: without memory.
   constexpr double enough = 1e18;
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
     double least = std::numeric_limits<double>::infinity();
     for (const Station &station : tables.stations)
-      least = std::min(
-          least, station.curves[kTime]->curve.bound(l, l + 1, enough));
+      least =
+          std::min(least, station.curves[kTime]->curve.bound(l, l + 1, enough));
     sum += least > 0 ? least : 0;
   }
   return floorOf(sum);

@@ -228,8 +228,8 @@ PipelineSearch::PipelineSearch(const PipelineProblem &problem,
     : impl(std::make_unique<Impl>(problem, fault, nullptr)) {}
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                SharedStations &shared)
-    : impl(std::make_unique<Impl>(problem, PipelineFault::None,
-                                  shared.cache)) {}
+    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache)) {
+}
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                SharedStations &shared, Picoseconds atLeast)
     : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,

@@ -129,8 +129,8 @@ const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
   return it->second;
 }
 
-/// The layers of a place of the problem. An owner of ties is a layer of its own,
-/// with the ties at their cheapest.
+/// The layers of a place of the problem. An owner of ties is a layer of its
+/// own, with the ties at their cheapest.
 StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
   if (places.size() <= place)
     places.resize(place + 1);

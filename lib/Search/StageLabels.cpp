@@ -531,8 +531,7 @@ private:
         continue;
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
-      complete.push_back(
-          {label, charge, run.byFirstClass ? c : 0, label.last});
+      complete.push_back({label, charge, run.byFirstClass ? c : 0, label.last});
       complete.back().label.time += charge;
       complete.back().label.nosync += charge;
       if (run.twoCosts)

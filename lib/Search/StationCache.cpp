@@ -93,10 +93,9 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
   for (const Choices *options : distinct) {
     points.clear();
     for (const Choice &choice : *options)
-      points.push_back(
-          {static_cast<double>(choice.bytes()),
-           weights.of(static_cast<double>(choice.time),
-                                  static_cast<double>(choice.nosync))});
+      points.push_back({static_cast<double>(choice.bytes()),
+                        weights.of(static_cast<double>(choice.time),
+                                   static_cast<double>(choice.nosync))});
     llvm::sort(points, [](const Point &a, const Point &b) {
       return std::tie(a.bytes, a.cost) < std::tie(b.bytes, b.cost);
     });
@@ -146,10 +145,9 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
     // The last layer of a stage: nothing covers its temporaries.
     points.clear();
     for (const Choice &choice : *distinct[n])
-      points.push_back(
-          {static_cast<double>(choice.bytes() + choice.transient),
-           weights.of(static_cast<double>(choice.time),
-                                  static_cast<double>(choice.nosync))});
+      points.push_back({static_cast<double>(choice.bytes() + choice.transient),
+                        weights.of(static_cast<double>(choice.time),
+                                   static_cast<double>(choice.nosync))});
     leastOf(points, &rows[(2 * n + 1) * count]);
   }
   // By runs of equal layers; the end belongs to the last run.
@@ -249,16 +247,16 @@ const StationCurve &StationPlace::curve(int64_t inFlight, int64_t memory,
     curve->second = Curve::of(slots.layers.options, weights);
     made += 3 * curve->second.sums.size() * sizeof(double);
   }
-  made += sizeof(StationCurve) + 2 * IntervalTable<double>(numberOf.size()).mostBytes();
+  made += sizeof(StationCurve) +
+          2 * IntervalTable<double>(numberOf.size()).mostBytes();
   return slots.stations
       .try_emplace({memory, weights.time, weights.nosync}, slots.layers,
                    curve->second, memory)
       .first->second;
 }
 
-bool StationPlace::isOf(
-    ArrayRef<const std::vector<PipelineOption> *> otherSets,
-    ArrayRef<uint32_t> otherNumbers) const {
+bool StationPlace::isOf(ArrayRef<const std::vector<PipelineOption> *> otherSets,
+                        ArrayRef<uint32_t> otherNumbers) const {
   return otherNumbers.equals(numberOf) && otherSets.size() == sets.size() &&
          all_of(zip_equal(otherSets, sets), [](const auto &pair) {
            return *std::get<0>(pair) == std::get<1>(pair);

@@ -390,10 +390,10 @@ TEST(PipelineSearch, shared_stations_change_no_answer) {
       std::optional<PipelineSolution> found = sharing.solve();
       ASSERT_EQ(expected.has_value(), found.has_value()) << i;
       EXPECT_EQ(own.statistics().steps, sharing.statistics().steps) << i;
-      EXPECT_LE(PipelineSearch::bounds(problem, shared)
-                    .cost(problem.stages.size() > 1 ? problem.microBatches - 1
-                                                    : 0),
-                expected ? expected->cost : kNoBound)
+      EXPECT_LE(
+          PipelineSearch::bounds(problem, shared)
+              .cost(problem.stages.size() > 1 ? problem.microBatches - 1 : 0),
+          expected ? expected->cost : kNoBound)
           << i;
       if (expected) {
         ++feasible;
