@@ -36,7 +36,7 @@ constexpr size_t kMostSimulated = 3;
 constexpr size_t kMostOpen = 16;
 /// Of problems without their searches, which take longer to make than a search
 /// of a small one to begin.
-constexpr size_t kMostBytes = 32 << 20;
+constexpr size_t kMostBytes = 16 << 20;
 
 namespace {
 
