@@ -61,6 +61,23 @@ Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
   return candidate;
 }
 
+std::unique_ptr<Candidate>
+Candidate::makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
+                     std::string &refusal, int64_t fewest) {
+  std::unique_ptr<Candidate> candidate =
+      make(model, tables, shape, refusal, fewest, /*transfers=*/false);
+  if (!candidate)
+    return nullptr;
+  candidate->addLeastCuts(model, tables);
+  if (tables.incomplete())
+    return nullptr;
+  if (Error error = candidate->theProblem.check()) {
+    refusal = toString(std::move(error));
+    return nullptr;
+  }
+  return candidate;
+}
+
 StageShape Candidate::stageShape(size_t stage) const {
   StageShape shape;
   ScheduleShape scheduled{theShape.degree(), memoryMicroBatches};
@@ -132,6 +149,7 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
     if (!fresh)
       continue;
     theProblem.layers.emplace_back();
+    theProblem.layers.back().reserve(model.layerCount());
     std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
     for (size_t l = 0; l < model.layerCount(); ++l) {
       std::optional<size_t> pin = set.pinOf(l);
@@ -156,6 +174,8 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
       }
       theProblem.optionSets.emplace_back();
       strategyOf.emplace_back();
+      theProblem.optionSets.back().reserve(kind.options.size());
+      strategyOf.back().reserve(kind.options.size());
       for (const KindOption &from : kind.options) {
         size_t strategy = own.strategy + from.strategy;
         if (!set.allows(pin, strategy))
@@ -251,6 +271,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
   size_t count = model.layerCount();
   auto times = [&](const std::vector<ReshardRate> &rates, int64_t bytes) {
     std::vector<Picoseconds> matrix;
+    matrix.reserve(rates.size());
     for (const ReshardRate &rate : rates)
       matrix.push_back(transferPicoseconds(rate, bytes, samples));
     return matrix;
@@ -274,6 +295,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     if (tables.incomplete())
       return;
     std::map<int64_t, size_t> known;
+    theProblem.transforms[place].reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes, 0);
@@ -299,6 +321,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     if (tables.incomplete())
       return;
     std::map<int64_t, PipelineCut> known;
+    theProblem.cuts.back().reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
       int64_t bytes = model.boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes);
@@ -350,6 +373,39 @@ void Candidate::makeTransfersFree(size_t layers) {
     theProblem.cuts.assign(1, std::vector<PipelineCut>(layers - 1));
 }
 
+void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
+  const Layout &layout = *theShape.layout;
+  theProblem.cuts.clear();
+  std::map<Picoseconds, size_t> matrixOf;
+  auto add = [&](Picoseconds time) {
+    auto [it, fresh] = matrixOf.try_emplace(time, theProblem.matrices.size());
+    if (fresh)
+      theProblem.matrices.emplace_back(1, time);
+    return it->second;
+  };
+  std::map<size_t, size_t> cutIndex;
+  for (auto [s, place] : enumerate(layout.cutPlace)) {
+    auto [index, isNew] = cutIndex.try_emplace(place, theProblem.cuts.size());
+    theProblem.cutPlace[s] = index->second;
+    if (!isNew)
+      continue;
+    std::vector<PipelineCut> &cuts = theProblem.cuts.emplace_back();
+    cuts.reserve(model.layerCount());
+    int64_t before = -1;
+    for (size_t l = 0; l + 1 < model.layerCount(); ++l) {
+      int64_t bytes = model.boundaryBytesPerSample(l);
+      if (std::exchange(before, bytes) == bytes) {
+        cuts.push_back(cuts.back());
+        continue;
+      }
+      CostTables::LeastMove move =
+          tables.leastMove(*layout.own[s].set, *layout.own[s + 1].set, place,
+                           bytes, theShape.samples());
+      cuts.push_back({add(move.activation), add(move.gradient)});
+    }
+  }
+}
+
 void Candidate::addTies(LayerModel &model, CostTables &tables) {
   const Layout &layout = *theShape.layout;
   size_t stages = layout.devices.size(), count = model.layerCount();
@@ -381,6 +437,20 @@ void Candidate::addTies(LayerModel &model, CostTables &tables) {
       }
     theProblem.ties.push_back(std::move(out));
   }
+}
+
+size_t Candidate::bytes() const {
+  size_t count = sizeof(Candidate);
+  for (const std::vector<PipelineOption> &set : theProblem.optionSets)
+    count += set.size() *
+             (sizeof(PipelineOption) + sizeof(size_t) + sizeof(LeastEnd));
+  for (const std::vector<Picoseconds> &matrix : theProblem.matrices)
+    count += matrix.size() * sizeof(Picoseconds);
+  // Indices by place and layer, twice, and by cut and layer.
+  count +=
+      theProblem.layerCount() * (2 * theProblem.layers.size() * sizeof(size_t) +
+                                 theProblem.cuts.size() * sizeof(PipelineCut));
+  return count;
 }
 
 Solved Candidate::toSolved(const PipelineSolution &solution) const {
@@ -425,10 +495,12 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
 
 /// The slowest stage takes at least w_0 N_0 + w_1 N_1 + ... for weights w of
 /// sum 1, so at least as long as if every layer were where w N is least. Stages
-/// count by how fast each would do the whole model.
+/// count by how fast each would do the whole model. A stage's moves count with
+/// it.
 static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
                                 const Shape &shape,
-                                ArrayRef<size_t> contentions) {
+                                ArrayRef<size_t> contentions,
+                                ArrayRef<CostTables::LeastMove> moves) {
   const Layout &layout = *shape.layout;
   std::map<size_t, int64_t> layersOfKind;
   for (size_t l = 0; l < model.layerCount(); ++l)
@@ -466,13 +538,22 @@ static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
       least = std::min(least, sort.weight / sum * leastOn(sort, kind));
     bound += static_cast<double>(count) * least;
   }
+  auto weightOf = [&](size_t stage) {
+    return sorts.at({layout.place[stage], contentions[stage]}).weight / sum;
+  };
+  for (size_t s = 0; s < moves.size(); ++s)
+    bound += weightOf(s) * static_cast<double>(moves[s].activation) +
+             weightOf(s + 1) * static_cast<double>(moves[s].gradient);
   // A little less for what doubles round.
   constexpr double rounding = 1 - 1e-12;
   return static_cast<Picoseconds>(
       std::min(bound * rounding, static_cast<double>(kMostTime)));
 }
 
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
+/// Without what is in `moves` of cuts none costs anything.
+static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
+                               const Shape &shape,
+                               ArrayRef<CostTables::LeastMove> moves) {
   const Layout &layout = *shape.layout;
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, shape.microBatches);
@@ -503,10 +584,39 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
     nosync = std::min(nosync + std::min(least.nosync, kMostTime), kNoBound - 1);
     largest = std::max(largest, least.nosync);
   }
+  Picoseconds cuts = 0;
+  for (const CostTables::LeastMove &move : moves)
+    cuts = std::min(cuts + move.activation + move.gradient, kMostTime);
+  time = std::min(time + cuts, kNoBound - 1);
+  nosync = std::min(nosync + cuts, kNoBound - 1);
   Picoseconds share = (nosync + layout.degree - 1) / layout.degree;
   if (!layout.hasEqualGroups() || stages.size() > 1)
-    share = std::max(share, slowestStage(model, tables, shape, contentions));
-  return {time, std::max(share, largest)};
+    share =
+        std::max(share, slowestStage(model, tables, shape, contentions, moves));
+  return {time, std::max(share, largest), cuts};
+}
+
+FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
+  return freeBoundWith(model, tables, shape, {});
+}
+
+/// Cut s is behind one of the layers that leave each stage before it and each
+/// behind it a layer; what it moves has at least the bytes of the smallest of
+/// these boundaries.
+FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
+                            const Shape &shape) {
+  const Layout &layout = *shape.layout;
+  size_t stages = layout.devices.size(), count = model.layerCount();
+  std::vector<CostTables::LeastMove> moves;
+  for (size_t s = 0; s + 1 < stages && stages <= count; ++s) {
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+    for (size_t l = s; l <= count - stages + s; ++l)
+      bytes = std::min(bytes, model.boundaryBytesPerSample(l));
+    moves.push_back(tables.leastMove(*layout.own[s].set, *layout.own[s + 1].set,
+                                     layout.cutPlace[s], bytes,
+                                     shape.samples()));
+  }
+  return freeBoundWith(model, tables, shape, moves);
 }
 
 } // namespace galvatron::planner

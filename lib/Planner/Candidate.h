@@ -83,6 +83,11 @@ public:
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true);
+  /// Without transfers, but with what each cut takes at least whatever the
+  /// classes: of bounds of this none is above that of make(). Null as above.
+  static std::unique_ptr<Candidate>
+  makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
+            std::string &refusal, int64_t fewest);
   /// The same shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or
@@ -112,6 +117,8 @@ public:
   /// is. Without transfers they are shortened instead, which keeps bounds
   /// bounds, and memory as it is.
   std::optional<Picoseconds> leftOutAbove() const { return longest; }
+  /// About how much memory it takes.
+  size_t bytes() const;
   Solved toSolved(const PipelineSolution &solution) const;
   /// Needs the model, for the ledger.
   MemoryNeed memoryNeed(LayerModel &model) const;
@@ -128,6 +135,7 @@ private:
   void addTransfers(LayerModel &model, CostTables &tables);
   void addBoundaries(LayerModel &model);
   void makeTransfersFree(size_t layers);
+  void addLeastCuts(LayerModel &model, CostTables &tables);
   std::vector<Picoseconds> spread(llvm::ArrayRef<Picoseconds> block,
                                   const StrategySubset &rows,
                                   const StrategySubset &columns, size_t side,
@@ -157,8 +165,13 @@ private:
 /// partition. kNoBound if a layer has no strategy.
 struct FreeBound {
   Picoseconds time = 0, nosync = 0;
+  Picoseconds cuts = 0; ///< what time has of cuts
 };
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
+/// The same with what every cut takes at least. Prices the moves of cuts, which
+/// freeBound() does not.
+FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
+                            const Shape &shape);
 
 /// A lower bound of the executed time of any plan of the shape, whatever the
 /// memory; kNoBound if a layer has no strategy.

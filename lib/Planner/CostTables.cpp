@@ -251,6 +251,27 @@ CostTables::boundaryRates(const StrategySet &former, const StrategySet &latter,
   return it->second;
 }
 
+CostTables::LeastMove CostTables::leastMove(const StrategySet &former,
+                                            const StrategySet &latter,
+                                            size_t pairPlace, int64_t bytes,
+                                            int64_t samples) {
+  auto [it, fresh] = leastMoves.try_emplace({pairPlace, bytes, samples});
+  if (!fresh)
+    return it->second;
+  const BoundaryRates &both = boundaryRates(former, latter, pairPlace);
+  if (isIncomplete) {
+    leastMoves.erase(it);
+    return {};
+  }
+  auto least = [&](const std::vector<ReshardRate> &moves) {
+    Picoseconds time = kNoBound;
+    for (const ReshardRate &rate : moves)
+      time = std::min(time, transferPicoseconds(rate, bytes, samples));
+    return time;
+  };
+  return it->second = {least(both.forward), least(both.backward)};
+}
+
 const std::vector<Picoseconds> &
 CostTables::tieTimes(const StrategySet &owner, const StrategySet &borrower,
                      size_t pairPlace, int64_t bytes) {

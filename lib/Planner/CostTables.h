@@ -230,6 +230,14 @@ public:
                                      const StrategySet &latter,
                                      size_t pairPlace);
 
+  /// What the moves of a boundary of so many bytes a sample take at least,
+  /// whatever the classes.
+  struct LeastMove {
+    Picoseconds activation = 0, gradient = 0;
+  };
+  LeastMove leastMove(const StrategySet &former, const StrategySet &latter,
+                      size_t pairPlace, int64_t bytes, int64_t samples);
+
   /// tieSeconds for every (owner's tie key, borrower's tie key).
   const std::vector<Picoseconds> &tieTimes(const StrategySet &owner,
                                            const StrategySet &borrower,
@@ -271,6 +279,8 @@ private:
            KindOptions>
       kinds;
   std::map<size_t, BoundaryRates> rates;
+  /// By pair of places, bytes and samples.
+  std::map<std::tuple<size_t, int64_t, int64_t>, LeastMove> leastMoves;
   std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;
 };
 

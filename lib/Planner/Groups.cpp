@@ -96,9 +96,7 @@ public:
     ways = 0;
     switch (rule) {
     case GroupRule::Any:
-      // Nodes that are alike are met in every order first.
-      if (countAny(sizes, mostStages) > 4 * static_cast<double>(most))
-        overflow = true;
+      overflow |= countAny(sizes, mostStages) > mostNodesApart();
       ways = 0;
       if (!overflow)
         addAny(sizes);
@@ -137,7 +135,11 @@ public:
   std::vector<DeviceGroups> take() { return std::move(found); }
 
 private:
-  /// How many sequences use up what is left; nodes told apart.
+  /// Nodes that are alike are met in every order first.
+  double mostNodesApart() const { return 4 * static_cast<double>(most); }
+
+  /// How many sequences use up what is left; nodes told apart. What was counted
+  /// is kept by what is left, as digits of a number, and by the stages.
   double countAny(const Counts &left, int64_t stages) {
     if (all_of(left, [](int64_t count) { return count == 0; }))
       return 1;
@@ -145,21 +147,31 @@ private:
       return 0;
     constexpr double kinds = 5000;
     double size = 1;
-    for (int64_t count : left)
-      size *= static_cast<double>(count + 1);
-    if (size > kinds)
-      return 1e300;
-    auto [it, fresh] = known.try_emplace({left, stages}, 0);
-    if (!fresh)
-      return it->second;
+    size_t index = 0, digit = 1;
+    for (size_t node = 0; node < left.size(); ++node) {
+      size *= static_cast<double>(left[node] + 1);
+      if (size > kinds)
+        return 1e300;
+      index += digit * static_cast<size_t>(left[node]);
+      digit *= static_cast<size_t>(sizes[node]) + 1;
+    }
+    constexpr double unknown = -1;
+    // The first call has all devices left.
+    if (known.empty())
+      known.assign(digit * static_cast<size_t>(stages + 1), unknown);
+    double &count = known[static_cast<size_t>(stages) * digit + index];
+    if (count != unknown)
+      return count;
     double sum = 0;
+    Counts rest(left.size());
     forEachGroup(left, [&](const Counts &group) {
-      Counts rest = left;
       for (size_t node = 0; node < rest.size(); ++node)
-        rest[node] -= group[node];
+        rest[node] = left[node] - group[node];
       sum += countAny(rest, stages - 1);
+      // Each of them is the end of one of the whole, so it has as many.
+      overflow |= sum > mostNodesApart();
     });
-    return known[{left, stages}] = sum;
+    return count = sum;
   }
 
   /// All but the empty one, as long as there are not too many sequences.
@@ -320,7 +332,7 @@ private:
   std::vector<size_t> typeOf;                  ///< by node
   std::vector<std::vector<size_t>> nodesOfType;
   Counts sizes;
-  std::map<std::pair<Counts, int64_t>, double> known; ///< of countAny()
+  std::vector<double> known; ///< of countAny()
   std::vector<Counts> sequence;
   std::set<std::vector<int64_t>> seen;
   std::vector<DeviceGroups> found;

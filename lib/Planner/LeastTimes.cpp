@@ -297,8 +297,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     leastEnds.back().push_back(priced.end);
   };
   std::map<std::tuple<size_t, size_t, size_t, StageWeights>, size_t> placeIndex;
+  std::map<std::pair<size_t, size_t>, Hiding> hidings;
   for (size_t s = 0; s < stages; ++s) {
-    Hiding hiding = least.hidingOn(s);
     size_t firstStrategy = layout.own[s].strategy;
     StageWeights weights;
     weights.streams = layout.backend[s].streams;
@@ -317,7 +317,14 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     if (!fresh)
       continue;
 
+    auto [hidingAt, isNewSort] =
+        hidings.try_emplace({layout.place[s], contentions[s]});
+    if (isNewSort)
+      hidingAt->second = least.hidingOn(s);
+    const Hiding &hiding = hidingAt->second;
+    StageShape shape = stageShape(s);
     problem.layers.emplace_back();
+    problem.layers.back().reserve(model.layerCount());
     std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
     double slowdown = 1;
     for (size_t l = 0; l < model.layerCount(); ++l) {
@@ -334,6 +341,9 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       problem.optionSets.emplace_back();
       strategyOf.emplace_back();
       leastEnds.emplace_back();
+      problem.optionSets.back().reserve(kind.options.size());
+      strategyOf.back().reserve(kind.options.size());
+      leastEnds.back().reserve(kind.options.size());
       std::optional<Priced> fastest; ///< of those that take too long
       for (const KindOption &from : kind.options) {
         size_t strategy = firstStrategy + from.strategy;
@@ -357,7 +367,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         option.nosync = floorPicoseconds(
             both - weights.ahead * ((1 - weights.later) * time.forward +
                                     weights.later * time.backward));
-        setMemory(option, from, stageShape(s));
+        setMemory(option, from, shape);
         Priced priced{option, strategy, {time.backward * 1e12, end * 1e12}};
         Picoseconds cost = problem.leastCost(option);
         if (cost <= atMost)
@@ -405,9 +415,18 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     later -= form.weights[s];
     problem.cutPlace.push_back(s);
     problem.cuts.emplace_back();
-    for (const PipelineCut &cut : old.cuts[old.cutPlace[s]])
-      problem.cuts.back().push_back({partOf(cut.activation, 1, s),
-                                     partOf(cut.gradient, 1 - later, s + 1)});
+    const std::vector<PipelineCut> &cuts = old.cuts[old.cutPlace[s]];
+    problem.cuts.back().reserve(cuts.size());
+    for (size_t l = 0; l < cuts.size(); ++l) {
+      // Most layers send on as much as the one before.
+      if (l > 0 && cuts[l].activation == cuts[l - 1].activation &&
+          cuts[l].gradient == cuts[l - 1].gradient)
+        problem.cuts.back().push_back(problem.cuts.back().back());
+      else
+        problem.cuts.back().push_back(
+            {partOf(cuts[l].activation, 1, s),
+             partOf(cuts[l].gradient, 1 - later, s + 1)});
+    }
   }
   return true;
 }

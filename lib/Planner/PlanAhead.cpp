@@ -85,11 +85,12 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
   std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
   if (!candidate)
     return kNoBound;
-  return PipelineSearch(candidate->problem()).lowerBound();
+  return PipelineSearch::bounds(candidate->problem(), plans.stations)
+      .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);
 }
 
 std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {
-  PipelineSearch search(candidate.problem());
+  PipelineSearch search(candidate.problem(), plans.stations);
   search.setCancellation(plans.options.cancellation);
   search.setMostSteps(mostSteps - std::min(steps, mostSteps));
   std::optional<PipelineSolution> found = search.solve(limit());

@@ -136,7 +136,7 @@ void PlanSearch::addAlternatives() {
     std::unique_ptr<Candidate> candidate = candidateOf(shape);
     if (!candidate)
       continue;
-    PipelineSearch search(candidate->problem());
+    PipelineSearch search(candidate->problem(), stations);
     search.setCancellation(options.cancellation);
     search.setMostSteps(kRivalSteps);
     auto most = static_cast<Picoseconds>(

@@ -122,7 +122,27 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
     leftOut.push_back({*above, entry.shape.batch});
-  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem());
+  entry.search =
+      std::make_shared<PipelineSearch>(entry.candidate->problem(), stations);
+  return true;
+}
+
+/// Makes the entry's problem with the least that its cuts may take; false if
+/// that is of no use. Where there are many sequences of groups most shapes are
+/// too slow even so, and what moves take by classes is dear to search.
+bool PlanSearch::openLight(Entry &entry) {
+  // In a sweep many shapes share the bound that is made next.
+  if (!space.anyGroups || !options.batch || !cutsAreCheap(entry.shape) ||
+      space.partition != PartitionMode::Free)
+    return false;
+  int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
+  std::string reason;
+  entry.candidate =
+      Candidate::makeLight(model, tables, entry.shape, reason, fewest);
+  if (!entry.candidate)
+    return false;
+  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
+                                                  stations, entry.bound);
   return true;
 }
 
@@ -130,11 +150,31 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   const Shape &shape = entry.shape;
   Picoseconds limit = limitFor(shape.batch);
   if (entry.level == Entry::Free) {
-    entry.level = Entry::Shared;
-    entry.bound = std::max(entry.bound, sharedBoundOf(shape));
-    return entry.bound >= kNoBound;
+    entry.level = Entry::Cuts;
+    Picoseconds before = entry.bound;
+    if (cutsAreCheap(shape))
+      entry.bound = std::max(entry.bound, cutBoundOf(shape));
+    if (entry.bound > before)
+      return entry.bound >= kNoBound;
   }
   Picoseconds most = std::min(limit, enough);
+  if (entry.level == Entry::Cuts) {
+    entry.level = openLight(entry) ? Entry::Light : Entry::Shared;
+    if (entry.level == Entry::Shared) {
+      entry.bound =
+          std::max(entry.bound, sharedBoundOf(shape, cutsAreCheap(shape)));
+      return entry.bound >= kNoBound;
+    }
+  }
+  if (entry.level == Entry::Light) {
+    entry.bound =
+        std::max(entry.bound, inSearchOf(entry, [&](PipelineSearch &search) {
+                   return search.tighten(most);
+                 }));
+    if (entry.bound > most)
+      return entry.bound >= kNoBound;
+    entry.level = Entry::Shared;
+  }
   if (entry.level == Entry::Shared) {
     bool relaxed = cluster.deviceCount() / shape.degree() >= kManyDevices &&
                    space.partition == PartitionMode::Free;

@@ -34,6 +34,9 @@ constexpr size_t kMostSimulated = 3;
 /// Problems with their searches that are kept, a MiB each on a thousand
 /// devices. Those furthest from having a turn are made again should it come.
 constexpr size_t kMostOpen = 16;
+/// Of problems without their searches, which take longer to make than a search
+/// of a small one to begin.
+constexpr size_t kMostBytes = 16 << 20;
 
 namespace {
 
@@ -48,6 +51,10 @@ struct Least {
   size_t forms = 0; ///< solved so far
   bool tightened = false;
   std::unique_ptr<Candidate> candidate;
+  /// What the candidate was made for besides the shape: forms solved before it,
+  /// the limit, whether it has transfers.
+  std::tuple<size_t, Picoseconds, bool> madeFor = {};
+  size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
   Picoseconds slack = 0;
 };
@@ -73,7 +80,7 @@ private:
   }
   void advance(Least &entry, Picoseconds enough);
   bool open(Least &entry, bool transfers);
-  void closeSome(MutableArrayRef<Least> entries);
+  void closeSome();
   void simulate(Incumbent plan);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
@@ -94,36 +101,44 @@ private:
   PlannerResult &result;
   uint64_t steps = 0, mostSteps;
   size_t simulated = 0;
+  size_t laidBy = 0; ///< bytes of all entries
+  /// Those with a search, and some that have it no more.
+  std::vector<Least *> opened;
 };
 
 /// Makes the entry's problem; false if it needs none any more.
 bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   entry.search.reset();
-  std::string refusal;
-  entry.candidate =
-      Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
-                           limit(), refusal, transfers);
-  if (!entry.candidate) {
-    entry.level = Least::Done;
-    return false;
+  laidBy -= std::exchange(entry.laidBy, 0);
+  std::tuple madeFor(entry.forms, limit(), transfers);
+  if (!entry.candidate || entry.madeFor != madeFor) {
+    std::string refusal;
+    entry.candidate =
+        Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
+                             limit(), refusal, transfers);
+    entry.madeFor = madeFor;
+    if (!entry.candidate) {
+      entry.level = Least::Done;
+      return false;
+    }
+    if (plans.space.partition != PartitionMode::Free)
+      if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
+        entry.candidate->setPartition(priced->problem().partition);
   }
-  if (plans.space.partition != PartitionMode::Free)
-    if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
-      entry.candidate->setPartition(priced->problem().partition);
-  entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem());
+  entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
+                                                  plans.stations);
+  if (!is_contained(opened, &entry))
+    opened.push_back(&entry);
   entry.slack = 0;
   entry.tightened = false;
   entry.level = transfers ? Least::Opened : Least::Relaxed;
   return true;
 }
 
-/// Drops the problems of the entries that are the last to have a turn; what was
-/// proven of them stays.
-void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
-  std::vector<Least *> opened;
-  for (Least &entry : entries)
-    if (entry.search)
-      opened.push_back(&entry);
+/// Drops the searches of the entries that are the last to have a turn; what was
+/// proven of them stays, and their problems as far as there is room.
+void PlanSearch::Proof::closeSome() {
+  erase_if(opened, [](const Least *entry) { return !entry->search; });
   if (opened.size() <= kMostOpen)
     return;
   llvm::sort(opened, [](const Least *a, const Least *b) {
@@ -131,7 +146,12 @@ void PlanSearch::Proof::closeSome(MutableArrayRef<Least> entries) {
   });
   for (Least *entry : ArrayRef(opened).drop_front(kMostOpen)) {
     entry->search.reset();
+    entry->laidBy = entry->candidate->bytes();
+    laidBy += entry->laidBy;
+    if (laidBy <= kMostBytes)
+      continue;
     entry->candidate.reset();
+    laidBy -= std::exchange(entry->laidBy, 0);
   }
 }
 
@@ -266,11 +286,19 @@ std::optional<double> PlanSearch::Proof::run() {
       return std::nullopt;
     entries.push_back(std::move(entry));
   }
+  // Turns are many and entries large: their bounds side by side.
+  std::vector<Picoseconds> bounds;
+  for (const Least &entry : entries)
+    bounds.push_back(entry.bound);
   while (true) {
-    auto byBound = [](const Least &a, const Least &b) {
-      return a.bound < b.bound;
-    };
-    Least &next = *llvm::min_element(entries, byBound);
+    size_t first = 0;
+    Picoseconds second = kNoBound;
+    for (size_t i = 1; i < bounds.size(); ++i) {
+      bool less = bounds[i] < bounds[first];
+      second = std::min(second, less ? bounds[first] : bounds[i]);
+      first = less ? i : first;
+    }
+    Least &next = entries[first];
     if (next.bound > limit())
       return 0.0;
     double gap =
@@ -285,13 +313,10 @@ std::optional<double> PlanSearch::Proof::run() {
                 (next.level == Least::Done ? "" : ", as far as was looked"));
       return gap;
     }
-    Picoseconds second = kNoBound;
-    for (const Least &other : entries)
-      if (&other != &next)
-        second = std::min(second, other.bound);
     // By a little more than needed, or two shapes take many turns.
     advance(next, second / 100 * 104);
-    closeSome(entries);
+    bounds[first] = next.bound;
+    closeSome();
   }
 }
 

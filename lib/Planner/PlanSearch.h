@@ -95,14 +95,15 @@ private:
   /// take less time per sample, whatever the plan, and a little more memory:
   /// the entry stands for the most micro-batches, with the memory of the
   /// fewest. What solves it and fits is better than all the others of the
-  /// family. Its bound gets better step by step: without memory, with memory
-  /// and without transfers, by bounds, by failed attempts.
+  /// family. Its bound gets better step by step: without memory, with the least
+  /// that cuts take, with memory, by bounds without and with transfers, by
+  /// failed attempts.
   struct Entry {
     Picoseconds bound;
     size_t order;
     Shape shape;
     std::vector<int64_t> fewer; ///< micro-batches of the others, descending
-    enum { Free, Shared, Relaxed, Tightened, Open } level = Free;
+    enum { Free, Cuts, Light, Shared, Relaxed, Tightened, Open } level = Free;
     std::shared_ptr<Candidate> candidate; ///< of the search
     std::shared_ptr<PipelineSearch> search;
     Picoseconds slack = 0;
@@ -130,6 +131,12 @@ private:
     return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
   }
   bool openProblem(Entry &entry, bool transfers);
+  bool openLight(Entry &entry);
+  /// Whether the moves between stages of the shape are quickly priced.
+  bool cutsAreCheap(const Shape &shape) const {
+    return shape.degree() > 1 &&
+           cluster.deviceCount() / shape.degree() < kManyDevices;
+  }
   /// Lets the entry's search take a turn within what is left of time and steps,
   /// and counts its steps. It goes on where it was stopped.
   template <typename Turn> auto inSearchOf(Entry &entry, Turn turn) {
@@ -150,7 +157,9 @@ private:
   }
   std::vector<int64_t> partitionOf(const PipelineProblem &problem) const;
   Picoseconds freeBoundOf(const Shape &shape);
-  Picoseconds sharedBoundOf(const Shape &shape);
+  FreeBound cutBoundsOf(const Shape &shape);
+  Picoseconds cutBoundOf(const Shape &shape);
+  Picoseconds sharedBoundOf(const Shape &shape, bool cuts = false);
   bool searchBatches(llvm::ArrayRef<int64_t> batches);
   /// Raises the entry's bound, not much above `enough`, or solves it. True if
   /// it is done with.
@@ -200,6 +209,7 @@ private:
   const PlannerOptions &options;
   Space space;
   CostTables tables;
+  SharedStations stations; ///< of all shapes
   std::chrono::steady_clock::time_point begin;
   std::map<int64_t, StrategySet> sets; ///< by group size
   /// By the sizes of groups, of layouts with several.
@@ -209,7 +219,8 @@ private:
   std::string provenAmong;              ///< see Plan
   /// By layout, samples of a micro-batch, and micro-batches as far as times
   /// depend on them.
-  std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds;
+  std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds,
+      cutBounds;
   /// The same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;

@@ -210,10 +210,33 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
   return pipelineBound(shape.microBatches, it->second.time, it->second.nosync);
 }
 
+/// With the least that cuts take (search.md, "Order"): sum C has the moves
+/// of all cuts, and each stage's N its own, whatever the partition.
+FreeBound PlanSearch::cutBoundsOf(const Shape &shape) {
+  auto [it, fresh] =
+      cutBounds.try_emplace({shape.layout->number, shape.samples(),
+                             tables.sharesCores() ? shape.microBatches : 0});
+  if (fresh) {
+    it->second = freeBoundWithCuts(model, tables, shape);
+    if (tables.incomplete()) {
+      cutBounds.erase(it);
+      return {};
+    }
+  }
+  return it->second;
+}
+
+Picoseconds PlanSearch::cutBoundOf(const Shape &shape) {
+  FreeBound bound = cutBoundsOf(shape);
+  if (bound.time >= kNoBound)
+    return kNoBound;
+  return pipelineBound(shape.microBatches, bound.time, bound.nosync);
+}
+
 /// A bound that all shapes share whose stages hold the same numbers of
 /// micro-batches: made for the fewest, of which data takes least memory. With
 /// one stage a single cost decides, which depends on all micro-batches.
-Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
+Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
   int64_t microBatches = shape.microBatches;
   std::optional<int64_t> bound =
       shape.schedule->slotsBoundedIn({shape.degree()});
@@ -233,12 +256,19 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape) {
       return 0;
     }
     // A problem that cannot be posed says nothing about what fits.
-    it->second = candidate ? PipelineSearch::bounds(candidate->problem())
-                           : PipelineBounds{};
+    it->second = candidate
+                     ? PipelineSearch::bounds(candidate->problem(), stations)
+                     : PipelineBounds{};
   }
-  const PipelineBounds &bounds = it->second;
+  PipelineBounds bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)
     return kNoBound;
+  if (cuts) {
+    // Layers take no less with memory, and cuts no less than without.
+    FreeBound with = cutBoundsOf(shape);
+    bounds.time += with.cuts;
+    bounds.nosync = std::max(bounds.nosync, with.nosync);
+  }
   return pipelineBound(shape.microBatches, bounds.time, bounds.nosync);
 }
 

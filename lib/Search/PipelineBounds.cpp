@@ -44,7 +44,7 @@ Point leastOf(const Front &front) {
 
 /// All stages' memory together, every layer at the fewest micro-batches in
 /// flight.
-Picoseconds PipelineSearch::Impl::sumBound() const {
+Picoseconds PipelineSearch::Impl::makeSumBound() const {
   const Station *light = nullptr;
   bool onePlace = true;
   double memory = 0;
@@ -56,17 +56,32 @@ Picoseconds PipelineSearch::Impl::sumBound() const {
       light = &station;
   }
   if (onePlace)
-    return floorOf(light->curves[kTime].bound(0, tables.layers, memory));
+    return floorOf(light->curves[kTime]->curve.bound(0, tables.layers, memory));
   // Places have different costs and multipliers: without memory.
   constexpr double enough = 1e18;
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
     double least = std::numeric_limits<double>::infinity();
     for (const Station &station : tables.stations)
-      least = std::min(least, station.curves[kTime].bound(l, l + 1, enough));
+      least =
+          std::min(least, station.curves[kTime]->curve.bound(l, l + 1, enough));
     sum += least > 0 ? least : 0;
   }
   return floorOf(sum);
+}
+
+/// What the slowest stage's nosync is above for sure: the mean over the stages
+/// of the layers' least ones, less what sums are rounded by.
+double PipelineSearch::Impl::meanNosync() const {
+  double sum = 0;
+  for (size_t l = 0; l < tables.layers; ++l) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Station &station : tables.stations)
+      least = std::min(least, *station.curves[kNosync]->curve.leastOf(l));
+    sum += least;
+  }
+  constexpr double rounding = 1 - 1e-9;
+  return sum / static_cast<double>(tables.stages) * rounding - 4;
 }
 
 /// The least nosync that some stage has at least, by bisection: at most `most`
@@ -76,8 +91,13 @@ Picoseconds PipelineSearch::Impl::bottleneckBound() {
   // What cannot be is refuted with a limit that no partition is near.
   if (!positions(kNoBound, low, high))
     return kNoBound;
+  // Asks for no positions below the mean, where there are none.
+  double mean = meanNosync();
+  auto possible = [&](Picoseconds most) {
+    return static_cast<double>(most) >= mean && positions(most, low, high);
+  };
   Picoseconds no = 0, yes = 1;
-  while (!positions(yes, low, high)) {
+  while (!possible(yes)) {
     no = yes;
     yes *= 4;
     if (yes >= kNoBound)
@@ -85,7 +105,7 @@ Picoseconds PipelineSearch::Impl::bottleneckBound() {
   }
   for (int i = 0; i < 14 && yes - no > 1 + yes / 4096; ++i) {
     Picoseconds middle = no + (yes - no) / 2;
-    (positions(middle, low, high) ? yes : no) = middle;
+    (possible(middle) ? yes : no) = middle;
   }
   return no;
 }
@@ -107,14 +127,13 @@ PipelineBounds PipelineSearch::Impl::firstBounds() {
 
 bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
                                   Picoseconds most) const {
-  const Station &station = tables.station(stage);
   // Must not turn true again as runs grow.
-  int64_t left = station.memory - station.boundary(begin, end);
-  if (station.leastBytes[end] - station.leastBytes[begin] > left)
-    return false;
-  return tables.bottleneck == 0 || most >= kNoBound ||
-         station.curves[kNosync].bound(begin, end, static_cast<double>(left)) <=
-             static_cast<double>(most);
+  const StationCurve &curve =
+      *tables.station(stage).curves[tables.bottleneck == 0 ? kTime : kNosync];
+  double bound = curve.boundOfFitting(begin, end);
+  return tables.bottleneck == 0 || most >= kNoBound
+             ? bound < std::numeric_limits<double>::infinity()
+             : bound <= static_cast<double>(most);
 }
 
 /// First layers that each stage can have if no stage's nosync is above `most`.
@@ -184,21 +203,18 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
            ++end) {
         if (!within(s, begin, end, most))
           break;
-        int64_t left = station.memory - station.boundary(begin, end);
-        if (station.leastBytes[end - 1] - station.leastBytes[begin] +
-                station.leastLast[end - 1] >
-            left)
+        const StationLayers &own = *station.layers;
+        if (own.leastBytes[end - 1] - own.leastBytes[begin] +
+                own.leastLast[end - 1] >
+            station.memory - station.boundary(begin, end))
           continue;
-        Picoseconds charge = 0;
-        if (const auto *charges = tables.endCharge(s, end))
-          charge += *std::min_element(charges->begin(), charges->end());
-        if (const auto *charges = tables.startCharge(s, begin))
-          charge += *std::min_element(charges->begin(), charges->end());
+        Picoseconds charge =
+            tables.leastEndCharge(s, end) + tables.leastStartCharge(s, begin);
         Interval interval{begin, end, {}};
         auto bound = [&](size_t f) {
-          interval.least[f] = floorOf(station.curves[f].boundOfStage(
-                                  begin, end, static_cast<double>(left))) +
-                              tables.weights[f].both() * charge;
+          interval.least[f] =
+              floorOf(station.curves[f]->boundOfStage(begin, end)) +
+              tables.weights[f].both() * charge;
           return interval.least[f];
         };
         if (bound(kTime) > window.limit)

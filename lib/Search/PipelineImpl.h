@@ -167,9 +167,18 @@ struct Pending {
 class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault,
-       bool boundsOnly = false)
-      : problem(problem), tables(problem, boundsOnly), fault(fault) {
-    restart(problem.partition);
+       std::shared_ptr<search::StationCache> sharedStations,
+       bool boundsOnly = false, std::optional<Picoseconds> atLeast = {})
+      : problem(problem),
+        cache(sharedStations ? std::move(sharedStations)
+                             : std::make_shared<search::StationCache>()),
+        tables(problem, *cache, boundsOnly), fault(fault) {
+    leastSum = makeSumBound();
+    partition = problem.partition;
+    if (atLeast)
+      bound = *atLeast;
+    else
+      restart(partition);
   }
 
   std::optional<PipelineSolution> attempt(Picoseconds limit);
@@ -182,6 +191,7 @@ public:
   bool late();
 
   const PipelineProblem &problem;
+  std::shared_ptr<search::StationCache> cache;
   search::PipelineTables tables;
   PipelineFault fault;
   /// Layers per stage if given, else empty. Not always the problem's.
@@ -197,8 +207,10 @@ private:
   using Entries = std::vector<std::vector<
       std::pair<const search::Keyed *, const search::StageEntry *>>>;
 
+  double meanNosync() const;
   Picoseconds bottleneckBound();
-  Picoseconds sumBound() const;
+  Picoseconds makeSumBound() const;
+  Picoseconds sumBound() const { return leastSum; }
   bool positions(Picoseconds most, std::vector<size_t> &low,
                  std::vector<size_t> &high) const;
   bool within(size_t stage, size_t begin, size_t end, Picoseconds most) const;
@@ -319,6 +331,7 @@ private:
   std::unordered_map<search::IntervalKey, search::Refined,
                      search::IntervalKey::Hash>
       known;
+  Picoseconds leastSum = 0; ///< no pipeline has less of C
   bool checkedNeed = false;
   search::Paths blind;         ///< of the last prune()
   search::KeyedPaths tryPaths; ///< of what narrow() tries

@@ -7,6 +7,8 @@
 
 #include "PipelineTables.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
 using namespace llvm;
@@ -16,32 +18,50 @@ namespace galvatron {
 using namespace search;
 
 PipelineNeed leastNeed(const PipelineProblem &problem) {
-  PipelineTables tables(problem, /*boundsOnly=*/true);
+  StationCache cache;
+  PipelineTables tables(problem, cache, /*boundsOnly=*/true);
   return leastNeed(tables, problem.partition);
+}
+
+/// The lightest option of every layer takes its bytes, and together no more
+/// temporaries and buffers than the largest of each: what that allows a stage
+/// it can hold. Stages take as many layers as they can.
+bool search::surelyFits(const PipelineTables &tables,
+                        const std::vector<int64_t> &partition) {
+  size_t begin = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    const Station &station = tables.station(s);
+    size_t most = tables.layers - (tables.stages - 1 - s);
+    if (!partition.empty())
+      most = begin + partition[s];
+    int64_t bytes = 0, transient = 0, boundary = 0;
+    size_t end = begin;
+    for (; end < most; ++end) {
+      const Choices &options = station.options(end);
+      const Choice &lightest =
+          *llvm::min_element(options, [](const Choice &a, const Choice &b) {
+            return a.bytes() + a.transient < b.bytes() + b.transient;
+          });
+      bytes += lightest.bytes();
+      transient = std::max(transient, lightest.transient);
+      boundary = std::max(boundary, lightest.boundary);
+      if (bytes + transient + boundary > station.memory)
+        break;
+    }
+    if (end == begin || (!partition.empty() && end < most))
+      return false;
+    begin = end;
+  }
+  return begin == tables.layers;
 }
 
 PipelineNeed search::leastNeed(PipelineTables &tables,
                                const std::vector<int64_t> &partition) {
   const PipelineProblem &problem = tables.problem;
   size_t stages = tables.stages, layers = tables.layers;
-  std::map<std::tuple<size_t, size_t, size_t>, LeastMemory> known;
-  std::map<const Choices *, Choices> light;
   auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
     size_t shift = tables.shiftDistance(s, begin, end);
-    auto [it, fresh] = known.try_emplace(
-        {tables.representativeOf(s), begin + shift, end + shift});
-    if (fresh) {
-      std::vector<const Choices *> options;
-      for (size_t l = begin; l < end; ++l) {
-        const Choices *all = tables.station(s).options[l];
-        auto [own, isNew] = light.try_emplace(all);
-        if (isNew)
-          own->second = withoutDominated(*all, /*timesMatter=*/false);
-        options.push_back(&own->second);
-      }
-      it->second = leastMemory(options);
-    }
-    return it->second;
+    return tables.station(s).layers->leastMemory(begin + shift, end + shift);
   };
   auto excess = [&](size_t s, size_t begin, size_t end) {
     return least(s, begin, end).bytes - problem.stages[s].memory;

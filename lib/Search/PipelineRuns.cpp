@@ -237,7 +237,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       }
     }
     if (i == 0 || i + 1 == group.starts.size())
-      station.curves[functional].choose(
+      station.curves[functional]->curve.choose(
           group.starts[i].begin, group.end,
           static_cast<double>(
               station.memory -
@@ -256,7 +256,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
                                            size_t functional,
                                            const std::vector<double> &most) {
   const Station &station = tables.station(group.stage);
-  const Curve &curve = station.curves[functional];
+  const Curve &curve = station.curves[functional]->curve;
   Weights weights = tables.weights[functional];
   size_t count = curve.multipliers.size(), last = group.end - 1;
   Curve::Prefix beforeLast = curve.before(last);
@@ -418,7 +418,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
         reserved.push_back(station.boundary(start.begin, open.end));
       std::vector<double> multipliers;
       for (size_t i : {size_t(0), open.starts.size() - 1})
-        station.curves[f].choose(
+        station.curves[f]->curve.choose(
             open.starts[i].begin, open.end,
             static_cast<double>(station.memory - reserved[i]), 1, multipliers);
       sortUnique(multipliers);

@@ -19,10 +19,7 @@ using namespace search;
 
 void PipelineSearch::Impl::restart(std::vector<int64_t> newPartition) {
   partition = std::move(newPartition);
-  PipelineBounds bounds = firstBounds();
-  bound = std::max(bounds.time, bounds.nosync) >= kNoBound
-              ? kNoBound
-              : bounds.time + tables.bottleneck * bounds.nosync;
+  bound = firstBounds().cost(tables.bottleneck);
   checkedNeed = false;
   statistics.attempts = 0;
 }
@@ -160,7 +157,8 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
   if (bound <= suspicious || checkedNeed)
     return;
   checkedNeed = true;
-  if (search::leastNeed(tables, partition).bound > 0)
+  if (!search::surelyFits(tables, partition) &&
+      search::leastNeed(tables, partition).bound > 0)
     bound = kNoBound;
 }
 
@@ -218,12 +216,24 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
 // PipelineSearch
 //===----------------------------------------------------------------------===//
 
+SharedStations::SharedStations()
+    : cache(std::make_shared<search::StationCache>()) {}
+SharedStations::~SharedStations() = default;
+
 /// No pipeline that passes check() costs more, and a few sums do not overflow.
 constexpr Picoseconds kMostCost = Picoseconds(1) << 60;
 
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                PipelineFault fault)
-    : impl(std::make_unique<Impl>(problem, fault)) {}
+    : impl(std::make_unique<Impl>(problem, fault, nullptr)) {}
+PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               SharedStations &shared)
+    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache)) {
+}
+PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               SharedStations &shared, Picoseconds atLeast)
+    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,
+                                  /*boundsOnly=*/false, atLeast)) {}
 PipelineSearch::~PipelineSearch() = default;
 PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
@@ -258,8 +268,10 @@ void PipelineSearch::setMostSteps(uint64_t steps) { impl->mostSteps = steps; }
 
 bool PipelineSearch::stopped() const { return impl->stopped; }
 
-PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem) {
-  return Impl(problem, PipelineFault::None, /*boundsOnly=*/true).firstBounds();
+PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem,
+                                      SharedStations &shared) {
+  return Impl(problem, PipelineFault::None, shared.cache, /*boundsOnly=*/true)
+      .firstBounds();
 }
 
 const PipelineStatistics &PipelineSearch::statistics() const {

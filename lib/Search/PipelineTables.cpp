@@ -16,44 +16,8 @@ using namespace llvm;
 
 namespace galvatron::search {
 
-double Curve::bound(size_t begin, size_t end, double memory) const {
-  Prefix from = before(begin), to = before(end);
-  auto at = [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; };
-  size_t best = peakOf(at);
-  // Prefix sums carry the rounding of all layers before.
-  return std::max(0.0, at(best)) - 2 - 1e-12 * to[best];
-}
-
-double Curve::boundOfStage(size_t begin, size_t end, double memory) const {
-  Prefix from = before(begin), to = before(end - 1);
-  const double *own = lastOf(end - 1);
-  auto at = [&](size_t k) {
-    return to[k] - from[k] + own[k] - multipliers[k] * memory;
-  };
-  size_t best = peakOf(at);
-  return std::max(0.0, at(best)) - 2 - 1e-12 * (to[best] + own[best]);
-}
-
-void Curve::choose(size_t begin, size_t end, double memory, size_t reach,
-                   std::vector<double> &chosen) const {
-  size_t count = multipliers.size();
-  Prefix from = before(begin), to = before(end);
-  size_t best = peakOf(
-      [&](size_t k) { return to[k] - from[k] - multipliers[k] * memory; });
-  chosen.push_back(0);
-  for (size_t k = best > reach ? best - reach : 0;
-       k <= best + reach && k < count; ++k)
-    chosen.push_back(multipliers[k]);
-}
-
-int64_t Station::boundary(size_t begin, size_t end) const {
-  int64_t boundary = 0;
-  for (size_t l = begin; l < end; ++l)
-    boundary = std::max(boundary, leastBoundary[l]);
-  return boundary;
-}
-
-PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
+PipelineTables::PipelineTables(const PipelineProblem &problem,
+                               StationCache &cache, bool boundsOnly)
     : problem(problem), stages(problem.stages.size()),
       layers(problem.layerCount()),
       bottleneck(stages > 1 ? problem.microBatches - 1 : 0) {
@@ -65,6 +29,8 @@ PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
   for (auto *table :
        {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
     table->resize(problem.matrices.size());
+  leastOfRows.assign(problem.matrices.size(), kNoBound);
+  leastOfColumns = leastOfRows;
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;
@@ -85,8 +51,16 @@ PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
     stations.back().memory = stage.memory;
     stations.back().sendsFromTransient = stage.sendsFromTransient;
   }
-  for (Station &station : stations)
-    buildStation(station, boundsOnly);
+  static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");
+  size_t built =
+      boundsOnly ? std::min<size_t>(functionals(), 2) : functionals();
+  for (Station &station : stations) {
+    StationPlace &place = placeOf(station.place, cache);
+    station.layers = &place.layers(station.inFlight);
+    for (size_t f = 0; f < built; ++f)
+      station.curves[f] =
+          &place.curve(station.inFlight, station.memory, weights[f]);
+  }
   for (size_t s = 0; s < stages; ++s) {
     auto cutsOf = [&](size_t stage) {
       return std::make_tuple(stationOf[stage], stage > 0,
@@ -113,7 +87,7 @@ size_t PipelineTables::shiftDistance(size_t stage, size_t begin, size_t end) {
       return problem.boundaryBehind.empty() ? 0 : problem.boundaryBehind[l];
     };
     auto alike = [&](size_t l) {
-      if (isTied[l] || isTied[l + 1] || at.options[l] != at.options[l + 1])
+      if (isTied[l] || isTied[l + 1] || &at.options(l) != &at.options(l + 1))
         return false;
       if (l + 2 < layers && transforms[l] != transforms[l + 1])
         return false;
@@ -132,34 +106,6 @@ size_t PipelineTables::shiftDistance(size_t stage, size_t begin, size_t end) {
       until[l] = alike(l) ? until[l + 1] : l;
   }
   return until[begin] >= end ? until[begin] + 1 - end : 0;
-}
-
-Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
-                                int64_t inFlight) const {
-  Choices choices;
-  for (uint32_t i = 0; i < options.size(); ++i) {
-    const PipelineOption &from = options[i];
-    Choice choice;
-    choice.index = i;
-    choice.layoutClass = static_cast<uint32_t>(from.layoutClass);
-    choice.time = from.time;
-    choice.nosync = from.nosync;
-    // What the other micro-batches in flight keep counts like state.
-    choice.kept = from.kept;
-    choice.state = from.state + (inFlight - 1) * from.kept;
-    choice.transient = from.transient;
-    choice.boundary = from.boundary;
-    choices.push_back(choice);
-  }
-  return choices;
-}
-
-const Choices &PipelineTables::choicesOf(size_t set, int64_t inFlight) {
-  auto [it, fresh] = converted.try_emplace({set, inFlight});
-  if (fresh)
-    it->second = withoutDominated(convert(problem.optionSets[set], inFlight),
-                                  /*timesMatter=*/true);
-  return it->second;
 }
 
 const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
@@ -183,157 +129,41 @@ const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
   return it->second;
 }
 
-void PipelineTables::buildStation(Station &station, bool boundsOnly) {
+/// The layers of a place of the problem. An owner of ties is a layer of its
+/// own, with the ties at their cheapest.
+StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
+  if (places.size() <= place)
+    places.resize(place + 1);
+  if (places[place])
+    return *places[place];
+  SmallVector<const std::vector<PipelineOption> *, 16> sets;
+  std::deque<std::vector<PipelineOption>> owners;
+  SmallVector<uint32_t, 128> numberOf;
+  SmallVector<size_t, 16> setIndices; // of `sets`
   for (size_t l = 0; l < layers; ++l) {
-    size_t set = problem.layers[station.place][l];
-    bool owner = any_of(problem.ties,
-                        [&](const PipelineTie &tie) { return tie.owner == l; });
-    if (!owner) {
-      station.options.push_back(&choicesOf(set, station.inFlight));
+    size_t set = problem.layers[place][l];
+    if (none_of(problem.ties,
+                [&](const PipelineTie &tie) { return tie.owner == l; })) {
+      auto *it = llvm::find(setIndices, set);
+      numberOf.push_back(static_cast<uint32_t>(it - setIndices.begin()));
+      if (it != setIndices.end())
+        continue;
+      setIndices.push_back(set);
+      sets.push_back(&problem.optionSets[set]);
       continue;
     }
-    Choices &choices =
-        relaxedOwners[{static_cast<size_t>(&station - stations.data()), l}];
-    choices = convert(problem.optionSets[set], station.inFlight);
+    std::vector<PipelineOption> &options =
+        owners.emplace_back(problem.optionSets[set]);
     for (size_t t = 0; t < problem.ties.size(); ++t)
       if (problem.ties[t].owner == l)
-        for (Choice &choice : choices)
-          choice.time += leastTies(
-              t, station.place)[problem.optionSets[set][choice.index].tieKey];
-    choices = withoutDominated(choices, /*timesMatter=*/true);
-    station.options.push_back(&choices);
+        for (PipelineOption &option : options)
+          option.time += leastTies(t, place)[option.tieKey];
+    numberOf.push_back(static_cast<uint32_t>(sets.size()));
+    setIndices.push_back(~size_t(0));
+    sets.push_back(&options);
   }
-  station.leastBytes.assign(layers + 1, 0);
-  for (size_t l = 0; l < layers; ++l) {
-    constexpr int64_t most = std::numeric_limits<int64_t>::max();
-    int64_t bytes = most, last = most, boundary = most;
-    for (const Choice &choice : *station.options[l]) {
-      bytes = std::min(bytes, choice.bytes());
-      last = std::min(last, choice.bytes() + choice.transient);
-      boundary = std::min(boundary, choice.boundary);
-    }
-    station.leastBytes[l + 1] = station.leastBytes[l] + bytes;
-    station.leastLast.push_back(last);
-    station.leastBoundary.push_back(boundary);
-  }
-  static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");
-  size_t built =
-      boundsOnly ? std::min<size_t>(functionals(), 2) : functionals();
-  for (size_t f = 0; f < built; ++f)
-    buildCurve(station, f);
-}
-
-void PipelineTables::buildCurve(Station &station, size_t functional) {
-  // Hundreds of problems are opened for a bound only, with a station for every
-  // stage: all of this is in few pieces of memory.
-  struct Point {
-    double bytes, cost;
-  };
-  SmallVector<const Choices *, 16> distinct;
-  SmallVector<uint32_t, 128> numberOf; // by layer
-  for (size_t l = 0; l < layers; ++l) {
-    const Choices *options = station.options[l];
-    if (l > 0 && options == station.options[l - 1]) {
-      numberOf.push_back(numberOf.back());
-      continue;
-    }
-    auto *it = llvm::find(distinct, options);
-    numberOf.push_back(static_cast<uint32_t>(it - distinct.begin()));
-    if (it == distinct.end())
-      distinct.push_back(options);
-  }
-  // The dual function of a sum bends at the slopes of its terms' lower hulls.
-  SmallVector<Point, 256> hulls;
-  SmallVector<size_t, 17> firstOf = {0}; // in `hulls`, by number
-  SmallVector<Point, 64> points;
-  SmallVector<double, 256> slopes;
-  for (const Choices *options : distinct) {
-    points.clear();
-    for (const Choice &choice : *options)
-      points.push_back(
-          {static_cast<double>(choice.bytes()),
-           weights[functional].of(static_cast<double>(choice.time),
-                                  static_cast<double>(choice.nosync))});
-    llvm::sort(points, [](const Point &a, const Point &b) {
-      return std::tie(a.bytes, a.cost) < std::tie(b.bytes, b.cost);
-    });
-    auto slope = [](const Point &a, const Point &b) {
-      return (a.cost - b.cost) / (b.bytes - a.bytes);
-    };
-    size_t first = firstOf.back();
-    for (const Point &point : points) {
-      auto size = [&] { return hulls.size() - first; };
-      if (size() > 0 && point.cost >= hulls.back().cost)
-        continue;
-      while (size() > 1 && slope(hulls[hulls.size() - 2], hulls.back()) <=
-                               slope(hulls.back(), point))
-        hulls.pop_back();
-      if (size() > 0 && hulls.back().bytes == point.bytes)
-        hulls.pop_back();
-      hulls.push_back(point);
-    }
-    for (size_t i = first; i + 1 < hulls.size(); ++i)
-      slopes.push_back(slope(hulls[i], hulls[i + 1]));
-    firstOf.push_back(hulls.size());
-  }
-  llvm::sort(slopes);
-  slopes.erase(llvm::unique(slopes), slopes.end());
-  Curve &curve = station.curves[functional];
-  curve.multipliers = {0};
-  // Models of many kinds have many bends; a sample of them is as good.
-  constexpr size_t most = 40;
-  size_t index = 0, step = (slopes.size() + most - 1) / most;
-  for (double slope : slopes)
-    if (index++ % std::max<size_t>(step, 1) == 0 || index == slopes.size())
-      curve.multipliers.push_back(slope);
-  size_t count = curve.multipliers.size();
-  auto leastOf = [&](ArrayRef<Point> among, double *row) {
-    for (size_t k = 0; k < count; ++k) {
-      double value = std::numeric_limits<double>::infinity();
-      for (const Point &point : among)
-        value =
-            std::min(value, point.cost + curve.multipliers[k] * point.bytes);
-      row[k] = value;
-    }
-  };
-  std::vector<double> rows(2 * distinct.size() * count);
-  for (size_t n = 0; n < distinct.size(); ++n) {
-    leastOf(ArrayRef(hulls).slice(firstOf[n], firstOf[n + 1] - firstOf[n]),
-            &rows[2 * n * count]);
-    // The last layer of a stage: nothing covers its temporaries.
-    points.clear();
-    for (const Choice &choice : *distinct[n])
-      points.push_back(
-          {static_cast<double>(choice.bytes() + choice.transient),
-           weights[functional].of(static_cast<double>(choice.time),
-                                  static_cast<double>(choice.nosync))});
-    leastOf(points, &rows[(2 * n + 1) * count]);
-  }
-  // By runs of equal layers; the end belongs to the last run.
-  auto startsRun = [&](size_t l) {
-    return l == 0 || numberOf[l] != numberOf[l - 1];
-  };
-  size_t runs = 0;
-  for (size_t l = 0; l < layers; ++l)
-    runs += startsRun(l);
-  curve.starts.reserve(runs);
-  curve.runOf.reserve(layers + 1);
-  for (std::vector<double> *table : {&curve.sums, &curve.least, &curve.last})
-    table->reserve(runs * count);
-  std::vector<double> sum(count, 0);
-  for (size_t l = 0; l < layers; ++l) {
-    const double *row = &rows[2 * numberOf[l] * count], *end = row + count;
-    if (startsRun(l)) {
-      curve.starts.push_back(static_cast<uint32_t>(l));
-      curve.sums.insert(curve.sums.end(), sum.begin(), sum.end());
-      curve.least.insert(curve.least.end(), row, row + count);
-      curve.last.insert(curve.last.end(), end, end + count);
-    }
-    curve.runOf.push_back(static_cast<uint32_t>(curve.starts.size() - 1));
-    for (size_t k = 0; k < count; ++k)
-      sum[k] += row[k];
-  }
-  curve.runOf.push_back(curve.runOf.back());
+  places[place] = cache.placeOf(sets, numberOf);
+  return *places[place];
 }
 
 void PipelineTables::enumerateTies() {
@@ -417,14 +247,14 @@ bool PipelineTables::agrees(size_t tieChoice, size_t stage, size_t begin,
 const Choices &PipelineTables::options(size_t stage, size_t layer,
                                        size_t tieChoice) {
   if (!isTied[layer])
-    return *station(stage).options[layer];
+    return station(stage).options(layer);
   auto [it, fresh] = settled.try_emplace({stationOf[stage], layer, tieChoice});
   if (!fresh)
     return it->second;
   const PipelineStage &at = problem.stages[stage];
   const std::vector<PipelineOption> &set =
       problem.optionSets[problem.layers[at.place][layer]];
-  Choices choices = convert(set, at.inFlight);
+  Choices choices = toChoices(set, at.inFlight);
   for (size_t t = 0; t < problem.ties.size(); ++t) {
     const PipelineTie &tie = problem.ties[t];
     const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
@@ -472,6 +302,24 @@ const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
       least[cell % classes] = std::min(least[cell % classes], matrix[cell]);
   }
   return &least;
+}
+
+Picoseconds PipelineTables::leastEndCharge(size_t stage, size_t end) {
+  if (stage + 1 == stages)
+    return 0;
+  Picoseconds &least = leastOfRows[cut(stage, end).activation];
+  if (least >= kNoBound)
+    least = *llvm::min_element(*endCharge(stage, end));
+  return least;
+}
+
+Picoseconds PipelineTables::leastStartCharge(size_t stage, size_t begin) {
+  if (stage == 0)
+    return 0;
+  Picoseconds &least = leastOfColumns[cut(stage - 1, begin).gradient];
+  if (least >= kNoBound)
+    least = *llvm::min_element(*startCharge(stage, begin));
+  return least;
 }
 
 const std::vector<Picoseconds> &

@@ -15,7 +15,7 @@
 #ifndef GALVATRON_LIB_SEARCH_PIPELINETABLES_H
 #define GALVATRON_LIB_SEARCH_PIPELINETABLES_H
 
-#include "StageLabels.h"
+#include "StationCache.h"
 
 #include <map>
 #include <tuple>
@@ -27,73 +27,22 @@ namespace galvatron::search {
 /// micro-batch a single number decides; then only the first is used.
 enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
-/// The Lagrangian dual of one functional over layers: sums over layers of the
-/// least cost + multiplier * bytes. Equal neighbours share their numbers.
-struct Curve {
-  std::vector<double> multipliers; ///< ascending, the first is 0
-  std::vector<uint32_t> runOf;     ///< by layer, and one past the last
-  std::vector<uint32_t> starts;    ///< by run of equal layers: the first
-  /// [run][multiplier]: of all layers before the run, of one of its layers, and
-  /// of one that ends a stage.
-  std::vector<double> sums, least, last;
-
-  /// By multiplier: the sum of all layers before one.
-  struct Prefix {
-    const double *sums, *least;
-    double count;
-    double operator[](size_t k) const { return sums[k] + count * least[k]; }
-  };
-  Prefix before(size_t layer) const {
-    size_t run = runOf[layer], row = run * multipliers.size();
-    return {&sums[row], &least[row], static_cast<double>(layer - starts[run])};
-  }
-  const double *leastOf(size_t layer) const {
-    return &least[runOf[layer] * multipliers.size()];
-  }
-  const double *lastOf(size_t layer) const {
-    return &last[runOf[layer] * multipliers.size()];
-  }
-
-  /// The multiplier at which the dual function `at` is greatest. It is concave,
-  /// so it rises up to there and falls behind; where rounding says otherwise
-  /// another multiplier is found, whose bound is as true.
-  template <typename Dual> size_t peakOf(Dual at) const {
-    size_t low = 0, high = multipliers.size() - 1;
-    while (low < high) {
-      size_t middle = (low + high) / 2;
-      if (at(middle) < at(middle + 1))
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
-  }
-
-  /// A lower bound for layers [begin, end) with `memory` bytes. Does not fall
-  /// as runs grow.
-  double bound(size_t begin, size_t end, double memory) const;
-  /// A better one if they are all layers of a stage.
-  double boundOfStage(size_t begin, size_t end, double memory) const;
-  /// The multiplier of the best bound and `reach` neighbours on either side,
-  /// and 0, added to `chosen`.
-  void choose(size_t begin, size_t end, double memory, size_t reach,
-              std::vector<double> &chosen) const;
-};
-
 /// Stages that no bound can tell apart: one place, one number of micro-batches
 /// in flight, one memory, one place for what is sent.
 struct Station {
   size_t place = 0;
   int64_t inFlight = 1, memory = 0;
   bool sendsFromTransient = false;
-  std::vector<const Choices *> options; ///< by layer; ties at their cheapest
-  std::vector<int64_t> leastBytes;      ///< exclusive prefix
-  std::vector<int64_t> leastBoundary;   ///< by layer
-  std::vector<int64_t> leastLast; ///< by layer: bytes if it ends the stage
-  Curve curves[kFunctionals];
+  const StationLayers *layers = nullptr;
+  /// As many as the tables have functionals.
+  const StationCurve *curves[kFunctionals] = {};
 
+  /// By layer; ties at their cheapest.
+  const Choices &options(size_t layer) const { return *layers->options[layer]; }
   /// Boundary buffers that layers [begin, end) need at least.
-  int64_t boundary(size_t begin, size_t end) const;
+  int64_t boundary(size_t begin, size_t end) const {
+    return layers->boundary(begin, end);
+  }
 };
 
 /// One way to settle the ties: the stages of both layers and borrowers' keys
@@ -110,8 +59,9 @@ struct TieChoice {
 class PipelineTables {
 public:
   /// `boundsOnly`: enough for bounds of C and N over all stages.
-  explicit PipelineTables(const PipelineProblem &problem,
-                          bool boundsOnly = false);
+  /// What is prepared for stages is found in the cache or put there.
+  PipelineTables(const PipelineProblem &problem, StationCache &cache,
+                 bool boundsOnly = false);
 
   const PipelineProblem &problem;
   size_t stages, layers;
@@ -141,6 +91,9 @@ public:
   const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
   /// What layer `begin` pays at least for the gradient; null in the first.
   const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
+  /// The least of them over all classes; 0 where there is none.
+  Picoseconds leastEndCharge(size_t stage, size_t end);
+  Picoseconds leastStartCharge(size_t stage, size_t begin);
   /// The most that a transfer can cost above these charges.
   Picoseconds endResidual(size_t stage, size_t end);
   Picoseconds startResidual(size_t stage, size_t begin);
@@ -159,19 +112,16 @@ public:
   }
 
 private:
-  const Choices &choicesOf(size_t set, int64_t inFlight);
-  Choices convert(const std::vector<PipelineOption> &options,
-                  int64_t inFlight) const;
-  void buildStation(Station &station, bool boundsOnly);
-  void buildCurve(Station &station, size_t functional);
+  StationPlace &placeOf(size_t place, StationCache &cache);
   void enumerateTies();
   /// By owner's key: the least over all stages of a place and all borrowers.
   const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
 
-  std::map<std::pair<size_t, int64_t>, Choices> converted;
-  std::map<std::pair<size_t, size_t>, Choices> relaxedOwners;
+  std::vector<std::shared_ptr<StationPlace>> places; ///< of the problem
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
+  /// By matrix, of charges; kNoBound until asked for.
+  std::vector<Picoseconds> leastOfRows, leastOfColumns;
   /// By matrix; empty until asked for. Residuals have the largest one last.
   std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
       rowResiduals, columnResiduals;
@@ -181,6 +131,10 @@ private:
   std::vector<std::vector<size_t>> equalUntil;
 };
 
+/// Whether some pipeline fits for sure, quickly: false may mean that none was
+/// found. Boundaries are left out of account as in leastNeed().
+bool surelyFits(const PipelineTables &tables,
+                const std::vector<int64_t> &partition);
 /// leastNeed() for layers per stage that may differ from the problem's; empty:
 /// any.
 PipelineNeed leastNeed(PipelineTables &tables,

@@ -66,7 +66,12 @@ struct Label {
   Memory memory;
   uint32_t parent; ///< in the labels of the next layer
   uint32_t option; ///< index in the layer's option set
-  uint32_t group;  ///< last class (if asked for) * classes + own class
+  uint32_t last;   ///< class of the last layer if asked for, or 0
+  uint32_t own;    ///< class of the first layer
+
+  bool isOfGroup(const Label &other) const {
+    return last == other.last && own == other.own;
+  }
 };
 
 /// Layers that are all alike, seen by one multiplier: what an option of every
@@ -269,8 +274,8 @@ private:
       label.parent = 0;
       label.option = option.index;
       size_t c = option.layoutClass;
-      label.group =
-          static_cast<uint32_t>((run.byLastClass ? c : 0) * classes + c);
+      label.own = option.layoutClass;
+      label.last = run.byLastClass ? label.own : 0;
       const PipelineBoundary *end = boundaryInFront(count);
       int64_t transient = transientOf(l, option);
       auto admitWith = [&](int64_t transient, int64_t boundary) {
@@ -297,7 +302,7 @@ private:
       for (uint32_t i = 0; i < next.size(); ++i) {
         const Label &from = next[i];
         Label label;
-        size_t c = from.group % classes;
+        size_t c = from.own;
         if (between && c != option.layoutClass)
           label.memory =
               from.memory.keeping(between->passing[c], run.inFlight)
@@ -314,8 +319,8 @@ private:
         label.nosync = from.nosync + option.nosync + transform;
         label.parent = i;
         label.option = option.index;
-        label.group = static_cast<uint32_t>(from.group / classes * classes +
-                                            option.layoutClass);
+        label.last = from.last;
+        label.own = option.layoutClass;
         admit(l, option.layoutClass, label);
       }
     }
@@ -330,7 +335,7 @@ private:
     for (size_t f = 0; f < run.limits.size(); ++f) {
       double cost = run.limits[f].weights.of(static_cast<double>(label.time),
                                              static_cast<double>(label.nosync));
-      double room = rooms[f][label.group / classes];
+      double room = rooms[f][label.last];
       if (cost + completions[f].stop(l, c) > room &&
           !completions[f].canContinue(l, c, cost, left, room))
         return;
@@ -380,18 +385,29 @@ private:
 
   /// Labels of one group that no other of the group beats.
   void reduceClasses(size_t l) {
-    llvm::sort(fresh, [](const Label &a, const Label &b) {
-      return std::tie(a.group, a.cost, a.nosync, a.memory.svd, a.memory.sv,
-                      a.option, a.parent) < std::tie(b.group, b.cost, b.nosync,
-                                                     b.memory.svd, b.memory.sv,
-                                                     b.option, b.parent);
+    // Labels are large: their keys are sorted.
+    order.clear();
+    for (uint32_t i = 0; i < fresh.size(); ++i)
+      order.push_back({fresh[i].last, fresh[i].own, i, fresh[i].cost});
+    llvm::sort(order, [&](const Key &one, const Key &other) {
+      if (one.last != other.last)
+        return one.last < other.last;
+      if (one.own != other.own)
+        return one.own < other.own;
+      if (one.cost != other.cost)
+        return one.cost < other.cost;
+      const Label &a = fresh[one.index], &b = fresh[other.index];
+      return std::tie(a.nosync, a.memory.svd, a.memory.sv, a.option, a.parent,
+                      one.index) < std::tie(b.nosync, b.memory.svd, b.memory.sv,
+                                            b.option, b.parent, other.index);
     });
     std::vector<Label> &kept = labels[l];
     kept.clear();
     leasts.clear();
     size_t first = 0;
-    for (const Label &label : fresh) {
-      if (kept.empty() || kept.back().group != label.group)
+    for (const Key &key : order) {
+      const Label &label = fresh[key.index];
+      if (kept.empty() || !kept.back().isOfGroup(label))
         first = kept.size();
       if (beatenBy(kept, first, kept.size(), label, Slack(), nullptr))
         continue;
@@ -435,7 +451,7 @@ private:
     // Labels are sorted by group, then by cost.
     std::vector<size_t> groups = {0};
     for (size_t i = 1; i < all.size(); ++i)
-      if (all[i].group != all[i - 1].group)
+      if (!all[i].isOfGroup(all[i - 1]))
         groups.push_back(i);
     groups.push_back(all.size());
     leasts.resize(all.size());
@@ -449,22 +465,34 @@ private:
     }
     int64_t perSpread = run.twoCosts ? 1 : run.cost.both();
     std::vector<char> gone(all.size(), 0);
+    size_t groupOfB = 0;
+    slacks.resize(groups.size() - 1);
     for (size_t b = 0; b < all.size(); ++b) {
-      size_t classB = all[b].group % classes;
+      const Label &label = all[b];
+      if (b == 0 || !label.isOfGroup(all[b - 1])) {
+        groupOfB = b == 0 ? 0 : groupOfB + 1;
+        for (size_t g = 0; g + 1 < groups.size(); ++g)
+          slacks[g] = slackOf(l, all[groups[g]].own, label.own);
+      }
       for (size_t g = 0; g + 1 < groups.size() && !gone[b]; ++g) {
         const Label &front = all[groups[g]];
-        if (front.group == all[b].group ||
-            front.group / classes != all[b].group / classes)
+        if (g == groupOfB || front.last != label.last)
           continue;
-        Slack slack = slackOf(l, front.group % classes, classB);
+        const Slack &slack = slacks[g];
+        // What no label of the group has need not be looked for.
+        const Least &least = leasts[groups[g + 1] - 1];
+        if (front.cost + perSpread * slack.time > label.cost ||
+            least.memory > label.memory.svd ||
+            (run.twoCosts && least.nosync + slack.time > label.nosync))
+          continue;
         // As far as they are cheap enough.
         auto end = std::partition_point(
             all.begin() + groups[g], all.begin() + groups[g + 1],
             [&](const Label &a) {
-              return a.cost + perSpread * slack.time <= all[b].cost;
+              return a.cost + perSpread * slack.time <= label.cost;
             });
         gone[b] =
-            beatenBy(all, groups[g], end - all.begin(), all[b], slack, &gone);
+            beatenBy(all, groups[g], end - all.begin(), label, slack, &gone);
       }
       if (spent())
         return;
@@ -486,13 +514,13 @@ private:
     };
     std::vector<Complete> complete;
     for (const Label &label : labels[l]) {
-      size_t c = label.group % classes;
+      size_t c = label.own;
       bool within = true;
       for (size_t f = 0; f < run.limits.size() && within; ++f)
         within = run.limits[f].weights.of(static_cast<double>(label.time),
                                           static_cast<double>(label.nosync)) +
                      completions[f].stop(l, c) <=
-                 rooms[f][label.group / classes];
+                 rooms[f][label.last];
       // A stage that does not begin with the model holds what passes.
       const PipelineBoundary *front = boundaryInFront(l);
       int64_t entry =
@@ -503,8 +531,7 @@ private:
         continue;
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
-      complete.push_back(
-          {label, charge, run.byFirstClass ? c : 0, label.group / classes});
+      complete.push_back({label, charge, run.byFirstClass ? c : 0, label.last});
       complete.back().label.time += charge;
       complete.back().label.nosync += charge;
       if (run.twoCosts)
@@ -529,7 +556,7 @@ private:
       last = &one;
       StageEntry entry;
       entry.start = index;
-      entry.firstClass = one.label.group % classes;
+      entry.firstClass = one.label.own;
       entry.lastClass = one.lastClass;
       entry.time = one.label.time;
       entry.nosync = one.label.nosync;
@@ -540,7 +567,7 @@ private:
         entry.choice.push_back(at->option);
       }
       if (!run.byLastClass)
-        entry.lastClass = at->group % classes;
+        entry.lastClass = at->own;
       entries.push_back(std::move(entry));
     }
   }
@@ -550,14 +577,14 @@ private:
     if (startAt[l] < 0)
       return;
     erase_if(labels[l], [&](const Label &label) {
-      size_t c = label.group % classes;
+      size_t c = label.own;
       auto left = static_cast<double>(run.memory - label.memory.svd);
       for (size_t f = 0; f < run.limits.size(); ++f)
         if (!completions[f].canContinue(
                 l, c,
                 run.limits[f].weights.of(static_cast<double>(label.time),
                                          static_cast<double>(label.nosync)),
-                left, rooms[f][label.group / classes]))
+                left, rooms[f][label.last]))
           return true;
       return false;
     });
@@ -572,12 +599,19 @@ private:
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
   std::vector<Label> fresh;
+  /// What labels are sorted by first, and where they stand.
+  struct Key {
+    uint32_t last, own, index;
+    int64_t cost;
+  };
+  std::vector<Key> order;
   /// Least memory and nosync of a label and those before it in its group.
   struct Least {
     int64_t memory;
     Picoseconds nosync;
   };
   std::vector<Least> leasts;
+  std::vector<Slack> slacks; ///< by group, for one class behind it
   std::vector<std::vector<Label>> labels;
   std::vector<StageEntry> entries;
 };

@@ -374,6 +374,54 @@ TEST(PipelineSearch, restarts_find_the_same) {
   EXPECT_GT(compared, 200);
 }
 
+/// Tables that searches of many problems share, stages of which are the same
+/// now and then, and a lower bound that is known, change no answer.
+TEST(PipelineSearch, shared_stations_change_no_answer) {
+  std::mt19937_64 random(77);
+  SharedStations shared;
+  int feasible = 0;
+  for (int i = 0; i < instances(150); ++i) {
+    PipelineProblem problem = randomProblem(random);
+    auto seed = static_cast<size_t>(pick(random, 0, 1 << 20));
+    for (int variant = 0; variant < 3; ++variant) {
+      PipelineSearch own(problem), sharing(problem, shared);
+      EXPECT_EQ(own.lowerBound(), sharing.lowerBound()) << i;
+      std::optional<PipelineSolution> expected = own.solve();
+      std::optional<PipelineSolution> found = sharing.solve();
+      ASSERT_EQ(expected.has_value(), found.has_value()) << i;
+      EXPECT_EQ(own.statistics().steps, sharing.statistics().steps) << i;
+      EXPECT_LE(
+          PipelineSearch::bounds(problem, shared)
+              .cost(problem.stages.size() > 1 ? problem.microBatches - 1 : 0),
+          expected ? expected->cost : kNoBound)
+          << i;
+      if (expected) {
+        ++feasible;
+        EXPECT_EQ(expected->cost, found->cost) << i;
+        EXPECT_EQ(expected->partition, found->partition) << i;
+        EXPECT_EQ(expected->choice, found->choice) << i;
+        for (Picoseconds known : {Picoseconds(0), expected->cost}) {
+          auto begun = PipelineSearch(problem, shared, known).solve();
+          ASSERT_TRUE(begun.has_value()) << i;
+          EXPECT_EQ(begun->cost, expected->cost) << i;
+        }
+      }
+      // Another problem of which most is the same.
+      switch (variant) {
+      case 0:
+        problem.stages[seed % problem.stages.size()].memory += 7;
+        break;
+      case 1: {
+        auto &set = problem.optionSets[seed % problem.optionSets.size()];
+        set[seed % set.size()].nosync /= 2;
+        break;
+      }
+      }
+    }
+  }
+  EXPECT_GT(feasible, 200);
+}
+
 TEST(PipelineSearch, a_stopped_search_proves_nothing) {
   std::mt19937_64 random(14);
   for (int i = 0; i < 50; ++i) {

@@ -34,6 +34,7 @@
 #include "galvatron/Support/Units.h"
 #include "llvm/ADT/ArrayRef.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,6 +51,8 @@ struct PipelineOption {
   int64_t transient = 0;  ///< b, bytes
   int64_t state = 0;      ///< bytes
   int64_t boundary = 0; ///< g, bytes of what gradients of input and output take
+
+  bool operator==(const PipelineOption &other) const = default;
 };
 
 /// Bytes of the tensors that are alive between two layers, by the layout class
@@ -186,6 +189,30 @@ struct PipelineStatistics {
 /// max N. kNoBound if nothing fits for sure.
 struct PipelineBounds {
   Picoseconds time = 0, nosync = 0;
+
+  /// Of a whole pipeline, in which the slowest stage counts `bottleneck` times
+  /// besides.
+  Picoseconds cost(int64_t bottleneck) const {
+    return std::max(time, nosync) >= kNoBound ? kNoBound
+                                              : time + bottleneck * nosync;
+  }
+};
+
+namespace search {
+class StationCache;
+} // namespace search
+
+/// What searches of several problems may share: tables of stages with the same
+/// costs, slots and memory are made once. No answer depends on it. Not for use
+/// by several threads.
+class SharedStations {
+public:
+  SharedStations();
+  ~SharedStations();
+
+private:
+  friend class PipelineSearch;
+  std::shared_ptr<search::StationCache> cache;
 };
 
 class PipelineSearch {
@@ -193,6 +220,11 @@ public:
   /// The problem must outlive the search and pass check().
   explicit PipelineSearch(const PipelineProblem &problem,
                           PipelineFault fault = PipelineFault::None);
+  PipelineSearch(const PipelineProblem &problem, SharedStations &shared);
+  /// Begins with a lower bound that is known, in place of a first one of its
+  /// own.
+  PipelineSearch(const PipelineProblem &problem, SharedStations &shared,
+                 Picoseconds atLeast);
   ~PipelineSearch();
   PipelineSearch(PipelineSearch &&other) noexcept;
 
@@ -224,7 +256,8 @@ public:
 
   const PipelineStatistics &statistics() const;
 
-  static PipelineBounds bounds(const PipelineProblem &problem);
+  static PipelineBounds bounds(const PipelineProblem &problem,
+                               SharedStations &shared);
 
 private:
   class Impl;
