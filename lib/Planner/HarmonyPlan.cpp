@@ -290,30 +290,6 @@ Error refusePacks(const PlannerOptions &options, const Twine &what) {
 
 } // namespace
 
-Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan) {
-  Expected<HarmonyProfile> profile =
-      profileOf(model, cluster, {plan.microBatchSamples()});
-  if (!profile)
-    return profile.takeError();
-  HarmonyProblem problem = problemOn(cluster, plan.batch, std::nullopt);
-  problem.machine.devices = plan.pipelineDegree;
-  problem.rules.justInTime = plan.offload.justInTime;
-  HarmonySimulator simulator(*profile, problem.machine, plan.batch,
-                             problem.rules);
-  ScheduleShape shape = plan.shape();
-  HarmonyConfig config{plan.microBatchSamples(), plan.microBatchSamples(),
-                       shape.forwardPacks, shape.backwardPacks};
-  if (Error error = simulator.check(config))
-    return error;
-  std::optional<HarmonyTimeline> timeline = simulator.run(config);
-  if (!timeline)
-    return makeError("plan: transfers of its packs wait for each other");
-  plan.iterationMs = toMilliseconds(timeline->end);
-  plan.samplesPerSecond =
-      1000 * static_cast<double>(plan.batch) / plan.iterationMs;
-  return Error::success();
-}
-
 Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
                                             const Cluster &cluster,
                                             const PlannerOptions &options) {

@@ -30,9 +30,6 @@ llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
 llvm::Expected<PlannerResult>
 planHarmonyExecuted(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &options);
-/// Sets the time of a plan of packs, by their own simulator. Errors: what its
-/// layers cannot be priced for.
-llvm::Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan);
 llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options);

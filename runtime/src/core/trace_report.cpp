@@ -138,9 +138,9 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
   case GRT_TASK_BACKWARD_WEIGHT:
     return onSlot("backward-weight");
   case GRT_TASK_TRANSFER: {
-    static const char *const names[2][2] = {
-        {"send-activation", "send-gradient"},
-        {"recv-activation", "recv-gradient"}};
+    static const char *const names[2][3] = {
+        {"send-activation", "send-gradient", "send-stash"},
+        {"recv-activation", "recv-gradient", "recv-stash"}};
     std::string text = "transfer";
     for (uint32_t p = 0; p < task.count; ++p) {
       const grt_transfer_part &part = transfers[task.first + p];
