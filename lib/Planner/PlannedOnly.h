@@ -26,7 +26,9 @@ llvm::Expected<PlannerResult> planAmpExecuted(LayerModel &model,
 /// The same with all candidates.
 llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
                                     const PlannerOptions &options);
-/// Space 'harmony-pp' as programs have it.
+/// "harmony-pp" or "harmony-dp".
+bool isHarmonySpace(llvm::StringRef space);
+/// These spaces as programs have them.
 llvm::Expected<PlannerResult>
 planHarmonyExecuted(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &options);

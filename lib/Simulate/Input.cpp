@@ -311,7 +311,7 @@ private:
         layer.inputBytes = content.heldBytes();
         LayerTimeParts &time = layer.time;
         if (position < copies) {
-          time.backward = time.recompute = time.sync = 0;
+          time.backward = time.recompute = time.scatter = time.sync = 0;
           time.norm = time.update = time.swapGradients = 0;
         }
         // What comes from home is what goes into the pack's first layer.

@@ -226,7 +226,7 @@ int main(int argc, char **argv) {
                              notExecutedSpace(planner->space),
                          kExitInvalid);
     // A page about packs has no more than the plan and its step.
-    std::string asked = planner->space == "harmony-pp"
+    std::string asked = llvm::StringRef(planner->space).starts_with("harmony-")
                             ? questions.askedOfSearches()
                             : questions.asked();
     if (!asked.empty())

@@ -107,6 +107,26 @@ TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
     }
 }
 
+/// Every rank of a group does the same; its sums are beside nothing.
+TEST(PackStep, one_rank_stands_for_all_that_run_all_packs) {
+  Cluster cluster = llvm::cantFail(Cluster::load("4xcpu"));
+  auto model = sixLayers();
+  Plan plan = planOf(*model, cluster, "harmony-dp", 8, 200 * kMebibyte);
+  EXPECT_EQ(plan.pipelineDegree, 1);
+  EXPECT_EQ(plan.layers.front().strategy.str(), "zdp4");
+  SimulationInput input =
+      llvm::cantFail(simulationInput(*model, cluster, plan));
+  Simulation simulation = llvm::cantFail(simulate(input));
+  SimulationOptions options;
+  options.expandRanks = true;
+  Simulation expanded = llvm::cantFail(simulate(input, options));
+  EXPECT_EQ(expanded.actors.size(), 4u);
+  EXPECT_NEAR(expanded.seconds, simulation.seconds, 1e-9 * simulation.seconds);
+  EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+              1e-9 * plan.iterationMs);
+  EXPECT_GT(countOf(simulation.actors.front(), Activity::GradientSync), 0u);
+}
+
 /// What packs of several devices do, and how long that is at least and at most.
 TEST(PackStep, of_several_devices_overlaps) {
   auto model = sixLayers();
