@@ -166,6 +166,39 @@ TEST_F(PackTwinTest, DataParallel) {
               late);
 }
 
+/// The same with packs at random, on one device to four.
+TEST_F(PackTwinTest, RandomDataParallelism) {
+  std::mt19937 generator(23);
+  auto among = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(generator);
+  };
+  TwinModel model;
+  auto cut = [&](int64_t layers, int64_t longest) {
+    std::vector<int64_t> packs;
+    for (; layers > 0; layers -= packs.back())
+      packs.push_back(std::min(among(1, longest), layers));
+    return packs;
+  };
+  bool all = std::getenv("GALVATRON_LONG");
+  for (int64_t i = 0; i < (all ? 20 : 4); ++i) {
+    std::vector<int64_t> backward = cut(model.modelLayers(), 3);
+    std::vector<int64_t> forward =
+        cut(model.modelLayers() - backward.back(), 4);
+    int64_t devices = among(1, 4), microBatches = among(1, 4);
+    std::string strategy =
+        devices == 1 ? "single"
+                     : (among(0, 3) ? "zdp" : "dp") + std::to_string(devices);
+    TwinPlan plan = shared(model, strategy.c_str(), forward, backward,
+                           devices * microBatches * among(1, 2), microBatches,
+                           /*justInTime=*/among(0, 1));
+    TwinOptions options;
+    options.clip = !plan.offload.justInTime;
+    options.dtype = among(0, 3) ? "f64" : "f32";
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    expectTwins(model, plan, options);
+  }
+}
+
 /// Pipelines of groups of devices: packs are bound to the groups in turn.
 TEST_F(PackTwinTest, PipelinesOfGroups) {
   TwinModel model;
