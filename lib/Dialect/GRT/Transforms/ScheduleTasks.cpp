@@ -259,8 +259,8 @@ class ScheduleTasksPass
                                         "'zdp2'), in a pack, which is "
                                         "recomputed as a whole, found '"
                                      << strategy.str() << "'";
-        mlir::galvatron::LayerOp front0 = sources.front().layers.front();
-        Strategy first = front0.getStrategyAttr().toStrategy();
+        mlir::galvatron::LayerOp other = sources.front().layers.front();
+        Strategy first = other.getStrategyAttr().toStrategy();
         if (strategy.str() != first.str())
           return layer.emitOpError()
                  << "expected one strategy in all packs, found '"
